@@ -71,7 +71,7 @@ static mlx_status_t walk_file(void *user, const char *name) {
 static mlx_status_t walk_folder(const char *folder, mlx_trust_visit_fn_t visit, void *user) {
   walk_t walk = {.folder = folder, .visit = visit, .user = user};
   if (!mlx_is_dir(folder)) return NULL;
-  MLX_TRY(mlx_user_owns(folder, "the folder of trusted keys", "MLXCEL_TRUSTED"));
+  MLX_TRY(mlx_user_check_owner(folder, "the folder of trusted keys", "MLXCEL_TRUSTED"));
   return mlx_list_dir(folder, walk_file, &walk);
 }
 

@@ -1,4 +1,4 @@
-// Children in a process group of their own, with a death signal.
+// Child processes on POSIX: each child leads its own process group. On Linux it gets a parent-death signal.
 #include "base/child.h"
 
 #include <errno.h>
@@ -17,8 +17,8 @@
 #include "base/clock.h"
 #include "base/file.h"
 
-// Moves |fd| above the standard three: a caller may have started us with some of those closed, and then dup2
-// onto itself would leave close-on-exec set.
+// Moves |fd| above the three standard descriptors. The caller may have started mlxcel with some of them
+// closed; then dup2 onto the same number would leave close-on-exec set.
 static int above_standard(int fd) {
   if (fd < 0 || fd > 2) return fd;
   int moved = fcntl(fd, F_DUPFD_CLOEXEC, 3);
@@ -30,13 +30,13 @@ static int above_standard(int fd) {
 
 static mlx_status_t make_pipe(int out_fds[2]) {
   int fds[2];
-  if (pipe(fds)) return mlx_error(MLX_IO, "cannot make a pipe: %s", strerror(errno));
+  if (pipe(fds)) return mlx_error(MLX_IO, "cannot create a pipe: %s", strerror(errno));
   for (int i = 0; i < 2; ++i) {
     out_fds[i] = above_standard(fds[i]);
     if (out_fds[i] >= 0) fcntl(out_fds[i], F_SETFD, FD_CLOEXEC);
   }
   if (out_fds[0] >= 0 && out_fds[1] >= 0) return NULL;
-  mlx_status_t status = mlx_error(MLX_IO, "cannot make a pipe: %s", strerror(errno));
+  mlx_status_t status = mlx_error(MLX_IO, "cannot create a pipe: %s", strerror(errno));
   for (int i = 0; i < 2; ++i) {
     if (out_fds[i] >= 0) close(out_fds[i]);
   }
@@ -46,12 +46,12 @@ static mlx_status_t make_pipe(int out_fds[2]) {
 // ----------------------------------------------------------------------------------------------------------
 // Starting
 
-// Runs in the child, between fork and exec: only async-signal-safe calls. Does not return.
+// Runs in the child between fork and exec: only async-signal-safe calls. Does not return.
 static void become_child(const char *const *argv, int input, int output, int failure_pipe, pid_t parent) {
   setpgid(0, 0);
 #ifdef __linux__
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(127);  // we were orphaned before the line above took effect
+  if (getppid() != parent) _exit(127);  // the parent died before prctl took effect
 #else
   (void)parent;
 #endif
@@ -70,15 +70,15 @@ static void become_child(const char *const *argv, int input, int output, int fai
   _exit(127);
 }
 
-// Some launchers start programs with SIGCHLD ignored: the kernel then reaps children itself, and how they
-// ended is lost.
+// Some launchers start programs with SIGCHLD ignored. The kernel then reaps children itself, and their exit
+// status is lost.
 static void keep_zombies(void) {
   struct sigaction action;
   if (!sigaction(SIGCHLD, NULL, &action) && action.sa_handler == SIG_IGN) signal(SIGCHLD, SIG_DFL);
 }
 
-// Starts the child with both streams on |output|. The failure pipe closes by itself at a successful exec;
-// otherwise it carries the errno that says why there was none.
+// Starts the child with both streams on |output|. The failure pipe closes at a successful exec; otherwise the
+// child writes its errno to it.
 static mlx_status_t start_child(const mlx_process_options_t *options, int output, pid_t *out_pid) {
   const char *const *argv = options->argv, *from = options->input_path ? options->input_path : "/dev/null";
   int input = above_standard(open(from, O_RDONLY | O_CLOEXEC));
@@ -96,7 +96,7 @@ static mlx_status_t start_child(const mlx_process_options_t *options, int output
   close(input);
   close(failure[1]);
   if (pid > 0) {
-    setpgid(pid, pid);  // here as well: whichever of the two of us comes first
+    setpgid(pid, pid);  // the child does this too; both do it because either may run first
     ssize_t got;
     do got = read(failure[0], &error, sizeof error);
     while (got < 0 && errno == EINTR);
@@ -119,11 +119,11 @@ size_t mlx_child_read(const mlx_child_t *child, char *bytes, size_t size) {
   return got > 0 ? (size_t)got : 0;
 }
 
-void mlx_child_ask_to_end(const mlx_child_t *child) { kill(-(pid_t)child->id, SIGTERM); }
+void mlx_child_terminate(const mlx_child_t *child) { kill(-(pid_t)child->id, SIGTERM); }
 void mlx_child_kill(const mlx_child_t *child) { kill(-(pid_t)child->id, SIGKILL); }
 
-// Reaps an ended child. Its group is killed first, while the zombie still holds the number: afterwards the
-// number could belong to somebody else.
+// Reaps an ended child. Kills its process group first, while the zombie still reserves the group number:
+// afterwards the number could belong to an unrelated process.
 mlx_status_t mlx_child_reap(mlx_child_t *child, mlx_process_result_t *result) {
   const pid_t pid = (pid_t)child->id;
   mlx_child_kill(child);
@@ -132,7 +132,8 @@ mlx_status_t mlx_child_reap(mlx_child_t *child, mlx_process_result_t *result) {
   pid_t got;
   do got = wait4(pid, &wait_status, 0, &usage);
   while (got < 0 && errno == EINTR);
-  if (got < 0) return mlx_error(MLX_INTERNAL, "lost track of child %ld: %s", (long)pid, strerror(errno));
+  if (got < 0)
+    return mlx_error(MLX_INTERNAL, "cannot wait for child process %ld: %s", (long)pid, strerror(errno));
   result->elapsed_seconds = mlx_seconds() - child->began;
 #ifdef __APPLE__
   result->peak_bytes = (uint64_t)usage.ru_maxrss;
@@ -147,7 +148,7 @@ mlx_status_t mlx_child_reap(mlx_child_t *child, mlx_process_result_t *result) {
   return NULL;
 }
 
-// It stays a zombie for reap.
+// WNOWAIT keeps the child a zombie, for mlx_child_reap.
 bool mlx_child_has_ended(const mlx_child_t *child) {
   const pid_t pid = (pid_t)child->id;
   siginfo_t info = {0};
@@ -156,11 +157,11 @@ bool mlx_child_has_ended(const mlx_child_t *child) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// All of it
+// Starting and closing
 
 static mlx_status_t open_log(const char *path, const char *head, int *out_fd) {
-  // A log that is replaced, not reused: whoever still reads the old one keeps it, and a link put there is not
-  // followed.
+  // Replace the log instead of truncating it: a process that still reads the old log keeps it, and a symbolic
+  // link is not followed.
   if (unlink(path) && errno != ENOENT) return mlx_io_error("replace", path);
   *out_fd = above_standard(open(path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644));
   if (*out_fd < 0) return mlx_io_error("create", path);
@@ -182,7 +183,7 @@ static mlx_status_t open_log(const char *path, const char *head, int *out_fd) {
 mlx_status_t mlx_child_start(const mlx_process_options_t *options, const char *log_path,
                              mlx_child_t *out_child) {
   *out_child = (mlx_child_t){.id = -1, .output = -1, .began = mlx_seconds()};
-  int ends[2] = {-1, -1};  // a pipe's, or none and a file
+  int ends[2] = {-1, -1};  // the two ends of a pipe, or only [1]: a log file
   pid_t pid = -1;
   MLX_TRY(log_path ? open_log(log_path, options->log_head, &ends[1]) : make_pipe(ends));
   if (ends[0] >= 0) fcntl(ends[0], F_SETFL, O_NONBLOCK);

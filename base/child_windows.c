@@ -1,21 +1,24 @@
-// Children in a job of their own: it ends with us, however we end, and with it whatever they started.
-#include <errno.h>
-#include <psapi.h>
+// Child processes on Windows: each child runs in its own job object. The system ends the job, with everything
+// the child started, when mlxcel exits in any way.
 #include <windows.h>
+
+#include <errno.h>
+#include <psapi.h>  // needs windows.h first
 
 #include "base/child.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "base/windows/inner.h"
+#include "base/windows/internal.h"
 
-#define ENDED_BY_US 0xE0000001u  // the exit code of a child that was made to end
+#define ENDED_BY_US 0xE0000001u  // exit code of a child that mlxcel terminated
 
 // ----------------------------------------------------------------------------------------------------------
 // The command line
 
-// As every C program takes it apart: a quote is escaped, and so are the backslashes before one.
+// Quotes an argument for the parser of the Microsoft C runtime: escapes a quote and the backslashes before
+// it.
 static void add_argument(mlx_text_t *line, const char *argument) {
   const bool plain = *argument && !strpbrk(argument, " \t\n\v\"");
   size_t backslashes = 0;
@@ -36,7 +39,8 @@ static mlx_status_t command_line(const char *const *argv, wchar_t **out_line) {
   for (; *argv; ++argv) add_argument(&line, *argv);
   mlx_status_t status = mlx_text_finish(&line);
   *out_line = status ? NULL : mlx_wide(line.data);
-  if (!status && !*out_line) status = mlx_error(MLX_INVALID_INPUT, "a command is not UTF-8: %s", line.data);
+  if (!status && !*out_line)
+    status = mlx_error(MLX_INVALID_INPUT, "a command line is not valid UTF-8: %s", line.data);
   mlx_text_clear(&line);
   return status;
 }
@@ -45,7 +49,7 @@ static mlx_status_t command_line(const char *const *argv, wchar_t **out_line) {
 // Starting
 
 typedef struct streams {
-  HANDLE input, output;  // the child's
+  HANDLE input, output;  // the child's handles
 } streams_t;
 
 static bool make_job(HANDLE *out_job) {
@@ -56,7 +60,7 @@ static bool make_job(HANDLE *out_job) {
          SetInformationJobObject(*out_job, JobObjectExtendedLimitInformation, &limits, sizeof limits);
 }
 
-// It inherits its two streams and nothing else, and gets no Ctrl-C from our console.
+// The child inherits only its two streams, and gets no Ctrl-C from our console.
 static bool create(const char *program, wchar_t *line, streams_t *streams, PROCESS_INFORMATION *out) {
   const DWORD flags =
       CREATE_SUSPENDED | CREATE_NEW_PROCESS_GROUP | EXTENDED_STARTUPINFO_PRESENT | CREATE_NO_WINDOW;
@@ -112,7 +116,7 @@ static mlx_status_t start(const mlx_process_options_t *options, HANDLE output, m
   free(wide);
   MLX_TRY(command_line(argv, &line));
   const bool started = start_in_job(argv[0], line, &streams, child);
-  if (!started) mlx_windows_failed();
+  if (!started) mlx_windows_set_errno();
   mlx_status_t status = started ? NULL : mlx_io_error("run", argv[0]);
   if (streams.input != INVALID_HANDLE_VALUE) CloseHandle(streams.input);
   free(line);
@@ -123,13 +127,13 @@ static mlx_status_t make_pipe(mlx_child_t *child, HANDLE *out_theirs) {
   SECURITY_ATTRIBUTES inherited = {.nLength = sizeof inherited, .bInheritHandle = TRUE};
   HANDLE ours;
   if (!CreatePipe(&ours, out_theirs, &inherited, 0))
-    return mlx_error(MLX_IO, "cannot make a pipe (error %lu)", GetLastError());
+    return mlx_error(MLX_IO, "cannot create a pipe (error %lu)", GetLastError());
   SetHandleInformation(ours, HANDLE_FLAG_INHERIT, 0);
   child->output = (intptr_t)ours;
   return NULL;
 }
 
-// A log that is replaced, not reused: whoever still reads the old one keeps it.
+// Replaces the log instead of truncating it: a process that still reads the old log keeps it.
 static mlx_status_t open_log(const char *path, const char *head, HANDLE *out_log) {
   SECURITY_ATTRIBUTES inherited = {.nLength = sizeof inherited, .bInheritHandle = TRUE};
   DWORD written;
@@ -139,11 +143,11 @@ static mlx_status_t open_log(const char *path, const char *head, HANDLE *out_log
   *out_log = CreateFileW(wide, FILE_APPEND_DATA | SYNCHRONIZE,
                          FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, &inherited, CREATE_NEW,
                          FILE_ATTRIBUTE_NORMAL, NULL);
-  if (*out_log == INVALID_HANDLE_VALUE) mlx_windows_failed();
+  if (*out_log == INVALID_HANDLE_VALUE) mlx_windows_set_errno();
   free(wide);
   if (*out_log == INVALID_HANDLE_VALUE) return mlx_io_error("create", path);
   if (!head || WriteFile(*out_log, head, (DWORD)strlen(head), &written, NULL)) return NULL;
-  mlx_windows_failed();
+  mlx_windows_set_errno();
   CloseHandle(*out_log);
   return mlx_io_error("write", path);
 }
@@ -165,8 +169,8 @@ bool mlx_child_has_ended(const mlx_child_t *child) {
   return WaitForSingleObject((HANDLE)child->id, 0) != WAIT_TIMEOUT;
 }
 
-// There is no way to ask a program without a window that every program understands.
-void mlx_child_ask_to_end(const mlx_child_t *child) { mlx_child_kill(child); }
+// Windows has no termination request that every program without a window understands.
+void mlx_child_terminate(const mlx_child_t *child) { mlx_child_kill(child); }
 
 void mlx_child_kill(const mlx_child_t *child) {
   TerminateJobObject((HANDLE)child->group, ENDED_BY_US);
@@ -184,7 +188,7 @@ mlx_status_t mlx_child_reap(mlx_child_t *child, mlx_process_result_t *result) {
   DWORD code;
   TerminateJobObject((HANDLE)child->group, ENDED_BY_US);
   if (!GetExitCodeProcess((HANDLE)child->id, &code))
-    return mlx_error(MLX_INTERNAL, "lost track of a child (error %lu)", GetLastError());
+    return mlx_error(MLX_INTERNAL, "cannot query a child process (error %lu)", GetLastError());
   result->elapsed_seconds = mlx_seconds() - child->began;
   result->exit_code = (int)code;
   if (K32GetProcessMemoryInfo((HANDLE)child->id, &memory, sizeof memory))
@@ -199,7 +203,7 @@ void mlx_child_close(mlx_child_t *child) {
   *child = (mlx_child_t){.output = -1};
 }
 
-// What the system makes of a crash is a number with its highest bit set.
+// The exit code of a crash is an NTSTATUS value, which has its highest bit set.
 void mlx_process_describe(const mlx_process_result_t *result, char *out_text, size_t size) {
   const unsigned code = (unsigned)result->exit_code;
   snprintf(out_text, size, code >> 31 ? "exit status 0x%08X" : "exit status %u", code);

@@ -1,4 +1,4 @@
-// Seconds on a clock that never goes back, for measuring, and naps.
+// A monotonic clock for measurements, and sleep.
 #ifndef MLXCEL_BASE_CLOCK_H_
 #define MLXCEL_BASE_CLOCK_H_
 
@@ -10,8 +10,8 @@ static inline double mlx_seconds(void) {
   return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-// A signal may end it early.
-static inline void mlx_nap(int milliseconds) {
+// Sleeps; a signal may end the sleep early.
+static inline void mlx_sleep_ms(int milliseconds) {
   nanosleep(&(struct timespec){.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000L},
             NULL);
 }

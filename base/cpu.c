@@ -1,9 +1,10 @@
+// CPU levels, and the CPUID checks that find the highest level this machine can run.
 #include "base/cpu.h"
 
 #include <stdint.h>
 #include <string.h>
 
-// Of each architecture ascending: who runs one runs those before it.
+// Ascending per architecture: a CPU that runs a level runs the levels before it.
 static const mlx_cpu_level_t levels[] = {
     {"x86-64", MLX_X86_64},    {"x86-64-v2", MLX_X86_64},      {"x86-64-v3", MLX_X86_64},
     {"x86-64-v4", MLX_X86_64}, {"sapphirerapids", MLX_X86_64}, {"aarch64", MLX_AARCH64},
@@ -12,18 +13,17 @@ static const mlx_cpu_level_t levels[] = {
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-#define HERE MLX_X86_64
+#define THIS_ARCH MLX_X86_64
 
-// The tiles' registers are large, and systems give them only to who asks.
+// Linux grants AMX tile state only after an arch_prctl request (mlx_cpu_ask_for_tiles).
 bool mlx_cpu_enable_tiles(void) {
   unsigned a, b, c, d;
-  const unsigned tiles = 1u << 22 | 1u << 24,
-                 fp16 = 1u << 23;  // AMX-BF16 and AMX-TILE; who has them has AVX512-FP16
+  const unsigned tiles = 1u << 22 | 1u << 24, fp16 = 1u << 23;  // AMX-BF16, AMX-TILE; AVX512-FP16
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & (tiles | fp16)) != (tiles | fp16)) return false;
-  return mlx_cpu_ask_for_tiles();
+  return mlx_cpu_request_tiles();
 }
 
-// Which registers the operating system saves: bits 1 and 2 are those of AVX, 5 to 7 those of AVX-512.
+// Register state that the operating system saves: bits 1 and 2 are AVX, bits 5 to 7 AVX-512.
 static unsigned saved_registers(void) {
   unsigned low, high;
   __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
@@ -63,7 +63,7 @@ static void add_features(mlx_digest_t *digest) {
   for (size_t i = 0; i < sizeof leaves / sizeof *leaves; ++i) {
     unsigned r[4] = {0, 0, 0, 0};
     if (!__get_cpuid_count(leaves[i][0], leaves[i][1], &r[0], &r[1], &r[2], &r[3])) continue;
-    // Leaf 1 and the size words of leaf 0xd differ from core to core: only feature bits count.
+    // Leaf 1 and the sizes in leaf 0xd differ between cores: keep only the feature bits.
     if (leaves[i][0] == 1) r[1] = 0, r[0] &= 0x0fff0ff0u;
     if (leaves[i][0] == 0x0d) r[1] = 0;
     mlx_digest_field(digest, "cpuid", r, sizeof r);
@@ -73,7 +73,7 @@ static void add_features(mlx_digest_t *digest) {
 #elif defined(__aarch64__)
 #include <sys/auxv.h>
 
-#define HERE MLX_AARCH64
+#define THIS_ARCH MLX_AARCH64
 
 bool mlx_cpu_enable_tiles(void) { return false; }
 
@@ -85,7 +85,7 @@ static void add_features(mlx_digest_t *digest) {
 }
 
 #else
-#error "mlxcel knows x86-64 and aarch64"
+#error "mlxcel supports x86-64 and aarch64"
 #endif
 
 const mlx_cpu_level_t *mlx_cpu_level(size_t index) {
@@ -102,7 +102,7 @@ const mlx_cpu_level_t *mlx_cpu_level_find(const char *name) {
 const mlx_cpu_level_t *mlx_cpu_level_here(void) {
   const mlx_cpu_level_t *best = NULL;
   for (const mlx_cpu_level_t *level = levels; level->name; ++level) {
-    if (level->arch == HERE && mlx_cpu_has_level(level->name)) best = level;
+    if (level->arch == THIS_ARCH && mlx_cpu_has_level(level->name)) best = level;
   }
   return best;
 }

@@ -1,10 +1,11 @@
+// The request for AMX tile state, and the CPU count, on POSIX.
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/cpu.h"
 
-bool mlx_cpu_ask_for_tiles(void) {
+bool mlx_cpu_request_tiles(void) {
 #ifdef __x86_64__
   enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
   return !syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA);

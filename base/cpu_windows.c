@@ -1,15 +1,16 @@
+// The request for AMX tile state, and the CPU count, on Windows.
 #include <windows.h>
 
 #include "base/cpu.h"
 
-// Windows hands them out by another call, which could not be tried here: without them the level below is
-// taken, which runs everywhere.
-bool mlx_cpu_ask_for_tiles(void) { return false; }
+// Windows grants AMX through another call, which has not been tested. Without AMX mlxcel uses the next lower
+// level.
+bool mlx_cpu_request_tiles(void) { return false; }
 
 int mlx_cpu_count(void) {
   DWORD_PTR ours, all;
   if (GetProcessAffinityMask(GetCurrentProcess(), &ours, &all) && ours) return __builtin_popcountll(ours);
-  const DWORD count =
-      GetActiveProcessorCount(ALL_PROCESSOR_GROUPS);  // one that may use several groups of 64 has no one mask
+  // A process that may use several groups of 64 processors has no single mask.
+  const DWORD count = GetActiveProcessorCount(ALL_PROCESSOR_GROUPS);
   return count ? (int)count : 1;
 }

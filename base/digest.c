@@ -1,3 +1,4 @@
+// SHA-256 of bytes, fields and files.
 #include "base/digest.h"
 
 #include <fcntl.h>
@@ -14,7 +15,7 @@ void mlx_digest_add(mlx_digest_t *digest, const void *bytes, size_t length) {
 }
 
 static void digest_add_sized(mlx_digest_t *digest, const void *bytes, size_t length) {
-  uint8_t size[8];  // little endian, on every machine
+  uint8_t size[8];  // little-endian on every machine
   for (int i = 0; i < 8; ++i) size[i] = (uint8_t)((uint64_t)length >> (8 * i));
   mlx_digest_add(digest, size, sizeof size);
   mlx_digest_add(digest, bytes, length);
@@ -65,5 +66,5 @@ mlx_status_t mlx_digest_part(const char *path, uint64_t offset, uint64_t size, c
   const bool fits = offset <= map.size && size <= map.size - offset;
   if (fits) mlx_digest_bytes(size ? map.data + offset : (const uint8_t *)"", (size_t)size, out_hex);
   mlx_unmap(&map);
-  return fits ? NULL : mlx_error(MLX_INVALID_INPUT, "'%s' is shorter than it was", path);
+  return fits ? NULL : mlx_error(MLX_INVALID_INPUT, "'%s' is shorter than expected", path);
 }

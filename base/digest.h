@@ -1,4 +1,4 @@
-// SHA-256, by libsodium: names cache entries, compilers and source files.
+// SHA-256 (libsodium). The digests identify cache entries, compilers and source files.
 #ifndef MLXCEL_BASE_DIGEST_H_
 #define MLXCEL_BASE_DIGEST_H_
 
@@ -13,14 +13,14 @@ typedef crypto_hash_sha256_state mlx_digest_t;
 
 void mlx_digest_begin(mlx_digest_t *digest);
 void mlx_digest_add(mlx_digest_t *digest, const void *bytes, size_t length);
-// Adds a label and a value with their lengths, so that no two different lists of fields hash alike.
+// Adds a label and a value with their lengths, so that two different lists of fields never hash alike.
 void mlx_digest_field(mlx_digest_t *digest, const char *label, const void *bytes, size_t length);
 void mlx_digest_end(mlx_digest_t *digest, char out_hex[MLX_DIGEST_HEX]);
 
-void mlx_digest_bytes(const void *bytes, size_t length,
-                      char out_hex[MLX_DIGEST_HEX]);  // all of it in one call
+// One-shot digest of |bytes|.
+void mlx_digest_bytes(const void *bytes, size_t length, char out_hex[MLX_DIGEST_HEX]);
 mlx_status_t mlx_digest_file(const char *path, char out_hex[MLX_DIGEST_HEX]) MLX_MUST_USE;
-// Of |size| bytes at |offset| of a file, which must have them.
+// Digest of |size| bytes at |offset| of a file; an error if the file is shorter.
 mlx_status_t mlx_digest_part(const char *path, uint64_t offset, uint64_t size,
                              char out_hex[MLX_DIGEST_HEX]) MLX_MUST_USE;
 

@@ -1,3 +1,4 @@
+// File access and paths on POSIX. On Windows base/windows/posix.h supplies the POSIX calls used here.
 #include "base/file.h"
 
 #include <dirent.h>
@@ -43,7 +44,7 @@ mlx_status_t mlx_io_error(const char *action, const char *path) {
   if (error == ENOSPC)
     return mlx_status_hint(status, "free some space on that disk and run the command again");
   if (error == EACCES || error == EPERM)
-    return mlx_status_hint(status, "check who owns it and its permissions");
+    return mlx_status_hint(status, "check its owner and permissions: ls -ld '%s'", path);
   return status;
 }
 
@@ -77,8 +78,8 @@ void mlx_unmap(mlx_map_t *map) {
   *map = (mlx_map_t){0};
 }
 
-// By read, not by mapping: a pipe cannot be mapped, a mapped file counts as our memory, and what was read
-// must not change under the caller.
+// Uses read, not mmap: a pipe cannot be mapped, a mapped file counts as process memory, and the data must not
+// change under the caller.
 mlx_status_t mlx_read_pieces(int fd, const char *name, mlx_piece_fn_t piece, void *user) {
   char *buffer;
   MLX_TRY(mlx_alloc(READ_BYTES, 1, &buffer));
@@ -100,7 +101,7 @@ typedef struct collect {
 static mlx_status_t collect_piece(void *user, const char *bytes, size_t length) {
   collect_t *collect = user;
   if (length > collect->max_size - collect->text.length) {
-    return mlx_error(MLX_INVALID_INPUT, "'%s' is longer than the %zu bytes that are accepted", collect->name,
+    return mlx_error(MLX_INVALID_INPUT, "'%s' is larger than the limit of %zu bytes", collect->name,
                      collect->max_size);
   }
   mlx_text_append(&collect->text, bytes, length);
@@ -177,14 +178,14 @@ void mlx_writer_abandon(mlx_writer_t *writer) {
   *writer = (mlx_writer_t){.fd = -1};
 }
 
-// Closes a writer whose work ended with |status|: a failed one leaves no file.
+// Closes a writer whose work ended with |status|; on an error removes the file.
 static mlx_status_t writer_end(mlx_writer_t *writer, mlx_status_t status) {
   if (!status) return mlx_writer_close(writer);
   mlx_writer_abandon(writer);
   return status;
 }
 
-// Makes a rename in |path|'s folder durable.
+// Syncs the folder of |path|, which makes a rename in it durable.
 static mlx_status_t sync_folder_of(const char *path) {
   char *folder;
   MLX_TRY(mlx_folder_of(path, &folder));
@@ -200,7 +201,7 @@ static mlx_status_t sync_folder_of(const char *path) {
 mlx_status_t mlx_exchange(const char *a, const char *b) {
   if (!renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE)) return sync_folder_of(b);
   if (errno != EINVAL && errno != ENOSYS) return mlx_io_error("rename to", b);
-  char *aside;  // a file system without it: the same in three steps
+  char *aside;  // the file system has no RENAME_EXCHANGE: three renames instead
   MLX_TRY(mlx_temporary_path(b, &aside));
   mlx_status_t status = mlx_rename(b, aside);
   if (!status) {
@@ -219,7 +220,7 @@ mlx_status_t mlx_rename(const char *from, const char *to) {
 mlx_status_t mlx_temporary_path(const char *path, char **out_path) {
   static atomic_uint number;
   struct timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);  // two containers may have equal pids and share a folder
+  clock_gettime(CLOCK_REALTIME, &now);  // two containers that share a folder may have equal PIDs
   return mlx_format(out_path, "%s.tmp.%ld.%llx-%x", path, (long)getpid(),
                     (unsigned long long)now.tv_sec * 1000000000u + (unsigned long long)now.tv_nsec,
                     atomic_fetch_add(&number, 1));
@@ -233,7 +234,7 @@ bool mlx_is_temporary_suffix(const char *suffix) {
   return sscanf(suffix, ".tmp.%ld.%llx-%x%n", &pid, &when, &number, &end) == 3 && !suffix[end];
 }
 
-// To something that must not be replaced: opened as it is, or one of our own streams.
+// Writes to a target that must not be replaced: opens |path|, or uses |stream| if it is not -1.
 static mlx_status_t write_through(const char *path, int stream, const void *bytes, size_t length) {
   mlx_writer_t writer = {
       .fd = stream >= 0 ? dup(stream) : calls->open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644),
@@ -244,7 +245,7 @@ static mlx_status_t write_through(const char *path, int stream, const void *byte
   return status;
 }
 
-// |old| is the file to be replaced, whose permissions the new one gets; NULL: it gets |mode|.
+// The new file gets the permissions of |old|, the file to be replaced, or |mode| if |old| is NULL.
 static mlx_status_t write_and_rename(const char *path, const struct stat *old, int mode, const void *bytes,
                                      size_t length) {
   char *temporary;
@@ -270,7 +271,7 @@ mlx_status_t mlx_write_file(const char *path, const void *bytes, size_t length) 
   char *target;
   if (!strcmp(path, "/dev/stdout")) return write_through(path, STDOUT_FILENO, bytes, length);
   if (!strcmp(path, "/dev/stderr")) return write_through(path, STDERR_FILENO, bytes, length);
-  if (stat(path, &info)) {  // nothing there, or a link that leads nowhere yet
+  if (stat(path, &info)) {  // missing, or a link to a missing file
     return lstat(path, &link) ? write_and_rename(path, NULL, 0644, bytes, length)
                               : write_through(path, -1, bytes, length);
   }
@@ -306,7 +307,7 @@ mlx_status_t mlx_replace_tail(const char *path, uint64_t offset, const void *byt
   MLX_TRY(mlx_map_file(path, &map));
   const size_t old_length = map.size > offset ? (size_t)(map.size - offset) : 0;
   mlx_status_t status =
-      map.size < offset ? mlx_error(MLX_IO, "'%s' is shorter than it was", path)
+      map.size < offset ? mlx_error(MLX_IO, "'%s' is shorter than expected", path)
                         : mlx_copy_text(old_length ? (const char *)map.data + offset : "", old_length, &old);
   mlx_unmap(&map);
   MLX_TRY(status);
@@ -314,7 +315,7 @@ mlx_status_t mlx_replace_tail(const char *path, uint64_t offset, const void *byt
   if (fd < 0) status = mlx_io_error("open", path);
   if (!status && !write_at(fd, offset, bytes, length)) {
     status = mlx_io_error("write", path);
-    (void)!write_at(fd, offset, old, old_length);  // as it was
+    (void)!write_at(fd, offset, old, old_length);
   }
   if (fd >= 0 && calls->close(fd) && !status) status = mlx_io_error("close", path);
   mlx_free(old);
@@ -424,7 +425,7 @@ mlx_status_t mlx_named_path(const char *path, char **out_path) {
   return named ? mlx_copy_text(path, strlen(path), out_path) : mlx_real_path(path, out_path);
 }
 
-mlx_status_t mlx_own_folder(char **out_folder) {
+mlx_status_t mlx_executable_folder(char **out_folder) {
   *out_folder = NULL;
   char *self;
   mlx_status_t status = mlx_real_path("/proc/self/exe", &self);

@@ -1,7 +1,6 @@
-// Files: reading by mapping, writing so that a reader sees all of a file or nothing, and the few path helpers
-// we need.
+// Files: mapped reads, atomic writes (a reader sees the whole new file or the old one), and path helpers.
 //
-// The calls that change the disk go through one small table, so that a test can make the Nth one fail.
+// Calls that change the disk go through a table of functions, so that a test can make the Nth call fail.
 #ifndef MLXCEL_BASE_FILE_H_
 #define MLXCEL_BASE_FILE_H_
 
@@ -22,7 +21,7 @@ typedef struct mlx_file_calls {
 } mlx_file_calls_t;
 
 extern const mlx_file_calls_t mlx_file_system_calls;
-// Replaces the table (NULL restores the system's). For tests, before any thread starts.
+// Replaces the table; NULL restores the system's functions. For tests, before any thread starts.
 void mlx_file_set_calls(const mlx_file_calls_t *calls);
 
 // A whole file, mapped read-only. Release with mlx_unmap.
@@ -33,7 +32,8 @@ typedef struct mlx_map {
 mlx_status_t mlx_map_file(const char *path, mlx_map_t *out_map) MLX_MUST_USE;
 void mlx_unmap(mlx_map_t *map);
 
-// Reads a descriptor to its end, a piece at a time; |name| is for errors. A status from |piece| ends it.
+// Reads a descriptor to its end, piece by piece; |name| is for errors. An error from |piece| ends the
+// reading.
 typedef mlx_status_t (*mlx_piece_fn_t)(void *user, const char *bytes, size_t length);
 mlx_status_t mlx_read_pieces(int fd, const char *name, mlx_piece_fn_t piece, void *user) MLX_MUST_USE;
 
@@ -46,16 +46,16 @@ mlx_status_t mlx_read_file(const char *path, size_t max_size, char **out_bytes,
 mlx_status_t mlx_read_stream(int fd, const char *name, size_t max_size, char **out_bytes,
                              size_t *out_length) MLX_MUST_USE;
 
-// Writes |path| whole: a temporary file beside it, synced, then renamed over it; on failure the old file is
-// still there. A link stays, and what it leads to is written; so is something that is no regular file (a
-// pipe, /dev/stdout).
+// Writes |path| atomically: a temporary file next to it, synced, then renamed over it. On failure the old
+// file is unchanged. A symbolic link stays, and its target is written. A target that is not a regular file (a
+// pipe, /dev/stdout) is opened and written directly.
 mlx_status_t mlx_write_file(const char *path, const void *bytes, size_t length) MLX_MUST_USE;
-// The same for a name that is ours: a new file in the place of whatever was there, be it a link.
+// The same, but a symbolic link at |path| is replaced, not followed.
 mlx_status_t mlx_replace_file(const char *path, const void *bytes, size_t length) MLX_MUST_USE;
-// And for what its owner alone may read, never readable to others.
+// The same with mode 0600 from the start: the file is never readable to other users.
 mlx_status_t mlx_write_secret_file(const char *path, const void *bytes, size_t length) MLX_MUST_USE;
 
-// A new file being written front to back. Open refuses an existing path. Close syncs; abandon removes the
+// A new file that is written front to back. Open fails if the path exists. Close syncs; abandon removes the
 // file.
 typedef struct mlx_writer {
   int fd;
@@ -67,23 +67,23 @@ mlx_status_t mlx_writer_write(mlx_writer_t *writer, const void *bytes, size_t le
 mlx_status_t mlx_writer_close(mlx_writer_t *writer) MLX_MUST_USE;
 void mlx_writer_abandon(mlx_writer_t *writer);  // safe after close
 
-// Makes |bytes| what a file has from |offset| on: one write, synced, and nothing after it. When it fails,
-// what was there is put back.
+// Replaces everything from |offset| on by |bytes|: one write, truncated after it and synced. On failure the
+// old bytes are written back.
 mlx_status_t mlx_replace_tail(const char *path, uint64_t offset, const void *bytes,
                               size_t length) MLX_MUST_USE;
 
 mlx_status_t mlx_copy_file(const char *from, const char *to) MLX_MUST_USE;  // |to| must not exist
-mlx_status_t mlx_rename(const char *from, const char *to) MLX_MUST_USE;     // and syncs the folder of |to|
-mlx_status_t mlx_exchange(const char *a,
-                          const char *b) MLX_MUST_USE;  // each takes the other's name, at once where it can
-mlx_status_t mlx_make_dirs(const char *path,
-                           int mode) MLX_MUST_USE;  // like mkdir -p; |mode| of new folders, less umask
+mlx_status_t mlx_rename(const char *from, const char *to) MLX_MUST_USE;     // syncs the folder of |to|
+// Swaps two names, atomically if the file system supports it.
+mlx_status_t mlx_exchange(const char *a, const char *b) MLX_MUST_USE;
+// Like mkdir -p; |mode| is for new folders, before umask.
+mlx_status_t mlx_make_dirs(const char *path, int mode) MLX_MUST_USE;
 mlx_status_t mlx_remove_tree(const char *path) MLX_MUST_USE;  // like rm -rf; a missing path is fine
-// "PATH.tmp.PID.N", of which no other process or thread on this machine makes the same. The pid lets
-// leftovers be told.
+// "PATH.tmp.PID.N", a path that no other process or thread on this machine creates. The PID identifies
+// leftovers of a killed process.
 mlx_status_t mlx_temporary_path(const char *path, char **out_path) MLX_MUST_USE;
-bool mlx_is_temporary_suffix(const char *suffix);  // what that puts behind PATH
-// The last part of a path, whatever slashes it ends with, cut at 255 bytes.
+bool mlx_is_temporary_suffix(const char *suffix);  // true for the ".tmp.PID.N" of mlx_temporary_path
+// The last component of a path, without trailing slashes, truncated to 255 bytes.
 typedef struct mlx_file_name {
   char text[256];
 } mlx_file_name_t;
@@ -91,34 +91,33 @@ mlx_file_name_t mlx_file_name(const char *path);
 mlx_status_t mlx_folder_of(const char *path, char **out_folder) MLX_MUST_USE;  // "." for a bare name
 mlx_status_t mlx_join_path(const char *folder, const char *name, char **out_path) MLX_MUST_USE;
 mlx_status_t mlx_real_path(const char *path, char **out_path) MLX_MUST_USE;
-// A path whose last part is a name: as it is, or where that is . or .. the real one.
+// |path|, or its real path if the last component is "." or "..".
 mlx_status_t mlx_named_path(const char *path, char **out_path) MLX_MUST_USE;
 bool mlx_is_absolute(const char *path);
-bool mlx_is_path(const char *text);  // more than a bare name: there is a slash in it (on Windows either)
-// Where our own executable lies; NULL in *|out_folder| on a system that does not tell.
-mlx_status_t mlx_own_folder(char **out_folder) MLX_MUST_USE;
+bool mlx_is_path(const char *text);  // contains a slash (on Windows a slash or a backslash)
+// The folder of the running executable; NULL in *|out_folder| if the system does not report it.
+mlx_status_t mlx_executable_folder(char **out_folder) MLX_MUST_USE;
 
-// True for a relative path that stays below where it starts: no "..", no empty parts, no backslashes or
+// True for a relative path that stays below its start: no "..", no empty components, no backslashes or
 // control characters.
 bool mlx_is_safe_path(const char *path);
 
 bool mlx_is_file(const char *path);
 bool mlx_is_dir(const char *path);
 
-// What tells one state of a file from another without reading it: where it lives, its length and both its
-// times.
+// Identifies the state of a file without reading it: device, inode, size and both times.
 typedef struct mlx_file_stamp {
   uint64_t device, inode, size;
   int64_t modified_ns, changed_ns;
 } mlx_file_stamp_t;
 mlx_status_t mlx_file_stamp(const char *path, mlx_file_stamp_t *out_stamp) MLX_MUST_USE;
 
-// Calls |visit| with each name in |folder| except . and .., in byte order. A status from |visit| ends the
+// Calls |visit| with each name in |folder| except "." and "..", in byte order. An error from |visit| ends the
 // walk.
 typedef mlx_status_t (*mlx_visit_fn_t)(void *user, const char *name);
 mlx_status_t mlx_list_dir(const char *folder, mlx_visit_fn_t visit, void *user) MLX_MUST_USE;
 
-// An error about |path| from errno, with the code that fits it.
+// An error about |path| from errno, with the matching code and hint.
 mlx_status_t mlx_io_error(const char *action, const char *path) MLX_MUST_USE;
 
 #endif  // MLXCEL_BASE_FILE_H_

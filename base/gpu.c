@@ -1,12 +1,15 @@
+// The table of supported GPUs.
 #include "base/gpu.h"
 
 #include <stdio.h>
 #include <string.h>
 
-// IREE 3.13 knows sm_75 80 86 87 89 120 121 (and sm_70) and refuses the others. It writes PTX 7.6 up to
-// sm_87, 8.4 for sm_89, 8.7 for sm_120 and 8.8 for sm_121: the driver must be as new as the CUDA release that
-// brought that version.
+// IREE 3.13 supports sm_75 80 86 87 89 120 121 (and sm_70) and rejects the others. It emits PTX 7.6 up to
+// sm_87, 8.4 for sm_89, 8.7 for sm_120 and 8.8 for sm_121. The driver must be at least as new as the CUDA
+// release that introduced that PTX version.
+// clang-format off
 static const mlx_gpu_kind_t kinds[] = {
+    // sm, family, IREE target, its sm, minimum driver, kernel sm, blocks, shared bytes
     {75, "Turing", "sm_75", 75, 11060, 0, 72, 64 << 10},
     {80, "Ampere", "sm_80", 80, 11060, 80, 108, 163 << 10},
     {86, "Ampere", "sm_86", 86, 11060, 86, 84, 99 << 10},
@@ -19,6 +22,7 @@ static const mlx_gpu_kind_t kinds[] = {
     {120, "Blackwell", "sm_120", 120, 12080, 120, 188, 99 << 10},
     {121, "Blackwell", "sm_121", 121, 12090, 121, 48, 99 << 10},
 };
+// clang-format on
 #define KIND_COUNT (sizeof kinds / sizeof *kinds)
 
 const mlx_gpu_kind_t *mlx_gpu_kind_at(size_t index) { return index < KIND_COUNT ? &kinds[index] : NULL; }

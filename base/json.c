@@ -1,3 +1,4 @@
+// JSON parsing and lookups, on yyjson.
 #include "base/json.h"
 
 #include <stdlib.h>

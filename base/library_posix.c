@@ -1,3 +1,4 @@
+// Shared libraries through dlopen.
 #include <dlfcn.h>
 #include <link.h>
 #include <string.h>
@@ -9,7 +10,7 @@ mlx_status_t mlx_library_open(const char *name, void **out_library) {
   *out_library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
   if (*out_library) return NULL;
   const char *reason = dlerror();
-  if (!reason) reason = "the loader does not say why";
+  if (!reason) reason = "dlopen failed without a reason";
   return mlx_error(strstr(reason, "No such file") ? MLX_NOT_FOUND : MLX_UNAVAILABLE, "%s", reason);
 }
 

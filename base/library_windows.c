@@ -1,8 +1,9 @@
+// Shared libraries through LoadLibraryEx.
 #include <errno.h>
 
 #include "base/library.h"
 #include "base/memory.h"
-#include "base/windows/inner.h"
+#include "base/windows/internal.h"
 
 static mlx_status_t cannot_open(const char *name, DWORD error) {
   wchar_t wide[256] = L"";
@@ -12,18 +13,18 @@ static mlx_status_t cannot_open(const char *name, DWORD error) {
   char *said = mlx_narrow(wide);
   const mlx_code_t code =
       error == ERROR_MOD_NOT_FOUND || error == ERROR_FILE_NOT_FOUND ? MLX_NOT_FOUND : MLX_UNAVAILABLE;
-  mlx_status_t status = mlx_error(code, "%s: cannot open it: %s (error %lu)", name,
-                                  said && *said ? said : "the system does not say why", error);
+  mlx_status_t status = mlx_error(code, "cannot open library '%s': %s (error %lu)", name,
+                                  said && *said ? said : "unknown reason", error);
   free(said);
   return status;
 }
 
-// A library given by its path finds those that lie beside it; one given by its name is looked for where the
-// system does, not in the folder we happen to stand in.
+// A library given by path finds its dependencies in its own folder. A library given by name is searched in
+// the system folders, not in the current folder.
 mlx_status_t mlx_library_open(const char *name, void **out_library) {
   *out_library = NULL;
   wchar_t *wide = mlx_wide_path(name);
-  if (!wide) return mlx_error(MLX_NOT_FOUND, "%s: cannot open it: %s", name, strerror(errno));
+  if (!wide) return mlx_error(MLX_NOT_FOUND, "cannot open library '%s': %s", name, strerror(errno));
   wchar_t whole[32768];
   const bool is_path = wcschr(wide, L'\\') && GetFullPathNameW(wide, 32768, whole, NULL);
   HMODULE module =

@@ -1,3 +1,4 @@
+// Allocation through a replaceable table of functions.
 #include "base/memory.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
-// Memory: our allocations go through one small table, so that a test can make the Nth one fail, and through
-// checked arithmetic, so that a count read from a file can never wrap. Statuses alone do not: they must work
-// when memory is out.
+// Memory: allocations go through a table of functions, so that a test can make the Nth one fail. Sizes use
+// checked arithmetic, so that a count from a file cannot overflow. Only statuses allocate directly, because
+// they must work when memory is exhausted.
 #ifndef MLXCEL_BASE_MEMORY_H_
 #define MLXCEL_BASE_MEMORY_H_
 
@@ -14,31 +14,31 @@ typedef struct mlx_memory_calls {
   void (*release)(void *ptr);
 } mlx_memory_calls_t;
 
-// Replaces the table (NULL restores the system's). For tests, before any thread starts.
+// Replaces the table; NULL restores the system's functions. For tests, before any thread starts.
 void mlx_memory_set_calls(const mlx_memory_calls_t *calls);
 
 // Allocates |count| zeroed elements of |size| bytes into *|out_ptr| (a pointer to any object pointer).
 // Release with mlx_free. A count of 0 gives a valid pointer.
 mlx_status_t mlx_alloc(size_t count, size_t size, void *out_ptr) MLX_MUST_USE;
 
-// Resizes *|inout_ptr| to |count| elements; on failure the old block stays as it was. New elements are not
+// Resizes *|inout_ptr| to |count| elements. On failure the old block is unchanged. New elements are not
 // zeroed.
 mlx_status_t mlx_resize(size_t count, size_t size, void *inout_ptr) MLX_MUST_USE;
 
-// Makes room for |needed| elements in a growing array (*inout_ptr of *inout_capacity), doubling.
+// Grows an array (*inout_ptr of *inout_capacity elements) to at least |needed| elements, by doubling.
 mlx_status_t mlx_reserve(size_t needed, size_t size, size_t *inout_capacity, void *inout_ptr) MLX_MUST_USE;
 
-// Copies |length| bytes of |text| and ends them with NUL.
+// Copies |length| bytes of |text| and appends a NUL.
 mlx_status_t mlx_copy_text(const char *text, size_t length, char **out_text) MLX_MUST_USE;
 
-// printf into a fresh string.
+// printf into a new string. Release with mlx_free.
 mlx_status_t mlx_format(char **out_text, const char *fmt, ...) MLX_PRINTF(2, 3) MLX_MUST_USE;
 
 void mlx_free(void *ptr);
 
-uint64_t mlx_physical_memory(void);  // bytes this machine has; UINT64_MAX when it does not say
+uint64_t mlx_physical_memory(void);  // bytes of RAM; UINT64_MAX if unknown
 
-// Checked arithmetic: false on overflow, and *out is then untouched by meaning.
+// Checked arithmetic: false on overflow; *out is then meaningless.
 static inline bool mlx_mul(size_t a, size_t b, size_t *out) { return !__builtin_mul_overflow(a, b, out); }
 static inline bool mlx_add(size_t a, size_t b, size_t *out) { return !__builtin_add_overflow(a, b, out); }
 // Rounds up to a multiple of |alignment|, a power of two.
@@ -48,7 +48,7 @@ static inline bool mlx_align_up(size_t value, size_t alignment, size_t *out) {
   *out = padded & ~(alignment - 1);
   return true;
 }
-// True when [offset, offset + length) lies inside [0, size).
+// True if [offset, offset + length) lies inside [0, size).
 static inline bool mlx_range_ok(uint64_t offset, uint64_t length, uint64_t size) {
   return offset <= size && length <= size - offset;
 }

@@ -1,3 +1,4 @@
+// Runs a child process to its end: polls it, enforces the time limit and collects its output.
 #include "base/process.h"
 
 #include "base/child.h"
@@ -6,73 +7,73 @@
 #include "base/text.h"
 
 #define TICK_SECONDS 0.15
-#define GRACE_SECONDS 2.0  // between asking and making a child end
-#define LONGEST_NAP_MS 20  // how late we may notice that a child has ended
+#define GRACE_SECONDS 2.0  // between the termination request and the kill
+#define MAX_SLEEP_MS 20    // maximum delay before the end of a child is noticed
 
-// What is kept of a child's output.
-typedef struct intake {
+// The collected output of a child.
+typedef struct output {
   size_t max_bytes;
   mlx_text_t text;
-} intake_t;
+} output_t;
 
-// Reads what is there without waiting; keeps |max_bytes| in all and drops the rest, so that the child never
-// blocks.
-static void drain(const mlx_child_t *child, intake_t *intake) {
+// Reads the available output without blocking. Keeps |max_bytes| in total and drops the rest, so that the
+// child never blocks on a full pipe.
+static void drain(const mlx_child_t *child, output_t *output) {
   char bytes[4096];
   for (size_t got; child->output >= 0 && (got = mlx_child_read(child, bytes, sizeof bytes));) {
-    size_t room = intake->max_bytes - intake->text.length;
-    mlx_text_append(&intake->text, bytes, got < room ? got : room);
+    size_t room = output->max_bytes - output->text.length;
+    mlx_text_append(&output->text, bytes, got < room ? got : room);
   }
 }
 
-static mlx_status_t watch(const mlx_process_options_t *options, mlx_child_t *child, intake_t *intake,
+static mlx_status_t watch(const mlx_process_options_t *options, mlx_child_t *child, output_t *output,
                           mlx_process_result_t *result) {
-  double next_tick = TICK_SECONDS, asked_at = -1;
-  int nap_ms = 1;
+  double next_tick = TICK_SECONDS, terminated_at = -1;
+  int sleep_ms = 1;
   while (!mlx_child_has_ended(child)) {
     double elapsed = mlx_seconds() - child->began;
-    if (asked_at < 0 && options->time_limit_seconds > 0 && elapsed >= options->time_limit_seconds) {
+    if (terminated_at < 0 && options->time_limit_seconds > 0 && elapsed >= options->time_limit_seconds) {
       result->timed_out = true;
-    } else if (asked_at < 0 && options->tick && elapsed >= next_tick) {
+    } else if (terminated_at < 0 && options->tick && elapsed >= next_tick) {
       next_tick = elapsed + TICK_SECONDS;
       result->cancelled = !options->tick(options->user, elapsed);
     }
-    if (asked_at < 0 && (result->timed_out || result->cancelled)) {
-      asked_at = elapsed;
-      mlx_child_ask_to_end(child);
-    } else if (asked_at >= 0 && elapsed >= asked_at + GRACE_SECONDS) {
+    if (terminated_at < 0 && (result->timed_out || result->cancelled)) {
+      terminated_at = elapsed;
+      mlx_child_terminate(child);
+    } else if (terminated_at >= 0 && elapsed >= terminated_at + GRACE_SECONDS) {
       mlx_child_kill(child);
     }
-    drain(child, intake);
-    mlx_nap(nap_ms);  // short naps at first: most questions are answered within milliseconds
-    if (nap_ms < LONGEST_NAP_MS) ++nap_ms;
+    drain(child, output);
+    mlx_sleep_ms(sleep_ms);  // short sleeps at first, because most queries end within milliseconds
+    if (sleep_ms < MAX_SLEEP_MS) ++sleep_ms;
   }
   mlx_status_t status = mlx_child_reap(child, result);
-  drain(child, intake);
+  drain(child, output);
   return status;
 }
 
-static mlx_status_t run(const mlx_process_options_t *options, const char *log_path, intake_t *intake,
+static mlx_status_t run(const mlx_process_options_t *options, const char *log_path, output_t *output,
                         mlx_process_result_t *out_result) {
   *out_result = (mlx_process_result_t){0};
   mlx_child_t child;
   mlx_status_t status = mlx_child_start(options, log_path, &child);
-  if (!status) status = watch(options, &child, intake, out_result);
+  if (!status) status = watch(options, &child, output, out_result);
   mlx_child_close(&child);
   return status;
 }
 
 mlx_status_t mlx_process_run(const mlx_process_options_t *options, mlx_process_result_t *out_result) {
-  intake_t nothing = {0};
+  output_t nothing = {0};
   return run(options, options->log_path, &nothing, out_result);
 }
 
 mlx_status_t mlx_process_capture(const mlx_process_options_t *options, size_t max_bytes, char **out_text,
                                  mlx_process_result_t *out_result) {
   *out_text = NULL;
-  intake_t intake = {.max_bytes = max_bytes};
-  mlx_status_t status = run(options, NULL, &intake, out_result);
-  if (!status) status = mlx_text_take(&intake.text, out_text, NULL);
-  mlx_text_clear(&intake.text);
+  output_t output = {.max_bytes = max_bytes};
+  mlx_status_t status = run(options, NULL, &output, out_result);
+  if (!status) status = mlx_text_take(&output.text, out_text, NULL);
+  mlx_text_clear(&output.text);
   return status;
 }

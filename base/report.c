@@ -1,25 +1,26 @@
+// Formats messages for the report callback.
 #include "base/report.h"
 
 #include <stdio.h>
 
-static void say(const mlx_report_t *report, mlx_report_kind_t kind, const char *fmt, va_list args) {
+static void emit(const mlx_report_t *report, mlx_report_kind_t kind, const char *fmt, va_list args) {
   char text[1024];
-  if (!report || !report->say) return;
+  if (!report || !report->emit) return;
   vsnprintf(text, sizeof text, fmt, args);
-  report->say(report->user, kind, text);
+  report->emit(report->user, kind, text);
 }
 
 void mlx_report_progress(const mlx_report_t *report, const char *fmt, ...) {
   va_list args;
   va_start(args, fmt);
-  say(report, MLX_REPORT_PROGRESS, fmt, args);
+  emit(report, MLX_REPORT_PROGRESS, fmt, args);
   va_end(args);
 }
 
 void mlx_report_note(const mlx_report_t *report, const char *fmt, ...) {
   va_list args;
   va_start(args, fmt);
-  say(report, MLX_REPORT_NOTE, fmt, args);
+  emit(report, MLX_REPORT_NOTE, fmt, args);
   va_end(args);
 }
 

@@ -1,18 +1,17 @@
-// Report: how the rooms below cli/ tell a person what is going on without printing themselves.
+// Report: how code below cli/ shows progress and notes to the user without printing itself.
 #ifndef MLXCEL_BASE_REPORT_H_
 #define MLXCEL_BASE_REPORT_H_
 
 #include "base/status.h"
 
 typedef enum mlx_report_kind {
-  MLX_REPORT_PROGRESS,  // transient: replaces the progress before it; "" ends it
-  MLX_REPORT_NOTE,      // worth keeping on the screen
+  MLX_REPORT_PROGRESS,  // transient: replaces the previous progress text; "" clears it
+  MLX_REPORT_NOTE,      // stays on the screen
 } mlx_report_kind_t;
 
-// Borrowed by whoever is called with it; may be NULL, which reports nothing. Called on the caller's thread
-// only.
+// Borrowed by the callee; NULL reports nothing. The callback runs on the caller's thread.
 typedef struct mlx_report {
-  void (*say)(void *user, mlx_report_kind_t kind, const char *text);
+  void (*emit)(void *user, mlx_report_kind_t kind, const char *text);
   void *user;
 } mlx_report_t;
 

@@ -1,3 +1,4 @@
+// Parser of the configuration file format that settings.h describes.
 #include "base/settings.h"
 
 #include <stdint.h>
@@ -13,7 +14,7 @@ typedef struct reading {
   int line;
 } reading_t;
 
-static mlx_status_t refuse(const reading_t *r, const char *what, const char *hint) {
+static mlx_status_t parse_error(const reading_t *r, const char *what, const char *hint) {
   return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "%s:%d: %s", r->name, r->line, what), "%s", hint);
 }
 
@@ -41,13 +42,13 @@ static mlx_status_t read_section(reading_t *r, char *line) {
   const size_t length = name_length(name);
   char *close = skip_blanks(name + length);
   if (!length || *close != ']' || !ends_here(skip_blanks(close + 1)))
-    return refuse(r, "is not a section", "a section is written [name]");
+    return parse_error(r, "invalid section header", "write a section as [name]");
   name[length] = 0;
   r->section = name;
   return r->visit(r->user, &(mlx_setting_t){.line = r->line, .section = name});
 }
 
-// Takes the escapes out in place; *|out_end| is behind the closing quote, NULL when there is none.
+// Removes the quotes and escapes in place. *|out_end| points after the closing quote, or is NULL without one.
 static bool unquote(char *value, char **out_end) {
   char *to = value;
   *out_end = NULL;
@@ -74,16 +75,15 @@ static mlx_status_t read_value(const reading_t *r, char *value) {
     for (end = value; *end && !(*end == '#' && (end == value || is_blank(end[-1]))); ++end) continue;
     *end = 0;
     drop_blanks_at_end(value);
-    return *value
-               ? NULL
-               : refuse(r, "has no value",
-                        "an empty value is written \"\"; a comment takes the line away with a '#' before it");
+    return *value ? NULL
+                  : parse_error(r, "missing value",
+                                "write an empty value as \"\", or comment the line out with '#'");
   }
   if (!unquote(value, &end))
-    return refuse(r, "has an escape that there is not", "there are \\\" \\\\ \\n and \\t");
-  if (!end) return refuse(r, "has a quote that does not end", "a quoted value ends on its line");
+    return parse_error(r, "unknown escape sequence", "use only \\\" \\\\ \\n and \\t in a quoted value");
+  if (!end) return parse_error(r, "unterminated quoted value", "close the quote on the same line");
   if (!ends_here(skip_blanks(end)))
-    return refuse(r, "has something after its quotes", "a quote inside of them is written \\\"");
+    return parse_error(r, "unexpected text after a quoted value", "write a quote inside the value as \\\"");
   return NULL;
 }
 
@@ -94,7 +94,7 @@ static mlx_status_t read_line(reading_t *r, char *line) {
   const size_t length = name_length(line);
   char *equals = skip_blanks(line + length);
   if (!length || *equals != '=')
-    return refuse(r, "is neither a setting nor a section", "a setting is written key = value");
+    return parse_error(r, "expected 'key = value' or '[section]'", "write a setting as key = value");
   char *value = skip_blanks(equals + 1);
   MLX_TRY(read_value(r, value));
   line[length] = 0;
@@ -103,14 +103,13 @@ static mlx_status_t read_line(reading_t *r, char *line) {
 }
 
 static mlx_status_t read_lines(reading_t *r, char *text, size_t length) {
-  if (length >= 3 && !memcmp(text, "\xef\xbb\xbf", 3))
-    text += 3, length -= 3;  // what some editors begin a file with
+  if (length >= 3 && !memcmp(text, "\xef\xbb\xbf", 3)) text += 3, length -= 3;  // UTF-8 byte order mark
   while (length) {
     char *end = memchr(text, '\n', length);
     const size_t line_length = end ? (size_t)(end - text) : length;
     ++r->line;
     if (memchr(text, 0, line_length))
-      return refuse(r, "has a NUL byte: this is no text", "write it as UTF-8");
+      return parse_error(r, "contains a NUL byte, so it is not a text file", "save the file as UTF-8 text");
     text[line_length] = 0;
     MLX_TRY(read_line(r, text));
     if (!end) return NULL;

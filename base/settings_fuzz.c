@@ -1,3 +1,4 @@
+// Fuzz target: parses arbitrary bytes as settings.
 #include "base/settings.h"
 
 #include <stdint.h>
@@ -6,7 +7,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-// What is handed out is whole text: a key of at least a letter, and a value.
+// Every setting must have a non-empty key and a value, or start a section.
 static mlx_status_t look(void *user, const mlx_setting_t *setting) {
   size_t *total = user;
   if (!setting->section || setting->line < 1 || (setting->key && (!setting->key[0] || !setting->value)))

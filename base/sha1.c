@@ -1,3 +1,4 @@
+// SHA-1 (FIPS 180-4).
 #include "base/sha1.h"
 
 #include <stdio.h>

@@ -1,5 +1,4 @@
-// SHA-1, by which git names files. It tells a damaged download from a good one; it is no protection against
-// anybody.
+// SHA-1, which git uses to identify files. It detects damaged downloads; it is not secure against attackers.
 #ifndef MLXCEL_BASE_SHA1_H_
 #define MLXCEL_BASE_SHA1_H_
 
@@ -11,7 +10,7 @@
 typedef struct mlx_sha1 {
   uint32_t state[5];
   uint64_t length;    // bytes so far
-  uint8_t block[64];  // the last, unfinished one
+  uint8_t block[64];  // the current, incomplete block
 } mlx_sha1_t;
 
 void mlx_sha1_begin(mlx_sha1_t *sha1);

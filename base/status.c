@@ -1,3 +1,4 @@
+// Status objects. They use malloc directly: an error must work when mlx_alloc fails.
 #include "base/status.h"
 
 #include <stdio.h>
@@ -13,7 +14,7 @@ struct mlx_status {
   char *hint;
 };
 
-// Stands in for any error whose own allocation failed. It is shared, so nothing ever writes to it.
+// Returned if allocating an error fails. It is shared, so it is never modified.
 static struct mlx_status out_of_memory_status = {
     .code = MLX_OUT_OF_MEMORY,
     .file = __FILE__,

@@ -1,3 +1,4 @@
+// Growing text buffer, UTF-8 checks and name suggestions.
 #include "base/text.h"
 
 #include <stdint.h>
@@ -103,9 +104,9 @@ int mlx_utf8_length(const char *bytes, size_t length) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Nearest name
+// Name suggestions
 
-// Edit distance, for words up to 31 letters; longer ones are never near.
+// Edit distance of words up to 31 bytes; longer words never match.
 static size_t distance(const char *a, const char *b) {
   size_t row[32], a_length = strlen(a), b_length = strlen(b);
   if (a_length > 31 || b_length > 31) return 99;
@@ -125,7 +126,7 @@ static size_t distance(const char *a, const char *b) {
 
 const char *mlx_nearest_name(const char *word, const char *const *names) {
   const char *best = NULL;
-  size_t best_distance = 3;  // fewer changes than this
+  size_t best_distance = 3;  // suggest only names with fewer edits than this
   for (; *names; ++names) {
     size_t d = distance(word, *names);
     if (d < best_distance) {

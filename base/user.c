@@ -1,3 +1,4 @@
+// Per-user folders from the environment, and the ownership check.
 #include "base/user.h"
 
 #include <stdlib.h>
@@ -7,20 +8,19 @@
 #include "base/file.h"
 
 typedef struct row {
-  const char *variable, *below;  // of the folder that |variable| names
-  const char *home_variable,
-      *below_home;  // of the folder that this one names, where there is no such variable; or NULL
-  const char *variables;
-} row_t;
+  const char *variable, *below;            // subfolder of the folder in |variable|
+  const char *home_variable, *below_home;  // fallback if |variable| is not set; NULL for none
+  const char *variables;                   // for messages
+} folder_rule_t;
 
 #ifdef _WIN32
-static const row_t rows[] = {
+static const folder_rule_t rows[] = {
     [MLX_USER_CONFIG] = {"APPDATA", "mlxcel", NULL, NULL, "APPDATA is"},
     [MLX_USER_CACHE] = {"LOCALAPPDATA", "mlxcel/cache", NULL, NULL, "LOCALAPPDATA is"},
     [MLX_USER_STATE] = {"LOCALAPPDATA", "mlxcel", NULL, NULL, "LOCALAPPDATA is"},
 };
 #else
-static const row_t rows[] = {
+static const folder_rule_t rows[] = {
     [MLX_USER_CONFIG] = {"XDG_CONFIG_HOME", "mlxcel", "HOME", ".config/mlxcel",
                          "XDG_CONFIG_HOME and HOME are"},
     [MLX_USER_CACHE] = {"XDG_CACHE_HOME", "mlxcel", "HOME", ".cache/mlxcel", "XDG_CACHE_HOME and HOME are"},
@@ -31,16 +31,16 @@ static const row_t rows[] = {
 
 mlx_status_t mlx_user_folder(mlx_user_kind_t kind, char **out_folder) {
   *out_folder = NULL;
-  const row_t *row = &rows[kind];
+  const folder_rule_t *row = &rows[kind];
   const char *base = getenv(row->variable), *home = row->home_variable ? getenv(row->home_variable) : NULL;
-  if (base && mlx_is_absolute(base))
-    return mlx_join_path(base, row->below, out_folder);  // XDG's specification ignores relative ones
+  if (base && mlx_is_absolute(base))  // the XDG specification says to ignore relative paths
+    return mlx_join_path(base, row->below, out_folder);
   return home && *home ? mlx_join_path(home, row->below_home, out_folder) : NULL;
 }
 
 const char *mlx_user_variables(mlx_user_kind_t kind) { return rows[kind].variables; }
 
-mlx_status_t mlx_user_owns(const char *folder, const char *what, const char *variable) {
+mlx_status_t mlx_user_check_owner(const char *folder, const char *what, const char *variable) {
   struct stat info;
   if (stat(folder, &info)) return mlx_io_error("stat", folder);
   if (info.st_uid != geteuid() && info.st_uid != 0) {
@@ -49,9 +49,9 @@ mlx_status_t mlx_user_owns(const char *folder, const char *what, const char *var
         "set %s to a folder of your own", variable);
   }
   if (info.st_mode & (S_IWGRP | S_IWOTH)) {
-    return mlx_status_hint(mlx_error(MLX_IO, "%s '%s' may be written to by others (mode %03o)", what, folder,
+    return mlx_status_hint(mlx_error(MLX_IO, "%s '%s' is writable by other users (mode %03o)", what, folder,
                                      (unsigned)info.st_mode & 0777),
-                           "run `chmod go-w '%s'` if you trust what is in it, or set %s", folder, variable);
+                           "run `chmod go-w '%s'` if you trust its contents, or set %s", folder, variable);
   }
   return NULL;
 }

@@ -1,4 +1,4 @@
-// User: where the files of the person who runs us lie, by the habits of the system.
+// User: the per-user folders for configuration, cache and state, by the conventions of the system.
 #ifndef MLXCEL_BASE_USER_H_
 #define MLXCEL_BASE_USER_H_
 
@@ -10,16 +10,16 @@ typedef enum mlx_user_kind {
   MLX_USER_STATE,  // $XDG_STATE_HOME/mlxcel, else ~/.local/state/mlxcel; Windows: %LOCALAPPDATA%\mlxcel
 } mlx_user_kind_t;
 
-// The folder, whether it exists or not; NULL where the environment tells none. Release with mlx_free.
+// The folder, which may not exist; NULL if the environment does not define it. Release with mlx_free.
 mlx_status_t mlx_user_folder(mlx_user_kind_t kind, char **out_folder) MLX_MUST_USE;
-// "HOME is", "A and B are": the variables that tell, for messages.
+// "HOME is", "A and B are": the environment variables involved, for messages.
 const char *mlx_user_variables(mlx_user_kind_t kind);
 
 // The environment variable |name|, or NULL if it is unset or empty.
 const char *mlx_environment(const char *name);
 
-// Refuses a folder that others may put things into: all but whoever runs us, and root, who can do anything
-// anyway. |what| is it, for messages, and |variable| names another.
-mlx_status_t mlx_user_owns(const char *folder, const char *what, const char *variable) MLX_MUST_USE;
+// Fails if another user owns |folder| or may write to it; root is trusted. |what| describes the folder in the
+// error, and |variable| is the environment variable that selects another folder.
+mlx_status_t mlx_user_check_owner(const char *folder, const char *what, const char *variable) MLX_MUST_USE;
 
 #endif  // MLXCEL_BASE_USER_H_

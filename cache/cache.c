@@ -1,6 +1,6 @@
-// Finding and making entries. What makes a kill harmless, in order: an entry is made in a folder of tmp/ that
-// nothing ever reads; its files are on the disk before its record names them; one rename makes it visible;
-// and a reader believes the record only as far as every file's digest agrees with it.
+// Finding and creating entries. These steps, in order, make a kill at any point harmless: an entry is built
+// in a folder of tmp/ that is never read; its files are synced before its record names them; one rename
+// publishes it; and a reader trusts the record only if the digest of every file matches.
 #include "cache/cache.h"
 
 #include <errno.h>
@@ -15,11 +15,11 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "cache/entry.h"
-#include "cache/inner.h"
+#include "cache/internal.h"
 #include "cache/lock.h"
 
 void mlx_cache_release(mlx_cache_entry_t *entry) {
-  if (entry->folder) mlx_lease_end(entry->lease);
+  if (entry->folder) mlx_entry_lock_release(entry->lock_fd);
   mlx_free(entry->folder);
   *entry = (mlx_cache_entry_t){0};
 }
@@ -33,15 +33,15 @@ static mlx_status_t check_file(mlx_cache_t *cache, const char *folder, const mlx
   MLX_TRY(mlx_join_path(folder, file->name, &path));
   mlx_status_t status = mlx_file_stamp(path, &stamp);
   if (!status && stamp.size != file->size)
-    status = mlx_error(MLX_INVALID_INPUT, "'%s' has another size", path);
+    status = mlx_error(MLX_INVALID_INPUT, "the size of '%s' does not match its cache record", path);
   if (!status) status = mlx_cache_digest_file(cache, path, hex);
   if (!status && strcmp(hex, file->sha256))
-    status = mlx_error(MLX_INVALID_INPUT, "'%s' has another content", path);
+    status = mlx_error(MLX_INVALID_INPUT, "the content of '%s' does not match its cache record", path);
   mlx_free(path);
   return status;
 }
 
-// Succeeds when the entry in |folder| is exactly what its record says.
+// Succeeds if the entry in |folder| is exactly as its record says.
 static mlx_status_t check_entry(mlx_cache_t *cache, const char *folder, const char *record_path,
                                 const char *id) {
   char *bytes;
@@ -50,7 +50,7 @@ static mlx_status_t check_entry(mlx_cache_t *cache, const char *folder, const ch
   MLX_TRY(mlx_read_file(record_path, MLX_RECORD_MAX, &bytes, &length));
   mlx_status_t status = mlx_record_parse(record_path, bytes, length, &record);
   if (!status && strcmp(record.id, id)) {
-    status = mlx_error(MLX_INVALID_INPUT, "'%s' is about another entry", record_path);
+    status = mlx_error(MLX_INVALID_INPUT, "'%s' is the record of another cache entry", record_path);
   }
   for (size_t i = 0; i < record.file_count && !status; ++i)
     status = check_file(cache, folder, &record.files[i]);
@@ -59,21 +59,21 @@ static mlx_status_t check_entry(mlx_cache_t *cache, const char *folder, const ch
   return status;
 }
 
-// The lease comes before the look, and is compared with the path after it: what was checked is what is held.
-static mlx_status_t lease_valid_entry(mlx_cache_t *cache, const char *folder, const char *id,
-                                      int *out_lease) {
+// Locks the record before reading it, and compares the lock with the path afterwards: so the entry that was
+// checked is the entry that is locked.
+static mlx_status_t lock_valid_entry(mlx_cache_t *cache, const char *folder, const char *id,
+                                     int *out_lock_fd) {
   char *record_path;
   MLX_TRY(mlx_join_path(folder, MLX_RECORD_NAME, &record_path));
-  *out_lease = mlx_lease_take(record_path);
-  mlx_status_t status = *out_lease >= 0 ? NULL : mlx_error(MLX_NOT_FOUND, "no entry in '%s'", folder);
+  *out_lock_fd = mlx_entry_lock_share(record_path);
+  mlx_status_t status = *out_lock_fd >= 0 ? NULL : mlx_error(MLX_NOT_FOUND, "no cache entry in '%s'", folder);
   if (!status) status = check_entry(cache, folder, record_path, id);
-  if (!status && !mlx_lease_holds(*out_lease, record_path)) {
-    status = mlx_error(MLX_NOT_FOUND, "the entry in '%s' was replaced", folder);
+  if (!status && !mlx_entry_lock_is_current(*out_lock_fd, record_path)) {
+    status = mlx_error(MLX_NOT_FOUND, "the cache entry in '%s' was replaced", folder);
   }
-  if (!status)
-    (void)!futimens(*out_lease,
-                    NULL);  // the record's time is that of the last use; a read-only cache has none
-  if (status) mlx_lease_end(*out_lease);
+  // The modification time of the record is the time of the last use. In a read-only cache this fails.
+  if (!status) (void)!futimens(*out_lock_fd, NULL);
+  if (status) mlx_entry_lock_release(*out_lock_fd);
   mlx_free(record_path);
   return status;
 }
@@ -88,38 +88,38 @@ mlx_status_t mlx_cache_find(mlx_cache_t *cache, const char *kind, const char *ke
                             mlx_cache_entry_t *out_entry) {
   *out_entry = (mlx_cache_entry_t){0};
   char *folder = NULL, *id = NULL;
-  int lease = -1;
+  int lock_fd = -1;
   MLX_TRY(check_names(kind, key));
   mlx_status_t status = mlx_format(&id, "%s-%s", kind, key);
   if (!status) status = mlx_cache_path(cache, kind, key, &folder);
-  if (!status) status = lease_valid_entry(cache, folder, id, &lease);
+  if (!status) status = lock_valid_entry(cache, folder, id, &lock_fd);
   mlx_free(id);
   if (!status) {
-    *out_entry = (mlx_cache_entry_t){.folder = folder, .hit = true, .lease = lease};
+    *out_entry = (mlx_cache_entry_t){.folder = folder, .hit = true, .lock_fd = lock_fd};
     return NULL;
   }
   mlx_free(folder);
   if (mlx_status_code(status) == MLX_OUT_OF_MEMORY) return status;
-  mlx_status_free(status);  // missing or damaged in whatever way: a miss
+  mlx_status_free(status);  // a missing entry and any kind of damage are a cache miss
   return NULL;
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Making
+// Creating
 
-// One entry on its way into the cache.
-typedef struct making {
+// An entry that is being created.
+typedef struct build {
   mlx_cache_t *cache;
   const mlx_cache_request_t *request;
   const char *id;   // KIND-KEY
-  char *folder;     // where it will be
-  char *temporary;  // where it is made
-  char *replaced;   // where a damaged entry goes that is in its way
+  char *folder;     // final path
+  char *temporary;  // path while it is built
+  char *replaced;   // where a damaged entry at the final path is moved to
   char *log_path;
   mlx_record_t record;
-} making_t;
+} build_t;
 
-// Through a descriptor of our own: the file was written by fill or its tool, and closed long ago.
+// Opens the file again: its writer (the fill function or a tool) has closed it already.
 static mlx_status_t sync_file(const char *path) {
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
   if (fd < 0) return mlx_io_error("open", path);
@@ -128,11 +128,11 @@ static mlx_status_t sync_file(const char *path) {
   return status;
 }
 
-// Puts the file's digest in the record, and in the memo of the path it is about to have. The settling rule of
-// memo.c is not asked for here: this file is ours, its writer has ended and nobody else knows the folder.
-// Without this memo a large entry would be hashed once more by the first process that finds it.
-static mlx_status_t record_digest(making_t *making, const char *name, const char *path) {
-  mlx_record_t *record = &making->record;
+// Adds the digest of a file to the record, and to the digest cache under the file's final path. The age rule
+// of digest_cache.c does not apply here: the writer has ended and no other process knows the folder. Without
+// this, the first process that finds a large entry would hash it again.
+static mlx_status_t record_digest(build_t *build, const char *name, const char *path) {
+  mlx_record_t *record = &build->record;
   mlx_file_stamp_t before, after;
   char *final_path;
   MLX_TRY(mlx_reserve(record->file_count + 1, sizeof *record->files, &record->file_capacity, &record->files));
@@ -146,33 +146,33 @@ static mlx_status_t record_digest(making_t *making, const char *name, const char
   file->size = after.size;
   MLX_TRY(mlx_copy_text(name, strlen(name), &file->name));
   ++record->file_count;
-  MLX_TRY(mlx_join_path(making->folder, name, &final_path));
-  mlx_cache_remember(making->cache, final_path, &after, file->sha256);
+  MLX_TRY(mlx_join_path(build->folder, name, &final_path));
+  mlx_cache_store_digest(build->cache, final_path, &after, file->sha256);
   mlx_free(final_path);
   return NULL;
 }
 
 static mlx_status_t record_file(void *user, const char *name) {
-  making_t *making = user;
+  build_t *build = user;
   char *path;
   struct stat info;
-  MLX_TRY(mlx_join_path(making->temporary, name, &path));
+  MLX_TRY(mlx_join_path(build->temporary, name, &path));
   mlx_status_t status;
   if (lstat(path, &info)) {
     status = mlx_io_error("stat", path);
   } else if (!S_ISREG(info.st_mode) || !mlx_is_entry_file(name)) {
-    status = mlx_error(MLX_INTERNAL, "'%s' cannot be part of a cache entry", path);
+    status = mlx_error(MLX_INTERNAL, "'%s' must not be part of a cache entry", path);
   } else {
-    status = record_digest(making, name, path);
+    status = record_digest(build, name, path);
   }
   mlx_free(path);
   return status;
 }
 
-static mlx_status_t write_record(making_t *making, const char *path) {
-  mlx_record_t *record = &making->record;
-  const char *title = making->request->title;
-  MLX_TRY(mlx_copy_text(making->id, strlen(making->id), &record->id));
+static mlx_status_t write_record(build_t *build, const char *path) {
+  mlx_record_t *record = &build->record;
+  const char *title = build->request->title;
+  MLX_TRY(mlx_copy_text(build->id, strlen(build->id), &record->id));
   MLX_TRY(mlx_copy_text(title, strlen(title), &record->title));
   record->created = (int64_t)time(NULL);
   mlx_text_t text = {0};
@@ -183,67 +183,67 @@ static mlx_status_t write_record(making_t *making, const char *path) {
   return status;
 }
 
-static mlx_status_t move_into_place(making_t *making) {
+static mlx_status_t move_into_place(build_t *build) {
   struct stat info;
-  if (!lstat(making->folder, &info)) MLX_TRY(mlx_rename(making->folder, making->replaced));
-  MLX_TRY(mlx_rename(making->temporary, making->folder));
-  mlx_status_free(mlx_remove_tree(making->replaced));  // failing that, a leftover
+  if (!lstat(build->folder, &info)) MLX_TRY(mlx_rename(build->folder, build->replaced));
+  MLX_TRY(mlx_rename(build->temporary, build->folder));
+  mlx_status_free(mlx_remove_tree(build->replaced));  // on failure it stays as a leftover
   return NULL;
 }
 
-// The lease is taken in place (Windows moves no folder with an open file in it) and while the id is still
-// locked, so a clear that comes right after it finds the entry in use.
-static mlx_status_t publish(making_t *making, int *out_lease) {
+// Takes the shared lock after the rename, because Windows cannot move a folder with an open file. The id is
+// still locked, so a `clear` that runs right after this finds the entry in use.
+static mlx_status_t publish(build_t *build, int *out_lock_fd) {
   char *path, *final_path = NULL;
-  MLX_TRY(mlx_list_dir(making->temporary, record_file, making));
-  MLX_TRY(mlx_join_path(making->temporary, MLX_RECORD_NAME, &path));
-  mlx_status_t status = write_record(making, path);
-  if (!status) status = mlx_join_path(making->folder, MLX_RECORD_NAME, &final_path);
-  if (!status) status = move_into_place(making);
-  *out_lease = status ? -1 : mlx_lease_take(final_path);
+  MLX_TRY(mlx_list_dir(build->temporary, record_file, build));
+  MLX_TRY(mlx_join_path(build->temporary, MLX_RECORD_NAME, &path));
+  mlx_status_t status = write_record(build, path);
+  if (!status) status = mlx_join_path(build->folder, MLX_RECORD_NAME, &final_path);
+  if (!status) status = move_into_place(build);
+  *out_lock_fd = status ? -1 : mlx_entry_lock_share(final_path);
   mlx_free(final_path);
   mlx_free(path);
   return status;
 }
 
-static mlx_status_t fill_and_publish(making_t *making, const mlx_report_t *report, int *out_lease) {
-  const mlx_cache_request_t *request = making->request;
-  MLX_TRY(mlx_make_dirs(making->temporary, 0700));
-  mlx_status_t status = request->fill(request->user, making->temporary, making->log_path);
+static mlx_status_t fill_and_publish(build_t *build, const mlx_report_t *report, int *out_lock_fd) {
+  const mlx_cache_request_t *request = build->request;
+  MLX_TRY(mlx_make_dirs(build->temporary, 0700));
+  mlx_status_t status = request->fill(request->user, build->temporary, build->log_path);
   if (!status) {
     mlx_report_progress(report, "storing %s ...", request->title);
-    status = publish(making, out_lease);
+    status = publish(build, out_lock_fd);
     mlx_report_done(report);
   }
-  if (status) mlx_status_free(mlx_remove_tree(making->temporary));
+  if (status) mlx_status_free(mlx_remove_tree(build->temporary));
   return status;
 }
 
 // The caller holds the lock of the id.
 static mlx_status_t make_entry(mlx_cache_t *cache, const mlx_cache_request_t *request, const char *id,
                                const mlx_report_t *report, mlx_cache_entry_t *out_entry) {
-  making_t making = {.cache = cache, .request = request, .id = id};
-  int lease = -1;
+  build_t build = {.cache = cache, .request = request, .id = id};
+  int lock_fd = -1;
   mlx_status_t status = mlx_cache_remove_leftovers(cache, "tmp", id, NULL);
-  if (!status) status = mlx_cache_path(cache, request->kind, request->key, &making.folder);
-  if (!status) status = mlx_cache_fresh_path(cache, id, &making.temporary);
-  if (!status) status = mlx_format(&making.replaced, "%s.replaced", making.temporary);
-  if (!status) status = mlx_format(&making.log_path, "%s/logs/%s.log", cache->folder, id);
-  if (!status) status = fill_and_publish(&making, report, &lease);
+  if (!status) status = mlx_cache_path(cache, request->kind, request->key, &build.folder);
+  if (!status) status = mlx_cache_fresh_path(cache, id, &build.temporary);
+  if (!status) status = mlx_format(&build.replaced, "%s.replaced", build.temporary);
+  if (!status) status = mlx_format(&build.log_path, "%s/logs/%s.log", cache->folder, id);
+  if (!status) status = fill_and_publish(&build, report, &lock_fd);
   if (!status) {
-    *out_entry = (mlx_cache_entry_t){.folder = making.folder, .lease = lease};
-    making.folder = NULL;
+    *out_entry = (mlx_cache_entry_t){.folder = build.folder, .lock_fd = lock_fd};
+    build.folder = NULL;
   }
-  mlx_free(making.folder);
-  mlx_free(making.temporary);
-  mlx_free(making.replaced);
-  mlx_free(making.log_path);
-  mlx_record_free(&making.record);
+  mlx_free(build.folder);
+  mlx_free(build.temporary);
+  mlx_free(build.replaced);
+  mlx_free(build.log_path);
+  mlx_record_free(&build.record);
   return status;
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Finding or making
+// Finding or creating
 
 static mlx_status_t make_folders(mlx_cache_t *cache, const char *kind) {
   const char *names[] = {"locks", "tmp", "logs", kind};
@@ -265,8 +265,8 @@ static mlx_status_t wait_and_make(mlx_cache_t *cache, const mlx_cache_request_t 
   mlx_status_t status = mlx_lock_take(lock_path, request->title, report, &lock);
   mlx_free(lock_path);
   if (status) return status;
-  status = mlx_cache_find(cache, request->kind, request->key,
-                          out_entry);  // whoever held the lock has made it by now
+  // The process that held the lock may have created the entry.
+  status = mlx_cache_find(cache, request->kind, request->key, out_entry);
   if (!status && !out_entry->folder) status = make_entry(cache, request, id, report, out_entry);
   mlx_lock_release(&lock);
   return status;

@@ -1,24 +1,21 @@
-// Cache: a content-addressed store of folders that are expensive to make.
+// Cache: a content-addressed store of folders that are expensive to create.
 //
-// It knows nothing about models or compilers. A caller names what it wants by a kind ("vmfb", "weights") and
-// a key (a SHA-256 over everything the content depends on) and gives a function that makes it. The cache
-// promises:
-//   - an entry is handed out only when every file of it has the size and the digest its record (entry.json)
-//   says;
-//   - a process killed at any point leaves nothing that a later one would trust, and no lock that stays
-//   taken;
-//   - of many processes that want the same entry, one makes it and the others wait, and say so.
-// It is not a place for secrets or for anything that cannot be made again: `clear` may run at any time.
+// The cache knows nothing about models or compilers. The caller identifies an entry by a kind ("vmfb",
+// "weights") and a key (a SHA-256 of everything the content depends on), and supplies a function that creates
+// it. Guarantees:
+//   - An entry is returned only if every file has the size and digest of its record (entry.json).
+//   - A process killed at any point leaves nothing that a later process would trust, and no lock held.
+//   - If several processes request the same entry, one creates it. The others wait and report that they wait.
+// Do not store secrets or anything that cannot be created again: `clear` may run at any time.
 //
 // On disk, below the cache folder (which must be private to the user):
 //   KIND/KEY/          an entry: its files and entry.json, put there by one rename
-//   locks/KIND-KEY     held (flock) by the one who makes that entry; its text is the holder's process id
-//   tmp/KIND-KEY.*     entries being made or removed; left over only by a killed process
-//   logs/KIND-KEY.log  what the tool said when the entry was last made, kept after success and failure alike
+//   locks/KIND-KEY     locked (flock) by the process that creates that entry; contains its process id
+//   tmp/KIND-KEY.*     entries being created or removed; leftovers come only from killed processes
+//   logs/KIND-KEY.log  output of the tool that created the entry last, kept after success and failure
 //   digests/*.json     digests of files, by path and stamp, so that a large file is hashed once
 //
-// Threads: a cache may be used by several threads at once (it holds no state but its folder). An entry
-// belongs to one.
+// Threads: several threads may use one cache (its only state is its folder). An entry belongs to one thread.
 #ifndef MLXCEL_CACHE_CACHE_H_
 #define MLXCEL_CACHE_CACHE_H_
 
@@ -30,86 +27,84 @@
 
 typedef struct mlx_cache mlx_cache_t;
 
-// Opens |folder|, or when that is NULL or "": $MLXCEL_CACHE, $XDG_CACHE_HOME/mlxcel, $HOME/.cache/mlxcel. A
-// missing folder is made (0700). One that belongs to another user (root excepted) or that others may write to
-// is refused.
+// Opens |folder|. If it is NULL or "", opens $MLXCEL_CACHE, $XDG_CACHE_HOME/mlxcel or $HOME/.cache/mlxcel.
+// Creates a missing folder (mode 0700). Fails if another user (except root) owns the folder or may write to
+// it.
 mlx_status_t mlx_cache_open(const char *folder, mlx_cache_t **out_cache) MLX_MUST_USE;
-void mlx_cache_close(mlx_cache_t *cache);                // NULL is fine
+void mlx_cache_close(mlx_cache_t *cache);                // NULL is allowed
 const char *mlx_cache_folder(const mlx_cache_t *cache);  // absolute; valid until close
 
-// SHA-256 of a file, remembered under the file's real path and stamp: the second call for an unchanged file
-// reads nothing of it. A file that changes while it is read is an error.
+// SHA-256 of a file, cached under its real path and stamp: a second call for an unchanged file does not read
+// it. A file that changes while it is read is an error.
 mlx_status_t mlx_cache_digest_file(mlx_cache_t *cache, const char *path,
                                    char out_hex[MLX_DIGEST_HEX]) MLX_MUST_USE;
-// The same of |size| bytes at |offset| of it.
+// The same for |size| bytes at |offset|.
 mlx_status_t mlx_cache_digest_part(mlx_cache_t *cache, const char *path, uint64_t offset, uint64_t size,
                                    char out_hex[MLX_DIGEST_HEX]) MLX_MUST_USE;
 
 // ----------------------------------------------------------------------------------------------------------
 // Entries
 
-// An entry in use. While it is held, `clear` leaves it alone (in this and every other process); files that
-// were opened or mapped stay readable after release. Release exactly once; a zeroed entry may be released
-// too.
+// An entry in use. While it is held, `clear` in this or any other process skips it. Files that were opened or
+// mapped stay readable after the release. Release exactly once; releasing a zeroed entry is allowed.
 typedef struct mlx_cache_entry {
-  char *folder;  // owned; NULL: there is no such entry
-  bool hit;      // it was there already
-  int lease;     // private to the cache
+  char *folder;  // owned; NULL if there is no such entry
+  bool hit;      // the entry existed already
+  int lock_fd;   // private: descriptor of the shared lock
 } mlx_cache_entry_t;
 void mlx_cache_release(mlx_cache_entry_t *entry);
 
-// Looks for a valid entry; works on a read-only cache. A missing or damaged one is not an error: |folder| is
-// then NULL.
+// Looks for a valid entry; works on a read-only cache. A missing or damaged entry is not an error: |folder|
+// is NULL then.
 mlx_status_t mlx_cache_find(mlx_cache_t *cache, const char *kind, const char *key,
                             mlx_cache_entry_t *out_entry) MLX_MUST_USE;
 
-// Looks for a file with this digest among the entries of |kind|. *|out_path| (release with mlx_free) is NULL
-// when there is none; otherwise release the entry when the file is no longer needed.
+// Looks for a file with this digest in the entries of |kind|. *|out_path| (release with mlx_free) is NULL if
+// there is none. Otherwise release the entry when the file is no longer needed.
 mlx_status_t mlx_cache_find_file(mlx_cache_t *cache, const char *kind, const char *sha256,
                                  mlx_cache_entry_t *out_entry, char **out_path) MLX_MUST_USE;
 
-// Makes the content of an entry: plain files, no folders or links, in |folder| (empty and private). A tool's
-// output belongs in |log_path|, which outlives a failure, so an error may name it. Only one process at a time
-// fills a given entry.
+// Creates the content of an entry in |folder|, which is empty and private: plain files, no folders or links.
+// The output of a tool goes to |log_path|, which is kept on failure, so that an error may name it. Only one
+// process at a time fills a given entry.
 typedef mlx_status_t (*mlx_cache_fill_fn_t)(void *user, const char *folder, const char *log_path);
 
 typedef struct mlx_cache_request {
   const char *kind;   // lower-case letters, digits and '_', at most 32
   const char *key;    // 64 hexadecimal digits, from mlx_digest_end
-  const char *title;  // for people: progress, `cache list`
+  const char *title;  // shown to the user: progress, `cache list`
   mlx_cache_fill_fn_t fill;
   void *user;  // for fill
 } mlx_cache_request_t;
 
-// Finds the entry, or waits for whoever is making it, or makes it. Fails with fill's own status when that
+// Finds the entry, waits for the process that creates it, or creates it. Returns the status of |fill| if that
 // fails.
 mlx_status_t mlx_cache_get(mlx_cache_t *cache, const mlx_cache_request_t *request, const mlx_report_t *report,
                            mlx_cache_entry_t *out_entry) MLX_MUST_USE;
 
 // ----------------------------------------------------------------------------------------------------------
-// Upkeep
+// Maintenance
 
 typedef struct mlx_cache_item {
   const char *kind, *key;
-  const char *title;  // NULL when the entry's record is damaged
-  uint64_t bytes;     // on disk, by the lengths of its files
-  int64_t created;    // seconds since 1970; 0 when damaged
-  int64_t used;       // when it was last found, or made; 0 when damaged
+  const char *title;  // NULL if the record is damaged
+  uint64_t bytes;     // sum of the file sizes
+  int64_t created;    // seconds since 1970; 0 if damaged
+  int64_t used;       // last time the entry was found or created; 0 if damaged
 } mlx_cache_item_t;
 typedef mlx_status_t (*mlx_cache_visit_fn_t)(void *user, const mlx_cache_item_t *item);
 
-// Calls |visit| for every entry, by kind, then key. Does not check digests. A status from |visit| ends the
-// walk.
+// Calls |visit| for every entry, ordered by kind, then key. Does not check digests. An error from |visit|
+// ends the walk.
 mlx_status_t mlx_cache_list(mlx_cache_t *cache, mlx_cache_visit_fn_t visit, void *user) MLX_MUST_USE;
 
 typedef struct mlx_cache_cleared {
-  uint64_t bytes;  // freed
-  size_t removed;  // entries
-  size_t in_use;   // entries left alone, because some process is making or using them
+  uint64_t bytes;  // freed bytes
+  size_t removed;  // removed entries
+  size_t in_use;   // entries that were skipped because a process creates or uses them
 } mlx_cache_cleared_t;
 
-// Removes everything that is not in use at this moment. |out_cleared| counts what was done, also when a
-// removal fails.
+// Removes everything that is not in use. |out_cleared| is valid even if a removal fails.
 mlx_status_t mlx_cache_clear(mlx_cache_t *cache, mlx_cache_cleared_t *out_cleared) MLX_MUST_USE;
 
 #endif  // MLXCEL_CACHE_CACHE_H_

@@ -1,3 +1,4 @@
+// Parsers and writers of entry.json and digests/*.json.
 #include "cache/entry.h"
 
 #include <inttypes.h>
@@ -7,14 +8,14 @@
 #include "base/json.h"
 #include "base/memory.h"
 
-#define VERSION 1  // of both texts; another version is a miss, never guessed at
+#define VERSION 1  // of both file formats; any other version is a cache miss
 
 bool mlx_is_digest(const char *text) {
   return strlen(text) == MLX_DIGEST_HEX - 1 && strspn(text, "0123456789abcdef") == MLX_DIGEST_HEX - 1;
 }
 
 bool mlx_is_entry_kind(const char *text) {
-  static const char *const own[] = {"locks", "tmp", "logs", "digests"};
+  static const char *const own[] = {"locks", "tmp", "logs", "digests"};  // folders of the cache itself
   for (size_t i = 0; i < sizeof own / sizeof *own; ++i) {
     if (!strcmp(text, own[i])) return false;
   }
@@ -41,7 +42,7 @@ static mlx_status_t read_digest(const mlx_json_t *json, yyjson_val *object, char
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// The record
+// Entry record
 
 static mlx_status_t read_file_record(const mlx_json_t *json, yyjson_val *object, mlx_record_t *record) {
   if (!yyjson_is_obj(object)) return mlx_json_error(json, "files", "must hold objects");
@@ -110,29 +111,30 @@ void mlx_record_free(mlx_record_t *record) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// The memo
+// Cached digest
 
-// A stamp is only ever compared, so it travels as text: no 64-bit inode has to survive a JSON number.
+// A stamp is only compared for equality, so it is stored as text: a JSON number may not hold a 64-bit inode.
 void mlx_stamp_text(const mlx_file_stamp_t *stamp, char out_text[MLX_STAMP_TEXT]) {
   snprintf(out_text, MLX_STAMP_TEXT, "%" PRIu64 ":%" PRIu64 " %" PRIu64 " %" PRId64 " %" PRId64,
            stamp->device, stamp->inode, stamp->size, stamp->modified_ns, stamp->changed_ns);
 }
 
-mlx_status_t mlx_memo_parse(const char *name, const char *bytes, size_t length, mlx_memo_t *out_memo) {
+mlx_status_t mlx_cached_digest_parse(const char *name, const char *bytes, size_t length,
+                                     mlx_cached_digest_t *out_cached) {
   mlx_json_t json;
   MLX_TRY(mlx_json_parse(name, bytes, length, &json));
   const char *stamp = "";
   mlx_status_t status = check_version(&json);
   if (!status) status = mlx_json_string(&json, json.root, "stamp", &stamp);
   if (!status && strlen(stamp) >= MLX_STAMP_TEXT) status = mlx_json_error(&json, "stamp", "is too long");
-  if (!status) status = read_digest(&json, json.root, out_memo->sha256);
-  if (!status) memcpy(out_memo->stamp, stamp, strlen(stamp) + 1);
+  if (!status) status = read_digest(&json, json.root, out_cached->sha256);
+  if (!status) memcpy(out_cached->stamp, stamp, strlen(stamp) + 1);
   mlx_json_close(&json);
   return status;
 }
 
-void mlx_memo_write(const mlx_memo_t *memo, const char *path, mlx_text_t *text) {
+void mlx_cached_digest_write(const mlx_cached_digest_t *cached, const char *path, mlx_text_t *text) {
   mlx_text_printf(text, "{\n  \"version\": %d,\n  \"path\": ", VERSION);
   mlx_text_json_string(text, path, strlen(path));
-  mlx_text_printf(text, ",\n  \"stamp\": \"%s\",\n  \"sha256\": \"%s\"\n}\n", memo->stamp, memo->sha256);
+  mlx_text_printf(text, ",\n  \"stamp\": \"%s\",\n  \"sha256\": \"%s\"\n}\n", cached->stamp, cached->sha256);
 }

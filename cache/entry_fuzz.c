@@ -1,5 +1,5 @@
-// Feeds noise to the two readers of the cache: the record of an entry and the memo of a digest. Whatever is
-// accepted must come out the same after being written and read again.
+// Fuzz target: the two parsers of the cache, for entry records and cached digests. Accepted input must be
+// unchanged after it is written and parsed again.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,16 +37,16 @@ static void fuzz_record(const char *bytes, size_t length) {
   mlx_record_free(&second);
 }
 
-static void fuzz_memo(const char *bytes, size_t length) {
-  mlx_memo_t memo;
-  mlx_status_t status = mlx_memo_parse("memo.json", bytes, length, &memo);
-  if (!status) require(mlx_is_digest(memo.sha256) && memchr(memo.stamp, 0, sizeof memo.stamp));
+static void fuzz_cached_digest(const char *bytes, size_t length) {
+  mlx_cached_digest_t cached;
+  mlx_status_t status = mlx_cached_digest_parse("cached.json", bytes, length, &cached);
+  if (!status) require(mlx_is_digest(cached.sha256) && memchr(cached.stamp, 0, sizeof cached.stamp));
   mlx_status_free(status);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   fuzz_record((const char *)data, size);
-  fuzz_memo((const char *)data, size);
+  fuzz_cached_digest((const char *)data, size);
   return 0;
 }

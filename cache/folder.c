@@ -1,4 +1,4 @@
-// Where the cache is, whether it may be trusted, and the paths inside it.
+// Location of the cache folder, its ownership check, and the paths inside it.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 
 #include "base/memory.h"
 #include "base/user.h"
-#include "cache/inner.h"
+#include "cache/internal.h"
 
 static const char *environment(const char *name) {
   const char *value = getenv(name);
@@ -20,7 +20,7 @@ static mlx_status_t choose_folder(const char *given, char **out_folder) {
   if (given) return mlx_copy_text(given, strlen(given), out_folder);
   MLX_TRY(mlx_user_folder(MLX_USER_CACHE, out_folder));
   if (*out_folder) return NULL;
-  mlx_status_t status = mlx_error(MLX_NOT_FOUND, "no place for the cache: MLXCEL_CACHE, %s not set",
+  mlx_status_t status = mlx_error(MLX_NOT_FOUND, "no cache folder: MLXCEL_CACHE, %s not set",
                                   mlx_user_variables(MLX_USER_CACHE));
   return mlx_status_hint(status, "set MLXCEL_CACHE to a folder of your own");
 }
@@ -35,9 +35,8 @@ mlx_status_t mlx_cache_open(const char *folder, mlx_cache_t **out_cache) {
                            "set MLXCEL_CACHE to a folder you can write to");
   if (!status) status = mlx_alloc(1, sizeof *cache, &cache);
   if (!status) status = mlx_real_path(chosen, &cache->folder);
-  if (!status)
-    status =
-        mlx_user_owns(cache->folder, "the cache folder", "MLXCEL_CACHE");  // what it holds is loaded and run
+  if (!status)  // the cache holds code that is loaded and run
+    status = mlx_user_check_owner(cache->folder, "the cache folder", "MLXCEL_CACHE");
   if (status) {
     mlx_cache_close(cache);
   } else {
@@ -56,7 +55,7 @@ void mlx_cache_close(mlx_cache_t *cache) {
 const char *mlx_cache_folder(const mlx_cache_t *cache) { return cache->folder; }
 
 // ----------------------------------------------------------------------------------------------------------
-// Inside
+// Paths and sizes
 
 mlx_status_t mlx_cache_path(const mlx_cache_t *cache, const char *part, const char *name, char **out_path) {
   return mlx_format(out_path, "%s/%s/%s", cache->folder, part, name);
@@ -83,7 +82,7 @@ static mlx_status_t add_child_bytes(void *user, const char *name) {
   return NULL;
 }
 
-// For counts that people read: what cannot be looked at counts as nothing.
+// For display only: unreadable files count as 0 bytes.
 uint64_t mlx_cache_tree_bytes(const char *path) {
   struct stat info;
   if (lstat(path, &info)) return 0;

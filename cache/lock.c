@@ -1,6 +1,8 @@
-// Why a lock file is compared with its path after locking: `clear` removes lock files (while it holds them).
-// A process that had opened the file before and got the lock after would hold a file that nobody else can
-// see, beside a second holder.
+// Lock files and entry locks on flock.
+//
+// A lock file is compared with its path after locking, because `clear` removes lock files while it holds
+// them. A process that opened the file before the removal and locked it afterwards would hold a lock on a
+// deleted file, while a second process locks the new one.
 #include "cache/lock.h"
 
 #include <errno.h>
@@ -33,10 +35,9 @@ static bool is_same_file(int fd, const char *path) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// The maker's lock
+// Lock files
 
-// The holder's process id in the lock file is for messages only; nothing depends on it being written or being
-// right.
+// The process id in the lock file is only for messages.
 static void write_holder(int fd) {
   char text[32];
   int length = snprintf(text, sizeof text, "%ld\n", (long)getpid());
@@ -52,7 +53,7 @@ static long read_holder(const char *path) {
   return got > 0 ? strtol(text, NULL, 10) : 0;
 }
 
-// One attempt. *out_fd is -1 when another holds the lock.
+// One attempt. *out_fd is -1 if another process holds the lock.
 static mlx_status_t attempt(const char *path, int *out_fd) {
   *out_fd = -1;
   for (;;) {
@@ -63,15 +64,15 @@ static mlx_status_t attempt(const char *path, int *out_fd) {
       mlx_status_t status = busy ? NULL : mlx_io_error("lock", path);
       close(fd);
       return mlx_status_hint(status,
-                             "this file system may have no locks: use a folder on a local disk (for the "
-                             "cache MLXCEL_CACHE names it)");
+                             "the file system may not support locks: use a folder on a local disk "
+                             "(MLXCEL_CACHE sets the cache folder)");
     }
     if (is_same_file(fd, path)) {
       *out_fd = fd;
       write_holder(fd);
       return NULL;
     }
-    close(fd);  // a clear removed it while we were opening it: there will be a new one
+    close(fd);  // `clear` removed the file after we opened it: try again with the new one
   }
 }
 
@@ -88,19 +89,18 @@ mlx_status_t mlx_lock_try(const char *path, mlx_lock_t *out_lock) {
   return status;
 }
 
-static void say_waiting(const char *path, const char *title, int waited_ms, const mlx_report_t *report) {
-  // The first time as a note that stays; a moment late, so that a holder who is just finishing causes no
-  // noise.
+static void report_waiting(const char *path, const char *title, int waited_ms, const mlx_report_t *report) {
+  // Report a note once, after a short delay: if the holder is about to finish, there is no message.
   if (waited_ms == 2 * POLL_MS) {
     long holder = read_holder(path);
     if (holder > 0) {
-      mlx_report_note(report, "waiting for another mlxcel (pid %ld) that is making the same %s", holder,
+      mlx_report_note(report, "waiting for another mlxcel process (pid %ld) that creates the same %s", holder,
                       title);
     } else {
-      mlx_report_note(report, "waiting for another mlxcel that is making the same %s", title);
+      mlx_report_note(report, "waiting for another mlxcel process that creates the same %s", title);
     }
   } else if (waited_ms % 250 == 0) {
-    mlx_report_progress(report, "waiting for another mlxcel: %s ... %d s", title, waited_ms / 1000);
+    mlx_report_progress(report, "waiting for another mlxcel process: %s ... %d s", title, waited_ms / 1000);
   }
 }
 
@@ -109,9 +109,9 @@ mlx_status_t mlx_lock_take(const char *path, const char *title, const mlx_report
   mlx_status_t status = mlx_lock_try(path, out_lock);
   int waited_ms = 0;
   while (!status && out_lock->fd < 0) {
-    mlx_nap(POLL_MS);
+    mlx_sleep_ms(POLL_MS);
     waited_ms += POLL_MS;
-    say_waiting(path, title, waited_ms, report);
+    report_waiting(path, title, waited_ms, report);
     status = mlx_lock_try(path, out_lock);
   }
   if (waited_ms) mlx_report_done(report);
@@ -120,7 +120,7 @@ mlx_status_t mlx_lock_take(const char *path, const char *title, const mlx_report
 
 void mlx_lock_release(mlx_lock_t *lock) {
   if (lock->fd >= 0) {
-    int ignored = ftruncate(lock->fd, 0);  // only the message of the next waiter depends on it
+    int ignored = ftruncate(lock->fd, 0);  // only the message of the next waiting process depends on it
     (void)ignored;
     close(lock->fd);
   }
@@ -134,12 +134,12 @@ void mlx_lock_release_and_remove(mlx_lock_t *lock) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Leases
+// Entry locks
 
-int mlx_lease_take(const char *path) {
+int mlx_entry_lock_share(const char *path) {
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
   if (fd < 0) return -1;
-  // A file system without locks has no `clear` to fear either (that would fail there): go on without.
+  // On a file system without locks `clear` fails too, so it is safe to continue without a lock.
   if (lock_file(fd, LOCK_SH | LOCK_NB) && errno == EWOULDBLOCK) {
     close(fd);
     return -1;
@@ -147,29 +147,29 @@ int mlx_lease_take(const char *path) {
   return fd;
 }
 
-bool mlx_lease_holds(int lease, const char *path) { return is_same_file(lease, path); }
+bool mlx_entry_lock_is_current(int lock_fd, const char *path) { return is_same_file(lock_fd, path); }
 
-void mlx_lease_end(int lease) {
-  if (lease >= 0) close(lease);
+void mlx_entry_lock_release(int lock_fd) {
+  if (lock_fd >= 0) close(lock_fd);
 }
 
-mlx_lease_state_t mlx_lease_reserve(const char *path, int *out_lease) {
-  *out_lease = -1;
+mlx_entry_lock_state_t mlx_entry_lock_try_exclusive(const char *path, int *out_lock_fd) {
+  *out_lock_fd = -1;
   int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-  if (fd < 0) return MLX_LEASE_NONE;
+  if (fd < 0) return MLX_ENTRY_LOCK_MISSING;
   if (lock_file(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) {
     close(fd);
-    return MLX_LEASE_HELD;
+    return MLX_ENTRY_LOCK_IN_USE;
   }
-  *out_lease = fd;
-  return MLX_LEASE_RESERVED;
+  *out_lock_fd = fd;
+  return MLX_ENTRY_LOCK_TAKEN;
 }
 
-void mlx_lease_let_move(int *inout_lease) {
-#ifdef _WIN32  // for the same reason the move fails when somebody else comes in between
-  mlx_lease_end(*inout_lease);
-  *inout_lease = -1;
+void mlx_entry_lock_allow_rename(int *inout_lock_fd) {
+#ifdef _WIN32
+  mlx_entry_lock_release(*inout_lock_fd);
+  *inout_lock_fd = -1;
 #else
-  (void)inout_lease;
+  (void)inout_lock_fd;
 #endif
 }

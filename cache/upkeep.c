@@ -1,12 +1,12 @@
-// Listing and clearing. Clear takes each entry's lock without waiting, and gets past its leases or leaves it
-// alone; so it can run at any time beside processes that make and use entries.
+// Listing, searching and clearing. Clear tries the lock of each entry without waiting and skips entries in
+// use. So it can run at any time next to processes that create and use entries.
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
 #include "cache/cache.h"
 #include "cache/entry.h"
-#include "cache/inner.h"
+#include "cache/internal.h"
 #include "cache/lock.h"
 
 // ----------------------------------------------------------------------------------------------------------
@@ -18,7 +18,7 @@ typedef struct walk {
   const mlx_cache_t *cache;
   on_entry_fn_t on_entry;
   void *user;
-  const char *kind;  // the one being walked
+  const char *kind;  // current kind
 } walk_t;
 
 static mlx_status_t walk_key(void *user, const char *name) {
@@ -77,7 +77,7 @@ static mlx_status_t list_entry(void *user, const char *kind, const char *key) {
     mlx_free(folder);
     return status;
   }
-  mlx_status_free(status);  // damaged: shown without a title
+  mlx_status_free(status);  // a damaged entry is listed without a title
   mlx_cache_item_t item = {
       .kind = kind,
       .key = key,
@@ -114,7 +114,7 @@ static const char *file_with(const mlx_record_t *record, const char *sha256) {
   return NULL;
 }
 
-// A record that cannot be read is no reason not to look at the next.
+// An unreadable record is skipped.
 static mlx_status_t search_entry(void *user, const char *kind, const char *key) {
   search_t *search = user;
   char *folder;
@@ -145,7 +145,7 @@ mlx_status_t mlx_cache_find_file(mlx_cache_t *cache, const char *kind, const cha
 // ----------------------------------------------------------------------------------------------------------
 // Clearing
 
-// The ids ("KIND-KEY") that have anything on disk: an entry, a lock, something in tmp/, a log.
+// The ids ("KIND-KEY") that have anything on disk: an entry, a lock, a file in tmp/, or a log.
 typedef struct id_list {
   char **ids;
   size_t count, capacity;
@@ -166,8 +166,8 @@ static mlx_status_t add_entry_id(void *user, const char *kind, const char *key) 
   return status;
 }
 
-// Splits "KIND-KEY" at its dash, into |kind| (33 bytes) and the key inside |id|. False when it is no id of
-// ours.
+// Splits "KIND-KEY" at its dash into |kind| (33 bytes) and the key inside |id|. False if it is not a valid
+// id.
 static bool split_id(const char *id, char *kind, const char **out_key) {
   const char *dash = strchr(id, '-');
   if (!dash || dash - id > 32) return false;
@@ -177,7 +177,7 @@ static bool split_id(const char *id, char *kind, const char **out_key) {
   return mlx_is_entry_kind(kind) && mlx_is_digest(*out_key);
 }
 
-// Names in locks/, tmp/ and logs/ are an id, or an id, a dot and more. Anything else is not ours to remove.
+// Names in locks/, tmp/ and logs/ are an id, or an id, a dot and more. Other names are not removed.
 static mlx_status_t add_name_id(void *user, const char *name) {
   char id[32 + 1 + MLX_DIGEST_HEX], kind[33];
   const char *key;
@@ -205,7 +205,7 @@ static mlx_status_t collect_ids(const mlx_cache_t *cache, id_list_t *list) {
   return NULL;
 }
 
-// Moved away first: the entry is gone in one step, however long the removal takes and whatever interrupts it.
+// Renames the entry to tmp/ first: so it disappears atomically, even if the removal is interrupted.
 static mlx_status_t remove_entry(const mlx_cache_t *cache, const char *id, const char *folder,
                                  mlx_cache_cleared_t *cleared) {
   if (!mlx_is_dir(folder)) return mlx_remove_tree(folder);
@@ -217,24 +217,25 @@ static mlx_status_t remove_entry(const mlx_cache_t *cache, const char *id, const
   return status;
 }
 
-// Everything of one id, whose lock we hold. *out_kept: a lease protects the entry, so only tmp/ was cleaned.
+// Clears everything of one id; the caller holds its lock. *out_kept: the entry is in use, so only tmp/ was
+// cleaned.
 static mlx_status_t clear_locked(const mlx_cache_t *cache, const char *id, mlx_cache_cleared_t *cleared,
                                  bool *out_kept) {
   char kind[33], *folder = NULL, *record = NULL;
   const char *key;
-  int lease = -1;
-  if (!split_id(id, kind, &key)) return mlx_error(MLX_INTERNAL, "'%s' is not an entry's id", id);
+  int lock_fd = -1;
+  if (!split_id(id, kind, &key)) return mlx_error(MLX_INTERNAL, "'%s' is not a cache entry id", id);
   mlx_status_t status = mlx_cache_path(cache, kind, key, &folder);
   if (!status) status = mlx_join_path(folder, MLX_RECORD_NAME, &record);
   if (!status) {
-    *out_kept = mlx_lease_reserve(record, &lease) == MLX_LEASE_HELD;
-    if (!*out_kept) mlx_lease_let_move(&lease);
+    *out_kept = mlx_entry_lock_try_exclusive(record, &lock_fd) == MLX_ENTRY_LOCK_IN_USE;
+    if (!*out_kept) mlx_entry_lock_allow_rename(&lock_fd);
     if (!*out_kept) status = remove_entry(cache, id, folder, cleared);
     if (!*out_kept)
       status = mlx_status_join(status, mlx_cache_remove_leftovers(cache, "logs", id, &cleared->bytes));
   }
   status = mlx_status_join(status, mlx_cache_remove_leftovers(cache, "tmp", id, &cleared->bytes));
-  mlx_lease_end(lease);
+  mlx_entry_lock_release(lock_fd);
   mlx_free(record);
   mlx_free(folder);
   return status;
@@ -262,8 +263,8 @@ typedef struct clearing {
   mlx_cache_cleared_t *cleared;
 } clearing_t;
 
-// A memo that is just being written may be gone already, or come back: both are fine.
-static mlx_status_t remove_memo(void *user, const char *name) {
+// Another process may write a cached digest at the same time; its file may be gone already, or reappear.
+static mlx_status_t remove_cached_digest(void *user, const char *name) {
   clearing_t *clearing = user;
   char *path;
   MLX_TRY(mlx_join_path(clearing->folder, name, &path));
@@ -274,11 +275,11 @@ static mlx_status_t remove_memo(void *user, const char *name) {
   return status;
 }
 
-static mlx_status_t remove_memos(const mlx_cache_t *cache, mlx_cache_cleared_t *cleared) {
+static mlx_status_t remove_cached_digests(const mlx_cache_t *cache, mlx_cache_cleared_t *cleared) {
   char *folder;
   MLX_TRY(mlx_join_path(cache->folder, "digests", &folder));
   clearing_t clearing = {.folder = folder, .cleared = cleared};
-  mlx_status_t status = mlx_is_dir(folder) ? mlx_list_dir(folder, remove_memo, &clearing) : NULL;
+  mlx_status_t status = mlx_is_dir(folder) ? mlx_list_dir(folder, remove_cached_digest, &clearing) : NULL;
   mlx_free(folder);
   return status;
 }
@@ -295,5 +296,5 @@ mlx_status_t mlx_cache_clear(mlx_cache_t *cache, mlx_cache_cleared_t *out_cleare
   }
   for (size_t i = 0; i < list.count; ++i) mlx_free(list.ids[i]);
   mlx_free(list.ids);
-  return mlx_status_join(status, remove_memos(cache, out_cleared));
+  return mlx_status_join(status, remove_cached_digests(cache, out_cleared));
 }

@@ -46,7 +46,7 @@ static void say(void *user, mlx_report_kind_t kind, const char *text) {
 }
 
 const mlx_report_t *mlx_terminal_report(void) {
-  static const mlx_report_t report = {.say = say};
+  static const mlx_report_t report = {.emit = say};
   return &report;
 }
 

@@ -80,7 +80,7 @@ static mlx_status_t use_named(const char *name, const char *origin, char **out_p
 static mlx_status_t search_own_folder(mlx_text_t *searched, char **out_path) {
   static const char *const places[] = {MLX_IREE_COMPILE, "../libexec/iree/" MLX_IREE_COMPILE};
   char *folder, *candidate;
-  mlx_status_t status = mlx_own_folder(&folder);
+  mlx_status_t status = mlx_executable_folder(&folder);
   for (size_t i = 0; folder && i < 2 && !status && !*out_path; ++i) {
     status = mlx_join_path(folder, places[i], &candidate);
     if (!status) try_candidate(candidate, searched, out_path);

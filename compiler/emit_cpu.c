@@ -8,7 +8,7 @@
 #include "base/memory.h"
 #include "compiler/plan.h"
 #include "compiler/weights.h"
-#include "kernels/cpu/network.h"
+#include "kernels/cpu/layout.h"
 
 #define PLAN "plan"  // name of the constant that holds the network description
 
@@ -55,7 +55,7 @@ static void describe(emission_t *e) {
                                .sequences = (int32_t)o->sequences,
                                .sequence_pages = (int32_t)mlx_module_sequence_pages(o),
                                .pool_pages = (int32_t)mlx_module_pool_pages(o),
-                               .most_tokens = (int32_t)(o->sequences * o->buckets[o->bucket_count - 1]),
+                               .max_tokens = (int32_t)(o->sequences * o->buckets[o->bucket_count - 1]),
                                .kv_format = (int32_t)mlx_dtype_info(o->dtype)->panel,
                                .tiles = !strcmp(o->kernels->cpu_level, "sapphirerapids"),
                                .norm_eps = (float)e->plan->norm_eps,

@@ -235,7 +235,7 @@ static mlx_status_t consider(const char *path, mlx_text_t *tried, mlx_nvrtc_t **
 static mlx_status_t consider_own_folder(mlx_text_t *tried, mlx_nvrtc_t **out_nvrtc) {
   static const char *const places[] = {".", "../lib"};
   char *folder, *place;
-  mlx_status_t status = mlx_own_folder(&folder);
+  mlx_status_t status = mlx_executable_folder(&folder);
   for (size_t i = 0; folder && i < 2 && !status; ++i) {
     status = mlx_join_path(folder, places[i], &place);
     if (!status) status = consider(place, tried, out_nvrtc);

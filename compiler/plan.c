@@ -6,7 +6,7 @@
 #include "base/memory.h"
 #include "compiler/trace.h"
 #include "compiler/weights.h"
-#include "kernels/cpu/network.h"
+#include "kernels/cpu/layout.h"
 
 // ----------------------------------------------------------------------------------------------------------
 // Matching the trace, op by op, against a network of Llama's form
@@ -248,7 +248,7 @@ mlx_status_t mlx_decode_plan_make(const mlx_model_t *model, const mlx_module_opt
 }
 
 static bool cpu_shape_fits(const mlx_config_t *c) {
-  const int64_t max = MLX_CPU_MOST_COLUMNS;
+  const int64_t max = MLX_CPU_MAX_COLUMNS;
   return c->head_dim % 16 == 0 && c->head_dim <= 256 && c->hidden <= max && c->ffn <= max &&
          c->heads * c->head_dim <= max;
 }

@@ -1,11 +1,11 @@
-// Buffers: tensors in the device's memory, and their way in and out.
+// Buffers: tensors in device memory, and copies from and to the host.
 #include <string.h>
 
 #include "base/memory.h"
 #include "shim/shim_internal.h"
 
-// Of IREE's CUDA driver, whose public header leaves it out: where the allocation behind |buffer| lies. Its
-// way to export a buffer does not know results, which come from a pool.
+// From IREE's CUDA driver, missing from its public header: address of the allocation of |buffer|. IREE's
+// export function does not support results, because they come from a pool.
 unsigned long long iree_hal_cuda_buffer_device_pointer(const iree_hal_buffer_t *buffer);
 
 static mlx_cuda_pointer_t device_pointer(iree_hal_buffer_t *buffer) {
@@ -24,19 +24,19 @@ mlx_status_t mlx_buffer_wrap(mlx_device_t *device, iree_hal_buffer_view_t *view,
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// In
+// Inputs
 
 static const iree_hal_buffer_params_t input_params = {.type = IREE_HAL_MEMORY_TYPE_DEVICE_LOCAL,
                                                       .usage = IREE_HAL_BUFFER_USAGE_DEFAULT};
 
-// True when the pool alone holds |buffer|: no view, no running call, no variable of a module.
+// True if only the pool holds |buffer|: no view, running call or module variable uses it.
 static bool is_idle(iree_hal_buffer_t *buffer) {
   return iree_atomic_ref_count_load(&buffer->resource.ref_count) == 1;
 }
 
-// A buffer of |size| bytes that nobody uses: an idle one of the pool, or a fresh one, which takes the place
-// of an idle one of another size when the pool is full. When all are in use the fresh one is not kept.
-static iree_status_t take_input_locked(mlx_device_t *device, size_t size, iree_hal_buffer_t **out_buffer) {
+// Returns an unused buffer of |size| bytes: an idle one of the pool, or a new one. If the pool is full, the
+// new buffer replaces an idle one of another size. If all are in use, the new buffer is not pooled.
+static iree_status_t acquire_input_locked(mlx_device_t *device, size_t size, iree_hal_buffer_t **out_buffer) {
   iree_hal_buffer_t **place = NULL;
   for (int i = 0; i < MLX_POOLED_INPUTS; ++i) {
     iree_hal_buffer_t *buffer = device->inputs[i];
@@ -63,7 +63,7 @@ static mlx_status_t make_cuda_view(mlx_device_t *device, size_t rank, const iree
   mlx_device_enter(device);
   iree_hal_buffer_t *buffer = NULL;
   pthread_mutex_lock(&device->lock);
-  iree_status_t taken = take_input_locked(device, size, &buffer);
+  iree_status_t taken = acquire_input_locked(device, size, &buffer);
   pthread_mutex_unlock(&device->lock);
   MLX_TRY_IREE(taken);
   mlx_status_t status = mlx_cuda_write(&device->cuda, device_pointer(buffer), values, size);
@@ -89,11 +89,12 @@ mlx_status_t mlx_buffer_from_i32(mlx_device_t *device, int rank, const int64_t *
   *out_buffer = NULL;
   iree_hal_dim_t shape[8];
   size_t size = sizeof *values;
-  if (rank < 0 || rank > 8) return mlx_error(MLX_INTERNAL, "a buffer of rank %d", rank);
+  if (rank < 0 || rank > 8)
+    return mlx_error(MLX_INTERNAL, "cannot create a buffer of rank %d: the maximum is 8", rank);
   for (int i = 0; i < rank; ++i) {
     shape[i] = (iree_hal_dim_t)dims[i];
     if (dims[i] < 0 || !mlx_mul(size, (size_t)dims[i], &size))
-      return mlx_error(MLX_INTERNAL, "a buffer too large");
+      return mlx_error(MLX_INTERNAL, "cannot create a buffer: its size overflows");
   }
   iree_hal_buffer_view_t *view = NULL;
   MLX_TRY(device->kind == MLX_DEVICE_CPU ? make_cpu_view(device, (size_t)rank, shape, values, size, &view)
@@ -102,7 +103,7 @@ mlx_status_t mlx_buffer_from_i32(mlx_device_t *device, int rank, const int64_t *
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Out
+// Outputs
 
 void mlx_buffer_free(mlx_buffer_t *buffer) {
   if (!buffer) return;
@@ -117,7 +118,7 @@ size_t mlx_buffer_size(const mlx_buffer_t *buffer) {
 
 mlx_status_t mlx_buffer_read(mlx_device_t *device, const mlx_buffer_t *buffer, void *out_bytes, size_t size) {
   if (size != mlx_buffer_size(buffer)) {
-    return mlx_error(MLX_INVALID_INPUT, "a tensor of %zu bytes where its contract says %zu",
+    return mlx_error(MLX_INVALID_INPUT, "the module returned a tensor of %zu bytes, expected %zu",
                      mlx_buffer_size(buffer), size);
   }
   iree_hal_buffer_t *source = iree_hal_buffer_view_buffer(buffer->view);

@@ -1,3 +1,4 @@
+// The CUDA driver API, opened at run time.
 #include "shim/cuda.h"
 
 #include <stdio.h>
@@ -40,13 +41,13 @@ static const struct call {
     CALL(read, "cuMemcpyDtoHAsync_v2"),
 };
 _Static_assert(sizeof calls / sizeof *calls * sizeof(void *) == sizeof(mlx_cuda_calls_t),
-               "each function has its symbol");
+               "every function needs its symbol");
 
 static mlx_status_t unavailable(const char *why, const char *hint) {
   return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "no usable NVIDIA GPU: %s", why), "%s", hint);
 }
 
-// As IREE tries them (third_party/iree.patch sees to the last).
+// IREE tries the same names (third_party/iree.patch adds the last one).
 #ifdef _WIN32
 static const char *const names[] = {"nvcuda.dll"};
 #else
@@ -57,12 +58,12 @@ static mlx_status_t open_library(void **out_library) {
   for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
     mlx_status_t status = mlx_library_open(names[i], out_library);
     if (!status) return NULL;
-    mlx_status_t said =
+    mlx_status_t error =
         mlx_status_code(status) == MLX_NOT_FOUND
             ? NULL
             : unavailable(mlx_status_message(status), "repair NVIDIA's driver, or use --device cpu");
     mlx_status_free(status);
-    if (said) return said;
+    if (error) return error;
   }
   char why[64];
   snprintf(why, sizeof why, "%s is not installed", names[0]);
@@ -81,7 +82,8 @@ static mlx_status_t start(void *library, mlx_cuda_calls_t *out_calls) {
   int code = out_calls->init(0);
   if (!code) return NULL;
   return mlx_status_hint(
-      mlx_error(MLX_UNAVAILABLE, "no usable NVIDIA GPU: the driver does not start (cuInit says %d)", code),
+      mlx_error(MLX_UNAVAILABLE, "no usable NVIDIA GPU: the driver does not start (cuInit returned %d)",
+                code),
       "check that `nvidia-smi` lists a GPU, or use --device cpu");
 }
 
@@ -125,9 +127,10 @@ mlx_status_t mlx_cuda_status(const mlx_cuda_t *cuda, int code, const char *doing
   const char *name = NULL;
   if (cuda->calls.error_name(code, &name) || !name) name = "an unknown error";
   if (code == ERROR_OUT_OF_MEMORY)
-    return mlx_error(MLX_OUT_OF_MEMORY, "%s: the driver says %s (%d)", doing, name, code);
-  return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s: the driver says %s (%d)", doing, name, code),
-                         "check with `nvidia-smi` that the GPU works, or use --device cpu");
+    return mlx_error(MLX_OUT_OF_MEMORY, "%s failed: the CUDA driver returned %s (%d)", doing, name, code);
+  return mlx_status_hint(
+      mlx_error(MLX_UNAVAILABLE, "%s failed: the CUDA driver returned %s (%d)", doing, name, code),
+      "check with `nvidia-smi` that the GPU works, or use --device cpu");
 }
 
 mlx_status_t mlx_cuda_write(const mlx_cuda_t *cuda, mlx_cuda_pointer_t target, const void *source,

@@ -1,6 +1,5 @@
-// CUDA: NVIDIA's driver API, as far as IREE's does not reach: questions about the GPU, and bytes to and from
-// it without IREE's queue in between. libcuda is opened at run time; CUDA's headers are not needed. For the
-// shim's own files only.
+// CUDA: the parts of NVIDIA's driver API that IREE does not expose: queries about the GPU, and copies that
+// bypass IREE's queue. libcuda is opened at run time, and CUDA headers are not needed. Private to shim/.
 #ifndef MLXCEL_SHIM_CUDA_H_
 #define MLXCEL_SHIM_CUDA_H_
 
@@ -8,9 +7,9 @@
 
 #include "shim/shim.h"
 
-typedef unsigned long long mlx_cuda_pointer_t;  // CUdeviceptr: a place in the GPU's memory
+typedef unsigned long long mlx_cuda_pointer_t;  // CUdeviceptr: an address in GPU memory
 
-// The driver's functions. Each returns 0 or one of its error codes; contexts, streams and events are opaque.
+// Functions of the driver. Each returns 0 or a CUresult error code. Contexts, streams and events are opaque.
 typedef struct mlx_cuda_calls {
   int (*init)(unsigned flags);
   int (*driver_version)(int *out_version);
@@ -36,34 +35,34 @@ typedef struct mlx_cuda_calls {
   int (*read)(void *target, mlx_cuda_pointer_t source, size_t size, void *stream);
 } mlx_cuda_calls_t;
 
-// Opens libcuda, finds every function and starts the driver. MLX_UNAVAILABLE, with the reason, when that
-// cannot be. Release the library with dlclose.
+// Opens libcuda, resolves every function and initializes the driver. MLX_UNAVAILABLE, with the reason, if
+// that fails. Release the library with mlx_library_close.
 mlx_status_t mlx_cuda_load(mlx_cuda_calls_t *out_calls, void **out_library) MLX_MUST_USE;
 
-// The first GPU, opened: its primary context, which is the one IREE uses, and a stream of our own.
+// The first GPU: its primary context, which IREE uses too, and our own stream.
 typedef struct mlx_cuda {
   mlx_cuda_calls_t calls;
   void *library, *context, *stream;
 } mlx_cuda_t;
-// Release with mlx_cuda_close, which an mlx_cuda_t of zeros survives.
+// Release with mlx_cuda_close, which accepts a zeroed mlx_cuda_t.
 mlx_status_t mlx_cuda_open(mlx_cuda_t *out_cuda) MLX_MUST_USE;
 void mlx_cuda_close(mlx_cuda_t *cuda);
 
-// Makes the context current on the calling thread, which every call about memory needs. Should that fail,
-// those say so.
+// Makes the context current on the calling thread, which memory calls require. If this fails, those calls
+// report the error.
 void mlx_cuda_enter(const mlx_cuda_t *cuda);
 
-// NULL for 0; else an error that says what was being done and what the driver calls it.
+// NULL for code 0; otherwise an error with the operation |doing| and the driver's name of the code.
 mlx_status_t mlx_cuda_status(const mlx_cuda_t *cuda, int code, const char *doing) MLX_MUST_USE;
 
-// Copies and waits until the bytes are there, whatever stream looks at them next.
+// Copies synchronously: afterwards every stream sees the bytes.
 mlx_status_t mlx_cuda_write(const mlx_cuda_t *cuda, mlx_cuda_pointer_t target, const void *source,
                             size_t size) MLX_MUST_USE;
 mlx_status_t mlx_cuda_read(const mlx_cuda_t *cuda, void *target, mlx_cuda_pointer_t source,
                            size_t size) MLX_MUST_USE;
 
-// Copies a mapped file's bytes, many at a time (shim/upload.c). |on_load| may be NULL; it is called on this
-// thread.
+// Copies the bytes of a mapped file with several threads (shim/upload.c). |on_load| may be NULL; it is called
+// on this thread.
 mlx_status_t mlx_cuda_upload(const mlx_cuda_t *cuda, mlx_cuda_pointer_t target, const void *source,
                              size_t size, mlx_load_fn_t on_load, void *user) MLX_MUST_USE;
 

@@ -1,4 +1,4 @@
-// Devices: our two drivers, registered with the settings we want, and the status translation.
+// Devices: registration of the CPU and CUDA drivers with our settings, and conversion of IREE statuses.
 #include <stdlib.h>
 #include <string.h>
 
@@ -61,10 +61,11 @@ static iree_status_t enumerate_local_task(void *self, iree_host_size_t *out_coun
   return iree_ok_status();
 }
 
-#define WORKER_STACK \
-  (1 << 20)  // bytes: kernels/cpu keeps its tiles there, 160 KB of them, and a vector of up to 400 KB
+// Bytes. The CPU kernel (kernels/cpu) keeps 160 KB of tiles and an activation vector of up to 400 KB on the
+// stack.
+#define WORKER_STACK (1 << 20)
 
-// One executor with as many workers as the device was opened with; code comes as embedded ELF only.
+// One executor with one worker per thread of the device. Code is loaded from embedded ELF only.
 static iree_status_t create_local_task(void *self, iree_string_view_t name, iree_allocator_t allocator,
                                        iree_hal_driver_t **out_driver) {
   if (!iree_string_view_equal(name, IREE_SV("local-task"))) return iree_make_status(IREE_STATUS_UNAVAILABLE);
@@ -115,10 +116,10 @@ static iree_status_t create_cuda(void *self, iree_string_view_t name, iree_alloc
   iree_hal_cuda_driver_options_initialize(&options);
   iree_hal_cuda_device_params_t params;
   iree_hal_cuda_device_params_initialize(&params);
-  // IREE's default is graph mode, which re-instantiates a graph on every call; streams were faster when
-  // measured.
+  // IREE's default is graph mode, which instantiates a graph again on every call; streams were faster in
+  // measurements.
   params.command_buffer_mode = IREE_HAL_CUDA_COMMAND_BUFFER_MODE_STREAM;
-  // And with its default every wait gives a call's temporary memory back to the driver, to be mapped anew for
+  // By default every wait returns the temporary memory of a call to the driver, which must map it again for
   // the next call.
   params.memory_pools.device_local.release_threshold = UINT64_MAX;
   params.memory_pools.other.release_threshold = UINT64_MAX;
@@ -161,11 +162,10 @@ mlx_status_t mlx_device_open(mlx_device_kind_t kind, int threads, mlx_device_t *
   mlx_device_t *device;
   MLX_TRY(mlx_alloc(1, sizeof *device, &device));
   device->kind = kind;
-  if (kind == MLX_DEVICE_CPU)
-    mlx_cpu_enable_tiles();  // for modules that want them; a module for a CPU without is none of these
+  if (kind == MLX_DEVICE_CPU) mlx_cpu_enable_tiles();  // modules for lower CPU levels do not use tiles
   device->threads = kind == MLX_DEVICE_CPU ? threads : 0;
   pthread_mutex_init(&device->lock, NULL);
-  iree_hal_driver_factory_t factories[2];  // the registry is done with them when the device stands
+  iree_hal_driver_factory_t factories[2];  // must live until the device is created
   mlx_status_t status = kind == MLX_DEVICE_CUDA ? mlx_cuda_open(&device->cuda) : NULL;
   if (!status) status = register_drivers(device, factories);
   if (!status) {
@@ -199,7 +199,7 @@ void mlx_device_enter(const mlx_device_t *device) {
 mlx_status_t mlx_device_memory(mlx_device_t *device, size_t *out_free, size_t *out_total) {
   mlx_device_enter(device);
   return mlx_cuda_status(&device->cuda, device->cuda.calls.memory_info(out_free, out_total),
-                         "asking for the GPU's free memory");
+                         "querying the GPU's free memory");
 }
 
 mlx_device_kind_t mlx_device_kind(const mlx_device_t *device) { return device->kind; }

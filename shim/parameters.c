@@ -1,6 +1,5 @@
-// Parameters: how a program's weights reach the module that names them. On the CPU IREE binds the mapped
-// bytes in place. On a GPU all of them are uploaded into one allocation, and the module gets its pieces of
-// that.
+// Parameters: how a program's weights reach its module. On the CPU IREE uses the mapped bytes in place. On a
+// GPU all weights are uploaded into one allocation, and the module gets parts of it.
 #include "base/memory.h"
 #include "iree/io/parameter_index.h"
 #include "iree/io/parameter_index_provider.h"
@@ -10,7 +9,7 @@
 #define SCOPE IREE_SV("model")
 #define ALIGNMENT 64
 
-// From the first weight's first byte to the last one's end; nothing when there are none.
+// The range from the first byte of the first weight to the end of the last one; empty without weights.
 static mlx_parameter_t whole_archive(const mlx_weights_t *weights) {
   mlx_parameter_t whole = {.name = weights->whole};
   uintptr_t start = UINTPTR_MAX, end = 0;
@@ -66,12 +65,11 @@ static iree_status_t create_cpu_provider(const mlx_weights_t *weights,
 // GPU
 
 typedef struct gpu_weights {
-  iree_io_parameter_provider_t base;  // must come first
-  iree_hal_buffer_t *storage;         // all weights; NULL when there are none
-  mlx_cuda_pointer_t pointer;         // where it lies
-  mlx_parameter_t whole;              // what was uploaded to it
-  mlx_parameter_t
-      *parameters;  // [count] owned, as the names are not; the whole is one of them, if it has a name
+  iree_io_parameter_provider_t base;  // must be first
+  iree_hal_buffer_t *storage;         // all weights; NULL if there are none
+  mlx_cuda_pointer_t pointer;         // device address of |storage|
+  mlx_parameter_t whole;              // the host range that was uploaded
+  mlx_parameter_t *parameters;        // [count] owned, names borrowed; includes |whole| if it has a name
   size_t count;
 } gpu_weights_t;
 
@@ -84,7 +82,7 @@ static void gpu_destroy(iree_io_parameter_provider_t *base) {
 
 static iree_status_t gpu_notify(iree_io_parameter_provider_t *base,
                                 iree_io_parameter_provider_signal_t signal) {
-  (void)base, (void)signal;  // nothing is cached that could be dropped
+  (void)base, (void)signal;  // there is no cache to drop
   return iree_ok_status();
 }
 
@@ -100,7 +98,9 @@ static iree_status_t find_parameter(const gpu_weights_t *weights, iree_string_vi
     if (iree_string_view_equal(key, iree_make_cstring_view(weights->parameters[i].name)))
       return iree_ok_status();
   }
-  return iree_make_status(IREE_STATUS_NOT_FOUND, "there is no weight '%.*s'", (int)key.size, key.data);
+  return iree_make_status(IREE_STATUS_NOT_FOUND,
+                          "the module needs weight '%.*s', which the model does not have", (int)key.size,
+                          key.data);
 }
 
 static void release_storage(void *storage, iree_hal_buffer_t *piece) {
@@ -108,7 +108,7 @@ static void release_storage(void *storage, iree_hal_buffer_t *piece) {
   iree_hal_buffer_release(storage);
 }
 
-// A buffer of its own over a piece of the storage, which lives as long as any of them.
+// A buffer over a part of the storage. The storage is released with its last part.
 static iree_status_t import_piece(const gpu_weights_t *weights, iree_hal_device_t *device,
                                   iree_hal_buffer_params_t params, iree_string_view_t key,
                                   iree_io_parameter_span_t span, iree_hal_buffer_t **out_buffer) {
@@ -116,11 +116,12 @@ static iree_status_t import_piece(const gpu_weights_t *weights, iree_hal_device_
   IREE_RETURN_IF_ERROR(find_parameter(weights, key, &parameter));
   if (!mlx_range_ok(span.parameter_offset, span.length, parameter->size)) {
     return iree_make_status(IREE_STATUS_OUT_OF_RANGE,
-                            "the module wants %llu bytes of weight '%s', which has %zu",
+                            "the module reads %llu bytes of weight '%s', which has %zu",
                             (unsigned long long)span.length, parameter->name, parameter->size);
   }
   if (!iree_all_bits_set(params.usage, IREE_HAL_BUFFER_USAGE_SHARING_IMMUTABLE)) {
-    return iree_make_status(IREE_STATUS_UNIMPLEMENTED, "the module changes weight '%s'", parameter->name);
+    return iree_make_status(IREE_STATUS_UNIMPLEMENTED, "the module modifies weight '%s', which is read-only",
+                            parameter->name);
   }
   const uint64_t offset = (uintptr_t)parameter->data - (uintptr_t)weights->whole.data + span.parameter_offset;
   iree_hal_external_buffer_t piece = {.type = IREE_HAL_EXTERNAL_BUFFER_TYPE_DEVICE_ALLOCATION,
@@ -134,8 +135,7 @@ static iree_status_t import_piece(const gpu_weights_t *weights, iree_hal_device_
   return status;
 }
 
-// What iree-compile makes of a global that is a parameter: one call for each set of them. The bytes are there
-// already.
+// iree-compile emits one load call per set of parameter globals. The bytes are on the device already.
 static iree_status_t gpu_load(iree_io_parameter_provider_t *base, iree_hal_device_t *device,
                               iree_hal_queue_affinity_t affinity, const iree_hal_semaphore_list_t waits,
                               const iree_hal_semaphore_list_t signals, iree_string_view_t scope,
@@ -165,7 +165,7 @@ static iree_status_t gpu_gather(iree_io_parameter_provider_t *base, iree_hal_dev
                                 iree_io_parameter_enumerator_t enumerator) {
   (void)base, (void)device, (void)affinity, (void)waits, (void)signals, (void)scope, (void)target,
       (void)count, (void)enumerator;
-  return iree_make_status(IREE_STATUS_UNIMPLEMENTED, "the module copies weights");
+  return iree_make_status(IREE_STATUS_UNIMPLEMENTED, "the module gathers weights, which is not supported");
 }
 
 static iree_status_t gpu_scatter(iree_io_parameter_provider_t *base, iree_hal_device_t *device,
@@ -175,7 +175,7 @@ static iree_status_t gpu_scatter(iree_io_parameter_provider_t *base, iree_hal_de
                                  iree_io_parameter_enumerator_t enumerator) {
   (void)base, (void)device, (void)affinity, (void)waits, (void)signals, (void)source, (void)scope,
       (void)count, (void)enumerator;
-  return iree_make_status(IREE_STATUS_UNIMPLEMENTED, "the module writes weights");
+  return iree_make_status(IREE_STATUS_UNIMPLEMENTED, "the module scatters weights, which is not supported");
 }
 
 static const iree_io_parameter_provider_vtable_t gpu_vtable = {.destroy = gpu_destroy,
@@ -192,8 +192,8 @@ static mlx_status_t copy_parameters(gpu_weights_t *out, const mlx_weights_t *wei
   for (size_t i = 0; i < weights->count; ++i) {
     const mlx_parameter_t *parameter = &weights->parameters[i];
     if (((uintptr_t)parameter->data - (uintptr_t)out->whole.data) % ALIGNMENT) {
-      return mlx_error(MLX_INVALID_INPUT, "weight '%s' does not lie on a multiple of %d bytes",
-                       parameter->name, ALIGNMENT);
+      return mlx_error(MLX_INVALID_INPUT, "weight '%s' is not aligned to %d bytes", parameter->name,
+                       ALIGNMENT);
     }
     out->parameters[out->count++] = *parameter;
   }
@@ -230,8 +230,6 @@ static mlx_status_t create_gpu_provider(mlx_device_t *device, const mlx_weights_
   *out_provider = &provider->base;
   return NULL;
 }
-
-// ----------------------------------------------------------------------------------------------------------
 
 mlx_status_t mlx_parameters_create(mlx_device_t *device, iree_vm_instance_t *instance,
                                    const mlx_weights_t *weights, iree_vm_module_t **out_module) {

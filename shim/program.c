@@ -1,4 +1,4 @@
-// Programs: a compiled module with its weights, and calls into it.
+// Programs: a compiled module with its weights, and calls to its functions.
 #include <stdio.h>
 #include <string.h>
 
@@ -27,7 +27,7 @@ static iree_status_t create_session(mlx_program_t *program) {
                                                  allocator, &program->session);
 }
 
-// Appending the model runs its initialisers, which bind the weights: so the module that provides them comes
+// Appending the model module runs its initializers, which bind the weights. So the parameter module comes
 // first.
 static mlx_status_t load_modules(mlx_program_t *program, iree_const_byte_span_t vmfb,
                                  const mlx_weights_t *weights) {
@@ -74,7 +74,7 @@ void mlx_program_free(mlx_program_t *program) {
 static iree_status_t find_function(const mlx_program_t *program, const char *name,
                                    iree_vm_function_t *out_function) {
   char full_name[64];
-  snprintf(full_name, sizeof full_name, "mlxcel.%s", name);  // the name of every module we emit
+  snprintf(full_name, sizeof full_name, "mlxcel.%s", name);  // every emitted module is named mlxcel
   return iree_runtime_session_lookup_function(program->session, iree_make_cstring_view(full_name),
                                               out_function);
 }
@@ -95,15 +95,15 @@ static iree_status_t push_inputs(iree_vm_list_t *list, mlx_buffer_t *const *inpu
   return iree_ok_status();
 }
 
-static mlx_status_t take_outputs(mlx_device_t *device, iree_vm_list_t *list, mlx_buffer_t **out_outputs,
-                                 size_t count) {
+static mlx_status_t collect_outputs(mlx_device_t *device, iree_vm_list_t *list, mlx_buffer_t **out_outputs,
+                                    size_t count) {
   if (iree_vm_list_size(list) != count) {
-    return mlx_error(MLX_INVALID_INPUT, "the module returned %zu values where its contract says %zu",
+    return mlx_error(MLX_INVALID_INPUT, "the module returned %zu values, expected %zu",
                      (size_t)iree_vm_list_size(list), count);
   }
   for (size_t i = 0; i < count; ++i) {
     iree_hal_buffer_view_t *view = iree_vm_list_get_buffer_view_assign(list, i);
-    if (!view) return mlx_error(MLX_INVALID_INPUT, "the module returned something that is not a tensor");
+    if (!view) return mlx_error(MLX_INVALID_INPUT, "the module returned a value that is not a tensor");
     iree_hal_buffer_view_retain(view);
     MLX_TRY(mlx_buffer_wrap(device, view, &out_outputs[i]));
   }
@@ -124,7 +124,7 @@ static mlx_status_t call_with_lists(mlx_program_t *program, iree_vm_function_t f
     status = iree_runtime_session_call(program->session, &function, in, out);
   }
   mlx_status_t result = mlx_status_from_iree(status);
-  if (!result) result = take_outputs(program->device, out, out_outputs, output_count);
+  if (!result) result = collect_outputs(program->device, out, out_outputs, output_count);
   iree_vm_list_release(in);
   iree_vm_list_release(out);
   return result;

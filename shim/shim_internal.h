@@ -1,4 +1,4 @@
-// Shared by the shim's own files only.
+// Shared by the files of shim/. Private to shim/.
 #ifndef MLXCEL_SHIM_SHIM_INTERNAL_H_
 #define MLXCEL_SHIM_SHIM_INTERNAL_H_
 
@@ -16,10 +16,9 @@ struct mlx_device {
   int threads;
   iree_hal_driver_registry_t *registry;
   iree_hal_device_t *hal;
-  mlx_cuda_t cuda;       // zeros on the CPU
-  pthread_mutex_t lock;  // guards |inputs|
-  iree_hal_buffer_t
-      *inputs[MLX_POOLED_INPUTS];  // a GPU's memory for inputs (shim/buffer.c); NULL past the last
+  mlx_cuda_t cuda;                               // zeroed on the CPU
+  pthread_mutex_t lock;                          // guards |inputs|
+  iree_hal_buffer_t *inputs[MLX_POOLED_INPUTS];  // GPU memory for inputs (shim/buffer.c); NULL past the last
 };
 
 struct mlx_buffer {
@@ -27,18 +26,19 @@ struct mlx_buffer {
   iree_hal_buffer_view_t *view;
 };
 
-// What every call that may touch a GPU's memory does first.
+// Makes the CUDA context current. Every function that may touch GPU memory calls it first.
 void mlx_device_enter(const mlx_device_t *device);
 
-// Wraps |view|, which becomes the buffer's, also on failure.
+// Wraps |view| and takes ownership of it, also on failure.
 mlx_status_t mlx_buffer_wrap(mlx_device_t *device, iree_hal_buffer_view_t *view,
                              mlx_buffer_t **out_buffer) MLX_MUST_USE;
 
-// The module that hands |weights| to the one loaded after it; they are on the device when this returns.
+// Creates the module that supplies |weights| to the module loaded after it. The weights are on the device
+// when this returns.
 mlx_status_t mlx_parameters_create(mlx_device_t *device, iree_vm_instance_t *instance,
                                    const mlx_weights_t *weights, iree_vm_module_t **out_module) MLX_MUST_USE;
 
-// Turns |status| into ours and consumes it; NULL for OK.
+// Converts and consumes |status|; NULL for OK.
 mlx_status_t mlx_status_from_iree(iree_status_t status) MLX_MUST_USE;
 #define MLX_TRY_IREE(expr) MLX_TRY(mlx_status_from_iree(expr))
 

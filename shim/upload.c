@@ -1,6 +1,6 @@
-// Upload: a mapped file's bytes go to the GPU at the speed of the link. One thread neither copies nor faults
-// pages in that fast, and the driver copies fast from page-locked memory only: several threads fill
-// page-locked buffers, and each buffer travels while its thread fills its next one.
+// Upload: copies a mapped file to the GPU at the speed of the link. One thread cannot copy and fault in pages
+// that fast, and the driver is only fast from page-locked memory. So several threads fill page-locked
+// buffers, and each buffer is transferred while its thread fills the next one.
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -8,8 +8,8 @@
 #include "base/cpu.h"
 #include "shim/cuda.h"
 
-// Measured on an H200 (PCIe 5, 16 cores): 2.5 GB take 0.34 s with 1 worker, 0.08 s with 8, longer with more,
-// and longer with larger pieces, because page-locking the buffers takes its time, too.
+// Measured on an H200 (PCIe 5, 16 cores): 2.5 GB take 0.34 s with 1 worker and 0.08 s with 8. More workers or
+// larger pieces are slower, because page-locking the buffers also takes time.
 #define PIECE ((size_t)2 << 20)
 #define MAX_WORKERS 8
 #define EVENT_DISABLE_TIMING 2
@@ -19,12 +19,12 @@ typedef struct upload {
   mlx_cuda_pointer_t target;
   const uint8_t *source;
   size_t size;
-  atomic_size_t next;  // the first byte that no worker took
-  atomic_size_t done;  // bytes sent
-  atomic_int error;    // the first one; ends all workers
+  atomic_size_t next;  // offset of the first byte not yet claimed by a worker
+  atomic_size_t done;  // bytes submitted
+  atomic_int error;    // the first error; stops all workers
 } upload_t;
 
-// A page-locked buffer of one worker, and the event after the copy out of it.
+// A page-locked buffer of one worker, and the event that follows the copy from it.
 typedef struct slot {
   void *bytes, *event;
 } slot_t;
@@ -42,7 +42,7 @@ static void slot_close(const mlx_cuda_calls_t *calls, slot_t *slot) {
 static int send_piece(upload_t *upload, slot_t *slot, size_t offset) {
   const mlx_cuda_calls_t *calls = &upload->cuda->calls;
   const size_t size = upload->size - offset < PIECE ? upload->size - offset : PIECE;
-  int code = calls->event_wait(slot->event);  // one that was never recorded is over
+  int code = calls->event_wait(slot->event);  // returns at once for an event that was never recorded
   if (code) return code;
   memcpy(slot->bytes, upload->source + offset, size);
   code = calls->write(upload->target + offset, slot->bytes, size, upload->cuda->stream);
@@ -74,8 +74,8 @@ static void *work_thread(void *upload) {
   return NULL;
 }
 
-// This thread works, too, and reports between its pieces; a thread that cannot be started leaves its share to
-// the others.
+// The calling thread works too, and reports progress between its pieces. If a thread cannot be started, the
+// others take its share.
 mlx_status_t mlx_cuda_upload(const mlx_cuda_t *cuda, mlx_cuda_pointer_t target, const void *source,
                              size_t size, mlx_load_fn_t on_load, void *user) {
   upload_t upload = {.cuda = cuda, .target = target, .source = source, .size = size};

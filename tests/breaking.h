@@ -1,4 +1,4 @@
-// File calls that fail, or that kill the process, at the Nth one.
+// Fault injection for files: file calls that fail, or kill the process, at the Nth call.
 #ifndef MLXCEL_TESTS_BREAKING_H_
 #define MLXCEL_TESTS_BREAKING_H_
 
@@ -10,12 +10,12 @@
 #include "base/file.h"
 
 static struct {
-  long count, target;  // calls so far, and the one that goes wrong
-  int error;           // its errno; 0: the process dies there
-  bool halfway;        // it dies in the middle of the call and not before it
+  long count, target;  // calls so far, and the call that fails
+  int error;           // errno of that call; 0: the process is killed there
+  bool halfway;        // kill in the middle of the call instead of before it
 } breaking;
 
-// True when this call is to fail.
+// True if this call must fail.
 static bool breaks(void) {
   if (++breaking.count != breaking.target) return false;
   if (breaking.error) {
@@ -41,15 +41,14 @@ static ssize_t break_write(int fd, const void *bytes, size_t length) {
   end(0);
   return written;
 }
-// Not the real sync: it changes nothing that a machine which stays up can see, and takes most of the time on
-// a busy disk.
+// Does not call fsync: it has no effect that a test can see, and is slow on a busy disk.
 static int break_sync(int fd) {
   (void)fd;
   return breaks() ? -1 : end(0);
 }
 static int break_close(int fd) {
   bool fails = breaks();
-  int result = end(mlx_file_system_calls.close(fd));  // a close that fails has closed, as on Linux
+  int result = end(mlx_file_system_calls.close(fd));  // as on Linux, a failed close has closed the descriptor
   if (fails) errno = breaking.error;
   return fails ? -1 : result;
 }
@@ -74,7 +73,7 @@ static void break_at(long target, int error, bool halfway) {
   breaking.target = target;
   breaking.error = error;
   breaking.halfway = halfway;
-  mlx_file_set_calls(&breaking_calls);  // with a target of 0 nothing breaks
+  mlx_file_set_calls(&breaking_calls);  // a target of 0 injects no fault
 }
 
 #endif  // MLXCEL_TESTS_BREAKING_H_

@@ -1,4 +1,4 @@
-// The cache's promises, kept under kills, failing calls, damaged files and other processes.
+// The guarantees of the cache under kills, failing calls, damaged files and concurrent processes.
 #include "cache/cache.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@
 #define KEY_A "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
 #define KEY_B "ffeeddccbbaa99887766554433221100ffeeddccbbaa99887766554433221100"
 
-static char root[64];  // of this run; every test makes its cache below it
+static char root[64];  // folder of this run; every test creates its cache below it
 
 static const char *in_root(const char *name) {
   static char paths[4][512];
@@ -32,11 +32,11 @@ static const char *in_root(const char *name) {
 // ----------------------------------------------------------------------------------------------------------
 // An entry with two files
 
-typedef struct maker {
+typedef struct options {
   int sleep_ms;
-  bool fail;         // after having written one file and the log
-  const char *flag;  // a file made when filling begins; may be NULL
-} maker_t;
+  bool fail;         // fail after writing one file and the log
+  const char *flag;  // file that is created when filling begins; may be NULL
+} fill_options_t;
 
 static mlx_status_t write_in(const char *folder, const char *name, const char *text) {
   char *path;
@@ -46,7 +46,7 @@ static mlx_status_t write_in(const char *folder, const char *name, const char *t
   return status;
 }
 
-// Every call leaves a byte in ROOT/fills.
+// Each fill appends a byte to ROOT/fills.
 static void count_fill(void) {
   int fd = open(in_root("fills"), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   if (fd >= 0 && write(fd, "x", 1) == 1) close(fd);
@@ -58,25 +58,26 @@ static long fill_count(void) {
 }
 
 static mlx_status_t fill(void *user, const char *folder, const char *log_path) {
-  const maker_t *maker = user;
+  const fill_options_t *options = user;
   count_fill();
-  if (maker->flag) MLX_TRY(mlx_write_file(maker->flag, "", 0));
-  MLX_TRY(mlx_write_file(log_path, "the tool's words\n", 17));
+  if (options->flag) MLX_TRY(mlx_write_file(options->flag, "", 0));
+  MLX_TRY(mlx_write_file(log_path, "the tool's output\n", 18));
   MLX_TRY(write_in(folder, "module.vmfb", "the module"));
-  if (maker->sleep_ms) usleep((useconds_t)maker->sleep_ms * 1000);
-  if (maker->fail) return mlx_error(MLX_TOOL_FAILED, "the tool failed, see %s", log_path);
+  if (options->sleep_ms) usleep((useconds_t)options->sleep_ms * 1000);
+  if (options->fail) return mlx_error(MLX_TOOL_FAILED, "the tool failed, see %s", log_path);
   return write_in(folder, "notes.txt", "");
 }
 
-static mlx_status_t get(mlx_cache_t *cache, const char *key, maker_t *maker, const mlx_report_t *report,
-                        mlx_cache_entry_t *out_entry) {
-  static maker_t plain;
+static mlx_status_t get(mlx_cache_t *cache, const char *key, fill_options_t *options,
+                        const mlx_report_t *report, mlx_cache_entry_t *out_entry) {
+  static fill_options_t plain;
   mlx_cache_request_t request = {
-      .kind = "vmfb", .key = key, .title = "tiny model", .fill = fill, .user = maker ? maker : &plain};
+      .kind = "vmfb", .key = key, .title = "tiny model", .fill = fill, .user = options ? options : &plain};
   return mlx_cache_get(cache, &request, report, out_entry);
 }
 
-// True when the folder holds exactly what fill writes. Reads past the tables, which may be set to fail.
+// True if the folder has exactly the files that fill writes. Bypasses the call tables, which may inject
+// faults.
 static bool is_right(const char *folder) {
   char path[512], text[100] = "";
   snprintf(path, sizeof path, "%s/module.vmfb", folder);
@@ -135,7 +136,7 @@ static const char *entry_path(const char *name) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// File calls that fail, and a process that dies in them
+// Failing file calls, and processes killed in them
 
 typedef mlx_status_t (*operation_fn_t)(void);
 
@@ -144,7 +145,7 @@ static mlx_status_t open_and_get(void) {
   mlx_cache_entry_t entry;
   MLX_TRY(mlx_cache_open(in_root("cache"), &cache));
   mlx_status_t status = get(cache, KEY_A, NULL, NULL, &entry);
-  if (!status && !is_right(entry.folder)) status = mlx_error(MLX_INTERNAL, "a wrong entry");
+  if (!status && !is_right(entry.folder)) status = mlx_error(MLX_INTERNAL, "wrong entry");
   mlx_cache_release(&entry);
   mlx_cache_close(cache);
   return status;
@@ -159,7 +160,7 @@ static mlx_status_t open_and_clear(void) {
   return status;
 }
 
-// Where an operation may find the cache: the three ways a get goes, and a full cache for clear.
+// States of the cache before an operation: the three cases of a get, and a full cache for clear.
 enum { EMPTY, VALID, DAMAGED };
 static void prepare(int state) {
   mlx_cache_t *cache = fresh_cache();
@@ -168,8 +169,7 @@ static void prepare(int state) {
   mlx_cache_close(cache);
 }
 
-// After whatever happened: an entry that is found is right, one can be had, and what was left lying about is
-// gone.
+// After any failure: a found entry is correct, the entry can be created, and clear removes all leftovers.
 static void check_recovers(void) {
   mlx_cache_t *cache = open_cache();
   mlx_cache_entry_t entry;
@@ -187,7 +187,7 @@ static void check_recovers(void) {
   mlx_cache_close(cache);
 }
 
-// Kills |operation| at its first file call, then at its second and so on. Returns how many calls it has.
+// Kills |operation| at its first file call, then at its second, and so on. Returns its number of file calls.
 static long kill_at_every_step(operation_fn_t operation, int state, bool halfway) {
   for (long step = 1;; ++step) {
     prepare(state);
@@ -255,7 +255,7 @@ static long fail_at_every_step(operation_fn_t operation, int state, int error) {
   }
 }
 
-TEST(every_file_call_may_fail) {
+TEST(cache_survives_a_failure_of_every_file_call) {
   static const int errors[] = {EIO, ENOSPC, EACCES};
   for (int i = 0; i < 3; ++i) {
     CHECK(fail_at_every_step(open_and_get, EMPTY, errors[i]) > 40);
@@ -266,11 +266,11 @@ TEST(every_file_call_may_fail) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Memory that runs out
+// Out of memory
 
 static mlx_status_t ignore_item(void *user, const mlx_cache_item_t *item) {
   (void)user;
-  return item->title ? NULL : mlx_error(MLX_INTERNAL, "a damaged entry");
+  return item->title ? NULL : mlx_error(MLX_INTERNAL, "damaged entry");
 }
 
 static mlx_status_t open_and_list(void) {
@@ -297,7 +297,7 @@ static void exhaust_memory(operation_fn_t operation, int state) {
   }
 }
 
-TEST(every_allocation_may_fail) {
+TEST(cache_survives_a_failure_of_every_allocation) {
   exhaust_memory(open_and_get, EMPTY);
   exhaust_memory(open_and_get, DAMAGED);
   exhaust_memory(open_and_get, VALID);
@@ -306,20 +306,20 @@ TEST(every_allocation_may_fail) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Many processes
+// Concurrent processes
 
 static void wait_for_file(const char *path) {
   for (int i = 0; i < 1000 && !mlx_is_file(path); ++i) usleep(5000);
   CHECK(mlx_is_file(path));
 }
 
-static pid_t fork_get(maker_t maker) {
+static pid_t fork_get(fill_options_t options) {
   pid_t pid = fork();
   if (pid) return pid;
   mlx_cache_t *cache;
   mlx_cache_entry_t entry = {0};
   mlx_status_t status = mlx_cache_open(in_root("cache"), &cache);
-  if (!status) status = get(cache, KEY_A, &maker, NULL, &entry);
+  if (!status) status = get(cache, KEY_A, &options, NULL, &entry);
   _exit(status ? 1 : !is_right(entry.folder) ? 2 : 0);
 }
 
@@ -329,20 +329,20 @@ static void check_ends_well(pid_t pid) {
   CHECK_INT(ended, 0);
 }
 
-TEST(ten_processes_fill_once) {
+TEST(ten_processes_fill_an_entry_once) {
   pid_t pids[10];
   mlx_cache_close(fresh_cache());
-  for (int i = 0; i < 10; ++i) pids[i] = fork_get((maker_t){.sleep_ms = 300});
+  for (int i = 0; i < 10; ++i) pids[i] = fork_get((fill_options_t){.sleep_ms = 300});
   for (int i = 0; i < 10; ++i) check_ends_well(pids[i]);
   CHECK_INT(fill_count(), 1);
 }
 
-TEST(a_killed_maker_hands_over) {
+TEST(waiting_process_takes_over_from_a_killed_creator) {
   pid_t pids[3];
   mlx_cache_close(fresh_cache());
-  pid_t first = fork_get((maker_t){.sleep_ms = 60000, .flag = in_root("filling")});
+  pid_t first = fork_get((fill_options_t){.sleep_ms = 60000, .flag = in_root("filling")});
   wait_for_file(in_root("filling"));
-  for (int i = 0; i < 3; ++i) pids[i] = fork_get((maker_t){.sleep_ms = 10});
+  for (int i = 0; i < 3; ++i) pids[i] = fork_get((fill_options_t){.sleep_ms = 10});
   usleep(100000);
   kill(first, SIGKILL);
   waitpid(first, NULL, 0);
@@ -352,29 +352,31 @@ TEST(a_killed_maker_hands_over) {
   CHECK_OK(mlx_remove_tree(in_root("filling")));
 }
 
-static char said[4096];
-static void listen_to(void *user, mlx_report_kind_t kind, const char *text) {
+static char reported[4096];
+static void record_report(void *user, mlx_report_kind_t kind, const char *text) {
   (void)user;
-  size_t length = strlen(said);
-  snprintf(said + length, sizeof said - length, "%s%s\n", kind == MLX_REPORT_NOTE ? "note: " : "", text);
+  size_t length = strlen(reported);
+  snprintf(reported + length, sizeof reported - length, "%s%s\n", kind == MLX_REPORT_NOTE ? "note: " : "",
+           text);
 }
 
-TEST(waiting_process_says_so) {
+TEST(waiting_process_reports_the_holder) {
   mlx_cache_t *cache = fresh_cache();
   mlx_cache_entry_t entry;
-  mlx_report_t report = {.say = listen_to};
+  mlx_report_t report = {.emit = record_report};
   char expected[128];
-  said[0] = 0;
-  pid_t pid = fork_get((maker_t){.sleep_ms = 700, .flag = in_root("filling")});
+  reported[0] = 0;
+  pid_t pid = fork_get((fill_options_t){.sleep_ms = 700, .flag = in_root("filling")});
   wait_for_file(in_root("filling"));
   CHECK_OK(get(cache, KEY_A, NULL, &report, &entry));
   CHECK(entry.hit && is_right(entry.folder));
   check_ends_well(pid);
   snprintf(expected, sizeof expected,
-           "note: waiting for another mlxcel (pid %ld) that is making the same tiny model\n", (long)pid);
-  CHECK_CONTAINS(said, expected);
-  CHECK_CONTAINS(said, "waiting for another mlxcel: tiny model ... 0 s\n");
-  CHECK_TEXT(said + strlen(said) - 2, "\n\n");  // the progress was ended
+           "note: waiting for another mlxcel process (pid %ld) that creates the same tiny model\n",
+           (long)pid);
+  CHECK_CONTAINS(reported, expected);
+  CHECK_CONTAINS(reported, "waiting for another mlxcel process: tiny model ... 0 s\n");
+  CHECK_TEXT(reported + strlen(reported) - 2, "\n\n");  // the progress line was cleared
   mlx_cache_release(&entry);
   mlx_cache_close(cache);
   CHECK_OK(mlx_remove_tree(in_root("filling")));
@@ -384,7 +386,7 @@ TEST(clear_respects_locks) {
   mlx_cache_t *cache = fresh_cache();
   mlx_cache_entry_t entry;
   mlx_cache_cleared_t cleared;
-  pid_t pid = fork_get((maker_t){.sleep_ms = 300, .flag = in_root("filling")});
+  pid_t pid = fork_get((fill_options_t){.sleep_ms = 300, .flag = in_root("filling")});
   wait_for_file(in_root("filling"));
   CHECK_OK(mlx_cache_clear(cache, &cleared));
   CHECK_INT(cleared.in_use, 1);
@@ -406,7 +408,7 @@ TEST(clear_respects_locks) {
   CHECK_OK(mlx_remove_tree(in_root("filling")));
 }
 
-TEST(clear_never_breaks_a_user) {
+TEST(clear_never_breaks_an_entry_in_use) {
   pid_t pids[4];
   mlx_cache_cleared_t cleared;
   mlx_cache_t *cache = fresh_cache();
@@ -415,7 +417,7 @@ TEST(clear_never_breaks_a_user) {
     if (pids[i]) continue;
     for (int k = 0; k < 60; ++k) {
       mlx_status_t status = open_and_get();
-      usleep((useconds_t)(i * 700));  // else the entry is in use at every moment
+      usleep((useconds_t)(i * 700));  // otherwise the entry would always be in use
       if (!status) continue;
       fprintf(stderr, "  %s\n", mlx_status_message(status));
       _exit(1);
@@ -434,7 +436,7 @@ TEST(clear_never_breaks_a_user) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Entries that are not what they were
+// Damaged entries
 
 static void overwrite(const char *path, const char *text) {
   int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
@@ -461,14 +463,14 @@ static void put_another_there(void) {
   CHECK_OK(mlx_rename(in_root("cache/vmfb/" KEY_B), in_root("cache/vmfb/" KEY_A)));
 }
 
-TEST(corrupt_entry_is_remade) {
+TEST(corrupt_entry_is_created_again) {
   void (*const damages[])(void) = {flip_a_byte,  truncate_file, delete_file,      garble_record,
                                    empty_record, delete_record, turn_into_a_file, put_another_there};
   for (size_t i = 0; i < sizeof damages / sizeof *damages; ++i) {
     mlx_cache_t *cache = fresh_cache();
     check_get(cache, KEY_A, false);
     CHECK(is_found(cache, KEY_A));
-    usleep(20000);  // past one step of the clock that file times are taken from
+    usleep(20000);  // longer than the resolution of file times
     damages[i]();
     CHECK(!is_found(cache, KEY_A));
     check_get(cache, KEY_A, false);
@@ -478,7 +480,7 @@ TEST(corrupt_entry_is_remade) {
   }
 }
 
-TEST(a_damaged_entry_in_use_is_replaced_all_the_same) {
+TEST(damaged_entry_is_replaced_even_in_use) {
   mlx_cache_t *cache = fresh_cache();
   mlx_cache_entry_t held;
   CHECK_OK(get(cache, KEY_A, NULL, NULL, &held));
@@ -489,17 +491,17 @@ TEST(a_damaged_entry_in_use_is_replaced_all_the_same) {
   mlx_cache_close(cache);
 }
 
-TEST(failed_fill_leaves_its_log_and_nothing_else) {
+TEST(failed_fill_leaves_only_its_log) {
   mlx_cache_t *cache = fresh_cache();
   mlx_cache_entry_t entry;
-  maker_t maker = {.fail = true};
+  fill_options_t options = {.fail = true};
   char *text;
-  CHECK_ERROR(get(cache, KEY_A, &maker, NULL, &entry), MLX_TOOL_FAILED, "cache/logs/vmfb-" KEY_A ".log");
+  CHECK_ERROR(get(cache, KEY_A, &options, NULL, &entry), MLX_TOOL_FAILED, "cache/logs/vmfb-" KEY_A ".log");
   CHECK(!entry.folder);
   mlx_cache_release(&entry);
   CHECK_INT(names_in("cache/tmp") + names_in("cache/vmfb"), 0);
   CHECK_OK(mlx_read_file(in_root("cache/logs/vmfb-" KEY_A ".log"), 100, &text, NULL));
-  CHECK_TEXT(text, "the tool's words\n");
+  CHECK_TEXT(text, "the tool's output\n");
   mlx_free(text);
   check_get(cache, KEY_A, false);
   mlx_cache_close(cache);
@@ -514,14 +516,14 @@ static mlx_status_t fill_badly(void *user, const char *folder, const char *log_p
   return status;
 }
 
-TEST(an_entry_holds_plain_files_only) {
+TEST(entry_contains_plain_files_only) {
   mlx_cache_t *cache = fresh_cache();
   mlx_cache_entry_t entry;
   mlx_cache_request_t request = {
       .kind = "vmfb", .key = KEY_A, .title = "bad", .fill = fill_badly, .user = "folder"};
-  CHECK_ERROR(mlx_cache_get(cache, &request, NULL, &entry), MLX_INTERNAL, "cannot be part");
+  CHECK_ERROR(mlx_cache_get(cache, &request, NULL, &entry), MLX_INTERNAL, "must not be part");
   request.user = "entry.json";
-  CHECK_ERROR(mlx_cache_get(cache, &request, NULL, &entry), MLX_INTERNAL, "cannot be part");
+  CHECK_ERROR(mlx_cache_get(cache, &request, NULL, &entry), MLX_INTERNAL, "must not be part");
   request.kind = "../vmfb";
   CHECK_ERROR(mlx_cache_get(cache, &request, NULL, &entry), MLX_INTERNAL, "not a kind");
   request.kind = "locks";
@@ -533,7 +535,7 @@ TEST(an_entry_holds_plain_files_only) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// The folder
+// The cache folder
 
 TEST(folder_is_chosen_in_the_documented_order) {
   mlx_cache_t *cache;
@@ -568,19 +570,19 @@ TEST(world_writable_cache_is_refused) {
     CHECK(!chmod(in_root("cache"), (mode_t)modes[i]));
     mlx_status_t status = mlx_cache_open(in_root("cache"), &cache);
     CHECK_CONTAINS(mlx_status_hint_text(status), "chmod go-w");
-    CHECK_ERROR(status, MLX_IO, "may be written to by others");
+    CHECK_ERROR(status, MLX_IO, "is writable by other users");
   }
   CHECK(!chmod(in_root("cache"), 0755));
   CHECK_OK(mlx_cache_open(in_root("cache"), &cache));
   mlx_cache_close(cache);
-  if (geteuid() == 0) {  // only root can make a folder somebody else's
+  if (geteuid() == 0) {  // only root can change the owner
     CHECK(!chown(in_root("cache"), 12345, 12345));
     CHECK_ERROR(mlx_cache_open(in_root("cache"), &cache), MLX_IO, "belongs to another user");
     CHECK(!chown(in_root("cache"), 0, 0));
   }
 }
 
-TEST(read_only_cache_still_finds) {
+TEST(read_only_cache_finds_entries) {
   mlx_cache_t *cache = fresh_cache();
   check_get(cache, KEY_A, false);
   mlx_cache_close(cache);
@@ -617,7 +619,7 @@ static mlx_status_t stop_at_item(void *user, const mlx_cache_item_t *item) {
   return mlx_error(MLX_CANCELLED, "enough");
 }
 
-TEST(list_shows_every_entry_and_the_damaged_ones) {
+TEST(list_shows_every_entry_including_damaged_ones) {
   mlx_cache_t *cache = fresh_cache();
   char text[1000] = "";
   check_get(cache, KEY_A, false);
@@ -631,16 +633,16 @@ TEST(list_shows_every_entry_and_the_damaged_ones) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Remembered digests
+// Cached digests
 
 static void check_digest(mlx_cache_t *cache, const char *path, bool expect_right) {
-  char right[MLX_DIGEST_HEX], told[MLX_DIGEST_HEX];
+  char right[MLX_DIGEST_HEX], cached[MLX_DIGEST_HEX];
   CHECK_OK(mlx_digest_file(path, right));
-  CHECK_OK(mlx_cache_digest_file(cache, path, told));
-  CHECK_INT(!strcmp(right, told), expect_right);
+  CHECK_OK(mlx_cache_digest_file(cache, path, cached));
+  CHECK_INT(!strcmp(right, cached), expect_right);
 }
 
-// Makes every memo tell a lie, so that a test can see whether it is believed.
+// Makes every cached digest wrong, so that a test can see whether it is used.
 static mlx_status_t falsify(void *user, const char *name) {
   char *path, *text, *digest;
   MLX_TRY(mlx_join_path(user, name, &path));
@@ -653,30 +655,30 @@ static mlx_status_t falsify(void *user, const char *name) {
   return NULL;
 }
 
-static void falsify_memos(void) {
+static void falsify_cached_digests(void) {
   char folder[128];
   snprintf(folder, sizeof folder, "%s", in_root("cache/digests"));
   CHECK_OK(mlx_list_dir(folder, falsify, folder));
 }
 
-TEST(digest_is_remembered_until_the_file_changes) {
+TEST(digest_is_cached_until_the_file_changes) {
   mlx_cache_t *cache = fresh_cache();
   char path[128];
   snprintf(path, sizeof path, "%s", in_root("compiler.so"));
   overwrite(path, "first");
   check_digest(cache, path, true);
-  CHECK_INT(names_in("cache/digests"), 0);  // too young: a write in the same moment would not show
+  CHECK_INT(names_in("cache/digests"), 0);  // too young: a write at the same time would not change the stamp
   usleep(2200000);
   check_digest(cache, path, true);
   CHECK_INT(names_in("cache/digests"), 1);
-  falsify_memos();
-  check_digest(cache, path, false);  // so it was not read again
+  falsify_cached_digests();
+  check_digest(cache, path, false);  // the cached digest was used
   CHECK(!symlink(path, in_root("link.so")));
-  check_digest(cache, in_root("link.so"), false);  // another name of the same file
+  check_digest(cache, in_root("link.so"), false);  // a link to the same file
 
   struct stat info;
   CHECK(!stat(path, &info));
-  overwrite(path, "again");  // as long as before, and with its old time put back
+  overwrite(path, "again");  // same size, and the old modification time is restored
   struct timespec times[2] = {info.st_atim, info.st_mtim};
   CHECK(!utimensat(AT_FDCWD, path, times, 0));
   check_digest(cache, path, true);
@@ -690,21 +692,21 @@ TEST(digest_is_remembered_until_the_file_changes) {
   mlx_cache_close(cache);
 }
 
-TEST(a_garbled_memo_is_ignored) {
+TEST(wrong_cached_digest_is_never_a_hit) {
   mlx_cache_t *cache = fresh_cache();
   check_get(cache, KEY_A, false);
   CHECK_INT(names_in("cache/digests"), 2);
   char path[128];
   snprintf(path, sizeof path, "%s", in_root("cache/digests"));
-  falsify_memos();
-  CHECK(!is_found(cache, KEY_A));  // a memo that contradicts the record makes a miss, never a hit
+  falsify_cached_digests();
+  CHECK(!is_found(cache, KEY_A));  // a cached digest that contradicts the record is a miss
   check_get(cache, KEY_A, false);
   CHECK_OK(mlx_remove_tree(path));
   CHECK(is_found(cache, KEY_A));
   mlx_cache_close(cache);
 }
 
-TEST(record_reader_names_what_is_wrong) {
+TEST(record_parser_names_the_invalid_field) {
   static const struct {
     const char *text, *message;
   } cases[] = {
@@ -742,24 +744,24 @@ int main(int argc, char **argv) {
   static const check_case_t cases[] = {
       CASE(cache_survives_kill_at_every_step),
       CASE(cache_survives_kill_at_random_moments),
-      CASE(every_file_call_may_fail),
-      CASE(every_allocation_may_fail),
-      CASE(ten_processes_fill_once),
-      CASE(a_killed_maker_hands_over),
-      CASE(waiting_process_says_so),
+      CASE(cache_survives_a_failure_of_every_file_call),
+      CASE(cache_survives_a_failure_of_every_allocation),
+      CASE(ten_processes_fill_an_entry_once),
+      CASE(waiting_process_takes_over_from_a_killed_creator),
+      CASE(waiting_process_reports_the_holder),
       CASE(clear_respects_locks),
-      CASE(clear_never_breaks_a_user),
-      CASE(corrupt_entry_is_remade),
-      CASE(a_damaged_entry_in_use_is_replaced_all_the_same),
-      CASE(failed_fill_leaves_its_log_and_nothing_else),
-      CASE(an_entry_holds_plain_files_only),
+      CASE(clear_never_breaks_an_entry_in_use),
+      CASE(corrupt_entry_is_created_again),
+      CASE(damaged_entry_is_replaced_even_in_use),
+      CASE(failed_fill_leaves_only_its_log),
+      CASE(entry_contains_plain_files_only),
       CASE(folder_is_chosen_in_the_documented_order),
       CASE(world_writable_cache_is_refused),
-      CASE(read_only_cache_still_finds),
-      CASE(list_shows_every_entry_and_the_damaged_ones),
-      CASE(digest_is_remembered_until_the_file_changes),
-      CASE(a_garbled_memo_is_ignored),
-      CASE(record_reader_names_what_is_wrong),
+      CASE(read_only_cache_finds_entries),
+      CASE(list_shows_every_entry_including_damaged_ones),
+      CASE(digest_is_cached_until_the_file_changes),
+      CASE(wrong_cached_digest_is_never_a_hit),
+      CASE(record_parser_names_the_invalid_field),
   };
   int failed = check_run(cases, sizeof cases / sizeof *cases, argc, argv);
   mlx_status_free(mlx_remove_tree(root));

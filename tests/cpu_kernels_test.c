@@ -1,5 +1,5 @@
-// The CPU's linked kernel against the plain lowering of the same model, over shapes that fill no panel and no
-// tile, for every way that weights are stored; and the same bits whatever the number of threads.
+// The CPU kernel path against the generic path of the same model: shapes that fill no panel and no tile,
+// every weight format, and the same bits for every number of threads.
 #include <math.h>
 
 #include "base/cpu.h"
@@ -14,17 +14,16 @@
 #define SMOLLM2 MLXCEL_MODELS "/SmolLM2-135M-Instruct.Q4_1.gguf"
 #define SMOLLM2_GOLDENS MLXCEL_SOURCE_DIR "/tests/goldens/smollm2-135m-instruct.hf-fp32.json"
 #define MAX_VOCAB 1024
-#if defined(__aarch64__)  // by name: under an emulator iree-compile is another machine's, and so would be
-                          // what it calls the host
+#if defined(__aarch64__)  // under an emulator iree-compile runs on the host machine, so "host" would be wrong
 #define TARGET "cpu:aarch64"
 #else
 #define TARGET "cpu"
 #endif
-#define STEPS 21  // groups of 16 and 4, and one
+#define STEPS 21  // decode groups of 16 and 4, and a single step
 
 static char root[] = "/tmp/mlxcel-cpu-kernels-XXXXXX";
 
-// What |model| compiles to, opened with so many threads.
+// Compiles |model| and opens it with |threads| threads.
 static mlx_engine_t *open_model(const char *model, mlx_compile_options_t compile, int threads) {
   mlx_engine_t *engine = open_compiled(model, &compile, NULL, threads);
   CHECK_TEXT(mlx_engine_info(engine).kernels,
@@ -33,7 +32,7 @@ static mlx_engine_t *open_model(const char *model, mlx_compile_options_t compile
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// What a model says
+// Logits and tokens of a model
 
 typedef struct record {
   float logits[2][MAX_VOCAB];  // after the prompt, and after STEPS more
@@ -48,16 +47,15 @@ static void read_prompt(mlx_session_t *session, size_t length, size_t vocab, int
   CHECK_OK(mlx_session_read(session, ids, length, out_next));
 }
 
-static void say(mlx_engine_t *engine, size_t length, const int32_t *told, record_t *out) {
+static void record_session(mlx_engine_t *engine, size_t length, const int32_t *forced_ids, record_t *out) {
   mlx_session_t *session;
   *out = (record_t){.vocab = (size_t)mlx_engine_info(engine).vocab};
   CHECK(out->vocab <= MAX_VOCAB);
   CHECK_OK(mlx_session_create(engine, &session));
   read_prompt(session, length, out->vocab, &out->ids[0]);
   CHECK_OK(mlx_session_logits(session, out->logits[0], out->vocab));
-  if (told) {  // where two logits nearly tie, each may choose its own: the second one is told what the first
-               // one chose
-    CHECK_OK(mlx_session_read(session, told, STEPS, &out->ids[STEPS]));
+  if (forced_ids) {  // if two logits nearly tie, the paths may sample different tokens: feed the given ones
+    CHECK_OK(mlx_session_read(session, forced_ids, STEPS, &out->ids[STEPS]));
   } else {
     CHECK_OK(mlx_session_steps(session, out->ids + 1, STEPS));
   }
@@ -71,8 +69,8 @@ static int32_t first_largest(const float *logits, size_t count) {
   return (int32_t)best;
 }
 
-// |ours| with 1, 2 and 3 threads gives the same bits; and near enough what |plain| gives for the same tokens.
-// Prompts of up to |context| less what is decoded.
+// |ours| gives the same bits with 1, 2 and 3 threads, and logits within |tolerance| of |plain| for the same
+// tokens. Prompt length plus decoded tokens must fit in |context|.
 static void check_model(const char *name, const char *model, mlx_compile_options_t ours,
                         mlx_compile_options_t plain, int64_t context, double tolerance) {
   static const size_t lengths[] = {1, 5, 17, 100, 530};
@@ -86,10 +84,10 @@ static void check_model(const char *name, const char *model, mlx_compile_options
     mlx_engine_t *engine = open_model(model, ours, threads);
     for (int i = 0; i < count; ++i) {
       record_t *record = threads == 1 ? &first[i] : &again;
-      say(engine, lengths[i], NULL, record);
+      record_session(engine, lengths[i], NULL, record);
       const bool same = !memcmp(record, &first[i], sizeof *record);
       if (!same)
-        CHECK_FAIL("%s, %zu tokens: %d threads do not give the bits of one", name, lengths[i], threads);
+        CHECK_FAIL("%s, %zu tokens: %d threads give other bits than one thread", name, lengths[i], threads);
       CHECK_INT(record->ids[0], first_largest(record->logits[0], record->vocab));
       CHECK_INT(record->ids[STEPS], first_largest(record->logits[1], record->vocab));
     }
@@ -97,32 +95,31 @@ static void check_model(const char *name, const char *model, mlx_compile_options
   }
   mlx_engine_t *engine = open_model(model, plain, 2);
   for (int i = 0; i < count; ++i) {
-    say(engine, lengths[i], first[i].ids, &expected);
+    record_session(engine, lengths[i], first[i].ids, &expected);
     for (int k = 0; k < 2; ++k) {
       const double error = distance(first[i].logits[k], expected.logits[k], expected.vocab);
-      if (!(error < tolerance)) {  // also when it is no number
-        CHECK_FAIL("%s, %zu tokens, %s: logits differ by %g, allowed are %g", name, lengths[i],
+      if (!(error < tolerance)) {  // also true for NaN
+        CHECK_FAIL("%s, %zu tokens, %s: logits differ by %g, tolerance %g", name, lengths[i],
                    k ? "decoded" : "read", error, tolerance);
       }
       worst = error > worst ? error : worst;
     }
   }
   mlx_engine_close(engine);
-  fprintf(stderr, "  %s: largest difference %.2g of %.2g\n", name, worst, tolerance);
+  fprintf(stderr, "  %s: largest difference %.2g, tolerance %.2g\n", name, worst, tolerance);
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// The promises
+// Tests
 
-// Widths that are no multiple of 16, heads of 48, a vocabulary that ends within a panel; one head for all;
-// heads of 128, wide.
+// odd: widths that are no multiple of 16, heads of 48, a vocabulary that ends within a panel. one_kv_head:
+// one KV head for all query heads. even: widths that AMX tiles support. wide: heads of 128 and a wide MLP.
 static const random_llama_t odd = {200, 328, 5, 5, 48, 2, 1003, false, 10000};
 static const random_llama_t one_kv_head = {264, 136, 6, 1, 32, 2, 509, true, 500000};
-static const random_llama_t even = {96, 160, 3,    1,    32,
-                                    2,  300, true, 10000};  // whose products can be made in tiles
+static const random_llama_t even = {96, 160, 3, 1, 32, 2, 300, true, 10000};
 static const random_llama_t wide = {136, 1224, 6, 2, 128, 1, 411, true, 10000};
 
-TEST(plain_numbers_agree_with_the_plain_lowering_for_any_threads) {
+TEST(float_weights_match_the_generic_path_for_any_thread_count) {
   static const struct {
     const char *name;
     const random_llama_t *shape;
@@ -142,7 +139,7 @@ TEST(plain_numbers_agree_with_the_plain_lowering_for_any_threads) {
   }
 }
 
-TEST(the_object_for_every_level_of_this_machine_agrees) {
+TEST(every_cpu_level_of_this_machine_matches_the_generic_path) {
   const char *model = random_llama_write(&even, root, "even");
   const mlx_cpu_level_t *level;
   for (size_t i = 0; (level = mlx_cpu_level(i)); ++i) {
@@ -156,8 +153,8 @@ TEST(the_object_for_every_level_of_this_machine_agrees) {
 
 static const random_llama_t packed_shape = {256, 512, 4, 2, 64, 2, 7, true, 10000};
 
-// Each type alone, then all of them in one file.
-TEST(packed_weights_compute_what_widened_ones_do) {
+// Each type alone, then all types in one file.
+TEST(quantized_weights_match_dequantized_weights) {
   char path[128];
   for (size_t i = 0; i <= RANDOM_PACKED_TYPES; ++i) {
     const bool all = i == RANDOM_PACKED_TYPES;
@@ -171,11 +168,11 @@ TEST(packed_weights_compute_what_widened_ones_do) {
   }
 }
 
-TEST(codes_are_what_the_types_widen_to) {
+TEST(codes_dequantize_to_the_reference_values) {
   uint64_t state = 3;
   for (size_t i = 0; i < RANDOM_PACKED_TYPES; ++i) {
     const mlx_dtype_info_t *info = mlx_dtype_info(random_packed_types[i].dtype);
-    for (int turn = 0; turn < 100; ++turn) {
+    for (int round = 0; round < 100; ++round) {
       uint8_t block[256];
       float wide_values[256];
       mlx_codes_t codes;
@@ -193,8 +190,8 @@ TEST(codes_are_what_the_types_widen_to) {
   }
 }
 
-// Two rows whose steps are interleaved say what each says alone.
-TEST(rows_share_a_call_and_do_not_disturb_each_other) {
+// Two sequences with interleaved steps give the same tokens as each sequence alone.
+TEST(sequences_in_one_call_do_not_affect_each_other) {
   const char *model = random_llama_write(&odd, root, "odd");
   mlx_engine_t *alone = open_model(model, (mlx_compile_options_t){.target = TARGET, .context = 128}, 2);
   mlx_engine_t *both =
@@ -218,21 +215,21 @@ TEST(rows_share_a_call_and_do_not_disturb_each_other) {
   mlx_engine_close(both);
 }
 
-TEST(a_packed_gguf_stays_packed_by_default_and_matches_hf_token_for_token) {
+TEST(quantized_gguf_stays_quantized_by_default_and_matches_hf_token_for_token) {
   command_t run;
   RUN(&run, "run", "-m", SMOLLM2, "-p", "Hello", "-n", "1", "-v", "--device", "cpu");
   CHECK_INT(run.exit_code, 0);
   CHECK_CONTAINS(run.err, ", packed\ntarget: cpu:host\nkernels: network\n");
   command_free(&run);
   const long peak_kib = check_golden_runs(SMOLLM2, "auto", SMOLLM2_GOLDENS, "rendered");
-  const long packed_kib = 94310,
-             kv_kib = 2064l * 30 * 2 * 192 * 4 / 1024;  // the archive, and the KV pool of a context of 2048
-  fprintf(stderr, "  peak memory of run: %ld MiB; packed weights and KV cache: %ld MiB\n", peak_kib / 1024,
+  // Size of the archive, and of the KV pool for a context of 2048.
+  const long packed_kib = 94310, kv_kib = 2064l * 30 * 2 * 192 * 4 / 1024;
+  fprintf(stderr, "  peak memory of run: %ld MiB; quantized weights and KV cache: %ld MiB\n", peak_kib / 1024,
           (packed_kib + kv_kib) / 1024);
   if (!MLXCEL_SANITIZED) CHECK(peak_kib < packed_kib + kv_kib + 200 * 1024);
 }
 
-TEST(what_cannot_be_packed_is_refused_with_the_reason) {
+TEST(unsupported_quantized_weights_are_rejected_with_the_reason) {
   const char *model = random_llama_write(&odd, root, "odd");
   command_t run;
   RUN(&run, "compile", model, "--dtype", "packed", "-o", "/tmp/mlxcel-never.mlxb");
@@ -248,16 +245,17 @@ TEST(what_cannot_be_packed_is_refused_with_the_reason) {
 
 int main(int argc, char **argv) {
   static const check_case_t cases[] = {
-      CASE(codes_are_what_the_types_widen_to),
-      CASE(plain_numbers_agree_with_the_plain_lowering_for_any_threads),
-      CASE(the_object_for_every_level_of_this_machine_agrees),
-      CASE(packed_weights_compute_what_widened_ones_do),
-      CASE(rows_share_a_call_and_do_not_disturb_each_other),
-      CASE(a_packed_gguf_stays_packed_by_default_and_matches_hf_token_for_token),
-      CASE(what_cannot_be_packed_is_refused_with_the_reason)};
+      CASE(codes_dequantize_to_the_reference_values),
+      CASE(float_weights_match_the_generic_path_for_any_thread_count),
+      CASE(every_cpu_level_of_this_machine_matches_the_generic_path),
+      CASE(quantized_weights_match_dequantized_weights),
+      CASE(sequences_in_one_call_do_not_affect_each_other),
+      CASE(quantized_gguf_stays_quantized_by_default_and_matches_hf_token_for_token),
+      CASE(unsupported_quantized_weights_are_rejected_with_the_reason)};
   if (!mkdtemp(root)) return 1;
-  const int failed =
-      mlx_kernels_cpu_level("host") ? check_run(cases, sizeof cases / sizeof *cases, argc, argv) : 0;
+  const bool has_kernels = mlx_kernels_cpu_level("host");
+  if (!has_kernels) fprintf(stderr, "skipped: there is no CPU kernel for this machine\n");
+  const int failed = has_kernels ? check_run(cases, sizeof cases / sizeof *cases, argc, argv) : CHECK_SKIPPED;
   mlx_status_free(mlx_remove_tree(root));
   return failed;
 }

@@ -1,11 +1,11 @@
-// How far apart two lists of logits are.
+// Distance between two vectors of logits.
 #ifndef MLXCEL_TESTS_DISTANCE_H_
 #define MLXCEL_TESTS_DISTANCE_H_
 
 #include <math.h>
 #include <stddef.h>
 
-// ||a - b|| / ||b||
+// Relative L2 distance: ||a - b|| / ||b||
 static inline double distance(const float *a, const float *b, size_t count) {
   double apart = 0, length = 0;
   for (size_t i = 0; i < count; ++i) {

@@ -99,7 +99,7 @@ static void collect(void *user, mlx_report_kind_t kind, const char *text) {
 TEST(compile_writes_output_log_and_progress) {
   char line[512], expected[1024];
   mlx_process_result_t result;
-  mlx_report_t report = {.say = collect};
+  mlx_report_t report = {.emit = collect};
   mlx_iree_compiler_t compiler = tool("echo to stdout; echo warning >&2; cat; sleep 0.4; echo vmfb > $out");
   mlx_iree_job_t one = job();
   one.object_folder = "/objects here";

@@ -1,4 +1,4 @@
-// Memory that runs out: an allocation table that fails the Nth call and counts what is still held.
+// Fault injection for memory: a table of allocation functions that fails the Nth call and counts live blocks.
 #ifndef MLXCEL_TESTS_FAULTS_H_
 #define MLXCEL_TESTS_FAULTS_H_
 
@@ -7,7 +7,7 @@
 #include "base/memory.h"
 
 static struct {
-  long count, target, live;
+  long count, target, live;  // calls so far, the call that fails, blocks not yet released
 } memory;
 
 static inline void *count_resize(void *ptr, size_t size) {

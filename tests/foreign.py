@@ -22,9 +22,9 @@ import termios
 import time
 
 GOLDENS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "goldens", "smollm2-135m-instruct.hf-fp32.json")
-KERNEL_CASES = ["codes_are_what_the_types_widen_to", "plain_numbers_agree_with_the_plain_lowering_for_any_threads",
-                "the_object_for_every_level_of_this_machine_agrees", "packed_weights_compute_what_widened_ones_do",
-                "rows_share_a_call_and_do_not_disturb_each_other"]
+KERNEL_CASES = ["codes_dequantize_to_the_reference_values", "float_weights_match_the_generic_path_for_any_thread_count",
+                "every_cpu_level_of_this_machine_matches_the_generic_path", "quantized_weights_match_dequantized_weights",
+                "sequences_in_one_call_do_not_affect_each_other"]
 
 
 def skip_unless(condition, reason):

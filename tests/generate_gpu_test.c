@@ -1,12 +1,11 @@
-// The same tokens as Hugging Face on a GPU, whatever is linked into the module: the GPU's half of
-// generate_test.c.
+// generate_test.c on a GPU: the tokens of Hugging Face, with every kernel that is linked into the module.
 #include "tests/golden.h"
 #include "tests/gpu.h"
 
 #define OUTPUTS 48
 #define LONGEST 2048
 
-// sm_80's PTX runs on every later GPU.
+// PTX for sm_80 runs on every later GPU.
 static void prepare(void) {
   gpu_compile(MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama",
               &(mlx_compile_options_t){.target = "cuda:sm_80"}, "tiny-llama.mlxb");
@@ -43,7 +42,7 @@ TEST(tiny_model_on_the_gpu_matches_hf_token_for_token) {
   golden_close(&golden);
 }
 
-// Reads the third prompt, and leaves in |expected| what follows.
+// Reads the third prompt of the golden; |expected| gets its output tokens.
 static mlx_session_t *read_third(mlx_engine_t *engine, int32_t *expected, int32_t *out_next) {
   golden_t golden = golden_open(gpu_file("tiny-llama.json"));
   yyjson_val *result = yyjson_arr_get(golden.results, 2);
@@ -57,7 +56,7 @@ static mlx_session_t *read_third(mlx_engine_t *engine, int32_t *expected, int32_
   return session;
 }
 
-TEST(groups_on_the_gpu_are_the_same_as_single_steps) {
+TEST(decode_groups_on_the_gpu_match_single_steps) {
   mlx_engine_t *engine = gpu_open("tiny-llama.mlxb");
   int32_t expected[OUTPUTS], grouped[OUTPUTS], single[OUTPUTS];
   mlx_session_t *session = read_third(engine, expected, grouped);
@@ -71,7 +70,7 @@ TEST(groups_on_the_gpu_are_the_same_as_single_steps) {
   mlx_engine_close(engine);
 }
 
-TEST(a_session_on_the_gpu_goes_on_where_it_was_cut) {
+TEST(session_on_the_gpu_continues_after_a_rewind) {
   mlx_engine_t *engine = gpu_open("tiny-llama.mlxb");
   int32_t expected[OUTPUTS], chosen[OUTPUTS];
   for (int cut = 1; cut < OUTPUTS - 1; cut += 5) {
@@ -88,5 +87,5 @@ TEST(a_session_on_the_gpu_goes_on_where_it_was_cut) {
 }
 
 GPU_TEST_MAIN(prepare, CASE(tiny_model_on_the_gpu_matches_hf_token_for_token),
-              CASE(groups_on_the_gpu_are_the_same_as_single_steps),
-              CASE(a_session_on_the_gpu_goes_on_where_it_was_cut))
+              CASE(decode_groups_on_the_gpu_match_single_steps),
+              CASE(session_on_the_gpu_continues_after_a_rewind))

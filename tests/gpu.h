@@ -1,12 +1,14 @@
-// Tests that need a GPU: tests/NAME_gpu_test.c. Such a program is built into build/gpu and reads nothing but
-// what lies there: NAME_gpu_test --prepare makes that where there is a compiler, and the folder can then be
-// carried to a machine that has a GPU and nothing else. Where no GPU can be used the program says why and is
-// skipped, or fails when MLXCEL_NEED_GPU is set. With --whole it prepares and runs, but only where there is a
-// GPU: ctest calls it so.
+// Framework for tests that need a GPU: tests/NAME_gpu_test.c. Such a program is built into build/gpu and
+// reads only files of that folder. `NAME_gpu_test --prepare` creates them on a machine with a compiler; then
+// the folder can be copied to a machine that has only a GPU. Without a usable GPU the program prints the
+// reason and is skipped, or fails if MLXCEL_NEED_GPU is set. With --whole it prepares and runs, if there is a
+// GPU: ctest calls it this way.
 //
-//   static void prepare(void) { gpu_compile(MODEL, &(mlx_compile_options_t){.target = "cuda:sm_80"},
-//   "m.mlxb"); } TEST(a_promise) { mlx_engine_t *engine = gpu_open("m.mlxb"); ... } GPU_TEST_MAIN(prepare,
-//   CASE(a_promise))
+//   static void prepare(void) {
+//     gpu_compile(MODEL, &(mlx_compile_options_t){.target = "cuda:sm_80"}, "m.mlxb");
+//   }
+//   TEST(a_promise) { mlx_engine_t *engine = gpu_open("m.mlxb"); ... }
+//   GPU_TEST_MAIN(prepare, CASE(a_promise))
 #ifndef MLXCEL_TESTS_GPU_H_
 #define MLXCEL_TESTS_GPU_H_
 
@@ -19,9 +21,9 @@
 #include "runtime/mlxcel.h"
 #include "tests/check.h"
 
-#define GPU_SKIPPED 77  // what ctest is told to take for "skipped"
+#define GPU_SKIPPED 77  // exit status that ctest reports as skipped
 
-// The path of |name| in the folder of the program that runs. The last four stay valid.
+// Path of |name| in the folder of the running program. The last four results stay valid.
 static inline const char *gpu_file(const char *name) {
   static char paths[4][PATH_MAX + 64], program[PATH_MAX];
   static int next;
@@ -33,7 +35,7 @@ static inline const char *gpu_file(const char *name) {
   return path;
 }
 
-// For prepare: compiles |model| into the bundle |name|; copies a file that a test reads to |name|.
+// For prepare: gpu_compile compiles |model| into the bundle |name|; gpu_copy copies a file to |name|.
 static inline void gpu_compile(const char *model, const mlx_compile_options_t *options, const char *name) {
   mlx_cache_t *cache;
   mlx_compiled_t compiled;
@@ -50,18 +52,18 @@ static inline void gpu_copy(const char *path, const char *name) {
   CHECK_OK(mlx_copy_file(path, to));
 }
 
-// For tests: the bundle |name| on the GPU.
+// For tests: opens the bundle |name| on the GPU.
 static inline mlx_engine_t *gpu_open(const char *name) {
   mlx_engine_t *engine;
   mlx_engine_options_t options;
   mlx_engine_options_initialize(&options);
   options.device = MLX_USE_CUDA;
-  options.allow_unsigned = true;  // it may have been prepared on another machine
+  options.allow_unsigned = true;  // the bundle may have been prepared on another machine
   CHECK_OK(mlx_engine_open_bundle(gpu_file(name), &options, &engine));
   return engine;
 }
 
-// Whether this GPU runs code for |sm|; says so of |name| when it does not.
+// True if this GPU runs code for |sm|; otherwise prints that |name| is skipped.
 static inline bool gpu_runs(const char *name, int sm) {
   char target[64];
   uint64_t memory;
@@ -69,7 +71,7 @@ static inline bool gpu_runs(const char *name, int sm) {
   CHECK_OK(mlx_engine_gpu_target(target, sizeof target, &memory));
   CHECK(sscanf(target, "cuda:sm_%d", &here) == 1);
   if (here < sm)
-    fprintf(stderr, "  %s: skipped, it needs a GPU from sm_%d on and this is sm_%d\n", name, sm, here);
+    fprintf(stderr, "  %s: skipped, needs a GPU from sm_%d on; this GPU is sm_%d\n", name, sm, here);
   return here >= sm;
 }
 

@@ -1,11 +1,11 @@
-// GPUs: the table, and what can be said about compiling for one without having one.
+// GPUs: the table of kinds, and errors about GPUs. Needs no GPU.
 #include "base/gpu.h"
 #include "tests/check.h"
 #include "tests/command.h"
 
 #define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
 
-TEST(every_gpu_of_the_table_is_found_by_its_name_and_runs_its_code) {
+TEST(every_gpu_in_the_table_is_found_by_name_and_runs_its_target) {
   for (size_t i = 0; mlx_gpu_kind_at(i); ++i) {
     const mlx_gpu_kind_t *kind = mlx_gpu_kind_at(i);
     char name[16], target[16];
@@ -20,8 +20,8 @@ TEST(every_gpu_of_the_table_is_found_by_its_name_and_runs_its_code) {
         !mlx_gpu_kind_parse("90"));
 }
 
-// IREE refuses sm_90 and takes sm_60 when it is told nothing: what we ask for must be in the PTX.
-TEST(code_is_made_for_the_gpu_that_was_named) {
+// IREE rejects sm_90, and without a target it uses sm_60. So the PTX must name the target that we passed.
+TEST(code_is_compiled_for_the_requested_gpu) {
   static const char *const targets[][2] = {
       {"cuda:sm_75", ".target sm_75"}, {"cuda:sm_90", ".target sm_80"}, {"cuda:sm_120", ".target sm_120"}};
   for (int i = 0; i < 3; ++i) {
@@ -33,7 +33,7 @@ TEST(code_is_made_for_the_gpu_that_was_named) {
   }
 }
 
-static char folder[32], bundle[64];  // of the test that runs; it removes the folder
+static char folder[32], bundle[64];  // of the current test, which removes the folder
 
 static void compile_for(const char *target) {
   strcpy(folder, "/tmp/mlxcel-gpu-XXXXXX");
@@ -45,7 +45,7 @@ static void compile_for(const char *target) {
   command_free(&run);
 }
 
-TEST(an_artifact_for_a_gpu_does_not_run_on_a_cpu) {
+TEST(bundle_for_a_gpu_does_not_run_on_a_cpu) {
   command_t run;
   compile_for("cuda:sm_75");
   RUN(&run, "run", "--temp", "0", "-m", bundle, "-p", "the", "-n", "1", "--device", "cpu");
@@ -55,8 +55,8 @@ TEST(an_artifact_for_a_gpu_does_not_run_on_a_cpu) {
   CHECK_OK(mlx_remove_tree(folder));
 }
 
-// What is said about a GPU of this kind with this driver; the answers come from tests/stub_cuda.c.
-static void pretend(const char *sm, const char *driver) {
+// Simulates a GPU of this kind with this driver version (tests/stub_cuda.c).
+static void simulate_gpu(const char *sm, const char *driver) {
   setenv("LD_LIBRARY_PATH", STUB_FOLDER, 1);
   setenv("STUB_SM", sm, 1);
   setenv("STUB_DRIVER", driver, 1);
@@ -71,13 +71,13 @@ static void check_unusable(const char *model, const char *part) {
   command_free(&run);
 }
 
-TEST(a_gpu_that_cannot_be_used_is_said_why_and_auto_takes_the_cpu) {
+TEST(unusable_gpu_is_reported_with_the_reason_and_auto_uses_the_cpu) {
   command_t run;
-  pretend("0", "13000");
-  check_unusable(TINY, "the driver does not start (cuInit says 100)");
-  pretend("70", "13000");
+  simulate_gpu("0", "13000");
+  check_unusable(TINY, "the driver does not start (cuInit returned 100)");
+  simulate_gpu("70", "13000");
   check_unusable(TINY, "sm_70 (Stub) is not supported");
-  pretend("89", "12020");
+  simulate_gpu("89", "12020");
   check_unusable(TINY, "needs a driver for CUDA 12.4; this one is for CUDA 12.2");
   RUN(&run, "run", "--temp", "0", "-m", TINY, "-p", "the quick brown", "-n", "2", "--json");
   CHECK_INT(run.exit_code, 0);
@@ -92,17 +92,17 @@ TEST(a_gpu_that_cannot_be_used_is_said_why_and_auto_takes_the_cpu) {
   unsetenv("LD_LIBRARY_PATH");
 }
 
-TEST(an_artifact_for_a_newer_gpu_is_refused_before_it_is_loaded) {
+TEST(bundle_for_a_newer_gpu_is_rejected_before_loading) {
   compile_for("cuda:sm_120");
-  pretend("90", "13000");
+  simulate_gpu("90", "13000");
   check_unusable(bundle, "was compiled for cuda:sm_120; this GPU (Stub) is sm_90");
   unsetenv("LD_LIBRARY_PATH");
   CHECK_OK(mlx_remove_tree(folder));
 }
 
-TEST(a_driver_under_its_versioned_name_alone_is_found) {
+TEST(driver_is_found_under_its_versioned_name) {
   command_t run;
-  pretend("70", "13000");
+  simulate_gpu("70", "13000");
   setenv("LD_LIBRARY_PATH", STUB_FOLDER "/versioned", 1);
   RUN(&run, "doctor");
   CHECK_CONTAINS(run.out, "sm_70 (Stub) is not supported");
@@ -110,11 +110,11 @@ TEST(a_driver_under_its_versioned_name_alone_is_found) {
   unsetenv("LD_LIBRARY_PATH");
 }
 
-// The stub opens, and has so little memory free that nothing may be loaded.
-TEST(a_model_that_does_not_fit_is_refused_with_the_numbers) {
+// The stub GPU has too little free memory to load anything.
+TEST(model_too_large_for_gpu_memory_is_rejected_with_the_sizes) {
   command_t run;
   compile_for("cuda:sm_80");
-  pretend("90", "13000");
+  simulate_gpu("90", "13000");
   setenv("STUB_FREE", "104858", 1);
   RUN(&run, "run", "--temp", "0", "-m", bundle, "-p", "the", "-n", "1", "--device", "cuda");
   CHECK_INT(run.exit_code, MLX_OUT_OF_MEMORY);
@@ -128,9 +128,9 @@ TEST(a_model_that_does_not_fit_is_refused_with_the_numbers) {
   CHECK_OK(mlx_remove_tree(folder));
 }
 
-TEST_MAIN(CASE(every_gpu_of_the_table_is_found_by_its_name_and_runs_its_code),
-          CASE(code_is_made_for_the_gpu_that_was_named), CASE(an_artifact_for_a_gpu_does_not_run_on_a_cpu),
-          CASE(a_gpu_that_cannot_be_used_is_said_why_and_auto_takes_the_cpu),
-          CASE(a_driver_under_its_versioned_name_alone_is_found),
-          CASE(an_artifact_for_a_newer_gpu_is_refused_before_it_is_loaded),
-          CASE(a_model_that_does_not_fit_is_refused_with_the_numbers))
+TEST_MAIN(CASE(every_gpu_in_the_table_is_found_by_name_and_runs_its_target),
+          CASE(code_is_compiled_for_the_requested_gpu), CASE(bundle_for_a_gpu_does_not_run_on_a_cpu),
+          CASE(unusable_gpu_is_reported_with_the_reason_and_auto_uses_the_cpu),
+          CASE(driver_is_found_under_its_versioned_name),
+          CASE(bundle_for_a_newer_gpu_is_rejected_before_loading),
+          CASE(model_too_large_for_gpu_memory_is_rejected_with_the_sizes))

@@ -1,4 +1,4 @@
-// Our linked kernels against the plain lowering of the same model on the same GPU, over shapes that fit no
+// The CUDA kernel path against the generic path of the same model on the same GPU, over shapes that fit no
 // tile.
 #include <math.h>
 
@@ -9,12 +9,12 @@
 
 #define MAX_VOCAB 16411
 
-// A module with kernels, and the bundle of the plain lowering of the same model, whose weights serve both.
+// A module with kernels, and the bundle of the generic path of the same model, whose weights serve both.
 typedef struct subject {
   const char *name, *plain;
-  int sm;               // oldest GPU it runs on
-  const char *kernels;  // that must be in it
-  double tolerance;     // of the logits, ||ours - plain|| / ||plain||
+  int sm;               // oldest GPU that runs it
+  const char *kernels;  // kernels that the module must contain
+  double tolerance;     // of the logits: ||ours - plain|| / ||plain||
 } subject_t;
 
 static const subject_t subjects[] = {
@@ -26,14 +26,14 @@ static const subject_t subjects[] = {
     {"d-sm_90", "b.mlxb", 90, "linear, attention", 3e-3},
 };
 #define SUBJECTS (sizeof subjects / sizeof *subjects)
-#define TWO_ROWS (&subjects[SUBJECTS - 1])
+#define TWO_SEQUENCES (&subjects[SUBJECTS - 1])
 
 // ----------------------------------------------------------------------------------------------------------
-// Making them
+// Compiling the models
 
-// Between them they make compiler/kernel_ops.c choose every size of tile it has for Hopper. c has activations
-// so wide that they wait in shared memory, and a vocabulary so large that a warp takes four of its rows; b
-// has matrices of many rows and few columns.
+// Together these models make the compiler choose every tile size it has for Hopper. Model c has activations
+// too wide for registers, so they are staged in shared memory, and a vocabulary so large that a warp computes
+// four rows. Model b has matrices with many rows and few columns.
 static const random_llama_t model_a = {200, 328, 5, 5, 48, 3, 1003, false, 10000};
 static const random_llama_t model_b = {1544, 136, 8, 1, 32, 2, 509, true, 500000};
 static const random_llama_t model_c = {136, 9224, 18, 2, 128, 1, 16411, true, 10000};
@@ -45,7 +45,7 @@ static void compile_plain(const char *model, mlx_dtype_t dtype, int64_t context,
               name);
 }
 
-// Only the module and its manifest: the weights are those of the plain bundle.
+// Writes only the module and its manifest: the weights are those of the generic bundle.
 static void compile_ours(const char *model, mlx_compile_options_t options, const char *name) {
   char file[64];
   mlx_cache_t *cache;
@@ -62,8 +62,8 @@ static void compile_ours(const char *model, mlx_compile_options_t options, const
   mlx_cache_close(cache);
 }
 
-// A context of 1024 has prefill buckets of 16, 128 and 512. sm_80's PTX runs on every later GPU: the portable
-// code is tested there.
+// A context of 1024 has prefill buckets of 16, 128 and 512. PTX for sm_80 runs on every later GPU, which
+// tests the portable code there.
 static void prepare(void) {
   char folder[] = "/tmp/mlxcel-kernels-XXXXXX";
   CHECK(mkdtemp(folder));
@@ -91,7 +91,7 @@ static void prepare(void) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Opening them
+// Opening the models
 
 static char *read_text(const char *name, size_t *out_length) {
   char *text;
@@ -125,20 +125,23 @@ static mlx_engine_t *open_ours(const subject_t *subject) {
   return engine;
 }
 
-// Each subject that this GPU runs, with its engine.
+// Runs |test| for each subject that this GPU supports; skips the test if there is none.
 static void for_each_subject(void (*test)(const subject_t *subject, mlx_engine_t *ours)) {
+  int ran = 0;
   for (size_t i = 0; i < SUBJECTS; ++i) {
     if (!gpu_runs(subjects[i].name, subjects[i].sm)) continue;
     mlx_engine_t *ours = open_ours(&subjects[i]);
     test(&subjects[i], ours);
     mlx_engine_close(ours);
+    ++ran;
   }
+  if (!ran) SKIP("this GPU runs none of the modules");
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Numbers
+// Prompts and logits
 
-// |count| tokens, the same ones for the same count.
+// |count| tokens, always the same for a given count.
 static const int32_t *prompt(const mlx_engine_t *engine, size_t count) {
   static int32_t ids[1024];
   uint64_t state = 7 + count;
@@ -157,7 +160,7 @@ static int32_t first_largest(const float *logits, size_t count) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Two sessions over the same tokens
+// Two sessions over the same tokens, one per path
 
 typedef struct pair {
   const subject_t *subject;
@@ -165,7 +168,7 @@ typedef struct pair {
   mlx_session_t *plain, *ours;
   int32_t plain_next, ours_next;
   int decoded,
-      read;  // how often ours went on by itself, and how often it had to be told the plain one's tokens
+      read;  // how often ours decoded by itself, and how often it had to read the generic path's tokens
   double worst;
 } pair_t;
 
@@ -188,12 +191,12 @@ static void pair_compare(pair_t *p, const char *after) {
   CHECK_OK(mlx_session_logits(p->ours, ours, vocab));
   const int32_t largest = first_largest(ours, vocab);
   if (p->ours_next != largest) {
-    CHECK_FAIL("%s, %lld positions, after %s: token %d was chosen, but %d has the largest logit",
+    CHECK_FAIL("%s, %lld positions, after %s: token %d was sampled, but %d has the largest logit",
                p->subject->name, length, after, p->ours_next, largest);
   }
   const double error = distance(ours, plain, vocab);
-  if (!(error < p->subject->tolerance)) {  // also when it is no number
-    CHECK_FAIL("%s, %lld positions, after %s: logits differ by %g, allowed are %g", p->subject->name, length,
+  if (!(error < p->subject->tolerance)) {  // also true for NaN
+    CHECK_FAIL("%s, %lld positions, after %s: logits differ by %g, tolerance %g", p->subject->name, length,
                after, error, p->subject->tolerance);
   }
   if (error > p->worst) p->worst = error;
@@ -205,9 +208,9 @@ static void pair_read(pair_t *p, const int32_t *ids, size_t count) {
   pair_compare(p, "a read");
 }
 
-// Both take |count| tokens more. Decoding goes on from the device's own choice: where two logits nearly tie,
-// ours may choose another token than the plain one, and then reads that one's tokens instead.
-static void pair_go_on(pair_t *p, size_t count) {
+// Both sessions decode |count| more tokens. Decoding continues from the token sampled on the device. If two
+// logits nearly tie, ours may sample another token; then it reads the tokens of the generic path instead.
+static void pair_decode(pair_t *p, size_t count) {
   int32_t fed[32], ours[32], plain[32];
   const int64_t start = mlx_session_length(p->ours);
   CHECK_OK(mlx_session_steps(p->plain, plain, count));
@@ -225,48 +228,48 @@ static void pair_go_on(pair_t *p, size_t count) {
     CHECK_OK(mlx_session_read(p->ours, fed, count, &p->ours_next));
   }
   *(same ? &p->decoded : &p->read) += 1;
-  pair_compare(p, !same        ? "the plain one's tokens"
+  pair_compare(p, !same        ? "the generic path's tokens"
                   : count == 1 ? "a step"
-                  : count == 8 ? "a group of 8"
-                               : "a group of 32");
+                  : count == 8 ? "a check_groups of 8"
+                               : "a check_groups of 32");
 }
 
 static void pair_report(const pair_t *p) {
-  fprintf(stderr, "  %s: largest difference %.2g of %.2g; %d of %d decodes compared\n", p->subject->name,
-          p->worst, p->subject->tolerance, p->decoded, p->decoded + p->read);
+  fprintf(stderr, "  %s: largest difference %.2g, tolerance %.2g; %d of %d decodes compared\n",
+          p->subject->name, p->worst, p->subject->tolerance, p->decoded, p->decoded + p->read);
   CHECK(p->decoded >= p->read);
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// The promises
+// Tests
 
-// Lengths around the prefill sizes; 250 and 511 so that steps cross 256 and 512 positions, where decode
-// splits attention anew.
-static void agree(const subject_t *subject, mlx_engine_t *ours) {
+// Lengths around the prefill sizes. From 250 and 511 the steps cross 256 and 512 positions, where the number
+// of attention splits changes.
+static void compare_paths(const subject_t *subject, mlx_engine_t *ours) {
   static const size_t lengths[] = {1, 15, 16, 17, 100, 129, 250, 511, 530, 900};
   pair_t p = {.subject = subject, .plain_engine = gpu_open(subject->plain), .ours_engine = ours};
   for (size_t i = 0; i < sizeof lengths / sizeof *lengths; ++i) {
     if ((int64_t)lengths[i] + 52 > mlx_engine_info(ours).context) continue;
     pair_begin(&p);
     pair_read(&p, prompt(ours, lengths[i]), lengths[i]);
-    for (int step = 0; step < 12; ++step) pair_go_on(&p, 1);
-    pair_go_on(&p, 8);
-    pair_go_on(&p, 32);
+    for (int step = 0; step < 12; ++step) pair_decode(&p, 1);
+    pair_decode(&p, 8);
+    pair_decode(&p, 32);
     pair_end(&p);
   }
   pair_report(&p);
   mlx_engine_close(p.plain_engine);
 }
 
-TEST(kernels_agree_with_the_plain_lowering_and_choose_by_their_own_logits) { for_each_subject(agree); }
+TEST(kernel_path_matches_the_generic_path_and_samples_its_largest_logit) { for_each_subject(compare_paths); }
 
-// What a session says, with its logits at some places.
+// Tokens of a session, and its logits at some positions.
 typedef struct record {
   int32_t ids[45];
   float logits[7][MAX_VOCAB];
 } record_t;
 
-static void keep(mlx_session_t *session, const mlx_engine_t *engine, float *out_logits) {
+static void save_logits(mlx_session_t *session, const mlx_engine_t *engine, float *out_logits) {
   CHECK_OK(mlx_session_logits(session, out_logits, (size_t)mlx_engine_info(engine).vocab));
 }
 
@@ -276,15 +279,15 @@ static record_t *record_run(mlx_engine_t *engine, size_t length) {
   CHECK_OK(mlx_alloc(1, sizeof *r, &r));
   CHECK_OK(mlx_session_create(engine, &session));
   CHECK_OK(mlx_session_read(session, prompt(engine, length), length, r->ids));
-  keep(session, engine, r->logits[0]);
+  save_logits(session, engine, r->logits[0]);
   for (int i = 1; i < 5; ++i) {
     CHECK_OK(mlx_session_step(session, &r->ids[i]));
-    keep(session, engine, r->logits[i]);
+    save_logits(session, engine, r->logits[i]);
   }
   CHECK_OK(mlx_session_steps(session, r->ids + 5, 8));
-  keep(session, engine, r->logits[5]);
+  save_logits(session, engine, r->logits[5]);
   CHECK_OK(mlx_session_steps(session, r->ids + 13, 32));
-  keep(session, engine, r->logits[6]);
+  save_logits(session, engine, r->logits[6]);
   mlx_session_free(session);
   return r;
 }
@@ -297,12 +300,12 @@ static void check_same(const subject_t *subject, const record_t *expected, recor
   }
   for (int i = 0; i < 7; ++i) {
     if (memcmp(actual->logits[i], expected->logits[i], sizeof actual->logits[i]))
-      CHECK_FAIL("%s: logits %d have other bits", subject->name, i);
+      CHECK_FAIL("%s: logits %d differ", subject->name, i);
   }
   mlx_free(actual);
 }
 
-static void repeat(const subject_t *subject, mlx_engine_t *ours) {
+static void check_repeatable(const subject_t *subject, mlx_engine_t *ours) {
   static const size_t lengths[] = {1, 129, 530};
   mlx_engine_t *another = open_ours(subject);
   for (size_t i = 0; i < sizeof lengths / sizeof *lengths; ++i) {
@@ -314,82 +317,83 @@ static void repeat(const subject_t *subject, mlx_engine_t *ours) {
   mlx_engine_close(another);
 }
 
-TEST(every_run_and_every_engine_gives_the_same_bytes) { for_each_subject(repeat); }
+TEST(every_run_and_every_engine_gives_the_same_bits) { for_each_subject(check_repeatable); }
 
-// 40 tokens, one by one or as groups of 8 and 32, with the logits after 8 and after 40 of them.
-static void forty(mlx_engine_t *engine, size_t length, bool grouped, int32_t *out_ids,
-                  float logits[2][MAX_VOCAB]) {
+// Decodes 40 tokens, one by one or in groups of 8 and 32. Stores the logits after 8 and after 40 tokens.
+static void decode_forty(mlx_engine_t *engine, size_t length, bool grouped, int32_t *out_ids,
+                         float logits[2][MAX_VOCAB]) {
   mlx_session_t *session;
   int32_t next;
   CHECK_OK(mlx_session_create(engine, &session));
   CHECK_OK(mlx_session_read(session, prompt(engine, length), length, &next));
   if (grouped) CHECK_OK(mlx_session_steps(session, out_ids, 8));
   for (int i = 0; !grouped && i < 8; ++i) CHECK_OK(mlx_session_step(session, &out_ids[i]));
-  keep(session, engine, logits[0]);
+  save_logits(session, engine, logits[0]);
   if (grouped) CHECK_OK(mlx_session_steps(session, out_ids + 8, 32));
   for (int i = 8; !grouped && i < 40; ++i) CHECK_OK(mlx_session_step(session, &out_ids[i]));
-  keep(session, engine, logits[1]);
+  save_logits(session, engine, logits[1]);
   mlx_session_free(session);
 }
 
-// From 250 the group of 8 crosses position 256, from 485 the group of 32 position 512.
-static void group(const subject_t *subject, mlx_engine_t *ours) {
+// From 250 the group of 8 crosses position 256; from 485 the group of 32 crosses position 512.
+static void check_groups(const subject_t *subject, mlx_engine_t *ours) {
   static const size_t lengths[] = {1, 17, 250, 485};
   static float single_logits[2][MAX_VOCAB], group_logits[2][MAX_VOCAB];
   int32_t single[40], grouped[40];
   for (size_t i = 0; i < sizeof lengths / sizeof *lengths; ++i) {
-    forty(ours, lengths[i], false, single, single_logits);
-    forty(ours, lengths[i], true, grouped, group_logits);
+    decode_forty(ours, lengths[i], false, single, single_logits);
+    decode_forty(ours, lengths[i], true, grouped, group_logits);
     for (int k = 0; k < 40; ++k) {
       if (single[k] == grouped[k]) continue;
-      CHECK_FAIL("%s after %zu: token %d is %d in a group, %d alone", subject->name, lengths[i], k,
+      CHECK_FAIL("%s after %zu: token %d is %d in a check_groups, %d alone", subject->name, lengths[i], k,
                  grouped[k], single[k]);
     }
     if (memcmp(single_logits, group_logits, sizeof single_logits)) {
-      CHECK_FAIL("%s after %zu: logits have other bits in a group", subject->name, lengths[i]);
+      CHECK_FAIL("%s after %zu: logits differ in a check_groups", subject->name, lengths[i]);
     }
   }
 }
 
-TEST(groups_are_the_same_as_single_steps_bit_for_bit) { for_each_subject(group); }
+TEST(decode_groups_are_bit_identical_to_single_steps) { for_each_subject(check_groups); }
 
-static void cut(const subject_t *subject, mlx_engine_t *ours) {
+static void check_rewind(const subject_t *subject, mlx_engine_t *ours) {
   pair_t p = {.subject = subject, .plain_engine = gpu_open(subject->plain), .ours_engine = ours};
   static const int64_t dropped[] = {1, 7, 31, 32, 90};
   for (size_t i = 0; i < sizeof dropped / sizeof *dropped; ++i) {
     pair_begin(&p);
     pair_read(&p, prompt(ours, 235), 235);
-    pair_go_on(&p, 32);
+    pair_decode(&p, 32);
     CHECK_OK(mlx_session_rewind(p.plain, 267 - dropped[i]));
     CHECK_OK(mlx_session_rewind(p.ours, 267 - dropped[i]));
     pair_read(&p, prompt(ours, 3), 3);
-    for (int step = 0; step < 4; ++step) pair_go_on(&p, 1);
-    pair_go_on(&p, 32);
+    for (int step = 0; step < 4; ++step) pair_decode(&p, 1);
+    pair_decode(&p, 32);
     pair_read(&p, prompt(ours, 20), 20);
-    pair_go_on(&p, 8);
+    pair_decode(&p, 8);
     pair_end(&p);
   }
   pair_report(&p);
   mlx_engine_close(p.plain_engine);
 }
 
-TEST(a_session_that_is_cut_or_reads_on_after_a_group_is_right) { for_each_subject(cut); }
+TEST(session_is_correct_after_a_rewind_and_after_a_decode_group) { for_each_subject(check_rewind); }
 
-// Their pages lie mixed in one pool.
-TEST(two_sessions_of_one_engine_leave_each_other_alone) {
-  if (!gpu_runs(TWO_ROWS->name, TWO_ROWS->sm)) return;
+// Their pages are interleaved in one pool.
+TEST(two_sessions_of_one_engine_do_not_affect_each_other) {
+  if (!gpu_runs(TWO_SEQUENCES->name, TWO_SEQUENCES->sm)) SKIP("needs a GPU from sm_%d on", TWO_SEQUENCES->sm);
   static const size_t lengths[] = {100, 37};
-  mlx_engine_t *ours = open_ours(TWO_ROWS);
+  mlx_engine_t *ours = open_ours(TWO_SEQUENCES);
   pair_t pairs[2];
   CHECK_INT(mlx_engine_info(ours).sequences, 2);
   for (int i = 0; i < 2; ++i) {
-    pairs[i] = (pair_t){.subject = TWO_ROWS, .plain_engine = gpu_open(TWO_ROWS->plain), .ours_engine = ours};
+    pairs[i] = (pair_t){
+        .subject = TWO_SEQUENCES, .plain_engine = gpu_open(TWO_SEQUENCES->plain), .ours_engine = ours};
     pair_begin(&pairs[i]);
     pair_read(&pairs[i], prompt(ours, lengths[i]), lengths[i]);
   }
-  for (int step = 0; step < 40; ++step) pair_go_on(&pairs[step % 2], 1);
+  for (int step = 0; step < 40; ++step) pair_decode(&pairs[step % 2], 1);
   pair_read(&pairs[1], prompt(ours, 129), 129);
-  for (int step = 0; step < 40; ++step) pair_go_on(&pairs[step % 2], step % 4 ? 1 : 8);
+  for (int step = 0; step < 40; ++step) pair_decode(&pairs[step % 2], step % 4 ? 1 : 8);
   for (int i = 0; i < 2; ++i) {
     pair_end(&pairs[i]);
     pair_report(&pairs[i]);
@@ -398,23 +402,23 @@ TEST(two_sessions_of_one_engine_leave_each_other_alone) {
   mlx_engine_close(ours);
 }
 
-TEST(a_session_says_the_same_bytes_in_either_row_beside_whatever_other) {
-  if (!gpu_runs(TWO_ROWS->name, TWO_ROWS->sm)) return;
-  mlx_engine_t *ours = open_ours(TWO_ROWS);
+TEST(session_gives_the_same_bits_in_either_sequence_slot) {
+  if (!gpu_runs(TWO_SEQUENCES->name, TWO_SEQUENCES->sm)) SKIP("needs a GPU from sm_%d on", TWO_SEQUENCES->sm);
+  mlx_engine_t *ours = open_ours(TWO_SEQUENCES);
   mlx_session_t *other;
   int32_t next;
   record_t *alone = record_run(ours, 129);
-  CHECK_OK(mlx_session_create(ours, &other));  // takes row 0, and with it the first pages
+  CHECK_OK(mlx_session_create(ours, &other));  // uses sequence slot 0 and the first pages
   CHECK_OK(mlx_session_read(other, prompt(ours, 50), 50, &next));
-  check_same(TWO_ROWS, alone, record_run(ours, 129));
+  check_same(TWO_SEQUENCES, alone, record_run(ours, 129));
   mlx_session_free(other);
   mlx_free(alone);
   mlx_engine_close(ours);
 }
 
-GPU_TEST_MAIN(prepare, CASE(kernels_agree_with_the_plain_lowering_and_choose_by_their_own_logits),
-              CASE(every_run_and_every_engine_gives_the_same_bytes),
-              CASE(groups_are_the_same_as_single_steps_bit_for_bit),
-              CASE(a_session_that_is_cut_or_reads_on_after_a_group_is_right),
-              CASE(two_sessions_of_one_engine_leave_each_other_alone),
-              CASE(a_session_says_the_same_bytes_in_either_row_beside_whatever_other))
+GPU_TEST_MAIN(prepare, CASE(kernel_path_matches_the_generic_path_and_samples_its_largest_logit),
+              CASE(every_run_and_every_engine_gives_the_same_bits),
+              CASE(decode_groups_are_bit_identical_to_single_steps),
+              CASE(session_is_correct_after_a_rewind_and_after_a_decode_group),
+              CASE(two_sessions_of_one_engine_do_not_affect_each_other),
+              CASE(session_gives_the_same_bits_in_either_sequence_slot))

@@ -33,7 +33,7 @@ static void collect(void *user, mlx_report_kind_t kind, const char *text) {
 
 // Compiles only the module. Collects the notes in |notes|.
 static mlx_status_t compile(const char *model, mlx_compile_options_t options, mlx_manifest_t *out_manifest) {
-  const mlx_report_t report = {.say = collect};
+  const mlx_report_t report = {.emit = collect};
   mlx_cache_t *cache;
   mlx_compiled_t compiled;
   options.module_only = true;

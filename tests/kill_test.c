@@ -1,4 +1,4 @@
-// Processes that die or crowd: what a killed compile leaves behind, and ten that want the same model at once.
+// Killed and concurrent processes: leftovers of a killed compile, and ten processes that need the same model.
 #include <signal.h>
 
 #include "tests/check.h"
@@ -19,8 +19,8 @@ static void make_folder(void) {
   CHECK(mkdtemp(folder));
 }
 
-// A stand-in for iree-compile that hands out a module compiled before, slowly enough to be caught at it, and
-// counts its calls: so that thirty compilations take seconds. Everything else is the real thing.
+// A fake iree-compile that returns a module compiled before, slowly enough to be killed, and counts its
+// calls. So thirty compilations take seconds. Everything else is real.
 static void make_quick_compiler(void) {
   command_t run;
   RUN(&run, "compile", TINY, "--ctx", "64", "--emit", "vmfb", "-o", in_folder("real.vmfb"));
@@ -54,7 +54,7 @@ static int leftovers(void) {
   return count;
 }
 
-TEST(a_compile_killed_at_any_moment_leaves_nothing_that_is_trusted) {
+TEST(compile_killed_at_any_moment_leaves_nothing_that_is_trusted) {
   make_folder();
   make_quick_compiler();
   setenv("MLXCEL_CACHE", in_folder("cache"), 1);
@@ -79,11 +79,11 @@ TEST(a_compile_killed_at_any_moment_leaves_nothing_that_is_trusted) {
     command_wait(&run);
     caught += run.exit_code == -SIGKILL;
     command_free(&run);
-    if (mlx_is_dir(out)) {  // published before it was killed: then it must be whole
+    if (mlx_is_dir(out)) {  // published before the kill: it must be complete
       RUN(&run, "run", "--temp", "0", "-m", out, "-p", "the quick brown", "-n", "8", "--ignore-eos",
           "--json");
       if (run.exit_code || !strstr(run.out, EXPECTED))
-        CHECK_FAIL("kill %d left a bad bundle: %s%s", i, run.err, run.out);
+        CHECK_FAIL("kill %d left a damaged bundle: %s%s", i, run.err, run.out);
       command_free(&run);
     }
     RUN(&run, "compile", TINY, "--ctx", "64", "-o", out);
@@ -95,16 +95,16 @@ TEST(a_compile_killed_at_any_moment_leaves_nothing_that_is_trusted) {
       CHECK_FAIL("after kill %d: exit status %d: %s%s", i, run.exit_code, run.err, run.out);
     command_free(&run);
   }
-  fprintf(stderr, "  %d of 30 were caught before they ended\n", caught);
+  fprintf(stderr, "  %d of 30 were killed before they ended\n", caught);
   CHECK(caught >= 15);
   setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);
   unsetenv("MLXCEL_IREE_COMPILE");
   CHECK_OK(mlx_remove_tree(folder));
 }
 
-// Killed while a file of the bundle had the name it is written under. What is not ours stays, whatever the
-// folder is called.
-TEST(a_file_that_was_being_written_is_swept_with_its_bundle) {
+// A compile killed while it wrote a file of the bundle leaves folders with temporary names. Only folders that
+// contain nothing but files of a bundle are removed.
+TEST(leftovers_of_a_killed_compile_are_removed) {
   make_folder();
   make_quick_compiler();
   setenv("MLXCEL_CACHE", in_folder("cache"), 1);
@@ -129,7 +129,7 @@ TEST(a_file_that_was_being_written_is_swept_with_its_bundle) {
   CHECK_OK(mlx_remove_tree(folder));
 }
 
-TEST(ten_processes_at_once_compile_once) {
+TEST(ten_concurrent_processes_compile_once) {
   make_folder();
   make_quick_compiler();
   setenv("MLXCEL_CACHE", in_folder("cache"), 1);
@@ -152,7 +152,7 @@ TEST(ten_processes_at_once_compile_once) {
   size_t length;
   CHECK_OK(mlx_read_file(in_folder("calls"), 1 << 20, &calls, &length));
   CHECK_TEXT(calls, "call\n");
-  fprintf(stderr, "  %d of 10 said that they wait\n", waited);
+  fprintf(stderr, "  %d of 10 reported that they wait\n", waited);
   CHECK(waited > 0);
   mlx_free(calls);
   setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);
@@ -160,6 +160,5 @@ TEST(ten_processes_at_once_compile_once) {
   CHECK_OK(mlx_remove_tree(folder));
 }
 
-TEST_MAIN(CASE(a_compile_killed_at_any_moment_leaves_nothing_that_is_trusted),
-          CASE(a_file_that_was_being_written_is_swept_with_its_bundle),
-          CASE(ten_processes_at_once_compile_once))
+TEST_MAIN(CASE(compile_killed_at_any_moment_leaves_nothing_that_is_trusted),
+          CASE(leftovers_of_a_killed_compile_are_removed), CASE(ten_concurrent_processes_compile_once))

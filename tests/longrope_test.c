@@ -16,7 +16,7 @@ static void count_notes(void *user, mlx_report_kind_t kind, const char *text) {
 }
 
 static void check_context(int64_t context, const char *wanted, const char *unwanted, int expected_notes) {
-  const mlx_report_t report = {.say = count_notes};
+  const mlx_report_t report = {.emit = count_notes};
   char *text;
   size_t length;
   notes = 0;

@@ -148,7 +148,7 @@ TEST(progress_is_reported) {
   begin();
   char *path;
   mlx_text_t lines = {0};
-  const mlx_report_t report = {.say = collect_progress, .user = &lines};
+  const mlx_report_t report = {.emit = collect_progress, .user = &lines};
   mlx_pull_oci_options_t options;
   mlx_pull_oci_options_initialize(&options);
   options.output = in_folder("reported");

@@ -1,4 +1,5 @@
-// Children: what they print is kept, and none outlives its welcome. The children are small shell scripts.
+// Child processes: captured output, time limits, and no process left behind. The children are small shell
+// scripts.
 #include "base/process.h"
 
 #include <errno.h>
@@ -30,7 +31,7 @@ static void check_log(const char *expected) {
   mlx_free(text);
 }
 
-// The process id a script wrote to |name|, waiting for it a little.
+// The process id that a script writes to |name|; waits up to 5 seconds for it.
 static pid_t read_pid(const char *name) {
   char path[128], *text;
   snprintf(path, sizeof path, "%s/%s", folder, name);
@@ -47,10 +48,10 @@ static pid_t read_pid(const char *name) {
     mlx_status_free(status);
     usleep(10000);
   }
-  CHECK_FAIL("nobody wrote %s", path);
+  CHECK_FAIL("%s was not written", path);
 }
 
-// A killed process is gone, or a zombie whose parent has not looked yet.
+// True if the process is gone, or is a zombie whose parent has not reaped it yet.
 static bool is_gone(pid_t pid) {
   char path[64];
   snprintf(path, sizeof path, "/proc/%ld/stat", (long)pid);
@@ -66,7 +67,7 @@ static bool is_gone(pid_t pid) {
   return false;
 }
 
-TEST(both_streams_and_the_head_are_in_the_log) {
+TEST(log_has_the_head_and_both_streams) {
   mlx_process_options_t options = {
       .argv = SHELL("echo out; echo err >&2; exit 7"), .log_path = log_path, .log_head = "head\n"};
   mlx_process_result_t result;
@@ -82,7 +83,7 @@ TEST(both_streams_and_the_head_are_in_the_log) {
   check_log("");
 }
 
-TEST(a_signal_is_told_from_an_exit) {
+TEST(signal_and_exit_status_are_distinguished) {
   mlx_process_options_t options = {.argv = SHELL("kill -SEGV $$"), .log_path = log_path};
   mlx_process_result_t result;
   char text[64];
@@ -94,7 +95,7 @@ TEST(a_signal_is_told_from_an_exit) {
   CHECK_TEXT(text, "exit status 3");
 }
 
-TEST(a_missing_tool_is_an_error_with_its_name) {
+TEST(missing_tool_is_an_error_with_its_name) {
   mlx_process_options_t options = {.argv = (const char *const[]){"/no/such/tool", NULL},
                                    .log_path = log_path};
   mlx_process_result_t result;
@@ -106,7 +107,7 @@ TEST(a_missing_tool_is_an_error_with_its_name) {
   CHECK_ERROR(mlx_process_run(&options, &result), MLX_NOT_FOUND, "/no/such/folder/log");
 }
 
-TEST(input_is_empty_and_our_files_are_not_inherited) {
+TEST(stdin_is_empty_and_open_files_are_not_inherited) {
   char *text, path[96];
   mlx_process_result_t result;
   mlx_writer_t writer;
@@ -119,7 +120,7 @@ TEST(input_is_empty_and_our_files_are_not_inherited) {
   mlx_writer_abandon(&writer);
 }
 
-TEST(a_time_limit_ends_the_whole_family) {
+TEST(time_limit_ends_the_whole_process_group) {
   mlx_process_options_t options = {
       .argv = SHELL("echo begun; sh -c 'trap \"\" TERM; echo $$ > grandchild; while :; do sleep 1; done' & "
                     "echo $$ > child; wait; sleep 1000"),
@@ -136,7 +137,7 @@ TEST(a_time_limit_ends_the_whole_family) {
   check_log("begun\n");
 }
 
-TEST(a_child_that_ignores_sigterm_is_killed) {
+TEST(child_that_ignores_sigterm_is_killed) {
   mlx_process_options_t options = {.argv = SHELL("trap '' TERM; while :; do sleep 0.1; done"),
                                    .log_path = log_path,
                                    .time_limit_seconds = 0.2};
@@ -146,7 +147,7 @@ TEST(a_child_that_ignores_sigterm_is_killed) {
   CHECK_INT(result.signal, SIGKILL);
 }
 
-TEST(what_a_child_leaves_running_ends_with_it) {
+TEST(background_processes_of_a_child_end_with_it) {
   mlx_process_options_t options = {.argv = SHELL("sh -c 'echo $$ > straggler; exec sleep 1000' & "
                                                  "while [ ! -s straggler ]; do sleep 0.01; done"),
                                    .log_path = log_path};
@@ -156,7 +157,7 @@ TEST(what_a_child_leaves_running_ends_with_it) {
   CHECK(is_gone(read_pid("straggler")));
 }
 
-TEST(a_child_dies_with_us) {
+TEST(child_dies_with_its_parent) {
   pid_t middle = fork();
   if (!middle) {
     mlx_process_options_t options = {.argv = SHELL("echo $$ > orphan; exec sleep 1000"),
@@ -187,7 +188,7 @@ TEST(tick_is_called_and_can_stop_the_child) {
   CHECK_INT(result.signal, SIGTERM);
 }
 
-TEST(capture_keeps_what_it_may_and_never_blocks_the_child) {
+TEST(capture_keeps_max_bytes_and_never_blocks_the_child) {
   char *text;
   mlx_process_result_t result;
   mlx_process_options_t options = {.argv = SHELL("echo one; echo two >&2")};
@@ -207,7 +208,7 @@ TEST(capture_keeps_what_it_may_and_never_blocks_the_child) {
   mlx_free(text);
 }
 
-TEST(an_ignored_sigchld_does_no_harm) {
+TEST(ignored_sigchld_is_harmless) {
   mlx_process_options_t options = {.argv = SHELL("exit 5"), .log_path = log_path};
   mlx_process_result_t result;
   signal(SIGCHLD, SIG_IGN);
@@ -215,7 +216,7 @@ TEST(an_ignored_sigchld_does_no_harm) {
   CHECK_INT(result.exit_code, 5);
 }
 
-TEST(closed_standard_streams_do_no_harm) {
+TEST(closed_standard_streams_are_harmless) {
   pid_t middle = fork();
   if (!middle) {
     close(0);
@@ -238,18 +239,18 @@ int main(int argc, char **argv) {
   if (!mkdtemp(folder)) return 1;
   snprintf(log_path, sizeof log_path, "%s/log", folder);
   static const check_case_t cases[] = {
-      CASE(both_streams_and_the_head_are_in_the_log),
-      CASE(a_signal_is_told_from_an_exit),
-      CASE(a_missing_tool_is_an_error_with_its_name),
-      CASE(input_is_empty_and_our_files_are_not_inherited),
-      CASE(a_time_limit_ends_the_whole_family),
-      CASE(a_child_that_ignores_sigterm_is_killed),
-      CASE(what_a_child_leaves_running_ends_with_it),
-      CASE(a_child_dies_with_us),
+      CASE(log_has_the_head_and_both_streams),
+      CASE(signal_and_exit_status_are_distinguished),
+      CASE(missing_tool_is_an_error_with_its_name),
+      CASE(stdin_is_empty_and_open_files_are_not_inherited),
+      CASE(time_limit_ends_the_whole_process_group),
+      CASE(child_that_ignores_sigterm_is_killed),
+      CASE(background_processes_of_a_child_end_with_it),
+      CASE(child_dies_with_its_parent),
       CASE(tick_is_called_and_can_stop_the_child),
-      CASE(capture_keeps_what_it_may_and_never_blocks_the_child),
-      CASE(an_ignored_sigchld_does_no_harm),
-      CASE(closed_standard_streams_do_no_harm),
+      CASE(capture_keeps_max_bytes_and_never_blocks_the_child),
+      CASE(ignored_sigchld_is_harmless),
+      CASE(closed_standard_streams_are_harmless),
   };
   int failed = check_run(cases, sizeof cases / sizeof *cases, argc, argv);
   mlx_status_free(mlx_remove_tree(folder));

@@ -1,5 +1,4 @@
-// Flags from the environment and from the configuration file: who goes before whom, and what is said about
-// mistakes.
+// Settings from the configuration file and the environment: parsing, precedence and error messages.
 #include "base/settings.h"
 
 #include "base/json.h"
@@ -8,7 +7,7 @@
 #include "tests/command.h"
 
 // ----------------------------------------------------------------------------------------------------------
-// The text
+// Parsing
 
 static mlx_status_t note(void *user, const mlx_setting_t *setting) {
   mlx_text_printf(user, "%d [%s] %s=%s\n", setting->line, setting->section, setting->key ? setting->key : "",
@@ -23,7 +22,7 @@ static void check_read(const char *text, const char *expected) {
   mlx_text_clear(&seen);
 }
 
-TEST(settings_are_read_as_they_are_written) {
+TEST(settings_are_parsed) {
   check_read("", "");
   check_read("\n# only a comment\n   \t\r\n", "");
   check_read("a = 1", "1 [] a=1\n");
@@ -42,27 +41,27 @@ static void check_refused(const char *text, const char *part) {
   mlx_text_clear(&seen);
 }
 
-TEST(what_is_no_setting_is_refused_by_its_line) {
-  check_refused("a = 1\nb\n", "conf:2: is neither a setting nor a section");
-  check_refused("= 1\n", "conf:1: is neither");
-  check_refused("a b = 1\n", "conf:1: is neither");
-  check_refused("\n\na =   # nothing\n", "conf:3: has no value");
-  check_refused("a = \"x\n", "conf:1: has a quote that does not end");
-  check_refused("a = \"x\\", "conf:1: has an escape");
-  check_refused("a = \"\\x41\"", "conf:1: has an escape");
-  check_refused("a = \"x\" y", "conf:1: has something after its quotes");
-  check_refused("[run\n", "conf:1: is not a section");
-  check_refused("[] x\n", "conf:1: is not a section");
-  check_refused("[a b]\n", "conf:1: is not a section");
+TEST(parse_errors_name_the_line) {
+  check_refused("a = 1\nb\n", "conf:2: expected 'key = value' or '[section]'");
+  check_refused("= 1\n", "conf:1: expected 'key = value'");
+  check_refused("a b = 1\n", "conf:1: expected 'key = value'");
+  check_refused("\n\na =   # nothing\n", "conf:3: missing value");
+  check_refused("a = \"x\n", "conf:1: unterminated quoted value");
+  check_refused("a = \"x\\", "conf:1: unknown escape sequence");
+  check_refused("a = \"\\x41\"", "conf:1: unknown escape sequence");
+  check_refused("a = \"x\" y", "conf:1: unexpected text after a quoted value");
+  check_refused("[run\n", "conf:1: invalid section header");
+  check_refused("[] x\n", "conf:1: invalid section header");
+  check_refused("[a b]\n", "conf:1: invalid section header");
   static const char nul[] = "a = 1\nb = \0x\n";
   mlx_text_t seen = {0};
   CHECK_ERROR(mlx_settings_read("conf", nul, sizeof nul - 1, note, &seen), MLX_INVALID_INPUT,
-              "conf:2: has a NUL byte");
+              "conf:2: contains a NUL byte");
   mlx_text_clear(&seen);
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// The command line's view
+// Precedence
 
 static char folder[64];
 
@@ -80,7 +79,7 @@ static void remove_config(void) {
   CHECK_OK(mlx_remove_tree(folder));
 }
 
-// What `mlxcel config VERB --json` says about a key: its value as text and where that comes from.
+// Checks the value and the source of |key| in the output of `mlxcel config VERB --json`.
 static void check_setting(const char *verb, const char *key, const char *value, const char *source,
                           const char *from) {
   command_t run;
@@ -105,7 +104,7 @@ static void check_setting(const char *verb, const char *key, const char *value, 
   command_free(&run);
 }
 
-TEST(the_environment_goes_before_the_file_and_the_file_before_the_default) {
+TEST(environment_overrides_file_and_file_overrides_default) {
   write_config(
       "ctx = 1000\ntemp = 0.25\nverbose = yes\n[bench]\nctx_size = 3000  # under another of its "
       "names\n[run]\nlogit-bias = 1+1\nlogit-bias = 2-inf\n");
@@ -123,7 +122,7 @@ TEST(the_environment_goes_before_the_file_and_the_file_before_the_default) {
   setenv("MLXCEL_BENCH_CTX_SIZE", "2500", 1);
   check_setting("bench", "ctx", "2500", "environment", "MLXCEL_BENCH_CTX_SIZE");
   check_setting("run", "ctx", "2000", "environment", "MLXCEL_CTX");
-  setenv("MLXCEL_CTX", "", 1);  // as if it were not there
+  setenv("MLXCEL_CTX", "", 1);  // counts as unset
   check_setting("run", "ctx", "1000", "file", "/config:1");
   unsetenv("MLXCEL_CTX");
   unsetenv("MLXCEL_VERBOSE");
@@ -132,13 +131,13 @@ TEST(the_environment_goes_before_the_file_and_the_file_before_the_default) {
   RUN(&run, "config");
   CHECK_CONTAINS(run.out, "\nlogit-bias = 1+1 ");
   CHECK_CONTAINS(run.out, "\nlogit-bias = 2-inf ");
-  CHECK(!strstr(run.out, "top-k"));  // a default
+  CHECK(!strstr(run.out, "top-k"));  // defaults are not printed
   command_free(&run);
   remove_config();
 }
 
-// The command line goes before all: the wrong value is never looked at.
-TEST(the_command_line_goes_before_the_environment) {
+// The command line has the highest precedence: an invalid value in the environment is not even parsed then.
+TEST(command_line_overrides_environment) {
   command_t run;
   setenv("MLXCEL_N_GEN", "many", 1);
   RUN(&run, "bench", "-m", "/nowhere", "-n", "4");
@@ -185,7 +184,7 @@ static void check_config_refused(const char *text, int code, const char *part, c
   remove_config();
 }
 
-TEST(mistakes_are_answered_with_the_line_and_the_nearest_name) {
+TEST(errors_name_the_line_and_suggest_the_nearest_name) {
   check_config_refused("temp = 1\ntmep = 1\n", MLX_INVALID_INPUT, "/config:2: there is no option 'tmep'",
                        "did you mean 'temp'?");
   check_config_refused("[show]\ntemp = 1\n", MLX_INVALID_INPUT,
@@ -196,7 +195,7 @@ TEST(mistakes_are_answered_with_the_line_and_the_nearest_name) {
                        "/config:3: option --ctx wants a whole number from 0 to", "not 'wide'");
   check_config_refused("json = perhaps\n", MLX_INVALID_INPUT,
                        "/config:1: option --json wants true or false, not 'perhaps'", "");
-  check_config_refused("ctx 12\n", MLX_INVALID_INPUT, "/config:1: is neither a setting nor a section",
+  check_config_refused("ctx 12\n", MLX_INVALID_INPUT, "/config:1: expected 'key = value' or '[section]'",
                        "key = value");
   check_config_refused("MLXCEL_CASHE = /x\n", MLX_INVALID_INPUT,
                        "/config:1: 'MLXCEL_CASHE' is no variable that can be set here",
@@ -212,8 +211,8 @@ TEST(mistakes_are_answered_with_the_line_and_the_nearest_name) {
   setenv("MLXCEL_CONFIG", "/dev/null", 1);
 }
 
-// Any certificate will do: that is said each time, or not at all.
-TEST(insecure_is_said_on_the_command_line_alone) {
+// --insecure accepts any TLS certificate, so it must be given each time.
+TEST(insecure_is_accepted_only_on_the_command_line) {
   check_config_refused("insecure = true\n", MLX_INVALID_INPUT, "/config:1: there is no option 'insecure'",
                        "");
   setenv("MLXCEL_INSECURE", "1", 1);
@@ -223,7 +222,7 @@ TEST(insecure_is_said_on_the_command_line_alone) {
   unsetenv("MLXCEL_PULL_INSECURE");
 }
 
-TEST(the_file_is_found_in_the_folder_for_configuration) {
+TEST(file_is_found_in_the_configuration_folder) {
   write_config("");
   char path[128], *home = strdup(getenv("HOME") ? getenv("HOME") : "/");
   unsetenv("MLXCEL_CONFIG");
@@ -240,7 +239,7 @@ TEST(the_file_is_found_in_the_folder_for_configuration) {
   check_setting("run", "ctx", "11", "file", "/.config/mlxcel/config:1");
   setenv("XDG_CONFIG_HOME", folder, 1);
   check_setting("run", "ctx", "12", "file", "/mlxcel/config:1");
-  setenv("XDG_CONFIG_HOME", "/nowhere", 1);  // no file is no mistake
+  setenv("XDG_CONFIG_HOME", "/nowhere", 1);  // a missing file is not an error
   check_setting("run", "ctx", "-1", "default", "");
   unsetenv("XDG_CONFIG_HOME");
   setenv("HOME", home, 1);
@@ -248,9 +247,9 @@ TEST(the_file_is_found_in_the_folder_for_configuration) {
   remove_config();
 }
 
-// What the driver reads for itself is shown, and no line of the file goes before it.
-TEST(a_variable_that_is_read_elsewhere_still_goes_before_the_file) {
-  unsetenv("MLXCEL_IREE_COMPILE");  // the tests of another machine are told theirs by it
+// Variables that the driver reads itself are shown too, and override the file.
+TEST(variables_read_by_other_code_still_override_the_file) {
+  unsetenv("MLXCEL_IREE_COMPILE");  // set when the tests of another machine run
   write_config("iree-compile = /from/file\ntimeout = 5\n");
   check_setting("compile", "iree-compile", "\"/from/file\"", "file", "/config:1");
   setenv("MLXCEL_IREE_COMPILE", "/from/environment", 1);
@@ -266,7 +265,7 @@ TEST(a_variable_that_is_read_elsewhere_still_goes_before_the_file) {
   remove_config();
 }
 
-TEST(the_file_can_set_variables_that_the_environment_does_not_have) {
+TEST(file_sets_variables_missing_from_the_environment) {
   char *cache = strdup(getenv("MLXCEL_CACHE") ? getenv("MLXCEL_CACHE") : "");
   char text[256], expected[128];
   write_config("");
@@ -288,8 +287,8 @@ TEST(the_file_can_set_variables_that_the_environment_does_not_have) {
   remove_config();
 }
 
-// The output of `mlxcel config VERB` is a configuration file that says the same.
-TEST(what_config_prints_can_be_read_again) {
+// The output of `mlxcel config VERB` is a configuration file with the same settings.
+TEST(config_output_is_a_valid_config_file) {
   write_config("[run]\nsystem-prompt = \" say \\\"no\\\"\\n # \"\nctx = 77\n");
   command_t first, second;
   RUN(&first, "config", "run");
@@ -306,12 +305,10 @@ TEST(what_config_prints_can_be_read_again) {
   remove_config();
 }
 
-TEST_MAIN(CASE(settings_are_read_as_they_are_written), CASE(what_is_no_setting_is_refused_by_its_line),
-          CASE(the_environment_goes_before_the_file_and_the_file_before_the_default),
-          CASE(the_command_line_goes_before_the_environment),
-          CASE(mistakes_are_answered_with_the_line_and_the_nearest_name),
-          CASE(insecure_is_said_on_the_command_line_alone),
-          POSIX_CASE(the_file_is_found_in_the_folder_for_configuration),
-          CASE(a_variable_that_is_read_elsewhere_still_goes_before_the_file),
-          CASE(the_file_can_set_variables_that_the_environment_does_not_have),
-          CASE(what_config_prints_can_be_read_again))
+TEST_MAIN(CASE(settings_are_parsed), CASE(parse_errors_name_the_line),
+          CASE(environment_overrides_file_and_file_overrides_default),
+          CASE(command_line_overrides_environment), CASE(errors_name_the_line_and_suggest_the_nearest_name),
+          CASE(insecure_is_accepted_only_on_the_command_line),
+          POSIX_CASE(file_is_found_in_the_configuration_folder),
+          CASE(variables_read_by_other_code_still_override_the_file),
+          CASE(file_sets_variables_missing_from_the_environment), CASE(config_output_is_a_valid_config_file))

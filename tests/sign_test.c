@@ -319,7 +319,7 @@ TEST(trusted_folder_must_not_be_writable_by_others) {
   static const mode_t modes[] = {0777, 0775, 0757};
   for (int i = 0; i < 3; ++i) {
     CHECK(!chmod(in_folder("trusted"), modes[i]));
-    EXPECT(MLX_IO, "trusted' may be written to by others (mode 7", "verify", in_folder("f"));
+    EXPECT(MLX_IO, "trusted' is writable by other users (mode 7", "verify", in_folder("f"));
     EXPECT(MLX_IO, "run `chmod go-w", "trust", "list");
   }
   CHECK(!chmod(in_folder("trusted"), 0755));

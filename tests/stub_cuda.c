@@ -1,8 +1,9 @@
-// A libcuda for machines without a GPU: it answers questions, its memory is the host's, every copy is done
-// when it returns, and no kernel runs. What a test may say, in the environment:
-//   STUB_SM, STUB_DRIVER   the GPU's kind and the driver's version; no STUB_SM: there is no GPU
-//   STUB_FREE              bytes of memory that are free (default: all of its 8 GiB); no allocation may be
-//   larger STUB_BAD_WRITE         copies of this many bytes to the GPU fail
+// A libcuda for machines without a GPU: it answers queries, uses host memory, completes every copy before it
+// returns and runs no kernels. Environment variables control it:
+//   STUB_SM         compute capability of the GPU; unset: there is no GPU
+//   STUB_DRIVER     version of the driver
+//   STUB_FREE       free memory in bytes (default: all of its 8 GiB); larger allocations fail
+//   STUB_BAD_WRITE  copies of exactly this many bytes to the GPU fail
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,19 +14,19 @@ enum { OUT_OF_MEMORY = 2, NO_DEVICE = 100, LAUNCH_FAILED = 719, NOT_SUPPORTED = 
 
 typedef unsigned long long device_pointer;
 
-static size_t answer(const char *name, size_t otherwise) {
+static size_t setting(const char *name, size_t otherwise) {
   return getenv(name) ? (size_t)strtoull(getenv(name), NULL, 10) : otherwise;
 }
 
-// ---- questions ----
+// ---- queries ----
 
 int cuInit(unsigned flags) {
   (void)flags;
-  return answer("STUB_SM", 0) ? 0 : NO_DEVICE;
+  return setting("STUB_SM", 0) ? 0 : NO_DEVICE;
 }
 
 int cuDriverGetVersion(int *version) {
-  *version = (int)answer("STUB_DRIVER", 13000);
+  *version = (int)setting("STUB_DRIVER", 13000);
   return 0;
 }
 
@@ -49,7 +50,7 @@ int cuDeviceGetName(char *name, int length, int device) {
 
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
   (void)device;
-  const int sm = (int)answer("STUB_SM", 0);
+  const int sm = (int)setting("STUB_SM", 0);
   *value = attribute == 75 ? sm / 10 : attribute == 76 ? sm % 10 : attribute == 115;  // 115: memory pools
   return 0;
 }
@@ -61,7 +62,7 @@ int cuDeviceTotalMem_v2(size_t *bytes, int device) {
 }
 
 int cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
-  *free_bytes = answer("STUB_FREE", TOTAL);
+  *free_bytes = setting("STUB_FREE", TOTAL);
   *total = TOTAL;
   return 0;
 }
@@ -69,12 +70,12 @@ int cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
 // ---- memory ----
 
 static int allocate(void **out, size_t size) {
-  if (size > answer("STUB_FREE", TOTAL)) return OUT_OF_MEMORY;
+  if (size > setting("STUB_FREE", TOTAL)) return OUT_OF_MEMORY;
   *out = malloc(size);
   return *out ? 0 : OUT_OF_MEMORY;
 }
 
-static void *place(device_pointer pointer) { return (void *)(uintptr_t)pointer; }
+static void *host_address(device_pointer pointer) { return (void *)(uintptr_t)pointer; }
 
 int cuMemAlloc_v2(device_pointer *out, size_t size) {
   void *bytes = NULL;
@@ -89,7 +90,7 @@ int cuMemAllocFromPoolAsync(device_pointer *out, size_t size, void *pool, void *
 }
 
 int cuMemFree_v2(device_pointer pointer) {
-  free(place(pointer));
+  free(host_address(pointer));
   return 0;
 }
 
@@ -110,29 +111,29 @@ int cuMemFreeHost(void *bytes) {
 
 int cuMemcpyHtoDAsync_v2(device_pointer target, const void *source, size_t size, void *stream) {
   (void)stream;
-  if (size == answer("STUB_BAD_WRITE", 0)) return LAUNCH_FAILED;
-  memcpy(place(target), source, size);
+  if (size == setting("STUB_BAD_WRITE", 0)) return LAUNCH_FAILED;
+  memcpy(host_address(target), source, size);
   return 0;
 }
 
 int cuMemcpyDtoHAsync_v2(void *target, device_pointer source, size_t size, void *stream) {
   (void)stream;
-  memcpy(target, place(source), size);
+  memcpy(target, host_address(source), size);
   return 0;
 }
 
 int cuMemcpyAsync(device_pointer target, device_pointer source, size_t size, void *stream) {
   (void)stream;
-  memcpy(place(target), place(source), size);
+  memcpy(host_address(target), host_address(source), size);
   return 0;
 }
 
-// ---- the rest succeeds and does nothing ----
+// ---- functions that succeed and do nothing ----
 
 int cuDevicePrimaryCtxRetain(void **context, int device) {
-  static char somewhere;
+  static char dummy;
   (void)device;
-  *context = &somewhere;
+  *context = &dummy;
   return 0;
 }
 
@@ -141,20 +142,20 @@ int cuStreamCreate(void **stream, unsigned flags) {
   return cuDevicePrimaryCtxRetain(stream, 0);
 }
 
-#define NOTHING(name) \
+#define NO_OP(name) \
   int name(void) { return 0; }
-NOTHING(cuDevicePrimaryCtxRelease_v2)
-NOTHING(cuCtxSetCurrent)
-NOTHING(cuStreamSynchronize)
-NOTHING(cuStreamDestroy_v2)
-NOTHING(cuEventCreate)
-NOTHING(cuEventRecord)
-NOTHING(cuEventSynchronize)
-NOTHING(cuEventDestroy_v2)
+NO_OP(cuDevicePrimaryCtxRelease_v2)
+NO_OP(cuCtxSetCurrent)
+NO_OP(cuStreamSynchronize)
+NO_OP(cuStreamDestroy_v2)
+NO_OP(cuEventCreate)
+NO_OP(cuEventRecord)
+NO_OP(cuEventSynchronize)
+NO_OP(cuEventDestroy_v2)
 
-static int refuse(void) { return NOT_SUPPORTED; }
+static int not_supported(void) { return NOT_SUPPORTED; }
 
-// IREE asks for each function by its name without a version.
+// IREE looks up each function by its unversioned name.
 #define NAMED(name, function) {name, (void (*)(void))function}
 int cuGetProcAddress(const char *name, void (**out)(void), int version, uint64_t flags) {
   static const struct {
@@ -177,7 +178,7 @@ int cuGetProcAddress(const char *name, void (**out)(void), int version, uint64_t
                NAMED("cuMemFreeHost", cuMemFreeHost),
                NAMED("cuMemcpyAsync", cuMemcpyAsync),
                NAMED("cuMemcpyHtoDAsync", cuMemcpyHtoDAsync_v2),
-               NAMED("cuLaunchKernel", refuse)};
+               NAMED("cuLaunchKernel", not_supported)};
   (void)version, (void)flags;
   *out = (void (*)(void))cuCtxSetCurrent;
   for (size_t i = 0; i < sizeof named / sizeof *named; ++i) {

@@ -1,5 +1,5 @@
-// Weights and tensors on their way to a GPU and back, on tests/stub_cuda.c, whose memory is the host's: what
-// is copied where, what is used again, and what is said when something fails.
+// Weights and tensors on their way to a GPU and back, on tests/stub_cuda.c, which uses host memory: copied
+// ranges, reused memory and error messages.
 #include <dlfcn.h>
 #include <sys/mman.h>
 
@@ -9,10 +9,10 @@
 #include "tests/command.h"
 
 #define A_SIZE 100
-#define B_SIZE 9000000  // several pieces of the upload, so that several threads work
+#define B_SIZE 9000000  // several pieces of an upload, so that several threads work
 #define B_OFFSET 128
 #define WHOLE_SIZE (B_OFFSET + B_SIZE)
-static const char module_text[] =  // copies only: the stub runs no kernels
+static const char module_text[] =  // only copies: the stub runs no kernels
     "module @mlxcel {\n"
     "  util.global private @a = #flow.parameter.named<\"model\"::\"a\"> : tensor<100xi8>\n"
     "  util.global private @b = #flow.parameter.named<\"model\"::\"b\"> : tensor<9000000xi8>\n"
@@ -46,7 +46,7 @@ static const char changing_text[] =
 
 static char folder[] = "/tmp/mlxcel-upload-XXXXXX";
 
-// Compiled by the first test that asks.
+// Compiles once per name; later calls reuse the file.
 static mlx_map_t compile(const char *name, const char *text, const char *const *target) {
   char in[64], out[64];
   mlx_map_t vmfb;
@@ -71,7 +71,7 @@ static const char *const for_cpu[] = {"--iree-hal-target-device=local",
                                       "--iree-hal-local-target-device-backends=llvm-cpu",
                                       "--iree-llvmcpu-target-cpu=host"};
 
-static uint8_t *archive;  // WHOLE_SIZE bytes, all different from their neighbours
+static uint8_t *archive;  // WHOLE_SIZE bytes, each different from its neighbours
 
 static mlx_weights_t weights(void) {
   static mlx_parameter_t parameters[] = {{.name = "b", .size = B_SIZE}, {.name = "a", .size = A_SIZE}};
@@ -85,7 +85,7 @@ static void remove_folder(void) { mlx_status_free(mlx_remove_tree(folder)); }
 static void set_up(void) {
   if (archive) return;
   setenv("STUB_SM", "90", 1);
-  CHECK(dlopen(STUB_FOLDER "/libcuda.so", RTLD_NOW));  // and now it is the libcuda.so that everybody gets
+  CHECK(dlopen(STUB_FOLDER "/libcuda.so", RTLD_NOW));  // later opens of libcuda.so return this one
   CHECK(mkdtemp(folder));
   atexit(remove_folder);
   archive = mmap(NULL, WHOLE_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -100,7 +100,7 @@ static void check_result(mlx_device_t *device, mlx_program_t *program, const cha
   CHECK_OK(mlx_alloc(size, 1, &bytes));
   CHECK_OK(mlx_program_call(program, function, NULL, 0, &output, 1));
   CHECK_OK(mlx_buffer_read(device, output, bytes, size));
-  if (memcmp(bytes, expected, size)) CHECK_FAIL("%s gives other bytes", function);
+  if (memcmp(bytes, expected, size)) CHECK_FAIL("%s returns other bytes", function);
   mlx_buffer_free(output);
   mlx_free(bytes);
 }
@@ -118,36 +118,36 @@ static void check_weights(mlx_device_kind_t kind, mlx_map_t vmfb, const mlx_weig
   mlx_unmap(&vmfb);
 }
 
-typedef struct heard {
+typedef struct progress {
   int calls;
   uint64_t first, last, total;
-} heard_t;
+} progress_t;
 
-static void hear(void *user, uint64_t done, uint64_t total) {
-  heard_t *heard = user;
-  if (!heard->calls++) heard->first = done;
-  CHECK(done >= heard->last && done <= total);
-  heard->last = done;
-  heard->total = total;
+static void record_progress(void *user, uint64_t done, uint64_t total) {
+  progress_t *progress = user;
+  if (!progress->calls++) progress->first = done;
+  CHECK(done >= progress->last && done <= total);
+  progress->last = done;
+  progress->total = total;
 }
 
-TEST(weights_reach_a_gpu_and_progress_is_told_from_nothing_to_all) {
+TEST(weights_reach_a_gpu_and_progress_goes_from_zero_to_all) {
   set_up();
-  heard_t heard = {0};
+  progress_t progress = {0};
   mlx_weights_t given = weights();
-  given.on_load = hear;
-  given.user = &heard;
+  given.on_load = record_progress;
+  given.user = &progress;
   check_weights(MLX_DEVICE_CUDA, compile("cuda", module_text, for_cuda), &given);
-  CHECK(heard.calls >= 2);
-  CHECK_INT(heard.first, 0);
-  CHECK_INT(heard.last, WHOLE_SIZE);
-  CHECK_INT(heard.total, WHOLE_SIZE);
+  CHECK(progress.calls >= 2);
+  CHECK_INT(progress.first, 0);
+  CHECK_INT(progress.last, WHOLE_SIZE);
+  CHECK_INT(progress.total, WHOLE_SIZE);
 }
 
-TEST(a_cpu_binds_weights_and_the_whole_archive_in_place) {
+TEST(cpu_uses_weights_and_the_whole_archive_in_place) {
   set_up();
   mlx_weights_t given = weights();
-  given.on_load = hear;  // with NULL: it would fault
+  given.on_load = record_progress;  // must not be called: its user pointer is NULL
   check_weights(MLX_DEVICE_CPU, compile("cpu", module_text, for_cpu), &given);
 }
 
@@ -160,49 +160,49 @@ static void check_load_fails(mlx_map_t vmfb, const mlx_weights_t *given, mlx_cod
   mlx_device_close(device);
 }
 
-TEST(weights_that_do_not_fit_the_module_are_named) {
+TEST(error_names_the_weight_that_does_not_match_the_module) {
   set_up();
   mlx_map_t vmfb = compile("cuda", module_text, for_cuda);
   mlx_weights_t given = weights();
   mlx_parameter_t *first = (mlx_parameter_t *)(uintptr_t)given.parameters;
   first->size = B_SIZE - 1;
   check_load_fails(vmfb, &given, MLX_INVALID_INPUT,
-                   "the module wants 9000000 bytes of weight 'b', which has 8999999");
+                   "the module reads 9000000 bytes of weight 'b', which has 8999999");
   first->name = "c";
-  check_load_fails(vmfb, &given, MLX_NOT_FOUND, "there is no weight 'b'");
+  check_load_fails(vmfb, &given, MLX_NOT_FOUND, "the module needs weight 'b'");
   first->data = archive + B_OFFSET + 4;
-  check_load_fails(vmfb, &given, MLX_INVALID_INPUT, "weight 'c' does not lie on a multiple of 64 bytes");
+  check_load_fails(vmfb, &given, MLX_INVALID_INPUT, "weight 'c' is not aligned to 64 bytes");
   *first = (mlx_parameter_t){.name = "b", .size = B_SIZE};
   given = weights();
   given.whole = NULL;
-  check_load_fails(vmfb, &given, MLX_NOT_FOUND, "there is no weight '*'");
+  check_load_fails(vmfb, &given, MLX_NOT_FOUND, "the module needs weight '*'");
   mlx_unmap(&vmfb);
   vmfb = compile("changing", changing_text, for_cuda);
   given = weights();
-  check_load_fails(vmfb, &given, MLX_UNSUPPORTED, "the module changes weight 'a'");
+  check_load_fails(vmfb, &given, MLX_UNSUPPORTED, "the module modifies weight 'a'");
   mlx_unmap(&vmfb);
 }
 
-TEST(a_gpu_that_fails_in_an_upload_is_quoted) {
+TEST(upload_error_quotes_the_driver) {
   set_up();
   mlx_map_t vmfb = compile("cuda", module_text, for_cuda);
   const mlx_weights_t given = weights();
   setenv("STUB_FREE", "9000127", 1);
   check_load_fails(vmfb, &given, MLX_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY");
   setenv("STUB_FREE", "9000128", 1);
-  setenv("STUB_BAD_WRITE", "611520", 1);  // the last piece
+  setenv("STUB_BAD_WRITE", "611520", 1);  // size of the last piece
   check_load_fails(vmfb, &given, MLX_UNAVAILABLE,
-                   "uploading the weights: the driver says CUDA_ERROR_LAUNCH_FAILED (719)");
+                   "uploading the weights failed: the CUDA driver returned CUDA_ERROR_LAUNCH_FAILED (719)");
   setenv("STUB_BAD_WRITE", "2097152", 1);
   check_load_fails(vmfb, &given, MLX_UNAVAILABLE,
-                   "uploading the weights: the driver says CUDA_ERROR_LAUNCH_FAILED (719)");
+                   "uploading the weights failed: the CUDA driver returned CUDA_ERROR_LAUNCH_FAILED (719)");
   unsetenv("STUB_FREE");
   unsetenv("STUB_BAD_WRITE");
   mlx_unmap(&vmfb);
 }
 
-// A result may be an input: as long as somebody holds it, its memory is not used for another input.
-TEST(inputs_are_made_of_memory_that_nobody_uses) {
+// A result may share memory with an input: while the result is held, its memory must not be reused.
+TEST(input_memory_is_reused_only_when_it_is_free) {
   set_up();
   mlx_map_t vmfb = compile("cuda", module_text, for_cuda);
   const mlx_weights_t given = weights();
@@ -210,7 +210,7 @@ TEST(inputs_are_made_of_memory_that_nobody_uses) {
   mlx_program_t *program;
   CHECK_OK(mlx_device_open(MLX_DEVICE_CUDA, 1, &device));
   CHECK_OK(mlx_program_load(device, vmfb.data, vmfb.size, &given, &program));
-  enum { CALLS = 40 };  // more than are kept
+  enum { CALLS = 40 };  // more than the pool holds
   mlx_buffer_t *kept[CALLS];
   for (int32_t i = 0; i < CALLS; ++i) {
     const int32_t x[4] = {i, 1, 2, 3}, y[3] = {4, 5, 1000 + i}, expected[7] = {i, 1, 2, 3, 4, 5, 1000 + i};
@@ -236,7 +236,7 @@ TEST(inputs_are_made_of_memory_that_nobody_uses) {
   mlx_unmap(&vmfb);
 }
 
-TEST_MAIN(CASE(weights_reach_a_gpu_and_progress_is_told_from_nothing_to_all),
-          CASE(a_cpu_binds_weights_and_the_whole_archive_in_place),
-          CASE(weights_that_do_not_fit_the_module_are_named), CASE(a_gpu_that_fails_in_an_upload_is_quoted),
-          CASE(inputs_are_made_of_memory_that_nobody_uses))
+TEST_MAIN(CASE(weights_reach_a_gpu_and_progress_goes_from_zero_to_all),
+          CASE(cpu_uses_weights_and_the_whole_archive_in_place),
+          CASE(error_names_the_weight_that_does_not_match_the_module), CASE(upload_error_quotes_the_driver),
+          CASE(input_memory_is_reused_only_when_it_is_free))

@@ -124,7 +124,7 @@ TEST(file_size_is_known_before_the_download) {
     command_shell(folder, "[ \"$(ls)\" = site ]");
   }
   char line[256] = "";
-  const mlx_report_t report = {.say = keep_progress, .user = line};
+  const mlx_report_t report = {.emit = keep_progress, .user = line};
   begin("{\"one.mlxb\": {\"stall\": [50000], \"seconds\": 0.7}}");
   options.report = &report;
   CHECK_OK(pull("one.mlxb", "one.mlxb"));

@@ -1,5 +1,4 @@
-// What tests take from POSIX beyond base/windows/posix.h, and tests/command.h on Windows. /tmp is a folder of
-// the drive we stand on.
+// POSIX functions that tests need in addition to base/windows/posix.h. /tmp is a folder of the current drive.
 #ifndef MLXCEL_TESTS_WINDOWS_H_
 #define MLXCEL_TESTS_WINDOWS_H_
 
@@ -7,7 +6,7 @@
 
 #include "base/file.h"
 
-#define chmod(path, mode) (0)  // nothing is executable by its mode
+#define chmod(path, mode) (0)  // Windows has no executable mode
 #define mkdtemp mlx_test_mkdtemp
 #define mkstemp mlx_test_mkstemp
 
@@ -24,7 +23,7 @@ static inline int mlx_test_mkstemp(char *pattern) {
   mlx_test_name(pattern);
   return open(pattern, O_RDWR | O_CREAT | O_EXCL, 0600);
 }
-// A copy: links take a privilege.
+// Copies the file, because symbolic links need a privilege.
 static inline int symlink(const char *target, const char *path) {
   mlx_status_t status = mlx_copy_file(target, path);
   const bool failed = status;

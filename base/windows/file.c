@@ -1,11 +1,11 @@
-// Files and folders by their paths and descriptors.
+// POSIX file calls on Windows: files and folders by path and by descriptor.
 #include <errno.h>
 #include <stdarg.h>
 
-#include "base/windows/inner.h"
+#include "base/windows/internal.h"
 
 #define SHARE (FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE)
-#define MOST_BYTES (1u << 30)  // of one call: the C library counts them in 32 bits
+#define MAX_BYTES (1u << 30)  // per call: the C library counts bytes in 32 bits
 
 static HANDLE handle_of(int fd) { return (HANDLE)_get_osfhandle(fd); }
 
@@ -15,9 +15,8 @@ static HANDLE handle_of(int fd) { return (HANDLE)_get_osfhandle(fd); }
 static DWORD access_for(int flags) {
   const int way = flags & (O_RDONLY | O_WRONLY | O_RDWR);
   if (way == O_RDWR) return GENERIC_READ | GENERIC_WRITE;
-  if (way == O_WRONLY)
-    return flags & O_APPEND ? FILE_APPEND_DATA | SYNCHRONIZE
-                            : GENERIC_WRITE;  // the system itself appends: at once
+  if (way == O_WRONLY)  // the system appends atomically
+    return flags & O_APPEND ? FILE_APPEND_DATA | SYNCHRONIZE : GENERIC_WRITE;
   return GENERIC_READ;
 }
 
@@ -30,7 +29,7 @@ static HANDLE open_handle(const wchar_t *path, int flags) {
   const DWORD attributes = (flags & O_DIRECTORY ? FILE_FLAG_BACKUP_SEMANTICS : FILE_ATTRIBUTE_NORMAL) |
                            (flags & O_NOFOLLOW ? FILE_FLAG_OPEN_REPARSE_POINT : 0);
   const DWORD access = access_for(flags), disposition = disposition_for(flags);
-  if (access == GENERIC_READ && disposition == OPEN_EXISTING) {  // so that futimens works, where it may
+  if (access == GENERIC_READ && disposition == OPEN_EXISTING) {  // try to allow futimens
     HANDLE handle =
         CreateFileW(path, access | FILE_WRITE_ATTRIBUTES, SHARE, NULL, disposition, attributes, NULL);
     if (handle != INVALID_HANDLE_VALUE) return handle;
@@ -44,7 +43,7 @@ static bool is_link(HANDLE handle) {
 }
 
 static int fail_to_open(const wchar_t *path, int flags) {
-  mlx_windows_failed();
+  mlx_windows_set_errno();
   const DWORD attributes = errno == EACCES ? GetFileAttributesW(path) : INVALID_FILE_ATTRIBUTES;
   if (attributes != INVALID_FILE_ATTRIBUTES && attributes & FILE_ATTRIBUTE_DIRECTORY &&
       !(flags & O_DIRECTORY))
@@ -81,58 +80,58 @@ FILE *mlx_posix_fopen(const char *path, const char *mode) {
 // ----------------------------------------------------------------------------------------------------------
 // Reading and writing
 
-// The console hands out UTF-16, whole lines; Ctrl-Z at the start of one is its end.
+// The console returns whole lines in UTF-16; Ctrl-Z at the start of a line is the end of input.
 static ssize_t read_console(HANDLE console, void *bytes, size_t length) {
   wchar_t wide[1024];
-  DWORD got = 0, room = length / 3 < 1024 ? (DWORD)(length / 3) : 1024;  // none becomes more than three bytes
-  if (!ReadConsoleW(console, wide, room, &got, NULL)) return mlx_windows_failed();
+  DWORD got = 0, room = length / 3 < 1024 ? (DWORD)(length / 3) : 1024;  // a UTF-16 unit is at most 3 bytes
+  if (!ReadConsoleW(console, wide, room, &got, NULL)) return mlx_windows_set_errno();
   if (!got || wide[0] == 0x1a) return 0;
   DWORD kept = 0;
   for (DWORD i = 0; i < got; ++i) {
     if (wide[i] != L'\r') wide[kept++] = wide[i];
   }
   return WideCharToMultiByte(CP_UTF8, 0, wide, (int)kept, bytes,
-                             (int)(length < MOST_BYTES ? length : MOST_BYTES), NULL, NULL);
+                             (int)(length < MAX_BYTES ? length : MAX_BYTES), NULL, NULL);
 }
 
 ssize_t mlx_posix_read(int fd, void *bytes, size_t length) {
   if (mlx_posix_isatty(fd) && length >= 3) return read_console(handle_of(fd), bytes, length);
-  return _read(fd, bytes, length < MOST_BYTES ? (unsigned)length : MOST_BYTES);
+  return _read(fd, bytes, length < MAX_BYTES ? (unsigned)length : MAX_BYTES);
 }
 
 ssize_t mlx_posix_write(int fd, const void *bytes, size_t length) {
-  return _write(fd, bytes, length < MOST_BYTES ? (unsigned)length : MOST_BYTES);
+  return _write(fd, bytes, length < MAX_BYTES ? (unsigned)length : MAX_BYTES);
 }
 
-static OVERLAPPED place(int64_t offset) {
+static OVERLAPPED overlapped_at(int64_t offset) {
   return (OVERLAPPED){.Offset = (DWORD)offset, .OffsetHigh = (DWORD)(offset >> 32)};
 }
 
 ssize_t pread(int fd, void *bytes, size_t length, int64_t offset) {
-  OVERLAPPED at = place(offset);
+  OVERLAPPED at = overlapped_at(offset);
   DWORD got = 0;
-  if (ReadFile(handle_of(fd), bytes, length < MOST_BYTES ? (DWORD)length : MOST_BYTES, &got, &at)) return got;
-  return GetLastError() == ERROR_HANDLE_EOF ? 0 : mlx_windows_failed();
+  if (ReadFile(handle_of(fd), bytes, length < MAX_BYTES ? (DWORD)length : MAX_BYTES, &got, &at)) return got;
+  return GetLastError() == ERROR_HANDLE_EOF ? 0 : mlx_windows_set_errno();
 }
 
 ssize_t pwrite(int fd, const void *bytes, size_t length, int64_t offset) {
-  OVERLAPPED at = place(offset);
+  OVERLAPPED at = overlapped_at(offset);
   DWORD done = 0;
-  return WriteFile(handle_of(fd), bytes, length < MOST_BYTES ? (DWORD)length : MOST_BYTES, &done, &at)
+  return WriteFile(handle_of(fd), bytes, length < MAX_BYTES ? (DWORD)length : MAX_BYTES, &done, &at)
              ? (ssize_t)done
-             : mlx_windows_failed();
+             : mlx_windows_set_errno();
 }
 
 int mlx_posix_ftruncate(int fd, int64_t length) {
   FILE_END_OF_FILE_INFO end = {.EndOfFile.QuadPart = length};
   return SetFileInformationByHandle(handle_of(fd), FileEndOfFileInfo, &end, sizeof end)
              ? 0
-             : mlx_windows_failed();
+             : mlx_windows_set_errno();
 }
 
 int fsync(int fd) {
   if (FlushFileBuffers(handle_of(fd))) return 0;
-  mlx_windows_failed();
+  mlx_windows_set_errno();
   if (errno == EACCES) errno = EINVAL;
   return -1;
 }
@@ -143,10 +142,10 @@ int mlx_posix_isatty(int fd) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// What is there
+// File information
 
 static struct timespec time_of(LARGE_INTEGER ticks) {
-  const int64_t since_1970 = ticks.QuadPart - INT64_C(116444736000000000);  // of 100 ns each, since 1601
+  const int64_t since_1970 = ticks.QuadPart - INT64_C(116444736000000000);  // ticks of 100 ns since 1601
   return (struct timespec){.tv_sec = since_1970 / 10000000, .tv_nsec = (long)(since_1970 % 10000000 * 100)};
 }
 
@@ -161,7 +160,7 @@ static int stat_handle(HANDLE handle, struct mlx_posix_stat *out) {
   }
   if (!GetFileInformationByHandle(handle, &info) ||
       !GetFileInformationByHandleEx(handle, FileBasicInfo, &times, sizeof times)) {
-    return mlx_windows_failed();
+    return mlx_windows_set_errno();
   }
   const DWORD attributes = info.dwFileAttributes;
   out->st_dev = info.dwVolumeSerialNumber;
@@ -177,23 +176,22 @@ static int stat_handle(HANDLE handle, struct mlx_posix_stat *out) {
   return 0;
 }
 
-static HANDLE look_at(const char *path, DWORD flags) {
+static HANDLE open_attributes(const char *path, DWORD flags) {
   wchar_t *wide = mlx_wide_path(path);
   if (!wide) return INVALID_HANDLE_VALUE;
   HANDLE handle = CreateFileW(wide, FILE_READ_ATTRIBUTES, SHARE, NULL, OPEN_EXISTING,
                               FILE_FLAG_BACKUP_SEMANTICS | flags, NULL);
-  if (handle == INVALID_HANDLE_VALUE) mlx_windows_failed();
+  if (handle == INVALID_HANDLE_VALUE) mlx_windows_set_errno();
   free(wide);
   return handle;
 }
 
 static int stat_path(const char *path, DWORD flags, struct mlx_posix_stat *out) {
-  HANDLE handle = look_at(path, flags);
+  HANDLE handle = open_attributes(path, flags);
   if (handle == INVALID_HANDLE_VALUE) return -1;
   const int result = stat_handle(handle, out);
   CloseHandle(handle);
-  // A followed link that is still one is something else that the system keeps in such a way: a file in a
-  // cloud, a volume.
+  // A followed link that is still a reparse point is not a symbolic link: a file in cloud storage, a volume.
   if (!result && !flags && S_ISLNK(out->st_mode)) out->st_mode = S_IFREG | 0600;
   return result;
 }
@@ -210,7 +208,7 @@ int mlx_posix_access(const char *path, int mode) {
   return mlx_posix_stat(path, &info);
 }
 
-// "\\?\C:\a" is C:/a to us, and "\\?\UNC\server\share" //server/share.
+// Converts "\\?\C:\a" to C:/a, and "\\?\UNC\server\share" to //server/share.
 static char *plain_path(wchar_t *path) {
   if (!wcsncmp(path, L"\\\\?\\UNC\\", 8)) {
     path += 6;
@@ -224,7 +222,7 @@ static char *plain_path(wchar_t *path) {
   return mlx_narrow(path);
 }
 
-// The whole of a path, with its links as they are.
+// The absolute path, without resolving links.
 static char *full_path(const char *path) {
   wchar_t *given = mlx_wide_path(path);
   const DWORD size = given ? GetFullPathNameW(given, 0, NULL, NULL) : 0;
@@ -237,36 +235,36 @@ static char *full_path(const char *path) {
 
 char *realpath(const char *path, char *resolved) {
   (void)resolved;
-  HANDLE handle = look_at(path, 0);
+  HANDLE handle = open_attributes(path, 0);
   if (handle == INVALID_HANDLE_VALUE) return NULL;
   const DWORD size = GetFinalPathNameByHandleW(handle, NULL, 0, VOLUME_NAME_DOS);
   wchar_t *wide = size ? malloc((size + 1) * sizeof *wide) : NULL;
   char *result = NULL;
   if (wide && GetFinalPathNameByHandleW(handle, wide, size + 1, VOLUME_NAME_DOS)) result = plain_path(wide);
-  if (!result) result = full_path(path);  // Wine 8 tells no name of more than 260 characters
-  if (!result) mlx_windows_failed();
+  if (!result) result = full_path(path);  // Wine 8 does not report names of more than 260 characters
+  if (!result) mlx_windows_set_errno();
   free(wide);
   CloseHandle(handle);
   return result;
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Changing names
+// Renaming and removing
 
-// A file that somebody has just open (a reader of ours, an indexer, a scanner) is not replaced until it is
-// closed: that is worth some waiting.
+// A file that another process has open (a reader, an indexer, a virus scanner) cannot be replaced until it is
+// closed. So retry for a while.
 static int replace(const wchar_t *from, const wchar_t *to) {
-  static const DWORD naps[] = {1, 5, 20, 50, 100, 200, 400};
+  static const DWORD delays_ms[] = {1, 5, 20, 50, 100, 200, 400};
   for (size_t i = 0;; ++i) {
     if (MoveFileExW(from, to, MOVEFILE_REPLACE_EXISTING | MOVEFILE_WRITE_THROUGH)) return 0;
     const DWORD attributes =
         GetLastError() == ERROR_ACCESS_DENIED || GetLastError() == ERROR_SHARING_VIOLATION
             ? GetFileAttributesW(to)
             : INVALID_FILE_ATTRIBUTES;
-    mlx_windows_failed();
+    mlx_windows_set_errno();
     const bool is_file = attributes != INVALID_FILE_ATTRIBUTES && !(attributes & FILE_ATTRIBUTE_DIRECTORY);
-    if (!is_file || i == sizeof naps / sizeof *naps) return -1;
-    Sleep(naps[i]);
+    if (!is_file || i == sizeof delays_ms / sizeof *delays_ms) return -1;
+    Sleep(delays_ms[i]);
   }
 }
 
@@ -287,7 +285,7 @@ int renameat2(int from_folder, const char *from, int to_folder, const char *to, 
 int mlx_posix_unlink(const char *path) {
   wchar_t *wide = mlx_wide_path(path);
   if (!wide) return -1;
-  int result = DeleteFileW(wide) ? 0 : mlx_windows_failed();
+  int result = DeleteFileW(wide) ? 0 : mlx_windows_set_errno();
   const DWORD attributes = result && errno == EACCES ? GetFileAttributesW(wide) : INVALID_FILE_ATTRIBUTES;
   if (attributes != INVALID_FILE_ATTRIBUTES) {
     if (attributes & FILE_ATTRIBUTE_DIRECTORY &&
@@ -295,7 +293,7 @@ int mlx_posix_unlink(const char *path) {
       if (RemoveDirectoryW(wide)) result = 0;
     } else if (attributes & FILE_ATTRIBUTE_READONLY &&
                SetFileAttributesW(wide, attributes & ~(DWORD)FILE_ATTRIBUTE_READONLY)) {
-      if (DeleteFileW(wide)) result = 0;  // elsewhere it is the folder that must be writable
+      if (DeleteFileW(wide)) result = 0;  // POSIX allows this if the folder is writable
     }
   }
   free(wide);
@@ -304,7 +302,7 @@ int mlx_posix_unlink(const char *path) {
 
 int mlx_posix_rmdir(const char *path) {
   wchar_t *wide = mlx_wide_path(path);
-  const int result = wide && RemoveDirectoryW(wide) ? 0 : wide ? mlx_windows_failed() : -1;
+  const int result = wide && RemoveDirectoryW(wide) ? 0 : wide ? mlx_windows_set_errno() : -1;
   free(wide);
   return result;
 }
@@ -313,30 +311,30 @@ int mlx_posix_mkdir(const char *path, int mode) {
   (void)mode;
   wchar_t *wide = mlx_wide_path(path);
   if (!wide) return -1;
-  const int result = CreateDirectoryW(wide, NULL) ? 0 : mlx_windows_failed();
+  const int result = CreateDirectoryW(wide, NULL) ? 0 : mlx_windows_set_errno();
   if (result && GetFileAttributesW(wide) != INVALID_FILE_ATTRIBUTES)
-    errno = EEXIST;  // a drive refuses otherwise
+    errno = EEXIST;  // creating a drive's root reports another error
   free(wide);
   return result;
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Of an open file
+// Open files
 
 int futimens(int fd, const struct timespec times[2]) {
   FILETIME now;
   (void)times;
   GetSystemTimeAsFileTime(&now);
-  return SetFileTime(handle_of(fd), NULL, &now, &now) ? 0 : mlx_windows_failed();
+  return SetFileTime(handle_of(fd), NULL, &now, &now) ? 0 : mlx_windows_set_errno();
 }
 
-// Locks keep others from reading and writing what they cover: they cover a byte that no file has.
+// A Windows lock blocks reads and writes of its range, so lock a byte far past the end of any file.
 int flock(int fd, int operation) {
-  OVERLAPPED at = place(INT64_C(1) << 62);
+  OVERLAPPED at = overlapped_at(INT64_C(1) << 62);
   const DWORD flags = (operation & LOCK_EX ? LOCKFILE_EXCLUSIVE_LOCK : 0) |
                       (operation & LOCK_NB ? LOCKFILE_FAIL_IMMEDIATELY : 0);
   if (LockFileEx(handle_of(fd), flags, 0, 1, 0, &at)) return 0;
-  mlx_windows_failed();
+  mlx_windows_set_errno();
   if (errno == EAGAIN) errno = EWOULDBLOCK;
   return -1;
 }
@@ -345,21 +343,21 @@ void *mmap(void *address, size_t length, int protection, int flags, int fd, int6
   (void)address, (void)protection, (void)flags, (void)offset;
   HANDLE mapping = CreateFileMappingW(handle_of(fd), NULL, PAGE_READONLY, 0, 0, NULL);
   void *data = mapping ? MapViewOfFile(mapping, FILE_MAP_READ, 0, 0, length) : NULL;
-  if (!data) mlx_windows_failed();
-  if (mapping) CloseHandle(mapping);  // the view keeps it
+  if (!data) mlx_windows_set_errno();
+  if (mapping) CloseHandle(mapping);  // the view keeps the mapping alive
   return data ? data : MAP_FAILED;
 }
 
 int munmap(void *address, size_t length) {
   (void)length;
-  return UnmapViewOfFile(address) ? 0 : mlx_windows_failed();
+  return UnmapViewOfFile(address) ? 0 : mlx_windows_set_errno();
 }
 
 int statvfs(const char *path, struct statvfs *out) {
   ULARGE_INTEGER bytes;
   wchar_t *wide = mlx_wide_path(path);
   const int result = wide && GetDiskFreeSpaceExW(wide, &bytes, NULL, NULL) ? 0
-                     : wide                                                ? mlx_windows_failed()
+                     : wide                                                ? mlx_windows_set_errno()
                                                                            : -1;
   if (!result) *out = (struct statvfs){.f_bavail = bytes.QuadPart, .f_frsize = 1};
   free(wide);
@@ -372,7 +370,7 @@ int statvfs(const char *path, struct statvfs *out) {
 struct mlx_posix_dir {
   HANDLE find;
   WIN32_FIND_DATAW data;
-  bool fresh;  // |data| was not handed out
+  bool fresh;  // |data| was not returned yet
   struct mlx_posix_dirent entry;
 };
 
@@ -384,7 +382,7 @@ DIR *opendir(const char *path) {
     snprintf(pattern, length + 3, "%s/*", path);
     wchar_t *wide = mlx_wide_path(pattern);
     dir->find = wide ? FindFirstFileW(wide, &dir->data) : INVALID_HANDLE_VALUE;
-    if (wide && dir->find == INVALID_HANDLE_VALUE) mlx_windows_failed();
+    if (wide && dir->find == INVALID_HANDLE_VALUE) mlx_windows_set_errno();
     dir->fresh = true;
     free(wide);
     if (dir->find == INVALID_HANDLE_VALUE) {

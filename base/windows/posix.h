@@ -1,14 +1,13 @@
-// The part of POSIX that mlxcel calls, on Windows. CMake puts this header before every file of ours there, so
-// that the rest of the tree is written once; third-party code never sees it. What a call cannot do there it
-// says at its place.
+// The part of POSIX that mlxcel uses, on Windows. CMake includes this header before every source file of
+// mlxcel, so that the other code is written once; third-party code does not see it. Each declaration notes
+// what it does not support.
 //
-// Text is UTF-8 on our side and UTF-16 on the system's. Paths may have either slash and a drive; those we
-// hand out have '/'. Paths longer than 260 characters work, and /dev/null and /proc/self/exe are what they
-// are elsewhere. Every file is opened so that others may rename or remove it, is not inherited by children,
-// and is never translated.
+// Text is UTF-8 here and UTF-16 in the system. Paths may have both slashes and a drive; returned paths have
+// '/'. Paths longer than 260 characters work. /dev/null and /proc/self/exe work as on Linux. Every file is
+// opened so that others may rename or remove it; it is not inherited by children and is always binary.
 //
-// This is not a port of POSIX: processes (base/child.h), terminals (line/tty.h) and shared libraries
-// (base/library.h) have halves of their own.
+// This is not a full POSIX layer: processes (base/child.h), terminals (line/tty.h) and shared libraries
+// (base/library.h) have their own Windows implementations.
 #ifndef MLXCEL_BASE_WINDOWS_POSIX_H_
 #define MLXCEL_BASE_WINDOWS_POSIX_H_
 
@@ -28,20 +27,20 @@
 // ----------------------------------------------------------------------------------------------------------
 // The program
 
-// start.c has the real one: it hands over UTF-8, argv[0] with '/' and without ".exe".
+// start.c has the real main. It passes UTF-8 arguments, with '/' and without ".exe" in argv[0].
 #define main mlx_posix_main
 
-#define getenv mlx_posix_getenv  // HOME is USERPROFILE where there is none
+#define getenv mlx_posix_getenv  // HOME falls back to USERPROFILE
 char *mlx_posix_getenv(const char *name);
 int setenv(const char *name, const char *value, int overwrite);
 int unsetenv(const char *name);
 
-#define SIGPIPE 13  // there is none: writing fails
+#define SIGPIPE 13  // never raised: the write fails instead
 #define signal mlx_posix_signal
 typedef void (*mlx_posix_handler_t)(int);
 mlx_posix_handler_t mlx_posix_signal(int number, mlx_posix_handler_t handler);
 
-#define geteuid() 0  // who owns what is said by access lists, which are not looked at
+#define geteuid() 0  // ownership is in access control lists, which mlxcel does not check
 
 // ----------------------------------------------------------------------------------------------------------
 // Files
@@ -64,26 +63,26 @@ mlx_posix_handler_t mlx_posix_signal(int number, mlx_posix_handler_t handler);
 int mlx_posix_open(const char *path, int flags, ...);
 ssize_t mlx_posix_read(int fd, void *bytes, size_t length);
 ssize_t mlx_posix_write(int fd, const void *bytes, size_t length);
-int mlx_posix_rename(const char *from, const char *to);  // replaces a file as soon as nobody has it open
+int mlx_posix_rename(const char *from, const char *to);  // replaces |to| as soon as no process has it open
 int mlx_posix_unlink(const char *path);
 int mlx_posix_rmdir(const char *path);
-int mlx_posix_mkdir(const char *path, int mode);   // the mode is that of the folder above
-int mlx_posix_access(const char *path, int mode);  // whether it is there
+int mlx_posix_mkdir(const char *path, int mode);   // ignores |mode|; permissions are inherited
+int mlx_posix_access(const char *path, int mode);  // only checks that |path| exists
 int mlx_posix_ftruncate(int fd, int64_t length);
 int mlx_posix_isatty(int fd);
 FILE *mlx_posix_fopen(const char *path, const char *mode);
-int fsync(int fd);  // EINVAL for what was opened for reading
+int fsync(int fd);  // EINVAL for a file opened for reading
 ssize_t pread(int fd, void *bytes, size_t length, int64_t offset);
 ssize_t pwrite(int fd, const void *bytes, size_t length, int64_t offset);
-char *realpath(const char *path, char *resolved);  // |resolved| is NULL
+char *realpath(const char *path, char *resolved);  // |resolved| must be NULL
 static inline int fchmod(int fd, int mode) { return (void)fd, (void)mode, 0; }
 
 #define AT_FDCWD (-100)
 #define RENAME_EXCHANGE 2
-int renameat2(int from_folder, const char *from, int to_folder, const char *to,
-              unsigned flags);  // ENOSYS: nothing exchanges two names
+// Always fails with ENOSYS: Windows cannot swap two names.
+int renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags);
 
-// A file's permissions are not looked at: its mode says that its owner may do everything, and nobody else.
+// Permissions are not checked: st_mode always says that only the owner has access.
 #undef stat
 #undef fstat
 #define stat mlx_posix_stat
@@ -104,18 +103,18 @@ int mlx_posix_fstat(int fd, struct mlx_posix_stat *out);
 #define S_IFLNK 0120000
 #define S_ISLNK(mode) (((mode) & 0170000) == S_IFLNK)
 
-int futimens(int fd, const struct timespec times[2]);  // |times| is NULL: now
+int futimens(int fd, const struct timespec times[2]);  // |times| must be NULL: sets the current time
 
 #define LOCK_SH 1
 #define LOCK_EX 2
 #define LOCK_NB 4
-int flock(int fd, int operation);  // not of a folder
+int flock(int fd, int operation);  // files only, not folders
 
 #define PROT_READ 1
 #define MAP_PRIVATE 2
 #define MAP_FAILED ((void *)-1)
-void *mmap(void *address, size_t length, int protection, int flags, int fd,
-           int64_t offset);  // a whole file, for reading
+// Maps a whole file for reading.
+void *mmap(void *address, size_t length, int protection, int flags, int fd, int64_t offset);
 int munmap(void *address, size_t length);
 
 struct statvfs {
@@ -134,7 +133,7 @@ struct dirent *readdir(DIR *dir);
 int closedir(DIR *dir);
 
 // ----------------------------------------------------------------------------------------------------------
-// The machine, and what other C libraries have
+// The machine, and functions missing from the C library
 
 #define _SC_PHYS_PAGES 1
 #define _SC_PAGESIZE 2

@@ -1,42 +1,44 @@
-// The program's beginning, its environment, and what the machine tells.
-#include <bcrypt.h>
-#include <errno.h>
-#include <psapi.h>
-#include <shellapi.h>
-#include <stdatomic.h>
+// Program start, console, environment and machine information on Windows.
 #include <windows.h>
 
-#include "base/windows/inner.h"
+#include <bcrypt.h>  // this header and the next two need windows.h first
+#include <psapi.h>
+#include <shellapi.h>
+
+#include <errno.h>
+#include <stdatomic.h>
+
+#include "base/windows/internal.h"
 
 // ----------------------------------------------------------------------------------------------------------
 // The console
 
-static struct outer {
+static struct original_console {
   UINT code_page;
   DWORD modes[2];
   bool changed[2];
-} outer;
+} original_console;
 
 static HANDLE stream(int index) { return GetStdHandle(index ? STD_ERROR_HANDLE : STD_OUTPUT_HANDLE); }
 
 static void restore_console(void) {
   for (int i = 0; i < 2; ++i) {
-    if (outer.changed[i]) SetConsoleMode(stream(i), outer.modes[i]);
+    if (original_console.changed[i]) SetConsoleMode(stream(i), original_console.modes[i]);
   }
-  if (outer.code_page) SetConsoleOutputCP(outer.code_page);
+  if (original_console.code_page) SetConsoleOutputCP(original_console.code_page);
 }
 
-// What we show is UTF-8 with escape sequences, as for any terminal. A console that is too old for them is a
-// dumb one.
+// Output is UTF-8 with escape sequences, as on any terminal. A console that does not support escape sequences
+// is treated as a dumb terminal.
 static void prepare_console(void) {
   bool draws = false;
-  outer.code_page = GetConsoleOutputCP();
-  if (outer.code_page) SetConsoleOutputCP(CP_UTF8);
+  original_console.code_page = GetConsoleOutputCP();
+  if (original_console.code_page) SetConsoleOutputCP(CP_UTF8);
   for (int i = 0; i < 2; ++i) {
     const DWORD wanted = ENABLE_PROCESSED_OUTPUT | ENABLE_VIRTUAL_TERMINAL_PROCESSING;
-    if (!GetConsoleMode(stream(i), &outer.modes[i])) continue;
-    outer.changed[i] = SetConsoleMode(stream(i), outer.modes[i] | wanted) != 0;
-    draws |= outer.changed[i];
+    if (!GetConsoleMode(stream(i), &original_console.modes[i])) continue;
+    original_console.changed[i] = SetConsoleMode(stream(i), original_console.modes[i] | wanted) != 0;
+    draws |= original_console.changed[i];
   }
   atexit(restore_console);
   if (draws && !getenv("TERM")) setenv("TERM", "xterm-256color", 1);
@@ -70,7 +72,7 @@ int mlx_posix_main(int argc, char **argv);
 #undef main
 int main(void) {
   int count;
-  char **list = take_arguments(&count);  // for as long as we live
+  char **list = take_arguments(&count);  // never freed
   if (!list) return ENOMEM;
   for (int fd = 0; fd < 3; ++fd) _setmode(fd, _O_BINARY);
   prepare_console();
@@ -79,15 +81,14 @@ int main(void) {
 
 mlx_posix_handler_t mlx_posix_signal(int number, mlx_posix_handler_t handler) {
 #undef signal
-  return number == SIGPIPE
-             ? SIG_DFL
-             : signal(number, handler);  // the C library ends a program that asks for what it does not know
+  // The C library terminates a program that installs a handler for an unknown signal.
+  return number == SIGPIPE ? SIG_DFL : signal(number, handler);
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // The environment
 
-// What was handed out stays valid: each different value of a name is kept once.
+// Returned values must stay valid, so each distinct value of a name is kept once.
 typedef struct value {
   struct value *next;
   char *name, *text;
@@ -127,7 +128,7 @@ int setenv(const char *name, const char *value, int overwrite) {
   return failed ? -1 : 0;
 }
 
-int unsetenv(const char *name) { return setenv(name, "", 1); }  // which is how the C library removes one
+int unsetenv(const char *name) { return setenv(name, "", 1); }  // an empty value removes the variable
 
 // ----------------------------------------------------------------------------------------------------------
 // The machine
@@ -135,13 +136,13 @@ int unsetenv(const char *name) { return setenv(name, "", 1); }  // which is how 
 long sysconf(int name) {
   MEMORYSTATUSEX memory = {.dwLength = sizeof memory};
   if (name == _SC_PAGESIZE) return 4096;
-  return GlobalMemoryStatusEx(&memory) ? (long)(memory.ullTotalPhys / 4096) : -1;  // enough for 8 TiB
+  return GlobalMemoryStatusEx(&memory) ? (long)(memory.ullTotalPhys / 4096) : -1;  // long holds up to 8 TiB
 }
 
 int getrusage(int who, struct rusage *out) {
   PROCESS_MEMORY_COUNTERS memory;
   (void)who;
-  if (!K32GetProcessMemoryInfo(GetCurrentProcess(), &memory, sizeof memory)) return mlx_windows_failed();
+  if (!K32GetProcessMemoryInfo(GetCurrentProcess(), &memory, sizeof memory)) return mlx_windows_set_errno();
   *out = (struct rusage){.ru_maxrss = (long)(memory.PeakWorkingSetSize / 1024)};
   return 0;
 }

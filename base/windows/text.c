@@ -1,7 +1,7 @@
-// Between our text and the system's, and between its errors and errno.
+// Conversion between UTF-8 and UTF-16, and from Windows errors to errno.
 #include <errno.h>
 
-#include "base/windows/inner.h"
+#include "base/windows/internal.h"
 
 wchar_t *mlx_wide(const char *text) {
   const int length = MultiByteToWideChar(CP_UTF8, MB_ERR_INVALID_CHARS, text, -1, NULL, 0);
@@ -22,8 +22,7 @@ char *mlx_narrow(const wchar_t *text) {
   return narrow;
 }
 
-// Past this many characters, the system wants the whole path and a prefix that switches off every reading of
-// it.
+// Longer paths must be absolute and have the prefix \\?\, which disables path processing.
 #define PLAIN_PATH 240
 
 static wchar_t *with_prefix(wchar_t *path) {
@@ -34,22 +33,22 @@ static wchar_t *with_prefix(wchar_t *path) {
   GetFullPathNameW(path, size, whole + 8, NULL);
   free(path);
   const wchar_t *head = wcsncmp(whole + 8, L"\\\\", 2) ? prefix : share;
-  wchar_t *body = head == prefix ? whole + 8 : whole + 9;  // "\\server" keeps one of its two
+  wchar_t *body = head == prefix ? whole + 8 : whole + 9;  // the prefix replaces one backslash of "\\server"
   const size_t length = wcslen(head);
   wmemmove(whole + length, body, wcslen(body) + 1);
   wmemcpy(whole, head, length);
   return whole;
 }
 
-static wchar_t *own_path(void) {
+static wchar_t *executable_path(void) {
   wchar_t *path = malloc(32768 * sizeof *path);
-  if (path && !GetModuleFileNameW(NULL, path, 32768)) mlx_windows_failed();
+  if (path && !GetModuleFileNameW(NULL, path, 32768)) mlx_windows_set_errno();
   return path;
 }
 
 wchar_t *mlx_wide_path(const char *path) {
-  wchar_t *wide =
-      !strcmp(path, "/proc/self/exe") ? own_path() : mlx_wide(strcmp(path, "/dev/null") ? path : "NUL");
+  wchar_t *wide = !strcmp(path, "/proc/self/exe") ? executable_path()
+                                                  : mlx_wide(strcmp(path, "/dev/null") ? path : "NUL");
   if (!wide) return NULL;
   for (wchar_t *c = wide; *c; ++c) {
     if (*c == L'/') *c = L'\\';
@@ -57,7 +56,7 @@ wchar_t *mlx_wide_path(const char *path) {
   return wcslen(wide) < PLAIN_PATH || !wcsncmp(wide, L"\\\\?\\", 4) ? wide : with_prefix(wide);
 }
 
-int mlx_windows_failed(void) {
+int mlx_windows_set_errno(void) {
   static const struct {
     DWORD error;
     int number;

@@ -1,30 +1,30 @@
-// A vector as panels of codes want it; and their product in integers, where the CPU multiplies bytes (AVX-512
-// with VNNI and VBMI).
+// One activation vector, prepared for multiplication with quantized panels, and that product. CPUs with
+// AVX-512 VNNI and VBMI multiply in integers; other CPUs multiply in f32 (panels.h).
 //
-// There a block of 32 numbers becomes 32 integers of 30 bits and a power of two that they share. What that
-// takes from a number is 2^-30 of the block's largest one, 64 times less than an f32 sum of them keeps:
-// activations are not quantised, this is f32's own accuracy. An integer has four digits of a byte, each from
-// -128 to 127. Codes times digits are summed exactly; the four sums of a block become f32 at its end, where
-// they are scaled. One instruction multiplies four columns of 16 rows with a digit: four do what eight of f32
-// did, and no code has to become a float first.
+// Integer path: a block of 32 activations becomes 32 integers of 30 bits that share a power of two. The
+// rounding error is 2^-30 of the block's largest value, 64 times less than the error of an f32 sum. So this
+// is not activation quantization: the accuracy is that of f32. An integer has four digits of a byte, each
+// from -128 to 127. Products of codes and digits are summed exactly. At the end of a block the four sums
+// become f32 and are scaled. One VNNI instruction multiplies four columns of 16 rows with a digit. Four of
+// them replace eight f32 instructions, and no code has to be converted to float first.
 //
-// Digits lie as the instruction takes them: of 8 columns, for each digit that of columns 0 2 4 6, then for
-// each digit that of columns 5 7 1 3. So a word with 8 codes of 4 bits needs one mask, and one rotation by 20
-// bits with one mask.
+// Digits are stored in the order in which the instruction needs them. For 8 columns: each digit of columns
+// 0 2 4 6, then each digit of columns 5 7 1 3. So a u32 with 8 codes of 4 bits needs one mask for the first
+// four, and a rotation by 20 bits and a mask for the others.
 #ifndef MLXCEL_KERNELS_CPU_INTEGERS_H_
 #define MLXCEL_KERNELS_CPU_INTEGERS_H_
 
 #include "panels.h"
 
-#define MOST_BLOCKS (MLX_CPU_MOST_COLUMNS / MLX_PANEL_BLOCK)
+#define MAX_BLOCKS (MLX_CPU_MAX_COLUMNS / MLX_PANEL_BLOCK)
 
 #if defined(__AVX512VNNI__) && defined(__AVX512VBMI__)
 #define HAS_INTEGERS 1
 #define DIGITS 4
 typedef struct integers {
-  int8_t digits[128];       // [4 times 8 columns][even, odd columns][digit][4]
-  int32_t sums[2][DIGITS];  // of the first and the second 16 columns' digits
-  float power;
+  int8_t digits[128];       // [4 groups of 8 columns][even, odd columns][digit][4]
+  int32_t sums[2][DIGITS];  // per digit: the sum over columns 0-15, and over columns 16-31
+  float power;              // power of two that scales the integers back to activations
   int32_t padding[7];
 } integers_t;
 #else
@@ -33,25 +33,25 @@ typedef struct integers {
 
 typedef struct vector {
   const float *x;
-  bool packed;  // there is more than x: it can be multiplied with packed panels
+  bool quantized;  // blocks and sums are filled in: the vector can be multiplied with quantized panels
 #if HAS_INTEGERS
-  _Alignas(64) integers_t blocks[MOST_BLOCKS];
+  _Alignas(64) integers_t blocks[MAX_BLOCKS];
 #endif
-  float sums[MOST_BLOCKS];  // of each block
+  float sums[MAX_BLOCKS];  // sum of each block, for the offsets
 } vector_t;
 
 #if HAS_INTEGERS
 
-// The digits of 16 columns, in their order, and the sums of them.
-INLINE void take_digits(v16 x, v16 up, int8_t *digits, int32_t *sums) {
+// Splits 16 columns into digits, stored in the order described bias, and sums each digit over the columns.
+INLINE void split_digits(v16 x, v16 up, int8_t *digits, int32_t *sums) {
   static const uint8_t order[64] = {0,  8,  16, 24, 1,  9,  17, 25, 2,  10, 18, 26, 3,  11, 19, 27,
                                     20, 28, 4,  12, 21, 29, 5,  13, 22, 30, 6,  14, 23, 31, 7,  15,
                                     32, 40, 48, 56, 33, 41, 49, 57, 34, 42, 50, 58, 35, 43, 51, 59,
                                     52, 60, 36, 44, 53, 61, 37, 45, 54, 62, 38, 46, 55, 63, 39, 47};
   const __m512i half = _mm512_set1_epi32(0x00808080);
   const __m512i whole = _mm512_cvtps_epi32(v_mul(x, up));
-  const __m512i bytes = _mm512_xor_si512(_mm512_add_epi32(whole, half),
-                                         half);  // what a digit has above 127 goes to the next one
+  // Adding 128 per byte carries a digit above 127 into the next digit.
+  const __m512i bytes = _mm512_xor_si512(_mm512_add_epi32(whole, half), half);
   const __m512i placed = _mm512_permutexvar_epi8(_mm512_loadu_si512(order), bytes);
   _mm512_storeu_si512(digits, placed);
   const __m512i four = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), placed);
@@ -64,17 +64,17 @@ INLINE float float_of_bits(uint32_t bits) {
   return _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128((int)bits)));
 }
 
-// The largest number of a block is at most 2^30 then; that of one with anything infinite in it, or no number,
-// stays so.
-static void take_integers(const float *x, integers_t *out) {
+// Scales a block so that its largest value becomes at most 2^30. A block with an infinity or a NaN gets a NaN
+// as its power, so that the result is NaN too.
+static void scale_to_integers(const float *x, integers_t *out) {
   const __m512i mask = _mm512_set1_epi32(0x7fffffff);
   const __m512i low = _mm512_and_si512(_mm512_loadu_si512(x), mask),
                 high = _mm512_and_si512(_mm512_loadu_si512(x + 16), mask);
   const uint32_t largest = (uint32_t)_mm512_reduce_max_epi32(_mm512_max_epi32(low, high)) >> 23,
                  exponent = largest < 30 ? 30 : largest;
   const v16 up = v_all(float_of_bits((283 - exponent) << 23));
-  take_digits(v_load(x), up, out->digits, out->sums[0]);
-  take_digits(v_load(x + 16), up, out->digits + 64, out->sums[1]);
+  split_digits(v_load(x), up, out->digits, out->sums[0]);
+  split_digits(v_load(x + 16), up, out->digits + 64, out->sums[1]);
   out->power = float_of_bits(largest == 255 ? 0x7fc00000 : (exponent - 29) << 23);
 }
 
@@ -84,8 +84,8 @@ INLINE __m512i dot(__m512i sum, __m512i codes, const int8_t *digits) {
   return _mm512_dpbusd_epi32(sum, codes, _mm512_set1_epi32(four));
 }
 
-// 8 columns' codes, as bytes without sign.
-INLINE void take_bytes(int32_t format, const uint8_t *codes, __m512i *even, __m512i *odd) {
+// The codes of 8 columns, as unsigned bytes.
+INLINE void load_code_bytes(int32_t format, const uint8_t *codes, __m512i *even, __m512i *odd) {
   if (is_q4(format)) {
     const __m512i words = _mm512_loadu_si512(codes), mask = _mm512_set1_epi8(15);
     *even = _mm512_and_si512(words, mask);
@@ -98,9 +98,9 @@ INLINE void take_bytes(int32_t format, const uint8_t *codes, __m512i *even, __m5
    ROW(4, a, b, c, d),  ROW(5, a, b, c, d),  ROW(6, a, b, c, d),  ROW(7, a, b, c, d),  \
    ROW(8, a, b, c, d),  ROW(9, a, b, c, d),  ROW(10, a, b, c, d), ROW(11, a, b, c, d), \
    ROW(12, a, b, c, d), ROW(13, a, b, c, d), ROW(14, a, b, c, d), ROW(15, a, b, c, d)}
-  static const uint8_t first_order[64] = ROWS(0, 2, 1, 3),
-                       second_order[64] = ROWS(1, 3, 0, 2);  // of each row the even columns' half, then
-#undef ROWS                                                  // the odd ones'; and the other way round
+  static const uint8_t first_order[64] = ROWS(0, 2, 1, 3),  // per row: even columns, then odd columns
+      second_order[64] = ROWS(1, 3, 0, 2);                  // per row: odd columns, then even columns
+#undef ROWS
 #undef ROW
   const __m512i signs = is_unsigned(format) ? _mm512_setzero_si512() : _mm512_set1_epi8((char)128);
   const __m512i first = _mm512_permutexvar_epi8(_mm512_loadu_si512(first_order), _mm512_loadu_si512(codes));
@@ -110,20 +110,20 @@ INLINE void take_bytes(int32_t format, const uint8_t *codes, __m512i *even, __m5
   *odd = _mm512_xor_si512(_mm512_mask_blend_epi16(0xaaaaaaaa, second, first), signs);
 }
 
-// What the codes of |eights| times 8 columns, from column 16 * |half| on, give; without the block's power.
+// Product of the codes of |octets| groups of 8 columns, starting at column 16 * |half|. The caller multiplies
+// the result by the block's power.
 INLINE v16 multiply_integers(int32_t format, const uint8_t *codes, const integers_t *x, int half,
-                             int eights) {
-  const int bytes = is_q4(format) ? 64 : 128, above = format == MLX_PANEL_Q4_0 ? 8
-                                                      : is_q4(format) || is_unsigned(format)
-                                                          ? 0
-                                                          : 128;  // codes have been raised by it
+                             int octets) {
+  const int bytes = is_q4(format) ? 64 : 128;
+  // Value that was added to the codes to make them unsigned.
+  const int bias = format == MLX_PANEL_Q4_0 ? 8 : is_q4(format) || is_unsigned(format) ? 0 : 128;
   const int8_t *digits = x->digits + 64 * half;
   __m512i sum[DIGITS];
   for (int i = 0; i < DIGITS; ++i)
-    sum[i] = _mm512_set1_epi32(-above * (eights == 4 ? x->sums[0][i] + x->sums[1][i] : x->sums[half][i]));
-  for (int i = 0; i < eights; ++i, codes += bytes, digits += 8 * DIGITS) {
+    sum[i] = _mm512_set1_epi32(-bias * (octets == 4 ? x->sums[0][i] + x->sums[1][i] : x->sums[half][i]));
+  for (int i = 0; i < octets; ++i, codes += bytes, digits += 8 * DIGITS) {
     __m512i even, odd;
-    take_bytes(format, codes, &even, &odd);
+    load_code_bytes(format, codes, &even, &odd);
     for (int k = 0; k < DIGITS; ++k) sum[k] = dot(sum[k], even, digits + 4 * k);
     for (int k = 0; k < DIGITS; ++k) sum[k] = dot(sum[k], odd, digits + 4 * (DIGITS + k));
   }
@@ -140,8 +140,8 @@ INLINE v16 multiply_codes(int32_t format, const uint8_t *panel, const vector_t *
     const integers_t *block = &x->blocks[k];
     const uint8_t *codes = panel + scale_bytes(format);
     const v16 power = v_all(block->power);
-    ask_ahead(panel, (int)bytes);
-    if (is_halves(format)) {
+    prefetch_ahead(panel, (int)bytes);
+    if (has_two_scales(format)) {
       total = v_fma(load_scale(format, panel, k), v_mul(multiply_integers(format, codes, block, 0, 2), power),
                     total);
       second = v_fma(load_second(format, panel, k),
@@ -164,14 +164,15 @@ INLINE v16 multiply_codes(int32_t format, const uint8_t *panel, const vector_t *
 
 #endif
 
-// |columns| of |x|, which stays where it is; whole blocks if they are to be multiplied with |packed| panels.
-static void take_vector(const float *x, int columns, bool packed, vector_t *out) {
+// Prepares |columns| values of |x|, which the vector keeps a pointer to. For quantized panels |columns| must
+// be a multiple of the block.
+static void prepare_vector(const float *x, int columns, bool quantized, vector_t *out) {
   out->x = x;
-  out->packed = packed;
-  for (int k = 0; packed && k < columns / MLX_PANEL_BLOCK; ++k, x += MLX_PANEL_BLOCK) {
+  out->quantized = quantized;
+  for (int k = 0; quantized && k < columns / MLX_PANEL_BLOCK; ++k, x += MLX_PANEL_BLOCK) {
     out->sums[k] = v_sum(v_add(v_load(x), v_load(x + 16)));
 #if HAS_INTEGERS
-    take_integers(x, &out->blocks[k]);
+    scale_to_integers(x, &out->blocks[k]);
 #endif
   }
 }

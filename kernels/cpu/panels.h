@@ -1,14 +1,15 @@
-// Panels of 16 rows, in every format that network.h describes: times a vector, widened, or one row of them.
+// Operations on panels of 16 rows, for every format of layout.h: panel times vector in f32, conversion to
+// f32, and one row of a matrix as f32.
 #ifndef MLXCEL_KERNELS_CPU_PANELS_H_
 #define MLXCEL_KERNELS_CPU_PANELS_H_
 
 #include <stdbool.h>
 
-#include "network.h"
+#include "layout.h"
 #include "vector.h"
 
 // ----------------------------------------------------------------------------------------------------------
-// A panel times a vector. Four sums side by side: one would wait for itself.
+// Panel times vector. Four independent sums hide the latency of the multiply-adds.
 
 INLINE v16 load_column(int32_t format, const uint8_t *panel, int column) {
   if (format == MLX_PANEL_F32) return v_load((const float *)(const void *)panel + (int64_t)column * 16);
@@ -16,9 +17,9 @@ INLINE v16 load_column(int32_t format, const uint8_t *panel, int column) {
   return v_load_bf16(panel + (int64_t)column * 32);
 }
 
-// Asks for what comes AHEAD of |bytes| at |at|: the processor's own prefetching stops at every page of 4 KB.
+// Prefetches the |bytes| that lie AHEAD bytes after |at|. Hardware prefetching stops at each 4 KB page.
 #define AHEAD 4096
-INLINE void ask_ahead(const uint8_t *at, int bytes) {
+INLINE void prefetch_ahead(const uint8_t *at, int bytes) {
   for (int i = 0; i < bytes; i += 64) __builtin_prefetch(at + AHEAD + i);
 }
 
@@ -27,28 +28,29 @@ INLINE v16 multiply_plain(int32_t format, const uint8_t *panel, const float *x, 
   v16 sum[4] = {v_zero(), v_zero(), v_zero(), v_zero()};
   int k = 0;
   for (; k + 4 <= columns; k += 4) {
-    ask_ahead(panel + (int64_t)k * bytes, 4 * bytes);
+    prefetch_ahead(panel + (int64_t)k * bytes, 4 * bytes);
     for (int i = 0; i < 4; ++i) sum[i] = v_fma(load_column(format, panel, k + i), v_all(x[k + i]), sum[i]);
   }
   for (; k < columns; ++k) sum[0] = v_fma(load_column(format, panel, k), v_all(x[k]), sum[0]);
   return v_add(v_add(sum[0], sum[1]), v_add(sum[2], sum[3]));
 }
 
-// A block's scales, and its offsets where it has any. |format| is a constant wherever these are asked, and so
-// are their answers.
-INLINE bool is_grouped(int32_t format) { return format >= MLX_PANEL_Q4_K; }
-INLINE bool is_halves(int32_t format) {
+// Properties of a format. |format| is a compile-time constant in every caller, so these fold to constants.
+INLINE bool has_super_blocks(int32_t format) { return format >= MLX_PANEL_Q4_K; }
+INLINE bool has_two_scales(int32_t format) {
   return format == MLX_PANEL_Q8_HALVES || format == MLX_PANEL_Q6_K || format == MLX_PANEL_Q2_K;
 }
-INLINE bool has_offsets(int32_t format) {  // one for the block
+INLINE bool has_offsets(int32_t format) {  // one offset per block, and unsigned codes
   return format == MLX_PANEL_Q4_1 || format == MLX_PANEL_Q4_WIDE || format == MLX_PANEL_Q8_WIDE ||
          format == MLX_PANEL_Q8_1 || format == MLX_PANEL_Q4_BF16 || format == MLX_PANEL_Q8_BF16 ||
          format == MLX_PANEL_Q4_K || format == MLX_PANEL_Q5_K;
 }
-INLINE bool is_wide(int32_t format) {
+INLINE bool has_f32_scales(int32_t format) {
   return format == MLX_PANEL_Q4_WIDE || format == MLX_PANEL_Q8_WIDE || format == MLX_PANEL_Q8_HALVES;
 }
-INLINE bool is_bf16(int32_t format) { return format == MLX_PANEL_Q4_BF16 || format == MLX_PANEL_Q8_BF16; }
+INLINE bool has_bf16_scales(int32_t format) {
+  return format == MLX_PANEL_Q4_BF16 || format == MLX_PANEL_Q8_BF16;
+}
 INLINE bool is_q4(int32_t format) {
   return format == MLX_PANEL_Q4_0 || format == MLX_PANEL_Q4_1 || format == MLX_PANEL_Q4_WIDE ||
          format == MLX_PANEL_Q4_BF16 || format == MLX_PANEL_Q4_K || format == MLX_PANEL_Q2_K;
@@ -56,37 +58,37 @@ INLINE bool is_q4(int32_t format) {
 INLINE int scale_bytes(int32_t format) {
   return (int)mlx_panel_block_stride(format) - (is_q4(format) ? 256 : 512);
 }
-// Scales and offsets in their order in block |nth|, which is at |block|: with one of each, offsets are the
-// second; of halves, the scales of both, then the offsets. Those of a group are multiplied by the block's
-// integers.
-INLINE v16 load_nth(int32_t format, const uint8_t *block, int nth, int which) {
-  if (is_grouped(format)) {
+// Scale or offset number |which| of block |nth| at |block|. Order: the scale, then the offset; with two
+// scales per block, both scales, then both offsets. In a super-block the factor is multiplied by the block's
+// bytes.
+INLINE v16 load_scale_or_offset(int32_t format, const uint8_t *block, int nth, int which) {
+  if (has_super_blocks(format)) {
     const uint8_t *group =
         block - nth % MLX_PANEL_GROUP * mlx_panel_block_stride(format) - mlx_panel_group_bytes(format);
-    const bool offset = which >= (is_halves(format) ? 2 : 1);
+    const bool offset = which >= (has_two_scales(format) ? 2 : 1);
     const v16 factors =
         format == MLX_PANEL_Q6_K ? v_load_i8(block + 16 * which) : v_load_u8(block + 16 * which);
     return v_mul(v_load_f16(group + (offset ? 32 : 0)), factors);
   }
-  if (is_wide(format)) return v_load((const float *)(const void *)(block + 64 * which));
-  return is_bf16(format) ? v_load_bf16(block + 32 * which) : v_load_f16(block + 32 * which);
+  if (has_f32_scales(format)) return v_load((const float *)(const void *)(block + 64 * which));
+  return has_bf16_scales(format) ? v_load_bf16(block + 32 * which) : v_load_f16(block + 32 * which);
 }
 INLINE v16 load_scale(int32_t format, const uint8_t *block, int nth) {
-  return load_nth(format, block, nth, 0);
+  return load_scale_or_offset(format, block, nth, 0);
 }
 INLINE v16 load_second(int32_t format, const uint8_t *block, int nth) {
-  return load_nth(format, block, nth, 1);
+  return load_scale_or_offset(format, block, nth, 1);
 }
 INLINE bool is_unsigned(int32_t format) { return has_offsets(format); }
 INLINE v16 load_bytes(int32_t format, const uint8_t *codes) {
   return is_unsigned(format) ? v_load_u8(codes) : v_load_i8(codes);
 }
-INLINE bool is_packed(int32_t format) { return format >= MLX_PANEL_Q4_0; }
+INLINE bool is_quantized(int32_t format) { return format >= MLX_PANEL_Q4_0; }
 INLINE table_t codes_table(int32_t format) { return table_from(format == MLX_PANEL_Q4_0 ? -8 : 0); }
 
 INLINE v16 sum_of_four(const v16 sum[4]) { return v_add(v_add(sum[0], sum[1]), v_add(sum[2], sum[3])); }
 
-// A block's codes are multiplied as they are, and scaled together: d * sum(q x) + m * sum(x).
+// The sum over a block uses unscaled codes and is scaled once: d * sum(q x) + m * sum(x).
 INLINE v16 multiply_q4(int32_t format, const uint8_t *panel, const float *x, const float *sums, int columns) {
   const int scales = scale_bytes(format);
   const table_t table = codes_table(format);
@@ -95,7 +97,7 @@ INLINE v16 multiply_q4(int32_t format, const uint8_t *panel, const float *x, con
        k += MLX_PANEL_BLOCK, x += MLX_PANEL_BLOCK, panel += scales + 256, ++nth) {
     v16 sum[4] = {v_zero(), v_zero(), v_zero(), v_zero()};
     if (nth % MLX_PANEL_GROUP == 0) panel += mlx_panel_group_bytes(format);
-    ask_ahead(panel, scales + 256);
+    prefetch_ahead(panel, scales + 256);
     for (int i = 0; i < 4; ++i) {
       const codes_t codes = codes_load(panel + scales + 64 * i);
       sum[0] = v_fma(CODES_COLUMN(table, codes, 0), v_all(x[8 * i]), sum[0]);
@@ -113,7 +115,7 @@ INLINE v16 multiply_q4(int32_t format, const uint8_t *panel, const float *x, con
   return v_add(total, offset);
 }
 
-// Its halves have scales and offsets of their own.
+// Q2_K: each half of a block has its own scale and offset.
 static v16 multiply_q2_k(const uint8_t *panel, const float *x, int columns) {
   const int32_t format = MLX_PANEL_Q2_K;
   const int scales = scale_bytes(format);
@@ -121,7 +123,7 @@ static v16 multiply_q2_k(const uint8_t *panel, const float *x, int columns) {
   v16 total = v_zero(), offset = v_zero();
   for (int k = 0, nth = 0; k < columns; k += MLX_PANEL_BLOCK, panel += scales + 256, ++nth) {
     if (nth % MLX_PANEL_GROUP == 0) panel += mlx_panel_group_bytes(format);
-    ask_ahead(panel, scales + 256);
+    prefetch_ahead(panel, scales + 256);
     for (int half = 0; half < 2; ++half, x += 16) {
       v16 sum[4] = {v_zero(), v_zero(), v_zero(), v_zero()};
       for (int i = 0; i < 2; ++i) {
@@ -135,14 +137,14 @@ static v16 multiply_q2_k(const uint8_t *panel, const float *x, int columns) {
         sum[2] = v_fma(CODES_COLUMN(table, codes, 6), v_all(x[8 * i + 6]), sum[2]);
         sum[3] = v_fma(CODES_COLUMN(table, codes, 7), v_all(x[8 * i + 7]), sum[3]);
       }
-      total = v_fma(load_nth(format, panel, nth, half), sum_of_four(sum), total);
-      offset = v_fma(load_nth(format, panel, nth, 2 + half), v_all(v_sum(v_load(x))), offset);
+      total = v_fma(load_scale_or_offset(format, panel, nth, half), sum_of_four(sum), total);
+      offset = v_fma(load_scale_or_offset(format, panel, nth, 2 + half), v_all(v_sum(v_load(x))), offset);
     }
   }
   return v_add(total, offset);
 }
 
-// The sum of |count| columns of bytes, times x.
+// Sum over |count| columns of byte codes times x.
 INLINE v16 multiply_bytes(int32_t format, const uint8_t *codes, const float *x, int count) {
   v16 sum[4] = {v_zero(), v_zero(), v_zero(), v_zero()};
   for (int i = 0; i < count; i += 4, codes += 64) {
@@ -159,8 +161,8 @@ INLINE v16 multiply_q8(int32_t format, const uint8_t *panel, const float *x, con
   v16 total = v_zero(), second = v_zero();
   for (int k = 0, nth = 0; k < columns; k += MLX_PANEL_BLOCK, x += MLX_PANEL_BLOCK, panel += bytes, ++nth) {
     if (nth % MLX_PANEL_GROUP == 0) panel += mlx_panel_group_bytes(format);
-    ask_ahead(panel, bytes);
-    if (is_halves(format)) {
+    prefetch_ahead(panel, bytes);
+    if (has_two_scales(format)) {
       total = v_fma(load_scale(format, panel, nth), multiply_bytes(format, panel + scales, x, 16), total);
       second = v_fma(load_second(format, panel, nth),
                      multiply_bytes(format, panel + scales + 256, x + 16, 16), second);
@@ -174,45 +176,47 @@ INLINE v16 multiply_q8(int32_t format, const uint8_t *panel, const float *x, con
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// A panel as f32: columns [from, from + count) to out[column * step][16]; |from| is a multiple of the block
+// Conversion to f32: columns [from, from + count) to out[column * step][16]; |from| is a multiple of the
+// block
 
-// The product is rounded before the sum, as whoever packed the numbers means it: with scales in f32 one
-// rounding would be another number.
-INLINE v16 widen_codes(v16 codes, v16 scale, v16 offset) { return v_add(v_mul(codes, scale), offset); }
+// The product is rounded before the sum, as the reference dequantizers do. With scales in f32 a fused
+// multiply-add would give other values.
+INLINE v16 scale_codes(v16 codes, v16 scale, v16 offset) { return v_add(v_mul(codes, scale), offset); }
 
-INLINE void widen_q4(int32_t format, const uint8_t *block, int nth, float *out, int64_t step) {
+INLINE void dequantize_q4(int32_t format, const uint8_t *block, int nth, float *out, int64_t step) {
   const table_t table = codes_table(format);
   v16 scale = load_scale(format, block, nth),
       offset = has_offsets(format) ? load_second(format, block, nth) : v_zero();
-  if (is_halves(format)) offset = load_nth(format, block, nth, 2);
+  if (has_two_scales(format)) offset = load_scale_or_offset(format, block, nth, 2);
   for (int i = 0; i < 4; ++i, out += 8 * step) {
     const codes_t codes = codes_load(block + scale_bytes(format) + 64 * i);
-    if (is_halves(format) && i == 2) {
-      scale = load_nth(format, block, nth, 1);
-      offset = load_nth(format, block, nth, 3);
+    if (has_two_scales(format) && i == 2) {
+      scale = load_scale_or_offset(format, block, nth, 1);
+      offset = load_scale_or_offset(format, block, nth, 3);
     }
-    v_store(out, widen_codes(CODES_COLUMN(table, codes, 0), scale, offset));
-    v_store(out + step, widen_codes(CODES_COLUMN(table, codes, 1), scale, offset));
-    v_store(out + 2 * step, widen_codes(CODES_COLUMN(table, codes, 2), scale, offset));
-    v_store(out + 3 * step, widen_codes(CODES_COLUMN(table, codes, 3), scale, offset));
-    v_store(out + 4 * step, widen_codes(CODES_COLUMN(table, codes, 4), scale, offset));
-    v_store(out + 5 * step, widen_codes(CODES_COLUMN(table, codes, 5), scale, offset));
-    v_store(out + 6 * step, widen_codes(CODES_COLUMN(table, codes, 6), scale, offset));
-    v_store(out + 7 * step, widen_codes(CODES_COLUMN(table, codes, 7), scale, offset));
+    v_store(out, scale_codes(CODES_COLUMN(table, codes, 0), scale, offset));
+    v_store(out + step, scale_codes(CODES_COLUMN(table, codes, 1), scale, offset));
+    v_store(out + 2 * step, scale_codes(CODES_COLUMN(table, codes, 2), scale, offset));
+    v_store(out + 3 * step, scale_codes(CODES_COLUMN(table, codes, 3), scale, offset));
+    v_store(out + 4 * step, scale_codes(CODES_COLUMN(table, codes, 4), scale, offset));
+    v_store(out + 5 * step, scale_codes(CODES_COLUMN(table, codes, 5), scale, offset));
+    v_store(out + 6 * step, scale_codes(CODES_COLUMN(table, codes, 6), scale, offset));
+    v_store(out + 7 * step, scale_codes(CODES_COLUMN(table, codes, 7), scale, offset));
   }
 }
 
-INLINE void widen_q8(int32_t format, const uint8_t *block, int nth, float *out, int64_t step) {
+INLINE void dequantize_q8(int32_t format, const uint8_t *block, int nth, float *out, int64_t step) {
   const uint8_t *codes = block + scale_bytes(format);
   const v16 first = load_scale(format, block, nth),
-            second = is_halves(format) ? load_second(format, block, nth) : first;
+            second = has_two_scales(format) ? load_second(format, block, nth) : first;
   const v16 offset = has_offsets(format) ? load_second(format, block, nth) : v_zero();
   for (int i = 0; i < MLX_PANEL_BLOCK; ++i) {
-    v_store(out + i * step, widen_codes(load_bytes(format, codes + 16 * i), i < 16 ? first : second, offset));
+    v_store(out + i * step, scale_codes(load_bytes(format, codes + 16 * i), i < 16 ? first : second, offset));
   }
 }
 
-static void widen_panel(int32_t format, const uint8_t *panel, int from, int count, float *out, int64_t step) {
+static void dequantize_panel(int32_t format, const uint8_t *panel, int from, int count, float *out,
+                             int64_t step) {
   if (format <= MLX_PANEL_BF16) {
     for (int k = 0; k < count; ++k) v_store(out + k * step, load_column(format, panel, from + k));
     return;
@@ -221,36 +225,36 @@ static void widen_panel(int32_t format, const uint8_t *panel, int from, int coun
     const int nth = (from + k) / MLX_PANEL_BLOCK;
     const uint8_t *block = panel + mlx_panel_block_at(format, nth);
     switch (format) {
-      case MLX_PANEL_Q4_0: widen_q4(MLX_PANEL_Q4_0, block, nth, out, step); break;
-      case MLX_PANEL_Q4_1: widen_q4(MLX_PANEL_Q4_1, block, nth, out, step); break;
-      case MLX_PANEL_Q4_WIDE: widen_q4(MLX_PANEL_Q4_WIDE, block, nth, out, step); break;
-      case MLX_PANEL_Q4_BF16: widen_q4(MLX_PANEL_Q4_BF16, block, nth, out, step); break;
-      case MLX_PANEL_Q4_K: widen_q4(MLX_PANEL_Q4_K, block, nth, out, step); break;
-      case MLX_PANEL_Q2_K: widen_q4(MLX_PANEL_Q2_K, block, nth, out, step); break;
-      case MLX_PANEL_Q5_K: widen_q8(MLX_PANEL_Q5_K, block, nth, out, step); break;
-      case MLX_PANEL_Q6_K: widen_q8(MLX_PANEL_Q6_K, block, nth, out, step); break;
-      case MLX_PANEL_Q8_0: widen_q8(MLX_PANEL_Q8_0, block, nth, out, step); break;
-      case MLX_PANEL_Q8_1: widen_q8(MLX_PANEL_Q8_1, block, nth, out, step); break;
-      case MLX_PANEL_Q8_BF16: widen_q8(MLX_PANEL_Q8_BF16, block, nth, out, step); break;
-      case MLX_PANEL_Q8_WIDE: widen_q8(MLX_PANEL_Q8_WIDE, block, nth, out, step); break;
-      default: widen_q8(MLX_PANEL_Q8_HALVES, block, nth, out, step); break;
+      case MLX_PANEL_Q4_0: dequantize_q4(MLX_PANEL_Q4_0, block, nth, out, step); break;
+      case MLX_PANEL_Q4_1: dequantize_q4(MLX_PANEL_Q4_1, block, nth, out, step); break;
+      case MLX_PANEL_Q4_WIDE: dequantize_q4(MLX_PANEL_Q4_WIDE, block, nth, out, step); break;
+      case MLX_PANEL_Q4_BF16: dequantize_q4(MLX_PANEL_Q4_BF16, block, nth, out, step); break;
+      case MLX_PANEL_Q4_K: dequantize_q4(MLX_PANEL_Q4_K, block, nth, out, step); break;
+      case MLX_PANEL_Q2_K: dequantize_q4(MLX_PANEL_Q2_K, block, nth, out, step); break;
+      case MLX_PANEL_Q5_K: dequantize_q8(MLX_PANEL_Q5_K, block, nth, out, step); break;
+      case MLX_PANEL_Q6_K: dequantize_q8(MLX_PANEL_Q6_K, block, nth, out, step); break;
+      case MLX_PANEL_Q8_0: dequantize_q8(MLX_PANEL_Q8_0, block, nth, out, step); break;
+      case MLX_PANEL_Q8_1: dequantize_q8(MLX_PANEL_Q8_1, block, nth, out, step); break;
+      case MLX_PANEL_Q8_BF16: dequantize_q8(MLX_PANEL_Q8_BF16, block, nth, out, step); break;
+      case MLX_PANEL_Q8_WIDE: dequantize_q8(MLX_PANEL_Q8_WIDE, block, nth, out, step); break;
+      default: dequantize_q8(MLX_PANEL_Q8_HALVES, block, nth, out, step); break;
     }
   }
 }
 
 // Row |row| of a matrix, as f32.
-static void widen_row(int32_t format, const uint8_t *matrix, int row, int columns, float *out) {
+static void dequantize_row(int32_t format, const uint8_t *matrix, int row, int columns, float *out) {
   const uint8_t *panel = matrix + row / MLX_PANEL_ROWS * mlx_panel_bytes(format, columns);
   float wide[MLX_PANEL_BLOCK][16];
   for (int k = 0; k < columns; k += MLX_PANEL_BLOCK) {
     const int count = columns - k < MLX_PANEL_BLOCK ? columns - k : MLX_PANEL_BLOCK;
-    widen_panel(format, panel, k, count, wide[0], 16);
+    dequantize_panel(format, panel, k, count, wide[0], 16);
     for (int i = 0; i < count; ++i) out[k + i] = wide[i][row % MLX_PANEL_ROWS];
   }
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Several panels, widened, times several vectors: as many sums as there are registers for
+// Several f32 panels times several vectors: as many sums as fit in registers
 
 #if defined(__AVX512F__)
 #define TILE_PANELS 4

@@ -1,24 +1,25 @@
-// Products on AMX: 16-bit matrix units, made to compute as f32 does.
+// Matrix products on AMX tiles: bf16 matrix units that give f32 accuracy.
 //
-// A float is the sum of three bf16 parts, exactly: its 24 bits are three times 8. Of the nine products of two
-// floats' parts the six largest are summed in f32; what is left out is below what f32 would round away. So
-// this is no faster mode with other results: it is f32 on a unit that has eight times the multipliers.
-// Weights that have fewer bits have fewer parts, bf16 one. Packed weights are widened to f32 first: scaling
-// the products of their codes block by block takes longer than three products more.
+// An f32 number is exactly the sum of three bf16 parts, because its 24-bit significand is three times 8 bits.
+// Of the nine products of the parts of two numbers, the six largest are summed in f32. The other three are
+// smaller than the rounding error of f32. So this is no approximate mode: it is f32 on a unit with eight
+// times the multipliers. Weights with fewer bits have fewer parts; bf16 has one. Quantized weights are
+// dequantized to f32 first: scaling the products of their codes per block takes longer than three more
+// products.
 //
-// Weights: |b| tiles, 32 columns of 16 rows as pairs of neighbouring columns. Tokens: |a| tiles, 16 tokens'
-// 32 columns. A tile is 1 KB without gaps, and the tiles of a block's three parts are neighbours: [16
-// tokens][block][part].
+// Weights are |b| tiles: 32 columns of 16 rows, as pairs of neighbouring columns. Activations are |a| tiles:
+// 32 columns of 16 tokens. A tile is 1 KB without gaps. The tiles of a block's three parts are contiguous:
+// [16 tokens][block][part].
 #ifndef MLXCEL_KERNELS_CPU_TILES_H_
 #define MLXCEL_KERNELS_CPU_TILES_H_
 
 #include "panels.h"
 
 #define PARTS 3
-#define TILE 512                    // numbers of 16 bits in a tile
-#define A_BLOCK (PARTS * TILE)      // and in 16 tokens' tiles of a block
-#define B_BLOCK (2 * PARTS * TILE)  // and in those of a block of two panels
-#define LEAST_TILED 8               // tokens for which it is worth it
+#define TILE 512                    // bf16 values in a tile
+#define A_BLOCK (PARTS * TILE)      // bf16 values in the tiles of 16 tokens x 32 columns
+#define B_BLOCK (2 * PARTS * TILE)  // bf16 values in the tiles of two panels x 32 columns
+#define MIN_TILED_TOKENS 8          // minimum number of tokens for which AMX is faster
 
 #if defined(__AMX_BF16__)
 #define HAS_TILES 1
@@ -28,7 +29,7 @@ INLINE v16 upper_half(v16 x) {
   return _mm512_castsi512_ps(_mm512_and_si512(bits_of(x), _mm512_set1_epi32((int)0xffff0000)));
 }
 
-// 16 columns of a token as parts; |at| is the place in the first part's tile.
+// Splits 16 columns of a token into parts; |at| points into the tile of the first part.
 INLINE void split_columns(v16 x, uint16_t *at) {
   for (int i = 0; i < PARTS; ++i, at += TILE) {
     _mm256_storeu_si256((void *)at, _mm512_cvtepi32_epi16(_mm512_srli_epi32(bits_of(x), 16)));
@@ -36,7 +37,7 @@ INLINE void split_columns(v16 x, uint16_t *at) {
   }
 }
 
-// Two neighbouring columns of 16 rows as parts: a row of as many |b| tiles.
+// Splits two neighbouring columns of 16 rows into parts: one row of |parts| b tiles.
 INLINE void split_pair(v16 even, v16 odd, int parts, uint16_t *at) {
   for (int i = 0; i < parts; ++i, at += TILE) {
     _mm512_storeu_si512(
@@ -46,7 +47,7 @@ INLINE void split_pair(v16 even, v16 odd, int parts, uint16_t *at) {
   }
 }
 
-// Eight tiles of 16 rows of 64 bytes.
+// Configures eight tiles of 16 rows of 64 bytes.
 static void configure_tiles(void) {
   _Alignas(64) uint8_t config[64];
   for (int i = 0; i < 64; ++i) config[i] = 0;
@@ -66,8 +67,8 @@ INLINE void release_tiles(void) { __asm__ volatile("tilerelease"); }
 #define TILE_ZERO(tile) __asm__ volatile("tilezero %tmm" #tile)
 #define TILE_MULTIPLY(sum, a, b) __asm__ volatile("tdpbf16ps %tmm" #b ", %tmm" #a ", %tmm" #sum)
 
-// Four sums: tiles 0 and 1 of the first 16 tokens with two panels, 2 and 3 of the second 16, |second|
-// further.
+// Adds to the four sums: tiles 0 and 1 for tokens 0-15 with two panels, tiles 2 and 3 for tokens 16-31. The
+// tokens 16-31 start |second| values after |a|.
 INLINE void multiply_part(const uint16_t *a, int64_t second) {
   TILE_LOAD(4, a, 64);
   TILE_LOAD(5, a + second, 64);
@@ -77,8 +78,8 @@ INLINE void multiply_part(const uint16_t *a, int64_t second) {
   TILE_MULTIPLY(3, 5, 7);
 }
 
-// sums [32 tokens][32 rows] (+)= a [2][blocks] with b [blocks], of whose parts there are |parts|; |second|:
-// from a's first 16 tokens to the others.
+// sums [32 tokens][32 rows] (+)= a [2][blocks] times b [blocks]. b has |parts| parts; |second| is the
+// distance from the first 16 tokens of a to the second 16; |first| clears the sums.
 INLINE void multiply_tiles(const uint16_t *a, int64_t second, const uint16_t *b, int parts, int blocks,
                            bool first, float *sums) {
   const int64_t stride = 128;
@@ -106,7 +107,7 @@ INLINE void multiply_tiles(const uint16_t *a, int64_t second, const uint16_t *b,
   TILE_STORE(3, sums + 528, stride);
 }
 
-// How many parts a number has.
+// Number of bf16 parts that hold a weight of this format exactly.
 INLINE int parts_of(int32_t format) {
   return format == MLX_PANEL_BF16 ? 1 : format == MLX_PANEL_F16 ? 2 : PARTS;
 }
@@ -127,15 +128,15 @@ INLINE void split_q4(int32_t format, const uint8_t *panel, int nth, uint16_t *to
 #undef WIDE_COLUMN
 }
 
-// A block of any other format.
+// Splits a block of a format other than those of split_q4.
 INLINE void split_block(int32_t format, const uint8_t *panel, int parts, int block, uint16_t *to) {
   float wide[MLX_PANEL_BLOCK * 16];
-  widen_panel(format, panel, block * MLX_PANEL_BLOCK, MLX_PANEL_BLOCK, wide, 16);
+  dequantize_panel(format, panel, block * MLX_PANEL_BLOCK, MLX_PANEL_BLOCK, wide, 16);
   for (int i = 0; i < 16; ++i)
     split_pair(v_load(wide + 32 * i), v_load(wide + 32 * i + 16), parts, to + 32 * i);
 }
 
-// |blocks| blocks of a panel from |block| on, to b's places for panel |nth|.
+// Splits |blocks| blocks of a panel, starting at |block|, into the b tiles of panel |nth| (0 or 1).
 static void split_panel(int32_t format, const uint8_t *panel, int parts, int block, int blocks, int nth,
                         uint16_t *b) {
   b += nth * PARTS * TILE;

@@ -1,5 +1,5 @@
-// Sixteen floats: one register with AVX-512, two with AVX2, four with NEON and SSE2, which have a file each.
-// And the few functions that a network needs of them.
+// v16, a vector of sixteen floats: one register with AVX-512, two with AVX2, four with NEON (vector_neon.h)
+// and SSE2 (vector_sse.h). Also the math functions that a network needs: exp, SiLU, sine and cosine.
 #ifndef MLXCEL_KERNELS_CPU_VECTOR_H_
 #define MLXCEL_KERNELS_CPU_VECTOR_H_
 
@@ -30,9 +30,7 @@ INLINE v16 v_max(v16 a, v16 b) { return _mm512_max_ps(a, b); }
 INLINE v16 v_min(v16 a, v16 b) { return _mm512_min_ps(a, b); }
 INLINE v16 v_fma(v16 a, v16 b, v16 c) { return _mm512_fmadd_ps(a, b, c); }
 INLINE v16 v_round(v16 x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-INLINE v16 v_power2(v16 whole) {
-  return _mm512_scalef_ps(_mm512_set1_ps(1), whole);
-}  // of whole numbers from -126 to 127
+INLINE v16 v_power2(v16 whole) { return _mm512_scalef_ps(_mm512_set1_ps(1), whole); }  // integers, -126..127
 INLINE v16 v_load_f16(const void *p) { return _mm512_cvtph_ps(_mm256_loadu_si256(p)); }
 INLINE v16 v_load_bf16(const void *p) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)), 16));
@@ -43,19 +41,20 @@ INLINE void v_split(v16 x, __m256 *low, __m256 *high) {
   *low = _mm512_castps512_ps256(x);
   *high = _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(x), 1));
 }
-// -infinity where the lane's number is |count| or more
-INLINE v16 v_first(v16 x, int count) {
+// Lanes |count| and up become -infinity.
+INLINE v16 v_keep_first(v16 x, int count) {
   const __mmask16 keep = count >= 16 ? 0xffff : count <= 0 ? 0 : (__mmask16)((1u << count) - 1);
   return _mm512_mask_blend_ps(keep, _mm512_set1_ps(-__builtin_inff()), x);
 }
-INLINE v16 v_where_above(v16 x, float limit, v16 y) {  // y, and zero where x is not above the limit
+INLINE v16 v_where_above(v16 x, float limit, v16 y) {  // x > limit ? y : 0
   return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(limit), _CMP_GT_OQ), y);
 }
-INLINE int v_find(v16 x, float value) {  // the first lane that has it; 16: none
+INLINE int v_find(v16 x, float value) {  // index of the first lane equal to |value|, or 16
   return __builtin_ctz(_mm512_cmp_ps_mask(x, _mm512_set1_ps(value), _CMP_EQ_OQ) | 0x10000u);
 }
 
-// Sixteen rows' codes of 8 columns: a nibble picks its own number from a table, whatever stands above it.
+// 4-bit codes of 16 rows x 8 columns. The permutation uses only the low 4 bits of a lane, so a code needs no
+// mask: it selects its value from the table.
 typedef struct codes {
   __m512i words;
 } codes_t;
@@ -125,7 +124,7 @@ INLINE __m256 first8(__m256 x, int count) {
   const __m256 keep = _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(count), lane));
   return _mm256_blendv_ps(_mm256_set1_ps(-__builtin_inff()), x, keep);
 }
-INLINE v16 v_first(v16 x, int count) { return BOTH(first8(x.low, count), first8(x.high, count - 8)); }
+INLINE v16 v_keep_first(v16 x, int count) { return BOTH(first8(x.low, count), first8(x.high, count - 8)); }
 INLINE __m256 above8(__m256 x, float limit, __m256 y) {
   return _mm256_and_ps(_mm256_cmp_ps(x, _mm256_set1_ps(limit), _CMP_GT_OQ), y);
 }
@@ -142,7 +141,7 @@ INLINE int v_find(v16 x, float value) {
 typedef struct codes {
   __m256i low, high;
 } codes_t;
-typedef __m256 table_t;  // just its first number
+typedef __m256 table_t;  // the value of code 0, in all lanes
 INLINE table_t table_from(float first) { return _mm256_set1_ps(first); }
 INLINE codes_t codes_load(const void *p) {
   const __m256i *at = p;
@@ -157,7 +156,7 @@ INLINE __m256 column8(__m256 first, __m256i words) {
 
 #endif
 
-// The sum of all, in one order on every machine.
+// Sum of all lanes, in the same order on every CPU, so that results are bit-identical.
 INLINE float v_sum(v16 x) {
   __m256 low, high;
   v_split(x, &low, &high);
@@ -167,7 +166,7 @@ INLINE float v_sum(v16 x) {
   return _mm_cvtss_f32(_mm_add_ss(four, _mm_movehdup_ps(four)));
 }
 
-INLINE float v_largest(v16 x) {
+INLINE float v_reduce_max(v16 x) {
   __m256 low, high;
   v_split(x, &low, &high);
   const __m256 eight = _mm256_max_ps(low, high);
@@ -180,11 +179,11 @@ INLINE float square_root(float x) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(
 INLINE uint16_t f16_bits(float x) {
   return (uint16_t)_mm_extract_epi16(_mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT), 0);
 }
-INLINE void relax(void) { _mm_pause(); }  // between two looks at what another thread writes
+INLINE void spin_pause(void) { _mm_pause(); }  // for spin loops
 
-#endif  // of x86-64 with AVX2
+#endif  // x86-64 with AVX2
 
-// e^x within an ulp or so; what would be smaller than the smallest normal number is zero.
+// e^x with an error of about one ulp. Results below the smallest normal number are zero.
 INLINE v16 v_exp(v16 exponent) {
   const v16 x = v_min(v_max(exponent, v_all(-87.33654f)), v_all(88.02969f));
   const v16 whole = v_round(v_mul(x, v_all(1.44269504f)));
@@ -202,11 +201,11 @@ INLINE v16 v_exp(v16 exponent) {
 
 INLINE v16 v_silu(v16 x) { return v_div(x, v_add(v_all(1), v_exp(v_sub(v_zero(), x)))); }
 
-// Sine and cosine of an angle given in f32, in double: right to the last bit of f32 but for ties, up to a
-// million turns.
+// Sine and cosine of an f32 angle, computed in double: correctly rounded to f32 except for ties, for angles
+// up to a million rotations.
 INLINE void sine_and_cosine(float angle, float *sine, float *cosine) {
-  const double x = angle, turns = x * 0.63661977236758134308;  // in quarters
-  const double whole = (double)(int64_t)(turns < 0 ? turns - 0.5 : turns + 0.5);
+  const double x = angle, quarters = x * 0.63661977236758134308;  // angle in quarter rotations
+  const double whole = (double)(int64_t)(quarters < 0 ? quarters - 0.5 : quarters + 0.5);
   const double r = (x - whole * 1.57079632673412561417) - whole * 6.07710050650619224932e-11, z = r * r;
   const double s =
       r + r * z *

@@ -1,8 +1,7 @@
-// Sixteen floats as four registers of NEON, which every aarch64 CPU has: vector.h's words in its
-// instructions.
+// v16 for aarch64: sixteen floats in four NEON registers. Implements the interface of vector.h.
 //
-// No dot products of bytes (dotprod, i8mm): activations are f32. No bf16 products (bfmmla): its sums are
-// rounded to odd, not to nearest, so that three parts of a float would not give what f32 gives.
+// The byte dot products (dotprod, i8mm) are not used, because activations are f32. The bf16 products (bfmmla)
+// are not used, because their sums are rounded to odd: three bf16 parts would not give the result of f32.
 #ifndef MLXCEL_KERNELS_CPU_VECTOR_NEON_H_
 #define MLXCEL_KERNELS_CPU_VECTOR_NEON_H_
 
@@ -75,18 +74,18 @@ INLINE float32x4_t first4(float32x4_t x, int count) {
   static const int32_t lanes[4] = {0, 1, 2, 3};
   return vbslq_f32(vcgtq_s32(vdupq_n_s32(count), vld1q_s32(lanes)), x, vdupq_n_f32(-__builtin_inff()));
 }
-// -infinity where the lane's number is |count| or more
-INLINE v16 v_first(v16 x, int count) {
+// Lanes |count| and up become -infinity.
+INLINE v16 v_keep_first(v16 x, int count) {
   return (v16){first4(x.a, count), first4(x.b, count - 4), first4(x.c, count - 8), first4(x.d, count - 12)};
 }
 INLINE float32x4_t above4(float32x4_t x, float32x4_t limit, float32x4_t y) {
   return vreinterpretq_f32_u32(vandq_u32(vcgtq_f32(x, limit), vreinterpretq_u32_f32(y)));
 }
-INLINE v16 v_where_above(v16 x, float limit, v16 y) {  // y, and zero where x is not above the limit
+INLINE v16 v_where_above(v16 x, float limit, v16 y) {  // x > limit ? y : 0
   const v16 limits = v_all(limit);
   return EACH(THREE, above4, x, limits, y);
 }
-INLINE int v_find(v16 x, float value) {  // the first lane that has it; 16: none
+INLINE int v_find(v16 x, float value) {  // index of the first lane equal to |value|, or 16
   float lanes[16];
   v_store(lanes, x);
   for (int i = 0; i < 16; ++i) {
@@ -95,7 +94,7 @@ INLINE int v_find(v16 x, float value) {  // the first lane that has it; 16: none
   return 16;
 }
 
-// Sixteen rows' codes of 8 columns, and the number that code 0 stands for.
+// 4-bit codes of 16 rows x 8 columns; the table is the value of code 0.
 typedef struct codes {
   uint32x4_t a, b, c, d;
 } codes_t;
@@ -115,20 +114,19 @@ INLINE v16 codes_column(float32x4_t first, codes_t codes, int nth) {
 }
 #define CODES_COLUMN(table, codes, nth) codes_column(table, codes, nth)
 
-// In the order that vector.h's have.
+// Adds in the same order as v_sum of vector.h.
 INLINE float v_sum(v16 x) {
   const float32x4_t four = vaddq_f32(vaddq_f32(x.a, x.c), vaddq_f32(x.b, x.d));
   const float32x2_t two = vadd_f32(vget_low_f32(four), vget_high_f32(four));
   return vget_lane_f32(two, 0) + vget_lane_f32(two, 1);
 }
-INLINE float v_largest(v16 x) { return vmaxvq_f32(vmaxq_f32(vmaxq_f32(x.a, x.b), vmaxq_f32(x.c, x.d))); }
+INLINE float v_reduce_max(v16 x) { return vmaxvq_f32(vmaxq_f32(vmaxq_f32(x.a, x.b), vmaxq_f32(x.c, x.d))); }
 
 INLINE float square_root(float x) { return vget_lane_f32(vsqrt_f32(vdup_n_f32(x)), 0); }
 INLINE uint16_t f16_bits(float x) {
   return vget_lane_u16(vreinterpret_u16_f16(vcvt_f16_f32(vdupq_n_f32(x))), 0);
 }
-INLINE void relax(void) {
-  __asm__ volatile("isb" ::: "memory");
-}  // yield is a nop on most CPUs; this takes about as long as x86's pause
+// isb, because yield is a nop on most CPUs; isb takes about as long as pause on x86.
+INLINE void spin_pause(void) { __asm__ volatile("isb" ::: "memory"); }
 
 #endif  // MLXCEL_KERNELS_CPU_VECTOR_NEON_H_

@@ -1,5 +1,5 @@
-// Sixteen floats as four registers of SSE2, which every x86-64 CPU has: vector.h's words for those without
-// AVX2. There is no fused multiply-add: v_fma rounds twice.
+// v16 for x86-64 without AVX2: sixteen floats in four SSE2 registers. Implements the interface of vector.h.
+// SSE2 has no fused multiply-add, so v_fma rounds twice.
 #ifndef MLXCEL_KERNELS_CPU_VECTOR_SSE_H_
 #define MLXCEL_KERNELS_CPU_VECTOR_SSE_H_
 
@@ -37,7 +37,7 @@ INLINE v16 v_div(v16 x, v16 y) { return EACH(TWO, _mm_div_ps, x, y); }
 INLINE v16 v_max(v16 x, v16 y) { return EACH(TWO, _mm_max_ps, x, y); }
 INLINE v16 v_min(v16 x, v16 y) { return EACH(TWO, _mm_min_ps, x, y); }
 INLINE v16 v_fma(v16 x, v16 y, v16 sum) { return EACH(THREE, fma4, x, y, sum); }
-INLINE __m128 round4(__m128 x) { return _mm_cvtepi32_ps(_mm_cvtps_epi32(x)); }  // of what fits an int32
+INLINE __m128 round4(__m128 x) { return _mm_cvtepi32_ps(_mm_cvtps_epi32(x)); }  // |x| must fit an int32
 INLINE v16 v_round(v16 x) { return EACH(ONE, round4, x); }
 INLINE __m128 power4(__m128 whole) {
   return _mm_castsi128_ps(_mm_slli_epi32(_mm_add_epi32(_mm_cvtps_epi32(whole), _mm_set1_epi32(127)), 23));
@@ -48,8 +48,8 @@ INLINE __m128 pick4(__m128i where, __m128 x, __m128 otherwise) {
   const __m128 mask = _mm_castsi128_ps(where);
   return _mm_or_ps(_mm_and_ps(mask, x), _mm_andnot_ps(mask, otherwise));
 }
-// Halves in the low 16 bits of each lane. Subnormal ones are whole numbers of 2^-24: subnormal floats are
-// flushed to zero here.
+// Converts the f16 in the low 16 bits of each lane. Subnormals are computed as multiples of 2^-24, because
+// this code runs with subnormal floats flushed to zero.
 INLINE __m128 half4(__m128i bits) {
   const __m128i magnitude = _mm_and_si128(bits, _mm_set1_epi32(0x7fff)),
                 sign = _mm_slli_epi32(_mm_and_si128(bits, _mm_set1_epi32(0x8000)), 16);
@@ -74,9 +74,8 @@ INLINE v16 v_load_bf16(const void *p) {
       _mm_castsi128_ps(_mm_unpacklo_epi16(zero, low)), _mm_castsi128_ps(_mm_unpackhi_epi16(zero, low)),
       _mm_castsi128_ps(_mm_unpacklo_epi16(zero, high)), _mm_castsi128_ps(_mm_unpackhi_epi16(zero, high))};
 }
-INLINE __m128 byte4(__m128i top) {
-  return _mm_cvtepi32_ps(_mm_srai_epi32(top, 24));
-}  // of each lane's highest byte
+// The highest byte of each lane, sign-extended.
+INLINE __m128 byte4(__m128i top) { return _mm_cvtepi32_ps(_mm_srai_epi32(top, 24)); }
 INLINE v16 v_load_u8(const void *p) {
   const __m128i zero = _mm_setzero_si128(), bytes = _mm_loadu_si128(p);
   const __m128i low = _mm_unpacklo_epi8(bytes, zero), high = _mm_unpackhi_epi8(bytes, zero);
@@ -95,25 +94,25 @@ INLINE __m128 first4(__m128 x, int count) {
   return pick4(_mm_cmpgt_epi32(_mm_set1_epi32(count), _mm_setr_epi32(0, 1, 2, 3)), x,
                _mm_set1_ps(-__builtin_inff()));
 }
-// -infinity where the lane's number is |count| or more
-INLINE v16 v_first(v16 x, int count) {
+// Lanes |count| and up become -infinity.
+INLINE v16 v_keep_first(v16 x, int count) {
   return (v16){first4(x.a, count), first4(x.b, count - 4), first4(x.c, count - 8), first4(x.d, count - 12)};
 }
 INLINE __m128 above4(__m128 x, __m128 limit, __m128 y) { return _mm_and_ps(_mm_cmpgt_ps(x, limit), y); }
-INLINE v16 v_where_above(v16 x, float limit, v16 y) {  // y, and zero where x is not above the limit
+INLINE v16 v_where_above(v16 x, float limit, v16 y) {  // x > limit ? y : 0
   const v16 limits = v_all(limit);
   return EACH(THREE, above4, x, limits, y);
 }
 INLINE unsigned equal4(__m128 x, float value) {
   return (unsigned)_mm_movemask_ps(_mm_cmpeq_ps(x, _mm_set1_ps(value)));
 }
-INLINE int v_find(v16 x, float value) {  // the first lane that has it; 16: none
+INLINE int v_find(v16 x, float value) {  // index of the first lane equal to |value|, or 16
   const unsigned low = equal4(x.a, value) | equal4(x.b, value) << 4,
                  high = equal4(x.c, value) | equal4(x.d, value) << 4;
   return __builtin_ctz(low | high << 8 | 0x10000u);
 }
 
-// Sixteen rows' codes of 8 columns, and the number that code 0 stands for.
+// 4-bit codes of 16 rows x 8 columns; the table is the value of code 0.
 typedef struct codes {
   __m128i a, b, c, d;
 } codes_t;
@@ -134,13 +133,13 @@ INLINE v16 codes_column(__m128 first, codes_t codes, int nth) {
 }
 #define CODES_COLUMN(table, codes, nth) codes_column(table, codes, nth)
 
-// In the order that vector.h's have.
+// Adds in the same order as v_sum of vector.h.
 INLINE float v_sum(v16 x) {
   __m128 four = _mm_add_ps(_mm_add_ps(x.a, x.c), _mm_add_ps(x.b, x.d));
   four = _mm_add_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_add_ss(four, _mm_shuffle_ps(four, four, 1)));
 }
-INLINE float v_largest(v16 x) {
+INLINE float v_reduce_max(v16 x) {
   __m128 four = _mm_max_ps(_mm_max_ps(x.a, x.c), _mm_max_ps(x.b, x.d));
   four = _mm_max_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_max_ss(four, _mm_shuffle_ps(four, four, 1)));
@@ -148,19 +147,19 @@ INLINE float v_largest(v16 x) {
 
 INLINE float square_root(float x) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(x))); }
 
-// To the nearest half, ties to even.
+// Rounds to the nearest f16, ties to even.
 INLINE uint16_t f16_bits(float x) {
   const uint32_t bits = (uint32_t)_mm_cvtsi128_si32(_mm_castps_si128(_mm_set_ss(x))),
                  magnitude = bits & 0x7fffffff;
   const uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
   if (magnitude > 0x7f800000) return sign | 0x7e00;
   if (magnitude >= 0x477ff000) return sign | 0x7c00;
-  if (magnitude < 0x38800000) {  // subnormal: whole numbers of 2^-24
+  if (magnitude < 0x38800000) {  // subnormal: a multiple of 2^-24
     return sign | (uint16_t)_mm_cvtss_si32(_mm_set_ss(
                       _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128((int)magnitude))) * 0x1p24f));
   }
   return sign | (uint16_t)((magnitude - (112u << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13);
 }
-INLINE void relax(void) { _mm_pause(); }
+INLINE void spin_pause(void) { _mm_pause(); }
 
 #endif  // MLXCEL_KERNELS_CPU_VECTOR_SSE_H_

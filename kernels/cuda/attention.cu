@@ -1,32 +1,32 @@
-// Attention over a paged KV pool: `append` writes the keys and values of new tokens, `attend` reads them.
+// Attention over a paged KV pool of 16-bit numbers, on tensor cores. `append` writes the keys and values of
+// new tokens, `attend` computes attention.
 //
-// One compilation (NVRTC) gives both kernels, for one shape. A batch is ROWS sequences of TOKENS new tokens
-// each, of which the first count[row] are real; token t of a row is at position start[row] + t, and position
-// p lies in page pages[row][p / PAGE] at place p % PAGE. Both kernels are deterministic: one thread writes
-// each element, sums run in a fixed order.
+// One NVRTC compilation gives both kernels, for one shape. A batch is ROWS sequences of TOKENS new tokens
+// each, of which the first count[sequence] are real. Token t of a sequence is at position
+// start[sequence] + t. Position p is in page pages[sequence][p / PAGE], at index p % PAGE. Both kernels are
+// deterministic: one thread writes each element, and sums run in a fixed order.
 //
-// Macros:  ROWS, TOKENS, HEADS, KV_HEADS, HEAD_DIM (multiple of 16, to 256), ROW_PAGES (pages of a row's
-// table),
-//          POOL_PAGES (pages of a layer), SCALE (of the scores, positive), DTYPE_BF16 or DTYPE_F16 (of pool
-//          and out); APPEND_NAME, ATTEND_NAME (symbols; append and attend unless given).
+// Macros:  ROWS (sequences), TOKENS, HEADS, KV_HEADS, HEAD_DIM (multiple of 16, up to 256),
+//          ROW_PAGES (pages of a sequence), POOL_PAGES (pages of a layer), SCALE (of the scores, positive),
+//          DTYPE_BF16 or DTYPE_F16 (pool and out), TURN (1: apply RoPE);
+//          APPEND_NAME, ATTEND_NAME (symbols, default append and attend)
 // Pool:    16-bit [layers][POOL_PAGES][KV_HEADS][2: key, value][PAGE][HEAD_DIM]
 //
-// append   (q f32 [ROWS*TOKENS, HEADS*HEAD_DIM], k and v f32 [ROWS*TOKENS, KV_HEADS*HEAD_DIM], with TURN
-// cosine and sine f32
-//           [ROWS*TOKENS, HEAD_DIM/2], start i32[ROWS], count i32[ROWS], pages i32[ROWS, ROW_PAGES], pool
-//           in/out, turned q f32; int layer)
-//          puts k and v into the pool; with TURN it rotates q and k by their positions first, else q is only
-//          copied grid (ceil(ROWS*TOKENS*(HEADS+2*KV_HEADS)*HEAD_DIM / 2048), 1, 1), block (256, 1, 1), no
-//          dynamic shared memory
+// append   (q f32 [ROWS*TOKENS, HEADS*HEAD_DIM], k and v f32 [ROWS*TOKENS, KV_HEADS*HEAD_DIM],
+//           with TURN also cosine and sine f32 [ROWS*TOKENS, HEAD_DIM/2],
+//           start i32[ROWS], count i32[ROWS], pages i32[ROWS, ROW_PAGES],
+//           pool in/out, rotated q f32; int layer)
+//          Stores k and v in the pool. With TURN it applies RoPE to q and k first, else it only copies q.
+//          grid (ceil(ROWS*TOKENS*(HEADS+2*KV_HEADS)*HEAD_DIM / 2048), 1, 1), block (256, 1, 1)
+//          no dynamic shared memory
 // attend   (q f32 [ROWS*TOKENS, HEADS*HEAD_DIM] rotated, pool, start, count, pages as above,
 //           out 16-bit [ROWS*TOKENS, HEADS*HEAD_DIM], zero for tokens that are not real; int layer)
 //          grid (HEADS, ceil(TOKENS / (16*WQ)), ROWS*SPLIT), block (32*WQ*WK, 1, 1)
 //          dynamic shared memory  max(WK*KEYS, WQ*WK*8) * (HEAD_DIM+8) * 8 + WQ*(WK+1)*128 bytes
-//          WQ warps share the queries, 16 each, WK warps the keys of a step, KEYS each: few queries leave
-//          most warps idle, so they divide the keys instead. compiler/kernel_ops.c chooses these macros and
-//          computes the launch. SPLIT > 1 (sm_90 and later, not sm_12x) gives a head's steps to the blocks of
-//          a cluster, for few queries with a long history; the cluster size is part of the kernel, the launch
-//          a plain one.
+//          WQ warps divide the queries, 16 each; WK warps divide the keys of a step, KEYS each. With few
+//          queries most warps would be idle, so they divide the keys instead. The compiler chooses these
+//          macros and computes the launch. SPLIT > 1 (sm_90 and later, not sm_12x) divides the steps of a
+//          head among the blocks of a cluster, for few queries with a long history.
 
 typedef unsigned short u16;
 typedef unsigned int u32;
@@ -37,10 +37,10 @@ typedef unsigned long long u64;
 #elif defined(DTYPE_F16)
 #define TYPE "f16"
 #else
-#error "give DTYPE_BF16 or DTYPE_F16"
+#error "define DTYPE_BF16 or DTYPE_F16"
 #endif
 
-__device__ __forceinline__ u32 narrow(float low, float high) {  // two floats to a pair, to nearest even
+__device__ __forceinline__ u32 narrow(float low, float high) {  // packs two floats, rounded to nearest even
   u32 pair;
   asm("cvt.rn." TYPE "x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
@@ -57,10 +57,10 @@ __device__ __forceinline__ void store4(pool_t *to, float4 f) {
 
 constexpr int THREADS = 32 * WQ * WK;
 constexpr int STEP = WK * KEYS;       // keys of a step
-constexpr int PITCH = HEAD_DIM + 8;   // an odd number of 16-byte chunks: 8 rows, all banks
+constexpr int PITCH = HEAD_DIM + 8;   // an odd number of 16-byte chunks, so that 8 rows use all banks
 constexpr int CHUNKS = HEAD_DIM / 8;  // 16-byte chunks of a key
-constexpr int FD = HEAD_DIM / 8;      // fragments of 8 along the head
-constexpr int FK = KEYS / 8;          // and along a warp's keys
+constexpr int FD = HEAD_DIM / 8;      // fragments of 8 along the head dimension
+constexpr int FK = KEYS / 8;          // fragments of 8 along a warp's keys
 static_assert(HEAD_DIM % 16 == 0 && KEYS % 16 == 0 && HEADS % KV_HEADS == 0, "shape");
 
 __device__ __forceinline__ void load_matrices(u32 (&v)[4], u32 from) {
@@ -90,18 +90,18 @@ __device__ __forceinline__ void copy_chunk(u32 to, const u16 *from, bool valid) 
                : "memory");
 }
 
-// What a warp knows of its 16 queries. A lane holds rows lane/4 and lane/4 + 8 ([0] and [1]) and of each
-// fragment of 8 columns two: sum[f] is {row 0: a, b, row 1: a, b}.
+// Online softmax state of a warp's 16 queries. A lane holds rows lane/4 and lane/4 + 8 ([0] and [1]), and two
+// columns of each fragment of 8: sum[f] is {row 0: a, b, row 1: a, b}.
 struct Softmax {
-  float sum[FD][4];  // of weight * value
+  float sum[FD][4];  // sum of weight * value
   float peak[2];     // largest score so far
-  float weight[2];   // sum of weights, this lane's columns only
+  float weight[2];   // sum of the weights, over this lane's columns only
 };
 
-// Scores of the warp's queries with KEYS keys, folded into `soft`. `first` is the first key's position, `own`
-// the position of this lane's first query; keys behind a query's own position weigh nothing.
-__device__ __forceinline__ void fold(Softmax &soft, const u32 (&query)[FD / 2][4], u32 keys, u32 values,
-                                     int first, int own) {
+// Adds KEYS keys to the online softmax of the warp's queries. `first` is the position of the first key, `own`
+// the position of this lane's first query. Keys after a query's position are masked.
+__device__ __forceinline__ void add_keys(Softmax &soft, const u32 (&query)[FD / 2][4], u32 keys, u32 values,
+                                         int first, int own) {
   const int lane = threadIdx.x % 32;
   float score[FK][4] = {};
 #pragma unroll
@@ -114,7 +114,7 @@ __device__ __forceinline__ void fold(Softmax &soft, const u32 (&query)[FD / 2][4
       mma(score[j + 1], query[d], b[2], b[3]);
     }
 
-  if (first + KEYS - 1 > own - lane / 4)  // some query of the warp does not see all of them
+  if (first + KEYS - 1 > own - lane / 4)  // some query of the warp must not see all keys
 #pragma unroll
     for (int j = 0; j < FK; j++)
 #pragma unroll
@@ -128,10 +128,10 @@ __device__ __forceinline__ void fold(Softmax &soft, const u32 (&query)[FD / 2][4
     for (int j = 0; j < FK; j++) peak = fmaxf(peak, fmaxf(score[j][half * 2], score[j][half * 2 + 1]));
     peak = fmaxf(peak, __shfl_xor_sync(~0u, peak, 1));
     peak = fmaxf(peak, __shfl_xor_sync(~0u, peak, 2));
-    const float now = __fmul_rn(peak, SCALE2);  // rounded alike each time: peak as before, shrink 1
-    const float shrink = power2(__fmul_rn(soft.peak[half], SCALE2) - now);
+    const float now = __fmul_rn(peak, SCALE2);  // same rounding as before: an unchanged peak gives shrink 1
+    const float rescale = power2(__fmul_rn(soft.peak[half], SCALE2) - now);
     soft.peak[half] = peak;
-    float weight = soft.weight[half] * shrink;
+    float weight = soft.weight[half] * rescale;
 #pragma unroll
     for (int j = 0; j < FK; j++)
 #pragma unroll
@@ -142,13 +142,13 @@ __device__ __forceinline__ void fold(Softmax &soft, const u32 (&query)[FD / 2][4
     soft.weight[half] = weight;
 #pragma unroll
     for (int f = 0; f < FD; f++) {
-      soft.sum[f][half * 2] *= shrink;
-      soft.sum[f][half * 2 + 1] *= shrink;
+      soft.sum[f][half * 2] *= rescale;
+      soft.sum[f][half * 2 + 1] *= rescale;
     }
   }
 
 #pragma unroll
-  for (int j = 0; j < FK; j += 2) {  // the scores lie as a left side of mma should
+  for (int j = 0; j < FK; j += 2) {  // the scores already have the layout of the A operand
     const u32 a[4] = {narrow(score[j][0], score[j][1]), narrow(score[j][2], score[j][3]),
                       narrow(score[j + 1][0], score[j + 1][1]), narrow(score[j + 1][2], score[j + 1][3])};
 #pragma unroll
@@ -171,27 +171,27 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS)
   const u32 stages =
       (u32)__cvta_generic_to_shared(memory);  // [2 stages][2: keys, values][STEP][PITCH] 16-bit
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, wq = warp % WQ, wk = warp / WQ;
-  // The last queries see most. They go first; the others come in the opposite order, so that a multiprocessor
-  // that holds two blocks holds a long and a short one.
+  // Later queries see more keys. The last tiles start first and the rest follow in ascending order, so that a
+  // multiprocessor with two blocks has a long and a short one.
   const int tiles = gridDim.y, order = blockIdx.y,
             tile = order < tiles / 2 ? tiles - 1 - order : order - tiles / 2;
-  const int head = blockIdx.x, row = blockIdx.z / SPLIT, rank = blockIdx.z % SPLIT;
-  const int base = start[row], real = count[row] < TOKENS ? count[row] : TOKENS;
+  const int head = blockIdx.x, sequence = blockIdx.z / SPLIT, rank = blockIdx.z % SPLIT;
+  const int base = start[sequence], valid_tokens = count[sequence] < TOKENS ? count[sequence] : TOKENS;
   const int t0 = tile * 16 * WQ + wq * 16 + lane / 4;  // this lane's queries: t0 and t0 + 8
-  const int last = tile * 16 * WQ + 16 * WQ < real ? tile * 16 * WQ + 16 * WQ : real;
-  const int seen =
-      last > tile * 16 * WQ ? base + last : 0;  // keys the tile sees; none if it has no real query
-  const int share = (seen + STEP * SPLIT - 1) / (STEP * SPLIT) * STEP;  // keys of one block of the cluster
-  const int begin = rank * share, end = begin + share < seen ? begin + share : seen;
+  const int last = tile * 16 * WQ + 16 * WQ < valid_tokens ? tile * 16 * WQ + 16 * WQ : valid_tokens;
+  const int visible =
+      last > tile * 16 * WQ ? base + last : 0;  // keys that the tile sees; 0 without a real query
+  const int share = (visible + STEP * SPLIT - 1) / (STEP * SPLIT) * STEP;  // keys of one block of the cluster
+  const int begin = rank * share, end = begin + share < visible ? begin + share : visible;
 
-  auto fill = [&](int first) {  // keys and values from `first` on, zeros past the end
+  auto fill = [&](int first) {  // copies keys and values from `first` on, zeros past the end
     const u32 stage = stages + first / STEP % 2 * (4 * STEP * PITCH);
 #pragma unroll 4
     for (int i = threadIdx.x; i < STEP * CHUNKS; i += THREADS) {
       const int key = i / CHUNKS, chunk = i % CHUNKS;
       u64 from = 0;
-      const bool valid =
-          first + key < seen && find(from, pages, row, first + key, layer, head / (HEADS / KV_HEADS));
+      const bool valid = first + key < visible &&
+                         find_key(from, pages, sequence, first + key, layer, head / (HEADS / KV_HEADS));
       const u16 *source = valid ? pool + from + chunk * 8 : pool;
       const u32 to = stage + (key * PITCH + chunk * 8) * 2;
       copy_chunk(to, source, valid);
@@ -205,24 +205,23 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS)
 #pragma unroll
   for (int d = 0; d < FD / 2; d++)
 #pragma unroll
-    for (int e = 0; e < 4; e++) {  // {t0, t0 + 8} at 16*d + ..., then 8 further
+    for (int e = 0; e < 4; e++) {  // {t0, t0 + 8} at column 16*d + ..., then 8 columns later
       const int t = t0 + e % 2 * 8;
       const float *from =
-          q + ((u64)(row * TOKENS + t) * HEADS + head) * HEAD_DIM + d * 16 + e / 2 * 8 + lane % 4 * 2;
-      const float2 pair = t < real ? *(const float2 *)from : make_float2(0, 0);
+          q + ((u64)(sequence * TOKENS + t) * HEADS + head) * HEAD_DIM + d * 16 + e / 2 * 8 + lane % 4 * 2;
+      const float2 pair = t < valid_tokens ? *(const float2 *)from : make_float2(0, 0);
       query[d][e] = narrow(pair.x, pair.y);
     }
 
-  // A finite peak to start from: a warp that sees no key then weighs nothing in the end, instead of being
-  // NaN.
+  // Start with a finite peak: a warp that sees no key then has weight zero instead of NaN.
   Softmax soft = {{}, {-1e30f, -1e30f}, {0, 0}};
   for (int first = begin; first < end; first += STEP) {
     asm volatile("cp.async.wait_all;" ::: "memory");
-    __syncthreads();  // this stage is there, the other one is read
+    __syncthreads();  // this stage is filled, and all warps have read the other one
     if (first + STEP < end) fill(first + STEP);
     const u32 keys = stages + first / STEP % 2 * (4 * STEP * PITCH) + wk * KEYS * PITCH * 2;
     if (first + wk * KEYS <= base + t0 - lane / 4 + 15)
-      fold(soft, query, keys, keys + STEP * PITCH * 2, first + wk * KEYS, base + t0);
+      add_keys(soft, query, keys, keys + STEP * PITCH * 2, first + wk * KEYS, base + t0);
   }
 #pragma unroll
   for (int half = 0; half < 2; half++) {
@@ -232,8 +231,8 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS)
 
   auto store = [&](int t, int column, float low, float high, float scale) {
     if (t < TOKENS)
-      *(u32 *)(out + ((u64)(row * TOKENS + t) * HEADS + head) * HEAD_DIM + column) =
-          t < real ? narrow(low * scale, high * scale) : 0;
+      *(u32 *)(out + ((u64)(sequence * TOKENS + t) * HEADS + head) * HEAD_DIM + column) =
+          t < valid_tokens ? narrow(low * scale, high * scale) : 0;
   };
 #if WK * SPLIT == 1
 #pragma unroll
@@ -244,14 +243,14 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS)
       store(t0 + half * 8, f * 8 + lane % 4 * 2, soft.sum[f][half * 2], soft.sum[f][half * 2 + 1], scale);
   }
 #else
-  // The warps that divided the keys leave what they have; it is put together in their order, then in the
-  // order of the cluster's blocks.
+  // The warps that divided the keys store their partial results. They are merged in the order of the warps,
+  // then in the order of the cluster's blocks.
   float *sums = (float *)memory;               // [WK*WQ*16][PITCH]
   float *peaks = sums + WQ * WK * 16 * PITCH;  // [WK*WQ*16]
   float *weights = peaks + WQ * WK * 16;       // [WK*WQ*16]
-  float *peak_here = weights + WQ * WK * 16;   // [WQ*16], of this block
+  float *peak_here = weights + WQ * WK * 16;   // [WQ*16] of this block
   float *weight_here = peak_here + WQ * 16;    // [WQ*16]
-  __syncthreads();                             // the last keys are read
+  __syncthreads();                             // all warps have read the last keys
 #pragma unroll
   for (int half = 0; half < 2; half++) {
     const int line = warp * 16 + lane / 4 + half * 8;
@@ -297,7 +296,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS)
     }
     store(tile * 16 * WQ + line, column, low, high, 1 / weight);
   }
-  wait_cluster();  // nobody leaves while its memory is being read
+  wait_cluster();  // a block must not exit while others read its shared memory
 #endif
 #endif
 }

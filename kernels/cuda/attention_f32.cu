@@ -1,33 +1,31 @@
-// Attention over a paged KV pool of f32, computed in f32: what attention.cu does where nothing may be rounded
-// to 16 bits.
+// Attention over a paged KV pool of f32, computed in f32: attention.cu without rounding to 16 bits.
 //
-// One compilation (NVRTC) gives both kernels, for one shape. A batch is ROWS sequences of TOKENS new tokens
-// each, of which the first count[row] are real; token t of a row is at position start[row] + t, and position
-// p lies in page pages[row][p / PAGE] at place p % PAGE. Both kernels are deterministic: one thread writes
-// each element, sums run in a fixed order, which for a query depends on SPLIT alone.
+// One NVRTC compilation gives both kernels, for one shape. A batch is ROWS sequences of TOKENS new tokens
+// each, of which the first count[sequence] are real. Token t of a sequence is at position
+// start[sequence] + t. Position p is in page pages[sequence][p / PAGE], at index p % PAGE. Both kernels are
+// deterministic: one thread writes each element, and sums run in a fixed order, which for a query depends on
+// SPLIT alone.
 //
-// Macros:  ROWS, TOKENS, HEADS, KV_HEADS, HEAD_DIM (multiple of 16, to 256), ROW_PAGES (pages of a row's
-// table),
-//          POOL_PAGES (pages of a layer), SCALE (of the scores, positive), TURN; APPEND_NAME, ATTEND_NAME
-//          (symbols; append and attend unless given).
+// Macros:  ROWS (sequences), TOKENS, HEADS, KV_HEADS, HEAD_DIM (multiple of 16, up to 256),
+//          ROW_PAGES (pages of a sequence), POOL_PAGES (pages of a layer), SCALE (of the scores, positive),
+//          TURN (1: apply RoPE); APPEND_NAME, ATTEND_NAME (symbols, default append and attend)
 // Pool:    f32 [layers][POOL_PAGES][KV_HEADS][2: key, value][PAGE][HEAD_DIM]
 //
-// append   (q f32 [ROWS*TOKENS, HEADS*HEAD_DIM], k and v f32 [ROWS*TOKENS, KV_HEADS*HEAD_DIM], with TURN
-// cosine and sine f32
-//           [ROWS*TOKENS, HEAD_DIM/2], start i32[ROWS], count i32[ROWS], pages i32[ROWS, ROW_PAGES], pool
-//           in/out, turned q f32; int layer)
-//          puts k and v into the pool; with TURN it rotates q and k by their positions first, else q is only
-//          copied grid (ceil(ROWS*TOKENS*(HEADS+2*KV_HEADS)*HEAD_DIM / 2048), 1, 1), block (256, 1, 1), no
-//          dynamic shared memory
+// append   (q f32 [ROWS*TOKENS, HEADS*HEAD_DIM], k and v f32 [ROWS*TOKENS, KV_HEADS*HEAD_DIM],
+//           with TURN also cosine and sine f32 [ROWS*TOKENS, HEAD_DIM/2],
+//           start i32[ROWS], count i32[ROWS], pages i32[ROWS, ROW_PAGES],
+//           pool in/out, rotated q f32; int layer)
+//          Stores k and v in the pool. With TURN it applies RoPE to q and k first, else it only copies q.
+//          grid (ceil(ROWS*TOKENS*(HEADS+2*KV_HEADS)*HEAD_DIM / 2048), 1, 1), block (256, 1, 1)
+//          no dynamic shared memory
 // attend   (q f32 [ROWS*TOKENS, HEADS*HEAD_DIM] rotated, pool, start, count, pages as above,
 //           out f32 [ROWS*TOKENS, HEADS*HEAD_DIM], zero for tokens that are not real; int layer)
 //          grid (KV_HEADS, ceil(TOKENS * HEADS/KV_HEADS / QUERIES), ROWS*SPLIT), block (THREADS, 1, 1)
 //          dynamic shared memory  ((QUERIES + 2*STAGES*STEP) * (HEAD_DIM+4) + QUERIES * (STEP+4)) * 4 bytes
-//          A block has QUERIES queries, those of the heads that share keys counted singly, and takes STEP
-//          keys at a time; STAGES steps are in shared memory. compiler/packed_ops.c chooses these and
-//          THREADS. SPLIT > 1 (sm_90 and later, not sm_12x) gives a head's steps to the blocks of a cluster,
-//          for few queries with a long history; the cluster size is part of the kernel, the launch a plain
-//          one.
+//          A block has QUERIES queries (token x head, for the heads that share keys) and processes STEP keys
+//          at a time; STAGES steps are in shared memory. The compiler chooses these macros and THREADS.
+//          SPLIT > 1 (sm_90 and later, not sm_12x) divides the steps of a head among the blocks of a cluster,
+//          for few queries with a long history.
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -39,16 +37,15 @@ __device__ __forceinline__ void store4(pool_t *to, float4 f) { *(float4 *)to = f
 
 // ---- attend ----
 
-// A thread, `down` of DOWN and `across` of 16, has the queries down, down + DOWN, ... In the products with
-// keys it has of a step the keys across, across + 16, ..., in those with values of the head the groups of 4
-// columns across, across + 16, ... The 16 threads of a query are half a warp: what they tell each other goes
-// by shuffles, and the weights through shared memory without a barrier.
-constexpr int SHARE = HEADS / KV_HEADS;  // heads with the same keys; query n is of token n / SHARE
+// Thread (down of DOWN, across of 16) has the queries down, down + DOWN, ... In products with keys it has
+// keys across, across + 16, ... of a step. In products with values it has the groups of 4 columns across,
+// across + 16, ... of the head. The 16 threads of a query are half a warp: they reduce by shuffles and
+// exchange weights through shared memory without a barrier.
+constexpr int SHARE = HEADS / KV_HEADS;  // query heads per KV head; query n belongs to token n / SHARE
 constexpr int DOWN = THREADS / 16, RQ = QUERIES / DOWN, RK = STEP / 16;
 constexpr int PITCH = HEAD_DIM + 4,
-              WEIGHT_PITCH = STEP + 4;  // floats; 8 rows at one column are in different banks
-constexpr int GROUPS = HEAD_DIM / 4,
-              RC = (GROUPS + 15) / 16;  // groups of 4 columns, and how many a thread has
+              WEIGHT_PITCH = STEP + 4;  // floats; 8 rows of a column use different banks
+constexpr int GROUPS = HEAD_DIM / 4, RC = (GROUPS + 15) / 16;  // groups of 4 columns, and groups per thread
 static_assert(HEAD_DIM % 16 == 0 && QUERIES % DOWN == 0 && STEP % 16 == 0 && HEADS % KV_HEADS == 0, "shape");
 
 __device__ __forceinline__ void copy_chunk(float *to, const float *from, bool valid) {  // 16 bytes, or zeros
@@ -57,11 +54,11 @@ __device__ __forceinline__ void copy_chunk(float *to, const float *from, bool va
                : "memory");
 }
 
-// What a thread knows of its queries.
+// Online softmax state of a thread's queries.
 struct Softmax {
-  float4 sum[RQ][RC];  // of weight * value, this thread's columns
+  float4 sum[RQ][RC];  // sum of weight * value, for this thread's columns
   float peak[RQ];      // largest score so far
-  float weight[RQ];    // sum of weights, this thread's keys only
+  float weight[RQ];    // sum of the weights, over this thread's keys only
 };
 
 __device__ __forceinline__ float dot4(float4 a, float4 b, float sum) {
@@ -86,11 +83,10 @@ __device__ __forceinline__ void score_keys(float (&score)[RQ][RK], const float *
   }
 }
 
-// Turns scores into weights, which go to shared memory. Keys behind a query's own position weigh nothing:
-// `first` is the query the block begins with, `ahead` how far the thread's first key lies behind the position
-// of token 0.
-__device__ __forceinline__ void weigh(Softmax &soft, float (&score)[RQ][RK], float *weights, int down,
-                                      int across, int first, int ahead) {
+// Converts scores to softmax weights in shared memory. Keys after a query's position are masked: `first` is
+// the first query of the block, `ahead` the position of the thread's first key minus the position of token 0.
+__device__ __forceinline__ void softmax_weights(Softmax &soft, float (&score)[RQ][RK], float *weights,
+                                                int down, int across, int first, int ahead) {
 #pragma unroll
   for (int i = 0; i < RQ; i++) {
     float peak = soft.peak[i];
@@ -102,10 +98,10 @@ __device__ __forceinline__ void weigh(Softmax &soft, float (&score)[RQ][RK], flo
     }
 #pragma unroll
     for (int step = 8; step; step /= 2) peak = fmaxf(peak, __shfl_xor_sync(~0u, peak, step));
-    const float now = __fmul_rn(peak, SCALE2);  // rounded alike each time: peak as before, shrink 1
-    const float shrink = power2(__fmul_rn(soft.peak[i], SCALE2) - now);
+    const float now = __fmul_rn(peak, SCALE2);  // same rounding as before: an unchanged peak gives shrink 1
+    const float rescale = power2(__fmul_rn(soft.peak[i], SCALE2) - now);
     soft.peak[i] = peak;
-    soft.weight[i] *= shrink;
+    soft.weight[i] *= rescale;
 #pragma unroll
     for (int j = 0; j < RK; j++) {
       const float weight = power2(fmaf(score[i][j], SCALE2, -now));
@@ -115,7 +111,7 @@ __device__ __forceinline__ void weigh(Softmax &soft, float (&score)[RQ][RK], flo
 #pragma unroll
     for (int c = 0; c < RC; c++) {
       float4 &s = soft.sum[i][c];
-      s = make_float4(s.x * shrink, s.y * shrink, s.z * shrink, s.w * shrink);
+      s = make_float4(s.x * rescale, s.y * rescale, s.z * rescale, s.w * rescale);
     }
   }
 }
@@ -161,55 +157,56 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 2)
   float *values = keys + STAGES * STEP * PITCH;     // [STAGES][STEP][PITCH]
   float *weights = values + STAGES * STEP * PITCH;  // [QUERIES][WEIGHT_PITCH]
   const int down = threadIdx.x / 16, across = threadIdx.x % 16;
-  // The last queries see most. They go first; the others come in the opposite order, so that a multiprocessor
-  // that holds two blocks holds a long and a short one.
+  // Later queries see more keys. The last tiles start first and the rest follow in ascending order, so that a
+  // multiprocessor with two blocks has a long and a short one.
   const int tiles = gridDim.y, order = blockIdx.y,
             tile = order < tiles / 2 ? tiles - 1 - order : order - tiles / 2;
-  const int head = blockIdx.x, row = blockIdx.z / SPLIT, rank = blockIdx.z % SPLIT,
+  const int head = blockIdx.x, sequence = blockIdx.z / SPLIT, rank = blockIdx.z % SPLIT,
             first_query = tile * QUERIES;
-  const int base = start[row], real = count[row] < TOKENS ? count[row] : TOKENS;
-  const int last =
-      (first_query + QUERIES - 1) / SHARE + 1 < real ? (first_query + QUERIES - 1) / SHARE + 1 : real;
-  const int seen =
-      last > first_query / SHARE ? base + last : 0;  // keys the tile sees; none if it has no real query
-  const int share = (seen + STEP * SPLIT - 1) / (STEP * SPLIT) * STEP;  // keys of one block of the cluster
-  const int begin = rank * share, end = begin + share < seen ? begin + share : seen;
+  const int base = start[sequence], valid_tokens = count[sequence] < TOKENS ? count[sequence] : TOKENS;
+  const int last = (first_query + QUERIES - 1) / SHARE + 1 < valid_tokens
+                       ? (first_query + QUERIES - 1) / SHARE + 1
+                       : valid_tokens;
+  // Keys that the tile sees; 0 without a real query.
+  const int visible = last > first_query / SHARE ? base + last : 0;
+  const int share = (visible + STEP * SPLIT - 1) / (STEP * SPLIT) * STEP;  // keys of one block of the cluster
+  const int begin = rank * share, end = begin + share < visible ? begin + share : visible;
 
-  auto fill = [&](float *to, int first,
-                  int what) {  // keys (0) or values (1) from `first` on, zeros past the end
+  // Copies keys (what 0) or values (what 1) from `first` on, zeros past the end.
+  auto fill = [&](float *to, int first, int what) {
 #pragma unroll 4
     for (int i = threadIdx.x; first < end && i < STEP * GROUPS; i += THREADS) {
       const int key = i / GROUPS, group = i % GROUPS;
       u64 from = 0;
-      const bool valid = first + key < seen && find(from, pages, row, first + key, layer, head);
+      const bool valid = first + key < visible && find_key(from, pages, sequence, first + key, layer, head);
       copy_chunk(to + (first / STEP % STAGES * STEP + key) * PITCH + group * 4,
                  valid ? pool + from + what * PAGE * HEAD_DIM + group * 4 : pool, valid);
     }
-    asm volatile("cp.async.commit_group;" ::: "memory");  // one group of copies each, empty past the end
+    asm volatile("cp.async.commit_group;" ::: "memory");  // always one group of copies, empty past the end
   };
-  auto place = [&](int query) {
-    return ((u64)(row * TOKENS + query / SHARE) * HEADS + head * SHARE + query % SHARE) * HEAD_DIM;
+  auto offset_of = [&](int query) {
+    return ((u64)(sequence * TOKENS + query / SHARE) * HEADS + head * SHARE + query % SHARE) * HEAD_DIM;
   };
   for (int i = threadIdx.x; i < QUERIES * GROUPS; i += THREADS) {
     const int query = first_query + i / GROUPS, group = i % GROUPS;
-    const bool valid = query < real * SHARE;
-    copy_chunk(queries + i / GROUPS * PITCH + group * 4, valid ? q + place(query) + group * 4 : q, valid);
+    const bool valid = query < valid_tokens * SHARE;
+    copy_chunk(queries + i / GROUPS * PITCH + group * 4, valid ? q + offset_of(query) + group * 4 : q, valid);
   }
 #pragma unroll
   for (int i = 0; i < STAGES; i++) {
-    fill(keys, begin + i * STEP, 0);  // the first with the queries
+    fill(keys, begin + i * STEP, 0);  // the first group also has the queries
     fill(values, begin + i * STEP, 1);
   }
 
   Softmax soft;
 #pragma unroll
-  for (int i = 0; i < RQ; i++) {  // a finite peak to start from: who sees no key weighs nothing
+  for (int i = 0; i < RQ; i++) {  // start with a finite peak: a query that sees no key then has weight zero
     soft.peak[i] = -1e30f, soft.weight[i] = 0;
 #pragma unroll
     for (int c = 0; c < RC; c++) soft.sum[i][c] = make_float4(0, 0, 0, 0);
   }
-  for (int first = begin; first < end;
-       first += STEP) {  // keys arrive while values are added, values while keys are scored
+  // Keys arrive while values are added, values while keys are scored.
+  for (int first = begin; first < end; first += STEP) {
     float score[RQ][RK];
     const int stage = first / STEP % STAGES * STEP * PITCH;
     asm volatile("cp.async.wait_group %0;" ::"n"(2 * STAGES - 1) : "memory");
@@ -217,7 +214,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 2)
     score_keys(score, queries, keys + stage, down, across);
     __syncthreads();
     fill(keys, first + STAGES * STEP, 0);
-    weigh(soft, score, weights, down, across, first_query, first + across - base);
+    softmax_weights(soft, score, weights, down, across, first_query, first + across - base);
     asm volatile("cp.async.wait_group %0;" ::"n"(2 * STAGES - 1) : "memory");
     __syncthreads();
     add_values(soft, weights, values + stage, down, across);
@@ -234,21 +231,21 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 2)
 #pragma unroll
   for (int i = 0; i < RQ; i++) {
     const int query = first_query + down + i * DOWN;
-    const float scale = query < real * SHARE ? 1 / soft.weight[i] : 0;
+    const float scale = query < valid_tokens * SHARE ? 1 / soft.weight[i] : 0;
 #pragma unroll
     for (int c = 0; c < RC; c++) {
       const float4 s = soft.sum[i][c];
       if (query < TOKENS * SHARE && across + c * 16 < GROUPS)
-        *(float4 *)(out + place(query) + (across + c * 16) * 4) =
+        *(float4 *)(out + offset_of(query) + (across + c * 16) * 4) =
             make_float4(s.x * scale, s.y * scale, s.z * scale, s.w * scale);
     }
   }
 #else
-  // The blocks leave what they have; it is put together in their order.
+  // The blocks of the cluster store their partial results, which are merged in the order of the blocks.
   float *sums = queries;                   // [QUERIES][PITCH]
   float *peak_here = weights;              // [QUERIES]
   float *weight_here = weights + QUERIES;  // [QUERIES]
-  __syncthreads();                         // the last queries and weights are read
+  __syncthreads();                         // all threads have read the last queries and weights
 #pragma unroll
   for (int i = 0; i < RQ; i++) {
 #pragma unroll
@@ -269,8 +266,9 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 2)
       sum += factor * read_cluster(sums + line * PITCH + column, n);
       weight += factor * read_cluster(weight_here + line, n);
     }
-    if (query < TOKENS * SHARE) out[place(query) + column] = query < real * SHARE ? sum / weight : 0;
+    if (query < TOKENS * SHARE)
+      out[offset_of(query) + column] = query < valid_tokens * SHARE ? sum / weight : 0;
   }
-  wait_cluster();  // nobody leaves while its memory is being read
+  wait_cluster();  // a block must not exit while others read its shared memory
 #endif
 }

@@ -1,31 +1,31 @@
-// Decode: a whole model, STEPS tokens of one sequence, in one launch.
+// Decode kernel: STEPS tokens of one sequence through the whole model, in one launch.
 //
-// Each block streams its share of every weight matrix, in the order they are needed, through a ring of
-// shared-memory stages, and never waits for anything but room in the ring: while the other warps wait for
-// activations that other blocks are still computing, the memory keeps reading. docs/decode-kernel.md says
-// what that buys, and what was tried instead.
+// Each block streams its share of every weight matrix, in the order of use, through a ring of shared-memory
+// stages. The producer waits only for a free stage. So the memory system keeps reading while the other warps
+// wait for activations that other blocks still compute. docs/decode-kernel.md has the measurements and the
+// alternatives that were tried.
 //
 //   producer   one warp: copies rows of weights into the ring
-//   consumers  WARPS warps: multiply them (on tensor cores), attend, normalise
+//   consumers  WARPS warps: multiply them (on tensor cores), compute attention and norms
 //
-// Activations travel between blocks through global words that carry their own flag: a word is EMPTY (a NaN
-// that no arithmetic makes) until its value is stored, and readers poll the value itself. There is no barrier
-// and no counter, one store and one load is all that lies between a sum and its use. A word's owner empties
-// it again at a time when every reader is known to be done (see empty_what_all_have_read).
+// Blocks exchange activations through words in global memory that are their own ready flag. A word is EMPTY
+// (a NaN that no arithmetic produces) until its value is stored, and readers poll the value itself. There is
+// no barrier and no counter: one store and one load lie between a sum and its use. The owner of a word marks
+// it EMPTY again when every reader is known to be done (see reset_consumed).
 //
-// The grid may be larger than what fits on the GPU at once: blocks that have not started when the first one
-// has waited a moment do not take part, and how many do changes who computes a sum but never how. So no GPU
-// is too small, none that others use too busy, and the same input gives the same bits on all of them.
+// The grid may be larger than the number of blocks that fit on the GPU at once. Blocks that have not started
+// JOIN_TIMEOUT_NS after the first one do not take part. The number of blocks changes which block computes a
+// sum, but never how. So the kernel runs on small or busy GPUs, and the same input gives the same bits.
 //
-// Loops are unrolled where registers must be, and nowhere else: a layer's code runs once a layer, and what
-// does not fit into the instruction caches is fetched again each time.
+// Loops are unrolled only where arrays must be in registers: the code of a layer runs once per layer, and
+// code that does not fit into the instruction caches is fetched again each time.
 //
-// Macros, all from compiler/kernel_ops.c: HIDDEN FFN HEADS KV_HEADS HEAD_DIM LAYERS VOCAB PAGE POOL_PAGES
-// NORM_EPS SCALE BLOCKS (the grid) SHARED_BYTES (dynamic shared memory) SCRATCH_WORDS SEGMENT (columns of a
-// stage, at most); ROPE_FREQUENCIES (HEAD_DIM / 2 numbers); X_AT and X_STEP for each weight X: bytes from the
-// archive's start to layer 0's, and from one layer's to the next one's. Weights and KV pool are DTYPE_BF16 or
-// DTYPE_F16; or the weights are PACKED (decode_tiles.cuh), with X_TILES for each role X, and the pool is
-// KV_F32.
+// Macros, set by the compiler: HIDDEN FFN HEADS KV_HEADS HEAD_DIM LAYERS VOCAB PAGE POOL_PAGES NORM_EPS SCALE
+// BLOCKS (the grid) SHARED_BYTES (dynamic shared memory) SCRATCH_WORDS SEGMENT (maximum columns of a stage)
+// ROPE_FREQUENCIES (HEAD_DIM / 2 numbers). For each weight X, X_AT is the byte offset of layer 0 in the
+// archive and X_STEP the distance from one layer to the next. Weights and KV pool are DTYPE_BF16 or
+// DTYPE_F16; or the weights are quantized (PACKED, decode_tiles.cuh), with X_TILES for each role X, and the
+// pool is KV_F32.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -33,23 +33,23 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 
 #define WARPS 8
-#define THREADS (WARPS * 32)                  // consumers; the producer's warp comes after them
-#define EMPTY 0xffffffffu                     // in a word of |scratch|; the whole of it starts so
-#define NOTHING __uint_as_float(0xff800000u)  // minus infinity
+#define THREADS (WARPS * 32)  // consumer threads; the producer warp comes after them
+#define EMPTY 0xffffffffu     // a word of |scratch| without a value; the scratch tensor is initialized to it
+#define MINUS_INFINITY __uint_as_float(0xff800000u)
 
 #define GROUP (HEADS / KV_HEADS)
 #define Q_WIDTH (HEADS * HEAD_DIM)
 #define KV_WIDTH (KV_HEADS * HEAD_DIM)
 #define QKV_WIDTH (Q_WIDTH + 2 * KV_WIDTH)
-#define SPLIT 256  // positions that an attention task covers, while there are blocks for all tasks
+#define SPLIT 256  // positions of an attention task, as long as there are enough blocks for all tasks
 #define MAX_SPLITS max_of(1, BLOCKS / KV_HEADS)
 #define TILE 8   // rows of a stage
-#define BATCH 8  // tiles whose sums are finished together
-#define PARTS 3  // 16-bit numbers that add up to an activation: with three, all 24 bits of it are there
+#define BATCH 8  // tiles whose sums are completed together
+#define PARTS 3  // 16-bit numbers that add up to an activation: three bf16 parts hold all 24 bits
 #ifdef PACKED
-#define IN_FLIGHT 5  // stages asked for and not yet there
+#define IN_FLIGHT 5  // stages whose copies are in flight
 #else
-#define IN_FLIGHT 3  // more only lengthens the queue that others wait in
+#define IN_FLIGHT 3  // more copies in flight only lengthen the memory queue that other blocks wait in
 #endif
 
 // ----------------------------------------------------------------------------------------------------------
@@ -58,40 +58,41 @@ typedef unsigned long long u64;
 static __host__ __device__ constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
 static __host__ __device__ constexpr int max_of(int a, int b) { return a > b ? a : b; }
 
-// How rows of K columns are cut: into segments, one a stage; and those into runs of 128 columns, which the
-// warps take in turn. A run is four pieces of 32 columns: what one tensor-core instruction takes of eight
-// rows.
+// How rows of K columns are divided: into segments, one per stage; a segment into runs of 128 columns, which
+// the warps process in turn. A run is four pieces of 32 columns: the operand of one tensor-core instruction
+// for eight rows.
 template <int K>
-struct Cut {
+struct Tiling {
   static constexpr int segments = ceil_div(K, SEGMENT), columns = ceil_div(ceil_div(K, segments), 128) * 128;
-  static constexpr int turns = ceil_div(columns / 128, WARPS),
-                       runs = segments * turns;  // of a warp, in a segment and in all
+  static constexpr int segment_runs = ceil_div(columns / 128, WARPS);  // runs of a warp in a segment
+  static constexpr int runs = segments * segment_runs;                 // runs of a warp in total
   static constexpr bool even = K % columns == 0 && columns % (128 * WARPS) == 0;  // every warp has every run
-  static constexpr bool kept = runs <= 8;                             // its activations fit into registers
-  static constexpr int staged = kept ? (runs < 2 ? runs : 2) : runs;  // runs in shared memory at a time
+  static constexpr bool in_registers = runs <= 8;  // activations stay in registers
+  static constexpr int staged =
+      in_registers ? (runs < 2 ? runs : 2) : runs;  // runs in shared memory at a time
 
-  static __device__ __forceinline__ int column(int run) {  // first of this warp's run
-    return run / turns * columns + (run % turns * WARPS + (int)threadIdx.x / 32) * 128;
+  static __device__ __forceinline__ int column(int run) {  // first column of this warp's |run|
+    return run / segment_runs * columns + (run % segment_runs * WARPS + (int)threadIdx.x / 32) * 128;
   }
   static __device__ __forceinline__ bool has(int run, int column) {
-    return even || ((run % turns * WARPS + (int)threadIdx.x / 32) * 128 < columns && column < K);
+    return even || ((run % segment_runs * WARPS + (int)threadIdx.x / 32) * 128 < columns && column < K);
   }
 };
 
-#define LARGEST(field) max_of(max_of(Cut<HIDDEN>::field, Cut<FFN>::field), Cut<Q_WIDTH>::field)
+#define LARGEST(field) max_of(max_of(Tiling<HIDDEN>::field, Tiling<FFN>::field), Tiling<Q_WIDTH>::field)
 
-// Of a warp's columns: the two words that an instruction takes, for each piece of each run.
+// Activations of a warp's columns: the two-register B fragment of the instruction, per piece of each run.
 template <int K>
 struct Activations {
-  uint2 word[Cut<K>::kept ? Cut<K>::runs : 1][4];
-  float sum[Cut<K>::runs];  // of piece |quad|: what an offset is multiplied with
+  uint2 fragment[Tiling<K>::in_registers ? Tiling<K>::runs : 1][4];
+  float sum[Tiling<K>::runs];  // sum over piece |quad|: multiplied with the offset of quantized weights
 };
 
 template <int K, typename S>
-static __device__ __forceinline__ uint2 words_of(const S *s, const Activations<K> &x, int run, int piece);
+static __device__ __forceinline__ uint2 fragment_of(const S *s, const Activations<K> &x, int run, int piece);
 
 #include "decode_copies.cuh"
-#include "decode_words.cuh"
+#include "decode_primitives.cuh"
 #ifdef PACKED
 #include "decode_tiles.cuh"
 #else
@@ -104,39 +105,37 @@ static __device__ __forceinline__ uint2 words_of(const S *s, const Activations<K
 #define PIECE_BYTES (PARTS * 64)
 #define RUN_BYTES (4 * PIECE_BYTES)
 
-#define ASKED 4  // queries that are answered together
+#define QUERY_BATCH 4  // queries processed together
 
 #ifdef KV_F32
-#define SIDES 1
+#define VALUE_WARPS 1
 typedef float kv_t;
 static __device__ __forceinline__ kv_t to_kv(float x) { return x; }
 
-struct Attention {                               // lives where the activations are when there are none
-  __align__(16) float k[HEAD_DIM], v[HEAD_DIM];  // of the newest position
-  __align__(16) float question[GROUP][HEAD_DIM];
-  float4 factors[WARPS][16];  // of four queries
-  float mixed[WARPS][GROUP][HEAD_DIM];
+struct Attention {                               // overlaps the staged activations: see union Work
+  __align__(16) float k[HEAD_DIM], v[HEAD_DIM];  // key and value of the newest position
+  __align__(16) float query_data[GROUP][HEAD_DIM];
+  float4 factors[WARPS][16];  // softmax weights of four queries
+  float acc[WARPS][GROUP][HEAD_DIM];
   float peak[WARPS][GROUP], sum[WARPS][GROUP];
 };
 #else
 #define KEY_BLOCKS ceil_div(HEAD_DIM, 32)
-#define SIDES            \
-  (HEAD_DIM <= 64    ? 1 \
-   : HEAD_DIM <= 128 ? 2 \
-                     : 4)  // warps that mix the same positions' values, 64 columns each
+// Warps that share the same positions; each accumulates 64 columns of the values.
+#define VALUE_WARPS (HEAD_DIM <= 64 ? 1 : HEAD_DIM <= 128 ? 2 : 4)
 typedef u16 kv_t;
 static __device__ __forceinline__ kv_t to_kv(float x) { return to16(x); }
 
 struct Attention {
   __align__(16) u16 k[HEAD_DIM], v[HEAD_DIM];
-  __align__(16) u16 question[ceil_div(GROUP, ASKED)][2 * KEY_BLOCKS][32][8];
-  float mixed[WARPS / SIDES][GROUP][HEAD_DIM];
-  float peak[WARPS / SIDES][GROUP], sum[WARPS / SIDES][GROUP];
+  __align__(16) u16 query_data[ceil_div(GROUP, QUERY_BATCH)][2 * KEY_BLOCKS][32][8];
+  float acc[WARPS / VALUE_WARPS][GROUP][HEAD_DIM];
+  float peak[WARPS / VALUE_WARPS][GROUP], sum[WARPS / VALUE_WARPS][GROUP];
 };
 #endif
 
-struct Merge {  // partial results of one head
-  float mixed[WARPS][HEAD_DIM];
+struct Merge {  // partial attention results of one head
+  float acc[WARPS][HEAD_DIM];
   float peak[WARPS], sum[WARPS];
 };
 
@@ -154,11 +153,11 @@ struct State {
   Work work;
   float partial[2][WARPS][BATCH * TILE];
   float cosine[HEAD_DIM / 2], sine[HEAD_DIM / 2];
-  float square[WARPS];  // of the residual stream: the warps' shares
+  float square[WARPS];  // sum of squares of the residual stream, per warp
   float reduce[WARPS];
   int reduce_index[WARPS];
-  int blocks, block, epoch;     // how many take part, which one we are
-  Rows qkv, width, ffn, vocab;  // our share of the rows
+  int blocks, block, epoch;  // number of blocks that take part, index of this block, tokens before this one
+  Rows qkv, width, ffn, vocab;  // rows of each matrix that this block computes
 };
 
 #define STAGE_OF(format, k) format::Stage<k>::bytes
@@ -166,31 +165,31 @@ struct State {
   max_of(                                                              \
       max_of(STAGE_OF(QkvFormat, HIDDEN), STAGE_OF(OFormat, Q_WIDTH)), \
       max_of(max_of(STAGE_OF(GateFormat, HIDDEN), STAGE_OF(HeadFormat, HIDDEN)), STAGE_OF(DownFormat, FFN)))
-#define STAGES \
-  ((int)((SHARED_BYTES - sizeof(State) - 128) / (STAGE_BYTES + 2 * sizeof(u64))))  // what there is room for
+// As many stages as fit.
+#define STAGES ((int)((SHARED_BYTES - sizeof(State) - 128) / (STAGE_BYTES + 2 * sizeof(u64))))
 
 struct Shared : State {
-  u64 full[STAGES], room[STAGES];
+  u64 full[STAGES], free[STAGES];
   __align__(128) u8 ring[STAGES * STAGE_BYTES];
 };
 static_assert(STAGES > IN_FLIGHT && sizeof(Shared) <= SHARED_BYTES,
-              "the ring is too small: compiler/trace.c should have seen that");
+              "the ring is too small: compiler/trace.c must reject this shape");
 
 // ----------------------------------------------------------------------------------------------------------
-// Global memory: what blocks tell each other. Every word starts EMPTY.
+// Global memory for the exchange between blocks. Every word starts EMPTY.
 
 struct Scratch {
-  u32 arrived, left, blocks, epoch;  // of the launch; EMPTY is -1 and counts from there
+  u32 arrived, left, blocks, epoch;  // of the launch; counters start at EMPTY, which is -1
   u32 padding[60];
-  float best[4][BLOCKS][2];  // a block's largest logit and its token, for four tokens in turn
-  float x0[HIDDEN];          // residual stream into a layer
-  float x1[2][HIDDEN];       // and into its MLP; layers take turns
+  float best[4][BLOCKS][2];  // largest logit of a block and its token; four tokens in rotation
+  float x0[HIDDEN];          // residual stream at the input of a layer
+  float x1[2][HIDDEN];       // residual stream at the input of the MLP; layers alternate
   float qkv[QKV_WIDTH];
   float attended[Q_WIDTH];
   float hidden[2][FFN];
-  float split[HEADS][MAX_SPLITS][HEAD_DIM + 2];  // attention over a part of the positions: values, peak, sum
+  float split[HEADS][MAX_SPLITS][HEAD_DIM + 2];  // attention over one split: values, peak, sum
 };
-static_assert(sizeof(Scratch) == SCRATCH_WORDS * 4ull, "compiler/trace.c makes room for another scratch");
+static_assert(sizeof(Scratch) == SCRATCH_WORDS * 4ull, "compiler/trace.c computes the same scratch size");
 
 struct Model {
   const u8 *weights;
@@ -202,165 +201,166 @@ struct Model {
 
 __constant__ float rope_frequencies[HEAD_DIM / 2] = {ROPE_FREQUENCIES};
 
-#include "decode_attention.cuh"
 #include "decode_ring.cuh"
 #include "decode_sums.cuh"
 
-// ----------------------------------------------------------------------------------------------------------
-// Emptying words
+#include "decode_attention.cuh"  // uses decode_sums.cuh
 
-static __device__ __forceinline__ void empty_rows(float *words, Rows rows) {
+// ----------------------------------------------------------------------------------------------------------
+// Marking words EMPTY
+
+static __device__ __forceinline__ void mark_rows_empty(float *words, Rows rows) {
 #pragma unroll 1
-  for (int r = rows.begin + (int)threadIdx.x; r < rows.end; r += THREADS) empty(words + r);
+  for (int r = rows.begin + (int)threadIdx.x; r < rows.end; r += THREADS) mark_empty(words + r);
 }
 
-// Called when x1 of this layer is complete: then every block has read what went into it, and everything of
-// the layer before. The words are used again a layer later at the earliest, by blocks that have heard from us
-// after our next fence.
-static __device__ __forceinline__ void empty_what_all_have_read(const Model &m, const Shared *s, int turn,
-                                                                Plan plan) {
+// Marks the words EMPTY that every block has read. Called when x1 of this layer is complete. By then every
+// block has read the inputs of x1 and everything of the previous layer. The words are used again one layer
+// later at the earliest, by blocks that have received a value that this block published after its next fence.
+static __device__ __forceinline__ void reset_consumed(const Model &m, const Shared *s, int parity,
+                                                      Plan plan) {
   Scratch *w = m.scratch;
-  empty_rows(w->qkv, s->qkv);
-  empty_rows(w->x0, s->width);
-  empty_rows(w->x1[turn ^ 1], s->width);
-  empty_rows(w->hidden[turn ^ 1], s->ffn);
+  mark_rows_empty(w->qkv, s->qkv);
+  mark_rows_empty(w->x0, s->width);
+  mark_rows_empty(w->x1[parity ^ 1], s->width);
+  mark_rows_empty(w->hidden[parity ^ 1], s->ffn);
 #pragma unroll 1
   for (int task = s->block; task < plan.tasks(); task += s->blocks) {
     const int query = plan.query(task), words = HEAD_DIM + 2;
     if (plan.splits == 1) {
-      empty_rows(w->attended, {query * HEAD_DIM, (query + plan.queries) * HEAD_DIM});
+      mark_rows_empty(w->attended, {query * HEAD_DIM, (query + plan.queries) * HEAD_DIM});
       continue;
     }
 #pragma unroll 1
     for (int i = threadIdx.x; i < plan.queries * words; i += THREADS)
-      empty(&w->split[query + i / words][plan.split(task)][i % words]);
+      mark_empty(&w->split[query + i / words][plan.split(task)][i % words]);
   }
   if (plan.splits == 1) return;
 #pragma unroll 1
   for (int head = s->blocks - 1 - s->block; head < HEADS; head += s->blocks) {
-    empty_rows(w->attended, {head * HEAD_DIM, (head + 1) * HEAD_DIM});
+    mark_rows_empty(w->attended, {head * HEAD_DIM, (head + 1) * HEAD_DIM});
   }
 }
 
-static __device__ __forceinline__ void empty_best(const Model &m, const Shared *s, int epoch) {
+static __device__ __forceinline__ void reset_best(const Model &m, const Shared *s, int epoch) {
   if (threadIdx.x >= 2) return;
 #pragma unroll 1
-  for (int i = s->block; i < BLOCKS; i += s->blocks) empty(&m.scratch->best[epoch & 3][i][threadIdx.x]);
+  for (int i = s->block; i < BLOCKS; i += s->blocks) mark_empty(&m.scratch->best[epoch & 3][i][threadIdx.x]);
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Consumers: a token
+// Consumers: one token
 
-// |x|: the layer's input times its norm's gain.
-static __device__ __forceinline__ void layer(const Model &m, Consumer &c, int l, int turn, Plan plan,
+// |x| is the layer's input times the gain of its norm.
+static __device__ __forceinline__ void layer(const Model &m, Consumer &c, int l, int parity, Plan plan,
                                              int token, int position, int epoch, Activations<HIDDEN> &x) {
   Shared *s = c.s;
   Scratch *w = m.scratch;
-  const auto nothing = [](int) { return 0.0f; };
-  expect_keys(m, s, l, plan, position);
-  c.rows<QkvFormat>(x, s->qkv, nothing,
-                    [&](int row, float sum, float) { tell(&w->qkv[row], sum * norm_scale(s)); });
+  const auto no_residual = [](int) { return 0.0f; };
+  prefetch_kv(m, s, l, plan, position);
+  c.rows<QkvFormat>(x, s->qkv, no_residual,
+                    [&](int row, float sum, float) { publish(&w->qkv[row], sum * norm_scale(s)); });
   attend(m, s, l, plan, position);
   merge_heads(m, s, plan.splits);
   {
     Activations<Q_WIDTH> attended;
-    hear_activations<Q_WIDTH>(s, w->attended, attended);
+    receive_activations<Q_WIDTH>(s, w->attended, attended);
     const auto residual = [&](int row) {
-      return l ? hear(&w->x0[row]) : EmbedFormat::one<HIDDEN>(m.weights + EMBED_AT, token, row);
+      return l ? receive(&w->x0[row]) : EmbedFormat::load1<HIDDEN>(m.weights + EMBED_AT, token, row);
     };
     c.rows<OFormat>(attended, s->width, residual,
-                    [&](int row, float sum, float old) { tell(&w->x1[turn][row], old + sum); });
+                    [&](int row, float sum, float old) { publish(&w->x1[parity][row], old + sum); });
   }
-  hear_and_normalise(s, w->x1[turn], AT(MLP_NORM, l), x);
+  receive_and_normalize(s, w->x1[parity], AT(MLP_NORM, l), x);
   const auto first = [&] {
-    empty_what_all_have_read(m, s, turn, plan);
-    if (l == 0) empty_best(m, s, epoch - 1);
+    reset_consumed(m, s, parity, plan);
+    if (l == 0) reset_best(m, s, epoch - 1);
   };
   bool fenced = false;
   c.pairs<GateFormat>(x, s->ffn, first, [&](int row, float gate, float up) {
-    if (!fenced) __threadfence();  // the emptied words and the new keys and values first
+    if (!fenced) __threadfence();  // order the EMPTY words and the new keys and values before the results
     fenced = true;
     const float scale = norm_scale(s);
     gate *= scale;
-    tell(&w->hidden[turn][row], gate / (1.0f + exp_of(-gate)) * (up * scale));
+    publish(&w->hidden[parity][row], gate / (1.0f + exp_of(-gate)) * (up * scale));
   });
   {
     Activations<FFN> hidden;
-    hear_activations<FFN>(s, w->hidden[turn], hidden);
+    receive_activations<FFN>(s, w->hidden[parity], hidden);
     c.rows<DownFormat>(
-        hidden, s->width, [&](int row) { return hear(&w->x1[turn][row]); },
-        [&](int row, float sum, float old) { tell(&w->x0[row], old + sum); });
+        hidden, s->width, [&](int row) { return receive(&w->x1[parity][row]); },
+        [&](int row, float sum, float old) { publish(&w->x0[row], old + sum); });
   }
-  hear_and_normalise(s, w->x0, l + 1 < LAYERS ? AT(ATTN_NORM, l + 1) : m.weights + FINAL_NORM_AT, x);
+  receive_and_normalize(s, w->x0, l + 1 < LAYERS ? AT(ATTN_NORM, l + 1) : m.weights + FINAL_NORM_AT, x);
 }
 
 struct Best {
   float value;
   int token;
-  __device__ __forceinline__ void better(float v, int t) {
+  __device__ __forceinline__ void update(float v, int t) {
     if (v > value || (v == value && t < token)) value = v, token = t;
   }
 };
 
-// The best of all consumers' bests, in every thread.
+// The best of all consumer threads, returned to every thread.
 static __device__ __forceinline__ Best best_of_block(Shared *s, Best best) {
 #pragma unroll
   for (int i = 16; i; i >>= 1)
-    best.better(__shfl_xor_sync(~0u, best.value, i), __shfl_xor_sync(~0u, best.token, i));
+    best.update(__shfl_xor_sync(~0u, best.value, i), __shfl_xor_sync(~0u, best.token, i));
   if ((threadIdx.x & 31) == 0)
     s->reduce[threadIdx.x >> 5] = best.value, s->reduce_index[threadIdx.x >> 5] = best.token;
-  consumers_meet();
+  sync_consumers();
 #pragma unroll
-  for (int i = 0; i < WARPS; ++i) best.better(s->reduce[i], s->reduce_index[i]);
-  consumers_meet();
+  for (int i = 0; i < WARPS; ++i) best.update(s->reduce[i], s->reduce_index[i]);
+  sync_consumers();
   return best;
 }
 
-static __device__ __forceinline__ int choose(const Model &m, Consumer &c, int epoch,
-                                             const Activations<HIDDEN> &x) {
+static __device__ __forceinline__ int sample_greedy(const Model &m, Consumer &c, int epoch,
+                                                    const Activations<HIDDEN> &x) {
   Shared *s = c.s;
-  const Best none = {NOTHING, VOCAB - 1};
+  const Best none = {MINUS_INFINITY, VOCAB - 1};
   Best best = none;
   c.rows<HeadFormat>(
       x, s->vocab, [](int) { return 0.0f; },
       [&](int row, float sum, float) {
         const float logit = sum * norm_scale(s);
         m.logits[row] = logit;
-        best.better(logit, row);
+        best.update(logit, row);
       });
   best = best_of_block(s, best);
   float(*words)[2] = m.scratch->best[epoch & 3];
   if (threadIdx.x == 0) {
-    tell(&words[s->block][0], best.value);
-    tell(&words[s->block][1], __int_as_float(best.token));
+    publish(&words[s->block][0], best.value);
+    publish(&words[s->block][1], __int_as_float(best.token));
   }
   best = none;
 #pragma unroll 1
   for (int i = threadIdx.x; i < s->blocks; i += THREADS)
-    best.better(hear(&words[i][0]), __float_as_int(hear(&words[i][1])));
+    best.update(receive(&words[i][0]), __float_as_int(receive(&words[i][1])));
   return best_of_block(s, best).token;
 }
 
 static __device__ __forceinline__ int consume(const Model &m, Shared *s, int steps, int token, int position,
                                               int *out_tokens) {
   Consumer c = {s, {0, 0}, 0};
-  int turn = 0;
+  int parity = 0;
 #pragma unroll 1
   for (int step = 0; step < steps; ++step, ++position) {
-    turn_table(s, position);
+    fill_rope_table(s, position);
     const Plan plan = plan_of(position);
     Activations<HIDDEN> x;
     embed(m, s, token, x);
 #pragma unroll 1
-    for (int l = 0; l < LAYERS; ++l, turn ^= 1)
-      layer(m, c, l, turn, plan, token, position, s->epoch + step, x);
-    token = choose(m, c, s->epoch + step, x);
+    for (int l = 0; l < LAYERS; ++l, parity ^= 1)
+      layer(m, c, l, parity, plan, token, position, s->epoch + step, x);
+    token = sample_greedy(m, c, s->epoch + step, x);
     if (s->block == 0 && threadIdx.x == 0) out_tokens[step] = token;
   }
-  // Everyone has read everything but the last bests; the next launch empties those.
-  empty_rows(m.scratch->x0, s->width);
-  empty_rows(m.scratch->x1[turn ^ 1], s->width);
-  empty_rows(m.scratch->hidden[turn ^ 1], s->ffn);
+  // All blocks have read everything except the last |best|; the next launch resets that.
+  mark_rows_empty(m.scratch->x0, s->width);
+  mark_rows_empty(m.scratch->x1[parity ^ 1], s->width);
+  mark_rows_empty(m.scratch->hidden[parity ^ 1], s->ffn);
   return token;
 }
 
@@ -368,7 +368,7 @@ static __device__ __forceinline__ int consume(const Model &m, Shared *s, int ste
 // The launch
 
 #define CLOSED 0x40000000u
-#define PATIENCE 20000  // nanoseconds
+#define JOIN_TIMEOUT_NS 20000
 
 static __device__ __forceinline__ u64 nanoseconds() {
   u64 t;
@@ -376,19 +376,19 @@ static __device__ __forceinline__ u64 nanoseconds() {
   return t;
 }
 
-static __device__ __forceinline__ u32 look_word(u32 *word) {
+static __device__ __forceinline__ u32 load_acquire(u32 *fragment) {
   u32 value;
-  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(fragment) : "memory");
   return value;
 }
 
-// The first block waits a moment for the others and says how many came; who comes later has no part in this.
+// The first block waits JOIN_TIMEOUT_NS for the others and publishes how many came. Later blocks do nothing.
 static __device__ void join(Scratch *w, Shared *s) {
-  s->epoch = (int)look_word(&w->epoch) + 1;
+  s->epoch = (int)load_acquire(&w->epoch) + 1;
   s->block = (int)(atomicAdd(&w->arrived, 1) + 1);
   if (s->block == 0) {
     const u64 start = nanoseconds();
-    while (look_word(&w->arrived) + 1 < BLOCKS && nanoseconds() - start < PATIENCE) {}
+    while (load_acquire(&w->arrived) + 1 < BLOCKS && nanoseconds() - start < JOIN_TIMEOUT_NS) {}
     atomicExch(&w->blocks, atomicAdd(&w->arrived, CLOSED) + 1);
   }
   if ((u32)s->block >= CLOSED) {
@@ -396,16 +396,16 @@ static __device__ void join(Scratch *w, Shared *s) {
     return;
   }
   u32 blocks;
-  do blocks = look_word(&w->blocks);
+  do blocks = load_acquire(&w->blocks);
   while (blocks == EMPTY);
   s->blocks = (int)blocks;
-  s->qkv = share(QKV_WIDTH, s->block, s->blocks);
-  s->width = share(HIDDEN, s->block, s->blocks);
-  s->ffn = share(FFN, s->block, s->blocks);
-  s->vocab = share(VOCAB, s->block, s->blocks);
+  s->qkv = rows_of_block(QKV_WIDTH, s->block, s->blocks);
+  s->width = rows_of_block(HIDDEN, s->block, s->blocks);
+  s->ffn = rows_of_block(FFN, s->block, s->blocks);
+  s->vocab = rows_of_block(VOCAB, s->block, s->blocks);
 }
 
-// The last of the grid's blocks puts things back for the next launch.
+// The last block of the grid resets the counters for the next launch.
 static __device__ void leave(Scratch *w, const Shared *s, int steps) {
   __threadfence();
   if (s->block == 0) w->epoch = (u32)(s->epoch + steps - 1);
@@ -429,7 +429,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, 1)
 #pragma unroll 1
     for (int i = 0; i < STAGES; ++i) {
       barrier_init(&s->full[i], FULL_ARRIVALS);
-      barrier_init(&s->room[i], THREADS);
+      barrier_init(&s->free[i], THREADS);
     }
 #if __CUDA_ARCH__ >= 900
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

@@ -1,19 +1,19 @@
-// Decode: attention. A task is one KV head, some of its queries and a range of positions; a head's tasks are
-// merged by the head's owner. How a warp answers queries is in decode_attend16.cuh or decode_attend32.cuh.
+// Decode: attention. A task is one KV head, some of its queries and a range of positions (a split). One block
+// merges the splits of a head. decode_attend16.cuh and decode_attend32.cuh have the work of a warp.
 
-// Angle less its whole turns first, as the plain lowering does.
-static __device__ __forceinline__ void turn_table(Shared *s, int position) {
+// Subtracts whole rotations from the angle first, as the generic path does.
+static __device__ __forceinline__ void fill_rope_table(Shared *s, int position) {
   if (threadIdx.x >= HEAD_DIM / 2) return;
   float angle = (float)position * rope_frequencies[threadIdx.x];
-  const float turns = rintf(angle * 0.15915494309189535f);
-  angle = __fsub_rn(angle, __fmul_rn(turns, 6.28125f));
-  angle = __fsub_rn(angle, __fmul_rn(turns, 0.0019350051879882812f));
-  angle = __fsub_rn(angle, __fmul_rn(turns, 3.019916050561733e-07f));
+  const float segment_runs = rintf(angle * 0.15915494309189535f);
+  angle = __fsub_rn(angle, __fmul_rn(segment_runs, 6.28125f));
+  angle = __fsub_rn(angle, __fmul_rn(segment_runs, 0.0019350051879882812f));
+  angle = __fsub_rn(angle, __fmul_rn(segment_runs, 3.019916050561733e-07f));
   sincosf(angle, &s->sine[threadIdx.x], &s->cosine[threadIdx.x]);
 }
 
-static __device__ __forceinline__ kv_t *kv_place(const Model &m, int layer, int head, int page,
-                                                 int position) {
+static __device__ __forceinline__ kv_t *kv_address(const Model &m, int layer, int head, int page,
+                                                   int position) {
   return m.kv +
          ((((u64)layer * POOL_PAGES + (u32)page) * KV_HEADS + head) * 2 * PAGE + position % PAGE) * HEAD_DIM;
 }
@@ -24,11 +24,11 @@ static __device__ __forceinline__ kv_t *kv_place(const Model &m, int layer, int 
 #include "decode_attend16.cuh"
 #endif
 
-// How the work on |position| is divided. Only the position and the grid's size decide, so that sums do not
-// depend on who takes part.
+// How the work for |position| is divided into tasks. It depends only on the position and the grid size, so
+// that the result does not depend on the number of blocks that take part.
 struct Plan {
-  int splits, positions;  // ranges of positions, and how many are in each but the last
-  int queries;  // of a task: one while there are blocks for all tasks, else all that share a KV head
+  int splits, positions;  // number of splits, and positions in each but the last
+  int queries;            // queries of a task: 1 if there are enough blocks, else all that share a KV head
   __device__ __forceinline__ int tasks() const { return HEADS / queries * splits; }
   __device__ __forceinline__ int query(int task) const { return task % (HEADS / queries) * queries; }
   __device__ __forceinline__ int split(int task) const { return task / (HEADS / queries); }
@@ -40,32 +40,32 @@ static __device__ __forceinline__ Plan plan_of(int position) {
           HEADS * splits <= BLOCKS ? 1 : GROUP};
 }
 
-// |count| queries, turned; and if |newest|, the key and value of their head, which the head's first task puts
-// into the cache.
-static __device__ __forceinline__ void hear_qkv(const Model &m, Shared *s, int layer, int query, int count,
-                                                int position, bool newest) {
+// Waits for |count| queries and applies RoPE. If |newest|, does the same with the newest key and value of the
+// head; the head's first task also stores them in the KV pool.
+static __device__ __forceinline__ void receive_qkv(const Model &m, Shared *s, int layer, int query, int count,
+                                                   int position, bool newest) {
   Attention *a = &s->work.attention;
   const float *words = m.scratch->qkv;
   const int half = HEAD_DIM / 2, query_pairs = count * half, head = query / GROUP;
 #pragma unroll 1
   for (int i = threadIdx.x; i < query_pairs + (newest ? 2 * half : 0); i += THREADS) {
-    const bool asks = i < query_pairs, value = i >= query_pairs + half;
+    const bool is_query = i < query_pairs, value = i >= query_pairs + half;
     const int pair = i % half, nth = i / half;
     const int first =
-        (asks ? (query + nth) * HEAD_DIM : Q_WIDTH + (value ? KV_WIDTH : 0) + head * HEAD_DIM) + pair;
+        (is_query ? (query + nth) * HEAD_DIM : Q_WIDTH + (value ? KV_WIDTH : 0) + head * HEAD_DIM) + pair;
     float low, high;
     do {
-      low = look(words + first);
-      high = look(words + first + half);
+      low = load_relaxed(words + first);
+      high = load_relaxed(words + first + half);
     } while (is_empty(low) || is_empty(high));
     if (!value) {
-      const float c = s->cosine[pair], n = s->sine[pair], turned = low * c - high * n;
+      const float c = s->cosine[pair], n = s->sine[pair], rotated = low * c - high * n;
       high = high * c + low * n;
-      low = turned;
+      low = rotated;
     }
-    if (asks) {
-      ask(a, nth, pair, low * (float)SCALE);
-      ask(a, nth, pair + half, high * (float)SCALE);
+    if (is_query) {
+      store_query(a, nth, pair, low * (float)SCALE);
+      store_query(a, nth, pair + half, high * (float)SCALE);
       continue;
     }
     kv_t *row = value ? a->v : a->k, l = to_kv(low), h = to_kv(high);
@@ -73,14 +73,14 @@ static __device__ __forceinline__ void hear_qkv(const Model &m, Shared *s, int l
     row[pair + half] = h;
     if (query % GROUP) continue;
     kv_t *cached =
-        kv_place(m, layer, head, m.pages[position / PAGE], position) + (value ? PAGE * HEAD_DIM : 0);
+        kv_address(m, layer, head, m.pages[position / PAGE], position) + (value ? PAGE * HEAD_DIM : 0);
     cached[pair] = l;
     cached[pair + half] = h;
   }
 }
 
-// Brings what this block's first task will load into the L2 cache.
-static __device__ __forceinline__ void expect_keys(const Model &m, const Shared *s, int layer, Plan plan,
+// Prefetches the keys and values of this block's first task into the L2 cache.
+static __device__ __forceinline__ void prefetch_kv(const Model &m, const Shared *s, int layer, Plan plan,
                                                    int position) {
   if (s->block >= plan.tasks()) return;
   const int head = plan.query(s->block) / GROUP, begin = plan.split(s->block) * plan.positions,
@@ -88,35 +88,36 @@ static __device__ __forceinline__ void expect_keys(const Model &m, const Shared 
 #pragma unroll 1
   for (int i = threadIdx.x; i < 2 * (end - begin); i += THREADS) {
     const int at = begin + i / 2;
-    const kv_t *row = kv_place(m, layer, head, __ldg(m.pages + at / PAGE), at) + i % 2 * PAGE * HEAD_DIM;
+    const kv_t *row = kv_address(m, layer, head, __ldg(m.pages + at / PAGE), at) + i % 2 * PAGE * HEAD_DIM;
 #pragma unroll 1
     for (int d = 0; d < HEAD_DIM; d += 128 / (int)sizeof(kv_t))
       asm volatile("prefetch.global.L2 [%0];" ::"l"(row + d));
   }
 }
 
-// What the warps found, as one split of the head, or as the head's result where it has only one.
-static __device__ __forceinline__ void tell_split(const Model &m, const Attention *a, int query, int count,
-                                                  int split, int splits) {
+// Combines the results of the warps. Publishes a split of the head, or the final result if there is one
+// split.
+static __device__ __forceinline__ void publish_split(const Model &m, const Attention *a, int query, int count,
+                                                     int split, int splits) {
 #pragma unroll 1
   for (int i = threadIdx.x; i < count * HEAD_DIM; i += THREADS) {
     const int nth = i / HEAD_DIM, d = i % HEAD_DIM;
-    float top = NOTHING, sum = 0, value = 0;
+    float top = MINUS_INFINITY, sum = 0, value = 0;
 #pragma unroll
-    for (int w = 0; w < WARPS / SIDES; ++w) top = fmaxf(top, a->peak[w][nth]);
+    for (int w = 0; w < WARPS / VALUE_WARPS; ++w) top = fmaxf(top, a->peak[w][nth]);
 #pragma unroll
-    for (int w = 0; w < WARPS / SIDES; ++w) {
+    for (int w = 0; w < WARPS / VALUE_WARPS; ++w) {
       const float factor = exp_of(a->peak[w][nth] - top);
       sum += a->sum[w][nth] * factor;
-      value += a->mixed[w][nth][d] * factor;
+      value += a->acc[w][nth][d] * factor;
     }
     if (splits == 1) {
-      tell(&m.scratch->attended[(query + nth) * HEAD_DIM + d], value / sum);
+      publish(&m.scratch->attended[(query + nth) * HEAD_DIM + d], value / sum);
       continue;
     }
     float *words = m.scratch->split[query + nth][split];
-    tell(words + d, value);
-    if (d == 0) tell(words + HEAD_DIM, top), tell(words + HEAD_DIM + 1, sum);
+    publish(words + d, value);
+    if (d == 0) publish(words + HEAD_DIM, top), publish(words + HEAD_DIM + 1, sum);
   }
 }
 
@@ -125,34 +126,34 @@ static __device__ __forceinline__ void attend_task(const Model &m, Shared *s, in
   Attention *a = &s->work.attention;
   const int query = plan.query(task), split = plan.split(task), begin = split * plan.positions;
   const int end = min(begin + plan.positions, position + 1), cached = min(end, position);
-  const int head = query / GROUP, mine = begin + (int)threadIdx.x / 32 / SIDES * PASS;
+  const int head = query / GROUP, mine = begin + (int)threadIdx.x / 32 / VALUE_WARPS * PASS;
   Pass pass[BUFFERS];
 #pragma unroll
   for (int i = 0; i < BUFFERS; ++i) load_pass(m, pass[i], layer, head, mine + i * ROUND, cached);
-  hear_qkv(m, s, layer, query, plan.queries, position, end == position + 1);
-  consumers_meet();
+  receive_qkv(m, s, layer, query, plan.queries, position, end == position + 1);
+  sync_consumers();
 #pragma unroll 1
-  for (int asked = 0; asked < plan.queries; asked += ASKED) {
-    Mix mix = {NOTHING, 0, {}};
+  for (int first_query = 0; first_query < plan.queries; first_query += QUERY_BATCH) {
+    OnlineSoftmax softmax = {MINUS_INFINITY, 0, {}};
 #pragma unroll 1
     for (int first = mine; first < end; first += BUFFERS * ROUND) {
 #pragma unroll
       for (int i = 0; i < BUFFERS; ++i) {
         if (pass[i].first >= end) break;
-        put_newest(a, pass[i], position);
-        mix_pass(mix, pass[i], a, asked, plan.queries, end);
+        insert_newest(a, pass[i], position);
+        accumulate_pass(softmax, pass[i], a, first_query, plan.queries, end);
         load_pass(m, pass[i], layer, head, first + (i + BUFFERS) * ROUND, cached);
       }
     }
-    if (asked + ASKED < plan.queries) {
+    if (first_query + QUERY_BATCH < plan.queries) {
 #pragma unroll
       for (int i = 0; i < BUFFERS; ++i) load_pass(m, pass[i], layer, head, mine + i * ROUND, cached);
     }
-    tell_block(a, mix, asked, min(ASKED, plan.queries - asked));
+    store_warp_result(a, softmax, first_query, min(QUERY_BATCH, plan.queries - first_query));
   }
-  consumers_meet();
-  tell_split(m, a, query, plan.queries, split, plan.splits);
-  consumers_meet();
+  sync_consumers();
+  publish_split(m, a, query, plan.queries, split, plan.splits);
+  sync_consumers();
 }
 
 static __device__ __forceinline__ void attend(const Model &m, Shared *s, int layer, Plan plan, int position) {
@@ -161,11 +162,11 @@ static __device__ __forceinline__ void attend(const Model &m, Shared *s, int lay
     attend_task(m, s, layer, task, plan, position);
 }
 
-// The head's splits: each warp merges every WARPS-th, in order, then all warps' results meet.
+// Merges the splits of a head: each warp merges every WARPS-th split in order, then the warps are combined.
 static __device__ __forceinline__ void merge_head(const Model &m, Shared *s, int head, int splits) {
   Merge *g = &s->work.merge;
-  constexpr int words = ceil_div(HEAD_DIM + 2, 32),
-                mine = ceil_div(MAX_SPLITS, WARPS);  // lanes hold the values, then peak and sum
+  // Lanes hold the values, then the peak and the sum.
+  constexpr int words = ceil_div(HEAD_DIM + 2, 32), mine = ceil_div(MAX_SPLITS, WARPS);
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   float value[mine][words];
   bool again;
@@ -177,46 +178,46 @@ static __device__ __forceinline__ void merge_head(const Model &m, Shared *s, int
       const int split = warp + i / words * WARPS, word = i % words * 32 + lane;
       float &v = value[i / words][i % words];
       if (split >= splits || word >= HEAD_DIM + 2) v = 0;
-      if (is_empty(v)) v = look(m.scratch->split[head][split] + word);
+      if (is_empty(v)) v = load_relaxed(m.scratch->split[head][split] + word);
     }
     again = false;
 #pragma unroll
     for (int i = 0; i < mine * words; ++i) again |= is_empty(value[i / words][i % words]);
   } while (again);
-  float peak = NOTHING, sum = 0, mixed[ceil_div(HEAD_DIM, 32)] = {};
+  float peak = MINUS_INFINITY, sum = 0, acc[ceil_div(HEAD_DIM, 32)] = {};
 #pragma unroll
   for (int i = 0; i < mine; ++i) {
-    const float its_peak = __shfl_sync(~0u, value[i][HEAD_DIM / 32], HEAD_DIM % 32);
-    const float its_sum = __shfl_sync(~0u, value[i][(HEAD_DIM + 1) / 32], (HEAD_DIM + 1) % 32);
+    const float split_peak = __shfl_sync(~0u, value[i][HEAD_DIM / 32], HEAD_DIM % 32);
+    const float split_sum = __shfl_sync(~0u, value[i][(HEAD_DIM + 1) / 32], (HEAD_DIM + 1) % 32);
     if (warp + i * WARPS >= splits) break;
-    const float top = fmaxf(peak, its_peak), old = exp_of(peak - top), its = exp_of(its_peak - top);
-    sum = sum * old + its_sum * its;
+    const float top = fmaxf(peak, split_peak), old = exp_of(peak - top), its = exp_of(split_peak - top);
+    sum = sum * old + split_sum * its;
     peak = top;
 #pragma unroll
-    for (int d = 0; d < ceil_div(HEAD_DIM, 32); ++d) mixed[d] = mixed[d] * old + value[i][d] * its;
+    for (int d = 0; d < ceil_div(HEAD_DIM, 32); ++d) acc[d] = acc[d] * old + value[i][d] * its;
   }
 #pragma unroll
   for (int i = 0; i < ceil_div(HEAD_DIM, 32); ++i) {
-    if (i * 32 + lane < HEAD_DIM) g->mixed[warp][i * 32 + lane] = mixed[i];
+    if (i * 32 + lane < HEAD_DIM) g->acc[warp][i * 32 + lane] = acc[i];
   }
   if (lane == 0) g->peak[warp] = peak, g->sum[warp] = sum;
-  consumers_meet();
+  sync_consumers();
   if (threadIdx.x < HEAD_DIM) {
-    float top = NOTHING, weights = 0, value = 0;
+    float top = MINUS_INFINITY, weights = 0, value = 0;
 #pragma unroll
     for (int i = 0; i < WARPS; ++i) top = fmaxf(top, g->peak[i]);
 #pragma unroll
     for (int i = 0; i < WARPS; ++i) {
       const float factor = exp_of(g->peak[i] - top);
       weights += g->sum[i] * factor;
-      value += g->mixed[i][threadIdx.x] * factor;
+      value += g->acc[i][threadIdx.x] * factor;
     }
-    tell(&m.scratch->attended[head * HEAD_DIM + threadIdx.x], value / weights);
+    publish(&m.scratch->attended[head * HEAD_DIM + threadIdx.x], value / weights);
   }
-  consumers_meet();
+  sync_consumers();
 }
 
-// Heads belong to the last blocks: with few positions those have no tasks.
+// The last blocks merge the heads: with few positions they have no attention tasks.
 static __device__ __forceinline__ void merge_heads(const Model &m, Shared *s, int splits) {
   if (splits == 1) return;
 #pragma unroll 1

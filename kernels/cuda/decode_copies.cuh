@@ -1,4 +1,4 @@
-// Decode: barriers in shared memory, and copies into it that arrive there.
+// Decode: mbarriers in shared memory, and asynchronous copies from global to shared memory.
 
 static __device__ __forceinline__ u32 shared_address(const void *p) {
   return (u32)__cvta_generic_to_shared(p);
@@ -37,7 +37,7 @@ static __device__ __forceinline__ void barrier_wait(u64 *barrier, u32 parity) {
 #define FULL_ARRIVALS 32
 #endif
 
-// Copies |bytes| (a multiple of 16), as the |nth| of |lanes| that do so together; they count towards |full|.
+// Copies |bytes| (a multiple of 16) as lane |nth| of |lanes|. The copy signals the barrier |full|.
 static __device__ __forceinline__ void copy_bytes(u8 *to, const u8 *from, int bytes, int nth, int lanes,
                                                   u64 *full) {
 #if __CUDA_ARCH__ >= 900

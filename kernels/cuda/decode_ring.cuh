@@ -1,23 +1,23 @@
-// Decode: the ring of shared-memory stages, and the producer's way through it.
+// Decode: the ring of shared-memory stages, and the producer that fills it with weights.
 
-struct Place {  // in the ring: the producer has one, every consumer warp has one
-  u32 stage, turn;
+struct RingPosition {  // position in the ring; the producer and every consumer warp have one each
+  u32 stage, parity;   // parity: of the pass through the ring
   __device__ __forceinline__ void next() {
-    if (++stage == STAGES) stage = 0, turn ^= 1;
+    if (++stage == STAGES) stage = 0, parity ^= 1;
   }
 };
 
 struct Producer {
   Shared *s;
-  Place at, landed;  // landed: IN_FLIGHT stages behind
+  RingPosition at, oldest;  // oldest: the copy in flight, IN_FLIGHT stages behind
   int started;
 
-  // Waits for room, and for the oldest of what was asked for; then |bytes| are expected in the next stage.
+  // Waits for a free stage and for the oldest copy in flight. Then announces |bytes| for the next stage.
   __device__ __forceinline__ u8 *begin(int bytes) {
-    barrier_wait(&s->room[at.stage], at.turn ^ 1);
+    barrier_wait(&s->free[at.stage], at.parity ^ 1);
     if (started >= IN_FLIGHT) {
-      barrier_wait(&s->full[landed.stage], landed.turn);
-      landed.next();
+      barrier_wait(&s->full[oldest.stage], oldest.parity);
+      oldest.next();
     } else {
       ++started;
     }
@@ -45,9 +45,9 @@ struct Producer {
 };
 
 // ----------------------------------------------------------------------------------------------------------
-// Who computes which rows
+// Division of rows among blocks
 
-static __device__ Rows share(int rows, int block, int blocks) {
+static __device__ Rows rows_of_block(int rows, int block, int blocks) {
   const u32 units = ceil_div(rows, SHARE_UNIT);
   return {(int)((u64)units * (u32)block / (u32)blocks) * SHARE_UNIT,
           min(rows, (int)((u64)units * ((u32)block + 1) / (u32)blocks) * SHARE_UNIT)};
@@ -63,24 +63,24 @@ static __device__ __forceinline__ const u8 *qkv_row(const Model &m, int layer, i
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// The producer's day
+// The producer
 
 template <typename F, int K, typename At>
 static __device__ __forceinline__ void stream_rows(Producer &p, Rows rows, At at) {
 #pragma unroll 1
   for (int r = rows.begin; r < rows.end; r += TILE)
-    F::template put_tile<K>(p, r, min(TILE, rows.end - r), at);
+    F::template copy_tile<K>(p, r, min(TILE, rows.end - r), at);
 }
 
-// Rows of the gate and the same rows of the matrix beside it in turn: their sums meet in one thread.
+// Tiles of gate and up alternate, so that one thread gets the sums of both.
 static __device__ __forceinline__ void stream_pairs(Producer &p, Rows rows, const u8 *gate, const u8 *up) {
 #pragma unroll 1
   for (int r = rows.begin; r < rows.end; r += TILE) {
 #pragma unroll 1
     for (int i = 0; i < 2; ++i) {
       const u8 *matrix = i ? up : gate;
-      GateFormat::put_tile<HIDDEN>(p, r, min(TILE, rows.end - r),
-                                   [&](int row) { return matrix + GateFormat::row_offset<HIDDEN>(row); });
+      GateFormat::copy_tile<HIDDEN>(p, r, min(TILE, rows.end - r),
+                                    [&](int row) { return matrix + GateFormat::row_offset<HIDDEN>(row); });
     }
   }
 }

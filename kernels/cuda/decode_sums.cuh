@@ -1,11 +1,11 @@
-// Decode: what the consumers multiply with, and the sums of rows.
+// Decode: the consumers' activations, and their products with rows of weights.
 
-static __device__ __forceinline__ void consumers_meet() {
+static __device__ __forceinline__ void sync_consumers() {
   asm volatile("barrier.sync 1, %0;" ::"n"(THREADS) : "memory");
 }
 
-// This lane's two words of a staged piece; a part that there is not is zero.
-static __device__ __forceinline__ uint2 staged_words(const Shared *s, int run, int piece) {
+// This lane's B fragment of a staged piece; zero for columns past the last part.
+static __device__ __forceinline__ uint2 staged_fragment(const Shared *s, int run, int piece) {
   const int lane = threadIdx.x & 31, quad = lane & 3, part = lane >> 2 & 3, half = lane >> 4;
   const u8 *from = s->work.runs[threadIdx.x >> 5] + run * RUN_BYTES + piece * PIECE_BYTES +
                    ((half * 4 + quad) * PARTS + part) * 8;
@@ -13,11 +13,12 @@ static __device__ __forceinline__ uint2 staged_words(const Shared *s, int run, i
 }
 
 template <int K, typename S>
-static __device__ __forceinline__ uint2 words_of(const S *s, const Activations<K> &x, int run, int piece) {
-  return Cut<K>::kept ? x.word[Cut<K>::kept ? run : 0][piece] : staged_words(s, run, piece);
+static __device__ __forceinline__ uint2 fragment_of(const S *s, const Activations<K> &x, int run, int piece) {
+  return Tiling<K>::in_registers ? x.fragment[Tiling<K>::in_registers ? run : 0][piece]
+                                 : staged_fragment(s, run, piece);
 }
 
-// Lane i has activations 4i to 4i + 3 of the run: their parts go where the instruction wants them.
+// Stores the parts of activations 4i to 4i + 3 of the run, held by lane i, in the order of the instruction.
 static __device__ __forceinline__ void stage(Shared *s, int run, float4 x) {
   const int lane = threadIdx.x & 31;
   u8 *to = s->work.runs[threadIdx.x >> 5] + run * RUN_BYTES + (lane >> 3) * PIECE_BYTES;
@@ -30,7 +31,7 @@ static __device__ __forceinline__ void stage(Shared *s, int run, float4 x) {
   }
 }
 
-// The sum of piece |quad|, from all lanes' four.
+// Sum over piece |quad|, from the four activations of each lane.
 static __device__ __forceinline__ float piece_sum(float4 x) {
   float sum = (x.x + x.y) + (x.z + x.w);
 #pragma unroll
@@ -38,11 +39,11 @@ static __device__ __forceinline__ float piece_sum(float4 x) {
   return __shfl_sync(~0u, sum, (threadIdx.x & 3) * 8);
 }
 
-// The values of this warp's columns become its activations.
+// Converts the values of this warp's columns to activation fragments.
 template <int K>
 static __device__ __forceinline__ void stage_all(Shared *s, Activations<K> &x,
-                                                 const float4 (&value)[Cut<K>::runs]) {
-  using C = Cut<K>;
+                                                 const float4 (&value)[Tiling<K>::runs]) {
+  using C = Tiling<K>;
 #pragma unroll
   for (int i = 0; OFFSETS && i < C::runs; ++i) x.sum[i] = piece_sum(value[i]);
 #pragma unroll
@@ -51,22 +52,22 @@ static __device__ __forceinline__ void stage_all(Shared *s, Activations<K> &x,
 #pragma unroll
     for (int i = 0; i < C::staged && begin + i < C::runs; ++i) stage(s, i, value[begin + i]);
     __syncwarp();
-    if (!C::kept) return;
+    if (!C::in_registers) return;
 #pragma unroll
     for (int i = 0; i < 4 * C::staged && begin + i / 4 < C::runs; ++i)
-      x.word[begin + i / 4][i % 4] = staged_words(s, i / 4, i % 4);
+      x.fragment[begin + i / 4][i % 4] = staged_fragment(s, i / 4, i % 4);
   }
 }
 
-// All words are asked for before any is looked at, and all that were empty again.
+// Loads all words before it tests any, then reloads those that were EMPTY.
 template <int K>
-static __device__ __forceinline__ void hear_all(const float *words, float4 (&value)[Cut<K>::runs]) {
-  using C = Cut<K>;
+static __device__ __forceinline__ void receive_all(const float *words, float4 (&value)[Tiling<K>::runs]) {
+  using C = Tiling<K>;
   const int lane = threadIdx.x & 31;
 #pragma unroll
   for (int i = 0; i < C::runs; ++i) {
     const int column = C::column(i) + lane * 4;
-    value[i] = C::has(i, column) ? look4(words + column) : float4{0, 0, 0, 0};
+    value[i] = C::has(i, column) ? load_relaxed4(words + column) : float4{0, 0, 0, 0};
   }
   for (bool again = true; again;) {
     again = false;
@@ -75,20 +76,20 @@ static __device__ __forceinline__ void hear_all(const float *words, float4 (&val
     if (!again) break;
 #pragma unroll
     for (int i = 0; i < C::runs; ++i) {
-      if (any_empty(value[i])) value[i] = look4(words + C::column(i) + lane * 4);
+      if (any_empty(value[i])) value[i] = load_relaxed4(words + C::column(i) + lane * 4);
     }
   }
 }
 
 template <int K>
-static __device__ __forceinline__ void hear_activations(Shared *s, const float *words, Activations<K> &x) {
-  float4 value[Cut<K>::runs];
-  hear_all<K>(words, value);
+static __device__ __forceinline__ void receive_activations(Shared *s, const float *words, Activations<K> &x) {
+  float4 value[Tiling<K>::runs];
+  receive_all<K>(words, value);
   stage_all<K>(s, x, value);
 }
 
-static __device__ __forceinline__ void load_gain(const u8 *weight, float4 (&gain)[Cut<HIDDEN>::runs]) {
-  using C = Cut<HIDDEN>;
+static __device__ __forceinline__ void load_gain(const u8 *weight, float4 (&gain)[Tiling<HIDDEN>::runs]) {
+  using C = Tiling<HIDDEN>;
 #pragma unroll
   for (int i = 0; i < C::runs; ++i) {
     const int column = C::column(i) + (threadIdx.x & 31) * 4;
@@ -96,14 +97,13 @@ static __device__ __forceinline__ void load_gain(const u8 *weight, float4 (&gain
   }
 }
 
-// The residual stream times the norm's gain. Its length divides the sums, when they are there: see
-// norm_scale.
-static __device__ __forceinline__ void normalise(Shared *s, float4 (&value)[Cut<HIDDEN>::runs],
-                                                 const float4 (&gain)[Cut<HIDDEN>::runs],
+// Multiplies the residual stream by the gain of the norm. The RMS divides the sums later: see norm_scale.
+static __device__ __forceinline__ void normalize(Shared *s, float4 (&value)[Tiling<HIDDEN>::runs],
+                                                 const float4 (&gain)[Tiling<HIDDEN>::runs],
                                                  Activations<HIDDEN> &x) {
   float square = 0;
 #pragma unroll
-  for (int i = 0; i < Cut<HIDDEN>::runs; ++i) {
+  for (int i = 0; i < Tiling<HIDDEN>::runs; ++i) {
     const float4 v = value[i], g = gain[i];
     square += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
     value[i] = {v.x * g.x, v.y * g.y, v.z * g.z, v.w * g.w};
@@ -120,45 +120,45 @@ static __device__ __forceinline__ float norm_scale(const Shared *s) {
   return rsqrtf(sum / HIDDEN + NORM_EPS);
 }
 
-static __device__ __forceinline__ void hear_and_normalise(Shared *s, const float *words, const u8 *weight,
-                                                          Activations<HIDDEN> &x) {
-  float4 value[Cut<HIDDEN>::runs], gain[Cut<HIDDEN>::runs];
+static __device__ __forceinline__ void receive_and_normalize(Shared *s, const float *words, const u8 *weight,
+                                                             Activations<HIDDEN> &x) {
+  float4 value[Tiling<HIDDEN>::runs], gain[Tiling<HIDDEN>::runs];
   load_gain(weight, gain);
-  hear_all<HIDDEN>(words, value);
-  normalise(s, value, gain, x);
+  receive_all<HIDDEN>(words, value);
+  normalize(s, value, gain, x);
 }
 
 static __device__ __forceinline__ void embed(const Model &m, Shared *s, int token, Activations<HIDDEN> &x) {
-  using C = Cut<HIDDEN>;
+  using C = Tiling<HIDDEN>;
   float4 value[C::runs], gain[C::runs];
   load_gain(AT(ATTN_NORM, 0), gain);
 #pragma unroll
   for (int i = 0; i < C::runs; ++i) {
     const int column = C::column(i) + (threadIdx.x & 31) * 4;
-    value[i] = C::has(i, column) ? EmbedFormat::four<HIDDEN>(m.weights + EMBED_AT, token, column)
+    value[i] = C::has(i, column) ? EmbedFormat::load4<HIDDEN>(m.weights + EMBED_AT, token, column)
                                  : float4{0, 0, 0, 0};
   }
-  normalise(s, value, gain, x);
+  normalize(s, value, gain, x);
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Consumers: sums of rows
+// Consumers: row sums
 
 struct Consumer {
   Shared *s;
-  Place at;
-  int buffer;  // of partial sums
+  RingPosition at;
+  int buffer;  // index of the partial sums in use
 
-  // Eight rows, whose sums are the |nth| of the batch.
+  // Multiplies eight rows; their sums are tile |nth| of the batch.
   template <typename F, int K>
-  __device__ __forceinline__ void take_tile(const Activations<K> &x, int nth) {
+  __device__ __forceinline__ void multiply_tile(const Activations<K> &x, int nth) {
     const int lane = threadIdx.x & 31;
     typename F::Sum sum = {};
 #pragma unroll
-    for (int segment = 0; segment < Cut<K>::segments; ++segment) {
-      barrier_wait(&s->full[at.stage], at.turn);
-      F::template take<K>(s, s->ring + at.stage * STAGE_BYTES, segment, x, sum);
-      barrier_arrive(&s->room[at.stage]);
+    for (int segment = 0; segment < Tiling<K>::segments; ++segment) {
+      barrier_wait(&s->full[at.stage], at.parity);
+      F::template multiply_stage<K>(s, s->ring + at.stage * STAGE_BYTES, segment, x, sum);
+      barrier_arrive(&s->free[at.stage]);
       at.next();
     }
     float total = F::total(sum, lane & 2);
@@ -174,8 +174,8 @@ struct Consumer {
     return sum;
   }
 
-  // done(row, sum, before(row)) for each row, by one thread each; before() is called long before the sum is
-  // there.
+  // Calls done(row, sum, before(row)) for each row, in one thread each. before() starts its load early, so
+  // that it overlaps with the sum.
   template <typename F, int K, typename Before, typename Done>
   __device__ __forceinline__ void rows(const Activations<K> &x, Rows rows, Before before, Done done) {
 #pragma unroll 1
@@ -183,15 +183,15 @@ struct Consumer {
       const int count = min(BATCH * TILE, rows.end - begin), row = begin + (int)threadIdx.x;
       const float old = (int)threadIdx.x < count ? before(row) : 0.0f;
 #pragma unroll 1
-      for (int i = 0; i * TILE < count; ++i) take_tile<F, K>(x, i);
-      consumers_meet();
+      for (int i = 0; i * TILE < count; ++i) multiply_tile<F, K>(x, i);
+      sync_consumers();
       if ((int)threadIdx.x < count) done(row, total(threadIdx.x), old);
       buffer ^= 1;
     }
   }
 
-  // done(row, gate's sum, up's sum). first() is called by all threads, when all have their activations,
-  // before the first done().
+  // Calls done(row, gate sum, up sum) for each row. All threads call first() once before the first done(),
+  // when all consumers have received their activations.
   template <typename F, typename First, typename Done>
   __device__ __forceinline__ void pairs(const Activations<HIDDEN> &x, Rows rows, First first, Done done) {
     const int t = threadIdx.x, low = t / TILE * 2 * TILE + t % TILE;
@@ -199,11 +199,11 @@ struct Consumer {
     for (int begin = rows.begin; begin < rows.end; begin += BATCH / 2 * TILE) {
       const int count = min(BATCH / 2 * TILE, rows.end - begin);
 #pragma unroll 1
-      for (int i = 0; i / 2 * TILE < count; ++i) take_tile<F, HIDDEN>(x, i);
-      consumers_meet();
+      for (int i = 0; i / 2 * TILE < count; ++i) multiply_tile<F, HIDDEN>(x, i);
+      sync_consumers();
       if (begin == rows.begin) {
         first();
-        consumers_meet();
+        sync_consumers();
       }
       if (t < count) done(begin + t, total(low), total(low + TILE));
       buffer ^= 1;

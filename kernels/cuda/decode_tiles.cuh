@@ -1,14 +1,14 @@
-// Decode: weights that stay packed. kernels/cuda/packed.h says how a matrix lies: tiles of 8 rows x 128
-// columns, one after the other.
+// Decode: quantized weights, in tiles of 8 rows x 128 columns, one after the other. packed_tiles.cuh
+// describes a tile.
 //
-// As with 16-bit rows an instruction takes eight rows and 32 columns, a piece; but lane 4 * row + quad holds
-// of a piece the pairs of columns that begin at 2 * quad and 2 * quad + 8 in either half of it, and the
-// halves are the instruction's two rows. Codes are exact in bf16, so a piece's sum is as good as f32 makes
-// it; then the row's scale of that piece multiplies it.
+// As with 16-bit rows, an instruction processes eight rows x 32 columns, a piece. Lane 4 * row + quad holds
+// the column pairs that start at 2 * quad and 2 * quad + 8 in each half of the piece. The halves are the two
+// rows of the instruction. Codes are exact in bf16, so the sum of a piece has f32 accuracy. The scale of the
+// row in this piece multiplies that sum.
 //
-// For each role a macro (QKV_TILES ...) gives the template's arguments.
+// A macro per role (QKV_TILES ...) gives the template arguments.
 
-#define SHARE_UNIT TILE  // rows that must stay together
+#define SHARE_UNIT TILE  // a block's share of rows is a multiple of this
 
 static __device__ __forceinline__ float half_to_float(u32 bits) {
   float y;
@@ -16,15 +16,15 @@ static __device__ __forceinline__ float half_to_float(u32 bits) {
   return y;
 }
 
-// a - b of two pairs of bf16
-static __device__ __forceinline__ u32 less(u32 a, u32 b) {
+// a - b for two pairs of bf16
+static __device__ __forceinline__ u32 sub_bf16x2(u32 a, u32 b) {
   u32 y;
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(b), "r"(0xbf80bf80u), "r"(a));
   return y;
 }
 
-template <int BITS, bool WIDE, bool OFFSET, bool HALVES,
-          int CENTER>  // WIDE: scales and offsets are f32; codes mean CENTER less
+// WIDE: scales and offsets are f32, else f16. CENTER is subtracted from the codes.
+template <int BITS, bool WIDE, bool OFFSET, bool HALVES, int CENTER>
 struct Tiles {
   static constexpr int number = WIDE ? 4 : 2, scales = 128 * BITS,
                        offsets = scales + 32 * (1 + HALVES) * number;
@@ -36,7 +36,7 @@ struct Tiles {
 
   template <int K>
   struct Stage {
-    static constexpr int bytes = Cut<K>::columns / 128 * Tiles::bytes;
+    static constexpr int bytes = Tiling<K>::columns / 128 * Tiles::bytes;
   };
 
   template <int K>
@@ -45,9 +45,9 @@ struct Tiles {
   }
 
   template <int K, typename P, typename At>
-  static __device__ __forceinline__ void put_tile(P &p, int first, int, At at) {
+  static __device__ __forceinline__ void copy_tile(P &p, int first, int, At at) {
     const u8 *from = at(first);
-    constexpr int runs = Cut<K>::columns / 128;
+    constexpr int runs = Tiling<K>::columns / 128;
 #pragma unroll 1
     for (int run = 0; run < ceil_div(K, 128); run += runs) {
       const int size = min(runs, ceil_div(K, 128) - run) * bytes;
@@ -79,40 +79,40 @@ struct Tiles {
 
   static __device__ __forceinline__ uint4 unpack(const uint4 (&codes)[BITS / 4], int piece) {
     if constexpr (BITS == 4) {
-      const u32 word = word_of(codes[0], piece), center = 0x43004300u + CENTER * 0x00010001u;
-      return {less((word & 0x000f000fu) | 0x43004300u, center),
-              less((word >> 4 & 0x000f000fu) | 0x43004300u, center),
-              less((word >> 8 & 0x000f000fu) | 0x43004300u, center),
-              less((word >> 12 & 0x000f000fu) | 0x43004300u, center)};
+      const u32 fragment = component(codes[0], piece), center = 0x43004300u + CENTER * 0x00010001u;
+      return {sub_bf16x2((fragment & 0x000f000fu) | 0x43004300u, center),
+              sub_bf16x2((fragment >> 4 & 0x000f000fu) | 0x43004300u, center),
+              sub_bf16x2((fragment >> 8 & 0x000f000fu) | 0x43004300u, center),
+              sub_bf16x2((fragment >> 12 & 0x000f000fu) | 0x43004300u, center)};
     } else {
-      const u32 low = word_of(codes[piece / 2], piece % 2 * 2),
-                high = word_of(codes[piece / 2], piece % 2 * 2 + 1);
+      const u32 low = component(codes[piece / 2], piece % 2 * 2),
+                high = component(codes[piece / 2], piece % 2 * 2 + 1);
       return {signed_pair(low), signed_pair(low >> 8), signed_pair(high), signed_pair(high >> 8)};
     }
   }
 
-  // Bytes 0 and 2: 128 + the low seven bits, less 128 or 256.
-  static __device__ __forceinline__ u32 signed_pair(u32 word) {
-    return less((word & 0x007f007fu) | 0x43004300u, (word & 0x00800080u) | 0x43004300u);
+  // Bytes 0 and 2 as signed numbers: (128 + low seven bits) - (128 or 256).
+  static __device__ __forceinline__ u32 signed_pair(u32 fragment) {
+    return sub_bf16x2((fragment & 0x007f007fu) | 0x43004300u, (fragment & 0x00800080u) | 0x43004300u);
   }
 
   template <int K, typename S>
-  static __device__ __forceinline__ void take(const S *s, const u8 *stage, int segment,
-                                              const Activations<K> &x, Sum &sum) {
-    using C = Cut<K>;
+  static __device__ __forceinline__ void multiply_stage(const S *s, const u8 *stage, int segment,
+                                                        const Activations<K> &x, Sum &sum) {
+    using C = Tiling<K>;
     const int lane = threadIdx.x & 31, row = lane >> 2, quad = lane & 3;
 #pragma unroll
-    for (int turn = 0; turn < C::turns; ++turn) {
-      const int run = segment * C::turns + turn;
+    for (int parity = 0; parity < C::segment_runs; ++parity) {
+      const int run = segment * C::segment_runs + parity;
       if (!C::has(run, C::column(run))) break;
-      const u8 *tile = stage + (turn * WARPS + (int)(threadIdx.x >> 5)) * bytes;
+      const u8 *tile = stage + (parity * WARPS + (int)(threadIdx.x >> 5)) * bytes;
       uint4 codes[BITS / 4];
       float scale[4 * (1 + HALVES)], piece[4][4];
 #pragma unroll
       for (int i = 0; i < BITS / 4; ++i) codes[i] = *(const uint4 *)(tile + i * 512 + lane * 16);
       read_numbers(tile + scales + row * 4 * (1 + HALVES) * number, scale);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) multiply_once(piece[i], unpack(codes, i), words_of<K>(s, x, run, i));
+      for (int i = 0; i < 4; ++i) multiply_once(piece[i], unpack(codes, i), fragment_of<K>(s, x, run, i));
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float first = scale[i * (1 + HALVES)], second = scale[i * (1 + HALVES) + HALVES];
@@ -130,7 +130,7 @@ struct Tiles {
   }
 
   template <int K>
-  static __device__ __forceinline__ float one(const u8 *table, int row, int column) {
+  static __device__ __forceinline__ float load1(const u8 *table, int row, int column) {
     const u8 *tile = table + row_offset<K>(row) + column / 128 * bytes;
     const int nth = row % TILE, piece = column / 32 % 4, half = column / 16 % 2,
               lane = nth * 4 + column / 2 % 4;
@@ -148,9 +148,9 @@ struct Tiles {
   }
 
   template <int K>
-  static __device__ __forceinline__ float4 four(const u8 *table, int row, int column) {
-    return {one<K>(table, row, column), one<K>(table, row, column + 1), one<K>(table, row, column + 2),
-            one<K>(table, row, column + 3)};
+  static __device__ __forceinline__ float4 load4(const u8 *table, int row, int column) {
+    return {load1<K>(table, row, column), load1<K>(table, row, column + 1), load1<K>(table, row, column + 2),
+            load1<K>(table, row, column + 3)};
   }
 };
 
@@ -162,6 +162,6 @@ using HeadFormat = Tiles<HEAD_TILES>;
 using EmbedFormat = Tiles<EMBED_TILES>;
 
 static __device__ __forceinline__ int staged_at(int lane, int pair) {
-  const int half = lane >> 2 & 1, word = lane >> 1 & 1, quad = (lane & 1) * 2 + pair;
-  return (half * 4 + quad) * PARTS * 8 + word * 4;
+  const int half = lane >> 2 & 1, fragment = lane >> 1 & 1, quad = (lane & 1) * 2 + pair;
+  return (half * 4 + quad) * PARTS * 8 + fragment * 4;
 }

@@ -1,35 +1,34 @@
 // Linear layers: y[M,N] = x[M,K] . w[N,K]^T with 16-bit weights and f32 sums.
 //
-// Two kernels, one per compilation (NVRTC, everything a macro):
+// Two kernels, one per NVRTC compilation, with all sizes as macros:
 //   the tensor-core kernel, for the many rows of a prefill, and
-//   with -DGEMV the streaming kernel, for 1 to 8 rows, where reading w once is all the time there is.
-// All sums run in a fixed order, nothing is atomic: the same input gives the same bits on every run.
+//   with -DGEMV the streaming kernel, for 1 to 8 rows, which is bound by reading w once.
+// All sums run in a fixed order without atomics: the same input gives the same bits on every run.
 //
 // Always:    NAME (symbol), M, N, K (numbers; K % 8 == 0), DTYPE_BF16 or DTYPE_F16 (of x and w).
 //
 // Tensor-core kernel
 //   EPILOGUE 0  (x[M,K], w[N,K], y[M,N] f32)                     y = x.w^T
-//   EPILOGUE 1  (x[M,K], w[N,K], residual[M,N] f32, y[M,N] f32)  y = residual + x.w^T; y may be the residual
-//   itself:
-//                                                                each element is read and written by one
-//                                                                thread
+//   EPILOGUE 1  (x[M,K], w[N,K], residual[M,N] f32, y[M,N] f32)  y = residual + x.w^T; y may be the
+//                                                                residual: one thread reads and writes
+//                                                                each element
 //   EPILOGUE 2  (x[M,K], w[N,K], w2[N,K], y[M,N] 16-bit)         y = silu(x.w^T) * (x.w2^T), rounded once
-//   Tile macros: BM x BN (a block's part of y), SPLIT, STAGES, WARPS, BLOCK; compiler/kernel_ops.c chooses
-//   them and computes the launch:
+//   Tile macros: BM x BN (a block's part of y), SPLIT, STAGES, WARPS, BLOCK. The compiler chooses them and
+//   computes the launch:
 //              grid  (ceil(M/BM), ceil(N/BN), SPLIT)
-//              block (BLOCK, 1, 1): 32*WARPS, with wgmma (below) 32*WARPS + 128. The PTX that goes with a
-//              wgmma cubin is launched the same way on later GPUs, and has those 128 threads too many: they
-//              leave at once. dynamic shared memory  STAGES * ((BM + BN * (EPILOGUE == 2 ? 2 : 1)) * 128 +
-//              16) bytes
-//   SPLIT > 1 (sm_90 and later, not sm_12x) cuts K between the SPLIT blocks of a cluster, which add their
-//   parts in order through each other's shared memory. The cluster size is part of the kernel: the launch
-//   stays a plain one. Compiled for sm_90a with BM a multiple of 64 it multiplies with wgmma, and four warps
-//   more do the copying; elsewhere with mma.sync.
+//              block (BLOCK, 1, 1): 32*WARPS, with wgmma (below) 32*WARPS + 128. The PTX that accompanies a
+//              wgmma cubin is launched the same way on later GPUs, which do not need these 128 threads: they
+//              exit
+//              dynamic shared memory  STAGES * ((BM + BN * (EPILOGUE == 2 ? 2 : 1)) * 128 + 16) bytes
+//   SPLIT > 1 (sm_90 and later, not sm_12x) divides K among the SPLIT blocks of a cluster, which add their
+//   sums in order through each other's shared memory. The cluster size is part of the kernel and needs no
+//   launch attribute. Compiled for sm_90a with BM a multiple of 64 the kernel uses wgmma, and four more warps
+//   do the copying; else it uses mma.sync.
 //
 // GEMV
 //   (x[M,K] f32, w[N,K], y[M,N] f32)   y = x.w^T, x not rounded, M <= 8
-//   Launch:    grid (ceil(N / (GEMV_WARPS*GEMV_ROWS)), 1, 1), block (32*GEMV_WARPS, 1, 1), no dynamic shared
-//   memory
+//   Launch:    grid (ceil(N / (GEMV_WARPS*GEMV_ROWS)), 1, 1), block (32*GEMV_WARPS, 1, 1)
+//              no dynamic shared memory
 
 typedef unsigned short u16;
 typedef unsigned int u32;
@@ -40,13 +39,13 @@ typedef unsigned long long u64;
 #elif defined(DTYPE_F16)
 #define TYPE "f16"
 #else
-#error "give DTYPE_BF16 or DTYPE_F16"
+#error "define DTYPE_BF16 or DTYPE_F16"
 #endif
 
 #if defined(GEMV)
 
-// A warp takes GEMV_ROWS rows of w: 16 bytes a lane from each, GEMV_DEPTH such rounds asked for before the
-// first is used. Few rows a warp when N is small, so that the loads spread over all multiprocessors.
+// A warp computes GEMV_ROWS rows of w, 16 bytes per lane from each. The loads of GEMV_DEPTH rounds are in
+// flight before the first one is used. With a small N a warp has few rows, so that all multiprocessors load.
 #ifndef GEMV_ROWS
 #define GEMV_ROWS (N >= 16384 ? 4 : N >= 8192 ? 2 : 1)
 #endif
@@ -57,20 +56,20 @@ typedef unsigned long long u64;
 #define GEMV_DEPTH (M > 4 ? 1 : 2)
 #endif
 
-constexpr int CHUNK = 256;  // elements of K a warp covers in one round
+constexpr int CHUNK = 256;  // columns that a warp processes in one round
 constexpr int CHUNKS = (K + CHUNK - 1) / CHUNK;
-constexpr int FIT = 49152 / 4 / M / CHUNK;          // chunks of x that 48 KB of shared memory hold
+constexpr int FIT = 49152 / 4 / M / CHUNK;          // chunks of x that fit in 48 KB of shared memory
 constexpr int PANEL = CHUNKS < FIT ? CHUNKS : FIT;  // chunks of x staged at a time
 
 __device__ __forceinline__ uint4 load_weights(const u16 *from) {
-  uint4 v;  // read once: leave L1 to x
+  uint4 v;  // read once: bypass L1, which holds x
   asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                : "l"(from));
   return v;
 }
 
-__device__ __forceinline__ void widen(u32 pair, float &low, float &high) {
+__device__ __forceinline__ void to_float(u32 pair, float &low, float &high) {
 #if defined(DTYPE_BF16)
   low = __uint_as_float(pair << 16);
   high = __uint_as_float(pair & 0xffff0000u);
@@ -83,18 +82,18 @@ __device__ __forceinline__ void widen(u32 pair, float &low, float &high) {
 
 extern "C" __global__ void __launch_bounds__(32 * GEMV_WARPS)
     NAME(const float *__restrict__ x, const u16 *__restrict__ w, float *__restrict__ y) {
-  // Each lane wants 8 neighbouring floats: kept as two planes of 4, so that a warp's 16-byte reads hit every
-  // bank once.
+  // A lane reads 8 neighbouring floats. They are stored as two planes of 4, so that the 16-byte reads of a
+  // warp have no bank conflicts.
   __shared__ float4 panel[M][PANEL][2][32];
   const int lane = threadIdx.x % 32;
   const int first = (blockIdx.x * GEMV_WARPS + threadIdx.x / 32) * GEMV_ROWS;
 
-  const u16 *rows[GEMV_ROWS];  // past the end: the last row again, never stored
+  const u16 *rows[GEMV_ROWS];  // past the end: the last row again, whose result is not stored
   for (int r = 0; r < GEMV_ROWS; r++) rows[r] = w + (u64)(first + r < N ? first + r : N - 1) * K + lane * 8;
 
   float sum[M][GEMV_ROWS] = {};
   uint4 next[GEMV_DEPTH][GEMV_ROWS];
-  auto ask = [&](int chunk) {  // start the loads of GEMV_DEPTH chunks
+  auto load_ahead = [&](int chunk) {  // starts the loads of GEMV_DEPTH chunks
 #pragma unroll
     for (int d = 0; d < GEMV_DEPTH; d++)
 #pragma unroll
@@ -104,39 +103,39 @@ extern "C" __global__ void __launch_bounds__(32 * GEMV_WARPS)
   };
 
   for (int base = 0; base < CHUNKS; base += PANEL) {
-    const int here = CHUNKS - base < PANEL ? CHUNKS - base : PANEL;
-    ask(base);  // on the way while x is staged
+    const int count = CHUNKS - base < PANEL ? CHUNKS - base : PANEL;
+    load_ahead(base);  // the loads overlap with the staging of x
     if (base) __syncthreads();
-    for (int i = threadIdx.x; i < M * here * 64; i += 32 * GEMV_WARPS) {
-      const int m = i / (here * 64), quad = i % (here * 64), k = base * CHUNK + quad * 4;
+    for (int i = threadIdx.x; i < M * count * 64; i += 32 * GEMV_WARPS) {
+      const int m = i / (count * 64), quad = i % (count * 64), k = base * CHUNK + quad * 4;
       panel[m][quad / 64][quad % 2][quad / 2 % 32] =
           k < K ? *(const float4 *)(x + (u64)m * K + k) : make_float4(0, 0, 0, 0);
     }
     __syncthreads();
 
-    for (int chunk = 0; chunk < here; chunk += GEMV_DEPTH) {
+    for (int chunk = 0; chunk < count; chunk += GEMV_DEPTH) {
       uint4 now[GEMV_DEPTH][GEMV_ROWS];
 #pragma unroll
       for (int d = 0; d < GEMV_DEPTH; d++)
 #pragma unroll
         for (int r = 0; r < GEMV_ROWS; r++) now[d][r] = next[d][r];
-      if (chunk + GEMV_DEPTH < here) ask(base + chunk + GEMV_DEPTH);
+      if (chunk + GEMV_DEPTH < count) load_ahead(base + chunk + GEMV_DEPTH);
 #pragma unroll
       for (int d = 0; d < GEMV_DEPTH; d++) {
-        if (chunk + d >= here) break;
+        if (chunk + d >= count) break;
 #pragma unroll
         for (int m = 0; m < M; m++) {
           const float4 a = panel[m][chunk + d][0][lane], b = panel[m][chunk + d][1][lane];
 #pragma unroll
           for (int r = 0; r < GEMV_ROWS; r++) {
             float low, high, s = sum[m][r];
-            widen(now[d][r].x, low, high);
+            to_float(now[d][r].x, low, high);
             s = fmaf(high, a.y, fmaf(low, a.x, s));
-            widen(now[d][r].y, low, high);
+            to_float(now[d][r].y, low, high);
             s = fmaf(high, a.w, fmaf(low, a.z, s));
-            widen(now[d][r].z, low, high);
+            to_float(now[d][r].z, low, high);
             s = fmaf(high, b.y, fmaf(low, b.x, s));
-            widen(now[d][r].w, low, high);
+            to_float(now[d][r].w, low, high);
             s = fmaf(high, b.w, fmaf(low, b.z, s));
             sum[m][r] = s;
           }
@@ -167,16 +166,16 @@ extern "C" __global__ void __launch_bounds__(32 * GEMV_WARPS)
 #define WGMMA 0
 #endif
 
-constexpr int BK = 64;  // elements of K a stage: one 128-byte row
+constexpr int BK = 64;  // columns of a stage: one row of 128 bytes
 constexpr int WEIGHTS = EPILOGUE == 2 ? 2 : 1;
 constexpr int STAGE_BYTES = (BM + BN * WEIGHTS) * 128;
 constexpr int WORKERS = 32 * WARPS;             // threads that multiply
-constexpr int COPIERS = WGMMA ? 128 : WORKERS;  // threads that copy: others, or the same
+constexpr int COPIERS = WGMMA ? 128 : WORKERS;  // threads that copy: extra ones, or the same
 constexpr int THREADS = WGMMA ? WORKERS + COPIERS : WORKERS;
 
-// How the warps share a tile. With wgmma four warps hold 64 rows, 16 each, and groups of four lie first down,
-// then across; with mma.sync a warp holds a near-square. Either way a warp's part is FM x FN fragments of 16
-// x 8, in which a lane holds {row lane/4, row lane/4 + 8} x {column 2*(lane%4), the next}.
+// How warps divide a tile. With wgmma a group of four warps has 64 rows, 16 per warp; the groups are arranged
+// first down, then across. With mma.sync a warp has a nearly square part. In both cases a warp's part is FM x
+// FN fragments of 16 x 8, in which a lane holds {row lane/4, row lane/4 + 8} x {column 2*(lane%4), the next}.
 constexpr int DOWN = WGMMA ? BM / 64 : BM >= 64 ? 2 : 1;  // groups (wgmma) or warps (mma.sync) down the tile
 constexpr int ACROSS = (WGMMA ? WARPS / 4 : WARPS) / DOWN;
 constexpr int WN = BN / ACROSS;  // columns of a warp's part
@@ -187,23 +186,24 @@ static_assert(WN % (WGMMA ? 64 : 16) == 0 && ACROSS * WN == BN, "tile");
 static_assert(BM % (COPIERS / 8) == 0 && BN % (COPIERS / 8) == 0,
               "each thread copies the same chunk of some rows");
 
-constexpr int STEPS = (K + BK - 1) / BK;                 // along K
-constexpr int STEPS_EACH = (STEPS + SPLIT - 1) / SPLIT;  // of one block of a cluster
-constexpr int PARTS = FM * FN;                           // fragments a thread multiplies
-constexpr int MINE = (PARTS + SPLIT - 1) / SPLIT;        // fragments a thread finishes
+constexpr int STEPS = (K + BK - 1) / BK;                     // stages along K
+constexpr int STEPS_EACH = (STEPS + SPLIT - 1) / SPLIT;      // stages of one block of a cluster
+constexpr int PARTS = FM * FN;                               // fragments that a thread multiplies
+constexpr int FRAGMENTS_EACH = (PARTS + SPLIT - 1) / SPLIT;  // fragments that a thread completes
 static_assert(SPLIT == 1 || BM * BN * WEIGHTS * 4 <= STAGES * STAGE_BYTES,
-              "the parts pass through the stages' memory");
+              "the partial sums must fit in the memory of the stages");
 
 // ---- shared memory ----
-// A tile is rows of 128 bytes whose 16-byte chunks are permuted by the row's last three bits: reading one
-// chunk of 8 neighbouring rows then touches all banks. This is also the 128-byte swizzle that wgmma reads.
+// A tile is rows of 128 bytes whose 16-byte chunks are permuted by the last three bits of the row index.
+// Reading one chunk of 8 neighbouring rows then uses all banks. This is also the 128-byte swizzle that wgmma
+// reads.
 
-__device__ __forceinline__ u32 place(u32 tile, int row, int chunk) {
+__device__ __forceinline__ u32 address_of(u32 tile, int row, int chunk) {
   return tile + row * 128 + (chunk ^ row % 8) * 16;
 }
 
-// Copies columns [k, k + BK) of ROWS rows from `first` on, as copier `self`; what lies outside the matrix
-// becomes zero.
+// Copies columns [k, k + BK) of ROWS rows, starting at row `first`, as copier thread `self`. Elements outside
+// the matrix become zero.
 template <int ROWS, int TOTAL>
 __device__ __forceinline__ void copy_tile(u32 tile, const u16 *__restrict__ from, int first, int k,
                                           int self) {
@@ -214,8 +214,8 @@ __device__ __forceinline__ void copy_tile(u32 tile, const u16 *__restrict__ from
     const int row = self / 8 + i * (COPIERS / 8);
     const bool valid = inside && (TOTAL % ROWS == 0 || first + row < TOTAL);
     const u16 *source = valid ? from + (u64)(first + row) * K + k + chunk * 8 : from;
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place(tile, row, chunk)), "l"(source),
-                 "r"(valid ? 16 : 0)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address_of(tile, row, chunk)),
+                 "l"(source), "r"(valid ? 16 : 0)
                  : "memory");
   }
 }
@@ -224,8 +224,8 @@ __device__ __forceinline__ void copy_tile(u32 tile, const u16 *__restrict__ from
 
 #if WGMMA
 
-// What wgmma is told about a tile: where, 1024 bytes from 8 rows to the next 8, 128-byte swizzle.
-__device__ __forceinline__ u64 describe(u32 tile) {
+// wgmma matrix descriptor of a tile: address, 1024 bytes from 8 rows to the next 8, 128-byte swizzle.
+__device__ __forceinline__ u64 matrix_descriptor(u32 tile) {
   return (u64)(tile >> 4) | (u64)1 << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
 }
 
@@ -272,17 +272,16 @@ __device__ __forceinline__ void wgmma256(float (*d)[4], u64 a,
                : "l"(a), "l"(b));
 }
 
-// Starts the products of a stage and leaves them running. The wider an instruction, the less often x is read
-// again: where a group has all the tile's columns, those of w and w2, which lie one after the other, go
-// together.
+// Starts the products of a stage and returns without waiting. Wider instructions read x less often. So if a
+// group has all columns of the tile, w and w2, which are adjacent, are multiplied by one instruction.
 __device__ __forceinline__ void multiply(float (&sum)[WEIGHTS][PARTS][4], u32 stage, int row, int column) {
   constexpr int RUNS = ACROSS == 1 ? 1 : WEIGHTS, RUN = WEIGHTS * WN / RUNS;
   constexpr int WIDE = RUN % 256 == 0 ? 256 : RUN % 128 == 0 ? 128 : 64;
-  const u64 a = describe(stage + row / 64 * 64 * 128);
-  const u64 b = describe(stage + (BM + column) * 128);
+  const u64 a = matrix_descriptor(stage + row / 64 * 64 * 128);
+  const u64 b = matrix_descriptor(stage + (BM + column) * 128);
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
-  for (int k = 0; k < BK / 16; k++)  // 16 elements further: 2 chunks of 16 bytes
+  for (int k = 0; k < BK / 16; k++)  // step of 16 columns: 2 chunks of 16 bytes
 #pragma unroll
     for (int w = 0; w < RUNS; w++)
 #pragma unroll
@@ -333,14 +332,15 @@ __device__ __forceinline__ void multiply(float (&sum)[WEIGHTS][PARTS][4], u32 st
   for (int k = 0; k < BK / 8; k += 2) {  // chunks k and k + 1: 16 elements
     u32 a[FM][4];
 #pragma unroll
-    for (int i = 0; i < FM; i++) load_matrices(a[i], place(stage, row + i * 16 + lane % 16, k + lane / 16));
+    for (int i = 0; i < FM; i++)
+      load_matrices(a[i], address_of(stage, row + i * 16 + lane % 16, k + lane / 16));
 #pragma unroll
     for (int w = 0; w < WEIGHTS; w++)
 #pragma unroll
       for (int j = 0; j < FN; j += 2) {  // two fragments of 8 columns at a time
         u32 b[4];
-        load_matrices(
-            b, place(stage + BM * 128, w * BN + column + j * 8 + lane % 8 + lane / 16 * 8, k + lane / 8 % 2));
+        load_matrices(b, address_of(stage + BM * 128, w * BN + column + j * 8 + lane % 8 + lane / 16 * 8,
+                                    k + lane / 8 % 2));
 #pragma unroll
         for (int i = 0; i < FM; i++) {
           mma(sum[w][i * FN + j], a[i], b[0], b[1]);
@@ -352,7 +352,7 @@ __device__ __forceinline__ void multiply(float (&sum)[WEIGHTS][PARTS][4], u32 st
 
 #endif
 
-// ---- the end: residual, activation, store ----
+// ---- epilogue: residual, activation, store ----
 
 #if EPILOGUE == 2
 typedef u16 output;
@@ -368,7 +368,7 @@ __device__ __forceinline__ u32 narrow(float low, float high) {
 typedef float output;
 #endif
 
-constexpr bool WHOLE = N % 2 == 0;  // pairs of columns are aligned and never half outside
+constexpr bool WHOLE = N % 2 == 0;  // pairs of columns are aligned and never cross the end of a row
 
 __device__ __forceinline__ float2 read_pair(const float *from, int row, int column) {
   if (row >= M || column >= N) return make_float2(0, 0);
@@ -412,13 +412,12 @@ extern "C" __global__ void CLUSTER __launch_bounds__(BLOCK, 1)
   extern __shared__ __align__(1024) unsigned char memory[];
   const u32 stages = (u32)__cvta_generic_to_shared(memory);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int top = blockIdx.x * BM,
-            left = blockIdx.y * BN;  // neighbouring blocks share w: it comes from HBM once
+  const int top = blockIdx.x * BM, left = blockIdx.y * BN;  // neighbouring blocks share w, so it is read once
   const int row = WGMMA ? warp / 4 % DOWN * 64 + warp % 4 * 16 : warp % DOWN * (BM / DOWN);
   const int column = (WGMMA ? warp / 4 : warp) / DOWN * WN;
   const int begin = blockIdx.z * STEPS_EACH;
-  const int steps =
-      STEPS - begin < STEPS_EACH ? STEPS - begin : STEPS_EACH;  // none or fewer for the last of a cluster
+  // The last blocks of a cluster may have fewer steps, or none.
+  const int steps = STEPS - begin < STEPS_EACH ? STEPS - begin : STEPS_EACH;
 
   auto fill = [&](int step, int self) {
     const u32 stage = stages + step % STAGES * STAGE_BYTES;
@@ -432,8 +431,8 @@ extern "C" __global__ void CLUSTER __launch_bounds__(BLOCK, 1)
 
   float sum[WEIGHTS][PARTS][4] = {};
 #if WGMMA
-  // The copiers run ahead as far as the stages allow. A stage's barrier `full` turns when all of them have
-  // filled it, `empty` when every warp has read it; step s is the (s / STAGES)th turn.
+  // The copiers run ahead as far as the stages allow. The barrier `full` of a stage completes when all
+  // copiers have filled it, `empty` when every warp has read it. Step s is phase s / STAGES of its barriers.
   const u32 full = stages + STAGES * STAGE_BYTES, empty = full + STAGES * 8;
   if (threadIdx.x == 0) {
     for (int i = 0; i < STAGES; i++) {
@@ -458,35 +457,35 @@ extern "C" __global__ void CLUSTER __launch_bounds__(BLOCK, 1)
   }
   for (int step = 0; step < steps; step++) {
     wait_barrier(full + step % STAGES * 8, step / STAGES % 2);
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // wgmma reads what cp.async wrote
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // makes cp.async writes visible to wgmma
     multiply(sum, stages + step % STAGES * STAGE_BYTES, row, column);
     asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-    if (step > 0 && lane == 0)  // the products of the step before are done
+    if (step > 0 && lane == 0)  // the products of the previous step are complete
       asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(empty + (step - 1) % STAGES * 8)
                    : "memory");
   }
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #else
-  for (int step = 0; step < STAGES - 1; step++) {  // one group of copies a step, empty past the end
+  for (int step = 0; step < STAGES - 1; step++) {  // one group of copies per step, empty past the end
     if (step < steps) fill(step, threadIdx.x);
     asm volatile("cp.async.commit_group;" ::: "memory");
   }
   for (int step = 0; step < steps; step++) {
     asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
-    __syncthreads();  // this stage is there, the one refilled next is read
+    __syncthreads();  // this stage is filled, and all warps have read the one that is refilled next
     if (step + STAGES - 1 < steps) fill(step + STAGES - 1, threadIdx.x);
     asm volatile("cp.async.commit_group;" ::: "memory");
     multiply(sum, stages + step % STAGES * STAGE_BYTES, row, column);
   }
 #endif
 
-  // Of a cluster's blocks each finishes a run of the fragments, MINE from this one on.
-  const int from = SPLIT == 1 ? 0 : blockIdx.z * MINE;
+  // Each block of a cluster completes MINE fragments, starting at `from`.
+  const int from = SPLIT == 1 ? 0 : blockIdx.z * FRAGMENTS_EACH;
   auto row_of = [&](int part) { return top + row + part / FN * 16 + lane / 4; };
   auto column_of = [&](int part) { return left + column + part % FN * 8 + lane % 4 * 2; };
 #if SPLIT > 1
-  asm volatile("bar.sync 1, %0;" ::"n"(WORKERS)
-               : "memory");  // all products are done: the stages' memory is free
+  // All products are complete: the memory of the stages is free.
+  asm volatile("bar.sync 1, %0;" ::"n"(WORKERS) : "memory");
   float4 *parts = (float4 *)memory;
 #pragma unroll
   for (int i = 0; i < WEIGHTS * PARTS; i++) {
@@ -495,9 +494,9 @@ extern "C" __global__ void CLUSTER __launch_bounds__(BLOCK, 1)
   }
 #endif
 #if EPILOGUE == 1
-  float2 add[MINE][2];  // all reads before the first write: they overlap
+  float2 add[FRAGMENTS_EACH][2];  // all reads are issued before the first write, so that they overlap
 #pragma unroll
-  for (int i = 0; i < MINE; i++)
+  for (int i = 0; i < FRAGMENTS_EACH; i++)
 #pragma unroll
     for (int half = 0; half < 2; half++)
       add[i][half] = from + i < PARTS ? read_pair(residual, row_of(from + i) + half * 8, column_of(from + i))
@@ -507,18 +506,18 @@ extern "C" __global__ void CLUSTER __launch_bounds__(BLOCK, 1)
   wait_cluster();
 #endif
 
-  float4 total[MINE][WEIGHTS];
+  float4 total[FRAGMENTS_EACH][WEIGHTS];
 #pragma unroll
-  for (int i = 0; i < MINE; i++)
+  for (int i = 0; i < FRAGMENTS_EACH; i++)
 #pragma unroll
     for (int n = 0; n < WEIGHTS; n++) {
 #if SPLIT > 1
       total[i][n] = make_float4(0, 0, 0, 0);
       if (from + i >= PARTS) continue;
-      const u32 here = stages + ((n * PARTS + from + i) * WORKERS + threadIdx.x) * 16;
+      const u32 address = stages + ((n * PARTS + from + i) * WORKERS + threadIdx.x) * 16;
 #pragma unroll
-      for (int rank = 0; rank < SPLIT; rank++) {  // in this order, always
-        const float4 p = read_cluster4(here, rank);
+      for (int rank = 0; rank < SPLIT; rank++) {  // fixed order
+        const float4 p = read_cluster4(address, rank);
         total[i][n] =
             make_float4(total[i][n].x + p.x, total[i][n].y + p.y, total[i][n].z + p.z, total[i][n].w + p.w);
       }
@@ -529,7 +528,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(BLOCK, 1)
     }
 
 #pragma unroll
-  for (int i = 0; i < MINE; i++) {
+  for (int i = 0; i < FRAGMENTS_EACH; i++) {
     if (from + i >= PARTS) break;
     float4 v = total[i][0];
 #if EPILOGUE == 1
@@ -542,7 +541,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(BLOCK, 1)
     store_pair(y, row_of(from + i) + 8, column_of(from + i), v.z, v.w);
   }
 #if SPLIT > 1
-  wait_cluster();  // nobody leaves while its memory is being read
+  wait_cluster();  // a block must not exit while others read its shared memory
 #endif
 }
 

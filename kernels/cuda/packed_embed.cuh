@@ -1,6 +1,6 @@
-// Products over packed weights (packed.cu): rows of a table, widened.
+// Quantized linear layers (packed.cu): dequantize rows of an embedding table.
 
-// A thread has a quad's 8 columns of a piece.
+// A thread has 8 columns of a piece: those of one quad.
 extern "C" __global__ void __launch_bounds__(256)
     NAME(const int *__restrict__ tokens, const u8 *__restrict__ table, float *__restrict__ y) {
   const u64 index = (u64)blockIdx.x * 256 + threadIdx.x;
@@ -16,11 +16,11 @@ extern "C" __global__ void __launch_bounds__(256)
     words[0] = words[piece];
   else if (piece % 2)
     words[0] = words[2], words[1] = words[3];
-  const float offset = OFFSET ? widen(load_number(tile + OFFSETS_AT, number)) : 0;
+  const float offset = OFFSET ? to_float(load_number(tile + OFFSETS_AT, number)) : 0;
   float *to = y + (u64)m * K + run * 128 + piece * 32 + quad * 2;
 #pragma unroll
   for (int j = 0; j < 4; j++) {
-    const float scale = widen(load_number(tile + SCALES_AT, number * (1 + HALVES) + (HALVES ? j % 2 : 0)));
+    const float scale = to_float(load_number(tile + SCALES_AT, number * (1 + HALVES) + (HALVES ? j % 2 : 0)));
     const u32 pair = pair_of(words, 0, j);
     float low = __fmul_rn(scale, __uint_as_float(pair << 16)),
           high = __fmul_rn(scale, __uint_as_float(pair & 0xffff0000u));

@@ -1,46 +1,46 @@
-// Products over packed weights (packed.cu): few rows of x, where reading the weights once is all the time
-// there is.
+// Quantized linear layers (packed.cu): few rows of x, where the time is that of reading the weights once.
 
-// GEMV_WARPS warps take GEMV_GROUPS groups of 16 rows, then those a whole grid further, and of these the
-// tiles along K by turns: many loads are then under way however few the rows are. x lies cut in shared
-// memory, a panel of K at a time, as tensor cores want it.
+// GEMV_WARPS warps (a team) compute GEMV_GROUPS groups of 16 rows, then the groups one grid later. They
+// divide the tiles along K in turn, so that many loads are in flight even with few rows. x is split into bf16
+// parts in shared memory, a panel of K at a time, in the layout of tensor-core fragments.
 constexpr int TEAMS = 8 / GEMV_WARPS;
 constexpr int STEPS = (N + 16 * GEMV_GROUPS * TEAMS - 1) / (16 * GEMV_GROUPS * TEAMS);
-constexpr int AHEAD = 4;  // a warp's runs on their way to L2, beside the one to registers
-constexpr int FIT = 65536 / (M * 784) / 8 * 8;  // runs, a multiple of 8: a warp's runs are the same for any M
+constexpr int AHEAD = 4;  // runs of a warp that are prefetched into L2, besides the one loaded to registers
+constexpr int FIT =
+    65536 / (M * 784) / 8 * 8;  // runs; a multiple of 8, so a warp has the same runs for any M
 constexpr int PANEL = RUNS < FIT ? RUNS : FIT;
 static_assert(M <= 8 && GEMV_GROUPS <= GEMV_WARPS,
-              "one fragment of columns, a warp for each group at the end");
+              "one fragment of columns, and one warp per group in the epilogue");
 
-// Where three parts of x fit into a fragment's 8 columns, they are multiplied at once: column n is row n % M
-// of part n / M.
+// If the three parts of x fit into the 8 columns of a fragment, one instruction multiplies them: column n is
+// row n % M of part n / M.
 constexpr int PASSES = 3 * M <= 8 ? 1 : 3, COLUMNS = 3 * M / PASSES;
 
 struct Panel {
-  uint2 part[PANEL][8][PASSES][COLUMNS][4];  // of 16 columns of x: {2*quad, +1}, {2*quad + 8, +1}
-  float sum[PANEL][4][M];                    // of a piece
+  uint2 part[PANEL][8][PASSES][COLUMNS][4];  // per 16 columns of x: {2*quad, +1}, {2*quad + 8, +1}
+  float sum[PANEL][4][M];                    // sum of each piece
 };
 struct Memory {
   float4 sums[2][8][GEMV_GROUPS][32];
   Panel panel;
 };
 
-__device__ __forceinline__ void stage(Panel &panel, const float *__restrict__ x, int base, int here) {
-  for (int i = threadIdx.x; i < here * 32 * M; i += 256) {
+__device__ __forceinline__ void stage(Panel &panel, const float *__restrict__ x, int base, int count) {
+  for (int i = threadIdx.x; i < count * 32 * M; i += 256) {
     const int quad = i % 4, m = i / 4 % M, step = i / 4 / M, k = base * 128 + step * 16 + quad * 2;
-    const bool inside = k < K;  // K is a multiple of 16: so is what follows
+    const bool inside = k < K;  // K is a multiple of 16, so all 16 columns are inside or outside
     const float2 a = inside ? *(const float2 *)(x + (u64)m * K + k) : make_float2(0, 0);
     const float2 b = inside ? *(const float2 *)(x + (u64)m * K + k + 8) : make_float2(0, 0);
     u32 low[3], high[3];
-    cut(low, a.x, a.y);
-    cut(high, b.x, b.y);
+    split_bf16(low, a.x, a.y);
+    split_bf16(high, b.x, b.y);
 #pragma unroll
     for (int p = 0; p < 3; p++)
       panel.part[step / 8][step % 8][PASSES == 1 ? 0 : p][PASSES == 1 ? p * M + m : m][quad] =
           make_uint2(low[p], high[p]);
   }
   if (OFFSET)
-    for (int i = threadIdx.x; i < here * 4 * M; i += 256) {
+    for (int i = threadIdx.x; i < count * 4 * M; i += 256) {
       const int m = i % M, piece = i / M, k = base * 128 + piece * 32;
       float sum = 0;
       for (int j = 0; k < K && j < 32; j += 4) {
@@ -51,14 +51,14 @@ __device__ __forceinline__ void stage(Panel &panel, const float *__restrict__ x,
     }
 }
 
-// What a lane has of one run: two tiles of each group.
+// A lane's part of one run: two tiles of each group.
 struct Run {
   u32 words[GEMV_GROUPS][2][4 / PIECES][4];
   u32 scale[GEMV_GROUPS][2][1 + HALVES], offset[GEMV_GROUPS][2];
 };
 
-__device__ __forceinline__ void fold(float (&acc)[GEMV_GROUPS][4], const Run &run, const Panel &panel,
-                                     int nth) {
+__device__ __forceinline__ void multiply_run(float (&acc)[GEMV_GROUPS][4], const Run &run, const Panel &panel,
+                                             int nth) {
   const int lane = threadIdx.x % 32, column = lane / 4, quad = lane % 4;
 #pragma unroll
   for (int piece = 0; piece < 4; piece++) {
@@ -87,12 +87,12 @@ __device__ __forceinline__ void fold(float (&acc)[GEMV_GROUPS][4], const Run &ru
       for (int t = 0; t < 2; t++) {
 #pragma unroll
         for (int h = 0; h <= HALVES; h++) {
-          const float scale = spread(run.scale[g][t][h], piece);
+          const float scale = broadcast_number(run.scale[g][t][h], piece);
           acc[g][t * 2] = fmaf(scale, d[h][t * 2], acc[g][t * 2]);
           acc[g][t * 2 + 1] = fmaf(scale, d[h][t * 2 + 1], acc[g][t * 2 + 1]);
         }
         if (OFFSET) {
-          const float offset = spread(run.offset[g][t], piece);
+          const float offset = broadcast_number(run.offset[g][t], piece);
           acc[g][t * 2] = fmaf(offset, sum.x, acc[g][t * 2]);
           acc[g][t * 2 + 1] = fmaf(offset, sum.y, acc[g][t * 2 + 1]);
         }
@@ -101,7 +101,7 @@ __device__ __forceinline__ void fold(float (&acc)[GEMV_GROUPS][4], const Run &ru
   }
 }
 
-// The warp's way through its runs: those of one step, then those of the next.
+// Position of a warp in its runs: those of one step, then those of the next.
 struct Cursor {
   int step, run;
 
@@ -112,8 +112,8 @@ struct Cursor {
     step += gridDim.x;
   }
 
-  __device__ __forceinline__ const u8 *tile(
-      const u8 *w, int nth) const {  // past the end: the last tile again, never stored
+  // Past the end: the last tile again, whose result is not stored.
+  __device__ __forceinline__ const u8 *tile(const u8 *w, int nth) const {
     const int at = (step * TEAMS + threadIdx.x / 32 / GEMV_WARPS) * GEMV_GROUPS * 2 + nth;
     return w + ((u64)(TILES % (GEMV_GROUPS * TEAMS * 2) == 0 || at < TILES ? at : TILES - 1) * RUNS + run) *
                    TILE_BYTES;
@@ -145,34 +145,34 @@ extern "C" __global__ void __launch_bounds__(256, GEMV_GROUPS == 1 && BITS == 4 
   Cursor near = {warp % GEMV_WARPS < RUNS ? (int)blockIdx.x : STEPS, warp % GEMV_WARPS}, far = near;
   for (int i = 0; i < AHEAD; i++) far.prefetch(w), far.advance();
   Run next;
-  near.load(next, w);  // on the way while x is staged
+  near.load(next, w);  // overlaps with the staging of x
 
-  for (int step = blockIdx.x, turn = 0; step < STEPS; step += gridDim.x, turn ^= 1) {
+  for (int step = blockIdx.x, buffer = 0; step < STEPS; step += gridDim.x, buffer ^= 1) {
     float acc[GEMV_GROUPS][4] = {};
     for (int base = 0; base < RUNS; base += PANEL) {
-      const int here = RUNS - base < PANEL ? RUNS - base : PANEL;
+      const int count = RUNS - base < PANEL ? RUNS - base : PANEL;
       if (PANEL < RUNS || step == blockIdx.x) {
         __syncthreads();
-        stage(memory.panel, x, base, here);
+        stage(memory.panel, x, base, count);
         __syncthreads();
       }
-      for (int nth = warp % GEMV_WARPS; nth < here; nth += GEMV_WARPS) {
+      for (int nth = warp % GEMV_WARPS; nth < count; nth += GEMV_WARPS) {
         const Run now = next;
         near.advance();
         near.load(next, w);
         far.prefetch(w);
         far.advance();
-        fold(acc, now, memory.panel, nth);
+        multiply_run(acc, now, memory.panel, nth);
       }
     }
 #pragma unroll
     for (int g = 0; g < GEMV_GROUPS; g++)
-      memory.sums[turn][warp][g][lane] = make_float4(acc[g][0], acc[g][1], acc[g][2], acc[g][3]);
-    __syncthreads();                            // the sums of the turn before are read by now
-    if (warp >= GEMV_GROUPS * TEAMS) continue;  // the others finish a group of 16 rows each
+      memory.sums[buffer][warp][g][lane] = make_float4(acc[g][0], acc[g][1], acc[g][2], acc[g][3]);
+    __syncthreads();                            // also: the sums of the previous iteration have been read
+    if (warp >= GEMV_GROUPS * TEAMS) continue;  // the first warps complete a group of 16 rows each
     float4 total = make_float4(0, 0, 0, 0);
     for (int i = 0; i < GEMV_WARPS; i++) {
-      const float4 s = memory.sums[turn][warp / GEMV_GROUPS * GEMV_WARPS + i][warp % GEMV_GROUPS][lane];
+      const float4 s = memory.sums[buffer][warp / GEMV_GROUPS * GEMV_WARPS + i][warp % GEMV_GROUPS][lane];
       total = make_float4(total.x + s.x, total.y + s.y, total.z + s.z, total.w + s.w);
     }
     auto store = [&](int m, int row, float v) {
@@ -184,7 +184,7 @@ extern "C" __global__ void __launch_bounds__(256, GEMV_GROUPS == 1 && BITS == 4 
         return __shfl_sync(~0u, n % 2 ? odd : even, lane - quad + n / 2);
       };
 #pragma unroll
-      for (int m = 0; m < M; m++) {  // the small parts first
+      for (int m = 0; m < M; m++) {  // smallest parts first, for accuracy
         const float upper = (column(2 * M + m, total.x, total.y) + column(M + m, total.x, total.y)) +
                             column(m, total.x, total.y);
         const float lower = (column(2 * M + m, total.z, total.w) + column(M + m, total.z, total.w)) +

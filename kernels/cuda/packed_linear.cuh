@@ -1,4 +1,4 @@
-// Products over packed weights (packed.cu): many rows of x, on tensor cores.
+// Quantized linear layers (packed.cu): many rows of x, on tensor cores.
 
 #ifndef EPILOGUE
 #define EPILOGUE 0
@@ -13,10 +13,10 @@ constexpr int WEIGHTS = EPILOGUE == 2 ? 2 : 1;
 constexpr int THREADS = 32 * WARPS;
 constexpr int PLANE = BM * 128, STAGE_BYTES = 3 * PLANE;
 
-// The weights' rows are the rows of the products, the tokens their columns. A warp has FR groups of 16 rows,
-// those of the DOWN warps above each other in turn, and WT tokens; of each group, with EPILOGUE 2, of both
-// matrices. A group's sums are FT fragments of 16 x 8, in which a lane holds {row lane/4, row lane/4 + 8} x
-// {token 2*(lane%4), the next}.
+// Rows of the weights are the rows of the products, tokens the columns. A warp has FR groups of 16 rows,
+// which the DOWN warps of a column take in turn, and WT tokens. With EPILOGUE 2 it has each group of both
+// matrices. The sums of a group are FT fragments of 16 x 8, in which a lane holds {row lane/4, row lane/4 +
+// 8} x {token 2*(lane%4), the next}.
 constexpr int ACROSS = WGMMA || WARPS < 4 || BM < 32 ? 1 : 2;
 constexpr int DOWN = WARPS / ACROSS;
 constexpr int FR = BN / (16 * DOWN);
@@ -24,28 +24,28 @@ constexpr int GROUPS = FR * WEIGHTS;
 constexpr int WT = BM / ACROSS, FT = WT / 8;
 static_assert(FR * 16 * DOWN == BN && WT % 16 == 0 && STAGES >= 3, "tile");
 
-constexpr int RUNS_EACH = (RUNS + SPLIT - 1) / SPLIT;  // of one block of a cluster
+constexpr int RUNS_EACH = (RUNS + SPLIT - 1) / SPLIT;  // runs of one block of a cluster
 constexpr int FRAGMENTS = FR * FT;
-constexpr int MINE = (FRAGMENTS + SPLIT - 1) / SPLIT;  // fragments a thread finishes
+constexpr int FRAGMENTS_EACH = (FRAGMENTS + SPLIT - 1) / SPLIT;  // fragments that a thread completes
 static_assert(SPLIT == 1 || BM * BN * WEIGHTS * 4 <= STAGES * STAGE_BYTES,
-              "the sums pass through the stages' memory");
+              "the partial sums must fit in the memory of the stages");
 
 // ---- a lane's share of the weights ----
 
 struct Weights {
-  const u8 *tile[GROUPS];  // of rows 0..7 of each group, of the run that is loaded next
+  const u8 *tile[GROUPS];  // tile of rows 0..7 of each group, in the run that is loaded next
   u32 below[GROUPS];       // bytes to the tile of rows 8..15
   u32 words[GROUPS][2][4];
   u32 scale[GROUPS][2][1 + HALVES];
 };
 
 __device__ __forceinline__ void begin_weights(Weights &v, int group, const u8 *w, int row, int run) {
-  const int at = row / 8 < TILES ? row / 8 : TILES - 1;  // past the end: the last tile again, never stored
+  const int at = row / 8 < TILES ? row / 8 : TILES - 1;  // past the end: the last tile again, not stored
   v.tile[group] = w + ((u64)at * RUNS + run) * TILE_BYTES;
   v.below[group] = at + 1 < TILES ? RUNS * TILE_BYTES : 0;
 }
 
-__device__ __forceinline__ void load_group(Weights &v, int group, int nth) {  // the nth 16 bytes of the codes
+__device__ __forceinline__ void load_group(Weights &v, int group, int nth) {  // 16 bytes of codes, number nth
   load_codes(v.words[group][0], v.tile[group], nth);
   load_codes(v.words[group][1], v.tile[group] + v.below[group], nth);
 }
@@ -55,9 +55,9 @@ __device__ __forceinline__ void load_scales(Weights &v, int group) {
   load_scales(v.scale[group][1], v.tile[group] + v.below[group]);
 }
 
-// After a piece's codes are unpacked: asks for what follows once they were the last of their load. The next
-// is used a few hundred cycles later at the earliest; the run after it is called into L2, and then that is
-// enough.
+// Called after the codes of a piece are unpacked. If they were the last of their load, starts the next load,
+// which is used a few hundred cycles later at the earliest. The run after that is prefetched into L2, so that
+// this distance is enough.
 __device__ __forceinline__ void advance(Weights &v, int group, int piece, int left) {
   if (piece % PIECES != PIECES - 1) return;
   if (piece < 3) {
@@ -75,7 +75,7 @@ __device__ __forceinline__ void advance(Weights &v, int group, int piece, int le
   }
 }
 
-// acc += scale * d for one fragment, rows 0..7 and 8..15.
+// acc += scale * d for one fragment: `upper` scales rows 0..7, `lower` rows 8..15.
 __device__ __forceinline__ void scale_into(float (&acc)[4], const float (&d)[4], float upper, float lower) {
   acc[0] = fmaf(upper, d[0], acc[0]);
   acc[1] = fmaf(upper, d[1], acc[1]);
@@ -84,36 +84,36 @@ __device__ __forceinline__ void scale_into(float (&acc)[4], const float (&d)[4],
 }
 
 // ---- offsets ----
-// What they add is a product of its own, of all offsets of a row with the sums of x's blocks: 16 columns are
-// the 4 blocks of 4 runs, so ordered that a lane has what it loads. Both sides are cut into three parts, of
-// whose products those under 2^-24 are left out.
+// The offsets are added as a separate product: all offsets of a row times the sums of the blocks of x. 16
+// columns are the 4 blocks of 4 runs, ordered so that a lane uses the offsets it loads. Both operands are
+// split into three parts; products below 2^-24 are left out.
 
-constexpr int OFFSET_PARTS = SCALE_F32 ? 3 : 2;  // a f16 has no third one
+constexpr int OFFSET_PARTS = SCALE_F32 ? 3 : 2;  // two bf16 parts hold an f16
 
-// The offsets of the four runs from `run` on, of which those outside [from, to) count as zero. v.tile is at
-// run `from`.
+// Loads the offsets of the four runs from `run` on; offsets of runs outside [from, to) are zero. v.tile
+// points to run `from`.
 __device__ __forceinline__ void load_offsets(u32 (&offset)[4][2], const Weights &v, int group, int run,
                                              int from, int to) {
 #pragma unroll
-  for (int i = 0; i < 8; i++) {  // as in unpack: rows 0..7 and 8..15, then 8 columns further
+  for (int i = 0; i < 8; i++) {  // order as in unpack: rows 0..7 and 8..15, then 8 columns later
     const int r = run + i / 4 * 2 + i % 2;
     const u8 *tile = v.tile[group] + (i / 2 % 2 ? v.below[group] : 0) + (long long)(r - from) * TILE_BYTES;
     offset[i / 2][i % 2] = r >= from && r < to ? load_number(tile + OFFSETS_AT, threadIdx.x % 32) : 0;
   }
 }
 
-__device__ __forceinline__ void cut_offsets(u32 (&a)[3][4], const u32 (&offset)[4][2]) {
+__device__ __forceinline__ void split_offsets(u32 (&a)[3][4], const u32 (&offset)[4][2]) {
 #pragma unroll
   for (int i = 0; i < 4; i++) {
     u32 part[3];
-    cut(part, widen(offset[i][0]), widen(offset[i][1]));
+    split_bf16(part, to_float(offset[i][0]), to_float(offset[i][1]));
 #pragma unroll
     for (int p = 0; p < 3; p++) a[p][i] = part[p];
   }
 }
 
-// Which chunks a block of `runs` runs from `first` on reads: with OFFSET first those of the sums, then its
-// own.
+// The chunks that a block reads for `runs` runs, starting at `first`: with OFFSET the chunks of the sums,
+// then those of x.
 struct Chunks {
   int first, runs;
 
@@ -130,8 +130,8 @@ struct Chunks {
 
 // ---- with wgmma: d[64 rows, BM tokens] (+)= a[64, 16] . b[BM, 16]^T, b in shared memory ----
 
-// What wgmma is told about a tile: where, 1024 bytes from 8 rows to the next 8, 128-byte swizzle.
-__device__ __forceinline__ u64 describe(u32 tile) {
+// wgmma matrix descriptor of a tile: address, 1024 bytes from 8 rows to the next 8, 128-byte swizzle.
+__device__ __forceinline__ u64 matrix_descriptor(u32 tile) {
   return (u64)(tile >> 4) | (u64)1 << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
 }
 
@@ -185,9 +185,9 @@ __device__ __forceinline__ void copy_bulk(u32 to, const u8 *from, u32 bytes, u32
       : "memory");
 }
 
-// A unit of work is one group's product with one block of columns, 32 or with HALVES 16. While a warpgroup
-// scales one and unpacks the next, the other warpgroups' products run.
-constexpr int UNITS = 1 + HALVES;  // of a piece
+// A unit of work is the product of one group with one block of columns: 32, or 16 with HALVES. While a
+// warpgroup scales one unit and unpacks the next, the products of the other warpgroups run.
+constexpr int UNITS = 1 + HALVES;  // units of a piece
 
 struct Unit {
   float d[FT][4];
@@ -197,16 +197,16 @@ struct Unit {
 
 __device__ __forceinline__ void start_unit(Unit &u, const Weights &v, int group, int piece, int half,
                                            u32 stage) {
-  const u64 tile = describe(stage) + piece % 2 * 4;  // 32 columns further: 4 chunks of 16 bytes
+  const u64 tile = matrix_descriptor(stage) + piece % 2 * 4;  // step of 32 columns: 4 chunks of 16 bytes
 #pragma unroll
   for (int k = 0; k < 2; k++)
     if (!HALVES || k == half) unpack(u.a[k], v.words[group][0], v.words[group][1], piece, k);
 #pragma unroll
-  for (int t = 0; t < 2; t++) u.scale[t] = spread(v.scale[group][t][half], piece);
+  for (int t = 0; t < 2; t++) u.scale[t] = broadcast_number(v.scale[group][t][half], piece);
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
   bool add = false;
 #pragma unroll
-  for (int p = 2; p >= 0; p--)  // the small parts first
+  for (int p = 2; p >= 0; p--)  // smallest parts first, for accuracy
 #pragma unroll
     for (int k = 0; k < 2; k++)
       if (!HALVES || k == half) {
@@ -221,8 +221,8 @@ __device__ __forceinline__ void finish_unit(float (&acc)[FT][4], const Unit &u) 
   for (int j = 0; j < FT; j++) scale_into(acc[j], u.d[j], u.scale[0], u.scale[1]);
 }
 
-// The products of four runs are summed by themselves and then added: tensor cores do not round sums to
-// nearest.
+// The products of four runs have their own sum, which is then added, because tensor cores do not round sums
+// to nearest.
 __device__ __forceinline__ void add_offsets(float (&acc)[GROUPS][FT][4], float (&d)[FT][4], const Weights &v,
                                             u32 stage, int run, int from, int to) {
 #pragma unroll
@@ -231,17 +231,17 @@ __device__ __forceinline__ void add_offsets(float (&acc)[GROUPS][FT][4], float (
     load_offsets(offset[0], v, g, run, from, to);
 #pragma unroll
     for (int k = 0; k < 4; k++) {
-      if (run + k * 4 >= to) break;  // what lies further was never written
+      if (run + k * 4 >= to) break;  // the sums of later runs were never written
       if (k < 3) load_offsets(offset[(k + 1) % 2], v, g, run + k * 4 + 4, from, to);
       u32 a[3][4];
-      cut_offsets(a, offset[k % 2]);
+      split_offsets(a, offset[k % 2]);
       asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
       for (int order = 2; order >= 0; order--)
 #pragma unroll
         for (int p = 0; p <= order; p++)
           if (p < OFFSET_PARTS)
-            multiply(d, a[p], describe(stage + (order - p) * PLANE) + k * 2, order < 2 || p > 0);
+            multiply(d, a[p], matrix_descriptor(stage + (order - p) * PLANE) + k * 2, order < 2 || p > 0);
       asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
       asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
@@ -250,9 +250,9 @@ __device__ __forceinline__ void add_offsets(float (&acc)[GROUPS][FT][4], float (
   }
 }
 
-// Multiplies a block's chunks. One thread copies, as far ahead as a stage less than there are: the stage it
-// refills was left a chunk ago, so that it hardly ever waits. Barrier `full` turns when a stage's bytes are
-// there, `empty` when every warp is done.
+// Multiplies all chunks of a block. One thread copies ahead, by one stage less than there are. The stage that
+// it refills was released one chunk ago, so it rarely waits. The barrier `full` completes when the bytes of a
+// stage have arrived, `empty` when every warp has read it.
 __device__ __forceinline__ void multiply_all(float (&acc)[GROUPS][FT][4], Weights &v, const u8 *parts,
                                              u32 stages, int top, Chunks chunks) {
   const u32 full = stages + STAGES * STAGE_BYTES, empty = full + STAGES * 8;
@@ -267,7 +267,7 @@ __device__ __forceinline__ void multiply_all(float (&acc)[GROUPS][FT][4], Weight
       copy_bulk(stages + stage * STAGE_BYTES + p * PLANE,
                 parts + (((u64)chunks.at(chunk) * 3 + p) * MP + top) * 128, rows * 128, full + stage * 8);
   };
-  auto enter = [&](int chunk) {  // leaves the chunk before, and waits for this one
+  auto enter = [&](int chunk) {  // releases the previous chunk and waits for this one
     if (chunk > 0) {
       if (threadIdx.x % 32 == 0)
         asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(empty + (chunk - 1) % STAGES * 8)
@@ -296,7 +296,7 @@ __device__ __forceinline__ void multiply_all(float (&acc)[GROUPS][FT][4], Weight
     for (int chunk = 0; chunk < chunks.lead(); chunk++)
       add_offsets(acc, unit.d, v, enter(chunk), (chunks.first / 16 + chunk) * 16, chunks.first,
                   chunks.first + chunks.runs);
-  unit.scale[0] = unit.scale[1] = 0;  // what is there before the first unit adds nothing
+  unit.scale[0] = unit.scale[1] = 0;  // the first finish_unit() then adds nothing
   u32 stage = 0;
   for (int run = 0; run < chunks.runs; run++)
 #pragma unroll
@@ -323,13 +323,13 @@ __device__ __forceinline__ void load_matrices(u32 (&v)[4], u32 from) {
                : "memory");
 }
 
-// The right side of two fragments of 8 tokens: 16 columns from `at` (in 16-byte pieces) on.
+// The B operand of two fragments of 8 tokens: 16 columns, starting at 16-byte piece `at`.
 __device__ __forceinline__ void load_tokens(u32 (&b)[4], u32 plane, int token, int at) {
   const int lane = threadIdx.x % 32, row = token + lane % 8 + lane / 16 * 8;
   load_matrices(b, plane + row * 128 + ((at + lane / 8 % 2) ^ row % 8) * 16);
 }
 
-// A piece of a run, all groups.
+// Multiplies one piece of a run, for all groups.
 __device__ __forceinline__ void multiply_piece(float (&acc)[GROUPS][FT][4], Weights &v, u32 stage, int column,
                                                int piece, int left) {
   u32 a[GROUPS][2][4];
@@ -340,7 +340,7 @@ __device__ __forceinline__ void multiply_piece(float (&acc)[GROUPS][FT][4], Weig
     for (int k = 0; k < 2; k++) {
       unpack(a[g][k], v.words[g][0], v.words[g][1], piece, k);
 #pragma unroll
-      for (int h = 0; h <= HALVES; h++) scale[g][k][h] = spread(v.scale[g][k][h], piece);
+      for (int h = 0; h <= HALVES; h++) scale[g][k][h] = broadcast_number(v.scale[g][k][h], piece);
     }
     advance(v, g, piece, left);
   }
@@ -356,7 +356,7 @@ __device__ __forceinline__ void multiply_piece(float (&acc)[GROUPS][FT][4], Weig
       for (int n = 0; n < 2; n++) {
         float d[2][4] = {};
 #pragma unroll
-        for (int p = 2; p >= 0; p--)  // the small parts first
+        for (int p = 2; p >= 0; p--)  // smallest parts first, for accuracy
 #pragma unroll
           for (int k = 0; k < 2; k++) mma(d[HALVES ? k : 0], a[g][k], b[k][p][n * 2], b[k][p][n * 2 + 1]);
 #pragma unroll
@@ -367,16 +367,16 @@ __device__ __forceinline__ void multiply_piece(float (&acc)[GROUPS][FT][4], Weig
 
 __device__ __forceinline__ void add_offsets(float (&acc)[GROUPS][FT][4], const Weights &v, u32 stage,
                                             int column, int run, int from, int to) {
-  for (int k = 0; k < 4 && run + k * 4 < to; k++)  // what lies further was never written
+  for (int k = 0; k < 4 && run + k * 4 < to; k++)  // the sums of later runs were never written
 #pragma unroll
     for (int g = 0; g < GROUPS; g++) {
       u32 offset[4][2], a[3][4];
       load_offsets(offset, v, g, run + k * 4, from, to);
-      cut_offsets(a, offset);
+      split_offsets(a, offset);
 #pragma unroll
       for (int j = 0; j < FT; j += 2) {
         u32 b[3][4];
-        float d[2][4] = {};  // summed by itself: tensor cores do not round sums to nearest
+        float d[2][4] = {};  // a separate sum: tensor cores do not round sums to nearest
 #pragma unroll
         for (int p = 0; p < 3; p++) load_tokens(b[p], stage + p * PLANE, column + j * 8, k * 2);
 #pragma unroll
@@ -396,9 +396,9 @@ __device__ __forceinline__ void add_offsets(float (&acc)[GROUPS][FT][4], const W
 __device__ __forceinline__ void multiply_all(float (&acc)[GROUPS][FT][4], Weights &v, const u8 *parts,
                                              u32 stages, int top, Chunks chunks) {
   const int column = threadIdx.x / 32 / DOWN * WT;
-  const int rows =
-      MP - top < BM ? MP - top : BM;  // rows past the end stay as they are: nobody reads their columns
-  auto fill = [&](int chunk) {        // one group of copies a chunk, empty past the end
+  // Rows past the end keep their old contents, which are never used.
+  const int rows = MP - top < BM ? MP - top : BM;
+  auto fill = [&](int chunk) {  // one group of copies per chunk, empty past the end
     const u32 stage = stages + chunk % STAGES * STAGE_BYTES;
     const u8 *from = parts + ((u64)chunks.at(chunk) * 3 * MP + top) * 128;
     for (int i = threadIdx.x; chunk < chunks.count() && i < rows * 8; i += THREADS)
@@ -411,7 +411,7 @@ __device__ __forceinline__ void multiply_all(float (&acc)[GROUPS][FT][4], Weight
   };
   auto enter = [&](int chunk) {
     asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
-    __syncthreads();  // this stage is there, the one refilled next is read
+    __syncthreads();  // this stage is filled, and all warps have read the one that is refilled next
     fill(chunk + STAGES - 1);
     return stages + chunk % STAGES * STAGE_BYTES;
   };
@@ -431,7 +431,7 @@ __device__ __forceinline__ void multiply_all(float (&acc)[GROUPS][FT][4], Weight
 
 #endif
 
-// ---- the end: the cluster's sums, residual, activation, store ----
+// ---- epilogue: sums of the cluster, residual, activation, store ----
 
 #include "cluster.cuh"
 
@@ -448,11 +448,10 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
   extern __shared__ __align__(1024) unsigned char memory[];
   const u32 stages = (u32)__cvta_generic_to_shared(memory);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int top = blockIdx.x * BM,
-            left = blockIdx.y * BN;  // neighbouring blocks share w: it comes from HBM once
+  const int top = blockIdx.x * BM, left = blockIdx.y * BN;  // neighbouring blocks share w, so it is read once
   const int begin = blockIdx.z * RUNS_EACH;
-  const int runs =
-      RUNS - begin < RUNS_EACH ? RUNS - begin : RUNS_EACH;  // none or fewer for the last of a cluster
+  // The last blocks of a cluster may have fewer runs, or none.
+  const int runs = RUNS - begin < RUNS_EACH ? RUNS - begin : RUNS_EACH;
 
   float acc[GROUPS][FT][4] = {};
   Weights weights;
@@ -469,10 +468,10 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
   }
   multiply_all(acc, weights, parts, stages, top, Chunks{begin, runs > 0 ? runs : 0});
 
-  // Of a cluster's blocks each finishes a run of the fragments, MINE from this one on.
-  const int from = SPLIT == 1 ? 0 : blockIdx.z * MINE;
+  // Each block of a cluster completes MINE fragments, starting at `from`.
+  const int from = SPLIT == 1 ? 0 : blockIdx.z * FRAGMENTS_EACH;
 #if SPLIT > 1
-  __syncthreads();  // all products are done: the stages' memory is free
+  __syncthreads();  // all products are complete: the memory of the stages is free
   float4 *shared = (float4 *)memory;
 #pragma unroll
   for (int i = 0; i < GROUPS * FT; i++) {
@@ -480,16 +479,16 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
     shared[i * THREADS + threadIdx.x] = make_float4(s[0], s[1], s[2], s[3]);
   }
 #endif
-  auto place = [&](int f, int e) {  // of element e of fragment f in y; past its end if it has none
+  auto index_of = [&](int f, int e) {  // index in y of element e of fragment f; M * N if it is outside
     const int token = top + warp / DOWN * WT + f % FT * 8 + lane % 4 * 2 + e % 2;
     const int row = left + (f / FT * DOWN + warp % DOWN) * 16 + lane / 4 + e / 2 * 8;
     return token < M && row < N && f < FRAGMENTS ? (u64)token * N + row : (u64)M * N;
   };
 #if EPILOGUE == 1
-  float add[MINE][4];  // all reads before the first write: they overlap
+  float add[FRAGMENTS_EACH][4];  // all reads are issued before the first write, so that they overlap
 #pragma unroll
-  for (int i = 0; i < MINE * 4; i++) {
-    const u64 at = place(from + i / 4, i % 4);
+  for (int i = 0; i < FRAGMENTS_EACH * 4; i++) {
+    const u64 at = index_of(from + i / 4, i % 4);
     add[i / 4][i % 4] = at < (u64)M * N ? residual[at] : 0;
   }
 #endif
@@ -497,7 +496,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
   wait_cluster();
 #endif
 #pragma unroll
-  for (int i = 0; i < MINE; i++) {
+  for (int i = 0; i < FRAGMENTS_EACH; i++) {
     const int f = from + i, group = f / FT * WEIGHTS, j = f % FT;
     if (f >= FRAGMENTS) break;
     float v[WEIGHTS][4] = {};
@@ -505,7 +504,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
     for (int n = 0; n < WEIGHTS; n++) {
 #if SPLIT > 1
 #pragma unroll
-      for (int rank = 0; rank < SPLIT; rank++) {  // in this order, always
+      for (int rank = 0; rank < SPLIT; rank++) {  // fixed order
         const float4 p = read_cluster4(stages + (((group + n) * FT + j) * THREADS + threadIdx.x) * 16, rank);
         v[n][0] += p.x, v[n][1] += p.y, v[n][2] += p.z, v[n][3] += p.w;
       }
@@ -516,7 +515,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
     }
 #pragma unroll
     for (int e = 0; e < 4; e++) {
-      const u64 at = place(f, e);
+      const u64 at = index_of(f, e);
       if (at == (u64)M * N) continue;
 #if EPILOGUE == 1
       y[at] = add[i][e] + v[0][e];
@@ -528,6 +527,6 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
     }
   }
 #if SPLIT > 1
-  wait_cluster();  // nobody leaves while its memory is being read
+  wait_cluster();  // a block must not exit while others read its shared memory
 #endif
 }

@@ -1,4 +1,4 @@
-// Smoke: the smallest kernel there is, to see that kernels compile, load and run.
+// Smoke test: a minimal kernel that shows that kernels compile, load and run.
 extern "C" __global__ void mlx_smoke(const int *x, int *y) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   y[i] = 2 * x[i];

@@ -1,6 +1,6 @@
-// The vectors of kernels/cpu, word by word, against plain C: a program of its own, because it is compiled for
-// one level of CPU and run by tests/cpu_words.sh on this machine or under an emulator. Prints a digest of all
-// bits: levels that fuse multiply and add print the same.
+// The vector functions of kernels/cpu against plain C. A separate program, because tests/cpu_vectors.sh
+// compiles it for one CPU level and runs it on this machine or under an emulator. Prints a digest of all
+// results: levels with fused multiply-add print the same digest.
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,22 +14,23 @@
 #endif
 
 static int failures;
-static uint64_t bits_seen = 14695981039346656037u;
+static uint64_t result_digest = 14695981039346656037u;
 
-static void see(const void *bytes, size_t count) {
-  for (size_t i = 0; i < count; ++i) bits_seen = (bits_seen ^ ((const uint8_t *)bytes)[i]) * 1099511628211u;
+static void hash_result(const void *bytes, size_t count) {
+  for (size_t i = 0; i < count; ++i)
+    result_digest = (result_digest ^ ((const uint8_t *)bytes)[i]) * 1099511628211u;
 }
 
-static void expect(const char *word, int lane, float have, float want) {
+static void expect(const char *name, int lane, float have, float want) {
   if (have == want || (have != have && want != want)) return;
-  if (failures++ < 20) printf("%s: lane %d is %.9g, expected %.9g\n", word, lane, (double)have, (double)want);
+  if (failures++ < 20) printf("%s: lane %d is %.9g, expected %.9g\n", name, lane, (double)have, (double)want);
 }
 
-static void expect_all(const char *word, v16 have, const float want[16]) {
+static void expect_all(const char *name, v16 have, const float want[16]) {
   float lanes[16];
   v_store(lanes, have);
-  see(lanes, sizeof lanes);
-  for (int i = 0; i < 16; ++i) expect(word, i, lanes[i], want[i]);
+  hash_result(lanes, sizeof lanes);
+  for (int i = 0; i < 16; ++i) expect(name, i, lanes[i], want[i]);
 }
 
 static uint32_t next_bits(void) {
@@ -39,38 +40,38 @@ static uint32_t next_bits(void) {
 }
 static float next_float(void) { return ((float)next_bits() * 0x1p-30f - 1) * (float)(1 << next_bits() % 12); }
 
-static float fuse(float a, float b, float c) { return FUSED ? fmaf(a, b, c) : a * b + c; }
+static float fma_reference(float a, float b, float c) { return FUSED ? fmaf(a, b, c) : a * b + c; }
 
 // ----------------------------------------------------------------------------------------------------------
 
 static void check_sums(void) {
   float x[16], y[16], z[16], want[16];
-  for (int turn = 0; turn < 2000; ++turn) {
+  for (int round = 0; round < 2000; ++round) {
     for (int i = 0; i < 16; ++i) x[i] = next_float(), y[i] = next_float(), z[i] = next_float();
     const v16 a = v_load(x), b = v_load(y), c = v_load(z);
-#define EVERY(word, have, expression)                  \
+#define EVERY(name, have, expression)                  \
   for (int i = 0; i < 16; ++i) want[i] = (expression); \
-  expect_all(word, have, want)
+  expect_all(name, have, want)
     EVERY("v_add", v_add(a, b), x[i] + y[i]);
     EVERY("v_sub", v_sub(a, b), x[i] - y[i]);
     EVERY("v_mul", v_mul(a, b), x[i] * y[i]);
     EVERY("v_div", v_div(a, b), x[i] / y[i]);
     EVERY("v_max", v_max(a, b), x[i] > y[i] ? x[i] : y[i]);
     EVERY("v_min", v_min(a, b), x[i] < y[i] ? x[i] : y[i]);
-    EVERY("v_fma", v_fma(a, b, c), fuse(x[i], y[i], z[i]));
+    EVERY("v_fma", v_fma(a, b, c), fma_reference(x[i], y[i], z[i]));
     EVERY("v_round", v_round(a), rintf(x[i]));
     EVERY("v_all", v_all(x[3]), x[3]);
-    EVERY("v_first", v_first(a, turn % 20 - 1), i < turn % 20 - 1 ? x[i] : -INFINITY);
+    EVERY("v_keep_first", v_keep_first(a, round % 20 - 1), i < round % 20 - 1 ? x[i] : -INFINITY);
     EVERY("v_where_above", v_where_above(a, y[0], c), x[i] > y[0] ? z[i] : 0);
-    EVERY("v_power2", v_power2(v_all((float)(turn % 253 - 126))), ldexpf(1, turn % 253 - 126));
+    EVERY("v_power2", v_power2(v_all((float)(round % 253 - 126))), ldexpf(1, round % 253 - 126));
     float eight[8], largest = x[0];
     for (int i = 0; i < 8; ++i) eight[i] = x[i] + x[i + 8];
     for (int i = 1; i < 16; ++i) largest = x[i] > largest ? x[i] : largest;
     const float four[4] = {eight[0] + eight[4], eight[1] + eight[5], eight[2] + eight[6],
                            eight[3] + eight[7]};
     expect("v_sum", 0, v_sum(a), (four[0] + four[2]) + (four[1] + four[3]));
-    expect("v_largest", 0, v_largest(a), largest);
-    expect("v_find", 0, (float)v_find(a, x[turn % 16]), (float)(turn % 16));
+    expect("v_reduce_max", 0, v_reduce_max(a), largest);
+    expect("v_find", 0, (float)v_find(a, x[round % 16]), (float)(round % 16));
     expect("v_find", 0, (float)v_find(a, 1e9f), 16);
     expect("square_root", 0, square_root(fabsf(x[0])), sqrtf(fabsf(x[0])));
   }
@@ -78,10 +79,10 @@ static void check_sums(void) {
 
 static void check_exp(void) {
   float x[16], have[16];
-  for (int turn = 0; turn < 2000; ++turn) {
+  for (int round = 0; round < 2000; ++round) {
     for (int i = 0; i < 16; ++i) x[i] = -90 + (float)(next_bits() % 178000) * 0.001f;
     v_store(have, v_exp(v_load(x)));
-    see(have, sizeof have);
+    hash_result(have, sizeof have);
     for (int i = 0; i < 16; ++i) {
       const double want = x[i] > -87.33654f ? exp(x[i] < 88.02969f ? (double)x[i] : 88.02969) : 0;
       if (fabs(have[i] - want) > 3e-7 * want) {
@@ -93,7 +94,7 @@ static void check_exp(void) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Numbers of 16 bits, all of them
+// All 16-bit floats
 
 static float half_value(unsigned bits) {
   const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
@@ -135,20 +136,21 @@ static void check_halves(void) {
 // ----------------------------------------------------------------------------------------------------------
 // Panels
 
-// Random bytes, but scales that are numbers.
+// Random scales that are finite numbers.
 static void fill_scales(int32_t format, uint8_t *at, int bytes) {
-  for (int i = 0; i < bytes / (is_wide(format) ? 4 : 2); ++i) {
+  for (int i = 0; i < bytes / (has_f32_scales(format) ? 4 : 2); ++i) {
     const float scale = next_float() * 0x1p-10f;
-    const uint16_t half = is_bf16(format) ? (uint16_t)(next_bits() % 0x400 + 0x3b00) : f16_bits(scale);
-    is_wide(format) ? memcpy(at + 4 * i, &scale, 4) : memcpy(at + 2 * i, &half, 2);
+    const uint16_t half =
+        has_bf16_scales(format) ? (uint16_t)(next_bits() % 0x400 + 0x3b00) : f16_bits(scale);
+    has_f32_scales(format) ? memcpy(at + 4 * i, &scale, 4) : memcpy(at + 2 * i, &half, 2);
   }
 }
 
 static void fill_block(int32_t format, uint8_t *block) {
   const int scales = format < MLX_PANEL_Q4_0 ? 0 : scale_bytes(format),
-            bytes = (int)mlx_panel_own_bytes(format);
+            bytes = (int)mlx_panel_block_stride(format);
   for (int i = 0; i < bytes; ++i) block[i] = (uint8_t)next_bits();
-  if (!is_grouped(format)) fill_scales(format, block, scales);  // else these are integers
+  if (!has_super_blocks(format)) fill_scales(format, block, scales);  // else the scales are integers
   for (int i = 0; !scales && i < bytes / (format == MLX_PANEL_F32 ? 4 : 2); ++i) {
     const float value = next_float();
     const uint16_t half = format == MLX_PANEL_F16 ? f16_bits(value) : (uint16_t)(next_bits() & 0xbfff);
@@ -156,30 +158,31 @@ static void fill_block(int32_t format, uint8_t *block) {
   }
 }
 
-// With f32 alone, as every level has it; sapphirerapids takes packed panels in integers instead.
+// The f32 product, which every level has. On sapphirerapids multiply_panel uses integers for quantized
+// panels.
 static v16 multiply_in_floats(int32_t format, const uint8_t *panel, const vector_t *x, int columns) {
-  if (!is_packed(format)) return multiply_plain(format, panel, x->x, columns);
+  if (!is_quantized(format)) return multiply_plain(format, panel, x->x, columns);
   if (format == MLX_PANEL_Q2_K) return multiply_q2_k(panel, x->x, columns);
   return is_q4(format) ? multiply_q4(format, panel, x->x, x->sums, columns)
                        : multiply_q8(format, panel, x->x, x->sums, columns);
 }
 
-// A panel times a vector is what its widened numbers are, times it: to f32's rounding.
+// A panel times a vector equals its dequantized values times the vector, up to f32 rounding.
 static void check_panels(void) {
-  enum { COLUMNS = 256 };  // one group
+  enum { COLUMNS = 256 };  // one super-block
   _Alignas(64) static uint8_t panel[16384 + AHEAD];
   static vector_t vector;
   static float wide[COLUMNS][16], x[COLUMNS];
   for (int32_t format = 0; format < MLX_PANEL_FORMATS; ++format) {
     float have[16];
-    if (is_grouped(format)) fill_scales(format, panel, (int)mlx_panel_group_bytes(format));
+    if (has_super_blocks(format)) fill_scales(format, panel, (int)mlx_panel_group_bytes(format));
     for (int b = 0; b < COLUMNS / 32; ++b) fill_block(format, panel + mlx_panel_block_at(format, b));
     for (int i = 0; i < COLUMNS; ++i) x[i] = next_float();
-    take_vector(x, COLUMNS, is_packed(format), &vector);
-    widen_panel(format, panel, 0, COLUMNS, wide[0], 16);
-    see(wide, sizeof wide);
+    prepare_vector(x, COLUMNS, is_quantized(format), &vector);
+    dequantize_panel(format, panel, 0, COLUMNS, wide[0], 16);
+    hash_result(wide, sizeof wide);
     v_store(have, multiply_in_floats(format, panel, &vector, COLUMNS));
-    see(have, sizeof have);
+    hash_result(have, sizeof have);
     v_store(have, multiply_panel(format, panel, &vector, COLUMNS));
     for (int row = 0; row < 16; ++row) {
       double want = 0, size = 0;
@@ -205,7 +208,7 @@ static void check_tile(void) {
   for (int t = 0; t < TILE_TOKENS; ++t) {
     for (int row = 0; row < TILE_ROWS; ++row) {
       float want = 0;
-      for (int k = 0; k < COLUMNS; ++k) want = fuse(wide[k * TILE_ROWS + row], x[t][k], want);
+      for (int k = 0; k < COLUMNS; ++k) want = fma_reference(wide[k * TILE_ROWS + row], x[t][k], want);
       expect("multiply_tile", row, sums[t * TILE_ROWS + row], want);
     }
   }
@@ -217,6 +220,6 @@ int main(void) {
   check_halves();
   check_panels();
   check_tile();
-  printf("%016llx%s\n", (unsigned long long)bits_seen, FUSED ? "" : " (not fused)");
+  printf("%016llx%s\n", (unsigned long long)result_digest, FUSED ? "" : " (not fused)");
   return failures > 0;
 }

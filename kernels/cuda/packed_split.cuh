@@ -1,12 +1,12 @@
-// Products over packed weights (packed.cu): cutting x into parts, once for all matrices it meets.
+// Quantized linear layers (packed.cu): split x into bf16 parts, once for all matrices that multiply it.
 
-// A thread has 8 neighbouring columns of a row, 16 bytes of each part; the first of the four of a block has
-// its sum.
+// A thread has 8 neighbouring columns of a row, 16 bytes of each part. The first of the four threads of a
+// block of 32 columns stores its sum.
 extern "C" __global__ void __launch_bounds__(256) NAME(const float *__restrict__ x, u8 *__restrict__ parts) {
-  constexpr int EACH = (RUNS + 3) / 4 * 64;  // threads of a row
+  constexpr int ROW_THREADS = (RUNS + 3) / 4 * 64;  // threads of a row
   const u64 index = (u64)blockIdx.x * 256 + threadIdx.x;
-  const int row = index / EACH, nth = index % EACH, run = nth / 16;
-  if (row >= MP) return;  // all 64 of four runs, or none
+  const int row = index / ROW_THREADS, nth = index % ROW_THREADS, run = nth / 16;
+  if (row >= MP) return;  // the 64 threads of four runs return together
   float v[8] = {};
   if (row < M && nth * 8 < K) {
     const float4 a = *(const float4 *)(x + (u64)row * K + nth * 8),
@@ -17,21 +17,21 @@ extern "C" __global__ void __launch_bounds__(256) NAME(const float *__restrict__
   float sum = 0;
 #pragma unroll
   for (int i = 0; i < 4; i++) {
-    cut(part[i], v[i * 2], v[i * 2 + 1]);
+    split_bf16(part[i], v[i * 2], v[i * 2 + 1]);
     sum += v[i * 2] + v[i * 2 + 1];
   }
   sum += __shfl_xor_sync(~0u, sum, 1);
   sum += __shfl_xor_sync(~0u, sum, 2);
-  cut(total, sum, 0);
-  auto place = [&](int chunk, int i, int piece) {
+  split_bf16(total, sum, 0);
+  auto address_of = [&](int chunk, int i, int piece) {
     return parts + (((u64)chunk * 3 + i) * MP + row) * 128 + (piece ^ row % 8) * 16;
   };
   if (run < RUNS)
 #pragma unroll
     for (int i = 0; i < 3; i++)
-      *(uint4 *)place(nth / 8, i, nth % 8) = make_uint4(part[0][i], part[1][i], part[2][i], part[3][i]);
+      *(uint4 *)address_of(nth / 8, i, nth % 8) = make_uint4(part[0][i], part[1][i], part[2][i], part[3][i]);
   if (nth % 4) return;
 #pragma unroll
   for (int i = 0; i < 3; i++)
-    ((u16 *)place(CHUNKS + run / 16, i, run % 16 / 2))[nth / 4 % 4 * 2 + run % 2] = total[i];
+    ((u16 *)address_of(CHUNKS + run / 16, i, run % 16 / 2))[nth / 4 % 4 * 2 + run % 2] = total[i];
 }

@@ -1,4 +1,4 @@
-// Decode: numbers, and words that carry their own flag.
+// Decode: 16-bit conversions, tensor-core instructions, and global words that are their own ready flag.
 
 #ifdef DTYPE_F16
 static __device__ __forceinline__ u16 to16(float x) {
@@ -49,12 +49,11 @@ static __device__ __forceinline__ void multiply_once(float (&product)[4], uint4 
                : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y), "f"(0.0f));
 }
 
-static __device__ __forceinline__ u32 word_of(uint4 v, int i) {
+static __device__ __forceinline__ u32 component(uint4 v, int i) {
   return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
 
-// What is computed with f32 keys and values is to be right in f32: there the quick exponential is not good
-// enough.
+// With an f32 KV pool results must have f32 accuracy; the fast exponential does not.
 #ifdef KV_F32
 static __device__ __forceinline__ float exp_of(float x) { return expf(x); }
 #else
@@ -68,30 +67,30 @@ static __device__ __forceinline__ float warp_sum(float x) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Words that carry their own flag
+// Words that are their own ready flag: EMPTY until a value is published
 
-static __device__ __forceinline__ void tell(float *word, float value) {
+static __device__ __forceinline__ void publish(float *word, float value) {
   asm volatile("st.relaxed.gpu.global.f32 [%0], %1;" ::"l"(word), "f"(value) : "memory");
 }
 
-static __device__ __forceinline__ void empty(float *word) { tell(word, __uint_as_float(EMPTY)); }
+static __device__ __forceinline__ void mark_empty(float *word) { publish(word, __uint_as_float(EMPTY)); }
 
 static __device__ __forceinline__ bool is_empty(float value) { return __float_as_uint(value) == EMPTY; }
 
-static __device__ __forceinline__ float look(const float *word) {
+static __device__ __forceinline__ float load_relaxed(const float *word) {
   float value;
   asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(value) : "l"(word));
   return value;
 }
 
-static __device__ __forceinline__ float hear(const float *word) {
+static __device__ __forceinline__ float receive(const float *word) {
   float value;
-  do value = look(word);
+  do value = load_relaxed(word);
   while (is_empty(value));
   return value;
 }
 
-static __device__ __forceinline__ float4 look4(const float *words) {
+static __device__ __forceinline__ float4 load_relaxed4(const float *words) {
   float4 v;
   asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];"
                : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The vectors of kernels/cpu for every level that can be run here, an emulator included: each right, and those that fuse multiply and add
-# equal in every bit. The levels of this machine are found by trying.
+# Runs tests/cpu_vectors.c for every CPU level that this machine can run, aarch64 under an emulator included. Each
+# must be correct, and all levels with fused multiply-add must give the same bits. Unsupported levels are skipped.
 #
-#   tests/cpu_words.sh CC BUILD
+#   tests/cpu_vectors.sh CC BUILD
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=$(mktemp -d)
@@ -11,20 +11,20 @@ flags='-std=gnu11 -O3 -Wall -Wextra -Werror -Wno-unused-function -ffp-contract=o
 fused= failed=0 ran=0
 
 check() {  # LEVEL RUNNER COMPILER...
-  local level=$1 runner=$2 said status=0
+  local level=$1 runner=$2 output status=0
   shift 2
-  "$@" $flags tests/cpu_words.c -o "$folder/$level" -lm
-  said=$($runner "$folder/$level" 2>"$folder/err") || status=$?
+  "$@" $flags tests/cpu_vectors.c -o "$folder/$level" -lm
+  output=$($runner "$folder/$level" 2>"$folder/err") || status=$?
   if [ $status -eq 132 ]; then  # SIGILL
-    echo "skipped: $level, which this machine does not run"
+    echo "skipped: $level: this machine cannot run it"
     return
   fi
   ran=$((ran + 1))
-  echo "$level: $said"
+  echo "$level: $output"
   [ $status -eq 0 ] || { failed=1; cat "$folder/err"; return; }
-  case $said in
+  case $output in
     *fused*) ;;
-    *) [ "${fused:=$said}" = "$said" ] || { echo "$level computes other bits than the others"; failed=1; } ;;
+    *) [ "${fused:=$output}" = "$output" ] || { echo "$level gives other bits than the other levels"; failed=1; } ;;
   esac
 }
 
@@ -36,9 +36,9 @@ if [ "$(uname -m)" != aarch64 ]; then
   if [ -x "$2/tools/qemu-aarch64" ] && [ -x "$2/aarch64/tools/cc" ]; then
     check aarch64 "$2/tools/qemu-aarch64" "$2/aarch64/tools/cc"
   else
-    echo 'skipped: aarch64, which ./build.sh test --all has'
+    echo 'skipped: aarch64: run ./build.sh test --all to get the emulator and compiler'
   fi
 fi
 [ $ran -gt 0 ] && exit $failed
-echo 'no level could be run'
+echo 'no CPU level could be run'
 exit 1

@@ -1,0 +1,126 @@
+// Digest cache: SHA-256 of files by path and stamp. The compiler library alone has 335 MB, and every start of
+// mlxcel needs its digest.
+//
+// A cached digest is valid for a file with the same stamp. A write after the hashing that leaves the stamp
+// unchanged would make it wrong, because file times have a resolution of up to 2 s. So, like git's "racy"
+// rule, a digest is cached only if the file's times were at least that old when hashing began: any later
+// write then changes them.
+#include <string.h>
+#include <time.h>
+
+#include "base/memory.h"
+#include "base/text.h"
+#include "cache/entry.h"
+#include "cache/internal.h"
+
+#define MIN_AGE_NS (2 * 1000000000LL)
+
+static int64_t now_ns(void) {
+  struct timespec now;
+  timespec_get(&now, TIME_UTC);
+  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+// digests/SHA256-OF-THE-PATH.json
+static mlx_status_t cached_digest_path(const mlx_cache_t *cache, const char *real_path, char **out_path) {
+  char name[MLX_DIGEST_HEX + 5];
+  mlx_digest_t digest;
+  mlx_digest_begin(&digest);
+  mlx_digest_field(&digest, "path", real_path, strlen(real_path));
+  mlx_digest_end(&digest, name);
+  memcpy(name + MLX_DIGEST_HEX - 1, ".json", 6);
+  return mlx_cache_path(cache, "digests", name, out_path);
+}
+
+// True if a cached digest exists for exactly this stamp. An unreadable one counts as missing.
+static bool find_cached(const char *path, const mlx_file_stamp_t *stamp, char out_hex[MLX_DIGEST_HEX]) {
+  char *bytes = NULL, text[MLX_STAMP_TEXT];
+  size_t length = 0;
+  mlx_cached_digest_t cached;
+  mlx_stamp_text(stamp, text);
+  mlx_status_t status = mlx_read_file(path, MLX_CACHED_DIGEST_MAX, &bytes, &length);
+  if (!status) status = mlx_cached_digest_parse(path, bytes, length, &cached);
+  bool known = !status && !strcmp(cached.stamp, text);
+  if (known) memcpy(out_hex, cached.sha256, MLX_DIGEST_HEX);
+  mlx_status_free(status);
+  mlx_free(bytes);
+  return known;
+}
+
+void mlx_cache_store_digest(const mlx_cache_t *cache, const char *real_path, const mlx_file_stamp_t *stamp,
+                            const char sha256[MLX_DIGEST_HEX]) {
+  mlx_cached_digest_t cached;
+  mlx_text_t text = {0};
+  char *path = NULL, *folder = NULL;
+  mlx_stamp_text(stamp, cached.stamp);
+  memcpy(cached.sha256, sha256, MLX_DIGEST_HEX);
+  mlx_cached_digest_write(&cached, real_path, &text);
+  mlx_status_t status = mlx_text_finish(&text);
+  if (!status) status = cached_digest_path(cache, real_path, &path);
+  if (!status) status = mlx_join_path(cache->folder, "digests", &folder);
+  if (!status) status = mlx_make_dirs(folder, 0700);
+  if (!status) status = mlx_write_file(path, text.data, text.length);
+  mlx_status_free(status);  // read-only cache or full disk: the file is hashed again next time
+  mlx_free(folder);
+  mlx_free(path);
+  mlx_text_clear(&text);
+}
+
+// A file or a part of it; |cached| is the key of the cached digest.
+typedef struct digest_source {
+  const char *path, *cached;
+  bool part;
+  uint64_t offset, size;
+} digest_source_t;
+
+static mlx_status_t digest_and_store(mlx_cache_t *cache, const digest_source_t *what,
+                                     const mlx_file_stamp_t *stamp, char out_hex[MLX_DIGEST_HEX]) {
+  int64_t old_enough = now_ns() - MIN_AGE_NS;
+  mlx_file_stamp_t after;
+  MLX_TRY(what->part ? mlx_digest_part(what->path, what->offset, what->size, out_hex)
+                     : mlx_digest_file(what->path, out_hex));
+  MLX_TRY(mlx_file_stamp(what->path, &after));
+  if (memcmp(stamp, &after, sizeof after)) {
+    return mlx_status_hint(mlx_error(MLX_IO, "'%s' changed while it was being read", what->path),
+                           "run the command again");
+  }
+  if (stamp->modified_ns < old_enough && stamp->changed_ns < old_enough)
+    mlx_cache_store_digest(cache, what->cached, stamp, out_hex);
+  return NULL;
+}
+
+static mlx_status_t find_or_digest(mlx_cache_t *cache, const digest_source_t *what,
+                                   char out_hex[MLX_DIGEST_HEX]) {
+  char *cached = NULL;
+  mlx_file_stamp_t stamp;
+  MLX_TRY(mlx_file_stamp(what->path, &stamp));
+  MLX_TRY(cached_digest_path(cache, what->cached, &cached));
+  mlx_status_t status =
+      find_cached(cached, &stamp, out_hex) ? NULL : digest_and_store(cache, what, &stamp, out_hex);
+  mlx_free(cached);
+  return status;
+}
+
+mlx_status_t mlx_cache_digest_file(mlx_cache_t *cache, const char *path, char out_hex[MLX_DIGEST_HEX]) {
+  char *real;
+  MLX_TRY(mlx_real_path(path, &real));
+  mlx_status_t status = find_or_digest(cache, &(digest_source_t){.path = real, .cached = real}, out_hex);
+  mlx_free(real);
+  return status;
+}
+
+mlx_status_t mlx_cache_digest_part(mlx_cache_t *cache, const char *path, uint64_t offset, uint64_t size,
+                                   char out_hex[MLX_DIGEST_HEX]) {
+  char *real, *cached = NULL;
+  MLX_TRY(mlx_real_path(path, &real));
+  mlx_status_t status =
+      mlx_format(&cached, "%s@%llu+%llu", real, (unsigned long long)offset, (unsigned long long)size);
+  if (!status)
+    status = find_or_digest(
+        cache,
+        &(digest_source_t){.path = real, .cached = cached, .part = true, .offset = offset, .size = size},
+        out_hex);
+  mlx_free(cached);
+  mlx_free(real);
+  return status;
+}

@@ -1,0 +1,28 @@
+// Functions shared by the files of cache/. Private to cache/.
+#ifndef MLXCEL_CACHE_INTERNAL_H_
+#define MLXCEL_CACHE_INTERNAL_H_
+
+#include "base/file.h"
+#include "cache/cache.h"
+
+struct mlx_cache {
+  char *folder;  // absolute, links resolved
+};
+
+// CACHE/part/name. Release with mlx_free.
+mlx_status_t mlx_cache_path(const mlx_cache_t *cache, const char *part, const char *name,
+                            char **out_path) MLX_MUST_USE;
+// A path below tmp/ that no process has used before: a tool that outlives its killed parent can never write
+// into it.
+mlx_status_t mlx_cache_fresh_path(const mlx_cache_t *cache, const char *id, char **out_path) MLX_MUST_USE;
+// Removes everything in folder |part| (tmp or logs) whose name is |id| and a dot and more. Adds the freed
+// bytes to *bytes, which may be NULL. The caller holds the lock of the id. Files that cannot be removed stay.
+mlx_status_t mlx_cache_remove_leftovers(const mlx_cache_t *cache, const char *part, const char *id,
+                                        uint64_t *bytes) MLX_MUST_USE;
+uint64_t mlx_cache_tree_bytes(const char *path);
+
+// Stores the digest of a file for mlx_cache_digest_file. Errors are ignored: the file is then hashed again.
+void mlx_cache_store_digest(const mlx_cache_t *cache, const char *real_path, const mlx_file_stamp_t *stamp,
+                            const char sha256[MLX_DIGEST_HEX]);
+
+#endif  // MLXCEL_CACHE_INTERNAL_H_
