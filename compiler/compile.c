@@ -32,6 +32,7 @@ typedef struct job {
   size_t mlir_length;
   size_t modules;                       // made before this one, for other levels of the same target
   bool alone;                           // this is the only target
+  bool ran_compiler;                    // a module was not in the cache
   mlx_manifest_t manifest;              // grows with each target
   char source_stamp[MLX_DIGEST_HEX];    // of the source's files when it was opened
   char weights_digest[MLX_DIGEST_HEX];  // of those that the weights come from
@@ -379,6 +380,7 @@ static mlx_status_t fill_vmfb(void *user, const char *folder, const char *log_pa
   if (!status && job->kernels.count)
     status = mlx_kernels_compile(&job->kernels, job->nvrtc, object_folder, job->options->report);
   mlx_process_result_t result;
+  job->ran_compiler = true;
   if (!status) {
     const mlx_iree_job_t compilation = {.name = job->title,
                                         .mlir_path = mlir_path,
@@ -801,6 +803,7 @@ mlx_status_t mlx_compile(const char *model_path, const mlx_compile_options_t *op
   *out_compiled = (mlx_compiled_t){.cache = cache};
   job_t job = {.options = options, .cache = cache};
   mlx_status_t status = compile_job(&job, model_path, out_compiled);
+  out_compiled->from_cache = !job.ran_compiler;
   mlx_kernels_clear(&job.kernels);
   mlx_nvrtc_close(job.nvrtc);
   mlx_free(job.mlir);

@@ -86,6 +86,7 @@ struct mlx_compiled {
   mlx_compiled_file_t licences[MLX_MAX_LICENCES];
   size_t licence_count;
   const char *vmfb_path, *weights_path;  // the first ones'; weights_path may be NULL
+  bool from_cache;                       // every module was in the cache: iree-compile did not run
 };
 
 // Compiles |model_path|, or finds what an earlier compile left in |cache|. Release with mlx_compiled_release.
