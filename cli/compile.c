@@ -216,9 +216,10 @@ static const mlx_flag_t flags[] = {
     MLX_TEXT_FLAG(flags_t, out, "-o, --output", "OUT",
                   "output path (default: the model's name with .mlxb, .vmfb or .mlir)"),
     MLX_TEXT_FLAG(flags_t, target, "--target", "cpu|cpu:LEVEL|cpu:portable|cuda|cuda:sm_XX",
-                  "devices to compile for, separated by commas (default: cpu: this machine; cuda: this GPU, else "
-                  "$CUDA_COMPUTE_CAP, else sm_80)"),
-    MLX_SWITCH_FLAG(flags_t, single_file, "--single-file", "write the bundle as one file instead of a folder"),
+                  "devices to compile for, separated by commas (default: cpu: this machine; cuda: this GPU, "
+                  "else $CUDA_COMPUTE_CAP, else sm_80)"),
+    MLX_SWITCH_FLAG(flags_t, single_file, "--single-file",
+                    "write the bundle as one file instead of a folder"),
     MLX_SWITCH_FLAG(flags_t, no_weights, "--no-weights",
                     "write a bundle without weights; run finds them by their digest"),
     MLX_KERNELS_FLAG(flags_t, kernels),
@@ -231,7 +232,8 @@ static const mlx_flag_t flags[] = {
                   "write StableHLO text, or only the IREE module, instead of a bundle"),
     MLX_TEXT_FLAG(flags_t, iree_compile, "--iree-compile", "FILE",
                   "path of iree-compile (default: $MLXCEL_IREE_COMPILE, else the built-in one)"),
-    MLX_INT_FLAG(flags_t, timeout, "--timeout", "SECONDS", "time limit of iree-compile (default: 1800)", 1, 1 << 24),
+    MLX_INT_FLAG(flags_t, timeout, "--timeout", "SECONDS",
+                 "time limit of iree-compile (default: 1800)", 1, 1 << 24),
     MLX_QUIET_FLAG(flags_t, quiet),
     MLX_VERBOSE_FLAG(flags_t, verbose),
     {0},

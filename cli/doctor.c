@@ -130,7 +130,8 @@ static void check_variables(doctor_t *doctor) {
   for (size_t i = 0; mlx_cuda_variable_at(i); ++i) {
     mlx_text_t text = {0};
     mlx_status_t status = mlx_cuda_variable_explain(mlx_cuda_variable_at(i), &text);
-    if (text.data || status) add_finding(doctor, status ? WARN : OK, mlx_cuda_variable_at(i), text.data, status);
+    if (text.data || status)
+      add_finding(doctor, status ? WARN : OK, mlx_cuda_variable_at(i), text.data, status);
     mlx_text_clear(&text);
   }
 }

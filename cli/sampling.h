@@ -34,19 +34,21 @@ mlx_status_t mlx_cli_put_logprobs(const mlx_engine_t *engine, const mlx_generati
 #define MLX_SAMPLING_FLAGS(type, f) \
   MLX_NUMBER_FLAG(type, f.options.temperature, "--temp", "T", \
                   "sampling temperature (default: 0.8; 0: greedy)", 0, 1000000), \
-  MLX_INT_FLAG(type, f.seed, "-s, --seed", "N", "random seed (default: -1: a new one each run)", -1, 4294967295), \
+  MLX_INT_FLAG(type, f.seed, "-s, --seed", "N", \
+               "random seed (default: -1: a new one each run)", -1, 4294967295), \
   MLX_INT_FLAG(type, f.options.top_k, "--top-k", "N", \
                "keep the N most probable tokens (default: 40; 0: all)", 0, 1 << 30), \
   MLX_NUMBER_FLAG(type, f.options.top_p, "--top-p", "P", \
-                  "nucleus sampling: keep the smallest set of tokens with total probability P (default: 0.95; 1: all)", \
-                  0, 1), \
+                  "nucleus sampling: keep the smallest set of tokens with total probability P " \
+                  "(default: 0.95; 1: all)", 0, 1), \
   MLX_COLLAPSED_GROUP("sampling, penalties and grammars"), \
   MLX_NUMBER_FLAG(type, f.options.min_p, "--min-p", "P", \
-                  "keep tokens with at least P times the probability of the best one (default: 0.05)", 0, 1), \
+                  "keep tokens with at least P times the best probability (default: 0.05)", 0, 1), \
   MLX_NUMBER_FLAG(type, f.options.typical_p, "--typical", "P", \
                   "locally typical sampling with total probability P (default: 1: off)", 0, 1), \
   MLX_NUMBER_FLAG(type, f.options.top_n_sigma, "--top-nsigma", "N", \
-                  "keep logits within N standard deviations of the largest (default: -1: off)", -1, 1000000), \
+                  "keep logits within N standard deviations of the largest (default: -1: off)", \
+                  -1, 1000000), \
   MLX_NUMBER_FLAG(type, f.options.xtc_probability, "--xtc-probability", "P", \
                   "XTC: probability of removing the top tokens (default: 0: off)", 0, 1), \
   MLX_NUMBER_FLAG(type, f.options.xtc_threshold, "--xtc-threshold", "P", \
@@ -58,7 +60,8 @@ mlx_status_t mlx_cli_put_logprobs(const mlx_engine_t *engine, const mlx_generati
   MLX_NUMBER_FLAG(type, f.options.presence_penalty, "--presence-penalty", "X", \
                   "subtract X from the logits of repeated tokens (default: 0: off)", -1000000, 1000000), \
   MLX_NUMBER_FLAG(type, f.options.frequency_penalty, "--frequency-penalty", "X", \
-                  "subtract X for each occurrence of a repeated token (default: 0: off)", -1000000, 1000000), \
+                  "subtract X for each occurrence of a repeated token (default: 0: off)", \
+                  -1000000, 1000000), \
   MLX_NUMBER_FLAG(type, f.options.dry_multiplier, "--dry, --dry-multiplier", "X", \
                   "DRY: penalty for continuing a repeated sequence (default: 0: off)", 0, 1000000), \
   MLX_NUMBER_FLAG(type, f.options.dry_base, "--dry-base", "X", \

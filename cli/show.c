@@ -273,7 +273,8 @@ static mlx_status_t run(const mlx_command_line_t *line) {
 // clang-format off
 static const mlx_flag_t flags[] = {
     MLX_MODEL_FLAG(flags_t, model),
-    MLX_CONTEXT_FLAG(flags_t, context, "context length for the memory estimate (default: the model's)", 0, INT32_MAX),
+    MLX_CONTEXT_FLAG(flags_t, context, "context length for the memory estimate (default: the model's)",
+                     0, INT32_MAX),
     MLX_JSON_FLAG(flags_t, json),
     MLX_QUIET_FLAG(flags_t, quiet),
     {0},

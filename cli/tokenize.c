@@ -163,12 +163,13 @@ static mlx_status_t run_tokenize(const mlx_command_line_t *line) {
 // clang-format off
 static const mlx_flag_t tokenize_table[] = {
     MLX_LOCAL_MODEL_FLAG(flags_t, model),
-    MLX_TEXT_FLAG(flags_t, prompt, "-p, --prompt", "TEXT", "text (default: stdin); special tokens in it are recognized"),
+    MLX_TEXT_FLAG(flags_t, prompt, "-p, --prompt", "TEXT",
+                  "text (default: stdin); special tokens in it are recognized"),
     MLX_FILE_FLAG(flags_t, file, "read the text from a file, or from stdin (-)"),
     MLX_SWITCH_FLAG(flags_t, no_bos, "--no-bos", "do not add special tokens before and after the text"),
     MLX_SWITCH_FLAG(flags_t, count, "--show-count", "print only the number of tokens"),
     MLX_SWITCH_FLAG(flags_t, json, "--json",
-                    "print a JSON list of {id, piece, start, end}; start and end are byte offsets in the text"),
+                    "print a JSON list of {id, piece, start, end}, with byte offsets in the text"),
     {0},
 };
 // clang-format on

@@ -184,7 +184,7 @@ TEST(what_cannot_be_rendered_is_answered) {
   RUN(&run, "run", "-m", TINY, "--chat", "-p", "x");
   check_refused(&run, MLX_NOT_FOUND, "tiny-llama has no chat template");
   RUN(&run, "run", "-m", TINY, "-sys", "x", "-p", "x");
-  check_refused(&run, MLX_USAGE, "-sys belongs to a chat");
+  check_refused(&run, MLX_USAGE, "-sys needs a chat");
   make_model();
   put_file("m/tokenizer_config.json",
            "{\"chat_template\": \"a\\n{{ raise_exception('no ' ~ messages[0].role) }}\"}");

@@ -79,7 +79,7 @@ TEST(a_gpu_that_cannot_be_used_is_said_why_and_auto_takes_the_cpu) {
   check_unusable(TINY, "mlxcel does not know sm_70 (Stub)");
   pretend("89", "12020");
   check_unusable(TINY, "needs a driver for CUDA 12.4; this one is for CUDA 12.2");
-  RUN(&run, "run", "--temp", "0", "-m", TINY, "-p", "the quick brown", "-n", "2", "--json");
+  RUN(&run, "run", "--temp", "0", "-m", TINY, "-p", "the quick brown", "-n", "2", "--json", "-v");
   CHECK_INT(run.exit_code, 0);
   CHECK_CONTAINS(run.err, "device: cpu");
   CHECK_CONTAINS(run.err, "(auto: code for this GPU needs a driver for CUDA 12.4");

@@ -118,9 +118,9 @@ TEST(what_is_no_id_or_no_text_is_refused) {
   RUN(&run, "detokenize", "-m", TINY, "315", "many");
   check_refused(&run, MLX_USAGE, "'many' is not a token's number");
   RUN(&run, "detokenize", "-m", TINY, "320");
-  check_refused(&run, MLX_USAGE, "there is no token 320; the tokenizer has 0 to 319");
+  check_refused(&run, MLX_USAGE, "token id 320 is out of range: the tokenizer has 0 to 319");
   RUN(&run, "detokenize", "-m", TINY, "--", "-1");
-  check_refused(&run, MLX_USAGE, "there is no token -1");
+  check_refused(&run, MLX_USAGE, "token id -1 is out of range");
   RUN(&run, "detokenize", "-m", TINY, "99999999999999999999");
   check_refused(&run, MLX_USAGE, "is not a token's number");
   command_start(

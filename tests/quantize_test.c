@@ -266,14 +266,14 @@ TEST(what_becomes_of_the_weights_is_said) {
   CHECK_OK(mlx_manifest_read(path, text, length, &manifest));
   CHECK_TEXT(manifest.variants[0].dtype, "q4_1");
   mlx_free(text);
-  SAYS(true, "is compiled already: --quantize is for the model it was made from", "run", "-m", bundle, "-p",
-       "x", "--quantize", "q4");
+  SAYS(true, "is compiled already: --quantize needs the source model", "run", "-m", bundle, "-p", "x",
+       "--quantize", "q4");
   SAYS(false, ", q8_0", "run", "-m", model, "-p", "x", "-n", "1", "--device", "cpu", "--quantize", "q8");
 }
 
 TEST(what_cannot_be_quantised_is_refused_with_the_reason) {
   const char *model = random_llama_write(&uneven, root, "uneven");
-  SAYS(true, "--quantize wants q4, q8, q4_0, q4_1 or q8_0, not 'q3'", "run", "-m", model, "-p", "x",
+  SAYS(true, "--quantize expects q4, q8, q4_0, q4_1 or q8_0, not 'q3'", "run", "-m", model, "-p", "x",
        "--quantize", "q3");
   SAYS(true, "--quantize makes packed weights; --dtype asks for others", "run", "-m", model, "-p", "x",
        "--device", "cpu", "--quantize", "q4", "--dtype", "f32");
