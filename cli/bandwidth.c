@@ -1,3 +1,4 @@
+// Measures the read bandwidth of the memory with several threads.
 #include "cli/bandwidth.h"
 
 #include <pthread.h>

@@ -1,3 +1,4 @@
+// Prints bench results as a Markdown table, CSV, JSON or JSON lines.
 #include "cli/bench_print.h"
 
 #include <stdio.h>

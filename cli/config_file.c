@@ -1,3 +1,4 @@
+// Reads the configuration file and the environment and applies them to the options of a verb.
 #include "cli/config_file.h"
 
 #include <ctype.h>

@@ -1,3 +1,4 @@
+// Explains variables such as CUDA_HOME, for `mlxcel doctor`. It does not change them.
 #include "cli/environment.h"
 
 #include <stdlib.h>

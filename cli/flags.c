@@ -1,3 +1,4 @@
+// Reads flag tables: finds rows, checks values and stores them in the options struct.
 #include "cli/flags.h"
 
 #include <errno.h>
@@ -40,7 +41,7 @@ void mlx_flag_long_name(const mlx_flag_t *flag, char out_name[MLX_FLAG_NAME]) {
 }
 
 bool mlx_flag_next_choice(const char **cursor, char out_choice[MLX_FLAG_NAME]) {
-  // After the first choice, the cursor stands on the bar before the next one.
+  // After the first choice, the cursor points to the bar before the next one.
   if (!*cursor || (**cursor != '|' && !strchr(*cursor, '|'))) return false;
   return next_part(cursor, "|", out_choice);
 }

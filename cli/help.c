@@ -1,3 +1,4 @@
+// Prints help texts, wrapped to the width of the terminal.
 #include "cli/help.h"
 
 #include <stdlib.h>

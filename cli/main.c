@@ -33,7 +33,7 @@ static int run_verb(const mlx_verb_t *verb, int argc, char **argv) {
   return code;
 }
 
-// Opens /dev/null for standard streams that are closed, so that no file of ours gets their number.
+// Opens /dev/null for closed standard streams, so that files opened later do not get descriptors 0 to 2.
 static void open_standard_streams(void) {
   int fd;
   while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= STDERR_FILENO) continue;

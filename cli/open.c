@@ -1,3 +1,4 @@
+// Opens models: pulls references, compiles source models through the cache and loads engines.
 #include "cli/open.h"
 
 #include <stdio.h>

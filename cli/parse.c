@@ -1,3 +1,4 @@
+// Parses a command line. It joins the flag tables, the help printer and the configuration.
 #include "cli/parse.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+// Reads passwords without leaving copies in buffers.
 #include "cli/password.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+// Writes plots as SVG text.
 #include "cli/plot.h"
 
 #include <math.h>

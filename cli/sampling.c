@@ -1,3 +1,4 @@
+// Checks the values of the sampling flags and reads grammars and schemas.
 #include "cli/sampling.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+// Prints progress, notes and errors on stderr. --quiet silences all but errors.
 #include "cli/terminal.h"
 
 #include <errno.h>

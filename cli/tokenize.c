@@ -57,8 +57,8 @@ typedef struct tokens {
   size_t of_text;  // tokens of the text itself
 } tokens_t;
 
-// Encodes the text with and, unless |bare|, without special tokens; the position of the bare tokens among all
-// of them gives |before|.
+// Encodes the text without special tokens and, unless |bare|, with them. The position of the first encoding
+// in the second one gives |before|.
 static mlx_status_t encode(const mlx_tokenizer_t *tokenizer, const char *text, size_t length, bool bare,
                            tokens_t *out) {
   int32_t *alone;
@@ -78,7 +78,7 @@ static mlx_status_t encode(const mlx_tokenizer_t *tokenizer, const char *text, s
 }
 
 // If |piece| is at *inout_at in the text, sets |start| and advances *inout_at past it. Some tokenizers add a
-// space before a text; the first piece may have one more.
+// space before the text, so the first piece may have a leading space that the text lacks.
 static bool match_piece(const char *text, size_t length, const mlx_text_t *piece, size_t *start,
                         size_t *inout_at) {
   for (size_t skip = 0; skip <= 1; ++skip) {

@@ -1,3 +1,4 @@
+// Finds verbs in a list and splits their usage texts.
 #include "cli/verb.h"
 
 #include <string.h>

@@ -41,7 +41,7 @@ typedef enum mlx_key {
 typedef struct mlx_keys {
   char bytes[32];  // an incomplete escape sequence or character; after MLX_KEY_TEXT, the character
   size_t length;
-  bool whole;         // |bytes| was complete: the next byte starts anew
+  bool whole;         // |bytes| is complete: the next byte begins a new key
   bool pasting;       // inside a bracketed paste
   bool after_return;  // the last byte was a carriage return
 } mlx_keys_t;

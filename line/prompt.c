@@ -1,3 +1,4 @@
+// Reads lines and secrets from the terminal, with line/line.h for editing and line/tty.h for input.
 #include "line/prompt.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+// Formats generated text for a terminal and writes it to stdout.
 #include "line/stream.h"
 
 #include <stdio.h>

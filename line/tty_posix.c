@@ -1,3 +1,4 @@
+// The POSIX terminal: termios modes, signals and input through ppoll.
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
