@@ -83,11 +83,13 @@ const mlx_verb_t mlx_verb_cache = {
     .name = "cache",
     .summary = "list or clear compiled models",
     .usage =
-        "usage: mlxcel cache list|clear|path\n\n"
-        "Lists the compiled modules and prepared weights, removes those that no process uses, or prints the "
-        "cache folder.\n"
+        "usage: mlxcel cache list|clear|path [options]\n\n"
+        "Lists the compiled modules and prepared weights, removes those that no process uses, or prints "
+        "the cache folder.\n"
         "The folder is $MLXCEL_CACHE, else $XDG_CACHE_HOME/mlxcel, else ~/.cache/mlxcel.\n\n"
-        "examples:\n  mlxcel cache list\n  mlxcel cache clear",
+        "examples:\n"
+        "  mlxcel cache list\n"
+        "  mlxcel cache clear",
     .flags = flags,
     .options_size = sizeof(flags_t),
     .run = run,

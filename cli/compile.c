@@ -245,9 +245,8 @@ const mlx_verb_t mlx_verb_compile = {
     .summary = "compile a model ahead of time",
     .usage =
         "usage: mlxcel compile MODEL [options]\n\n"
-        "MODEL is a GGUF file or a Hugging Face directory. The result is a bundle (.mlxb), which `mlxcel run "
-        "-m` "
-        "opens.\n\n"
+        "MODEL is a GGUF file or a Hugging Face directory. The result is a bundle (.mlxb), which `mlxcel "
+        "run -m` opens.\n\n"
         "examples:\n"
         "  mlxcel compile model.gguf -o model.mlxb\n"
         "  mlxcel compile model.gguf --target cuda:sm_90 --dtype bf16 -c 8192\n"

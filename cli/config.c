@@ -190,11 +190,12 @@ const mlx_verb_t mlx_verb_config = {
     .summary = "show what the configuration file and the environment set",
     .usage =
         "usage: mlxcel config [VERB] [options]\n\n"
-        "Prints the settings of the configuration file and the environment and their origin: for every verb, "
-        "or "
-        "all options of one. The output is a valid configuration file.\n"
+        "Prints the settings of the configuration file and the environment and their origin: for every "
+        "verb, or all options of one. The output is a valid configuration file.\n"
         "Precedence: command line, environment (MLXCEL_CTX=4096), configuration file, default.\n\n"
-        "examples:\n  mlxcel config\n  mlxcel config run > ~/.config/mlxcel/config",
+        "examples:\n"
+        "  mlxcel config\n"
+        "  mlxcel config run > ~/.config/mlxcel/config",
     .flags = flags,
     .options_size = sizeof(flags_t),
     .run = run,

@@ -213,7 +213,9 @@ const mlx_verb_t mlx_verb_doctor = {
     .usage =
         "usage: mlxcel doctor [options]\n\n"
         "Checks this machine and runs a small module on each device. Exit status 8 if a check failed.\n\n"
-        "examples:\n  mlxcel doctor\n  mlxcel doctor --json",
+        "examples:\n"
+        "  mlxcel doctor\n"
+        "  mlxcel doctor --json",
     .flags = flags,
     .options_size = sizeof(flags_t),
     .run = run,

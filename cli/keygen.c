@@ -78,9 +78,8 @@ const mlx_verb_t mlx_verb_keygen = {
     .usage =
         "usage: mlxcel keygen [options]\n\n"
         "Creates an Ed25519 key pair in minisign's format: NAME.key signs, NAME.pub verifies. Prints the "
-        "public "
-        "key.\n"
-        "A terminal prompts for the password; otherwise it is $MLXCEL_PASSWORD or the first line of "
+        "public key.\n"
+        "The password is $MLXCEL_PASSWORD, else a terminal prompts for it, else it is the first line of "
         "stdin.\n\n"
         "examples:\n"
         "  mlxcel keygen\n"

@@ -366,9 +366,10 @@ const mlx_verb_t mlx_verb_list = {
     .usage =
         "usage: mlxcel list [options]\n\n"
         "Lists the models in the folder models/ of the cache, the modules compiled from them with their "
-        "target, "
-        "and the prepared weights. `mlxcel cache clear` removes modules and weights.\n\n"
-        "examples:\n  mlxcel list\n  mlxcel list --json",
+        "target, and the prepared weights. `mlxcel cache clear` removes modules and weights.\n\n"
+        "examples:\n"
+        "  mlxcel list\n"
+        "  mlxcel list --json",
     .flags = flags,
     .options_size = sizeof(flags_t),
     .run = run,

@@ -116,12 +116,12 @@ static void put_exits(mlx_text_t *out) {
 
 static void put_environment(mlx_text_t *out) {
   mlx_text_puts(out, ".SH ENVIRONMENT\n");
-  put_line(out,
-           "Every option has a variable: MLXCEL_ and its long name in capitals with underscores "
-           "(MLXCEL_CTX), for one verb alone with "
-           "the verb's name before it (MLXCEL_BENCH_CTX). Every option can be set in the configuration file "
-           "too, and --no-config leaves that "
-           "out; mlxcel-config(1) shows what is set where. Beside options:");
+  put_line(
+      out,
+      "Every option has a variable: MLXCEL_ and its long name in capitals with underscores (MLXCEL_CTX); "
+      "for one verb only, with the verb's name before it (MLXCEL_BENCH_CTX). The configuration file can "
+      "set every option too; --no-config ignores that file, and mlxcel-config(1) shows all settings. "
+      "Other variables:");
   for (const mlx_variable_t *row = mlx_variables; row->name; ++row) {
     mlx_text_printf(out, ".TP\n.B %s\n", row->name);
     put_line(out, row->meaning);
@@ -219,8 +219,11 @@ const mlx_verb_t mlx_verb_man = {
     .name = "man",
     .summary = "print the manual page of mlxcel or of a verb",
     .usage =
-        "usage: mlxcel man [VERB] [options]\n\nPrints a manual page in the format of man.\n\n"
-        "examples:\n  mlxcel man run | man -l -\n  mlxcel man -o ~/.local/share/man/man1",
+        "usage: mlxcel man [VERB] [options]\n\n"
+        "Prints a manual page in the format of man.\n\n"
+        "examples:\n"
+        "  mlxcel man run | man -l -\n"
+        "  mlxcel man -o ~/.local/share/man/man1",
     .flags = flags,
     .options_size = sizeof(flags_t),
     .run = run,

@@ -79,13 +79,15 @@ const mlx_verb_t mlx_verb_pull = {
     .name = "pull",
     .summary = "fetch a model from a hub, a registry or a web server",
     .usage =
-        "usage: mlxcel pull SOURCE [options]\n\nSOURCE is\n"
+        "usage: mlxcel pull SOURCE [options]\n\n"
+        "SOURCE is\n"
         "  hf:ORG/NAME[@REVISION]         a Hugging Face model: config, tokenizer, safetensors\n"
         "  hf:ORG/NAME[@REVISION]:QUANT   its GGUF file with that quantization (Q4_K_M) or name\n"
         "  https://HOST/PATH/NAME.mlxb    a bundle on a web server, a folder or a file\n"
         "  oci://HOST[:PORT]/NAME[:TAG]   a bundle or a CNCF ModelPack model in a registry (TAG: latest)\n"
         "  oci-layout:FOLDER[:TAG]        the same in a folder with the OCI image layout\n\n"
-        "Prints the path of the model. An interrupted pull continues where it stopped if it is run again.\n\n"
+        "Prints the path of the model. An interrupted pull continues where it stopped if it is run "
+        "again.\n\n"
         "examples:\n"
         "  mlxcel pull hf:ORG/NAME:Q4_K_M\n"
         "  mlxcel pull oci://localhost:5000/models/tiny:v1",

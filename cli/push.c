@@ -51,13 +51,13 @@ const mlx_verb_t mlx_verb_push = {
     .name = "push",
     .summary = "upload a bundle to a registry",
     .usage =
-        "usage: mlxcel push MODEL.mlxb DESTINATION [options]\n\nDESTINATION is\n"
+        "usage: mlxcel push MODEL.mlxb DESTINATION [options]\n\n"
+        "DESTINATION is\n"
         "  oci://HOST[:PORT]/NAME[:TAG]   a name in a registry (TAG: latest)\n"
         "  oci-layout:FOLDER[:TAG]        a folder with the OCI image layout\n\n"
         "Bundles with the same weights for different targets share them if they are pushed to the same "
         "destination. Prints the digest of the model on stdout and the digest of each target's code on "
-        "stderr; "
-        "pull oci://HOST/NAME@sha256:... fetches exactly that.\n\n"
+        "stderr; pull oci://HOST/NAME@sha256:... fetches exactly that.\n\n"
         "examples:\n"
         "  mlxcel push model.mlxb oci://localhost:5000/models/tiny:v1\n"
         "  mlxcel push model.mlxb oci-layout:./layout:v1",

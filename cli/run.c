@@ -168,8 +168,8 @@ static mlx_status_t print_json(const mlx_engine_t *engine, const flags_t *f, con
   if (g->logprobs) status = mlx_cli_put_logprobs(engine, g, (size_t)f->sampling.logprobs, &json);
   mlx_text_printf(&json,
                   ",\n  \"finish_reason\": \"%s\",\n"
-                  "  \"timings\": {\"compile_seconds\": %.6f, \"load_seconds\": %.6f, \"prompt_seconds\": "
-                  "%.6f, \"decode_seconds\": %.6f, "
+                  "  \"timings\": {\"compile_seconds\": %.6f, \"load_seconds\": %.6f, "
+                  "\"prompt_seconds\": %.6f, \"decode_seconds\": %.6f, "
                   "\"prompt_tokens_per_second\": %.3f, \"decode_tokens_per_second\": %.3f},\n"
                   "  \"dtype\": \"%s\",\n  \"device\": \"%s\",\n  \"threads\": %d\n}\n",
                   mlx_finish_reason_name(g->finish_reason), compile_seconds(times), load_seconds(times),

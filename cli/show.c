@@ -288,7 +288,9 @@ const mlx_verb_t mlx_verb_show = {
         "usage: mlxcel show MODEL [options]\n\n"
         "Prints the shape of a model, the formats of its weights and the memory it needs.\n"
         "MODEL is a GGUF file, a Hugging Face directory or a bundle.\n\n"
-        "examples:\n  mlxcel show model.gguf -c 8192\n  mlxcel show model.mlxb --json",
+        "examples:\n"
+        "  mlxcel show model.gguf -c 8192\n"
+        "  mlxcel show model.mlxb --json",
     .flags = flags,
     .options_size = sizeof(flags_t),
     .initialize = initialize,

@@ -92,9 +92,8 @@ const mlx_verb_t mlx_verb_sign = {
     .usage =
         "usage: mlxcel sign FILE... [options]\n\n"
         "Signs files or bundles and prints the paths of the signatures. For a bundle, mlxcel checks the "
-        "SHA-256 "
-        "of every file and signs the manifest, which lists them. `mlxcel verify` and `minisign -V` check "
-        "signatures.\n\n"
+        "SHA-256 of every file and signs the manifest, which lists them. `mlxcel verify` and `minisign -V` "
+        "check signatures.\n\n"
         "examples:\n"
         "  mlxcel sign model.mlxb\n"
         "  mlxcel sign -s release.key -t 'version 1.2' mlxcel.tar.gz SHA256SUMS",

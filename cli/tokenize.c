@@ -168,8 +168,7 @@ static const mlx_flag_t tokenize_table[] = {
     MLX_FILE_FLAG(flags_t, file, "read the text from a file, or from stdin (-)"),
     MLX_SWITCH_FLAG(flags_t, no_bos, "--no-bos", "do not add special tokens before and after the text"),
     MLX_SWITCH_FLAG(flags_t, count, "--show-count", "print only the number of tokens"),
-    MLX_SWITCH_FLAG(flags_t, json, "--json",
-                    "print a JSON list of {id, piece, start, end}, with byte offsets in the text"),
+    MLX_JSON_FLAG(flags_t, json),
     {0},
 };
 // clang-format on
@@ -179,7 +178,8 @@ const mlx_verb_t mlx_verb_tokenize = {
     .summary = "print the token ids of a text",
     .usage =
         "usage: mlxcel tokenize -m MODEL [-p TEXT | -f FILE] [options]\n\n"
-        "Prints the token ids of a text, one per line. Compiles nothing and reads no weights.\n\n"
+        "Prints the token ids of a text, one per line. Compiles nothing and reads no weights.\n"
+        "--json prints a list of {id, piece, start, end}; start and end are byte offsets in the text.\n\n"
         "examples:\n"
         "  mlxcel tokenize -m model.gguf -p \"Hello\"\n"
         "  mlxcel tokenize -m model.gguf -f book.txt --show-count",
@@ -276,9 +276,8 @@ const mlx_verb_t mlx_verb_detokenize = {
     .summary = "print the text of token ids",
     .usage =
         "usage: mlxcel detokenize -m MODEL [ID...] [options]\n\n"
-        "Prints the text of token ids. Without ids on the command line, it reads them from stdin, separated "
-        "by "
-        "spaces, commas or brackets.\n\n"
+        "Prints the text of token ids. Without ids on the command line, it reads them from stdin, "
+        "separated by spaces, commas or brackets.\n\n"
         "examples:\n"
         "  mlxcel detokenize -m model.gguf 504 3575 282\n"
         "  mlxcel tokenize -m model.gguf -p \"Hello\" | mlxcel detokenize -m model.gguf",

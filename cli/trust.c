@@ -70,12 +70,10 @@ const mlx_verb_t mlx_verb_trust = {
     .summary = "list, add or remove trusted public keys",
     .usage =
         "usage: mlxcel trust add|list|remove [KEY] [options]\n\n"
-        "Manages the keys whose signatures this machine trusts: adds KEY.pub under its name, lists the keys, "
-        "or "
-        "removes one by its name or number.\n"
+        "Manages the keys whose signatures this machine trusts: adds KEY.pub under its name, lists the "
+        "keys, or removes one by its name or id.\n"
         "The keys are the *.pub files in $MLXCEL_TRUSTED, else in the folder trusted beside the "
-        "configuration "
-        "file.\n\n"
+        "configuration file.\n\n"
         "examples:\n"
         "  mlxcel trust add alice.pub\n"
         "  mlxcel trust remove alice",

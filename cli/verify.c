@@ -82,9 +82,8 @@ const mlx_verb_t mlx_verb_verify = {
     .summary = "verify the signature of a bundle or a file",
     .usage =
         "usage: mlxcel verify FILE... [options]\n\n"
-        "Checks that a trusted key signed each file or bundle and that its contents match the signature; for "
-        "a "
-        "bundle, every file in it.\n"
+        "Checks that a trusted key signed each file or bundle and that its contents match the signature; "
+        "for a bundle, every file in it.\n"
         "Prints the key and the trusted comment. `mlxcel trust` manages the trusted keys.\n\n"
         "examples:\n"
         "  mlxcel verify model.mlxb\n"

@@ -180,70 +180,6 @@ TEST(verbose_prints_the_kernels_on_stderr) {
   remove_folder();
 }
 
-TEST(the_reason_for_the_device_is_printed_with_verbose_only) {
-  command_t run;
-  RUN(&run, "run", "-m", TINY, "-p", "the", "-n", "1");
-  CHECK_CONTAINS(run.err, "device: c");
-  CHECK(!strstr(run.err, "(auto: "));
-  command_free(&run);
-  RUN(&run, "run", "-m", TINY, "-p", "the", "-n", "1", "-v");
-  CHECK_CONTAINS(run.err, " (auto: ");
-  command_free(&run);
-}
-
-// The first run compiles, the second finds the module in the cache.
-TEST(compile_time_is_not_part_of_load_time) {
-  make_folder();
-  command_t run;
-  double compile, load;
-  RUN_FRESH(&run, "run", "-m", TINY, "-p", "the quick brown", "-n", "2", "-c", "64", "--device", "cpu");
-  CHECK_INT(run.exit_code, 0);
-  const char *summary = strstr(run.err, "\nlength: compile ");
-  CHECK(summary &&
-        sscanf(summary, "\nlength: compile %lf s; load %lf s; prompt 7 tokens, ", &compile, &load) == 2);
-  CHECK(compile > load);  // the fixture loads in milliseconds
-  command_free(&run);
-  RUN_FRESH(&run, "run", "-m", TINY, "-p", "the", "-n", "1", "-c", "64", "--device", "cpu");
-  CHECK_CONTAINS(run.err, "\nlength: load ");
-  CHECK(!strstr(run.err, "compile "));
-  CHECK_CONTAINS(run.err, "; prompt 1 token, ");
-  CHECK_CONTAINS(run.err, "; output 1 token, ");
-  command_free(&run);
-  remove_folder();
-}
-
-TEST(quiet_prints_the_result_and_errors_only) {
-  make_folder();
-  command_t run;
-  RUN_FRESH(&run, "run", "--temp", "0", "-m", TINY, "-p", "the quick brown", "-n", "4", "-c", "64", "-q");
-  CHECK_INT(run.exit_code, 0);
-  CHECK(run.out_length > 0);
-  CHECK_TEXT(run.err, "");
-  command_free(&run);
-  RUN(&run, "compile", TINY, "--ctx", "64", "-o", in_folder("m.mlxb"), "--quiet");
-  CHECK_INT(run.exit_code, 0);
-  CHECK_TEXT(run.err, "");
-  CHECK(mlx_is_dir(in_folder("m.mlxb")));
-  command_free(&run);
-  RUN(&run, "run", "-m", "/nowhere/model.gguf", "-p", "x", "-q");
-  check_refused(&run, MLX_NOT_FOUND, "/nowhere/model.gguf");
-  RUN_FRESH(&run, "cache", "list", "-q");
-  CHECK_INT(run.exit_code, 0);
-  CHECK_TEXT(run.err, "");
-  command_free(&run);
-  remove_folder();
-}
-
-TEST(quiet_and_verbose_exclude_each_other) {
-  static const char *const verbs[] = {"run", "compile", "bench", "eval"};
-  for (size_t i = 0; i < 4; ++i) {
-    command_t run;
-    RUN(&run, verbs[i], "-q", "-v");
-    CHECK_CONTAINS(run.err, "hint: ");
-    check_refused(&run, MLX_USAGE, "--quiet and --verbose were both given");
-  }
-}
-
 // ----------------------------------------------------------------------------------------------------------
 // compile
 
@@ -799,12 +735,11 @@ TEST_MAIN(CASE(stdout_carries_only_generated_text), CASE(json_output_has_every_d
           CASE(a_prompt_longer_than_the_context_is_refused_before_compiling),
           CASE(device_cuda_without_a_usable_gpu_is_an_error_with_the_reason),
           CASE(the_binary_does_not_link_nvidia_libraries), CASE(verbose_prints_the_kernels_on_stderr),
-          CASE(the_reason_for_the_device_is_printed_with_verbose_only),
-          CASE(compile_time_is_not_part_of_load_time), CASE(quiet_prints_the_result_and_errors_only),
-          CASE(quiet_and_verbose_exclude_each_other), CASE(a_bundle_generates_the_tokens_of_its_source),
-          CASE(compile_overwrites_only_bundles), CASE(compile_writes_through_links_and_devices),
-          CASE(compile_works_on_a_memory_file_system), CASE(concurrent_writers_of_one_bundle_all_succeed),
-          CASE(a_closed_pipe_prints_no_error), CASE(a_model_that_changes_during_compilation_is_refused),
+
+          CASE(a_bundle_generates_the_tokens_of_its_source), CASE(compile_overwrites_only_bundles),
+          CASE(compile_writes_through_links_and_devices), CASE(compile_works_on_a_memory_file_system),
+          CASE(concurrent_writers_of_one_bundle_all_succeed), CASE(a_closed_pipe_prints_no_error),
+          CASE(a_model_that_changes_during_compilation_is_refused),
           CASE(generation_stops_exactly_at_the_context_length), CASE(a_full_disk_behind_stdout_is_an_error),
           CASE(an_unsupported_config_field_is_refused_by_name),
           CASE(a_bundle_keeps_its_dtype_and_defaults_to_f32), CASE(emit_writes_stablehlo_or_a_bare_vmfb),

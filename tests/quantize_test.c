@@ -281,7 +281,7 @@ TEST(what_cannot_be_quantised_is_refused_with_the_reason) {
        "--device", "cpu", "--quantize", "q4", "--kernels", "off");
   SAYS(true, "has no matrix to be quantised to q4_1: none is wider", "run", "-m", SMOLLM2, "-p", "x",
        "--device", "cpu", "--quantize", "q4");
-  SAYS(true, "--quantize and --emit stablehlo do not go together", "compile", model, "--emit", "stablehlo",
+  SAYS(true, "--quantize cannot be used with --emit stablehlo", "compile", model, "--emit", "stablehlo",
        "--quantize", "q4", "-o", "-");
 }
 

@@ -232,10 +232,10 @@ TEST(every_file_is_looked_at_and_every_failure_told) {
          in_folder("c"));
   EXPECT(MLX_USAGE, "-x can be used with one file only", "verify", "-x", "s", "a", "b");
   EXPECT(MLX_USAGE, "-x can be used with one file only", "sign", "-x", "s", "a", "b");
-  EXPECT(MLX_USAGE, "not both", "verify", "-p", "x", "-P", "y", "a");
+  EXPECT(MLX_USAGE, "-p and -P were both given", "verify", "-p", "x", "-P", "y", "a");
   EXPECT(MLX_USAGE, "no file was given", "verify");
   EXPECT(MLX_USAGE, "no file was given", "sign");
-  EXPECT(MLX_NOT_FOUND, "make one with `mlxcel keygen`", "sign", "a");
+  EXPECT(MLX_NOT_FOUND, "create it with `mlxcel keygen`", "sign", "a");
   EXPECT(MLX_NOT_FOUND, "/nowhere.key", "sign", "-s", "/nowhere.key", in_folder("a"));
   EXPECT(MLX_NOT_FOUND, "/nowhere", "sign", "-s", FIXTURES "plain.key", "/nowhere");
   EXPECT(MLX_USAGE, "one line of UTF-8 text", "sign", "-s", FIXTURES "plain.key", "-t", "two\nlines",
