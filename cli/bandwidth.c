@@ -1,20 +1,20 @@
-// The read bandwidth of this machine's memory, as the roof of what generating can reach.
+// Measures the read bandwidth of the memory with several threads.
+#include "cli/bandwidth.h"
+
 #include <pthread.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "cli/bench.h"
 
-#define BUFFER ((size_t)512 << 20)  // more than any cache
-#define SLICES \
-  32  // that it is read in, one after the other: each short enough to be left alone by a busy machine
-#define SECONDS 1  // in which the best is found
+#define BUFFER_BYTES ((size_t)512 << 20)  // larger than any cache
+#define SLICES 32  // read one at a time: short enough to avoid preemption on a busy machine
+#define SECONDS 1  // the measurement takes at least this long
 
 typedef struct part {
   const uint64_t *words;
   size_t count;
-  uint64_t sum;  // so that the reading is not left out
+  uint64_t sum;  // keeps the compiler from removing the reads
 } part_t;
 
 static void *read_part(void *user) {
@@ -27,20 +27,22 @@ static void *read_part(void *user) {
   return NULL;
 }
 
-// Every thread reads its own part; the last one is this thread's.
+// Every thread reads its own part; the calling thread reads the last one.
 static mlx_status_t read_all(part_t *parts, pthread_t *threads, int count) {
   int started = 0;
   while (started + 1 < count && !pthread_create(&threads[started], NULL, read_part, &parts[started]))
     ++started;
   if (started + 1 == count) read_part(&parts[count - 1]);
   for (int i = 0; i < started; ++i) pthread_join(threads[i], NULL);
-  return started + 1 == count ? NULL : mlx_error(MLX_IO, "the system starts no %d threads", count);
+  return started + 1 == count
+             ? NULL
+             : mlx_error(MLX_IO, "cannot start %d threads to measure the memory bandwidth", count);
 }
 
 static mlx_status_t measure(uint64_t *buffer, size_t bytes, int count, part_t *parts, pthread_t *threads,
                             double *out) {
   const size_t slice = bytes / sizeof *buffer / SLICES, share = slice / (size_t)count;
-  memset(buffer, 1, bytes);  // memory that was never written to is one page of zeros
+  memset(buffer, 1, bytes);  // unwritten memory would all map to one page of zeros
   const double begun = mlx_seconds();
   for (size_t pass = 0; pass < SLICES || mlx_seconds() - begun < SECONDS; ++pass) {
     for (int i = 0; i < count; ++i)
@@ -53,11 +55,11 @@ static mlx_status_t measure(uint64_t *buffer, size_t bytes, int count, part_t *p
   return NULL;
 }
 
-mlx_status_t mlx_measure_bandwidth(int threads, double *out_bandwidth) {
+mlx_status_t mlx_bandwidth_measure(int threads, double *out_bandwidth) {
   uint64_t *buffer;
   part_t *parts = NULL;
   pthread_t *handles = NULL;
-  size_t bytes = BUFFER;
+  size_t bytes = BUFFER_BYTES;
   *out_bandwidth = 0;
   if (bytes > mlx_physical_memory() / 8) bytes = (size_t)(mlx_physical_memory() / 8);
   MLX_TRY(mlx_alloc(bytes, 1, &buffer));

@@ -1,9 +1,8 @@
-// mlxcel bench: how fast a model reads and writes, in llama-bench's table. Every run is a fresh session over
-// the same pseudo-random tokens; an end of text is a token like any other.
-#include "cli/bench.h"
-
+// mlxcel bench: measures prefill and decode speed and prints llama-bench's table. Every run uses a new
+// session and the same pseudo-random tokens; an end-of-text token does not stop it.
 #include <fcntl.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -13,7 +12,12 @@
 #include "base/cpu.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "cli/bandwidth.h"
+#include "cli/bench_print.h"
+#include "cli/parse.h"
 #include "cli/plot.h"
+#include "cli/terminal.h"
+#include "cli/verbs.h"
 
 #define MAX_TOKENS (1 << 24)
 
@@ -23,25 +27,26 @@ typedef struct flags {
   mlx_flag_ints_t prompts, generated, depths;
   mlx_flag_list_t pairs;
   int64_t repetitions;
+  bool quiet;
 } flags_t;
 
-typedef struct measured {  // what is left of a result for the plot
+typedef struct measured {  // the part of a result that the plot needs
   mlx_bench_test_t test;
   double rate, deviation;
 } measured_t;
 
 typedef struct bench {
   mlx_bench_run_t run;
-  int64_t context;          // that the tests need
+  int64_t context;          // positions that the tests need
   mlx_bench_test_t *tests;  // owned
   size_t test_count, test_capacity;
   measured_t *measured;  // owned; [test_count]
   mlx_engine_t *engine;
-  int32_t *ids, *chosen;  // owned; [context] tokens to read, and where to put those chosen
+  int32_t *ids, *sampled;  // owned; [context] prompt tokens and generated tokens
 } bench_t;
 
 // ----------------------------------------------------------------------------------------------------------
-// What to measure
+// Tests
 
 static mlx_status_t add_test(bench_t *bench, int64_t prompt, int64_t generated, int64_t depth) {
   if (!prompt && !generated) return NULL;
@@ -61,11 +66,12 @@ static mlx_status_t add_test(bench_t *bench, int64_t prompt, int64_t generated, 
 
 static mlx_status_t read_pair(const char *text, int64_t *out_prompt, int64_t *out_generated) {
   mlx_flag_ints_t pair = {0};
-  const mlx_flag_t row = {"-pg", MLX_FLAG_INTS, "PP,TG", "", &pair, 1, MAX_TOKENS};
-  mlx_status_t status = mlx_flag_set(&row, "-pg", text);
+  static const mlx_flag_t row = {.names = "-pg", .kind = MLX_FLAG_INTS, .min = 1, .max = MAX_TOKENS};
+  mlx_status_t status = mlx_flag_set(&row, &pair, "-pg", text);
   if (status || pair.count != 2) {
     mlx_status_free(status);
-    return mlx_error(MLX_USAGE, "option -pg wants two whole numbers from 1 to %d, as 512,128, not '%s'",
+    return mlx_error(MLX_USAGE,
+                     "option -pg expects two whole numbers from 1 to %d, such as 512,128, not '%s'",
                      MAX_TOKENS, text);
   }
   *out_prompt = pair.items[0];
@@ -84,29 +90,30 @@ static mlx_status_t add_tests(bench_t *bench, const flags_t *f) {
       MLX_TRY(add_test(bench, prompt, generated, depth));
     }
   }
-  return bench->test_count ? NULL : mlx_error(MLX_USAGE, "-p 0 and -n 0 leave nothing to measure");
+  return bench->test_count ? NULL : mlx_error(MLX_USAGE, "nothing to measure: -p and -n are 0");
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// The roof
+// Memory bandwidth
 
-// The peak that is told later is to be the model's, not that of what was measured before it.
-static void forget_peak_memory(void) {
+// Resets the peak memory of this process, so that it excludes the bandwidth measurement.
+static void reset_peak_memory(void) {
   const int fd = open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC);
   if (fd < 0) return;
   (void)!write(fd, "5", 1);
   close(fd);
 }
 
-static bool is_to_be_measured(const flags_t *f) { return f->bandwidth && !strcmp(f->bandwidth, "measure"); }
+static bool measures_bandwidth(const flags_t *f) { return f->bandwidth && !strcmp(f->bandwidth, "measure"); }
 
 static mlx_status_t read_bandwidth(const flags_t *f, double *out) {
   char *end;
   *out = 0;
-  if (!f->bandwidth || is_to_be_measured(f)) return NULL;
+  if (!f->bandwidth || measures_bandwidth(f)) return NULL;
   const double number = strtod(f->bandwidth, &end);
   if (end == f->bandwidth || *end || !(number > 0) || !isfinite(number)) {
-    return mlx_error(MLX_USAGE, "option --bandwidth wants GB/s, or measure, not '%s'", f->bandwidth);
+    return mlx_error(MLX_USAGE, "option --bandwidth expects a number of GB/s or measure, not '%s'",
+                     f->bandwidth);
   }
   *out = number * 1e9;
   return NULL;
@@ -121,28 +128,28 @@ static bool will_use_gpu(const char *device) {
   return !none;
 }
 
-// Where it is asked for, and for a plot where it can be done: on a CPU.
+// Measures the CPU's memory bandwidth for --bandwidth measure, and for a plot without --bandwidth.
 static mlx_status_t measure_bandwidth(const flags_t *f, double *out) {
-  const bool asked = is_to_be_measured(f), gpu = (asked || f->plot) && will_use_gpu(f->open.device);
-  if (asked && gpu)
-    return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "only the CPU's bandwidth is measured here"),
-                           "give the GPU's: --bandwidth GB/s, or --device cpu");
-  if (gpu || (!asked && !f->plot)) return NULL;
-  mlx_report_progress(mlx_terminal_report(), "measuring the memory's bandwidth");
-  mlx_status_t status = mlx_measure_bandwidth(f->open.threads ? (int)f->open.threads : mlx_cpu_count(), out);
+  const bool requested = measures_bandwidth(f), gpu = (requested || f->plot) && will_use_gpu(f->open.device);
+  if (requested && gpu)
+    return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "--bandwidth measure works for the CPU only"),
+                           "give the GPU's bandwidth in GB/s (--bandwidth 4800), or --device cpu");
+  if (gpu || (!requested && !f->plot)) return NULL;
+  mlx_report_progress(mlx_terminal_report(), "measuring the memory bandwidth");
+  mlx_status_t status = mlx_bandwidth_measure(f->open.threads ? (int)f->open.threads : mlx_cpu_count(), out);
   mlx_report_done(mlx_terminal_report());
-  if (!status) fprintf(stderr, "memory: %.1f GB/s read\n", *out / 1e9);
-  forget_peak_memory();
+  if (!status) mlx_terminal_note("memory: %.1f GB/s read\n", *out / 1e9);
+  reset_peak_memory();
   return status;
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // Measuring
 
-// The same tokens on every machine: a linear congruential generator's upper bits.
+// The tokens are the same on every machine: the upper bits of a linear congruential generator.
 static mlx_status_t make_tokens(bench_t *bench) {
   MLX_TRY(mlx_alloc((size_t)bench->context, sizeof *bench->ids, &bench->ids));
-  MLX_TRY(mlx_alloc((size_t)bench->context, sizeof *bench->chosen, &bench->chosen));
+  MLX_TRY(mlx_alloc((size_t)bench->context, sizeof *bench->sampled, &bench->sampled));
   uint64_t state = 42;
   for (int64_t i = 0; i < bench->context; ++i) {
     state = state * 6364136223846793005u + 1442695040888963407u;
@@ -151,21 +158,21 @@ static mlx_status_t make_tokens(bench_t *bench) {
   return NULL;
 }
 
-static mlx_status_t read_tokens(bench_t *bench, mlx_session_t *session, int64_t count) {
+static mlx_status_t prefill(bench_t *bench, mlx_session_t *session, int64_t count) {
   double start = mlx_seconds();
   if (!count) return NULL;
-  MLX_TRY(mlx_session_read(session, bench->ids + mlx_session_length(session), (size_t)count, bench->chosen));
+  MLX_TRY(mlx_session_read(session, bench->ids + mlx_session_length(session), (size_t)count, bench->sampled));
   if (!bench->run.first_token_seconds) bench->run.first_token_seconds = mlx_seconds() - start;
   return NULL;
 }
 
 static mlx_status_t run_session(bench_t *bench, const mlx_bench_test_t *test, mlx_session_t *session,
                                 double *out_seconds) {
-  // Somebody has to go first: without a depth, generating goes on from one token.
-  MLX_TRY(read_tokens(bench, session, test->depth || test->prompt ? test->depth : 1));
+  // Decoding needs at least one token before it.
+  MLX_TRY(prefill(bench, session, test->depth || test->prompt ? test->depth : 1));
   double start = mlx_seconds();
-  if (test->prompt) MLX_TRY(read_tokens(bench, session, test->prompt));
-  if (test->generated) MLX_TRY(mlx_session_steps(session, bench->chosen, (size_t)test->generated));
+  if (test->prompt) MLX_TRY(prefill(bench, session, test->prompt));
+  if (test->generated) MLX_TRY(mlx_session_steps(session, bench->sampled, (size_t)test->generated));
   *out_seconds = mlx_seconds() - start;
   return NULL;
 }
@@ -178,15 +185,15 @@ static mlx_status_t run_once(bench_t *bench, const mlx_bench_test_t *test, doubl
   return status;
 }
 
-// Weights, and the keys and values of every position before the token and its own: on average half of what is
-// generated.
-static double bytes_a_token(const bench_t *bench, const mlx_bench_test_t *test) {
+// Bytes read per decoded token: the weights, and the keys and values of all positions up to the token. On
+// average, half of the generated tokens come before it.
+static double bytes_per_token(const bench_t *bench, const mlx_bench_test_t *test) {
   if (test->prompt) return 0;
   const double before = (double)(test->depth ? test->depth : 1) + (double)(test->generated + 1) / 2;
   return (double)bench->run.info.token_weight_bytes + before * (double)bench->run.info.kv_bytes;
 }
 
-static void summarise(const bench_t *bench, mlx_bench_result_t *r) {
+static void summarize(const bench_t *bench, mlx_bench_result_t *r) {
   const double tokens = (double)(r->test.prompt + r->test.generated), n = (double)bench->run.repetitions;
   double seconds = 0, squares = 0;
   r->rate = 0;
@@ -197,8 +204,13 @@ static void summarise(const bench_t *bench, mlx_bench_result_t *r) {
   for (int64_t i = 0; i < bench->run.repetitions; ++i) squares += pow(tokens / r->seconds[i] - r->rate, 2);
   r->rate_deviation = n > 1 ? sqrt(squares / (n - 1)) : 0;
   r->microseconds = seconds / tokens * 1e6;
-  r->bytes = bytes_a_token(bench, &r->test);
+  r->bytes = bytes_per_token(bench, &r->test);
   r->share = bench->run.bandwidth ? r->bytes / (seconds / tokens) / bench->run.bandwidth : 0;
+}
+
+static int64_t peak_memory(void) {
+  struct rusage usage;
+  return getrusage(RUSAGE_SELF, &usage) ? 0 : usage.ru_maxrss * INT64_C(1024);
 }
 
 static mlx_status_t measure(bench_t *bench, const mlx_bench_test_t *test, mlx_bench_result_t *out) {
@@ -212,21 +224,17 @@ static mlx_status_t measure(bench_t *bench, const mlx_bench_test_t *test, mlx_be
     status = run_once(bench, test, &out->seconds[i]);
   }
   mlx_report_done(mlx_terminal_report());
-  if (!status) summarise(bench, out);
+  if (!status) summarize(bench, out);
+  out->peak_memory = peak_memory();
   return status;
 }
 
-int64_t mlx_bench_peak_memory(void) {
-  struct rusage usage;
-  return getrusage(RUSAGE_SELF, &usage) ? 0 : usage.ru_maxrss * INT64_C(1024);
-}
-
 // ----------------------------------------------------------------------------------------------------------
-// The plot: speed over depth, and the roof that the memory puts over generating
+// The plot: speed over depth, and the limit that the memory bandwidth sets for decoding
 
 typedef struct drawing {
-  mlx_plot_panel_t panels[2];  // generating; reading
-  mlx_plot_point_t *points;    // owned: of all series
+  mlx_plot_panel_t panels[2];  // decode, prefill
+  mlx_plot_point_t *points;    // owned; of all series
   size_t point_count;
   mlx_plot_point_t limit[33];
   char limit_name[64];
@@ -237,14 +245,14 @@ static int compare_points(const void *a, const void *b) {
   return left->x < right->x ? -1 : left->x > right->x;
 }
 
-// A series for each kind of test. Those that have no place any more are in the table only.
+// Adds one series for each kind of test. Kinds beyond MLX_PLOT_SERIES are in the table only.
 static void add_series(drawing_t *drawing, const bench_t *bench, size_t first) {
   const mlx_bench_test_t *kind = &bench->measured[first].test;
   mlx_plot_panel_t *panel = &drawing->panels[kind->prompt ? 1 : 0];
   for (size_t i = 0; i < first; ++i) {
     if (!strcmp(bench->measured[i].test.kind, kind->kind)) return;
   }
-  if (panel->count + 1 >= MLX_PLOT_SERIES) return;  // one is left for the limit
+  if (panel->count + 1 >= MLX_PLOT_SERIES) return;  // the limit needs one series
   mlx_plot_series_t *series = &panel->series[panel->count++];
   mlx_plot_point_t *points = drawing->points + drawing->point_count;
   *series = (mlx_plot_series_t){.name = kind->kind, .points = points};
@@ -255,11 +263,11 @@ static void add_series(drawing_t *drawing, const bench_t *bench, size_t first) {
         (mlx_plot_point_t){.x = (double)m->test.depth, .y = m->rate, .error = m->deviation};
     ++series->count;
   }
-  qsort(points, series->count, sizeof *points, compare_points);  // depths come as they were given
+  qsort(points, series->count, sizeof *points, compare_points);  // depths are in the order of -d
 }
 
-// What the bandwidth allows at a depth, for the first kind of generating: as many bytes a token as the table
-// counts.
+// Adds the decode speed that the bandwidth allows at each depth, for the first decode test, with the bytes
+// per token of the table.
 static void add_limit(drawing_t *drawing, const bench_t *bench) {
   mlx_plot_panel_t *panel = &drawing->panels[0];
   const mlx_bench_test_t *first = NULL;
@@ -276,7 +284,7 @@ static void add_limit(drawing_t *drawing, const bench_t *bench) {
     mlx_bench_test_t at = *first;
     at.depth = deepest * (int64_t)i / (int64_t)(count - 1);
     drawing->limit[i] =
-        (mlx_plot_point_t){.x = (double)at.depth, .y = bench->run.bandwidth / bytes_a_token(bench, &at)};
+        (mlx_plot_point_t){.x = (double)at.depth, .y = bench->run.bandwidth / bytes_per_token(bench, &at)};
   }
   snprintf(drawing->limit_name, sizeof drawing->limit_name, "limit at %.4g GB/s", bench->run.bandwidth / 1e9);
   panel->series[panel->count++] = (mlx_plot_series_t){
@@ -285,10 +293,8 @@ static void add_limit(drawing_t *drawing, const bench_t *bench) {
 
 static mlx_status_t write_plot(const bench_t *bench, const char *path) {
   drawing_t drawing = {
-      .panels = {{.title = "generating", .x_label = "positions before (depth)", .y_label = "tokens a second"},
-                 {.title = "reading a prompt",
-                  .x_label = "positions before (depth)",
-                  .y_label = "tokens a second"}}};
+      .panels = {{.title = "decode", .x_label = "depth (tokens before)", .y_label = "tokens per second"},
+                 {.title = "prefill", .x_label = "depth (tokens before)", .y_label = "tokens per second"}}};
   const mlx_engine_info_t *info = &bench->run.info;
   char subtitle[320];
   mlx_text_t svg = {0};
@@ -297,32 +303,35 @@ static mlx_status_t write_plot(const bench_t *bench, const char *path) {
   add_limit(&drawing, bench);
   const size_t first = drawing.panels[0].count ? 0 : 1,
                count = (drawing.panels[0].count > 0) + (drawing.panels[1].count > 0);
-  snprintf(subtitle, sizeof subtitle, "%s, %s; mlxcel " MLXCEL_VERSION ", mean and deviation of %lld runs",
-           mlx_cli_device_text(info).text, info->dtype, (long long)bench->run.repetitions);
+  snprintf(subtitle, sizeof subtitle, "%s, %s; mlxcel " MLXCEL_VERSION ", mean and deviation of %lld %s",
+           mlx_cli_device_text(info).text, info->dtype, (long long)bench->run.repetitions,
+           mlx_plural((uint64_t)bench->run.repetitions, "run", "runs"));
   mlx_plot_write(info->source, subtitle, &drawing.panels[first], count, &svg);
   mlx_status_t status = mlx_text_finish(&svg);
   if (!status) status = mlx_write_file(path, svg.data, svg.length);
-  if (!status) fprintf(stderr, "wrote %s\n", path);
+  if (!status) mlx_terminal_note("wrote %s\n", path);
   mlx_text_clear(&svg);
   mlx_free(drawing.points);
   return status;
 }
 
-// A plot that cannot be written is no surprise for after an hour of measuring.
+// Fails before the measurements if the plot's folder does not exist.
 static mlx_status_t check_plot(const char *path) {
   char *folder;
   if (!path) return NULL;
   MLX_TRY(mlx_folder_of(path, &folder));
   mlx_status_t status =
-      mlx_is_dir(folder) ? NULL : mlx_error(MLX_NOT_FOUND, "there is no folder '%s' for the plot", folder);
+      mlx_is_dir(folder)
+          ? NULL
+          : mlx_error(MLX_NOT_FOUND, "cannot write the plot: folder '%s' does not exist", folder);
   mlx_free(folder);
   return status;
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// All of it
+// The verb
 
-// Prints what was appended, so that a row is there as soon as it is measured.
+// Prints and clears |text|, so that each row appears as soon as it is measured.
 static mlx_status_t print_now(mlx_text_t *text) {
   MLX_TRY(mlx_text_finish(text));
   if (text->length && (fwrite(text->data, 1, text->length, stdout) != text->length || fflush(stdout)))
@@ -344,16 +353,16 @@ static mlx_status_t run_tests(bench_t *bench, const mlx_bench_format_t *format, 
   }
   if (format->end) format->end(out);
   MLX_TRY(print_now(out));
-  fprintf(stderr, "compile %.2f s; load %.2f s; first token %.3f s; peak memory %.0f MiB\n",
-          run->times.compile_seconds, run->times.load_seconds, run->first_token_seconds,
-          (double)mlx_bench_peak_memory() / (1 << 20));
+  mlx_terminal_note("compile %.2f s; load %.2f s; first token %.3f s; peak memory %.0f MiB\n",
+                    run->times.compile_seconds, run->times.load_seconds, run->first_token_seconds,
+                    (double)peak_memory() / (1 << 20));
   return NULL;
 }
 
 static mlx_status_t too_small(int64_t need, int64_t context) {
-  return mlx_status_hint(mlx_error(MLX_USAGE, "the tests need a context of %lld; it holds %lld",
+  return mlx_status_hint(mlx_error(MLX_USAGE, "the tests need a context of %lld tokens; it has %lld",
                                    (long long)need, (long long)context),
-                         "leave -c away, or measure less (-p, -n, -d)");
+                         "remove -c, or reduce -p, -n or -d");
 }
 
 static mlx_status_t open_and_run(bench_t *bench, const flags_t *f) {
@@ -377,50 +386,22 @@ static mlx_status_t open_and_run(bench_t *bench, const flags_t *f) {
   return status ? status : f->plot ? write_plot(bench, f->plot) : NULL;
 }
 
-mlx_status_t mlx_cli_bench(int argc, char **argv) {
-  flags_t f = {.open = {.kernels = "auto", .device = "auto", .context = -1},
-               .format = "md",
-               .prompts = {{512}, 1},
-               .generated = {{128}, 1},
-               .depths = {{0}, 1},
-               .repetitions = 5};
-  const mlx_flag_t table[] = {
-      {"-m, --model", MLX_FLAG_TEXT, "MODEL", "a compiled model, a GGUF file or a Hugging Face directory",
-       &f.open.model, 0, 0},
-      {"-p, --n-prompt", MLX_FLAG_INTS, "N,...", "read a prompt of N tokens (default: 512; 0: do not)",
-       &f.prompts, 0, MAX_TOKENS},
-      {"-n, --n-gen", MLX_FLAG_INTS, "N,...", "generate N tokens (default: 128; 0: do not)", &f.generated, 0,
-       MAX_TOKENS},
-      {"-pg, --n-prompt-gen", MLX_FLAG_LIST, "PP,TG",
-       "read PP tokens and generate TG, in one go; may be given again", &f.pairs, 0, 0},
-      {"-d, --n-depth", MLX_FLAG_INTS, "N,...",
-       "the same after N positions, which are not timed (default: 0)", &f.depths, 0, MAX_TOKENS},
-      {"-r, --repetitions", MLX_FLAG_INT, "N", "timed runs of each test (default: 5)", &f.repetitions, 1,
-       MLX_MAX_REPETITIONS},
-      {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N", "context (default: what the tests need; 0: the model's)",
-       &f.open.context, 0, 1 << 30},
-      MLX_OPENING_FLAGS(f.open),
-      MLX_RARE_OPENING_FLAGS(f.open),
-      {"--bandwidth", MLX_FLAG_TEXT, "GB/s|measure",
-       "the memory's bandwidth: show which share of it is reached", &f.bandwidth, 0, 0},
-      {"-o, --output", MLX_FLAG_TEXT, "md|csv|json|jsonl", "how to print (default: md, a table)", &f.format,
-       0, 0},
-      {"--plot", MLX_FLAG_TEXT, "FILE", "draw speed against depth, and the bandwidth's limit, as SVG",
-       &f.plot, 0, 0},
-      {"-v, --verbose", MLX_FLAG_SWITCH, NULL, "say on stderr which device and which kernels are used",
-       &f.open.verbose, 0, 0},
-      {0}};
+static void initialize(void *options) {
+  *(flags_t *)options = (flags_t){.open = {.kernels = "auto", .device = "auto", .context = -1},
+                                  .format = "md",
+                                  .prompts = {{512}, 1},
+                                  .generated = {{128}, 1},
+                                  .depths = {{0}, 1},
+                                  .repetitions = 5};
+}
+
+static mlx_status_t run(const mlx_command_line_t *line) {
+  flags_t f;
   size_t words;
   bool help;
-  MLX_TRY(
-      mlx_flags_parse("usage: mlxcel bench -m MODEL [options]\n\n"
-                      "Tokens a second for reading a prompt (pp) and for generating (tg), mean and deviation "
-                      "over the runs.\n\n"
-                      "examples:\n"
-                      "  mlxcel bench -m model.mlxb\n"
-                      "  mlxcel bench -m model.mlxb -p 512 -n 128 -d 0,2048,4096 --plot speed.svg",
-                      table, argc, argv, NULL, 0, &words, &help));
+  MLX_TRY(mlx_command_line_parse(line, &f, NULL, 0, &words, &help));
   if (help) return NULL;
+  MLX_TRY(mlx_terminal_set_quiet(f.quiet, f.open.verbose));
   if (!f.open.model)
     return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel bench -m MODEL");
   bench_t bench = {.run = {.repetitions = f.repetitions}};
@@ -431,7 +412,51 @@ mlx_status_t mlx_cli_bench(int argc, char **argv) {
   mlx_free(bench.tests);
   mlx_free(bench.measured);
   mlx_free(bench.ids);
-  mlx_free(bench.chosen);
+  mlx_free(bench.sampled);
   mlx_engine_close(bench.engine);
   return status;
 }
+
+// clang-format off
+static const mlx_flag_t flags[] = {
+    MLX_MODEL_FLAG(flags_t, open.model),
+    MLX_INTS_FLAG(flags_t, prompts, "-p, --n-prompt", "N,...",
+                  "prefill N tokens (default: 512; 0: no prefill test)", 0, MAX_TOKENS),
+    MLX_INTS_FLAG(flags_t, generated, "-n, --n-gen", "N,...",
+                  "decode N tokens (default: 128; 0: no decode test)", 0, MAX_TOKENS),
+    MLX_LIST_FLAG(flags_t, pairs, "-pg, --n-prompt-gen", "PP,TG",
+                  "prefill PP and decode TG tokens as one test; may be repeated"),
+    MLX_INTS_FLAG(flags_t, depths, "-d, --n-depth", "N,...",
+                  "run each test after N positions, which are not timed (default: 0)", 0, MAX_TOKENS),
+    MLX_INT_FLAG(flags_t, repetitions, "-r, --repetitions", "N",
+                 "timed runs of each test (default: 5)", 1, MLX_MAX_REPETITIONS),
+    MLX_CONTEXT_FLAG(flags_t, open.context,
+                     "context length in tokens (default: what the tests need; 0: the model's)", 0, 1 << 30),
+    MLX_OPEN_FLAGS(flags_t, open),
+    MLX_RARE_OPEN_FLAGS(flags_t, open),
+    MLX_TEXT_FLAG(flags_t, bandwidth, "--bandwidth", "GB/s|measure",
+                  "memory bandwidth: print the share of it that decoding reaches"),
+    MLX_TEXT_FLAG(flags_t, format, "-o, --output", "md|csv|json|jsonl",
+                  "output format (default: md: a table)"),
+    MLX_TEXT_FLAG(flags_t, plot, "--plot", "FILE",
+                  "write an SVG plot of speed against depth, with the limit of the bandwidth"),
+    MLX_QUIET_FLAG(flags_t, quiet),
+    MLX_VERBOSE_FLAG(flags_t, open.verbose),
+    {0},
+};
+// clang-format on
+
+const mlx_verb_t mlx_verb_bench = {
+    .name = "bench",
+    .summary = "measure prefill and decode speed",
+    .usage =
+        "usage: mlxcel bench -m MODEL [options]\n\n"
+        "Tokens per second of prefill (pp) and decode (tg), mean and standard deviation over the runs.\n\n"
+        "examples:\n"
+        "  mlxcel bench -m model.mlxb\n"
+        "  mlxcel bench -m model.mlxb -p 512 -n 128 -d 0,2048,4096 --plot speed.svg",
+    .flags = flags,
+    .options_size = sizeof(flags_t),
+    .initialize = initialize,
+    .run = run,
+};

@@ -1,10 +1,11 @@
-// How `mlxcel bench` prints: llama-bench's table, CSV, JSON, or JSON a line.
+// Prints bench results as a Markdown table, CSV, JSON or JSON lines.
+#include "cli/bench_print.h"
+
+#include <stdio.h>
 #include <string.h>
 
-#include "cli/bench.h"
-
 // ----------------------------------------------------------------------------------------------------------
-// A result as a list of fields, named as llama-bench names them where it does
+// A result as a list of fields, with llama-bench's names for the fields that it has too
 
 typedef struct field {
   const char *name;
@@ -59,14 +60,14 @@ static size_t list_fields(const mlx_bench_run_t *run, const mlx_bench_result_t *
   out[n++] = real_field("compile_seconds", run->times.compile_seconds);
   out[n++] = real_field("load_seconds", run->times.load_seconds);
   out[n++] = real_field("first_token_seconds", run->first_token_seconds);
-  out[n++] = whole_field("peak_memory_bytes", (double)mlx_bench_peak_memory());
+  out[n++] = whole_field("peak_memory_bytes", (double)r->peak_memory);
   return n;
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // Formats
 
-// Names come from foreign files: nothing of them may break the table or steer the terminal.
+// Replaces control characters and |forbidden|: names come from untrusted files.
 static void put_plain(mlx_text_t *out, const char *text, char forbidden) {
   for (; *text; ++text) {
     const char plain = (unsigned char)*text < 0x20 || *text == 0x7f || *text == forbidden ? '?' : *text;

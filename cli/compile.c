@@ -1,4 +1,4 @@
-// mlxcel compile: the offline step.
+// mlxcel compile: compiles a model to a bundle, to StableHLO text or to a single IREE module.
 #include "compiler/compile.h"
 
 #include <stdio.h>
@@ -10,17 +10,20 @@
 #include "base/gpu.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "cli/cli.h"
+#include "cli/open.h"
+#include "cli/parse.h"
+#include "cli/terminal.h"
+#include "cli/verbs.h"
 #include "transfer/hub.h"
 
 typedef struct flags {
   const char *out, *target, *emit, *iree_compile, *dtype, *kernels, *quantize;
   int64_t context, timeout;
-  bool verbose, single_file, no_weights;
+  bool verbose, quiet, single_file, no_weights;
 } flags_t;
 
-// Model files end in a suffix that says nothing about what was compiled from them; a name on a hub may hold
-// signs that a file's should not.
+// The model's name with |suffix| instead of .gguf, in the working directory. In a hub reference, @ and :
+// become -.
 static mlx_status_t default_out(const char *model, const char *suffix, char **out_path) {
   char *path;
   MLX_TRY(mlx_named_path(model, &path));
@@ -32,7 +35,7 @@ static mlx_status_t default_out(const char *model, const char *suffix, char **ou
   return mlx_format(out_path, "%.*s%s", (int)length, name.text, suffix);
 }
 
-// To a file, or to stdout when it is called "-".
+// Writes to the file |out|, or to stdout if it is "-".
 static mlx_status_t write_out(const char *out, const char *bytes, size_t length) {
   if (strcmp(out, "-")) return mlx_write_file(out, bytes, length);
   return fwrite(bytes, 1, length, stdout) == length && !fflush(stdout) ? NULL : mlx_stdout_error();
@@ -84,8 +87,7 @@ static mlx_status_t compile_and_write(const char *model, const mlx_compile_optio
   return status;
 }
 
-// What "cuda" alone means: this machine's GPU; without one what CUDA_COMPUTE_CAP names; else the oldest that
-// most people have.
+// The target for "cuda" without an architecture: this machine's GPU, else CUDA_COMPUTE_CAP, else sm_80.
 static mlx_status_t default_gpu(char out_target[64]) {
   uint64_t memory;
   mlx_status_t no_gpu = mlx_engine_gpu_target(out_target, 64, &memory);
@@ -95,16 +97,16 @@ static mlx_status_t default_gpu(char out_target[64]) {
   const mlx_gpu_kind_t *kind = mlx_gpu_kind_parse_capability(capability && *capability ? capability : "80");
   if (!kind) {
     return mlx_status_hint(
-        mlx_error(MLX_USAGE, "CUDA_COMPUTE_CAP is '%s', which is no GPU that mlxcel compiles for",
+        mlx_error(MLX_USAGE, "CUDA_COMPUTE_CAP is '%s', which is not a GPU architecture that mlxcel supports",
                   capability),
-        "set it to a capability such as 90 or 9.0, unset it, or name the target: --target cuda:sm_90");
+        "set it to a compute capability such as 90 or 9.0, unset it, or give --target cuda:sm_90");
   }
   snprintf(out_target, 64, "cuda:sm_%d", kind->sm);
   return NULL;
 }
 
-// With every "cuda" named.
-static mlx_status_t name_gpu(const char *targets, char **out_targets) {
+// Copies |targets| and replaces every "cuda" by the target of default_gpu.
+static mlx_status_t resolve_targets(const char *targets, char **out_targets) {
   mlx_text_t out = {0};
   mlx_status_t status = NULL;
   char gpu[64] = "";
@@ -126,18 +128,19 @@ static bool emits(const flags_t *f, const char *what) { return f->emit && !strcm
 static mlx_status_t check_flags(const flags_t *f) {
   const bool several = strchr(f->target, ',');
   if (!f->emit && f->out && !strcmp(f->out, "-"))
-    return mlx_error(MLX_USAGE, "a compiled model cannot go to stdout");
+    return mlx_error(MLX_USAGE, "cannot write a bundle to stdout");
   if (emits(f, "stablehlo") && f->quantize) {
     return mlx_error(MLX_USAGE,
-                     "pure StableHLO has plain weights: --quantize and --emit stablehlo do not go together");
+                     "--quantize cannot be used with --emit stablehlo, whose weights are not quantized");
   }
   if (emits(f, "vmfb") && (several || !strcmp(f->target, MLX_TARGET_PORTABLE))) {
-    return mlx_status_hint(mlx_error(MLX_USAGE, "%s has several modules; --emit vmfb writes one",
-                                     several ? "a model for several targets" : "a portable model"),
-                           "use --target cpu:LEVEL");
+    return mlx_status_hint(mlx_error(MLX_USAGE, "--emit vmfb writes one module; %s several",
+                                     several ? "these targets need" : "cpu:portable needs"),
+                           "give one target: --target cpu:LEVEL");
   }
   if ((f->single_file || f->no_weights) && f->emit)
-    return mlx_error(MLX_USAGE, "--emit writes no bundle: --single-file and --no-weights are for one");
+    return mlx_error(MLX_USAGE,
+                     "--single-file and --no-weights cannot be used with --emit, which writes no bundle");
   return NULL;
 }
 
@@ -152,7 +155,7 @@ static mlx_status_t choose_out(const char *model, const flags_t *f, char **out_p
   return NULL;
 }
 
-static mlx_status_t refuse_compiled(const char *path) {
+static mlx_status_t refuse_bundle(const char *path) {
   char *text;
   size_t length;
   if (!mlx_is_bundle(path)) return NULL;
@@ -160,69 +163,39 @@ static mlx_status_t refuse_compiled(const char *path) {
   const mlx_manifest_origin_t origin = mlx_manifest_origin(text, length);
   mlx_free(text);
   return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' is compiled already", path),
-                         "run it, or compile the model that it was made from: mlxcel compile %s",
+                         "run it, or compile its source model: mlxcel compile %s",
                          origin.source[0] ? origin.source : "MODEL");
 }
 
 static mlx_status_t compile(const char *model, const flags_t *f, mlx_compile_options_t *options) {
   char *targets = NULL, *out = NULL, *path = NULL;
-  mlx_status_t status = name_gpu(f->target, &targets);
+  mlx_status_t status = resolve_targets(f->target, &targets);
   options->target = targets;
   if (!status) status = choose_out(model, f, &out);
   if (!status) status = mlx_cli_local_model(model, &path);
-  if (!status) status = refuse_compiled(path);
+  if (!status) status = refuse_bundle(path);
   if (!status)
     status =
         emits(f, "stablehlo") ? emit_stablehlo(path, options, out) : compile_and_write(path, options, out, f);
-  if (!status && strcmp(out, "-")) fprintf(stderr, "wrote %s\n", out);
+  if (!status && strcmp(out, "-")) mlx_terminal_note("wrote %s\n", out);
   mlx_free(path);
   mlx_free(out);
   mlx_free(targets);
   return status;
 }
 
-mlx_status_t mlx_cli_compile(int argc, char **argv) {
-  flags_t f = {.target = "cpu", .dtype = "auto", .kernels = "auto", .context = -1};
-  const mlx_flag_t table[] = {
-      {"-o, --output", MLX_FLAG_TEXT, "OUT", "where to write (default: MODEL's name + .mlxb, .vmfb or .mlir)",
-       &f.out, 0, 0},
-      {"--target", MLX_FLAG_TEXT, "cpu|cpu:LEVEL|cpu:portable|cuda|cuda:sm_XX",
-       "what to compile for, with commas between several (default: cpu, this machine; cuda: this GPU, else "
-       "$CUDA_COMPUTE_CAP, else sm_80)",
-       &f.target, 0, 0},
-      {"--single-file", MLX_FLAG_SWITCH, NULL, "write one file instead of a folder", &f.single_file, 0, 0},
-      {"--no-weights", MLX_FLAG_SWITCH, NULL, "leave the weights out: they are found by their digest",
-       &f.no_weights, 0, 0},
-      {"--kernels", MLX_FLAG_TEXT, "auto|required|off", "link our own kernels (default: auto)", &f.kernels, 0,
-       0},
-      {"--dtype", MLX_FLAG_TEXT, "auto|packed|f32|bf16|f16",
-       "how weights are stored (default: auto, the fastest exact way)", &f.dtype, 0, 0},
-      {"--quantize", MLX_FLAG_TEXT, "q4|q8|q4_0|q4_1|q8_0", "make packed weights of wider ones", &f.quantize,
-       0, 0},
-      {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N",
-       "context to make room for (default: the model's, up to 2048; 0: the model's)", &f.context, 0, 1 << 30},
-      {"--emit", MLX_FLAG_TEXT, "stablehlo|vmfb", "write pure StableHLO text, or IREE's module alone",
-       &f.emit, 0, 0},
-      {"--iree-compile", MLX_FLAG_TEXT, "FILE",
-       "the compiler to use (default: $MLXCEL_IREE_COMPILE, else the built-in one)", &f.iree_compile, 0, 0},
-      {"--timeout", MLX_FLAG_INT, "SECONDS", "give iree-compile at most this long (default: 1800)",
-       &f.timeout, 1, 1 << 24},
-      {"-v, --verbose", MLX_FLAG_SWITCH, NULL,
-       "say on stderr which kernels were linked, and what became of the weights", &f.verbose, 0, 0},
-      {0}};
+static void initialize(void *options) {
+  *(flags_t *)options = (flags_t){.target = "cpu", .dtype = "auto", .kernels = "auto", .context = -1};
+}
+
+static mlx_status_t run(const mlx_command_line_t *line) {
+  flags_t f;
   const char *model = NULL;
   size_t words;
   bool help;
-  MLX_TRY(
-      mlx_flags_parse("usage: mlxcel compile MODEL [options]\n\n"
-                      "MODEL is a GGUF file or a Hugging Face directory. The result is a bundle (.mlxb), "
-                      "which `mlxcel run -m` opens.\n\n"
-                      "examples:\n"
-                      "  mlxcel compile model.gguf -o model.mlxb\n"
-                      "  mlxcel compile model.gguf --target cuda:sm_90 --dtype bf16 -c 8192\n"
-                      "  mlxcel compile model.gguf --target cuda:sm_90,cpu:portable --single-file",
-                      table, argc, argv, &model, 1, &words, &help));
+  MLX_TRY(mlx_command_line_parse(line, &f, &model, 1, &words, &help));
   if (help) return NULL;
+  MLX_TRY(mlx_terminal_set_quiet(f.quiet, f.verbose));
   if (!words)
     return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel compile MODEL [-o OUT]");
   MLX_TRY(check_flags(&f));
@@ -237,3 +210,49 @@ mlx_status_t mlx_cli_compile(int argc, char **argv) {
   MLX_TRY(mlx_kernel_choice_parse(f.kernels, &options.kernels));
   return compile(model, &f, &options);
 }
+
+// clang-format off
+static const mlx_flag_t flags[] = {
+    MLX_TEXT_FLAG(flags_t, out, "-o, --output", "OUT",
+                  "output path (default: the model's name with .mlxb, .vmfb or .mlir)"),
+    MLX_TEXT_FLAG(flags_t, target, "--target", "cpu|cpu:LEVEL|cpu:portable|cuda|cuda:sm_XX",
+                  "devices to compile for, separated by commas (default: cpu: this machine; cuda: this GPU, "
+                  "else $CUDA_COMPUTE_CAP, else sm_80)"),
+    MLX_SWITCH_FLAG(flags_t, single_file, "--single-file",
+                    "write the bundle as one file instead of a folder"),
+    MLX_SWITCH_FLAG(flags_t, no_weights, "--no-weights",
+                    "write a bundle without weights; run finds them by their digest"),
+    MLX_KERNELS_FLAG(flags_t, kernels),
+    MLX_DTYPE_FLAG(flags_t, dtype),
+    MLX_QUANTIZE_FLAG(flags_t, quantize),
+    MLX_CONTEXT_FLAG(flags_t, context,
+                     "maximum context length in tokens (default: up to 2048; 0: the model's)",
+                     0, 1 << 30),
+    MLX_TEXT_FLAG(flags_t, emit, "--emit", "stablehlo|vmfb",
+                  "write StableHLO text, or only the IREE module, instead of a bundle"),
+    MLX_TEXT_FLAG(flags_t, iree_compile, "--iree-compile", "FILE",
+                  "path of iree-compile (default: $MLXCEL_IREE_COMPILE, else the built-in one)"),
+    MLX_INT_FLAG(flags_t, timeout, "--timeout", "SECONDS",
+                 "time limit of iree-compile (default: 1800)", 1, 1 << 24),
+    MLX_QUIET_FLAG(flags_t, quiet),
+    MLX_VERBOSE_FLAG(flags_t, verbose),
+    {0},
+};
+// clang-format on
+
+const mlx_verb_t mlx_verb_compile = {
+    .name = "compile",
+    .summary = "compile a model ahead of time",
+    .usage =
+        "usage: mlxcel compile MODEL [options]\n\n"
+        "MODEL is a GGUF file or a Hugging Face directory. The result is a bundle (.mlxb), which `mlxcel "
+        "run -m` opens.\n\n"
+        "examples:\n"
+        "  mlxcel compile model.gguf -o model.mlxb\n"
+        "  mlxcel compile model.gguf --target cuda:sm_90 --dtype bf16 -c 8192\n"
+        "  mlxcel compile model.gguf --target cuda:sm_90,cpu:portable --single-file",
+    .flags = flags,
+    .options_size = sizeof(flags_t),
+    .initialize = initialize,
+    .run = run,
+};

@@ -1,40 +1,44 @@
-// mlxcel completion: a script for a shell, made from the verb and flag tables. What it completes: verbs, the
-// words a verb takes, flags, the values of flags that have a list of them, and files where a path is wanted.
+// mlxcel completion: prints a completion script for a shell, generated from the verb and flag tables. A
+// script completes verbs, a verb's first argument, flags, values of flags with a fixed list, and file names.
+#include <stdio.h>
 #include <string.h>
 
 #include "base/text.h"
-#include "cli/cli.h"
+#include "cli/help.h"
+#include "cli/parse.h"
+#include "cli/terminal.h"
+#include "cli/verbs.h"
 
+typedef const mlx_verb_t *const *verbs_t;  // all verbs, ending with NULL
 typedef void (*flag_fn_t)(mlx_text_t *out, const char *verb, const mlx_flag_t *flag);
 
-static void each_flag(mlx_text_t *out, const mlx_verb_text_t *verb, flag_fn_t put) {
+static void each_flag(mlx_text_t *out, const mlx_verb_t *verb, flag_fn_t put) {
   for (const mlx_flag_t *flag = verb->flags; flag->names; ++flag) {
-    if (flag->kind != MLX_FLAG_GROUP) put(out, verb->verb->name, flag);
+    if (flag->kind != MLX_FLAG_GROUP) put(out, verb->name, flag);
   }
-  for (const mlx_flag_t *flag = mlx_common_flags; flag->names; ++flag) put(out, verb->verb->name, flag);
+  for (const mlx_flag_t *flag = mlx_common_flags; flag->names; ++flag) put(out, verb->name, flag);
 }
 
-// What a verb's first word may be, from "usage: mlxcel cache list|clear|path": the words between bars, or a
-// path.
+// What a verb's first argument may be, from "usage: mlxcel cache list|clear|path": fixed words or a path.
 typedef struct words {
-  char choices[256];  // "list clear path"; "": none
+  char choices[256];  // "list clear path"; "" if there are none
   bool path;
 } words_t;
 
-static words_t words_of(const mlx_verb_text_t *verb) {
+static words_t words_of(verbs_t verbs, const mlx_verb_t *verb) {
   words_t words = {0};
   const mlx_usage_parts_t parts = mlx_usage_split(verb->usage);
   char word[sizeof words.choices];
-  const size_t skipped = strlen("mlxcel ") + strlen(verb->verb->name) + 1;
+  const size_t skipped = strlen("mlxcel ") + strlen(verb->name) + 1;
   if ((size_t)parts.synopsis_length < skipped) return words;
   const char *from = parts.synopsis + skipped + (parts.synopsis[skipped] == '[');
   snprintf(word, sizeof word, "%.*s", (int)strcspn(from, " ]\n"), from);
   words.path = mlx_flag_is_path(word);
   if (!strcmp(word, "VERB")) {
-    for (size_t i = 0; mlx_verb_at(i); ++i) {
+    for (; *verbs; ++verbs) {
       const size_t length = strlen(words.choices);
       snprintf(words.choices + length, sizeof words.choices - length, "%s%s", length ? " " : "",
-               mlx_verb_at(i)->name);
+               (*verbs)->name);
     }
   } else if (strchr(word, '|')) {
     for (char *bar = word; (bar = strchr(bar, '|'));) *bar = ' ';
@@ -43,7 +47,7 @@ static words_t words_of(const mlx_verb_text_t *verb) {
   return words;
 }
 
-// The choices of a flag with blanks between; those that stand for others (cpu:LEVEL) are none to type.
+// The choices of a flag, separated by spaces, without placeholders such as cpu:LEVEL.
 static void put_choices(mlx_text_t *out, const char *value) {
   char choice[MLX_FLAG_NAME];
   const char *blank = "";
@@ -56,8 +60,8 @@ static void put_choices(mlx_text_t *out, const char *value) {
 
 static bool has_choices(const mlx_flag_t *flag) { return flag->value && strchr(flag->value, '|'); }
 
-// |text| inside single quotes of a POSIX shell (fish: a quote is escaped instead), with a backslash before
-// each of |special|.
+// Escapes |text| for single quotes of a POSIX shell or of fish, and puts a backslash before each of
+// |special|.
 static void put_quoted(mlx_text_t *out, const char *text, const char *special, bool fish) {
   for (; *text; ++text) {
     if (*text == '\'') {
@@ -96,23 +100,20 @@ static void bash_value(mlx_text_t *out, const char *verb, const mlx_flag_t *flag
   mlx_text_puts(out, " ;;\n");
 }
 
-static mlx_status_t bash_verb_values(void *user, const mlx_verb_text_t *verb) {
-  each_flag(user, verb, bash_value);
-  return NULL;
-}
-
-static mlx_status_t bash_verb_words(void *user, const mlx_verb_text_t *verb) {
-  mlx_text_t *out = user;
-  const words_t words = words_of(verb);
-  mlx_text_printf(out, "    %s) flags='", verb->verb->name);
+static void bash_verb_words(mlx_text_t *out, verbs_t verbs, const mlx_verb_t *verb) {
+  const words_t words = words_of(verbs, verb);
+  mlx_text_printf(out, "    %s) flags='", verb->name);
   each_flag(out, verb, bash_names);
   mlx_text_printf(out, "' words='%s'%s ;;\n", words.choices, words.path ? " files=1" : "");
-  return NULL;
 }
 
-static mlx_status_t put_bash(mlx_text_t *out) {
+static void put_names(mlx_text_t *out, verbs_t verbs, const char *prefix) {
+  for (; *verbs; ++verbs) mlx_text_printf(out, " %s%s", prefix, (*verbs)->name);
+}
+
+static void put_bash(mlx_text_t *out, verbs_t verbs) {
   mlx_text_puts(out,
-                "# bash completion for mlxcel: put this line into ~/.bashrc\n"
+                "# bash completion for mlxcel: add this line to ~/.bashrc\n"
                 "#   source <(mlxcel completion bash)\n"
                 "_mlxcel() {\n"
                 "  local cur=${COMP_WORDS[COMP_CWORD]} prev='' verb=${COMP_WORDS[0]##*/} first=1 values='' "
@@ -130,11 +131,11 @@ static mlx_status_t put_bash(mlx_text_t *out) {
                 "  fi\n"
                 "  if [ \"$COMP_CWORD\" -lt \"$first\" ]; then\n"
                 "    COMPREPLY=($(compgen -W '--help --version");
-  for (size_t i = 0; mlx_verb_at(i); ++i) mlx_text_printf(out, " %s", mlx_verb_at(i)->name);
+  put_names(out, verbs, "");
   mlx_text_puts(out, "' -- \"$cur\"))\n    return\n  fi\n  case $verb:$prev in\n");
-  MLX_TRY(mlx_verb_describe(NULL, bash_verb_values, out));
+  for (size_t i = 0; verbs[i]; ++i) each_flag(out, verbs[i], bash_value);
   mlx_text_puts(out, "  esac\n  [ \"$wants_value\" ] || case $verb in\n");
-  MLX_TRY(mlx_verb_describe(NULL, bash_verb_words, out));
+  for (size_t i = 0; verbs[i]; ++i) bash_verb_words(out, verbs, verbs[i]);
   mlx_text_puts(
       out,
       "  esac\n"
@@ -149,9 +150,8 @@ static mlx_status_t put_bash(mlx_text_t *out) {
       "  fi\n"
       "}\n"
       "complete -F _mlxcel mlxcel");
-  for (size_t i = 0; mlx_verb_at(i); ++i) mlx_text_printf(out, " mlxcel-%s", mlx_verb_at(i)->name);
+  put_names(out, verbs, "mlxcel-");
   mlx_text_puts(out, "\n");
-  return NULL;
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -193,10 +193,9 @@ static void zsh_flag(mlx_text_t *out, const char *verb, const mlx_flag_t *flag) 
   mlx_text_puts(out, "' \\\n");
 }
 
-static mlx_status_t zsh_verb(void *user, const mlx_verb_text_t *verb) {
-  mlx_text_t *out = user;
-  const words_t words = words_of(verb);
-  mlx_text_printf(out, "    %s)\n      _arguments -S \\\n", verb->verb->name);
+static void zsh_verb(mlx_text_t *out, verbs_t verbs, const mlx_verb_t *verb) {
+  const words_t words = words_of(verbs, verb);
+  mlx_text_printf(out, "    %s)\n      _arguments -S \\\n", verb->name);
   each_flag(out, verb, zsh_flag);
   if (words.choices[0]) {
     mlx_text_printf(out, "        '1:word:(%s)'\n", words.choices);
@@ -204,24 +203,23 @@ static mlx_status_t zsh_verb(void *user, const mlx_verb_text_t *verb) {
     mlx_text_puts(out, words.path ? "        '*:file:_files'\n" : "        && return\n");
   }
   mlx_text_puts(out, "      ;;\n");
-  return NULL;
 }
 
-static mlx_status_t put_zsh(mlx_text_t *out) {
+static void put_zsh(mlx_text_t *out, verbs_t verbs) {
   mlx_text_puts(out, "#compdef mlxcel");
-  for (size_t i = 0; mlx_verb_at(i); ++i) mlx_text_printf(out, " mlxcel-%s", mlx_verb_at(i)->name);
+  put_names(out, verbs, "mlxcel-");
   mlx_text_puts(out,
-                "\n# zsh completion for mlxcel: write it to a file _mlxcel in a folder of $fpath, or put "
-                "this line into ~/.zshrc after compinit\n"
+                "\n# zsh completion for mlxcel: write it to a file _mlxcel in a folder of $fpath, or add "
+                "this line to ~/.zshrc after compinit\n"
                 "#   source <(mlxcel completion zsh)\n"
                 "_mlxcel() {\n"
                 "  local verb=${${words[1]:t}#mlxcel-}\n"
                 "  if [[ $verb == mlxcel ]]; then\n"
                 "    if (( CURRENT == 2 )); then\n"
                 "      local -a verbs=(\n");
-  for (size_t i = 0; mlx_verb_at(i); ++i) {
-    mlx_text_printf(out, "        '%s:", mlx_verb_at(i)->name);
-    put_quoted(out, mlx_verb_at(i)->summary, ":\\", false);
+  for (size_t i = 0; verbs[i]; ++i) {
+    mlx_text_printf(out, "        '%s:", verbs[i]->name);
+    put_quoted(out, verbs[i]->summary, ":\\", false);
     mlx_text_puts(out, "'\n");
   }
   mlx_text_puts(out,
@@ -234,14 +232,13 @@ static mlx_status_t put_zsh(mlx_text_t *out) {
                 "    verb=$words[1]\n"
                 "  fi\n"
                 "  case $verb in\n");
-  MLX_TRY(mlx_verb_describe(NULL, zsh_verb, out));
+  for (size_t i = 0; verbs[i]; ++i) zsh_verb(out, verbs, verbs[i]);
   mlx_text_puts(out,
                 "  esac\n"
                 "}\n"
                 "if [[ $funcstack[1] == _mlxcel ]]; then _mlxcel \"$@\"; else compdef _mlxcel mlxcel");
-  for (size_t i = 0; mlx_verb_at(i); ++i) mlx_text_printf(out, " mlxcel-%s", mlx_verb_at(i)->name);
+  put_names(out, verbs, "mlxcel-");
   mlx_text_puts(out, "; fi\n");
-  return NULL;
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -266,59 +263,66 @@ static void fish_flag(mlx_text_t *out, const char *verb, const mlx_flag_t *flag)
   mlx_text_puts(out, "'\n");
 }
 
-static mlx_status_t fish_verb(void *user, const mlx_verb_text_t *verb) {
-  mlx_text_t *out = user;
-  const words_t words = words_of(verb);
-  mlx_text_printf(out, "complete -c mlxcel -n __fish_use_subcommand -a %s -d '", verb->verb->name);
-  put_quoted(out, verb->verb->summary, "\\", true);
+static void fish_verb(mlx_text_t *out, verbs_t verbs, const mlx_verb_t *verb) {
+  const words_t words = words_of(verbs, verb);
+  mlx_text_printf(out, "complete -c mlxcel -n __fish_use_subcommand -a %s -d '", verb->name);
+  put_quoted(out, verb->summary, "\\", true);
   mlx_text_puts(out, "'\n");
   if (words.choices[0])
-    mlx_text_printf(out, "complete -c mlxcel -n '__fish_seen_subcommand_from %s' -a '%s'\n", verb->verb->name,
+    mlx_text_printf(out, "complete -c mlxcel -n '__fish_seen_subcommand_from %s' -a '%s'\n", verb->name,
                     words.choices);
   if (words.path)
-    mlx_text_printf(out, "complete -c mlxcel -n '__fish_seen_subcommand_from %s' -F\n", verb->verb->name);
+    mlx_text_printf(out, "complete -c mlxcel -n '__fish_seen_subcommand_from %s' -F\n", verb->name);
   each_flag(out, verb, fish_flag);
-  return NULL;
 }
 
-static mlx_status_t put_fish(mlx_text_t *out) {
+static void put_fish(mlx_text_t *out, verbs_t verbs) {
   mlx_text_puts(out,
                 "# fish completion for mlxcel: write it to ~/.config/fish/completions/mlxcel.fish\n"
                 "complete -c mlxcel -f\n");
-  return mlx_verb_describe(NULL, fish_verb, out);
+  for (size_t i = 0; verbs[i]; ++i) fish_verb(out, verbs, verbs[i]);
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // The verb
 
-mlx_status_t mlx_cli_completion(int argc, char **argv) {
+static mlx_status_t run(const mlx_command_line_t *line) {
   static const struct {
     const char *name;
-    mlx_status_t (*put)(mlx_text_t *out);
+    void (*put)(mlx_text_t *out, verbs_t verbs);
   } shells[] = {{"bash", put_bash}, {"zsh", put_zsh}, {"fish", put_fish}};
-  const mlx_flag_t table[] = {{0}};
   const char *shell = NULL;
   size_t words;
   bool help;
-  MLX_TRY(
-      mlx_flags_parse("usage: mlxcel completion bash|zsh|fish\n\n"
-                      "Prints a script that completes verbs, options, their values and files.\n\n"
-                      "examples:\n"
-                      "  source <(mlxcel completion bash)\n"
-                      "  mlxcel completion zsh > ~/.zfunc/_mlxcel\n"
-                      "  mlxcel completion fish > ~/.config/fish/completions/mlxcel.fish",
-                      table, argc, argv, &shell, 1, &words, &help));
+  MLX_TRY(mlx_command_line_parse(line, NULL, &shell, 1, &words, &help));
   if (help) return NULL;
   for (size_t i = 0; shell && i < sizeof shells / sizeof *shells; ++i) {
     if (strcmp(shell, shells[i].name)) continue;
     mlx_text_t script = {0};
-    mlx_status_t status = mlx_status_join(shells[i].put(&script), mlx_text_finish(&script));
+    shells[i].put(&script, line->verbs);
+    mlx_status_t status = mlx_text_finish(&script);
     if (!status && fwrite(script.data, 1, script.length, stdout) != script.length)
       status = mlx_stdout_error();
     mlx_text_clear(&script);
     return status;
   }
-  if (shell) return mlx_error(MLX_USAGE, "completion knows bash, zsh and fish, not '%s'", shell);
-  return mlx_status_hint(mlx_error(MLX_USAGE, "completion wants a shell"),
-                         "mlxcel completion bash, zsh or fish");
+  if (shell)
+    return mlx_error(MLX_USAGE, "no completion for the shell '%s': expected bash, zsh or fish", shell);
+  return mlx_status_hint(mlx_error(MLX_USAGE, "no shell was given"), "mlxcel completion bash, zsh or fish");
 }
+
+static const mlx_flag_t flags[] = {{0}};
+
+const mlx_verb_t mlx_verb_completion = {
+    .name = "completion",
+    .summary = "print a script that completes this command line in a shell",
+    .usage =
+        "usage: mlxcel completion bash|zsh|fish\n\n"
+        "Prints a script that completes verbs, options, their values and file names.\n\n"
+        "examples:\n"
+        "  source <(mlxcel completion bash)\n"
+        "  mlxcel completion zsh > ~/.zfunc/_mlxcel\n"
+        "  mlxcel completion fish > ~/.config/fish/completions/mlxcel.fish",
+    .flags = flags,
+    .run = run,
+};

@@ -1,3 +1,4 @@
+// Explains variables such as CUDA_HOME, for `mlxcel doctor`. It does not change them.
 #include "cli/environment.h"
 
 #include <stdlib.h>
@@ -11,18 +12,19 @@ static mlx_status_t explain_toolkit(const char *name, const char *value, mlx_tex
     return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "'%s' is not a folder", value),
                            "unset %s: mlxcel needs no CUDA toolkit", name);
   }
-  mlx_text_printf(out, "%s: mlxcel needs no toolkit; it looks for NVRTC there last", value);
+  mlx_text_printf(out, "%s: mlxcel needs no toolkit; it searches this folder for NVRTC last", value);
   return NULL;
 }
 
 static mlx_status_t explain_capability(const char *name, const char *value, mlx_text_t *out) {
   const mlx_gpu_kind_t *kind = mlx_gpu_kind_parse_capability(value);
   if (!kind) {
-    return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "'%s' is no GPU that mlxcel compiles for", value),
-                           "set %s to a capability such as 90 or 9.0, or unset it", name);
+    return mlx_status_hint(
+        mlx_error(MLX_INVALID_INPUT, "'%s' is not a GPU architecture that mlxcel supports", value),
+        "set %s to a compute capability such as 90 or 9.0, or unset it", name);
   }
-  mlx_text_printf(out, "%s: `compile --target cuda` means cuda:sm_%d (%s) where no GPU can be seen", value,
-                  kind->sm, kind->family);
+  mlx_text_printf(out, "%s: without a GPU, `compile --target cuda` means cuda:sm_%d (%s)", value, kind->sm,
+                  kind->family);
   return NULL;
 }
 

@@ -1,5 +1,5 @@
-// mlxcel eval: how well a model foretells a text (perplexity, over chunks as llama.cpp's llama-perplexity
-// takes them), and how far it is from another one that read the same text (Kullback-Leibler divergence).
+// mlxcel eval: measures the perplexity of a text, over chunks like llama.cpp's llama-perplexity, and the
+// Kullback-Leibler divergence from a reference run on the same text.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,15 +9,18 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "cli/cli.h"
+#include "cli/open.h"
+#include "cli/parse.h"
+#include "cli/terminal.h"
+#include "cli/verbs.h"
 
 #define MAX_TEXT_BYTES (256u << 20)
 
 typedef struct flags {
-  mlx_open_options_t open;  // whose context is a chunk
+  mlx_open_options_t open;  // its context is the chunk length
   const char *file, *save, *against;
   int64_t chunks;
-  bool json;
+  bool json, quiet;
 } flags_t;
 
 typedef struct eval {
@@ -25,38 +28,40 @@ typedef struct eval {
   mlx_session_t *session;
   int32_t *ids;  // [chunks][chunk]
   mlx_logprobs_header_t shape;
-  float *logits;        // [vocab]
-  mlx_writer_t *saved;  // NULL: none
-  mlx_map_t map;        // of the reference
+  float *logits;         // [vocab]
+  mlx_writer_t *writer;  // of --save-logprobs; NULL if not given
+  mlx_map_t map;         // of the reference file
   mlx_logprobs_t reference;
-  float *its;  // [vocab] a row of the reference; NULL: there is none
-  // of every token foretold
-  double *surprise, *divergence;
-  size_t count, same_best;
+  float *expected;               // [vocab] the reference's log-probabilities of a token; NULL without --kl
+  double *nll;                   // [count] negative log-likelihood of each scored token
+  double *divergence;            // [count]
+  size_t count, same_top_token;  // scored tokens; those where model and reference agree on the best token
 } eval_t;
 
 // ----------------------------------------------------------------------------------------------------------
 // The text
 
+// Copies the first chunks of |ids|. Each chunk is a text of its own, so its first token becomes the BOS
+// token.
 static mlx_status_t cut_into_chunks(eval_t *e, const int32_t *ids, size_t count, const flags_t *f) {
-  int32_t *beginning;
-  size_t begins;
-  MLX_TRY(mlx_engine_tokenize(e->engine, "", 0, &beginning, &begins));
+  int32_t *bos;
+  size_t bos_count;
+  MLX_TRY(mlx_engine_tokenize(e->engine, "", 0, &bos, &bos_count));
   const int64_t all = (int64_t)count / e->shape.chunk;
   e->shape.chunks = f->chunks && f->chunks < all ? f->chunks : all;
   mlx_status_t status = NULL;
   if (!all) {
-    status = mlx_status_hint(mlx_error(MLX_USAGE, "'%s' has %zu tokens, less than one chunk of %lld", f->file,
-                                       count, (long long)e->shape.chunk),
-                             "give a longer text, or a smaller -c");
+    status =
+        mlx_status_hint(mlx_error(MLX_USAGE, "'%s' has %zu %s, less than one chunk of %lld", f->file, count,
+                                  mlx_plural(count, "token", "tokens"), (long long)e->shape.chunk),
+                        "give a longer text, or a smaller -c");
   }
   if (!status) status = mlx_alloc((size_t)(e->shape.chunks * e->shape.chunk), sizeof *e->ids, &e->ids);
   if (!status) {
     memcpy(e->ids, ids, (size_t)(e->shape.chunks * e->shape.chunk) * sizeof *ids);
-    for (int64_t i = 0; begins && i < e->shape.chunks; ++i)
-      e->ids[i * e->shape.chunk] = beginning[0];  // each chunk is a text
+    for (int64_t i = 0; bos_count && i < e->shape.chunks; ++i) e->ids[i * e->shape.chunk] = bos[0];
   }
-  mlx_engine_free_ids(beginning);
+  mlx_engine_free_ids(bos);
   return status;
 }
 
@@ -80,41 +85,43 @@ static mlx_status_t open_reference(eval_t *e, const char *path) {
   MLX_TRY(mlx_map_file(path, &e->map));
   MLX_TRY(mlx_logprobs_read(path, e->map.data, e->map.size, &e->reference));
   MLX_TRY(mlx_logprobs_check(&e->reference, &e->shape, e->ids));
-  return mlx_alloc((size_t)e->shape.vocab, sizeof *e->its, &e->its);
+  return mlx_alloc((size_t)e->shape.vocab, sizeof *e->expected, &e->expected);
 }
 
 static mlx_status_t save(eval_t *e, const void *bytes, size_t length) {
-  return e->saved ? mlx_writer_write(e->saved, bytes, length) : NULL;
+  return e->writer ? mlx_writer_write(e->writer, bytes, length) : NULL;
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // Measuring
 
-// The logits become log-probabilities.
-static void normalise(float *logits, int64_t count) {
+// Log-softmax in place.
+static void log_softmax(float *logits, int64_t count) {
   double largest = -INFINITY, sum = 0;
   for (int64_t i = 0; i < count; ++i) largest = fmax(largest, logits[i]);
   for (int64_t i = 0; i < count; ++i) sum += exp(logits[i] - largest);
-  const double all = largest + log(sum);
-  for (int64_t i = 0; i < count; ++i) logits[i] = (float)(logits[i] - all);
+  const double log_sum = largest + log(sum);
+  for (int64_t i = 0; i < count; ++i) logits[i] = (float)(logits[i] - log_sum);
 }
 
+// Adds the divergence of the current token's distribution from the reference's.
 static mlx_status_t compare(eval_t *e) {
   double sum = 0;
-  float best = -INFINITY, its_best = -INFINITY;
-  int64_t choice = 0, its_choice = 0;
-  MLX_TRY(mlx_logprobs_row(&e->reference, e->count, e->its));
+  float best = -INFINITY, expected_best = -INFINITY;
+  int64_t best_id = 0, expected_id = 0;
+  MLX_TRY(mlx_logprobs_row(&e->reference, e->count, e->expected));
   for (int64_t i = 0; i < e->shape.vocab; ++i) {
-    const float its = e->its[i];
-    if (its > -INFINITY) sum += exp(its) * ((double)its - e->logits[i]);
-    if (e->logits[i] > best) best = e->logits[i], choice = i;
-    if (its > its_best) its_best = its, its_choice = i;
+    const float expected = e->expected[i];
+    if (expected > -INFINITY) sum += exp(expected) * ((double)expected - e->logits[i]);
+    if (e->logits[i] > best) best = e->logits[i], best_id = i;
+    if (expected > expected_best) expected_best = expected, expected_id = i;
   }
   e->divergence[e->count] = sum;
-  e->same_best += choice == its_choice;
+  e->same_top_token += best_id == expected_id;
   return NULL;
 }
 
+// Scores the second half of a chunk; the first half is its context.
 static mlx_status_t measure_chunk(eval_t *e, const int32_t *ids) {
   const int64_t first = e->shape.chunk / 2;
   int32_t next;
@@ -123,19 +130,19 @@ static mlx_status_t measure_chunk(eval_t *e, const int32_t *ids) {
   for (int64_t i = first; i + 1 < e->shape.chunk; ++i) {
     MLX_TRY(mlx_session_read(e->session, ids + i, 1, &next));
     MLX_TRY(mlx_session_logits(e->session, e->logits, (size_t)e->shape.vocab));
-    normalise(e->logits, e->shape.vocab);
+    log_softmax(e->logits, e->shape.vocab);
     MLX_TRY(save(e, e->logits, (size_t)e->shape.vocab * sizeof *e->logits));
-    if (e->its) MLX_TRY(compare(e));
-    e->surprise[e->count++] = -(double)e->logits[ids[i + 1]];
+    if (e->expected) MLX_TRY(compare(e));
+    e->nll[e->count++] = -(double)e->logits[ids[i + 1]];
   }
   return NULL;
 }
 
 typedef struct summary {
-  double mean, error;  // of the mean
+  double mean, error;  // error: standard error of the mean
 } summary_t;
 
-static summary_t summarise(const double *values, size_t count) {
+static summary_t summarize(const double *values, size_t count) {
   double sum = 0, squares = 0;
   for (size_t i = 0; i < count; ++i) sum += values[i];
   const double mean = sum / (double)count;
@@ -149,58 +156,64 @@ static int compare_doubles(const void *a, const void *b) {
 }
 
 static mlx_status_t measure(eval_t *e) {
-  const size_t most = (size_t)e->shape.chunks * mlx_logprobs_scored_tokens(&e->shape);
-  MLX_TRY(mlx_alloc(most, sizeof *e->surprise, &e->surprise));
-  MLX_TRY(mlx_alloc(most, sizeof *e->divergence, &e->divergence));
+  const size_t capacity = (size_t)e->shape.chunks * mlx_logprobs_scored_tokens(&e->shape);
+  MLX_TRY(mlx_alloc(capacity, sizeof *e->nll, &e->nll));
+  MLX_TRY(mlx_alloc(capacity, sizeof *e->divergence, &e->divergence));
   MLX_TRY(mlx_alloc((size_t)e->shape.vocab, sizeof *e->logits, &e->logits));
   MLX_TRY(mlx_session_create(e->engine, &e->session));
   for (int64_t i = 0; i < e->shape.chunks; ++i) {
     MLX_TRY(measure_chunk(e, e->ids + i * e->shape.chunk));
     mlx_report_progress(mlx_terminal_report(), "chunk %lld of %lld: perplexity %.4f", (long long)i + 1,
-                        (long long)e->shape.chunks, exp(summarise(e->surprise, e->count).mean));
+                        (long long)e->shape.chunks, exp(summarize(e->nll, e->count).mean));
   }
   mlx_report_done(mlx_terminal_report());
   return NULL;
 }
 
-// The file appears when it is whole.
+// Writes to a temporary file and renames it at the end.
 static mlx_status_t measure_and_save(eval_t *e, const char *path) {
   char *temporary;
   mlx_writer_t writer;
   MLX_TRY(mlx_temporary_path(path, &temporary));
   mlx_status_t status = mlx_writer_open(temporary, &writer);
   if (!status) {
-    e->saved = &writer;
+    e->writer = &writer;
     status = save(e, &e->shape, sizeof e->shape);
     if (!status) status = save(e, e->ids, (size_t)(e->shape.chunks * e->shape.chunk) * sizeof *e->ids);
     if (!status) status = measure(e);
     if (!status) status = mlx_writer_close(&writer);
     if (!status) status = mlx_rename(temporary, path);
     if (status) mlx_writer_abandon(&writer);
-    e->saved = NULL;
+    e->writer = NULL;
   }
   mlx_free(temporary);
   return status;
 }
 
 static void print(eval_t *e, const flags_t *f) {
-  const summary_t surprise = summarise(e->surprise, e->count);
-  const double perplexity = exp(surprise.mean), error = perplexity * surprise.error;
-  const char *format =
-      f->json ? "{\n  \"perplexity\": %.6f,\n  \"error\": %.6f,\n  \"tokens\": %zu,\n  \"chunks\": %lld,\n  "
-                "\"chunk\": %lld"
-              : "perplexity %.4f +/- %.4f over %zu tokens, the second halves of %lld chunks of %lld\n";
-  printf(format, perplexity, error, e->count, (long long)e->shape.chunks, (long long)e->shape.chunk);
-  if (e->its) {
-    const summary_t kl = summarise(e->divergence, e->count);
+  const summary_t nll = summarize(e->nll, e->count);
+  const double perplexity = exp(nll.mean), error = perplexity * nll.error;
+  const long long chunks = (long long)e->shape.chunks, chunk = (long long)e->shape.chunk;
+  if (f->json) {
+    printf("{\n  \"perplexity\": %.6f,\n  \"error\": %.6f,\n  \"tokens\": %zu,\n", perplexity, error,
+           e->count);
+    printf("  \"chunks\": %lld,\n  \"chunk\": %lld", chunks, chunk);
+  } else {
+    printf("perplexity %.4f +/- %.4f over %zu %s, the second %s of %lld %s of %lld\n", perplexity, error,
+           e->count, mlx_plural(e->count, "token", "tokens"), mlx_plural((uint64_t)chunks, "half", "halves"),
+           chunks, mlx_plural((uint64_t)chunks, "chunk", "chunks"), chunk);
+  }
+  if (e->expected) {
+    const summary_t kl = summarize(e->divergence, e->count);
     qsort(e->divergence, e->count, sizeof *e->divergence, compare_doubles);
-    format = f->json ? ",\n  \"kl\": {\"mean\": %.9g, \"error\": %.9g, \"median\": %.9g, \"p99\": %.9g, "
-                       "\"max\": %.9g},\n  \"same_best\": %.6f"
-                     : "divergence from the reference: mean %.6g +/- %.2g, median %.6g, 99%% below %.6g, "
-                       "largest %.6g; the same best token %.2f%%\n";
+    const char *format =
+        f->json ? ",\n  \"kl\": {\"mean\": %.9g, \"error\": %.9g, \"median\": %.9g, \"p99\": %.9g, "
+                  "\"max\": %.9g},\n  \"same_best\": %.6f"
+                : "KL divergence from the reference: mean %.6g +/- %.2g, median %.6g, 99%% below %.6g, "
+                  "largest %.6g; same top token %.2f%%\n";
     printf(format, kl.mean, kl.error, e->divergence[e->count / 2],
            e->divergence[(size_t)(0.99 * (double)(e->count - 1))], e->divergence[e->count - 1],
-           (f->json ? 1 : 100) * (double)e->same_best / (double)e->count);
+           (f->json ? 1 : 100) * (double)e->same_top_token / (double)e->count);
   }
   if (f->json) puts("\n}");
 }
@@ -210,7 +223,7 @@ static mlx_status_t evaluate(eval_t *e, const flags_t *f) {
   MLX_TRY(mlx_cli_open(&f->open, &e->engine, &times));
   const mlx_engine_info_t info = mlx_engine_info(e->engine);
   if (info.context < f->open.context) {
-    return mlx_error(MLX_USAGE, "chunks of %lld do not fit into the model's context of %lld",
+    return mlx_error(MLX_USAGE, "chunks of %lld tokens do not fit into the context of %lld",
                      (long long)f->open.context, (long long)info.context);
   }
   if (f->open.verbose) mlx_cli_print_device(&info, true);
@@ -220,47 +233,67 @@ static mlx_status_t evaluate(eval_t *e, const flags_t *f) {
   return f->save ? measure_and_save(e, f->save) : measure(e);
 }
 
-mlx_status_t mlx_cli_eval(int argc, char **argv) {
-  flags_t f = {.open = {.device = "auto", .kernels = "auto", .context = 512}};
-  const mlx_flag_t table[] = {
-      {"-m, --model", MLX_FLAG_TEXT, "MODEL",
-       "a compiled model (.mlxb), a GGUF file or a Hugging Face directory", &f.open.model, 0, 0},
-      {"-f, --file", MLX_FLAG_TEXT, "FILE", "the text", &f.file, 0, 0},
-      {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N",
-       "tokens of a chunk, whose second half is foretold (default 512)", &f.open.context, 4, 1 << 20},
-      {"--chunks", MLX_FLAG_INT, "N", "the first N chunks only", &f.chunks, 1, INT32_MAX},
-      {"--save-logprobs", MLX_FLAG_TEXT, "FILE", "write what the model says, to compare others with", &f.save,
-       0, 0},
-      {"--kl", MLX_FLAG_TEXT, "FILE", "divergence from what --save-logprobs wrote", &f.against, 0, 0},
-      MLX_OPENING_FLAGS(f.open),
-      MLX_RARE_OPENING_FLAGS(f.open),
-      {"--json", MLX_FLAG_SWITCH, NULL, "one JSON object", &f.json, 0, 0},
-      {"-v, --verbose", MLX_FLAG_SWITCH, NULL,
-       "say which device and kernels are used, and what became of the weights", &f.open.verbose, 0, 0},
-      {0},
-  };
+static void initialize(void *options) {
+  *(flags_t *)options = (flags_t){.open = {.device = "auto", .kernels = "auto", .context = 512}};
+}
+
+static mlx_status_t run(const mlx_command_line_t *line) {
+  flags_t f;
   size_t words;
   bool help;
-  MLX_TRY(
-      mlx_flags_parse("usage: mlxcel eval -m MODEL -f FILE [options]\n\nHow well a model foretells a text, "
-                      "and how far it is from another.\n\n"
-                      "examples:\n"
-                      "  mlxcel eval -m model.gguf -f text.txt --dtype f32 --save-logprobs f32.ref\n"
-                      "  mlxcel eval -m model.gguf -f text.txt --dtype bf16 --kl f32.ref",
-                      table, argc, argv, NULL, 0, &words, &help));
+  MLX_TRY(mlx_command_line_parse(line, &f, NULL, 0, &words, &help));
   if (help) return NULL;
-  if (!f.open.model) return mlx_error(MLX_USAGE, "eval wants a model: -m MODEL");
-  if (!f.file) return mlx_error(MLX_USAGE, "eval wants a text: -f FILE");
+  MLX_TRY(mlx_terminal_set_quiet(f.quiet, f.open.verbose));
+  if (!f.open.model)
+    return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel eval -m MODEL -f FILE");
+  if (!f.file)
+    return mlx_status_hint(mlx_error(MLX_USAGE, "no text was given"), "mlxcel eval -m MODEL -f FILE");
   eval_t e = {0};
   mlx_status_t status = evaluate(&e, &f);
   if (!status) print(&e, &f);
   mlx_session_free(e.session);
   mlx_engine_close(e.engine);
   mlx_unmap(&e.map);
-  mlx_free(e.its);
+  mlx_free(e.expected);
   mlx_free(e.ids);
   mlx_free(e.logits);
-  mlx_free(e.surprise);
+  mlx_free(e.nll);
   mlx_free(e.divergence);
   return status;
 }
+
+// clang-format off
+static const mlx_flag_t flags[] = {
+    MLX_MODEL_FLAG(flags_t, open.model),
+    MLX_FILE_FLAG(flags_t, file, "text to evaluate"),
+    MLX_CONTEXT_FLAG(flags_t, open.context,
+                     "tokens per chunk; the second half of each chunk is scored (default: 512)", 4, 1 << 20),
+    MLX_INT_FLAG(flags_t, chunks, "--chunks", "N",
+                 "evaluate only the first N chunks (default: all)", 1, INT32_MAX),
+    MLX_TEXT_FLAG(flags_t, save, "--save-logprobs", "FILE",
+                  "write the log-probabilities, as a reference for --kl"),
+    MLX_TEXT_FLAG(flags_t, against, "--kl", "FILE",
+                  "print the KL divergence from a file that --save-logprobs wrote"),
+    MLX_OPEN_FLAGS(flags_t, open),
+    MLX_RARE_OPEN_FLAGS(flags_t, open),
+    MLX_JSON_FLAG(flags_t, json),
+    MLX_QUIET_FLAG(flags_t, quiet),
+    MLX_VERBOSE_FLAG(flags_t, open.verbose),
+    {0},
+};
+// clang-format on
+
+const mlx_verb_t mlx_verb_eval = {
+    .name = "eval",
+    .summary = "measure perplexity",
+    .usage =
+        "usage: mlxcel eval -m MODEL -f FILE [options]\n\n"
+        "Measures the perplexity of a text, and the KL divergence from a reference model.\n\n"
+        "examples:\n"
+        "  mlxcel eval -m model.gguf -f text.txt --dtype f32 --save-logprobs f32.ref\n"
+        "  mlxcel eval -m model.gguf -f text.txt --dtype bf16 --kl f32.ref",
+    .flags = flags,
+    .options_size = sizeof(flags_t),
+    .initialize = initialize,
+    .run = run,
+};

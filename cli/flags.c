@@ -1,18 +1,23 @@
-// Flags: the tables, what a verb says about itself, and the command line.
+// Reads flag tables: finds rows, checks values and stores them in the options struct.
+#include "cli/flags.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
-#include "cli/cli.h"
-#include "cli/config.h"
-#include "compiler/compile.h"
 
-#define MAX_NAMES 128  // of a verb's flags
+#define MAX_NAMES 128  // names in one table
 
 // ----------------------------------------------------------------------------------------------------------
 // Tables
+
+size_t mlx_flags_count(const mlx_flag_t *flags) {
+  size_t count = 0;
+  while (flags[count].names) ++count;
+  return count;
+}
 
 static bool next_part(const char **cursor, const char *separators, char out[MLX_FLAG_NAME]) {
   *cursor += strspn(*cursor, separators);
@@ -28,9 +33,16 @@ bool mlx_flag_next_name(const char **cursor, char out_name[MLX_FLAG_NAME]) {
   return next_part(cursor, ", ", out_name);
 }
 
+void mlx_flag_long_name(const mlx_flag_t *flag, char out_name[MLX_FLAG_NAME]) {
+  for (const char *cursor = flag->names; mlx_flag_next_name(&cursor, out_name);) {
+    if (!strncmp(out_name, "--", 2)) return;
+  }
+  out_name[0] = 0;
+}
+
 bool mlx_flag_next_choice(const char **cursor, char out_choice[MLX_FLAG_NAME]) {
-  if (!*cursor || (**cursor != '|' && !strchr(*cursor, '|')))
-    return false;  // past the first, a choice begins with its bar
+  // After the first choice, the cursor points to the bar before the next one.
+  if (!*cursor || (**cursor != '|' && !strchr(*cursor, '|'))) return false;
   return next_part(cursor, "|", out_choice);
 }
 
@@ -40,24 +52,6 @@ bool mlx_flag_is_path(const char *value) {
     if (!strcmp(value, paths[i])) return true;
   }
   return false;
-}
-
-static struct {  // who wants to hear what the verb says about itself, instead of having its flags read
-  const mlx_verb_t *verb;
-  mlx_verb_visit_fn_t visit;
-  void *user;
-} listener;
-
-mlx_status_t mlx_verb_describe(const mlx_verb_t *verb, mlx_verb_visit_fn_t visit, void *user) {
-  for (size_t i = 0; !verb && mlx_verb_at(i); ++i) MLX_TRY(mlx_verb_describe(mlx_verb_at(i), visit, user));
-  if (!verb) return NULL;
-  const __typeof__(listener) before = listener;
-  listener.verb = verb;
-  listener.visit = visit;
-  listener.user = user;
-  mlx_status_t status = verb->run(0, NULL);
-  listener = before;
-  return status;
 }
 
 static const mlx_flag_t *find_flag(const mlx_flag_t *flags, const char *word) {
@@ -71,7 +65,7 @@ static const mlx_flag_t *find_flag(const mlx_flag_t *flags, const char *word) {
 }
 
 static mlx_status_t unknown_flag(const mlx_flag_t *flags, const char *word) {
-  static char storage[MAX_NAMES][MLX_FLAG_NAME];
+  char storage[MAX_NAMES][MLX_FLAG_NAME];
   const char *names[MAX_NAMES + 1] = {0};
   size_t count = 0;
   for (; flags->names; ++flags) {
@@ -89,21 +83,35 @@ static mlx_status_t unknown_flag(const mlx_flag_t *flags, const char *word) {
 // ----------------------------------------------------------------------------------------------------------
 // Values
 
-static mlx_status_t add_to_list(mlx_flag_list_t *list, const char *word, const char *value) {
+static void *target_of(const mlx_flag_t *flag, void *options) { return (char *)options + flag->offset; }
+
+static mlx_status_t add_to_list(mlx_flag_list_t *list, const char *name, const char *text) {
   if (list->count == MLX_MAX_LIST)
-    return mlx_error(MLX_USAGE, "option %s was given more than %d times", word, MLX_MAX_LIST);
-  list->items[list->count++] = value;
+    return mlx_error(MLX_USAGE, "option %s was given more than %d times", name, MLX_MAX_LIST);
+  list->items[list->count++] = text;
   return NULL;
 }
 
-static mlx_status_t set_number(const mlx_flag_t *flag, const char *word, const char *value) {
+static mlx_status_t set_int(const mlx_flag_t *flag, int64_t *out, const char *name, const char *text) {
   char *end;
-  const double number = strtod(value, &end);
-  if (end == value || *end || !(number >= (double)flag->min && number <= (double)flag->max)) {
-    return mlx_error(MLX_USAGE, "option %s wants a number from %lld to %lld, not '%s'", word,
-                     (long long)flag->min, (long long)flag->max, value);
+  errno = 0;
+  const long long number = strtoll(text, &end, 10);
+  if (errno || end == text || *end || number < flag->min || number > flag->max) {
+    return mlx_error(MLX_USAGE, "option %s expects a whole number from %lld to %lld, not '%s'", name,
+                     (long long)flag->min, (long long)flag->max, text);
   }
-  *(double *)flag->target = number;
+  *out = number;
+  return NULL;
+}
+
+static mlx_status_t set_number(const mlx_flag_t *flag, double *out, const char *name, const char *text) {
+  char *end;
+  const double number = strtod(text, &end);
+  if (end == text || *end || !(number >= (double)flag->min && number <= (double)flag->max)) {
+    return mlx_error(MLX_USAGE, "option %s expects a number from %lld to %lld, not '%s'", name,
+                     (long long)flag->min, (long long)flag->max, text);
+  }
+  *out = number;
   return NULL;
 }
 
@@ -115,135 +123,80 @@ static void list_choices(const char *value, mlx_text_t *out) {
   }
 }
 
-static mlx_status_t set_text(const mlx_flag_t *flag, const char *word, const char *value) {
+static bool accepts_text(const mlx_flag_t *flag, const char *text) {
   char choice[MLX_FLAG_NAME];
-  bool open = !strchr(flag->value, '|') || strpbrk(flag->value, "ABCDEFGHIJKLMNOPQRSTUVWXYZ");
-  for (const char *cursor = flag->value; !open && mlx_flag_next_choice(&cursor, choice);)
-    open = !strcmp(choice, value);
-  *(const char **)flag->target = value;
-  if (open) return NULL;
+  if (!strchr(flag->value, '|') || strpbrk(flag->value, "ABCDEFGHIJKLMNOPQRSTUVWXYZ")) return true;
+  for (const char *cursor = flag->value; mlx_flag_next_choice(&cursor, choice);) {
+    if (!strcmp(choice, text)) return true;
+  }
+  return false;
+}
+
+static mlx_status_t set_text(const mlx_flag_t *flag, const char **out, const char *name, const char *text) {
+  *out = text;
+  if (accepts_text(flag, text)) return NULL;
   mlx_text_t choices = {0};
   list_choices(flag->value, &choices);
-  mlx_status_t status = mlx_error(MLX_USAGE, "option %s wants %s, not '%s'", word,
-                                  choices.data ? choices.data : flag->value, value);
+  mlx_status_t status = mlx_error(MLX_USAGE, "option %s expects %s, not '%s'", name,
+                                  choices.data ? choices.data : flag->value, text);
   mlx_text_clear(&choices);
   return status;
 }
 
-static mlx_status_t set_ints(const mlx_flag_t *flag, const char *word, const char *value) {
-  mlx_flag_ints_t *ints = flag->target;
-  const char *cursor = value;
-  for (ints->count = 0; cursor; ++ints->count) {
+static mlx_status_t set_ints(const mlx_flag_t *flag, mlx_flag_ints_t *out, const char *name,
+                             const char *text) {
+  const char *cursor = text;
+  for (out->count = 0; cursor; ++out->count) {
     char *end;
     errno = 0;
     const long long number = strtoll(cursor, &end, 10);
     if (errno || end == cursor || (*end && *end != ',') || number < flag->min || number > flag->max ||
-        ints->count == MLX_MAX_INTS) {
+        out->count == MLX_MAX_INTS) {
       return mlx_error(
           MLX_USAGE,
-          "option %s wants up to %d whole numbers from %lld to %lld with commas between them, not '%s'", word,
-          MLX_MAX_INTS, (long long)flag->min, (long long)flag->max, value);
+          "option %s expects up to %d whole numbers from %lld to %lld, separated by commas, not '%s'", name,
+          MLX_MAX_INTS, (long long)flag->min, (long long)flag->max, text);
     }
-    ints->items[ints->count] = number;
+    out->items[out->count] = number;
     cursor = *end ? end + 1 : NULL;
   }
   return NULL;
 }
 
-static mlx_status_t set_switch(const mlx_flag_t *flag, const char *word, const char *value) {
+static mlx_status_t set_switch(bool *out, const char *name, const char *text) {
   static const char *const words[] = {"false", "true", "no", "yes", "off", "on", "0", "1"};
   for (size_t i = 0; i < sizeof words / sizeof *words; ++i) {
-    if (strcmp(value, words[i])) continue;
-    *(bool *)flag->target = i % 2;
+    if (strcmp(text, words[i])) continue;
+    *out = i % 2;
     return NULL;
   }
-  return mlx_error(MLX_USAGE, "option %s wants true or false, not '%s'", word, value);
+  return mlx_error(MLX_USAGE, "option %s expects true or false, not '%s'", name, text);
 }
 
-mlx_status_t mlx_flag_set(const mlx_flag_t *flag, const char *word, const char *value) {
-  if (flag->kind == MLX_FLAG_SWITCH) return set_switch(flag, word, value);
-  if (flag->kind == MLX_FLAG_TEXT) return set_text(flag, word, value);
-  if (flag->kind == MLX_FLAG_LIST) return add_to_list(flag->target, word, value);
-  if (flag->kind == MLX_FLAG_INTS) return set_ints(flag, word, value);
-  if (flag->kind == MLX_FLAG_NUMBER) return set_number(flag, word, value);
-  char *end;
-  errno = 0;
-  long long number = strtoll(value, &end, 10);
-  if (errno || end == value || *end || number < flag->min || number > flag->max) {
-    return mlx_error(MLX_USAGE, "option %s wants a whole number from %lld to %lld, not '%s'", word,
-                     (long long)flag->min, (long long)flag->max, value);
+mlx_status_t mlx_flag_set(const mlx_flag_t *flag, void *options, const char *name, const char *text) {
+  void *target = target_of(flag, options);
+  switch (flag->kind) {
+    case MLX_FLAG_SWITCH: return set_switch(target, name, text);
+    case MLX_FLAG_TEXT: return set_text(flag, target, name, text);
+    case MLX_FLAG_INT: return set_int(flag, target, name, text);
+    case MLX_FLAG_NUMBER: return set_number(flag, target, name, text);
+    case MLX_FLAG_LIST: return add_to_list(target, name, text);
+    case MLX_FLAG_INTS: return set_ints(flag, target, name, text);
+    case MLX_FLAG_GROUP: break;
   }
-  *(int64_t *)flag->target = number;
-  return NULL;
+  return mlx_error(MLX_INTERNAL, "'%s' is a heading, not a flag", flag->help);
 }
 
-// ----------------------------------------------------------------------------------------------------------
-// The command line
-
-// The flag |argv|[*inout_index] is, and its value after it or behind its '='.
-static mlx_status_t read_flag(const mlx_flag_t *flags, int argc, char **argv, int *inout_index,
-                              mlx_origin_t *origins) {
+mlx_status_t mlx_flags_read(const mlx_flag_t *flags, int argc, char **argv, int *inout_index, void *options,
+                            mlx_origin_t *origins) {
   const char *word = argv[*inout_index], *equals = strncmp(word, "--", 2) ? NULL : strchr(word, '=');
   char name[MLX_FLAG_NAME];
   snprintf(name, sizeof name, "%.*s", equals ? (int)(equals - word) : (int)strlen(word), word);
   const mlx_flag_t *flag = find_flag(flags, name);
   if (!flag) return unknown_flag(flags, name);
   origins[flag - flags].kind = MLX_FROM_COMMAND_LINE;
-  if (flag->kind == MLX_FLAG_SWITCH) return set_switch(flag, name, equals ? equals + 1 : "true");
-  const char *value = equals ? equals + 1 : *inout_index + 1 < argc ? argv[++*inout_index] : NULL;
-  if (!value) return mlx_error(MLX_USAGE, "option %s wants a value: %s %s", name, name, flag->value);
-  return mlx_flag_set(flag, name, value);
+  if (flag->kind == MLX_FLAG_SWITCH) return mlx_flag_set(flag, options, name, equals ? equals + 1 : "true");
+  const char *text = equals ? equals + 1 : *inout_index + 1 < argc ? argv[++*inout_index] : NULL;
+  if (!text) return mlx_error(MLX_USAGE, "option %s needs a value: %s %s", name, name, flag->value);
+  return mlx_flag_set(flag, options, name, text);
 }
-
-// True when |word| only asks what there is, and got its answer.
-static bool answer(const char *usage, const mlx_flag_t *flags, const char *word) {
-  const bool all = !strcmp(word, "--help-all");
-  if (!strcmp(word, "--version")) {
-    puts("mlxcel " MLXCEL_VERSION);
-  } else if (all || !strcmp(word, "--help") || !strcmp(word, "-h")) {
-    mlx_help_print(usage, flags, all);
-  } else {
-    return false;
-  }
-  return true;
-}
-
-// "usage: mlxcel run -m MODEL" is of the verb run.
-static void verb_of_usage(const char *usage, char out[MLX_FLAG_NAME]) {
-  const char *cursor = mlx_usage_split(usage).synopsis;
-  out[0] = 0;
-  for (int i = 0; i < 2; ++i) next_part(&cursor, " \n", out);
-}
-
-mlx_status_t mlx_flags_parse(const char *usage, const mlx_flag_t *flags, int argc, char **argv,
-                             const char **words, size_t max_words, size_t *out_word_count, bool *out_help) {
-  *out_word_count = 0;
-  *out_help = listener.visit != NULL;
-  if (listener.visit) return listener.visit(listener.user, &(mlx_verb_text_t){listener.verb, usage, flags});
-  bool only_words = false, with_file = true;
-  mlx_origin_t origins[MAX_NAMES] = {0};
-  size_t rows = 0;
-  while (flags[rows].names) ++rows;
-  if (rows > MAX_NAMES) return mlx_error(MLX_INTERNAL, "a verb has %zu flags", rows);
-  for (int i = 0; i < argc; ++i) {
-    const char *word = argv[i];
-    if (only_words || word[0] != '-' || !word[1]) {
-      if (*out_word_count == max_words) return mlx_error(MLX_USAGE, "unexpected word '%s'", word);
-      words[(*out_word_count)++] = word;
-    } else if (!strcmp(word, "--")) {
-      only_words = true;
-    } else if (!strcmp(word, "--no-config")) {
-      with_file = false;
-    } else if (answer(usage, flags, word)) {
-      *out_help = true;
-      return NULL;
-    } else {
-      MLX_TRY(read_flag(flags, argc, argv, &i, origins));
-    }
-  }
-  char verb[MLX_FLAG_NAME];
-  verb_of_usage(usage, verb);
-  return mlx_config_apply(verb, flags, with_file, origins);
-}
-
-int64_t mlx_context_option(int64_t flag) { return flag < 0 ? 0 : flag == 0 ? MLX_CONTEXT_OF_MODEL : flag; }

@@ -1,14 +1,15 @@
-// Help: a verb's table and usage text on one screen, and the table of exit statuses.
+// Prints help texts, wrapped to the width of the terminal.
+#include "cli/help.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/text.h"
-#include "cli/cli.h"
 #include "line/tty.h"
 
-#define WIDEST 100  // columns
-#define NARROWEST 60
+#define MAX_COLUMNS 100
+#define MIN_COLUMNS 60
 
+// clang-format off
 const mlx_exit_t mlx_exits[] = {
     {MLX_OK, "done", ""},
     {MLX_INTERNAL, "a bug in mlxcel; the place in the source is printed", "report it with the command"},
@@ -33,12 +34,13 @@ const mlx_exit_t mlx_exits[] = {
 };
 
 const mlx_flag_t mlx_common_flags[] = {
-    {"-h, --help", MLX_FLAG_SWITCH, NULL, "the options of this verb", NULL, 0, 0},
-    {"--help-all", MLX_FLAG_SWITCH, NULL, "the same with every option explained", NULL, 0, 0},
-    {"--no-config", MLX_FLAG_SWITCH, NULL, "do not read the configuration file", NULL, 0, 0},
-    {"--version", MLX_FLAG_SWITCH, NULL, "the version", NULL, 0, 0},
+    {.names = "-h, --help", .help = "list the options of this verb"},
+    {.names = "--help-all", .help = "list and explain every option of this verb"},
+    {.names = "--no-config", .help = "do not read the configuration file"},
+    {.names = "--version", .help = "print the version"},
     {0},
 };
+// clang-format on
 
 // ----------------------------------------------------------------------------------------------------------
 // The screen
@@ -47,11 +49,11 @@ static int screen_width(void) {
   const char *columns = getenv("COLUMNS");
   int width = columns ? atoi(columns) : 0;
   if (width <= 0) width = mlx_tty_columns();
-  if (width <= 0 || width > WIDEST) width = WIDEST;
-  return width < NARROWEST ? NARROWEST : width;
+  if (width <= 0 || width > MAX_COLUMNS) width = MAX_COLUMNS;
+  return width < MIN_COLUMNS ? MIN_COLUMNS : width;
 }
 
-// Prints |text| word by word from column |column| on; further lines begin at |indent|.
+// Prints |text| from |column| on, wrapped at word boundaries. Later lines begin at |indent|.
 static void print_wrapped(const char *text, int length, int column, int indent) {
   const int width = screen_width();
   const char *end = text + length;
@@ -75,7 +77,7 @@ static void print_wrapped(const char *text, int length, int column, int indent) 
   putchar('\n');
 }
 
-// Where the second column of a table's row begins: "  NAME   what it is".
+// Offset of the second column in a table row such as "  NAME   description".
 static int second_column(const char *row, int length) {
   int at = 0;
   while (at < length && row[at] == ' ') ++at;
@@ -84,7 +86,7 @@ static int second_column(const char *row, int length) {
   return at;
 }
 
-// The end of the paragraph, the row or the blank line that |text| begins.
+// End of the paragraph, table row or empty line at |text|.
 static const char *end_of_block(const char *text, const char *end) {
   const bool one_line = *text == ' ' || *text == '\n';
   for (const char *at = text; at < end; ++at) {
@@ -93,7 +95,8 @@ static const char *end_of_block(const char *text, const char *end) {
   return end;
 }
 
-// Paragraphs, with a blank line between two, and tables, whose rows begin with a blank.
+// A description consists of paragraphs, separated by empty lines, and of table rows, which begin with a
+// space.
 static void print_description(const char *text, int length) {
   for (const char *end = text + length, *stop; text < end; text = stop + 1) {
     stop = end_of_block(text, end);
@@ -104,31 +107,13 @@ static void print_description(const char *text, int length) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Usage texts
-
-mlx_usage_parts_t mlx_usage_split(const char *usage) {
-  static const char opening[] = "usage: ", marker[] = "\n\nexamples:\n";
-  mlx_usage_parts_t parts = {.synopsis =
-                                 strncmp(usage, opening, strlen(opening)) ? usage : usage + strlen(opening)};
-  parts.synopsis_length = (int)strcspn(parts.synopsis, "\n");
-  parts.description = parts.synopsis + parts.synopsis_length;
-  const char *examples = strstr(usage, marker);
-  const char *end = examples ? examples : usage + strlen(usage);
-  while (parts.description < end && *parts.description == '\n') ++parts.description;
-  parts.description_length = (int)(end - parts.description);
-  parts.examples = examples ? examples + strlen(marker) : "";
-  parts.examples_length = (int)strlen(parts.examples);
-  return parts;
-}
-
-// ----------------------------------------------------------------------------------------------------------
 // Tables
 
 static void print_row(const char *names, const char *value, const char *help) {
   char left[128];
   const int length = snprintf(left, sizeof left, "%s%s%s", names, value ? " " : "", value ? value : "");
   const int space = screen_width() < 96 ? 26 : 34, indent = 2 + space + 1;
-  if (length > space) {  // a line of its own
+  if (length > space) {  // the names get their own line
     printf("  %s\n%*s", left, indent, "");
   } else {
     printf("  %-*s ", space, left);
@@ -136,8 +121,8 @@ static void print_row(const char *names, const char *value, const char *help) {
   print_wrapped(help, (int)strlen(help), indent, indent);
 }
 
-// Names only: "--xtc-probability P, --xtc-threshold P, ..."
-static void print_short_group(const mlx_flag_t *group) {
+// Prints names only: "--xtc-probability P, --xtc-threshold P, ..."
+static void print_collapsed_group(const mlx_flag_t *group) {
   const int width = screen_width();
   int column = 1;
   printf("\n%s (--help-all explains them):\n ", group->help);
@@ -160,41 +145,40 @@ static void print_table(const mlx_flag_t *flags, bool all) {
   bool shown = true;
   for (const mlx_flag_t *flag = flags; flag->names; ++flag) {
     if (flag->kind == MLX_FLAG_GROUP) {
-      shown = all || !flag->min;
+      shown = all || !flag->collapsed;
       if (shown && flag->help[0]) printf("\n%s:\n", flag->help);
     } else if (shown) {
       print_row(flag->names, flag->value, flag->help);
     }
   }
   for (const mlx_flag_t *flag = flags; !all && flag->names; ++flag) {
-    if (flag->kind == MLX_FLAG_GROUP && flag->min) print_short_group(flag);
+    if (flag->kind == MLX_FLAG_GROUP && flag->collapsed) print_collapsed_group(flag);
   }
 }
 
-void mlx_help_print(const char *usage, const mlx_flag_t *flags, bool all) {
-  const mlx_usage_parts_t parts = mlx_usage_split(usage);
+void mlx_help_print(const mlx_verb_t *verb, bool all) {
+  const mlx_usage_parts_t parts = mlx_usage_split(verb->usage);
   printf("usage: %.*s\n\n", parts.synopsis_length, parts.synopsis);
   print_description(parts.description, parts.description_length);
-  if (flags->names) putchar('\n');
-  print_table(flags, all);
+  if (verb->flags->names) putchar('\n');
+  print_table(verb->flags, all);
   if (all) {
-    puts("\nof every verb:");
+    puts("\ncommon to all verbs:");
     print_table(mlx_common_flags, all);
   }
   if (parts.examples_length) printf("\nexamples:\n%s\n", parts.examples);
   fputs("\nExit status 0: done, 2: wrong command line; `mlxcel --help` lists the others.\n", stdout);
 }
 
-void mlx_help_print_verbs(FILE *out) {
+void mlx_help_print_verbs(const mlx_verb_t *const *verbs, FILE *out) {
   fputs(
-      "mlxcel: an ahead-of-time compiler and a tiny runtime for language models\nusage: mlxcel VERB "
-      "[options]\n\n",
+      "mlxcel: an ahead-of-time compiler and a tiny runtime for language models\n"
+      "usage: mlxcel VERB [options]\n\n",
       out);
-  for (size_t i = 0; mlx_verb_at(i); ++i)
-    fprintf(out, "  %-10s %s\n", mlx_verb_at(i)->name, mlx_verb_at(i)->summary);
+  for (; *verbs; ++verbs) fprintf(out, "  %-10s %s\n", (*verbs)->name, (*verbs)->summary);
   fputs(
-      "\n  mlxcel VERB --help: its options (--help-all: every one explained); mlxcel --version: the "
-      "version\n\nexit status:\n",
+      "\n  mlxcel VERB --help lists its options, --help-all explains every one; mlxcel --version\n\n"
+      "exit status:\n",
       out);
   for (const mlx_exit_t *row = mlx_exits; row->meaning; ++row)
     fprintf(out, "  %-3d %s\n", row->code, row->meaning);

@@ -1,4 +1,5 @@
-// mlxcel list: the models and the compiled modules that are on this machine.
+// mlxcel list: lists the pulled models, the compiled modules and the prepared weights on this machine.
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -9,17 +10,23 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "cache/cache.h"
-#include "cli/cli.h"
+#include "cli/parse.h"
+#include "cli/terminal.h"
+#include "cli/verbs.h"
 #include "compiler/compile.h"
 #include "models/model.h"
 
 #define MAX_DEPTH 4  // of folders below models/
 
+typedef struct flags {
+  bool json, quiet;
+} flags_t;
+
 typedef struct item {
   const char *kind;   // "model", "bundle", "compiled" or "weights"
   char *name, *path;  // owned
   char dtype[16], target[64], format[16];
-  int64_t context;  // 0: it is not known
+  int64_t context;  // positions; 0 if unknown
   uint64_t bytes;
   int64_t used;  // seconds since 1970
 } item_t;
@@ -28,9 +35,9 @@ typedef struct list {
   item_t *items;
   size_t count, capacity;
   const char *folder;  // of the cache
-  // while walking
-  const char *walked;
-  size_t root;  // bytes of the path before a model's name
+  // State of the walk over models/.
+  const char *walked;  // current folder
+  size_t root;         // length of the path before a model's name
   int depth;
 } list_t;
 
@@ -57,7 +64,7 @@ static void clear_list(list_t *list) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// What the cache holds
+// Entries of the cache
 
 static mlx_status_t add_entry(void *user, const mlx_cache_item_t *entry) {
   list_t *list = user;
@@ -66,7 +73,7 @@ static mlx_status_t add_entry(void *user, const mlx_cache_item_t *entry) {
   static const char weights[] = "weights of ";
   const bool is_weights = !strcmp(entry->kind, "weights");
   if (!entry->title || (!is_weights && strcmp(entry->kind, "vmfb")))
-    return NULL;  // `cache list` has those too
+    return NULL;  // only `cache list` shows other kinds
   char *path, text[256];
   snprintf(text, sizeof text, is_weights ? "%s for -, context 0" : "%s",
            entry->title + (is_weights ? strlen(weights) : 0));
@@ -83,7 +90,7 @@ static mlx_status_t add_entry(void *user, const mlx_cache_item_t *entry) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Models in the folder that `pull` fills
+// Models in the folder of `pull`
 
 static bool ends_with(const char *text, const char *end) {
   const size_t length = strlen(text), end_length = strlen(end);
@@ -96,7 +103,7 @@ typedef struct sum {
   int64_t used;
 } sum_t;
 
-// What cannot be looked at counts as nothing.
+// Adds the size of a regular file. Ignores files that cannot be examined.
 static mlx_status_t add_bytes(void *user, const char *name) {
   sum_t *sum = user;
   struct stat info;
@@ -110,7 +117,8 @@ static mlx_status_t add_bytes(void *user, const char *name) {
   return NULL;
 }
 
-// The type of most of its weights, and its context. A file that cannot be opened is listed all the same.
+// Fills in the type of most weights, by bytes, and the context. A model that cannot be opened gets the type
+// "?".
 static void describe_source(const char *path, item_t *item) {
   mlx_model_t *model;
   uint64_t sizes[64] = {0};
@@ -148,8 +156,8 @@ static void describe_bundle(const char *path, item_t *item) {
   mlx_status_free(status);
 }
 
-// A path below models/ without the folders that are commits: "org/name/0123...cdef/x.gguf" is org/name/x.gguf
-// to people.
+// Appends a path below models/ without its commit folder: "org/name/0123...cdef/x.gguf" gives
+// org/name/x.gguf.
 static void put_name(mlx_text_t *out, const char *path) {
   while (*path) {
     const size_t length = strcspn(path, "/");
@@ -203,8 +211,8 @@ static mlx_status_t walk_folder(list_t *list, const char *folder) {
   return status;
 }
 
-// A folder is a model, or holds some; a GGUF file is one (the first part of a split one), and so may another
-// file be.
+// Adds the model |name|, or walks into it if it is a folder of models. A split GGUF model is listed once, by
+// its first part.
 static mlx_status_t walk(void *user, const char *name) {
   list_t *list = user;
   char *path, *config = NULL;
@@ -212,7 +220,7 @@ static mlx_status_t walk(void *user, const char *name) {
   const char *dash = strstr(name, "-of-");
   const bool later_part =
       dash && dash - name >= 6 && sscanf(dash - 6, "-%5d-of-%5d.gguf", &part, &parts) == 2 && part != 1;
-  if (name[0] == '.' || ends_with(name, ".part")) return NULL;  // a model that is not all there yet
+  if (name[0] == '.' || ends_with(name, ".part")) return NULL;  // .part: an unfinished pull
   MLX_TRY(mlx_join_path(list->walked, name, &path));
   mlx_status_t status = mlx_join_path(path, "config.json", &config);
   if (!status && mlx_is_dir(path)) {
@@ -240,8 +248,8 @@ static mlx_status_t add_models(list_t *list) {
 // ----------------------------------------------------------------------------------------------------------
 // Printing
 
-static void put_plain(mlx_text_t *out,
-                      const char *text) {  // names are other people's: nothing of them may steer the terminal
+// Replaces control characters: names come from untrusted files.
+static void put_plain(mlx_text_t *out, const char *text) {
   for (; *text; ++text) mlx_text_append(out, (unsigned char)*text < 0x20 || *text == 0x7f ? "?" : text, 1);
 }
 
@@ -326,27 +334,43 @@ static mlx_status_t print_list(list_t *list, bool json) {
   return status;
 }
 
-mlx_status_t mlx_cli_list(int argc, char **argv) {
-  bool json = false, help;
-  const mlx_flag_t table[] = {{"--json", MLX_FLAG_SWITCH, NULL, "print a JSON list, with paths", &json, 0, 0},
-                              {0}};
+static mlx_status_t run(const mlx_command_line_t *line) {
+  flags_t f;
+  bool help;
   size_t words;
-  MLX_TRY(
-      mlx_flags_parse("usage: mlxcel list [options]\n\n"
-                      "The models in the folder models/ of the cache, what was compiled from which model and "
-                      "for what, and the weights that were "
-                      "prepared for it. `mlxcel cache clear` removes what was compiled.\n\n"
-                      "examples:\n  mlxcel list\n  mlxcel list --json",
-                      table, argc, argv, NULL, 0, &words, &help));
+  MLX_TRY(mlx_command_line_parse(line, &f, NULL, 0, &words, &help));
   if (help) return NULL;
+  MLX_TRY(mlx_terminal_set_quiet(f.quiet, false));
   mlx_cache_t *cache;
   MLX_TRY(mlx_cache_open(NULL, &cache));
   list_t list = {.folder = mlx_cache_folder(cache)};
   mlx_status_t status = add_models(&list);
   if (!status) status = mlx_cache_list(cache, add_entry, &list);
-  if (!status) status = print_list(&list, json);
-  if (!status && !json) fprintf(stderr, "%zu in %s\n", list.count, list.folder);
+  if (!status) status = print_list(&list, f.json);
+  if (!status && !f.json)
+    mlx_terminal_note("%zu %s in %s\n", list.count, mlx_plural(list.count, "entry", "entries"), list.folder);
   clear_list(&list);
   mlx_cache_close(cache);
   return status;
 }
+
+static const mlx_flag_t flags[] = {
+    MLX_JSON_FLAG(flags_t, json),
+    MLX_QUIET_FLAG(flags_t, quiet),
+    {0},
+};
+
+const mlx_verb_t mlx_verb_list = {
+    .name = "list",
+    .summary = "list the models and compiled modules on this machine",
+    .usage =
+        "usage: mlxcel list [options]\n\n"
+        "Lists the models in the folder models/ of the cache, the modules compiled from them with their "
+        "target, and the prepared weights. `mlxcel cache clear` removes modules and weights.\n\n"
+        "examples:\n"
+        "  mlxcel list\n"
+        "  mlxcel list --json",
+    .flags = flags,
+    .options_size = sizeof(flags_t),
+    .run = run,
+};

@@ -1,16 +1,24 @@
-// mlxcel man: manual pages, made from the tables that --help prints.
+// mlxcel man: prints manual pages, generated from the verb and flag tables.
+#include <stdio.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "cli/cli.h"
-#include "cli/config.h"
+#include "cli/config_file.h"
+#include "cli/help.h"
+#include "cli/parse.h"
+#include "cli/terminal.h"
+#include "cli/verbs.h"
+
+typedef struct flags {
+  const char *folder;
+} flags_t;
 
 // ----------------------------------------------------------------------------------------------------------
 // roff
 
-// A dash is a minus sign that can be copied, and no line of a text may be taken for a request.
+// Escapes |text| for roff: a dash becomes a minus sign, which can be copied, and no line becomes a request.
 static void put_roff(mlx_text_t *out, const char *text, size_t length) {
   for (size_t i = 0; i < length; ++i) {
     const bool line_start = !out->length || out->data[out->length - 1] == '\n';
@@ -68,14 +76,14 @@ static void put_flag(mlx_text_t *out, const mlx_flag_t *flag) {
 }
 
 static void put_flags(mlx_text_t *out, const mlx_flag_t *flags) {
-  bool apart = false;  // the rows of a group that has ended come after it: they need a heading too
+  bool after_group = false;  // rows after the end of a group need a heading too
   mlx_text_puts(out, ".SH OPTIONS\n");
   for (; flags->names; ++flags) {
     if (flags->kind == MLX_FLAG_GROUP) {
-      apart = apart || flags->help[0];
-      if (!apart) continue;
+      after_group = after_group || flags->help[0];
+      if (!after_group) continue;
       mlx_text_puts(out, ".SS ");
-      put_line(out, flags->help[0] ? flags->help : "others");
+      put_line(out, flags->help[0] ? flags->help : "other options");
     } else {
       put_flag(out, flags);
     }
@@ -108,28 +116,27 @@ static void put_exits(mlx_text_t *out) {
 
 static void put_environment(mlx_text_t *out) {
   mlx_text_puts(out, ".SH ENVIRONMENT\n");
-  put_line(out,
-           "Every option has a variable: MLXCEL_ and its long name in capitals with underscores "
-           "(MLXCEL_CTX), for one verb alone with "
-           "the verb's name before it (MLXCEL_BENCH_CTX). Every option can be set in the configuration file "
-           "too, and --no-config leaves that "
-           "out; mlxcel-config(1) shows what is set where. Beside options:");
+  put_line(
+      out,
+      "Every option has a variable: MLXCEL_ and its long name in capitals with underscores (MLXCEL_CTX); "
+      "for one verb only, with the verb's name before it (MLXCEL_BENCH_CTX). The configuration file can "
+      "set every option too; --no-config ignores that file, and mlxcel-config(1) shows all settings. "
+      "Other variables:");
   for (const mlx_variable_t *row = mlx_variables; row->name; ++row) {
     mlx_text_printf(out, ".TP\n.B %s\n", row->name);
     put_line(out, row->meaning);
   }
 }
 
-static mlx_status_t put_verb(void *user, const mlx_verb_text_t *verb) {
-  mlx_text_t *out = user;
+static void put_verb(mlx_text_t *out, const mlx_verb_t *verb) {
   const mlx_usage_parts_t parts = mlx_usage_split(verb->usage);
-  put_head(out, verb->verb->name, verb->verb->summary);
+  put_head(out, verb->name, verb->summary);
   mlx_text_puts(out, ".SH SYNOPSIS\n");
   put_roff(out, parts.synopsis, (size_t)parts.synopsis_length);
   mlx_text_puts(out, "\n.SH DESCRIPTION\n");
   put_paragraphs(out, parts.description, parts.description_length);
   if (verb->flags->names) put_flags(out, verb->flags);
-  mlx_text_puts(out, verb->flags->names ? ".SS of every verb\n" : ".SH OPTIONS\n");
+  mlx_text_puts(out, verb->flags->names ? ".SS common to all verbs\n" : ".SH OPTIONS\n");
   for (const mlx_flag_t *flag = mlx_common_flags; flag->names; ++flag) put_flag(out, flag);
   if (parts.examples_length) {
     mlx_text_puts(out, ".SH EXAMPLES\n");
@@ -137,26 +144,26 @@ static mlx_status_t put_verb(void *user, const mlx_verb_text_t *verb) {
   }
   put_exits(out);
   mlx_text_puts(out, ".SH SEE ALSO\n.BR mlxcel (1),\n.BR mlxcel\\-config (1)\n");
-  return NULL;
 }
 
-static void put_main(mlx_text_t *out) {
+static void put_main(mlx_text_t *out, const mlx_verb_t *const *verbs) {
   put_head(out, "", "an ahead-of-time compiler and a tiny runtime for language models");
   mlx_text_puts(out,
                 ".SH SYNOPSIS\nmlxcel VERB [options]\n.br\nmlxcel \\-\\-help | \\-\\-version\n.SH VERBS\n");
-  for (size_t i = 0; mlx_verb_at(i); ++i) {
-    mlx_text_printf(out, ".TP\n.BR mlxcel\\-%s (1)\n", mlx_verb_at(i)->name);
-    put_line(out, mlx_verb_at(i)->summary);
+  for (; *verbs; ++verbs) {
+    mlx_text_printf(out, ".TP\n.BR mlxcel\\-%s (1)\n", (*verbs)->name);
+    put_line(out, (*verbs)->summary);
   }
   put_environment(out);
   put_exits(out);
 }
 
-static mlx_status_t make_page(const mlx_verb_t *verb, mlx_text_t *out) {
+// The page of |verb|, or mlxcel's own page if it is NULL.
+static mlx_status_t make_page(const mlx_verb_t *const *verbs, const mlx_verb_t *verb, mlx_text_t *out) {
   if (verb) {
-    MLX_TRY(mlx_verb_describe(verb, put_verb, out));
+    put_verb(out, verb);
   } else {
-    put_main(out);
+    put_main(out, verbs);
   }
   return mlx_text_finish(out);
 }
@@ -164,18 +171,18 @@ static mlx_status_t make_page(const mlx_verb_t *verb, mlx_text_t *out) {
 // ----------------------------------------------------------------------------------------------------------
 // The verb
 
-static mlx_status_t print_page(const mlx_verb_t *verb) {
+static mlx_status_t print_page(const mlx_verb_t *const *verbs, const mlx_verb_t *verb) {
   mlx_text_t page = {0};
-  mlx_status_t status = make_page(verb, &page);
+  mlx_status_t status = make_page(verbs, verb, &page);
   if (!status && fwrite(page.data, 1, page.length, stdout) != page.length) status = mlx_stdout_error();
   mlx_text_clear(&page);
   return status;
 }
 
-static mlx_status_t write_page(const mlx_verb_t *verb, const char *folder) {
+static mlx_status_t write_page(const mlx_verb_t *const *verbs, const mlx_verb_t *verb, const char *folder) {
   mlx_text_t page = {0};
   char *path = NULL;
-  mlx_status_t status = make_page(verb, &page);
+  mlx_status_t status = make_page(verbs, verb, &page);
   if (!status) status = mlx_format(&path, "%s/mlxcel%s%s.1", folder, verb ? "-" : "", verb ? verb->name : "");
   if (!status) status = mlx_write_file(path, page.data, page.length);
   mlx_free(path);
@@ -183,26 +190,41 @@ static mlx_status_t write_page(const mlx_verb_t *verb, const char *folder) {
   return status;
 }
 
-mlx_status_t mlx_cli_man(int argc, char **argv) {
-  const char *folder = NULL, *word = NULL;
-  const mlx_flag_t table[] = {
-      {"-o, --folder", MLX_FLAG_TEXT, "FOLDER", "write every page there: mlxcel.1, mlxcel-run.1, ...",
-       &folder, 0, 0},
-      {0},
-  };
+static mlx_status_t run(const mlx_command_line_t *line) {
+  flags_t f;
+  const char *word = NULL;
   size_t words;
   bool help;
-  MLX_TRY(
-      mlx_flags_parse("usage: mlxcel man [VERB] [options]\n\nPrints a manual page as man reads it.\n\n"
-                      "examples:\n  mlxcel man run | man -l -\n  mlxcel man -o ~/.local/share/man/man1",
-                      table, argc, argv, &word, 1, &words, &help));
+  MLX_TRY(mlx_command_line_parse(line, &f, &word, 1, &words, &help));
   if (help) return NULL;
-  const mlx_verb_t *verb = word ? mlx_verb_find(word) : NULL;
-  if (word && !verb) return mlx_verb_unknown(word);
-  if (!folder) return print_page(verb);
-  if (verb) return mlx_error(MLX_USAGE, "-o writes every page; there is no choosing '%s'", word);
-  MLX_TRY(mlx_make_dirs(folder, 0755));
-  MLX_TRY(write_page(NULL, folder));
-  for (size_t i = 0; mlx_verb_at(i); ++i) MLX_TRY(write_page(mlx_verb_at(i), folder));
+  const mlx_verb_t *verb = word ? mlx_verb_find(line->verbs, word) : NULL;
+  if (word && !verb) return mlx_verb_unknown(line->verbs, word);
+  if (!f.folder) return print_page(line->verbs, verb);
+  if (verb) return mlx_error(MLX_USAGE, "-o writes every page: remove the verb '%s'", word);
+  MLX_TRY(mlx_make_dirs(f.folder, 0755));
+  MLX_TRY(write_page(line->verbs, NULL, f.folder));
+  for (size_t i = 0; line->verbs[i]; ++i) MLX_TRY(write_page(line->verbs, line->verbs[i], f.folder));
   return NULL;
 }
+
+// clang-format off
+static const mlx_flag_t flags[] = {
+    MLX_TEXT_FLAG(flags_t, folder, "-o, --folder", "FOLDER",
+                  "write every page to FOLDER: mlxcel.1, mlxcel-run.1, ..."),
+    {0},
+};
+// clang-format on
+
+const mlx_verb_t mlx_verb_man = {
+    .name = "man",
+    .summary = "print the manual page of mlxcel or of a verb",
+    .usage =
+        "usage: mlxcel man [VERB] [options]\n\n"
+        "Prints a manual page in the format of man.\n\n"
+        "examples:\n"
+        "  mlxcel man run | man -l -\n"
+        "  mlxcel man -o ~/.local/share/man/man1",
+    .flags = flags,
+    .options_size = sizeof(flags_t),
+    .run = run,
+};

@@ -1,4 +1,6 @@
-// Opening a model for a verb that runs one: a compiled one as it is, any other compiled first.
+// Opens models: pulls references, compiles source models through the cache and loads engines.
+#include "cli/open.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -8,22 +10,57 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "cli/cli.h"
+#include "cli/terminal.h"
 #include "compiler/compile.h"
+#include "transfer/hub.h"
+#include "transfer/pull_hub.h"
+#include "transfer/pull_oci.h"
 
-#define MAX_TEMPLATE ((size_t)4 << 20)
-#define QUICK_LOAD 0.3  // seconds of loading that nobody needs to hear of
+#define MAX_TEMPLATE ((size_t)4 << 20)  // bytes
+#define SILENT_LOAD_SECONDS 0.3         // a shorter load shows no progress
 
+// One call of open_model: the options in the types that compiler and engine take.
 typedef struct opening {
   const mlx_open_options_t *options;
-  char target[64];    // to compile a source model for
-  mlx_dtype_t dtype;  // and what to store it as
+  char target[64];  // compile target of a source model
+  mlx_dtype_t dtype;
   mlx_weights_choice_t weights;
   mlx_quantize_t quantize;
-  uint64_t memory;  // of the GPU, if that is one
+  uint64_t memory;  // GPU memory in bytes; 0 on the CPU
   mlx_kernel_choice_t kernels;
   mlx_open_times_t *times;
 } opening_t;
+
+// ----------------------------------------------------------------------------------------------------------
+// Local models
+
+static mlx_status_t local_oci_model(const char *model, char **out_path) {
+  MLX_TRY(mlx_pull_oci_find(model, out_path));
+  if (*out_path) return NULL;
+  mlx_pull_oci_options_t options;
+  mlx_pull_oci_options_initialize(&options);
+  options.report = mlx_terminal_report();
+  options.rank = mlx_engine_rank_target;
+  options.to_cache = true;
+  return mlx_pull_oci(model, &options, out_path);
+}
+
+mlx_status_t mlx_cli_local_model(const char *model, char **out_path) {
+  *out_path = NULL;
+  if (mlx_is_oci_ref(model)) return local_oci_model(model, out_path);
+  if (!mlx_is_hub_ref(model)) return mlx_copy_text(model, strlen(model), out_path);
+  MLX_TRY(mlx_pull_hub_find(model, out_path));
+  if (*out_path) return NULL;
+  mlx_pull_options_t options;
+  mlx_pull_options_initialize(&options);
+  options.report = mlx_terminal_report();
+  return mlx_pull_hub(model, &options, out_path);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Engines
+
+int64_t mlx_context_option(int64_t flag) { return flag < 0 ? 0 : flag == 0 ? MLX_CONTEXT_OF_MODEL : flag; }
 
 static mlx_status_t parse_device(const char *text, mlx_device_choice_t *out) {
   static const char *const names[] = {
@@ -33,18 +70,17 @@ static mlx_status_t parse_device(const char *text, mlx_device_choice_t *out) {
     *out = (mlx_device_choice_t)i;
     return NULL;
   }
-  return mlx_error(MLX_USAGE, "--device wants cpu, cuda or auto, not '%s'", text);
+  return mlx_error(MLX_USAGE, "option --device expects cpu, cuda or auto, not '%s'", text);
 }
 
-// A compiled model says itself what it has.
+// Checks --cpu-level. The engine checks which levels a bundle contains.
 static mlx_status_t check_level(const char *level, mlx_device_choice_t device, bool is_bundle) {
   mlx_text_t known = {0};
   if (!level) return NULL;
-  if (device == MLX_USE_CUDA)
-    return mlx_error(MLX_USAGE, "--cpu-level is for the CPU, and --device says cuda");
+  if (device == MLX_USE_CUDA) return mlx_error(MLX_USAGE, "--cpu-level cannot be used with --device cuda");
   if (mlx_cpu_level_find(level)) {
     if (is_bundle || mlx_cpu_has_level(level)) return NULL;
-    return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "this CPU (%s) does not run code for %s",
+    return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "this CPU (%s) cannot run code for CPU level %s",
                                      mlx_cpu_level_here()->name, level),
                            "to compile for another machine: mlxcel compile MODEL --target cpu:%s", level);
   }
@@ -69,7 +105,7 @@ static void show_loading(void *user, uint64_t done, uint64_t total) {
   if (!done) *start = mlx_seconds();
   if (done == total) {
     mlx_report_done(mlx_terminal_report());
-  } else if (mlx_seconds() - *start >= QUICK_LOAD) {
+  } else if (mlx_seconds() - *start >= SILENT_LOAD_SECONDS) {
     mlx_report_progress(mlx_terminal_report(), "loading weights: %.0f%%",
                         100.0 * (double)done / (double)total);
   }
@@ -95,6 +131,7 @@ static mlx_status_t compile_and_open(opening_t *opening, const mlx_engine_option
   MLX_TRY(mlx_cache_open(NULL, &cache));
   mlx_status_t status = mlx_compile(model, &compile, cache, &compiled);
   opening->times->compile_seconds = mlx_seconds() - start;
+  opening->times->was_compiled = !status && !compiled.from_cache;
   if (!status) {
     const mlx_model_parts_t parts = {.name = model,
                                      .manifest_name = model,
@@ -116,7 +153,7 @@ static mlx_status_t compile_and_open(opening_t *opening, const mlx_engine_option
 
 static mlx_status_t open_model(const mlx_open_options_t *o, mlx_engine_t **out, mlx_open_times_t *out_times);
 
-// The model that a bundle was made from, where it lies beside it and is the same still; NULL: it does not.
+// Finds the source model of a bundle beside it. *|out_path| is NULL if there is none or its digest differs.
 // Release with mlx_free.
 static mlx_status_t find_source(const char *bundle, char **out_path) {
   char *text, *folder = NULL, digest[MLX_DIGEST_HEX] = "";
@@ -138,23 +175,23 @@ static mlx_status_t find_source(const char *bundle, char **out_path) {
   return status;
 }
 
-// What to do about |status|, which came of a bundle: for another contract or IREE its model is named in
-// *|out_source|, where that is here and can be compiled again. Release that with mlx_free; NULL: there is no
-// way out but the hint's.
-static mlx_status_t find_again(const char *bundle, mlx_status_t status, char **out_source) {
+// Returns |status|, the result of opening a bundle. If the bundle is for another contract or IREE version and
+// its source model is beside it, *|out_source| is that model, to compile again; else NULL. Release with
+// mlx_free.
+static mlx_status_t find_replacement(const char *bundle, mlx_status_t status, char **out_source) {
   *out_source = NULL;
   if (mlx_status_code(status) != MLX_UNSUPPORTED || !mlx_engine_needs_recompile(bundle)) return status;
   if (mlx_compiler_hint()) return mlx_status_rehint(status, "%s", mlx_compiler_hint());
-  mlx_status_free(find_source(bundle, out_source));  // without it the first error is the one that counts
+  mlx_status_free(find_source(bundle, out_source));  // if this fails, |status| is the error to report
   return status;
 }
 
 static mlx_status_t open_bundle(opening_t *opening, mlx_engine_options_t *options, mlx_engine_t **out) {
   const char *bundle = opening->options->model;
   char *source;
-  mlx_status_t status = find_again(bundle, mlx_engine_open_bundle(bundle, options, out), &source);
+  mlx_status_t status = find_replacement(bundle, mlx_engine_open_bundle(bundle, options, out), &source);
   if (source) {
-    mlx_report_note(mlx_terminal_report(), "%s; it is compiled again from %s, as this command line says",
+    mlx_report_note(mlx_terminal_report(), "%s; compiling it again from %s with the options of this command",
                     mlx_status_message(status), source);
     mlx_status_free(status);
     mlx_open_options_t again = *opening->options;
@@ -177,7 +214,7 @@ static mlx_status_t open_model(const mlx_open_options_t *o, mlx_engine_t **out, 
   double load_start = 0;
   options.on_load = show_loading;
   options.user = &load_start;
-  if (is_bundle) {  // a source model's prompt is checked before it is compiled
+  if (is_bundle) {  // for a source model, accept_prompt checks the prompt before compiling
     options.prompt = o->prompt;
     options.prompt_length = o->prompt_length;
     options.prompt_is_chat = o->prompt_is_chat;
@@ -185,20 +222,19 @@ static mlx_status_t open_model(const mlx_open_options_t *o, mlx_engine_t **out, 
   opening_t opening = {.options = o, .target = "cpu", .times = out_times};
   const bool any = !o->dtype || !strcmp(o->dtype, "auto");
   MLX_TRY(mlx_weights_choice_parse(any ? "auto" : o->dtype, &opening.weights, &opening.dtype));
-  if (is_bundle && !any) options.dtype = o->dtype;  // a compiled model has one already
+  if (is_bundle && !any) options.dtype = o->dtype;
   MLX_TRY(mlx_quantize_parse(o->quantize, &opening.quantize));
   if (is_bundle && o->quantize) {
     return mlx_status_hint(
-        mlx_error(MLX_USAGE, "'%s' is compiled already: --quantize is for the model it was made from",
-                  o->model),
+        mlx_error(MLX_USAGE, "'%s' is compiled already: --quantize needs the source model", o->model),
         "mlxcel compile MODEL --quantize %s", o->quantize);
   }
   MLX_TRY(mlx_kernel_choice_parse(o->kernels, &opening.kernels));
   if (o->cpu_level && !is_bundle) snprintf(opening.target, sizeof opening.target, "cpu:%s", o->cpu_level);
-  const bool ask_for_gpu =
+  const bool needs_gpu_target =
       !is_bundle && (options.device == MLX_USE_CUDA || (options.device == MLX_USE_AUTO && !o->cpu_level));
   mlx_status_t no_gpu =
-      ask_for_gpu ? mlx_engine_gpu_target(opening.target, sizeof opening.target, &opening.memory) : NULL;
+      needs_gpu_target ? mlx_engine_gpu_target(opening.target, sizeof opening.target, &opening.memory) : NULL;
   if (options.device == MLX_USE_CUDA && no_gpu) return no_gpu;
   if (options.device == MLX_USE_AUTO && !is_bundle && !o->cpu_level)
     options.reason = no_gpu ? mlx_status_message(no_gpu) : "there is a GPU";
@@ -234,14 +270,14 @@ static mlx_status_t no_format(const char *name) {
   mlx_status_t status = mlx_text_finish(&names);
   if (!status) {
     status = mlx_status_hint(mlx_error(MLX_NOT_FOUND, "'%s' is neither a chat format nor a file", name),
-                             "formats: %s; a file holds a Jinja template", names.data);
+                             "known formats: %s; or give a file with a Jinja template", names.data);
   }
   mlx_text_clear(&names);
   return status;
 }
 
-// A format that we know, or a file.
-static mlx_status_t lend_template(const char *chat_template, const char *json, size_t length,
+// |chat_template| is the name of a known format, or a file.
+static mlx_status_t read_template(const char *chat_template, const char *json, size_t length,
                                   mlx_chat_t **out_chat) {
   const char *format = mlx_chat_format(chat_template);
   char *source;
@@ -256,10 +292,10 @@ static mlx_status_t lend_template(const char *chat_template, const char *json, s
   return status;
 }
 
-// Of one that will be compiled again, what that will have.
+// If the bundle will be compiled again, reads the template of its source model.
 static mlx_status_t read_bundle_chat(const char *bundle, char **out_json, size_t *out_length) {
   char *source;
-  mlx_status_t status = find_again(bundle, mlx_chat_read_bundle(bundle, out_json, out_length), &source);
+  mlx_status_t status = find_replacement(bundle, mlx_chat_read_bundle(bundle, out_json, out_length), &source);
   if (source) {
     mlx_status_free(status);
     status = mlx_compile_chat(source, out_json, out_length);
@@ -273,7 +309,7 @@ static mlx_status_t find_chat(const char *model, const char *chat_template, mlx_
   size_t length;
   MLX_TRY(mlx_engine_is_bundle(model) ? read_bundle_chat(model, &json, &length)
                                       : mlx_compile_chat(model, &json, &length));
-  mlx_status_t status = chat_template ? lend_template(chat_template, json, length, out_chat)
+  mlx_status_t status = chat_template ? read_template(chat_template, json, length, out_chat)
                         : json        ? mlx_chat_create(model, json, length, out_chat)
                                       : NULL;
   mlx_free(json);
@@ -295,7 +331,7 @@ mlx_status_t mlx_cli_open_chat(const char *model, const char *chat_template, mlx
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Saying what was opened
+// The device line
 
 mlx_device_text_t mlx_cli_device_text(const mlx_engine_info_t *info) {
   mlx_device_text_t out;
@@ -308,13 +344,13 @@ mlx_device_text_t mlx_cli_device_text(const mlx_engine_info_t *info) {
   return out;
 }
 
-void mlx_cli_print_device(const mlx_engine_info_t *info, bool with_kernels) {
-  fprintf(stderr, "device: %s, %s%s%s%s\n", mlx_cli_device_text(info).text, info->dtype,
-          info->device_reason[0] ? " (auto: " : "", info->device_reason, info->device_reason[0] ? ")" : "");
+void mlx_cli_print_device(const mlx_engine_info_t *info, bool verbose) {
+  mlx_terminal_note("device: %s, %s", mlx_cli_device_text(info).text, info->dtype);
+  if (verbose && info->device_reason[0]) mlx_terminal_note(" (auto: %s)", info->device_reason);
+  mlx_terminal_note("\n");
   if (info->is_unsigned)
-    fputs("unsigned: the model is not known as made on this machine, and nobody you trust signed it\n",
-          stderr);
-  if (with_kernels) fprintf(stderr, "target: %s\nkernels: %s\n", info->target, info->kernels);
-  if (with_kernels && info->cpu_level[0])
-    fprintf(stderr, "cpu level: %s (of %s)\n", info->cpu_level, info->levels);
+    mlx_terminal_note("unsigned: this bundle was neither compiled here nor signed by a trusted key\n");
+  if (!verbose) return;
+  mlx_terminal_note("target: %s\nkernels: %s\n", info->target, info->kernels);
+  if (info->cpu_level[0]) mlx_terminal_note("cpu level: %s (of %s)\n", info->cpu_level, info->levels);
 }

@@ -1,12 +1,12 @@
-// Passwords of secret keys, from the person at the terminal or from whatever stands in for one.
+// Password: reads the password of a secret key from the environment, the terminal or stdin.
 #ifndef MLXCEL_CLI_PASSWORD_H_
 #define MLXCEL_CLI_PASSWORD_H_
 
 #include "artifact/sign.h"
 
-// $MLXCEL_PASSWORD, else what is typed at the terminal, which is not shown, else the first line of stdin.
-// |prompt| is shown at a terminal only, |again| a second time, where it is not NULL: both must be equal. Zero
-// it after use.
+// Reads $MLXCEL_PASSWORD, else a hidden line from the terminal, else the first line of stdin. A terminal
+// shows |prompt| and, if |again| is not NULL, asks a second time with |again|; both lines must be equal. The
+// caller must zero |out_password| after use.
 mlx_status_t mlx_cli_password(const char *prompt, const char *again,
                               char out_password[MLX_MAX_PASSWORD]) MLX_MUST_USE;
 

@@ -1,3 +1,4 @@
+// Writes plots as SVG text.
 #include "cli/plot.h"
 
 #include <math.h>
@@ -5,21 +6,20 @@
 
 #define PANEL_WIDTH 520
 #define HEIGHT 420
-#define LEFT 70  // from a panel's side to its axes
+#define LEFT 70  // margins between a panel's edges and its axes
 #define RIGHT 24
-#define TOP 112  // titles and the legend
+#define TOP 112  // holds the titles and the legend
 #define BOTTOM 56
 #define MAX_TICKS 7
 
-// A value's range, and where it lies on the page.
 typedef struct axis {
-  double last, step;     // it begins at 0; the last tick
-  double origin, scale;  // pixels of 0, and a unit's
+  double last, step;     // the last tick and the distance of ticks; the first tick is 0
+  double origin, scale;  // position of 0 and length of a unit, in pixels
 } axis_t;
 
-static double place(const axis_t *axis, double value) { return axis->origin + value * axis->scale; }
+static double position(const axis_t *axis, double value) { return axis->origin + value * axis->scale; }
 
-// Ticks of 1, 2 or 5 times a power of ten.
+// Ticks are at multiples of 1, 2 or 5 times a power of ten.
 static axis_t make_axis(double largest, double origin, double length) {
   axis_t axis = {.origin = origin, .step = 1};
   if (!(largest > 0) || !isfinite(largest)) largest = 1;
@@ -36,7 +36,7 @@ static axis_t make_axis(double largest, double origin, double length) {
   return axis;
 }
 
-// Text that is text to XML too, whatever bytes a name has.
+// Escapes |text| for XML; replaces bytes that XML does not allow.
 static void put_text(mlx_text_t *out, const char *text) {
   for (size_t left = strlen(text); left;) {
     const int length = mlx_utf8_length(text, left);
@@ -67,6 +67,7 @@ static void put_label(mlx_text_t *out, const char *class, double x, double y, co
   mlx_text_puts(out, "</text>\n");
 }
 
+// clang-format off
 static const char style[] =
     "  <style>\n"
     "    svg { background: #ffffff; }\n"
@@ -80,10 +81,10 @@ static const char style[] =
     "    .line { fill: none; stroke-width: 2; }\n"
     "    .bar { stroke-width: 1.5; }\n"
     "    .limit { stroke-dasharray: 6 4; }\n"
-    "    .s0 { stroke: #0072b2; } .s1 { stroke: #d55e00; } .s2 { stroke: #009e73; } .s3 { stroke: #aa4499; "
-    "}\n"
-    "    .s4 { stroke: #8a6d00; } .s5 { stroke: #332288; } .s6 { stroke: #117733; } .s7 { stroke: #882255; "
-    "}\n"
+    "    .s0 { stroke: #0072b2; } .s1 { stroke: #d55e00; } "
+    ".s2 { stroke: #009e73; } .s3 { stroke: #aa4499; }\n"
+    "    .s4 { stroke: #8a6d00; } .s5 { stroke: #332288; } "
+    ".s6 { stroke: #117733; } .s7 { stroke: #882255; }\n"
     "    .limit { stroke: #59636e; }\n"
     "    circle { fill: #ffffff; stroke-width: 2; }\n"
     "    @media (prefers-color-scheme: dark) {\n"
@@ -92,14 +93,15 @@ static const char style[] =
     "      .soft, .tick { fill: #9198a1; }\n"
     "      .grid { stroke: #3d444d; }\n"
     "      .axis, .limit { stroke: #9198a1; }\n"
-    "      .s0 { stroke: #56b4e9; } .s1 { stroke: #ff9e4a; } .s2 { stroke: #3fcf9d; } .s3 { stroke: #e39ad2; "
-    "}\n"
-    "      .s4 { stroke: #e0c341; } .s5 { stroke: #a99bff; } .s6 { stroke: #7fd48b; } .s7 { stroke: #f08fb0; "
-    "}\n"
+    "      .s0 { stroke: #56b4e9; } .s1 { stroke: #ff9e4a; } "
+    ".s2 { stroke: #3fcf9d; } .s3 { stroke: #e39ad2; }\n"
+    "      .s4 { stroke: #e0c341; } .s5 { stroke: #a99bff; } "
+    ".s6 { stroke: #7fd48b; } .s7 { stroke: #f08fb0; }\n"
     "      .limit { stroke: #9198a1; }\n"
     "      circle { fill: #0d1117; }\n"
     "    }\n"
     "  </style>\n";
+// clang-format on
 
 // ----------------------------------------------------------------------------------------------------------
 // A panel
@@ -108,7 +110,7 @@ static void put_axes(mlx_text_t *out, const mlx_plot_panel_t *panel, const axis_
                      double left) {
   const double right = left + PANEL_WIDTH - RIGHT, bottom = HEIGHT - BOTTOM;
   for (int i = 0; i <= (int)lround(y->last / y->step); ++i) {
-    const double value = i * y->step, at = place(y, value);
+    const double value = i * y->step, at = position(y, value);
     mlx_text_printf(out, "  <line class=\"grid\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n",
                     x->origin, at, right, at);
     mlx_text_printf(out,
@@ -117,7 +119,7 @@ static void put_axes(mlx_text_t *out, const mlx_plot_panel_t *panel, const axis_
                     value, x->origin - 8, at, value);
   }
   for (int i = 0; i <= (int)lround(x->last / x->step); ++i) {
-    const double value = i * x->step, at = place(x, value);
+    const double value = i * x->step, at = position(x, value);
     mlx_text_printf(out, "  <line class=\"axis\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n", at,
                     bottom, at, bottom + 5);
     mlx_text_printf(out,
@@ -139,8 +141,8 @@ static void put_line(mlx_text_t *out, const mlx_plot_series_t *series, size_t co
     mlx_text_printf(out, "  <path class=\"line s%zu\" d=\"", color);
   }
   for (size_t i = 0; i < series->count; ++i) {
-    mlx_text_printf(out, "%s%.1f %.1f", i ? " L" : "M", place(x, series->points[i].x),
-                    place(y, series->points[i].y));
+    mlx_text_printf(out, "%s%.1f %.1f", i ? " L" : "M", position(x, series->points[i].x),
+                    position(y, series->points[i].y));
   }
   mlx_text_puts(out, "\"/>\n");
 }
@@ -149,15 +151,15 @@ static void put_marks(mlx_text_t *out, const mlx_plot_series_t *series, size_t c
                       const axis_t *y) {
   for (size_t i = 0; i < series->count; ++i) {
     const mlx_plot_point_t *point = &series->points[i];
-    const double at = place(x, point->x), below = point->y > point->error ? point->y - point->error : 0;
+    const double at = position(x, point->x), below = point->y > point->error ? point->y - point->error : 0;
     if (point->error > 0) {
       mlx_text_printf(out, "  <line class=\"bar s%zu\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n",
-                      color, at, place(y, below), at, place(y, point->y + point->error));
+                      color, at, position(y, below), at, position(y, point->y + point->error));
     }
     mlx_text_printf(out,
                     "  <circle class=\"s%zu\" cx=\"%.1f\" cy=\"%.1f\" r=\"4\" data-x=\"%.10g\" "
                     "data-y=\"%.6f\" data-error=\"%.6f\"><title>",
-                    color, at, place(y, point->y), point->x, point->y, point->error);
+                    color, at, position(y, point->y), point->x, point->y, point->error);
     put_text(out, series->name);
     mlx_text_printf(out, " at %.10g: %.2f ± %.2f</title></circle>\n", point->x, point->y, point->error);
   }

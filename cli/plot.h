@@ -1,5 +1,5 @@
-// Plots: lines over axes as one SVG text, readable on light and on dark pages. Deliberately small: a few
-// panels, linear axes from zero.
+// Plot: line charts as one SVG document, readable on light and dark pages. Deliberately small: panels side by
+// side, with linear axes from zero.
 #ifndef MLXCEL_CLI_PLOT_H_
 #define MLXCEL_CLI_PLOT_H_
 
@@ -7,16 +7,16 @@
 
 typedef struct mlx_plot_point {
   double x, y;
-  double error;  // a bar of this much above and below; 0: none
+  double error;  // half the length of the error bar; 0 for none
 } mlx_plot_point_t;
 
-#define MLX_PLOT_SERIES 8  // of a panel
+#define MLX_PLOT_SERIES 8  // per panel
 
 typedef struct mlx_plot_series {
   const char *name;                // for the legend
-  const mlx_plot_point_t *points;  // borrowed, by growing x
+  const mlx_plot_point_t *points;  // borrowed; x increases
   size_t count;
-  bool is_limit;  // dashed, without marks: no measurement
+  bool is_limit;  // drawn dashed and without marks: not a measurement
 } mlx_plot_series_t;
 
 typedef struct mlx_plot_panel {
@@ -25,8 +25,8 @@ typedef struct mlx_plot_panel {
   size_t count;
 } mlx_plot_panel_t;
 
-// Appends a whole SVG document with the panels side by side. Names may be any bytes. Every mark carries its
-// numbers in data-x and data-y, every tick its own in data-value, and a title that a browser shows.
+// Appends an SVG document with the panels side by side. Names may be any bytes. Each mark has its values in
+// data-x and data-y and a title that browsers show; each tick has its value in data-value.
 void mlx_plot_write(const char *title, const char *subtitle, const mlx_plot_panel_t *panels, size_t count,
                     mlx_text_t *out);
 

@@ -1,5 +1,5 @@
-// mlxcel run: text from a prompt, or a chat at the terminal. stdout carries what the model wrote and nothing
-// else.
+// mlxcel run: generates text from a prompt, or opens a chat at the terminal. stdout carries only the
+// generated text or JSON; everything else goes to stderr.
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -8,23 +8,28 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "cli/chat.h"
-#include "cli/cli.h"
+#include "cli/open.h"
+#include "cli/parse.h"
 #include "cli/sampling.h"
+#include "cli/terminal.h"
+#include "cli/verbs.h"
 #include "line/prompt.h"
 #include "line/stream.h"
 #include "runtime/mlxcel.h"
 
-#define MAX_PROMPT (64u << 20)
+#define MAX_PROMPT (64u << 20)  // bytes
 
 typedef struct flags {
   mlx_open_options_t open;
   const char *prompt, *prompt_file, *system, *tools_file, *chat_template, *variables;
   int64_t count;
-  bool chat, no_chat, json, ignore_eos;
+  bool chat, no_chat, json, ignore_eos, quiet;
   mlx_sampling_flags_t sampling;
-  mlx_chat_options_t render;  // of a chat
-  char *tools;                // owned: what the file holds
-  bool interactive, piped;    // where there is no prompt: a person sits there, or something writes to us
+  // Not flags: set before the model is opened.
+  mlx_chat_options_t render;
+  char *tools;       // owned: contents of tools_file
+  bool interactive;  // no prompt was given and stdin is a terminal
+  bool piped;        // no prompt was given and stdin is not a terminal
 } flags_t;
 
 typedef struct prompt {
@@ -38,11 +43,11 @@ typedef struct prompt {
 
 static mlx_status_t no_prompt(void) {
   return mlx_status_hint(mlx_error(MLX_USAGE, "no prompt was given"),
-                         "give it with -p TEXT, with -f FILE or through a pipe; at a terminal, "
-                         "without any of them, a chat opens");
+                         "give it with -p TEXT, with -f FILE or through a pipe; to chat, run it at a "
+                         "terminal without a prompt");
 }
 
-// Without -p and -f, a terminal on stdin means a chat, and anything else brings the prompt.
+// Without -p and -f: a chat if stdin is a terminal, else the prompt is read from stdin.
 static mlx_status_t choose_input(flags_t *f) {
   const bool given = f->prompt || f->prompt_file;
   if (f->prompt && f->prompt_file)
@@ -53,14 +58,14 @@ static mlx_status_t choose_input(flags_t *f) {
   f->piped = !given && !f->interactive;
   if (f->interactive && (f->no_chat || f->json)) return no_prompt();
   if (f->interactive) f->chat = true;
-  const char *of_chat = f->system          ? "-sys"
-                        : f->tools_file    ? "--tools"
-                        : f->chat_template ? "--chat-template"
-                        : f->variables     ? "--chat-template-kwargs"
-                                           : NULL;
-  if (of_chat && (f->no_chat || !(f->chat || f->piped)))
-    return mlx_status_hint(mlx_error(MLX_USAGE, "%s belongs to a chat", of_chat),
-                           f->no_chat ? "leave out --no-chat" : "add --chat");
+  const char *chat_flag = f->system          ? "-sys"
+                          : f->tools_file    ? "--tools"
+                          : f->chat_template ? "--chat-template"
+                          : f->variables     ? "--chat-template-kwargs"
+                                             : NULL;
+  if (chat_flag && (f->no_chat || !(f->chat || f->piped)))
+    return mlx_status_hint(mlx_error(MLX_USAGE, "%s needs a chat", chat_flag),
+                           f->no_chat ? "remove --no-chat" : "add --chat");
   return NULL;
 }
 
@@ -74,7 +79,7 @@ static mlx_status_t read_prompt(const flags_t *f, prompt_t *out) {
   MLX_TRY(from_stdin ? mlx_read_stream(STDIN_FILENO, "stdin", MAX_PROMPT, &out->owned, &out->length)
                      : mlx_read_file(f->prompt_file, MAX_PROMPT, &out->owned, &out->length));
   if (out->length && out->owned[out->length - 1] == '\n')
-    --out->length;  // the one an editor put there, as llama.cpp does
+    --out->length;  // editors end a file with a newline; llama.cpp drops it too
   out->text = out->owned;
   return f->piped && !out->length ? no_prompt() : NULL;
 }
@@ -85,7 +90,7 @@ static void put_message(mlx_text_t *json, const char *role, const char *text, si
   mlx_text_puts(json, "}");
 }
 
-// Makes the prompt a turn of a conversation, in the words of the model's chat template.
+// Replaces the prompt by a conversation with that message, rendered by the chat template.
 static mlx_status_t template_prompt(const flags_t *f, const mlx_chat_t *chat, prompt_t *inout) {
   mlx_text_t messages = {0};
   char *text = NULL;
@@ -102,17 +107,17 @@ static mlx_status_t template_prompt(const flags_t *f, const mlx_chat_t *chat, pr
   return status;
 }
 
-// What a chat needs before anything slow: the template and the tools. A prompt from a pipe is a turn of a
-// chat where the model has a template, and plain text where it has none.
+// Reads the chat template and the tools, before anything slow. A prompt from a pipe is a chat message if the
+// model has a chat template, else plain text.
 static mlx_status_t prepare_chat(flags_t *f, mlx_chat_t **out_chat) {
-  const bool must = f->chat || f->system || f->tools_file;
+  const bool needs_template = f->chat || f->system || f->tools_file;
   mlx_chat_options_initialize(&f->render);
   if (f->piped && !f->no_chat) f->chat = true;
   if (!f->chat) return NULL;
   if (f->tools_file) MLX_TRY(mlx_read_file(f->tools_file, MAX_PROMPT, &f->tools, &f->render.tools_length));
   f->render.tools = f->tools;
   f->render.variables = f->variables;
-  if (must) return mlx_cli_open_chat(f->open.model, f->chat_template, out_chat);
+  if (needs_template) return mlx_cli_open_chat(f->open.model, f->chat_template, out_chat);
   MLX_TRY(mlx_cli_find_chat(f->open.model, f->chat_template, out_chat));
   f->chat = *out_chat != NULL;
   return NULL;
@@ -137,12 +142,21 @@ static void put_ids(mlx_text_t *json, const char *key, const int32_t *ids, size_
 
 static double rate(size_t count, double seconds) { return seconds > 0 ? (double)count / seconds : 0; }
 
-// The first token comes with the prompt, so that decoding made one less than there are.
+// Tokens from decode steps: the first output token comes from prefill.
 static size_t decoded(const mlx_generation_t *g) { return g->count ? g->count - 1 : 0; }
+
+static double compile_seconds(const mlx_open_times_t *times) {
+  return times->was_compiled ? times->compile_seconds : 0;
+}
+
+// Looking up a compiled model in the cache counts as loading.
+static double load_seconds(const mlx_open_times_t *times) {
+  return times->load_seconds + (times->was_compiled ? 0 : times->compile_seconds);
+}
 
 static mlx_status_t print_json(const mlx_engine_t *engine, const flags_t *f, const mlx_engine_info_t *info,
                                const int32_t *prompt, size_t prompt_count, const mlx_generation_t *g,
-                               double load_seconds) {
+                               const mlx_open_times_t *times) {
   mlx_text_t json = {0};
   mlx_status_t status = NULL;
   mlx_text_puts(&json, "{\n");
@@ -152,36 +166,40 @@ static mlx_status_t print_json(const mlx_engine_t *engine, const flags_t *f, con
   mlx_text_json_string(&json, g->text, g->text_length);
   mlx_text_printf(&json, ",\n  \"seed\": %llu", (unsigned long long)f->sampling.options.seed);
   if (g->logprobs) status = mlx_cli_put_logprobs(engine, g, (size_t)f->sampling.logprobs, &json);
-  mlx_text_printf(
-      &json,
-      ",\n  \"finish_reason\": \"%s\",\n"
-      "  \"timings\": {\"load_seconds\": %.6f, \"prompt_seconds\": %.6f, \"decode_seconds\": %.6f, "
-      "\"prompt_tokens_per_second\": %.3f, \"decode_tokens_per_second\": %.3f},\n"
-      "  \"dtype\": \"%s\",\n  \"device\": \"%s\",\n  \"threads\": %d\n}\n",
-      mlx_finish_reason_name(g->finish_reason), load_seconds, g->prompt_seconds, g->decode_seconds,
-      rate(prompt_count, g->prompt_seconds), rate(decoded(g), g->decode_seconds), info->dtype, info->device,
-      info->threads);
+  mlx_text_printf(&json,
+                  ",\n  \"finish_reason\": \"%s\",\n"
+                  "  \"timings\": {\"compile_seconds\": %.6f, \"load_seconds\": %.6f, "
+                  "\"prompt_seconds\": %.6f, \"decode_seconds\": %.6f, "
+                  "\"prompt_tokens_per_second\": %.3f, \"decode_tokens_per_second\": %.3f},\n"
+                  "  \"dtype\": \"%s\",\n  \"device\": \"%s\",\n  \"threads\": %d\n}\n",
+                  mlx_finish_reason_name(g->finish_reason), compile_seconds(times), load_seconds(times),
+                  g->prompt_seconds, g->decode_seconds, rate(prompt_count, g->prompt_seconds),
+                  rate(decoded(g), g->decode_seconds), info->dtype, info->device, info->threads);
   status = mlx_status_join(status, mlx_text_finish(&json));
   if (!status && !print_text(json.data, json.length)) status = mlx_stdout_error();
   mlx_text_clear(&json);
   return status;
 }
 
-static void print_summary(const mlx_generation_t *g, size_t prompt_count, double load_seconds) {
-  fprintf(stderr, "\n%s: load %.2f s; prompt %zu tokens, %.1f tok/s; output %zu tokens, %.1f tok/s\n",
-          mlx_finish_reason_name(g->finish_reason), load_seconds, prompt_count,
-          rate(prompt_count, g->prompt_seconds), g->count, rate(decoded(g), g->decode_seconds));
+static void print_summary(const mlx_generation_t *g, size_t prompt_count, const mlx_open_times_t *times) {
+  mlx_terminal_note("\n%s: ", mlx_finish_reason_name(g->finish_reason));
+  if (times->was_compiled) mlx_terminal_note("compile %.2f s; ", compile_seconds(times));
+  mlx_terminal_note("load %.2f s; prompt %zu %s, %.1f tok/s; output %zu %s, %.1f tok/s\n",
+                    load_seconds(times), prompt_count, mlx_plural(prompt_count, "token", "tokens"),
+                    rate(prompt_count, g->prompt_seconds), g->count, mlx_plural(g->count, "token", "tokens"),
+                    rate(decoded(g), g->decode_seconds));
 }
 
 static void fill_options(const flags_t *f, mlx_generate_options_t *out) {
   mlx_generate_options_initialize(out);
   out->max_tokens = f->count;
   out->ignore_eos = f->ignore_eos;
-  mlx_sampling_flags_apply(&f->sampling, f->open.verbose, out);
+  mlx_sampling_flags_apply(&f->sampling, out);
+  if (f->open.verbose) mlx_terminal_note("seed: %llu\n", (unsigned long long)f->sampling.options.seed);
 }
 
 static mlx_status_t generate(mlx_engine_t *engine, const flags_t *f, const prompt_t *prompt,
-                             double load_seconds) {
+                             const mlx_open_times_t *times) {
   const mlx_engine_info_t info = mlx_engine_info(engine);
   mlx_cli_print_device(&info, f->open.verbose);
   int32_t *ids = NULL;
@@ -202,11 +220,11 @@ static mlx_status_t generate(mlx_engine_t *engine, const flags_t *f, const promp
   if (!status) status = mlx_session_generate(session, ids, count, &options, &generation);
   if (!f->json && !mlx_stream_end(&stream) && !status) status = mlx_stdout_error();
   if (!status && f->json) {
-    status = print_json(engine, f, &info, ids, count, &generation, load_seconds);
+    status = print_json(engine, f, &info, ids, count, &generation, times);
   } else if (!status && generation.finish_reason == MLX_FINISH_CANCELLED) {
     status = mlx_stdout_error();
   } else if (!status) {
-    print_summary(&generation, count, load_seconds);
+    print_summary(&generation, count, times);
   }
   mlx_generation_clear(&generation);
   mlx_session_free(session);
@@ -229,7 +247,7 @@ static mlx_status_t chat_at_terminal(mlx_engine_t *engine, const flags_t *f, con
   return mlx_cli_chat(&setup);
 }
 
-static mlx_status_t run(flags_t *f) {
+static mlx_status_t open_and_generate(flags_t *f) {
   prompt_t prompt = {0};
   mlx_chat_t *chat = NULL;
   mlx_engine_t *engine = NULL;
@@ -242,8 +260,7 @@ static mlx_status_t run(flags_t *f) {
   f->open.prompt_is_chat = f->chat;
   if (!status) status = mlx_cli_open(&f->open, &engine, &times);
   if (!status) {
-    status = f->interactive ? chat_at_terminal(engine, f, chat)
-                            : generate(engine, f, &prompt, times.compile_seconds + times.load_seconds);
+    status = f->interactive ? chat_at_terminal(engine, f, chat) : generate(engine, f, &prompt, &times);
   }
   mlx_engine_close(engine);
   mlx_chat_free(chat);
@@ -251,63 +268,72 @@ static mlx_status_t run(flags_t *f) {
   return status;
 }
 
-mlx_status_t mlx_cli_run(int argc, char **argv) {
-  flags_t f = {.open = {.kernels = "auto", .device = "auto", .context = -1}, .count = -1};
-  mlx_sampling_flags_initialize(&f.sampling);
-  const mlx_flag_t table[] = {
-      {"-m, --model", MLX_FLAG_TEXT, "MODEL",
-       "compiled, GGUF, Hugging Face directory, hf:ORG/NAME, oci://...", &f.open.model, 0, 0},
-      {"-p, --prompt", MLX_FLAG_TEXT, "TEXT", "what the model goes on from; special tokens in it count",
-       &f.prompt, 0, 0},
-      {"-f, --file", MLX_FLAG_TEXT, "FILE", "read the prompt from a file, or from stdin (-)", &f.prompt_file,
-       0, 0},
-      {"--chat", MLX_FLAG_SWITCH, NULL, "make the prompt a turn of a chat, by the model's own template",
-       &f.chat, 0, 0},
-      {"-sys, --system-prompt", MLX_FLAG_TEXT, "TEXT", "in a chat: what the system says first", &f.system, 0,
-       0},
-      {"--chat-template", MLX_FLAG_TEXT, "NAME", "in a chat: chatml, llama3 ... or a Jinja file",
-       &f.chat_template, 0, 0},
-      {"-n, --n-predict", MLX_FLAG_INT, "N", "write at most N tokens (default: -1, until the model stops)",
-       &f.count, -1, 1 << 24},
-      {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N",
-       "context (default: the model's, up to 2048; 0: the model's)", &f.open.context, 0, 1 << 30},
-      MLX_OPENING_FLAGS(f.open),
-      MLX_SAMPLING_FLAGS(f.sampling),
-      MLX_GROUP_SHORT("more about chats and machines"),
-      {"--no-chat", MLX_FLAG_SWITCH, NULL,
-       "take a prompt that comes through a pipe as it is, as -p and -f do", &f.no_chat, 0, 0},
-      {"--chat-template-kwargs", MLX_FLAG_TEXT, "JSON",
-       "in a chat: more for the template to know: {\"enable_thinking\": false}", &f.variables, 0, 0},
-      {"--tools", MLX_FLAG_TEXT, "FILE", "in a chat: a JSON list of tools for the template", &f.tools_file, 0,
-       0},
-      MLX_RARE_OPENING_FLAGS(f.open),
-      {"--ignore-eos", MLX_FLAG_SWITCH, NULL, "go on after the model ends its text", &f.ignore_eos, 0, 0},
-      MLX_GROUP_END,
-      {"--json", MLX_FLAG_SWITCH, NULL, "print one JSON object: ids, text, finish reason, timings", &f.json,
-       0, 0},
-      {"-v, --verbose", MLX_FLAG_SWITCH, NULL, "say more on stderr: kernels, weights, the seed",
-       &f.open.verbose, 0, 0},
-      {0}};
+static void initialize(void *options) {
+  flags_t *f = options;
+  f->open = (mlx_open_options_t){.kernels = "auto", .device = "auto", .context = -1};
+  f->count = -1;
+  mlx_sampling_flags_initialize(&f->sampling);
+}
+
+static mlx_status_t run(const mlx_command_line_t *line) {
+  flags_t f;
   size_t words;
   bool help;
-  MLX_TRY(mlx_flags_parse(
-      "usage: mlxcel run -m MODEL [-p TEXT] [options]\n\n"
-      "Without a prompt, at a terminal, it is a chat. A prompt through a pipe is one turn of a chat.\n"
-      "A model that is not compiled yet is compiled first, and kept in the cache.\n\n"
-      "examples:\n"
-      "  mlxcel run -m model.gguf\n"
-      "  mlxcel run -m model.gguf -p \"The capital of France is\" -n 16 --temp 0",
-      table, argc, argv, NULL, 0, &words, &help));
+  MLX_TRY(mlx_command_line_parse(line, &f, NULL, 0, &words, &help));
   if (help) return NULL;
+  MLX_TRY(mlx_terminal_set_quiet(f.quiet, f.open.verbose));
   if (!f.open.model)
     return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel run -m MODEL -p TEXT");
-  if (f.sampling.logprobs >= 0 && !f.json) {
-    return mlx_status_hint(mlx_error(MLX_USAGE, "--logprobs is part of what --json prints"), "add --json");
-  }
+  if (f.sampling.logprobs >= 0 && !f.json)
+    return mlx_status_hint(mlx_error(MLX_USAGE, "--logprobs needs --json"), "add --json");
   MLX_TRY(choose_input(&f));
   mlx_status_t status = mlx_sampling_flags_read(&f.sampling);
-  if (!status) status = run(&f);
+  if (!status) status = open_and_generate(&f);
   mlx_free(f.tools);
   mlx_sampling_flags_clear(&f.sampling);
   return status;
 }
+
+// clang-format off
+static const mlx_flag_t flags[] = {
+    MLX_MODEL_FLAG(flags_t, open.model),
+    MLX_TEXT_FLAG(flags_t, prompt, "-p, --prompt", "TEXT", "prompt; special tokens in it are recognized"),
+    MLX_FILE_FLAG(flags_t, prompt_file, "read the prompt from a file, or from stdin (-)"),
+    MLX_SWITCH_FLAG(flags_t, chat, "--chat", "format the prompt as a chat message, with the chat template"),
+    MLX_TEXT_FLAG(flags_t, system, "-sys, --system-prompt", "TEXT", "system message of a chat"),
+    MLX_INT_FLAG(flags_t, count, "-n, --n-predict", "N",
+                 "generate at most N tokens (default: -1: until the model stops)", -1, 1 << 24),
+    MLX_CONTEXT_FLAG(flags_t, open.context,
+                     "context length in tokens (default: up to 2048; 0: the model's)", 0, 1 << 30),
+    MLX_OPEN_FLAGS(flags_t, open),
+    MLX_SAMPLING_FLAGS(flags_t, sampling),
+    MLX_COLLAPSED_GROUP("chat and device"),
+    MLX_SWITCH_FLAG(flags_t, no_chat, "--no-chat", "do not format a prompt from a pipe as a chat message"),
+    MLX_CHAT_TEMPLATE_FLAG(flags_t, chat_template),
+    MLX_TEXT_FLAG(flags_t, variables, "--chat-template-kwargs", "JSON",
+                  "variables for the chat template: {\"enable_thinking\": false}"),
+    MLX_TOOLS_FLAG(flags_t, tools_file),
+    MLX_RARE_OPEN_FLAGS(flags_t, open),
+    MLX_SWITCH_FLAG(flags_t, ignore_eos, "--ignore-eos", "continue after the end-of-text token"),
+    MLX_GROUP_END,
+    MLX_JSON_FLAG(flags_t, json),
+    MLX_QUIET_FLAG(flags_t, quiet),
+    MLX_VERBOSE_FLAG(flags_t, open.verbose),
+    {0},
+};
+// clang-format on
+
+const mlx_verb_t mlx_verb_run = {
+    .name = "run",
+    .summary = "generate text from a prompt, or chat",
+    .usage =
+        "usage: mlxcel run -m MODEL [-p TEXT] [options]\n\n"
+        "At a terminal without a prompt, opens a chat. Compiles the model on first use and caches it.\n\n"
+        "examples:\n"
+        "  mlxcel run -m model.gguf\n"
+        "  mlxcel run -m model.gguf -p \"The capital of France is\" -n 16 --temp 0",
+    .flags = flags,
+    .options_size = sizeof(flags_t),
+    .initialize = initialize,
+    .run = run,
+};

@@ -1,8 +1,8 @@
+// Checks the values of the sampling flags and reads grammars and schemas.
 #include "cli/sampling.h"
 
 #include <errno.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -18,7 +18,7 @@ void mlx_sampling_flags_initialize(mlx_sampling_flags_t *out) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Reading
+// Values
 
 // "15043+1.5", "15043-1" or "15043-inf".
 static mlx_status_t read_bias(const char *text, mlx_logit_bias_t *out) {
@@ -31,7 +31,7 @@ static mlx_status_t read_bias(const char *text, mlx_logit_bias_t *out) {
   const double bias = has_sign ? strtod(sign, &end) : NAN;
   if (!has_sign || *end || !(bias < INFINITY)) {
     return mlx_status_hint(
-        mlx_error(MLX_USAGE, "option --logit-bias wants TOKEN+BIAS or TOKEN-BIAS, not '%s'", text),
+        mlx_error(MLX_USAGE, "option --logit-bias expects TOKEN+BIAS or TOKEN-BIAS, not '%s'", text),
         "for example --logit-bias 15043+1, or 15043-inf to forbid token 15043");
   }
   *out = (mlx_logit_bias_t){(int32_t)id, bias};
@@ -41,8 +41,9 @@ static mlx_status_t read_bias(const char *text, mlx_logit_bias_t *out) {
 static mlx_status_t random_seed(uint64_t *out) {
   uint32_t seed;
   if (getrandom(&seed, sizeof seed, 0) != sizeof seed) {
-    return mlx_status_hint(mlx_error(MLX_IO, "the system gives no random numbers: %s", strerror(errno)),
-                           "give a --seed");
+    return mlx_status_hint(
+        mlx_error(MLX_IO, "cannot get a random seed: getrandom failed: %s", strerror(errno)),
+        "give a seed: --seed 1");
   }
   *out = seed;
   return NULL;
@@ -76,7 +77,7 @@ mlx_status_t mlx_sampling_flags_read(mlx_sampling_flags_t *f) {
   for (size_t i = 0; i < f->bias_texts.count; ++i) MLX_TRY(read_bias(f->bias_texts.items[i], &f->biases[i]));
   f->options.biases = f->biases;
   f->options.bias_count = f->bias_texts.count;
-  if (f->breakers.count) {  // the first one given replaces the default ones
+  if (f->breakers.count) {  // given breakers replace the default ones
     const bool none = f->breakers.count == 1 && !strcmp(f->breakers.items[0], "none");
     f->options.dry_breakers = f->breakers.items;
     f->options.dry_breaker_count = none ? 0 : f->breakers.count;
@@ -95,11 +96,10 @@ void mlx_sampling_flags_clear(mlx_sampling_flags_t *f) {
   f->grammar = NULL;
 }
 
-void mlx_sampling_flags_apply(const mlx_sampling_flags_t *f, bool say_seed, mlx_generate_options_t *options) {
+void mlx_sampling_flags_apply(const mlx_sampling_flags_t *f, mlx_generate_options_t *options) {
   options->sampling = &f->options;
   options->logprobs = f->logprobs;
   options->grammar = f->grammar;
-  if (say_seed) fprintf(stderr, "seed: %llu\n", (unsigned long long)f->options.seed);
 }
 
 // ----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-// mlxcel show: what a model is, how its weights are stored, and what memory it takes.
+// mlxcel show: prints the shape of a model, the formats of its weights and the memory it needs.
 #include <stdio.h>
 #include <string.h>
 
@@ -6,17 +6,26 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "cli/cli.h"
+#include "cli/open.h"
+#include "cli/parse.h"
+#include "cli/terminal.h"
+#include "cli/verbs.h"
 #include "models/model.h"
 
 #define MIB (1024.0 * 1024.0)
 
+typedef struct flags {
+  const char *model;
+  int64_t context;
+  bool json, quiet;
+} flags_t;
+
 // ----------------------------------------------------------------------------------------------------------
-// Weights by what they are for
+// Weights by purpose
 
 typedef struct group {
   const char *title;
-  const char *parts[6];  // of a weight's name; the first group that has one takes it
+  const char *parts[6];  // substrings of weight names; a weight belongs to the first group with a match
   uint64_t elements, bytes;
   char types[96];  // "Q4_1, F32"
 } group_t;
@@ -68,14 +77,14 @@ static group_t *group_of(group_t *groups, size_t count, const char *name) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Saying it
+// Output
 
 static uint64_t kv_bytes(const mlx_config_t *c, uint64_t positions, uint64_t bytes) {
   return (uint64_t)(c->layers * 2 * c->kv_heads * c->head_dim) * positions * bytes;
 }
 
 typedef struct totals {
-  uint64_t elements, bytes;  // of all weights; as they are stored
+  uint64_t elements, bytes;  // of all weights as stored
 } totals_t;
 
 static totals_t add_up(const group_t *groups, size_t count) {
@@ -88,17 +97,19 @@ static void print_config(const mlx_model_t *model, const char *kind) {
   const mlx_config_t *c = &model->config;
   printf("architecture  %s, from %s\n", kind,
          mlx_source_is_gguf(model->source) ? "GGUF" : "a Hugging Face directory");
-  printf("shape         %lld layers, hidden %lld, MLP %lld, %lld heads of %lld", (long long)c->layers,
-         (long long)c->hidden, (long long)(c->expert_ffn ? c->expert_ffn : c->ffn), (long long)c->heads,
-         (long long)c->head_dim);
+  printf("shape         %lld %s, hidden %lld, MLP %lld, %lld %s of %lld", (long long)c->layers,
+         mlx_plural((uint64_t)c->layers, "layer", "layers"), (long long)c->hidden,
+         (long long)(c->expert_ffn ? c->expert_ffn : c->ffn), (long long)c->heads,
+         mlx_plural((uint64_t)c->heads, "head", "heads"), (long long)c->head_dim);
   printf(c->kv_heads == c->heads ? "\n" : " (%lld for keys and values)\n", (long long)c->kv_heads);
   if (c->experts)
-    printf("experts       %lld a layer, %lld used by a token\n", (long long)c->experts,
+    printf("experts       %lld per layer, %lld used per token\n", (long long)c->experts,
            (long long)c->experts_used);
-  printf("vocabulary    %lld tokens, %s LM head\n", (long long)c->vocab,
-         c->tied_head ? "the embedding is the" : "with an own");
-  printf("context       %lld positions", (long long)c->context);
-  printf(c->window ? ", windows of %lld\n" : "\n", (long long)c->window);
+  printf("vocabulary    %lld %s, %s\n", (long long)c->vocab,
+         mlx_plural((uint64_t)c->vocab, "token", "tokens"),
+         c->tied_head ? "LM head tied to the embedding" : "separate LM head");
+  printf("context       %lld %s", (long long)c->context, mlx_plural((uint64_t)c->context, "token", "tokens"));
+  printf(c->window ? ", sliding window of %lld\n" : "\n", (long long)c->window);
 }
 
 static void print_groups(const group_t *groups, size_t count, const mlx_config_t *c, int64_t context) {
@@ -112,12 +123,12 @@ static void print_groups(const group_t *groups, size_t count, const mlx_config_t
   }
   printf("%-12s %12llu %12.1f\n", "all", (unsigned long long)all.elements, (double)all.bytes / MIB);
   printf(
-      "\nmemory with a context of %lld: %.1f MiB in f32, of it %.1f for keys and values; %.1f MiB in bf16 or "
-      "f16, of it %.1f\n",
+      "\nmemory with a context of %lld: %.1f MiB in f32 (KV cache %.1f MiB); %.1f MiB in bf16 or f16 "
+      "(KV cache %.1f MiB)\n",
       (long long)context, (double)(all.elements * 4 + wide_kv) / MIB, (double)wide_kv / MIB,
       (double)(all.elements * 2 + half_kv) / MIB, (double)half_kv / MIB);
   if (all.bytes < all.elements * 4) {
-    printf("packed, as the file has them, where there is a kernel for that: %.1f MiB, of it %.1f\n",
+    printf("with weights quantized as stored, if a kernel supports it: %.1f MiB (KV cache %.1f MiB)\n",
            (double)(all.bytes + wide_kv) / MIB, (double)wide_kv / MIB);
   }
 }
@@ -177,7 +188,7 @@ static mlx_status_t show_model(const char *path, int64_t context, bool json) {
                       {.title = "attention", .parts = {"attn", "attention"}},
                       {.title = "experts", .parts = {"experts", "block_sparse_moe"}},
                       {.title = "MLP", .parts = {"mlp", "feed_forward"}},
-                      {.title = "others"}};
+                      {.title = "other"}};
   const size_t count = sizeof groups / sizeof *groups;
   mlx_model_t *model;
   MLX_TRY(mlx_model_open(path, &model));
@@ -196,31 +207,32 @@ static mlx_status_t show_model(const char *path, int64_t context, bool json) {
   return status;
 }
 
-static void print_variant(const mlx_variant_t *v, bool of_several) {
-  if (of_several) printf("\n%s\n", v->target);
+static void print_variant(const mlx_variant_t *v, bool with_target) {
+  if (with_target) printf("\n%s\n", v->target);
   printf("stored as     %s\n", v->dtype);
   if (v->level_count) printf("levels        %s\n", mlx_variant_levels_text(v).text);
   printf("kernels       %s\n", mlx_variant_kernels_text(v).text);
-  printf("memory        %.1f MiB beside the weights\n", (double)v->state_bytes / MIB);
+  printf("memory        %.1f MiB besides the weights\n", (double)v->state_bytes / MIB);
 }
 
 static void print_manifest(const mlx_manifest_t *m) {
   printf("compiled from %s, %s, for %s\n", m->source, m->architecture, mlx_manifest_targets_text(m).text);
-  printf("context       %lld positions, vocabulary of %lld\n", (long long)m->variants[0].context,
-         (long long)m->vocab);
+  printf("context       %lld %s, vocabulary of %lld\n", (long long)m->variants[0].context,
+         mlx_plural((uint64_t)m->variants[0].context, "token", "tokens"), (long long)m->vocab);
   if (m->license[0]) printf("licence       %s\n", m->license);
   printf("compiler      %s\n", m->compiler);
   for (size_t i = 0; i < m->variant_count; ++i) print_variant(&m->variants[i], m->variant_count > 1);
 }
 
-// Weights by their digest alone, and the code of targets that a pull left out.
+// Lists the files that the bundle lacks: weights left out by --no-weights, and targets that pull did not
+// fetch.
 static void print_missing(const mlx_bundle_t *bundle) {
   const mlx_manifest_t *m = mlx_bundle_manifest(bundle);
   for (size_t i = 0; i < m->file_count; ++i) {
     const mlx_bundle_file_t *file = &m->files[i];
     if (mlx_bundle_has(bundle, file->name)) continue;
-    printf("not here      %s%s%s\n", file->name,
-           mlx_is_weights_file(file->name) ? ", looked for by its digest: sha256:" : "",
+    printf("missing       %s%s%s\n", file->name,
+           mlx_is_weights_file(file->name) ? ", found by its digest: sha256:" : "",
            mlx_is_weights_file(file->name) ? file->sha256 : "");
   }
 }
@@ -240,30 +252,48 @@ static mlx_status_t show_bundle(const char *path, bool json) {
   return NULL;
 }
 
-mlx_status_t mlx_cli_show(int argc, char **argv) {
-  const char *model = NULL, *word = NULL;
-  int64_t context = -1;
-  bool json = false, help;
+static void initialize(void *options) { ((flags_t *)options)->context = -1; }
+
+static mlx_status_t run(const mlx_command_line_t *line) {
+  flags_t f;
+  const char *word = NULL;
+  bool help;
   size_t words;
-  const mlx_flag_t table[] = {
-      {"-m, --model", MLX_FLAG_TEXT, "MODEL", "the same as the word", &model, 0, 0},
-      {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N", "memory for N positions (default: the model's own)",
-       &context, 0, INT32_MAX},
-      {"--json", MLX_FLAG_SWITCH, NULL, "one JSON object", &json, 0, 0},
-      {0},
-  };
-  MLX_TRY(
-      mlx_flags_parse("usage: mlxcel show MODEL [options]\n\nWhat a model is: its shape, how its weights are "
-                      "stored, the memory it takes.\n"
-                      "MODEL is a GGUF file, a Hugging Face directory or a compiled model.\n\n"
-                      "examples:\n  mlxcel show model.gguf -c 8192\n  mlxcel show model.mlxb --json",
-                      table, argc, argv, &word, 1, &words, &help));
+  MLX_TRY(mlx_command_line_parse(line, &f, &word, 1, &words, &help));
   if (help) return NULL;
-  if (word) model = word;  // MLXCEL_MODEL may have set the other
-  if (!model) return mlx_status_hint(mlx_error(MLX_USAGE, "show wants a model"), "mlxcel show MODEL");
+  MLX_TRY(mlx_terminal_set_quiet(f.quiet, false));
+  const char *model = word ? word : f.model;  // MLXCEL_MODEL may have set f.model
+  if (!model) return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel show MODEL");
   char *path;
   MLX_TRY(mlx_cli_local_model(model, &path));
-  mlx_status_t status = mlx_is_bundle(path) ? show_bundle(path, json) : show_model(path, context, json);
+  mlx_status_t status = mlx_is_bundle(path) ? show_bundle(path, f.json) : show_model(path, f.context, f.json);
   mlx_free(path);
   return status;
 }
+
+// clang-format off
+static const mlx_flag_t flags[] = {
+    MLX_MODEL_FLAG(flags_t, model),
+    MLX_CONTEXT_FLAG(flags_t, context, "context length for the memory estimate (default: the model's)",
+                     0, INT32_MAX),
+    MLX_JSON_FLAG(flags_t, json),
+    MLX_QUIET_FLAG(flags_t, quiet),
+    {0},
+};
+// clang-format on
+
+const mlx_verb_t mlx_verb_show = {
+    .name = "show",
+    .summary = "show the shape, weights and memory use of a model",
+    .usage =
+        "usage: mlxcel show MODEL [options]\n\n"
+        "Prints the shape of a model, the formats of its weights and the memory it needs.\n"
+        "MODEL is a GGUF file, a Hugging Face directory or a bundle.\n\n"
+        "examples:\n"
+        "  mlxcel show model.gguf -c 8192\n"
+        "  mlxcel show model.mlxb --json",
+    .flags = flags,
+    .options_size = sizeof(flags_t),
+    .initialize = initialize,
+    .run = run,
+};

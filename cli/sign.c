@@ -1,15 +1,23 @@
-// mlxcel sign: signatures that minisign can check, beside what they sign.
+// mlxcel sign: writes signatures in minisign's format beside the signed files.
 #include <stdio.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "cli/cli.h"
+#include "cli/parse.h"
 #include "cli/password.h"
+#include "cli/terminal.h"
+#include "cli/verbs.h"
 
 #define MAX_FILES 256
 
-static mlx_status_t ask_password(void *user, const char *path, char out_password[MLX_MAX_PASSWORD]) {
+typedef struct flags {
+  mlx_sign_options_t sign;
+  const char *key_path;
+  bool quiet;
+} flags_t;
+
+static mlx_status_t read_password(void *user, const char *path, char out_password[MLX_MAX_PASSWORD]) {
   (void)user;
   char prompt[512];
   snprintf(prompt, sizeof prompt, "password for %.480s: ", path);
@@ -25,11 +33,11 @@ static mlx_status_t load_key(const char *given, mlx_secret_key_t *out_key) {
     status = mlx_key_pair_path(&pair);
     if (!status) status = mlx_format(&path, "%s.key", pair);
     if (!status && !mlx_is_file(path)) {
-      status = mlx_status_hint(mlx_error(MLX_NOT_FOUND, "there is no key to sign with, '%s'", path),
-                               "make one with `mlxcel keygen`, or name one with -s");
+      status = mlx_status_hint(mlx_error(MLX_NOT_FOUND, "secret key '%s' does not exist", path),
+                               "create it with `mlxcel keygen`, or give another with -s");
     }
   }
-  if (!status) status = mlx_secret_key_load(given ? given : path, ask_password, NULL, out_key);
+  if (!status) status = mlx_secret_key_load(given ? given : path, read_password, NULL, out_key);
   mlx_report_done(mlx_terminal_report());
   mlx_free(pair);
   mlx_free(path);
@@ -46,37 +54,50 @@ static mlx_status_t sign_all(const char *const *files, size_t count, mlx_sign_op
   return NULL;
 }
 
-mlx_status_t mlx_cli_sign(int argc, char **argv) {
-  mlx_sign_options_t options = {.report = mlx_terminal_report()};
-  const char *key_path = NULL, *files[MAX_FILES];
+static mlx_status_t run(const mlx_command_line_t *line) {
+  flags_t f;
+  const char *files[MAX_FILES];
   mlx_secret_key_t key;
-  const mlx_flag_t table[] = {
-      {"-s, --secret-key", MLX_FLAG_TEXT, "FILE",
-       "the key to sign with (default: mlxcel.key, in the configuration's folder)", &key_path, 0, 0},
-      {"-t, --trusted-comment", MLX_FLAG_TEXT, "TEXT",
-       "a line that is signed too (default: the time and the file's name)", &options.trusted_comment, 0, 0},
-      {"-c, --comment", MLX_FLAG_TEXT, "TEXT", "a line that is not signed", &options.comment, 0, 0},
-      {"-x, --signature", MLX_FLAG_TEXT, "FILE", "where to write the signature (default: FILE.minisig)",
-       &options.signature_path, 0, 0},
-      {0}};
   size_t count;
   bool help;
-  MLX_TRY(
-      mlx_flags_parse("usage: mlxcel sign FILE... [options]\n\n"
-                      "Signs files or compiled models and prints where the signatures are. Of a model its "
-                      "manifest is signed, which lists the\n"
-                      "SHA-256 of its other files; they are compared first. `mlxcel verify` and `minisign "
-                      "-V` check signatures.\n\n"
-                      "examples:\n"
-                      "  mlxcel sign model.mlxb\n"
-                      "  mlxcel sign -s release.key -t 'version 1.2' mlxcel.tar.gz SHA256SUMS",
-                      table, argc, argv, files, MAX_FILES, &count, &help));
+  MLX_TRY(mlx_command_line_parse(line, &f, files, MAX_FILES, &count, &help));
   if (help) return NULL;
-  if (!count) return mlx_status_hint(mlx_error(MLX_USAGE, "sign wants a file"), "mlxcel sign FILE...");
-  if (count > 1 && options.signature_path) return mlx_error(MLX_USAGE, "-x is for one file");
-  mlx_status_t status = load_key(key_path, &key);
-  options.key = &key;
-  if (!status) status = sign_all(files, count, &options);
+  MLX_TRY(mlx_terminal_set_quiet(f.quiet, false));
+  if (!count) return mlx_status_hint(mlx_error(MLX_USAGE, "no file was given"), "mlxcel sign FILE...");
+  if (count > 1 && f.sign.signature_path) return mlx_error(MLX_USAGE, "-x can be used with one file only");
+  mlx_status_t status = load_key(f.key_path, &key);
+  f.sign.report = mlx_terminal_report();
+  f.sign.key = &key;
+  if (!status) status = sign_all(files, count, &f.sign);
   mlx_secret_key_clear(&key);
   return status;
 }
+
+// clang-format off
+static const mlx_flag_t flags[] = {
+    MLX_TEXT_FLAG(flags_t, key_path, "-s, --secret-key", "FILE",
+                  "secret key (default: mlxcel.key, in the configuration folder)"),
+    MLX_TEXT_FLAG(flags_t, sign.trusted_comment, "-t, --trusted-comment", "TEXT",
+                  "comment that is signed too (default: the time and the file's name)"),
+    MLX_TEXT_FLAG(flags_t, sign.comment, "-c, --comment", "TEXT", "comment that is not signed"),
+    MLX_SIGNATURE_FLAG(flags_t, sign.signature_path),
+    MLX_QUIET_FLAG(flags_t, quiet),
+    {0},
+};
+// clang-format on
+
+const mlx_verb_t mlx_verb_sign = {
+    .name = "sign",
+    .summary = "sign bundles or other files",
+    .usage =
+        "usage: mlxcel sign FILE... [options]\n\n"
+        "Signs files or bundles and prints the paths of the signatures. For a bundle, mlxcel checks the "
+        "SHA-256 of every file and signs the manifest, which lists them. `mlxcel verify` and `minisign -V` "
+        "check signatures.\n\n"
+        "examples:\n"
+        "  mlxcel sign model.mlxb\n"
+        "  mlxcel sign -s release.key -t 'version 1.2' mlxcel.tar.gz SHA256SUMS",
+    .flags = flags,
+    .options_size = sizeof(flags_t),
+    .run = run,
+};

@@ -1,19 +1,22 @@
-// mlxcel template: a conversation as the model reads it. Nothing is compiled or loaded; stdout carries the
-// text and nothing else.
+// mlxcel template: renders a conversation with a model's chat template. It compiles and loads nothing; stdout
+// carries only the rendered text.
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "cli/cli.h"
+#include "cli/open.h"
+#include "cli/parse.h"
+#include "cli/terminal.h"
+#include "cli/verbs.h"
 #include "runtime/mlxcel.h"
 
-#define MAX_INPUT (64u << 20)
+#define MAX_INPUT (64u << 20)  // bytes
 
 typedef struct flags {
   const char *model, *messages, *tools, *variables, *name, *chat_template;
-  bool add_generation_prompt, show;
+  bool add_generation_prompt, show, quiet;
 } flags_t;
 
 static mlx_status_t read_input(const char *path, char **out_text, size_t *out_length) {
@@ -52,41 +55,20 @@ static mlx_status_t render(const mlx_chat_t *chat, const flags_t *f) {
   return status;
 }
 
-mlx_status_t mlx_cli_template(int argc, char **argv) {
-  flags_t f = {0};
-  const mlx_flag_t table[] = {
-      {"-m, --model", MLX_FLAG_TEXT, "MODEL", "a compiled model, a GGUF file or a Hugging Face directory",
-       &f.model, 0, 0},
-      {"--messages", MLX_FLAG_TEXT, "FILE",
-       "a JSON list of {\"role\", \"content\"}, from a file or from stdin (-)", &f.messages, 0, 0},
-      {"--tools", MLX_FLAG_TEXT, "FILE", "a JSON list of tools the model may call", &f.tools, 0, 0},
-      {"--variables", MLX_FLAG_TEXT, "JSON", "more for the template to know: {\"enable_thinking\": false}",
-       &f.variables, 0, 0},
-      {"--name", MLX_FLAG_TEXT, "NAME",
-       "which template, of a model with several (default: tool_use with tools, else default)", &f.name, 0, 0},
-      {"--chat-template", MLX_FLAG_TEXT, "NAME",
-       "another template: a known format (chatml, llama3, ...) or a Jinja file", &f.chat_template, 0, 0},
-      {"--add-generation-prompt", MLX_FLAG_SWITCH, NULL, "end with the beginning of the model's turn",
-       &f.add_generation_prompt, 0, 0},
-      {"--show", MLX_FLAG_SWITCH, NULL, "print the template itself", &f.show, 0, 0},
-      {0}};
+static mlx_status_t run(const mlx_command_line_t *line) {
+  flags_t f;
   size_t words;
   bool help;
-  MLX_TRY(mlx_flags_parse(
-      "usage: mlxcel template -m MODEL --messages FILE [options]\n\n"
-      "Prints the text that a model reads for a conversation, made by the model's own chat template.\n\n"
-      "examples:\n"
-      "  mlxcel template -m model.gguf --messages messages.json --add-generation-prompt\n"
-      "  mlxcel template -m model.gguf --show",
-      table, argc, argv, NULL, 0, &words, &help));
+  MLX_TRY(mlx_command_line_parse(line, &f, NULL, 0, &words, &help));
   if (help) return NULL;
+  MLX_TRY(mlx_terminal_set_quiet(f.quiet, false));
   if (!f.model)
     return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"),
                            "mlxcel template -m MODEL --messages FILE");
   if (!f.show == !f.messages) {
     return mlx_status_hint(
         mlx_error(MLX_USAGE, f.show ? "both --show and --messages were given" : "no conversation was given"),
-        "give it with --messages FILE, or see the template with --show");
+        "give it with --messages FILE, or print the template with --show");
   }
   mlx_chat_t *chat;
   MLX_TRY(mlx_cli_open_chat(f.model, f.chat_template, &chat));
@@ -94,3 +76,36 @@ mlx_status_t mlx_cli_template(int argc, char **argv) {
   mlx_chat_free(chat);
   return status;
 }
+
+// clang-format off
+static const mlx_flag_t flags[] = {
+    MLX_MODEL_FLAG(flags_t, model),
+    MLX_TEXT_FLAG(flags_t, messages, "--messages", "FILE",
+                  "JSON list of {\"role\", \"content\"}, from a file or from stdin (-)"),
+    MLX_TOOLS_FLAG(flags_t, tools),
+    MLX_TEXT_FLAG(flags_t, variables, "--variables", "JSON",
+                  "variables for the chat template: {\"enable_thinking\": false}"),
+    MLX_TEXT_FLAG(flags_t, name, "--name", "NAME",
+                  "template of a model that has several (default: tool_use with tools, else default)"),
+    MLX_CHAT_TEMPLATE_FLAG(flags_t, chat_template),
+    MLX_SWITCH_FLAG(flags_t, add_generation_prompt, "--add-generation-prompt",
+                    "end with the start of the model's answer"),
+    MLX_SWITCH_FLAG(flags_t, show, "--show", "print the source of the template"),
+    MLX_QUIET_FLAG(flags_t, quiet),
+    {0},
+};
+// clang-format on
+
+const mlx_verb_t mlx_verb_template = {
+    .name = "template",
+    .summary = "render a conversation with a chat template",
+    .usage =
+        "usage: mlxcel template -m MODEL --messages FILE [options]\n\n"
+        "Prints a conversation as text for the model, rendered by its chat template.\n\n"
+        "examples:\n"
+        "  mlxcel template -m model.gguf --messages messages.json --add-generation-prompt\n"
+        "  mlxcel template -m model.gguf --show",
+    .flags = flags,
+    .options_size = sizeof(flags_t),
+    .run = run,
+};

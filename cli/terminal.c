@@ -1,14 +1,28 @@
+// Prints progress, notes and errors on stderr. --quiet silences all but errors.
+#include "cli/terminal.h"
+
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "cli/cli.h"
-
+static bool is_quiet;
 static bool progress_shown;
 
-// In a log, progress is a line every few seconds, and none for what is quickly done.
+mlx_status_t mlx_terminal_set_quiet(bool quiet, bool verbose) {
+  if (quiet && verbose) {
+    return mlx_status_hint(mlx_error(MLX_USAGE, "--quiet and --verbose were both given"),
+                           "give one of them; --quiet=false overrides the configuration file");
+  }
+  is_quiet = quiet;
+  return NULL;
+}
+
+bool mlx_terminal_is_quiet(void) { return is_quiet; }
+
+// In a log, progress is one line every five seconds, and none in the first two seconds.
 static bool log_line_is_due(bool running) {
   static time_t started, last_line;
   time_t now = time(NULL);
@@ -22,15 +36,16 @@ static bool log_line_is_due(bool running) {
   return true;
 }
 
-// Messages quote names from foreign files and servers: nothing of them may steer the terminal.
+// Messages quote names from untrusted files and servers: replaces control characters.
 static void print_plain(const char *text, const char *end) {
   for (; *text; ++text)
     fputc((unsigned char)*text < 0x20 && *text != '\n' ? '?' : *text == 0x7f ? '?' : *text, stderr);
   fputs(end, stderr);
 }
 
-static void say(void *user, mlx_report_kind_t kind, const char *text) {
+static void print_report(void *user, mlx_report_kind_t kind, const char *text) {
   (void)user;
+  if (is_quiet) return;
   bool terminal = isatty(STDERR_FILENO);
   if (terminal && progress_shown) fputs("\r\033[K", stderr);
   if (kind == MLX_REPORT_NOTE) {
@@ -46,12 +61,20 @@ static void say(void *user, mlx_report_kind_t kind, const char *text) {
 }
 
 const mlx_report_t *mlx_terminal_report(void) {
-  static const mlx_report_t report = {.emit = say};
+  static const mlx_report_t report = {.emit = print_report};
   return &report;
 }
 
+void mlx_terminal_note(const char *fmt, ...) {
+  if (is_quiet) return;
+  va_list arguments;
+  va_start(arguments, fmt);
+  vfprintf(stderr, fmt, arguments);
+  va_end(arguments);
+}
+
 mlx_status_t mlx_stdout_error(void) {
-  return errno == EPIPE ? mlx_error(MLX_CANCELLED, "nobody reads stdout")
+  return errno == EPIPE ? mlx_error(MLX_CANCELLED, "the reader of stdout closed the pipe")
                         : mlx_error(MLX_IO, "cannot write to stdout");
 }
 

@@ -1,9 +1,10 @@
-// mlxcel tokenize and mlxcel detokenize: text to ids and back, by the model's own tokenizer. Nothing is
-// compiled, no weight is read.
+// mlxcel tokenize and mlxcel detokenize: convert between text and token ids with a model's tokenizer. They
+// compile nothing and read no weights.
 #include "tokenizer/tokenizer.h"
 
 #include <ctype.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,17 +12,19 @@
 #include "artifact/bundle.h"
 #include "base/file.h"
 #include "base/memory.h"
-#include "cli/cli.h"
+#include "cli/parse.h"
+#include "cli/terminal.h"
+#include "cli/verbs.h"
 #include "compiler/compile.h"
 
-#define LONGEST_TEXT (256u << 20)
+#define MAX_TEXT (256u << 20)  // bytes
 
 static mlx_status_t read_bundle(const char *path, char **out_name, char **out_json, size_t *out_length) {
   mlx_bundle_t *bundle;
   MLX_TRY(mlx_bundle_open(path, &bundle));
   const mlx_bundle_display_path_t place = mlx_bundle_display_path(bundle, MLX_BUNDLE_TOKENIZER);
   mlx_status_t status = mlx_copy_text(place.text, strlen(place.text), out_name);
-  if (!status) status = mlx_bundle_read(bundle, MLX_BUNDLE_TOKENIZER, LONGEST_TEXT, out_json, out_length);
+  if (!status) status = mlx_bundle_read(bundle, MLX_BUNDLE_TOKENIZER, MAX_TEXT, out_json, out_length);
   mlx_bundle_close(bundle);
   return status;
 }
@@ -50,12 +53,12 @@ static mlx_status_t print(mlx_text_t *text) {
 typedef struct tokens {
   int32_t *ids;  // owned
   size_t count;
-  size_t before;   // ids that the tokenizer put before those of the text
-  size_t of_text;  // ids of the text
+  size_t before;   // special tokens that the tokenizer added before the text
+  size_t of_text;  // tokens of the text itself
 } tokens_t;
 
-// The ids of the text alone lie somewhere in those with a beginning and an end: where is what tells them
-// apart.
+// Encodes the text without special tokens and, unless |bare|, with them. The position of the first encoding
+// in the second one gives |before|.
 static mlx_status_t encode(const mlx_tokenizer_t *tokenizer, const char *text, size_t length, bool bare,
                            tokens_t *out) {
   int32_t *alone;
@@ -66,18 +69,18 @@ static mlx_status_t encode(const mlx_tokenizer_t *tokenizer, const char *text, s
   if (bare) return NULL;
   mlx_status_t status = mlx_tokenizer_encode(tokenizer, text, length, true, &out->ids, &out->count);
   if (!status) {
-    const size_t most = out->count >= out->of_text ? out->count - out->of_text : 0;
-    while (out->before < most && memcmp(out->ids + out->before, alone, out->of_text * sizeof *alone))
+    const size_t max_before = out->count >= out->of_text ? out->count - out->of_text : 0;
+    while (out->before < max_before && memcmp(out->ids + out->before, alone, out->of_text * sizeof *alone))
       ++out->before;
   }
   mlx_free(alone);
   return status;
 }
 
-// |start| goes to the end of |piece| in the text, if it stands there; a blank that a tokenizer puts before a
-// text does not.
-static bool follow(const char *text, size_t length, const mlx_text_t *piece, size_t *start,
-                   size_t *inout_at) {
+// If |piece| is at *inout_at in the text, sets |start| and advances *inout_at past it. Some tokenizers add a
+// space before the text, so the first piece may have a leading space that the text lacks.
+static bool match_piece(const char *text, size_t length, const mlx_text_t *piece, size_t *start,
+                        size_t *inout_at) {
   for (size_t skip = 0; skip <= 1; ++skip) {
     if (skip && (*inout_at || !piece->length || piece->data[0] != ' ')) return false;
     const size_t size = piece->length - skip;
@@ -89,12 +92,12 @@ static bool follow(const char *text, size_t length, const mlx_text_t *piece, siz
   return false;
 }
 
-// One object a token. Where a text is rewritten before it is cut (lower case, for example) its tokens have no
-// place in it.
+// One JSON object per token. If the tokenizer normalizes the text (to lower case, for example), tokens may
+// have no position in it; start and end are null from there on.
 static void put_objects(const mlx_tokenizer_t *tokenizer, const char *text, size_t length,
                         const tokens_t *tokens, mlx_text_t *out) {
   size_t at = 0, start = 0;
-  bool following = true;
+  bool matching = true;
   mlx_text_puts(out, "[");
   for (size_t i = 0; i < tokens->count; ++i) {
     const bool of_text = i >= tokens->before && i < tokens->before + tokens->of_text;
@@ -102,8 +105,8 @@ static void put_objects(const mlx_tokenizer_t *tokenizer, const char *text, size
     mlx_tokenizer_piece(tokenizer, tokens->ids[i], false, false, &piece);
     mlx_text_printf(out, "%s\n  {\"id\": %d, \"piece\": ", i ? "," : "", tokens->ids[i]);
     mlx_text_json_string(out, piece.data ? piece.data : "", piece.length);
-    if (of_text && following) following = piece.length && follow(text, length, &piece, &start, &at);
-    if (of_text && following) {
+    if (of_text && matching) matching = piece.length && match_piece(text, length, &piece, &start, &at);
+    if (of_text && matching) {
       mlx_text_printf(out, ", \"start\": %zu, \"end\": %zu}", start, at);
     } else {
       mlx_text_puts(out, ", \"start\": null, \"end\": null}");
@@ -138,30 +141,11 @@ static mlx_status_t tokenize(const flags_t *f, const char *text, size_t length) 
   return status;
 }
 
-mlx_status_t mlx_cli_tokenize(int argc, char **argv) {
-  flags_t f = {0};
-  const mlx_flag_t table[] = {
-      {"-m, --model", MLX_FLAG_TEXT, "MODEL", "a compiled model, a GGUF file or a Hugging Face directory",
-       &f.model, 0, 0},
-      {"-p, --prompt", MLX_FLAG_TEXT, "TEXT",
-       "the text (default: what comes on stdin); special tokens in it count", &f.prompt, 0, 0},
-      {"-f, --file", MLX_FLAG_TEXT, "FILE", "read the text from a file, or from stdin (-), every byte of it",
-       &f.file, 0, 0},
-      {"--no-bos", MLX_FLAG_SWITCH, NULL, "the ids of the text alone, without what the model wants around it",
-       &f.no_bos, 0, 0},
-      {"--show-count", MLX_FLAG_SWITCH, NULL, "print how many there are, and no ids", &f.count, 0, 0},
-      {"--json", MLX_FLAG_SWITCH, NULL,
-       "print a list of {id, piece, start, end}: where in the text it stands, in bytes", &f.json, 0, 0},
-      {0}};
+static mlx_status_t run_tokenize(const mlx_command_line_t *line) {
+  flags_t f;
   size_t words, length = 0;
   bool help;
-  MLX_TRY(mlx_flags_parse(
-      "usage: mlxcel tokenize -m MODEL [-p TEXT | -f FILE] [options]\n\n"
-      "Prints the token ids of a text, one a line. Nothing is compiled and no weight is read.\n\n"
-      "examples:\n"
-      "  mlxcel tokenize -m model.gguf -p \"Hello\"\n"
-      "  mlxcel tokenize -m model.gguf -f book.txt --show-count",
-      table, argc, argv, NULL, 0, &words, &help));
+  MLX_TRY(mlx_command_line_parse(line, &f, NULL, 0, &words, &help));
   if (help) return NULL;
   if (!f.model)
     return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel tokenize -m MODEL -p TEXT");
@@ -169,13 +153,40 @@ mlx_status_t mlx_cli_tokenize(int argc, char **argv) {
     return mlx_status_hint(mlx_error(MLX_USAGE, "both -p and -f were given"), "give one of them");
   if (f.prompt) return tokenize(&f, f.prompt, strlen(f.prompt));
   char *text;
-  MLX_TRY(f.file && strcmp(f.file, "-")
-              ? mlx_read_file(f.file, LONGEST_TEXT, &text, &length)
-              : mlx_read_stream(STDIN_FILENO, "stdin", LONGEST_TEXT, &text, &length));
+  MLX_TRY(f.file && strcmp(f.file, "-") ? mlx_read_file(f.file, MAX_TEXT, &text, &length)
+                                        : mlx_read_stream(STDIN_FILENO, "stdin", MAX_TEXT, &text, &length));
   mlx_status_t status = tokenize(&f, text, length);
   mlx_free(text);
   return status;
 }
+
+// clang-format off
+static const mlx_flag_t tokenize_table[] = {
+    MLX_LOCAL_MODEL_FLAG(flags_t, model),
+    MLX_TEXT_FLAG(flags_t, prompt, "-p, --prompt", "TEXT",
+                  "text (default: stdin); special tokens in it are recognized"),
+    MLX_FILE_FLAG(flags_t, file, "read the text from a file, or from stdin (-)"),
+    MLX_SWITCH_FLAG(flags_t, no_bos, "--no-bos", "do not add special tokens before and after the text"),
+    MLX_SWITCH_FLAG(flags_t, count, "--show-count", "print only the number of tokens"),
+    MLX_JSON_FLAG(flags_t, json),
+    {0},
+};
+// clang-format on
+
+const mlx_verb_t mlx_verb_tokenize = {
+    .name = "tokenize",
+    .summary = "print the token ids of a text",
+    .usage =
+        "usage: mlxcel tokenize -m MODEL [-p TEXT | -f FILE] [options]\n\n"
+        "Prints the token ids of a text, one per line. Compiles nothing and reads no weights.\n"
+        "--json prints a list of {id, piece, start, end}; start and end are byte offsets in the text.\n\n"
+        "examples:\n"
+        "  mlxcel tokenize -m model.gguf -p \"Hello\"\n"
+        "  mlxcel tokenize -m model.gguf -f book.txt --show-count",
+    .flags = tokenize_table,
+    .options_size = sizeof(flags_t),
+    .run = run_tokenize,
+};
 
 // ----------------------------------------------------------------------------------------------------------
 // detokenize
@@ -185,7 +196,7 @@ typedef struct id_list {
   size_t count, capacity;
 } id_list_t;
 
-// Ids with blanks, commas or brackets around them: as `tokenize` prints them, as JSON has them.
+// Reads ids separated by spaces, commas or brackets: the output of `tokenize`, or a JSON list.
 static mlx_status_t read_ids(const char *name, const char *text, size_t vocab, id_list_t *list) {
   for (;;) {
     while (isspace((unsigned char)*text) || (*text && strchr(",[]", *text))) ++text;
@@ -194,10 +205,10 @@ static mlx_status_t read_ids(const char *name, const char *text, size_t vocab, i
     errno = 0;
     const long long id = strtoll(text, &end, 10);
     if (end == text || errno || (*end && !isspace((unsigned char)*end) && !strchr(",[]", *end))) {
-      return mlx_error(MLX_USAGE, "%s: '%.20s' is not a token's number", name, text);
+      return mlx_error(MLX_USAGE, "%s: '%.20s' is not a token id", name, text);
     }
     if (id < 0 || (size_t)id >= vocab)
-      return mlx_error(MLX_USAGE, "%s: there is no token %lld; the tokenizer has 0 to %zu", name, id,
+      return mlx_error(MLX_USAGE, "%s: token id %lld is out of range: the tokenizer has 0 to %zu", name, id,
                        vocab - 1);
     MLX_TRY(mlx_reserve(list->count + 1, sizeof *list->ids, &list->capacity, &list->ids));
     list->ids[list->count++] = (int32_t)id;
@@ -210,9 +221,10 @@ static mlx_status_t collect_ids(const char **words, size_t count, size_t vocab, 
   if (count) return NULL;
   char *text;
   size_t length;
-  MLX_TRY(mlx_read_stream(STDIN_FILENO, "stdin", LONGEST_TEXT, &text, &length));
-  mlx_status_t status = strlen(text) == length ? read_ids("stdin", text, vocab, list)
-                                               : mlx_error(MLX_USAGE, "stdin has a NUL byte; ids are text");
+  MLX_TRY(mlx_read_stream(STDIN_FILENO, "stdin", MAX_TEXT, &text, &length));
+  mlx_status_t status = strlen(text) == length
+                            ? read_ids("stdin", text, vocab, list)
+                            : mlx_error(MLX_USAGE, "stdin contains a NUL byte; expected token ids as text");
   mlx_free(text);
   return status;
 }
@@ -232,32 +244,44 @@ static mlx_status_t detokenize(const char *model, const char **words, size_t cou
   return status;
 }
 
-mlx_status_t mlx_cli_detokenize(int argc, char **argv) {
-  const char *model = NULL;
-  bool skip_special = false, help;
-  const mlx_flag_t table[] = {
-      {"-m, --model", MLX_FLAG_TEXT, "MODEL", "a compiled model, a GGUF file or a Hugging Face directory",
-       &model, 0, 0},
-      {"--skip-special", MLX_FLAG_SWITCH, NULL,
-       "leave out special tokens, as text that was generated has none", &skip_special, 0, 0},
-      {0}};
+typedef struct detokenize_flags {
+  const char *model;
+  bool skip_special;
+} detokenize_flags_t;
+
+static mlx_status_t run_detokenize(const mlx_command_line_t *line) {
+  detokenize_flags_t f;
   const char **words;
   size_t count;
-  MLX_TRY(mlx_alloc((size_t)argc, sizeof *words, &words));
-  mlx_status_t status = mlx_flags_parse(
-      "usage: mlxcel detokenize -m MODEL [ID...] [options]\n\n"
-      "Prints the text of token ids, and nothing else. Without ids on the command line they come on stdin: "
-      "blanks, commas "
-      "and brackets may stand between them.\n\n"
-      "examples:\n"
-      "  mlxcel detokenize -m model.gguf 504 3575 282\n"
-      "  mlxcel tokenize -m model.gguf -p \"Hello\" | mlxcel detokenize -m model.gguf",
-      table, argc, argv, words, (size_t)argc, &count, &help);
+  bool help;
+  MLX_TRY(mlx_alloc((size_t)line->argc, sizeof *words, &words));
+  mlx_status_t status = mlx_command_line_parse(line, &f, words, (size_t)line->argc, &count, &help);
   if (!status && !help) {
-    status = model ? detokenize(model, words, count, skip_special)
-                   : mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"),
-                                     "mlxcel detokenize -m MODEL ID...");
+    status = f.model ? detokenize(f.model, words, count, f.skip_special)
+                     : mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"),
+                                       "mlxcel detokenize -m MODEL ID...");
   }
   mlx_free(words);
   return status;
 }
+
+static const mlx_flag_t detokenize_table[] = {
+    MLX_LOCAL_MODEL_FLAG(detokenize_flags_t, model),
+    MLX_SWITCH_FLAG(detokenize_flags_t, skip_special, "--skip-special", "leave out special tokens"),
+    {0},
+};
+
+const mlx_verb_t mlx_verb_detokenize = {
+    .name = "detokenize",
+    .summary = "print the text of token ids",
+    .usage =
+        "usage: mlxcel detokenize -m MODEL [ID...] [options]\n\n"
+        "Prints the text of token ids. Without ids on the command line, it reads them from stdin, "
+        "separated by spaces, commas or brackets.\n\n"
+        "examples:\n"
+        "  mlxcel detokenize -m model.gguf 504 3575 282\n"
+        "  mlxcel tokenize -m model.gguf -p \"Hello\" | mlxcel detokenize -m model.gguf",
+    .flags = detokenize_table,
+    .options_size = sizeof(detokenize_flags_t),
+    .run = run_detokenize,
+};

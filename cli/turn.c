@@ -1,16 +1,17 @@
-// One turn of a chat: the conversation as the model's template writes it, read from where it differs from
-// what the session holds, and the answer as it comes.
+// Renders the conversation with the chat template, prefills only the tokens that the session does not hold
+// yet, and streams the answer.
+#include "cli/turn.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "cli/chat.h"
-#include "cli/cli.h"
+#include "cli/terminal.h"
 #include "line/prompt.h"
 #include "line/stream.h"
 
-#define MOST_RESERVE 256  // tokens that are kept free for an answer
+#define MAX_RESERVE 256  // tokens of the context kept free for an answer
 
 mlx_status_t mlx_turns_create(const mlx_chat_setup_t *setup, mlx_turns_t *out) {
   *out = (mlx_turns_t){.setup = setup};
@@ -35,12 +36,12 @@ void mlx_turns_replace(mlx_turns_t *turns, mlx_conversation_t *conversation) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// What the model reads
+// The prompt
 
 typedef struct prompt {
   int32_t *ids;  // owned
   size_t count;
-  bool thinking;  // it ends with <think>
+  bool thinking;  // the prompt ends with <think>
 } prompt_t;
 
 static mlx_status_t make_prompt(const mlx_turns_t *turns, size_t first, prompt_t *out) {
@@ -60,25 +61,26 @@ static mlx_status_t make_prompt(const mlx_turns_t *turns, size_t first, prompt_t
 static mlx_status_t too_long(size_t count, size_t context) {
   return mlx_status_hint(
       mlx_error(MLX_USAGE,
-                "the message is too long: with it the model reads %zu tokens, and its context holds %zu",
-                count, context),
-      "shorten it, or begin the chat with a larger context (-c N)");
+                "the message is too long: the conversation has %zu tokens and the context holds %zu", count,
+                context),
+      "shorten the message, or start the chat with a larger context: -c N");
 }
 
 static size_t reserve_of(const mlx_turns_t *turns, size_t context) {
-  const int64_t most = turns->setup->generate->max_tokens;
-  size_t reserve = context / 8 < MOST_RESERVE ? context / 8 : MOST_RESERVE;
-  return most >= 0 && (size_t)most < reserve ? (size_t)most : reserve;
+  const int64_t max_tokens = turns->setup->generate->max_tokens;
+  size_t reserve = context / 8 < MAX_RESERVE ? context / 8 : MAX_RESERVE;
+  return max_tokens >= 0 && (size_t)max_tokens < reserve ? (size_t)max_tokens : reserve;
 }
 
-// Leaves out the oldest turns while the prompt does not fit. Once one must go, turns go until half of the
-// context is free: the session has to read everything anew after it, which should not happen on every turn.
+// Drops the oldest turns if the prompt does not fit. Dropping a turn makes the session prefill everything
+// again, so turns are dropped until half of the context is free; otherwise every turn would prefill
+// everything.
 static mlx_status_t fit_prompt(mlx_turns_t *turns, prompt_t *out) {
   const size_t context = (size_t)mlx_engine_info(turns->setup->engine).context, before = turns->first;
   const size_t count = mlx_conversation_count(turns->conversation),
                system = mlx_conversation_system(turns->conversation) ? 1 : 0;
   size_t limit = context - reserve_of(turns, context),
-         first = before < count ? before : 0;  // messages may have gone since
+         first = before < count ? before : 0;  // /clear may have removed messages
   MLX_TRY(make_prompt(turns, first, out));
   while (out->count > limit) {
     const size_t next = mlx_conversation_next_turn(turns->conversation, first > system ? first : system);
@@ -91,10 +93,12 @@ static mlx_status_t fit_prompt(mlx_turns_t *turns, prompt_t *out) {
   if (out->count >= context) return too_long(out->count, context);
   turns->first = first;
   if (first != before) {
-    fprintf(stderr,
-            "(the context of %zu tokens is full: the oldest %zu messages are no longer read; /clear begins "
-            "anew, -c N gives more room)\n",
-            context, first - (before > system ? before : system));
+    const size_t dropped = first - (before > system ? before : system);
+    fprintf(
+        stderr,
+        "(the context of %zu tokens is full: dropped the oldest %zu %s; /clear starts a new conversation, "
+        "-c N sets a longer context)\n",
+        context, dropped, mlx_plural(dropped, "message", "messages"));
   }
   return NULL;
 }
@@ -102,63 +106,62 @@ static mlx_status_t fit_prompt(mlx_turns_t *turns, prompt_t *out) {
 // ----------------------------------------------------------------------------------------------------------
 // The answer
 
-typedef struct listener {
+typedef struct output {
   mlx_stream_t stream;
   bool stdout_failed, interrupted;
-} listener_t;
+} output_t;
 
 static bool on_text(void *user, const char *text, size_t length) {
-  listener_t *listener = user;
-  listener->stdout_failed = !mlx_stream_write(&listener->stream, text, length);
-  listener->interrupted = listener->interrupted || mlx_prompt_was_interrupted();
-  return !listener->stdout_failed && !listener->interrupted;
+  output_t *output = user;
+  output->stdout_failed = !mlx_stream_write(&output->stream, text, length);
+  output->interrupted = output->interrupted || mlx_prompt_was_interrupted();
+  return !output->stdout_failed && !output->interrupted;
 }
 
-// Reads all but the last piece of a long prompt, so that Ctrl-C is heard in between. *inout_at is how far the
-// session is.
-static mlx_status_t read_ahead(mlx_turns_t *turns, const prompt_t *prompt, size_t *inout_at,
-                               bool *out_interrupted) {
-  const size_t piece =
-      mlx_engine_info(turns->setup->engine).gpu[0] ? 512 : 128;  // the buckets that prompts are read in
+// Prefills a long prompt in chunks, except the last one, and checks for Ctrl-C between them. *inout_at counts
+// the tokens that the session holds.
+static mlx_status_t prefill_chunks(mlx_turns_t *turns, const prompt_t *prompt, size_t *inout_at,
+                                   bool *out_interrupted) {
+  // The largest prefill bucket of the device.
+  const size_t chunk = mlx_engine_info(turns->setup->engine).gpu[0] ? 512 : 128;
   int32_t next;
-  while (!*out_interrupted && prompt->count - *inout_at > piece) {
-    MLX_TRY(mlx_session_read(turns->session, prompt->ids + *inout_at, piece, &next));
-    *inout_at += piece;
+  while (!*out_interrupted && prompt->count - *inout_at > chunk) {
+    MLX_TRY(mlx_session_read(turns->session, prompt->ids + *inout_at, chunk, &next));
+    *inout_at += chunk;
     *out_interrupted = mlx_prompt_was_interrupted();
   }
   return NULL;
 }
 
-static mlx_status_t generate(mlx_turns_t *turns, const prompt_t *prompt, size_t at, listener_t *listener,
+static mlx_status_t generate(mlx_turns_t *turns, const prompt_t *prompt, size_t at, output_t *output,
                              mlx_generation_t *out) {
   mlx_generate_options_t options = *turns->setup->generate;
   mlx_sampling_t sampling;
   options.on_text = on_text;
-  options.user = listener;
+  options.user = output;
   if (options.sampling) {
     sampling = *options.sampling;
     sampling.seed += turns->answers;
     options.sampling = &sampling;
   }
   ++turns->answers;
-  mlx_stream_begin(&listener->stream, prompt->thinking);
+  mlx_stream_begin(&output->stream, prompt->thinking);
   mlx_status_t status =
       mlx_session_generate(turns->session, prompt->ids + at, prompt->count - at, &options, out);
-  if (!mlx_stream_end(&listener->stream) && !listener->stdout_failed) listener->stdout_failed = true;
+  if (!mlx_stream_end(&output->stream) && !output->stdout_failed) output->stdout_failed = true;
   return status;
 }
 
-static void say_how_it_ended(const mlx_generation_t *g, bool interrupted) {
+static void print_end(const mlx_generation_t *g, bool interrupted) {
   if (interrupted) {
     fputs(g->text_length
               ? "(stopped)\n"
-              : "(stopped before an answer: the message is dropped; the up arrow brings it back)\n",
+              : "(stopped before an answer; the message was removed, the up arrow brings it back)\n",
           stderr);
   } else if (g->finish_reason == MLX_FINISH_CONTEXT) {
-    fputs("(the context is full, so the answer ends here; the next turn leaves out the oldest messages)\n",
-          stderr);
+    fputs("(the context is full: the answer ends here; the next turn drops the oldest messages)\n", stderr);
   } else if (g->finish_reason == MLX_FINISH_LENGTH) {
-    fputs("(the answer ends here because of -n)\n", stderr);
+    fputs("(the answer reached the limit of -n)\n", stderr);
   }
 }
 
@@ -171,7 +174,7 @@ static mlx_status_t keep_answer(mlx_turns_t *turns, const prompt_t *prompt, size
                                    .decode_seconds = g->decode_seconds,
                                    .finish_reason = g->finish_reason};
   if (g->text_length && (putchar('\n') == EOF || fflush(stdout))) turns->stdout_failed = true;
-  say_how_it_ended(g, interrupted);
+  print_end(g, interrupted);
   *out_answered = g->text_length > 0 || !interrupted;
   return *out_answered
              ? mlx_conversation_add(turns->conversation, "assistant", g->text ? g->text : "", g->text_length)
@@ -180,7 +183,7 @@ static mlx_status_t keep_answer(mlx_turns_t *turns, const prompt_t *prompt, size
 
 mlx_status_t mlx_turns_answer(mlx_turns_t *turns, bool *out_answered) {
   prompt_t prompt;
-  listener_t listener = {0};
+  output_t output = {0};
   mlx_generation_t generation = {0};
   size_t kept = 0, at = 0;
   *out_answered = false;
@@ -189,18 +192,18 @@ mlx_status_t mlx_turns_answer(mlx_turns_t *turns, bool *out_answered) {
   const double start = mlx_seconds();
   if (!status) status = mlx_session_resume(turns->session, prompt.ids, prompt.count, &kept);
   at = kept;
-  if (!status) status = read_ahead(turns, &prompt, &at, &listener.interrupted);
-  if (!status && !listener.interrupted) status = generate(turns, &prompt, at, &listener, &generation);
-  turns->stdout_failed = listener.stdout_failed;
+  if (!status) status = prefill_chunks(turns, &prompt, &at, &output.interrupted);
+  if (!status && !output.interrupted) status = generate(turns, &prompt, at, &output, &generation);
+  turns->stdout_failed = output.stdout_failed;
   if (!status && !turns->stdout_failed)
-    status = keep_answer(turns, &prompt, kept, start, &generation, listener.interrupted, out_answered);
+    status = keep_answer(turns, &prompt, kept, start, &generation, output.interrupted, out_answered);
   mlx_generation_clear(&generation);
   mlx_engine_free_ids(prompt.ids);
   return status;
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Figures
+// Statistics
 
 static double rate(size_t count, double seconds) { return seconds > 0 ? (double)count / seconds : 0; }
 
@@ -208,11 +211,12 @@ void mlx_turns_print_stats(const mlx_turns_t *turns) {
   const mlx_turn_stats_t *last = &turns->last;
   const size_t read = last->prompt_count - last->kept;
   if (last->prompt_count) {
-    fprintf(stderr, "%s: prompt %zu tokens, %zu of them new, %.1f tok/s; output %zu tokens, %.1f tok/s\n",
-            mlx_finish_reason_name(last->finish_reason), last->prompt_count, read,
-            rate(read, last->prompt_seconds), last->output_count,
-            rate(last->output_count ? last->output_count - 1 : 0,
-                 last->decode_seconds));  // the first comes with the prompt
+    const size_t decoded = last->output_count ? last->output_count - 1 : 0;  // prefill gives the first token
+    fprintf(stderr, "%s: prompt %zu %s, %zu of them new, %.1f tok/s; output %zu %s, %.1f tok/s\n",
+            mlx_finish_reason_name(last->finish_reason), last->prompt_count,
+            mlx_plural(last->prompt_count, "token", "tokens"), read, rate(read, last->prompt_seconds),
+            last->output_count, mlx_plural(last->output_count, "token", "tokens"),
+            rate(decoded, last->decode_seconds));
   }
   fprintf(stderr, "context: %lld of %lld tokens in use\n", (long long)mlx_session_length(turns->session),
           (long long)mlx_engine_info(turns->setup->engine).context);

@@ -1,24 +1,32 @@
-// mlxcel verify: who signed something, and whether it is what was signed.
+// mlxcel verify: checks the signatures of files and bundles.
 #include <stdio.h>
 #include <string.h>
 
 #include "artifact/sign.h"
 #include "base/memory.h"
-#include "cli/cli.h"
+#include "cli/parse.h"
+#include "cli/terminal.h"
+#include "cli/verbs.h"
 
 #define MAX_FILES 256
 
+typedef struct flags {
+  mlx_verify_options_t verify;
+  const char *key_path, *key_text;
+  bool quiet;
+} flags_t;
+
 static mlx_status_t verify_file(const char *path, const mlx_verify_options_t *options) {
-  mlx_signer_t *who;
-  MLX_TRY(mlx_alloc(1, sizeof *who, &who));
-  mlx_status_t status = mlx_verify(path, options, who);
-  if (!status) printf("%s: signed by %s, key %s: %s\n", path, who->file, who->key.text, who->comment);
-  mlx_free(who);
+  mlx_signer_t *signer;
+  MLX_TRY(mlx_alloc(1, sizeof *signer, &signer));
+  mlx_status_t status = mlx_verify(path, options, signer);
+  if (!status)
+    printf("%s: signed by %s, key %s: %s\n", path, signer->file, signer->key.text, signer->comment);
+  mlx_free(signer);
   return status;
 }
 
-// All of them, whatever one of them is: the first failure is what the verb ends with, the others are told
-// here.
+// Verifies every file. Returns the first failure and prints the later ones.
 static mlx_status_t verify_all(const char *const *files, size_t count, const mlx_verify_options_t *options) {
   mlx_status_t first = NULL;
   for (size_t i = 0; i < count; ++i) {
@@ -36,37 +44,51 @@ static mlx_status_t verify_all(const char *const *files, size_t count, const mlx
 static mlx_status_t read_key(const char *path, const char *text, mlx_verify_options_t *options,
                              mlx_public_key_t *out_key) {
   if (!path && !text) return NULL;
-  if (path && text) return mlx_error(MLX_USAGE, "give -p or -P, not both");
+  if (path && text) return mlx_error(MLX_USAGE, "-p and -P were both given");
   options->key = out_key;
   options->key_name = path ? path : "the key of -P";
   return path ? mlx_public_key_load(path, out_key) : mlx_public_key_read("-P", text, strlen(text), out_key);
 }
 
-mlx_status_t mlx_cli_verify(int argc, char **argv) {
-  mlx_verify_options_t options = {.report = mlx_terminal_report()};
+static mlx_status_t run(const mlx_command_line_t *line) {
+  flags_t f;
   mlx_public_key_t key;
-  const char *files[MAX_FILES], *key_path = NULL, *key_text = NULL;
-  const mlx_flag_t table[] = {
-      {"-p, --public-key", MLX_FLAG_TEXT, "FILE", "the key that must have signed (default: any trusted one)",
-       &key_path, 0, 0},
-      {"-P, --public-key-text", MLX_FLAG_TEXT, "BASE64", "the same as text", &key_text, 0, 0},
-      {"-x, --signature", MLX_FLAG_TEXT, "FILE", "where the signature is (default: FILE.minisig)",
-       &options.signature_path, 0, 0},
-      {0}};
+  const char *files[MAX_FILES];
   size_t count;
   bool help;
-  MLX_TRY(mlx_flags_parse(
-      "usage: mlxcel verify FILE... [options]\n\n"
-      "Checks that somebody trusted signed each file or compiled model, and that it is what was signed: of a "
-      "model every file.\n"
-      "Prints whose key it was and the trusted comment. `mlxcel trust` says who is trusted.\n\n"
-      "examples:\n"
-      "  mlxcel verify model.mlxb\n"
-      "  mlxcel verify -p release.pub mlxcel.tar.gz",
-      table, argc, argv, files, MAX_FILES, &count, &help));
+  MLX_TRY(mlx_command_line_parse(line, &f, files, MAX_FILES, &count, &help));
   if (help) return NULL;
-  if (!count) return mlx_status_hint(mlx_error(MLX_USAGE, "verify wants a file"), "mlxcel verify FILE...");
-  if (count > 1 && options.signature_path) return mlx_error(MLX_USAGE, "-x is for one file");
-  MLX_TRY(read_key(key_path, key_text, &options, &key));
-  return verify_all(files, count, &options);
+  MLX_TRY(mlx_terminal_set_quiet(f.quiet, false));
+  if (!count) return mlx_status_hint(mlx_error(MLX_USAGE, "no file was given"), "mlxcel verify FILE...");
+  if (count > 1 && f.verify.signature_path) return mlx_error(MLX_USAGE, "-x can be used with one file only");
+  f.verify.report = mlx_terminal_report();
+  MLX_TRY(read_key(f.key_path, f.key_text, &f.verify, &key));
+  return verify_all(files, count, &f.verify);
 }
+
+// clang-format off
+static const mlx_flag_t flags[] = {
+    MLX_TEXT_FLAG(flags_t, key_path, "-p, --public-key", "FILE",
+                  "public key that must have signed (default: any trusted key)"),
+    MLX_TEXT_FLAG(flags_t, key_text, "-P, --public-key-text", "BASE64", "the public key as text"),
+    MLX_SIGNATURE_FLAG(flags_t, verify.signature_path),
+    MLX_QUIET_FLAG(flags_t, quiet),
+    {0},
+};
+// clang-format on
+
+const mlx_verb_t mlx_verb_verify = {
+    .name = "verify",
+    .summary = "verify the signature of a bundle or a file",
+    .usage =
+        "usage: mlxcel verify FILE... [options]\n\n"
+        "Checks that a trusted key signed each file or bundle and that its contents match the signature; "
+        "for a bundle, every file in it.\n"
+        "Prints the key and the trusted comment. `mlxcel trust` manages the trusted keys.\n\n"
+        "examples:\n"
+        "  mlxcel verify model.mlxb\n"
+        "  mlxcel verify -p release.pub mlxcel.tar.gz",
+    .flags = flags,
+    .options_size = sizeof(flags_t),
+    .run = run,
+};

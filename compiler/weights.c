@@ -112,7 +112,7 @@ static void convert_packed(const conversion_t *p, int64_t first, int64_t count, 
                   nth = p->weight->part_packings ? row / part_rows : 0;
     rows = min_int(together, count - done);
     if (p->weight->part_packings) rows = min_int(rows, part_rows - row % part_rows);
-    mlx_packing_widen(first_packing(p->weight) + nth, row - nth * part_rows, rows, p->wide);
+    mlx_packing_dequantize(first_packing(p->weight) + nth, row - nth * part_rows, rows, p->wide);
     mlx_dtype_info(p->dtype)->from_f32(p->wide, (size_t)rows * p->elements, out + (size_t)done * p->to_bytes);
   }
 }

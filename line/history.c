@@ -1,4 +1,4 @@
-// History: one entry a line, \n for a newline in it and \\ for a backslash. Only its owner can read the file.
+// History file: one entry per line; \n is a newline in an entry and \\ a backslash. The file has mode 0600.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "base/user.h"
 #include "line/line.h"
 
-#define MAX_FILE ((size_t)256 << 20)
+#define MAX_FILE ((size_t)256 << 20)  // bytes
 
 static void drop_oldest(mlx_history_t *history) {
   mlx_free(history->entries[0]);
@@ -27,7 +27,7 @@ static mlx_status_t keep(mlx_history_t *history, const char *text, size_t length
   return NULL;
 }
 
-// A recalled entry is drawn as it is: nothing in it may steer the terminal.
+// A recalled entry is drawn unchanged, so entries with control characters or invalid UTF-8 are not kept.
 static bool is_plain(const char *text, size_t length) {
   for (size_t at = 0; at < length;) {
     const int size = mlx_utf8_length(text + at, length - at);
@@ -75,7 +75,7 @@ static void format_entry(mlx_text_t *out, const char *text, size_t length) {
   mlx_text_puts(out, "\n");
 }
 
-// All of it anew, by a rename.
+// Writes all entries to a new file and renames it.
 static mlx_status_t rewrite(const mlx_history_t *history) {
   mlx_text_t text = {0};
   for (size_t i = 0; i < history->count; ++i)
@@ -104,7 +104,7 @@ mlx_status_t mlx_history_open(mlx_history_t *history, const char *path) {
   return status;
 }
 
-// One write at the end of the file: two chats at a time mix their lines, not their bytes.
+// Appends with a single write, so that entries of concurrent chats do not mix within a line.
 static mlx_status_t append(const char *path, const char *text, size_t length) {
   char *folder;
   MLX_TRY(mlx_folder_of(path, &folder));
@@ -113,9 +113,7 @@ static mlx_status_t append(const char *path, const char *text, size_t length) {
   if (status) return status;
   const int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0) return mlx_io_error("open", path);
-  (void)!fchmod(
-      fd,
-      0600);  // a file that others could read before; where it cannot be changed, it is not ours to change
+  (void)!fchmod(fd, 0600);  // fails for a file of another owner, which keeps its mode
   const ssize_t written = write(fd, text, length);
   if (written != (ssize_t)length) status = mlx_io_error("write", path);
   close(fd);

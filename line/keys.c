@@ -1,5 +1,5 @@
-// Keys: what a terminal sends for them, byte by byte. The sequences are those that xterm and its many likes
-// agree on.
+// Decodes the bytes that a terminal sends for keys. The sequences are those of xterm and compatible
+// terminals.
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ static mlx_key_t control_key(unsigned char byte) {
   return byte == 0x7f ? MLX_KEY_BACKSPACE : (mlx_key_t)keys[byte];
 }
 
-// "ESC [ 3 ~" and the like: a number, perhaps a modifier, a last byte.
+// Decodes a sequence such as "ESC [ 3 ~": a number, an optional modifier and a final byte.
 static mlx_key_t sequence_key(mlx_keys_t *keys) {
   const char *semicolon = memchr(keys->bytes, ';', keys->length);
   const int number = atoi(keys->bytes + 2), modifier = semicolon ? atoi(semicolon + 1) : 1;
@@ -59,8 +59,8 @@ static mlx_key_t alt_key(unsigned char byte) {
   }
 }
 
-// A byte after ESC. The sequence lies in |bytes|, which it fills until its last byte; one that does not fit
-// is nothing.
+// Handles a byte after ESC. Collects the sequence in |bytes| until its final byte; ignores a sequence that is
+// too long.
 static mlx_key_t push_escape(mlx_keys_t *keys, unsigned char byte) {
   if (keys->length == 1 && (byte == '[' || byte == 'O')) {
     keys->bytes[keys->length++] = (char)byte;
@@ -77,7 +77,7 @@ static mlx_key_t push_escape(mlx_keys_t *keys, unsigned char byte) {
   return keys->pasting ? MLX_KEY_NONE : key;
 }
 
-static mlx_key_t give_text(mlx_keys_t *keys, char byte) {
+static mlx_key_t text_key(mlx_keys_t *keys, char byte) {
   keys->bytes[0] = byte;
   keys->length = 1;
   keys->whole = true;
@@ -85,13 +85,13 @@ static mlx_key_t give_text(mlx_keys_t *keys, char byte) {
 }
 
 static mlx_key_t push_control(mlx_keys_t *keys, unsigned char byte) {
-  const bool second_half = keys->after_return && byte == '\n';  // of a pasted CR LF
+  const bool after_return = keys->after_return && byte == '\n';  // the LF of a pasted CR LF
   keys->after_return = byte == '\r';
   keys->whole = true;
   if (!keys->pasting) return control_key(byte);
-  if (second_half) return MLX_KEY_NONE;
-  if (byte == '\r' || byte == '\n') return give_text(keys, '\n');
-  return byte == '\t' ? give_text(keys, '\t') : MLX_KEY_NONE;
+  if (after_return) return MLX_KEY_NONE;
+  if (byte == '\r' || byte == '\n') return text_key(keys, '\n');
+  return byte == '\t' ? text_key(keys, '\t') : MLX_KEY_NONE;
 }
 
 mlx_key_t mlx_keys_push(mlx_keys_t *keys, unsigned char byte) {
@@ -109,7 +109,7 @@ mlx_key_t mlx_keys_push(mlx_keys_t *keys, unsigned char byte) {
   const int length = mlx_utf8_length(keys->bytes, keys->length);
   if (length < 0) return MLX_KEY_NONE;
   keys->whole = true;
-  const bool steers =
+  const bool is_control =
       length == 2 && (unsigned char)keys->bytes[0] == 0xc2 && (unsigned char)keys->bytes[1] < 0xa0;
-  return length > 0 && !steers ? MLX_KEY_TEXT : MLX_KEY_NONE;
+  return length > 0 && !is_control ? MLX_KEY_TEXT : MLX_KEY_NONE;
 }

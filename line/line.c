@@ -1,4 +1,4 @@
-// The text being edited, and what each key does to it.
+// The edited text and the effect of each key on it.
 #include "line/line.h"
 
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "base/memory.h"
 
 // ----------------------------------------------------------------------------------------------------------
-// Places in the text. A step goes over a character and the marks on it.
+// Positions in the text. A step skips a character and its combining marks.
 
 static uint32_t code_at(const char *text, int length) {
   uint32_t code = (unsigned char)text[0];
@@ -93,7 +93,7 @@ static void replace(mlx_line_t *line, const char *text, size_t length) {
   insert(line, text, length);
 }
 
-// Shows the entry |back| places back, or the new text again.
+// Shows the history entry |back| steps before the newest one, or the draft if |back| is 0.
 static void recall(mlx_line_t *line, size_t back) {
   const size_t count = line->history ? line->history->count : 0;
   if (back > count || back == line->back) return;
@@ -106,7 +106,7 @@ static void recall(mlx_line_t *line, size_t back) {
   replace(line, text, back ? strlen(text) : line->draft.length);
 }
 
-// Up and down go through the lines of the text first, then through history. Columns are counted in
+// Moves to the row above or below in the text, else to the previous or next history entry. Columns count
 // characters.
 static void move_row(mlx_line_t *line, bool up) {
   const size_t start = row_start(line, line->cursor), end = row_end(line, line->cursor);
@@ -126,8 +126,8 @@ static void move_row(mlx_line_t *line, bool up) {
   line->cursor = at;
 }
 
-// Completes the first word as far as all the words agree that begin with it; a space after it when it is the
-// only one.
+// Completes the first word with the longest common prefix of the words that begin with it, and adds a space
+// if only one matches.
 static void complete(mlx_line_t *line) {
   const size_t length = line->text.length;
   const char *found = NULL;
@@ -147,7 +147,7 @@ static void complete(mlx_line_t *line) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Entering
+// The Enter key
 
 static bool begins_block(const mlx_line_t *line) {
   return line->text.length >= 3 && !memcmp(line->text.data, "\"\"\"", 3);
@@ -163,11 +163,11 @@ static mlx_line_event_t enter(mlx_line_t *line) {
   const size_t length = line->text.length;
   if (begins_block(line) && !ends_block(line)) {
     insert(line, "\n", 1);
-    return MLX_LINE_GOES_ON;
+    return MLX_LINE_CONTINUES;
   }
   if (length && line->cursor == length && line->text.data[length - 1] == '\\') {
     line->text.data[length - 1] = '\n';
-    return MLX_LINE_GOES_ON;
+    return MLX_LINE_CONTINUES;
   }
   line->cursor = length;
   return MLX_LINE_DONE;
@@ -202,7 +202,7 @@ mlx_line_event_t mlx_line_press(mlx_line_t *line, mlx_key_t key, const char *tex
     case MLX_KEY_SUSPEND: return MLX_LINE_SUSPEND;
     case MLX_KEY_TAB: complete(line); break;
   }
-  return MLX_LINE_GOES_ON;
+  return MLX_LINE_CONTINUES;
 }
 
 mlx_status_t mlx_line_value(mlx_line_t *line, const char **out_text, size_t *out_length) {

@@ -1,9 +1,7 @@
-// Line: a line editor, from bytes that a keyboard sends to bytes that a terminal shows. Nothing in this
-// header touches a terminal: keys, the text being edited, its history and the way it is drawn are plain state
-// (line/prompt.h is the part with the terminal).
+// Line: a line editor that turns the bytes of keys into an edited text and into terminal output. It has no
+// access to a terminal: keys, text, history and drawing are plain state. line/prompt.h adds the terminal.
 //
-// A "line" may hold several: pasted text keeps its newlines, a line that ends in \ goes on, and so does one
-// inside """.
+// A "line" may contain newlines: from pasted text, after a \ at the end of a row, and inside """.
 #ifndef MLXCEL_LINE_LINE_H_
 #define MLXCEL_LINE_LINE_H_
 
@@ -15,10 +13,10 @@
 // Keys
 
 typedef enum mlx_key {
-  MLX_KEY_NONE,  // nothing yet, or nothing we know
+  MLX_KEY_NONE,  // incomplete or unknown
   MLX_KEY_TEXT,
   MLX_KEY_ENTER,
-  MLX_KEY_NEWLINE,  // Alt-Enter: a new line in the text
+  MLX_KEY_NEWLINE,  // Alt-Enter: inserts a newline
   MLX_KEY_LEFT,
   MLX_KEY_RIGHT,
   MLX_KEY_UP,
@@ -39,40 +37,40 @@ typedef enum mlx_key {
   MLX_KEY_TAB,
 } mlx_key_t;
 
-// Zero-initialise to start.
+// Zero-initialize to start.
 typedef struct mlx_keys {
-  char bytes[32];  // of an escape sequence or a character that is not whole yet; after MLX_KEY_TEXT the
-                   // character
+  char bytes[32];  // an incomplete escape sequence or character; after MLX_KEY_TEXT, the character
   size_t length;
-  bool whole;  // what is in |bytes| was handed out
-  bool pasting, after_return;
+  bool whole;         // |bytes| is complete: the next byte begins a new key
+  bool pasting;       // inside a bracketed paste
+  bool after_return;  // the last byte was a carriage return
 } mlx_keys_t;
 
-// Takes in one byte. After MLX_KEY_TEXT, |bytes| and |length| are one UTF-8 character: pasted newlines are
-// such, control characters never.
+// Handles one byte. After MLX_KEY_TEXT, |bytes| and |length| hold one UTF-8 character: a printable one, or a
+// pasted newline or tab.
 mlx_key_t mlx_keys_push(mlx_keys_t *keys, unsigned char byte);
 
 // ----------------------------------------------------------------------------------------------------------
-// History: what was entered, oldest first, in memory and in a file of the user's
+// History: entered texts, oldest first, in memory and in a file
 
 typedef struct mlx_history {
   char **entries;  // owned
   size_t count, capacity;
-  char *path;     // owned; NULL: in memory only
-} mlx_history_t;  // zero-initialise to start
+  char *path;     // owned; NULL for a history in memory only
+} mlx_history_t;  // zero-initialize to start
 
 #define MLX_HISTORY_ENTRIES 1000
-#define MLX_HISTORY_BYTES (64u << 10)  // of one entry: a longer one is not kept
+#define MLX_HISTORY_BYTES (64u << 10)  // longest entry; longer ones are not kept
 
-// Adds the entries of a history file's text. Lines that are no UTF-8 are left out.
+// Adds the entries of a history file. Skips lines with invalid UTF-8 or control characters.
 mlx_status_t mlx_history_parse(mlx_history_t *history, const char *text, size_t length) MLX_MUST_USE;
-// Reads a file, where there is one, and has later entries appended to it. A file that has grown too long is
-// cut to its last entries.
+// Reads the file if it exists; mlx_history_add appends to it. A file with too many entries is cut to the
+// newest ones.
 mlx_status_t mlx_history_open(mlx_history_t *history, const char *path) MLX_MUST_USE;
-// Remembers a text, unless it is empty or the same as the last.
+// Adds a text, unless it is empty, too long or equal to the last one, or contains control characters.
 mlx_status_t mlx_history_add(mlx_history_t *history, const char *text, size_t length) MLX_MUST_USE;
 void mlx_history_clear(mlx_history_t *history);
-// Where it lies: "history" in the folder of base/user.h; NULL where none is known. Release with mlx_free.
+// "history" in the user's state folder (base/user.h); NULL if there is none. Release with mlx_free.
 mlx_status_t mlx_history_path(char **out_path) MLX_MUST_USE;
 
 // ----------------------------------------------------------------------------------------------------------
@@ -82,15 +80,15 @@ typedef struct mlx_line {
   mlx_text_t text;
   size_t cursor;                 // a byte offset, never inside a character
   const mlx_history_t *history;  // borrowed; may be NULL
-  const char *const *words;  // borrowed, a NULL after them: what Tab completes a first word to; may be NULL
-  size_t back;               // how many entries back the text was taken from; 0: it is new
-  mlx_text_t draft;          // the new text, while an entry is shown
-} mlx_line_t;                // zero-initialise to start
+  const char *const *words;      // borrowed, ends with NULL: completions of the first word; may be NULL
+  size_t back;                   // history entry shown: 1 is the newest, 0 the new text
+  mlx_text_t draft;              // the new text while a history entry is shown
+} mlx_line_t;                    // zero-initialize to start
 
-#define MLX_LINE_BYTES (4u << 20)  // longest text; what comes after it is dropped
+#define MLX_LINE_BYTES (4u << 20)  // longest text; further input is dropped
 
 typedef enum mlx_line_event {
-  MLX_LINE_GOES_ON,
+  MLX_LINE_CONTINUES,
   MLX_LINE_DONE,
   MLX_LINE_INTERRUPTED,
   MLX_LINE_ENDED,
@@ -98,27 +96,27 @@ typedef enum mlx_line_event {
   MLX_LINE_SUSPEND
 } mlx_line_event_t;
 
-// What a key does. |text| is the character of MLX_KEY_TEXT.
+// Applies a key. |text| is the character of MLX_KEY_TEXT.
 mlx_line_event_t mlx_line_press(mlx_line_t *line, mlx_key_t key, const char *text, size_t length);
-// What was entered: without the quotes of a """ block. Borrowed from the line.
+// The entered text, without the quotes of a """ block. Borrowed from the line.
 mlx_status_t mlx_line_value(mlx_line_t *line, const char **out_text, size_t *out_length) MLX_MUST_USE;
 void mlx_line_clear(mlx_line_t *line);
 
 // ----------------------------------------------------------------------------------------------------------
 // Drawing
 
-int mlx_char_width(uint32_t code);  // columns of a terminal: 0, 1 or 2
+int mlx_char_width(uint32_t code);  // terminal columns of a code point: 0, 1 or 2
 
 typedef struct mlx_screen {
   int columns, rows;  // of the terminal
-  size_t cursor_row;  // counted from the first row that was drawn
+  size_t cursor_row;  // row of the cursor, from the first drawn row
 } mlx_screen_t;
 
-// Appends what makes a terminal show |prompt| and the line in the place of what was drawn before. |more|
-// stands before later lines.
+// Appends the terminal output that replaces the previous drawing by |prompt| and the line. |more| is the
+// prompt of later rows.
 void mlx_screen_draw(mlx_screen_t *screen, const char *prompt, const char *more, const mlx_line_t *line,
                      mlx_text_t *out);
-// The terminal has another size and has wrapped what it shows anew: call it, then draw.
+// Updates the size after the terminal was resized and rewrapped its rows. Call mlx_screen_draw next.
 void mlx_screen_resize(mlx_screen_t *screen, const char *prompt, const char *more, const mlx_line_t *line,
                        int columns, int rows);
 

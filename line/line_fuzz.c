@@ -1,6 +1,5 @@
-// Fuzz target: bytes from a terminal and from a history file. The first two bytes are the terminal's size; up
-// to a zero byte comes the history, then what is typed. The cursor must stay between characters, and what is
-// shown must be UTF-8.
+// Fuzz target for the line editor. Input: two bytes for the terminal's size, a history file up to a zero
+// byte, then typed bytes. The cursor must stay between characters, and the output must be valid UTF-8.
 #include <stdint.h>
 #include <string.h>
 

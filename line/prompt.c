@@ -1,3 +1,4 @@
+// Reads lines and secrets from the terminal, with line/line.h for editing and line/tty.h for input.
 #include "line/prompt.h"
 
 #include <errno.h>
@@ -17,9 +18,9 @@ struct mlx_prompt {
   mlx_line_t line;
   mlx_keys_t keys;
   mlx_screen_t screen;
-  bool edits;  // the terminal can be drawn on
+  bool edits;  // the terminal supports cursor movement
   unsigned char bytes[4096];
-  size_t at, filled;  // of |bytes|: what was read and not yet looked at
+  size_t at, filled;  // |bytes| from at to filled are read but not handled yet
 };
 
 bool mlx_prompt_was_interrupted(void) { return mlx_tty_take_interrupt(); }
@@ -83,7 +84,7 @@ static mlx_status_t draw(mlx_prompt_t *prompt, labels_t labels, const char *befo
   return status;
 }
 
-// Afterwards the cursor stands below what was drawn.
+// Leaves the cursor below the drawing.
 static mlx_status_t finish_drawing(mlx_prompt_t *prompt, labels_t labels) {
   prompt->line.cursor = prompt->line.text.length;
   return draw(prompt, labels, "", PASTE_OFF "\r\n");
@@ -104,10 +105,10 @@ static mlx_status_t fill(mlx_prompt_t *prompt, bool *out_end) {
   return mlx_tty_read(prompt->bytes, sizeof prompt->bytes, &prompt->filled, out_end);
 }
 
-// Presses the keys that were read, up to one that ends the line.
+// Handles the bytes that were read, until a key ends the line.
 static mlx_line_event_t press(mlx_prompt_t *prompt) {
-  mlx_line_event_t event = MLX_LINE_GOES_ON;
-  while (event == MLX_LINE_GOES_ON && prompt->at < prompt->filled) {
+  mlx_line_event_t event = MLX_LINE_CONTINUES;
+  while (event == MLX_LINE_CONTINUES && prompt->at < prompt->filled) {
     const mlx_key_t key = mlx_keys_push(&prompt->keys, prompt->bytes[prompt->at++]);
     event = mlx_line_press(&prompt->line, key, prompt->keys.bytes, prompt->keys.length);
   }
@@ -147,8 +148,8 @@ static mlx_status_t edit(mlx_prompt_t *prompt, labels_t labels, mlx_line_event_t
   }
 }
 
-// Where nothing can be drawn: the terminal's own line editing, which hands over whole lines.
-static mlx_status_t read_plainly(mlx_prompt_t *prompt, labels_t labels, mlx_line_event_t *out_event) {
+// Reads whole lines with the terminal's own line editing, for terminals without cursor movement.
+static mlx_status_t read_whole_lines(mlx_prompt_t *prompt, labels_t labels, mlx_line_event_t *out_event) {
   bool end = false;
   fputs(labels.first, stderr);
   for (;;) {
@@ -175,7 +176,7 @@ mlx_status_t mlx_prompt_read(mlx_prompt_t *prompt, const char *text, const char 
   mlx_line_clear(&prompt->line);
   if (prompt->edits) mlx_tty_enter(true);
   mlx_status_t status = prompt->edits ? edit(prompt, (labels_t){text, more}, &event)
-                                      : read_plainly(prompt, (labels_t){text, more}, &event);
+                                      : read_whole_lines(prompt, (labels_t){text, more}, &event);
   if (prompt->edits) mlx_tty_enter(false);
   mlx_tty_take_interrupt();
   *out_had_text = prompt->line.text.length > 0;
@@ -189,19 +190,18 @@ mlx_status_t mlx_prompt_read(mlx_prompt_t *prompt, const char *text, const char 
 // ----------------------------------------------------------------------------------------------------------
 // Secrets
 
-// A character back: its last byte, and what belongs to that.
+// The length without the last UTF-8 character.
 static size_t drop_character(const char *text, size_t length) {
   while (length && ((unsigned char)text[length - 1] & 0xc0) == 0x80) --length;
   return length ? length - 1 : 0;
 }
 
-// The next byte that keys sent, which is not kept here; *|out_end| when somebody interrupts us, or there is
-// nobody any more.
+// Reads the next byte and erases it from the buffer. Sets *|out_end| after Ctrl-C and at the end of input.
 static mlx_status_t take_byte(mlx_prompt_t *prompt, unsigned char *out_byte, bool *out_end) {
   int columns, rows;
   *out_end = false;
   while (prompt->at == prompt->filled && !*out_end) {
-    mlx_tty_size(&columns, &rows);  // nothing is drawn
+    mlx_tty_size(&columns, &rows);  // clears the resized state, which would end mlx_tty_read at once
     MLX_TRY(fill(prompt, out_end));
     *out_end |= mlx_prompt_was_interrupted();
   }
@@ -219,13 +219,12 @@ static mlx_status_t read_secret(mlx_prompt_t *prompt, char *out, size_t size) {
     bool end;
     MLX_TRY(take_byte(prompt, &key, &end));
     if (end || key == CTRL_C || (key == CTRL_D && !length))
-      return mlx_error(MLX_CANCELLED, "nothing was entered");
+      return mlx_error(MLX_CANCELLED, "the input was cancelled");
     if (key == '\r' || key == '\n') break;
     if (key == BACKSPACE || key == DELETE) length = drop_character(out, length);
     if (key == CTRL_U) length = 0;
     if (key < 0x20 || key == DELETE) continue;
-    if (length + 1 >= size)
-      return mlx_error(MLX_USAGE, "what was entered is longer than %zu bytes", size - 1);
+    if (length + 1 >= size) return mlx_error(MLX_USAGE, "the input is longer than %zu bytes", size - 1);
     out[length++] = (char)key;
   }
   out[length] = 0;

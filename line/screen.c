@@ -1,5 +1,5 @@
-// Drawing: the prompt and the line, wrapped as the terminal wraps them. Rows are wrapped by the terminal
-// itself, so that it knows them for one line when its width changes.
+// Draws the prompt and the line. The terminal itself wraps long rows, so that it can rewrap them when its
+// width changes; this file only computes where it wraps.
 #include <string.h>
 
 #include "line/line.h"
@@ -27,13 +27,13 @@ int mlx_char_width(uint32_t code) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// One walk over everything that is shown: it finds the cursor, and in a second round writes the rows that fit
+// A walk over prompt and text: one pass finds the cursor's row, a second one writes the rows that fit
 
 typedef struct walk {
   int columns;
   size_t row;
-  int column;                 // may be |columns|: the next character goes to the next row
-  size_t first_row, end_row;  // what is written; nothing when they are equal
+  int column;                 // may equal |columns|: the next character wraps
+  size_t first_row, end_row;  // rows to write; none if they are equal
   mlx_text_t *out;
 } walk_t;
 
@@ -73,7 +73,7 @@ static void put_text(walk_t *walk, const char *text, size_t length, const char *
   }
 }
 
-// A cursor behind the last column stands in the first one of the next row.
+// Moves a cursor after the last column to the start of the next row.
 static void normalize(walk_t *walk) {
   if (walk->column < walk->columns) return;
   if (is_shown(walk) && walk->row + 1 < walk->end_row) mlx_text_puts(walk->out, " \r");
@@ -90,14 +90,15 @@ static walk_t walk_to(const mlx_screen_t *screen, const char *prompt, const char
   return walk;
 }
 
+// Selects the rows around the cursor that fit on the screen.
 static void choose_rows(walk_t *walk, size_t cursor_row, size_t total, int height) {
-  const size_t most = height > 1 ? (size_t)height : 1;
+  const size_t max_rows = height > 1 ? (size_t)height : 1;
   walk->first_row = 0;
-  if (total > most) {
-    walk->first_row = cursor_row < most / 2 ? 0 : cursor_row - most / 2;
-    if (walk->first_row > total - most) walk->first_row = total - most;
+  if (total > max_rows) {
+    walk->first_row = cursor_row < max_rows / 2 ? 0 : cursor_row - max_rows / 2;
+    if (walk->first_row > total - max_rows) walk->first_row = total - max_rows;
   }
-  walk->end_row = walk->first_row + (total < most ? total : most);
+  walk->end_row = walk->first_row + (total < max_rows ? total : max_rows);
 }
 
 void mlx_screen_draw(mlx_screen_t *screen, const char *prompt, const char *more, const mlx_line_t *line,

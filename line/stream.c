@@ -1,3 +1,4 @@
+// Formats generated text for a terminal and writes it to stdout.
 #include "line/stream.h"
 
 #include <stdio.h>
@@ -12,7 +13,7 @@ static const char *wanted_tag(const mlx_stream_t *stream) {
   return stream->thinking ? "</think>" : "<think>";
 }
 
-static bool steers_terminal(const char *character, int size) {
+static bool is_control(const char *character, int size) {
   const unsigned char byte = (unsigned char)character[0];
   if (size == 1) return (byte < 0x20 && byte != '\n' && byte != '\t') || byte >= 0x7f;
   return size == 2 && byte == 0xc2 && (unsigned char)character[1] < 0xa0;
@@ -23,8 +24,8 @@ static void release(mlx_stream_t *stream, mlx_text_t *out) {
   stream->held_length = 0;
 }
 
-// A whole tag: it belongs to the thinking that it begins or ends.
-static void turn(mlx_stream_t *stream, mlx_text_t *out) {
+// Handles a complete tag, which is dimmed like the thinking that it begins or ends.
+static void toggle_thinking(mlx_stream_t *stream, mlx_text_t *out) {
   stream->thinking = !stream->thinking;
   if (stream->thinking && stream->colours) mlx_text_puts(out, DIM);
   release(stream, out);
@@ -32,11 +33,11 @@ static void turn(mlx_stream_t *stream, mlx_text_t *out) {
 }
 
 static void put_character(mlx_stream_t *stream, const char *character, int size, mlx_text_t *out) {
-  if (stream->terminal && steers_terminal(character, size)) return;
+  if (stream->terminal && is_control(character, size)) return;
   const char *tag = wanted_tag(stream);
   if (size == 1 && character[0] == tag[stream->held_length]) {
     stream->held[stream->held_length++] = character[0];
-    if (!tag[stream->held_length]) turn(stream, out);
+    if (!tag[stream->held_length]) toggle_thinking(stream, out);
     return;
   }
   release(stream, out);

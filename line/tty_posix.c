@@ -1,3 +1,4 @@
+// The POSIX terminal: termios modes, signals and input through ppoll.
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -9,25 +10,25 @@
 #include "base/file.h"
 #include "line/tty.h"
 
-// Signal handlers have no other way to reach these.
-static struct termios outer_mode;
+// Global, because signal handlers use them.
+static struct termios saved_mode;
 static const char *restore_text;
-static bool mode_is_ours;
+static bool mode_is_changed;
 static volatile sig_atomic_t interrupted, resized;
 
 static const int signals[5] = {SIGINT, SIGWINCH, SIGTERM, SIGHUP, SIGQUIT};
-static struct sigaction outer[5];
+static struct sigaction saved_actions[5];
 
 // ----------------------------------------------------------------------------------------------------------
 // The mode
 
 void mlx_tty_leave(void) {
-  if (mode_is_ours) tcsetattr(STDIN_FILENO, TCSADRAIN, &outer_mode);
-  mode_is_ours = false;
+  if (mode_is_changed) tcsetattr(STDIN_FILENO, TCSADRAIN, &saved_mode);
+  mode_is_changed = false;
 }
 
 void mlx_tty_enter(bool reading) {
-  struct termios mode = outer_mode;
+  struct termios mode = saved_mode;
   mode.c_lflag &= (tcflag_t) ~(ECHO | ICANON);
   if (reading) {
     mode.c_lflag &= (tcflag_t) ~(ISIG | IEXTEN);
@@ -35,7 +36,7 @@ void mlx_tty_enter(bool reading) {
   }
   mode.c_cc[VMIN] = 1;
   mode.c_cc[VTIME] = 0;
-  mode_is_ours = !tcsetattr(STDIN_FILENO, TCSADRAIN, &mode);
+  mode_is_changed = !tcsetattr(STDIN_FILENO, TCSADRAIN, &mode);
 }
 
 void mlx_tty_suspend(void) { raise(SIGTSTP); }
@@ -48,30 +49,30 @@ static void note_signal(int number) {
   if (number == SIGWINCH) resized = 1;
 }
 
-// The terminal must not stay as we have it when something ends us.
+// Restores the terminal before a signal ends the process.
 static void end_by_signal(int number) {
-  if (mode_is_ours) {
+  if (mode_is_changed) {
     (void)!write(STDERR_FILENO, restore_text, strlen(restore_text));
-    tcsetattr(STDIN_FILENO, TCSANOW, &outer_mode);
+    tcsetattr(STDIN_FILENO, TCSANOW, &saved_mode);
   }
   signal(number, SIG_DFL);
   raise(number);
 }
 
 mlx_status_t mlx_tty_open(const char *restore) {
-  if (tcgetattr(STDIN_FILENO, &outer_mode)) return mlx_error(MLX_IO, "stdin is not a terminal");
+  if (tcgetattr(STDIN_FILENO, &saved_mode)) return mlx_error(MLX_IO, "stdin is not a terminal");
   restore_text = restore;
   for (int i = 0; i < 5; ++i) {
     struct sigaction action = {.sa_handler = i < 2 ? note_signal : end_by_signal, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
-    sigaction(signals[i], &action, &outer[i]);
+    sigaction(signals[i], &action, &saved_actions[i]);
   }
   return NULL;
 }
 
 void mlx_tty_close(void) {
   mlx_tty_leave();
-  for (int i = 0; i < 5; ++i) sigaction(signals[i], &outer[i], NULL);
+  for (int i = 0; i < 5; ++i) sigaction(signals[i], &saved_actions[i], NULL);
 }
 
 bool mlx_tty_take_interrupt(void) {
@@ -105,13 +106,13 @@ mlx_status_t mlx_tty_read(unsigned char *bytes, size_t size, size_t *out_length,
   *out_end = false;
   sigemptyset(&block);
   sigaddset(&block, SIGWINCH);
-  sigprocmask(SIG_BLOCK, &block, &before);  // so that none comes between looking and waiting
+  sigprocmask(SIG_BLOCK, &block, &before);  // a SIGWINCH must not arrive between the check and ppoll
   const int count = resized ? 0 : ppoll(&ready, 1, NULL, &before);
   sigprocmask(SIG_SETMASK, &before, NULL);
   if (count <= 0) return count < 0 && errno != EINTR ? mlx_io_error("read", "the terminal") : NULL;
   const ssize_t got = read(STDIN_FILENO, bytes, size);
   if (got < 0 && (errno == EINTR || errno == EAGAIN)) return NULL;
-  *out_end = got <= 0;  // a terminal that was closed gives an error
+  *out_end = got <= 0;  // a closed terminal gives an error
   *out_length = got > 0 ? (size_t)got : 0;
   return NULL;
 }

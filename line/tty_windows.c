@@ -1,5 +1,5 @@
-// The console. It is drawn on by escape sequences (base/windows/start.c asks for them); keys come as events,
-// of which those that are characters are taken as they are, and the others as what a terminal sends for them.
+// The Windows console. Output uses escape sequences, which base/windows/start.c enables. Keys arrive as
+// events; keys that are not characters become the escape sequences of a terminal.
 #include <stdatomic.h>
 #include <windows.h>
 
@@ -8,11 +8,11 @@
 
 #define EVENTS 128
 
-static DWORD outer_mode;
+static DWORD saved_mode;
 static const char *restore_text;
-static bool mode_is_ours, takes_keys, resized;
+static bool mode_is_changed, takes_keys, resized;
 static atomic_bool interrupted;
-static wchar_t high;  // the first half of a character outside the basic plane
+static wchar_t high;  // the high surrogate of an incomplete character
 
 static HANDLE input(void) { return GetStdHandle(STD_INPUT_HANDLE); }
 
@@ -20,37 +20,37 @@ static HANDLE input(void) { return GetStdHandle(STD_INPUT_HANDLE); }
 // The mode
 
 void mlx_tty_leave(void) {
-  if (mode_is_ours) SetConsoleMode(input(), outer_mode);
-  mode_is_ours = takes_keys = false;
+  if (mode_is_changed) SetConsoleMode(input(), saved_mode);
+  mode_is_changed = takes_keys = false;
 }
 
 void mlx_tty_enter(bool reading) {
   const DWORD common = ENABLE_WINDOW_INPUT | ENABLE_EXTENDED_FLAGS |
-                       (outer_mode & (ENABLE_QUICK_EDIT_MODE | ENABLE_INSERT_MODE));
+                       (saved_mode & (ENABLE_QUICK_EDIT_MODE | ENABLE_INSERT_MODE));
   const DWORD mode = reading ? common : common | ENABLE_PROCESSED_INPUT;
-  // With it a paste is marked as one; a console without it sends plain key events.
+  // Virtual terminal input marks a paste. A console without it sends plain key events.
   takes_keys = reading;
-  mode_is_ours =
+  mode_is_changed =
       SetConsoleMode(input(), mode | ENABLE_VIRTUAL_TERMINAL_INPUT) || SetConsoleMode(input(), mode);
 }
 
 void mlx_tty_suspend(void) {}
 
-// Runs in a thread of the system's.
+// Runs on a thread of the system.
 static BOOL WINAPI on_control(DWORD event) {
   if (event == CTRL_C_EVENT || event == CTRL_BREAK_EVENT) {
     atomic_store(&interrupted, true);
     return TRUE;
   }
-  if (mode_is_ours) {  // the window is being closed
+  if (mode_is_changed) {  // the window closes
     (void)!write(STDERR_FILENO, restore_text, strlen(restore_text));
-    SetConsoleMode(input(), outer_mode);
+    SetConsoleMode(input(), saved_mode);
   }
   return FALSE;
 }
 
 mlx_status_t mlx_tty_open(const char *restore) {
-  if (!GetConsoleMode(input(), &outer_mode)) return mlx_error(MLX_IO, "stdin is not a terminal");
+  if (!GetConsoleMode(input(), &saved_mode)) return mlx_error(MLX_IO, "stdin is not a terminal");
   restore_text = restore;
   SetConsoleCtrlHandler(on_control, TRUE);
   return NULL;
@@ -91,7 +91,7 @@ int mlx_tty_columns(void) {
 // ----------------------------------------------------------------------------------------------------------
 // Keys
 
-// What a terminal sends for a key that is no character; "" for one that sends nothing.
+// The escape sequence of a key that is not a character; "" for other keys.
 static const char *sequence_of(const KEY_EVENT_RECORD *key) {
   const bool control = key->dwControlKeyState & (LEFT_CTRL_PRESSED | RIGHT_CTRL_PRESSED);
   switch (key->wVirtualKeyCode) {
@@ -116,10 +116,10 @@ static size_t put_character(wchar_t unit, unsigned char *bytes) {
                                      NULL, NULL);
 }
 
-// At most 8 bytes.
+// Appends at most 8 bytes.
 static size_t put_key(const KEY_EVENT_RECORD *key, unsigned char *bytes) {
   const bool composed = key->wVirtualKeyCode == VK_MENU && !key->bKeyDown &&
-                        key->uChar.UnicodeChar;  // Alt and digits, or a paste
+                        key->uChar.UnicodeChar;  // Alt with digits, or a paste
   if (!key->bKeyDown && !composed) return 0;
   if (!key->uChar.UnicodeChar) {
     const char *sequence = sequence_of(key);
@@ -129,7 +129,7 @@ static size_t put_key(const KEY_EVENT_RECORD *key, unsigned char *bytes) {
   const bool alt =
       key->dwControlKeyState & LEFT_ALT_PRESSED && !(key->dwControlKeyState & RIGHT_CTRL_PRESSED) &&
       !(key->dwControlKeyState & LEFT_CTRL_PRESSED) && !composed && key->uChar.UnicodeChar != L'\033';
-  bytes[0] = '\033';  // which is how a terminal says Alt
+  bytes[0] = '\033';  // a terminal sends ESC for Alt
   return (alt ? 1 : 0) + put_character(key->uChar.UnicodeChar == L'\b' ? L'\177' : key->uChar.UnicodeChar,
                                        bytes + (alt ? 1 : 0));
 }
@@ -141,8 +141,7 @@ mlx_status_t mlx_tty_read(unsigned char *bytes, size_t size, size_t *out_length,
   *out_end = false;
   const DWORD room = size / 8 < EVENTS ? (DWORD)(size / 8) : EVENTS;
   while (!*out_length && !resized) {
-    if (atomic_load(
-            &interrupted)) {  // while keys come to us it is one: Ctrl-Break, or a Ctrl-C that somebody sent
+    if (atomic_load(&interrupted)) {  // in reading mode: Ctrl-Break, or a Ctrl-C from another process
       if (takes_keys && mlx_tty_take_interrupt()) bytes[(*out_length)++] = 3;
       return NULL;
     }

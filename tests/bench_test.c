@@ -1,5 +1,4 @@
-// bench: the table people know and its other formats, lists and -pg as in llama-bench, the measured
-// bandwidth, and the plot.
+// mlxcel bench: llama-bench's table and the other formats, lists, -pg, the measured bandwidth and the plot.
 #include <math.h>
 
 #include "base/json.h"
@@ -36,7 +35,7 @@ static void remove_folder(void) { CHECK_OK(mlx_remove_tree(folder)); }
 // ----------------------------------------------------------------------------------------------------------
 // Formats
 
-TEST(bench_prints_the_table_people_know) {
+TEST(bench_prints_the_table_of_llama_bench) {
   command_t run;
   RUN(&run, TABLE, "-p", "20", "-n", "9", "-r", "2", "-d", "0,30", "-v", "--bandwidth", "12.5", "-t", "1");
   if (run.exit_code) CHECK_FAIL("exit status %d: %s", run.exit_code, run.err);
@@ -54,7 +53,7 @@ TEST(bench_prints_the_table_people_know) {
     CHECK_CONTAINS(line, tests[i]);
     CHECK_CONTAINS(line, " ± ");
     const char *end = strchr(line, '\n');
-    CHECK(end && !strncmp(end - 3, i % 2 ? "% |" : "- |", 3));  // reading a prompt has no share
+    CHECK(end && !strncmp(end - 3, i % 2 ? "% |" : "- |", 3));  // prefill has no bandwidth share
   }
   CHECK_TEXT(strchr(line, '\n'), "\n");
   CHECK_CONTAINS(run.err, "device: cpu, 1 thread, f32\ntarget: cpu:host\nkernels: none (generic path)\n");
@@ -73,8 +72,8 @@ static void check_bench_object(yyjson_val *row, const char *test, int64_t prompt
   CHECK_INT(yyjson_get_sint(yyjson_obj_get(row, "n_gen")), generated);
   CHECK_INT(yyjson_get_sint(yyjson_obj_get(row, "n_depth")), depth);
   CHECK_INT(yyjson_arr_size(yyjson_obj_get(row, "samples_ns")), 3);
-  // 39072 weights of 4 bytes, of which the embedding's 320 x 32 are not read; 2 layers' keys and values of 2
-  // x 8 a position, half of those generated being there on average
+  // 39072 weights of 4 bytes; decoding does not read the embedding's 320 x 32. Keys and values are 2 layers
+  // of 2 x 8 per position, and on average half of the generated tokens precede a token.
   CHECK_INT(yyjson_get_sint(yyjson_obj_get(row, "model_size")), 39072 * 4);
   const int64_t positions2 = 2 * (depth ? depth : 1) + generated + 1;
   CHECK_INT(yyjson_get_sint(yyjson_obj_get(row, "bytes_per_token")),
@@ -85,7 +84,7 @@ static void check_bench_object(yyjson_val *row, const char *test, int64_t prompt
   CHECK(yyjson_get_sint(yyjson_obj_get(row, "peak_memory_bytes")) > 1 << 20);
 }
 
-TEST(bench_prints_json_that_parses) {
+TEST(bench_prints_valid_json) {
   command_t run;
   RUN(&run, TABLE, "-p", "8", "-n", "5", "-d", "7", "-r", "3", "-o", "json");
   CHECK_INT(run.exit_code, 0);
@@ -104,7 +103,7 @@ TEST(bench_prints_json_that_parses) {
   command_free(&run);
 }
 
-TEST(bench_prints_csv_with_a_cell_for_each_name) {
+TEST(bench_prints_csv_with_a_value_for_each_column) {
   command_t run;
   RUN(&run, TABLE, "-p", "8", "-n", "0", "-r", "1", "-o", "csv");
   CHECK_INT(run.exit_code, 0);
@@ -122,29 +121,38 @@ TEST(bench_prints_csv_with_a_cell_for_each_name) {
   command_free(&run);
 }
 
-TEST(bench_answers_what_it_cannot_measure) {
+TEST(quiet_bench_prints_the_table_only) {
+  command_t run;
+  RUN(&run, TABLE, "-p", "8", "-n", "0", "-r", "1", "-q");
+  CHECK_INT(run.exit_code, 0);
+  CHECK_CONTAINS(run.out, "pp8 |");
+  CHECK_TEXT(run.err, "");
+  command_free(&run);
+}
+
+TEST(invalid_options_are_refused) {
   command_t run;
   RUN(&run, "bench");
   check_refused(&run, MLX_USAGE, "no model was given");
   RUN(&run, TABLE, "-p", "0", "-n", "0");
-  check_refused(&run, MLX_USAGE, "-p 0 and -n 0 leave nothing to measure");
+  check_refused(&run, MLX_USAGE, "nothing to measure: -p and -n are 0");
   RUN(&run, TABLE, "-p", "60", "-d", "5");
-  check_refused(&run, MLX_USAGE, "the tests need a context of 133; it holds 64");
+  check_refused(&run, MLX_USAGE, "the tests need a context of 133 tokens; it has 64");
   RUN(&run, TABLE, "-d", "1,,2");
-  check_refused(&run, MLX_USAGE, "option -d wants up to 16 whole numbers");
+  check_refused(&run, MLX_USAGE, "option -d expects up to 16 whole numbers");
   RUN(&run, TABLE, "-o", "xml");
-  check_refused(&run, MLX_USAGE, "option -o wants md, csv, json or jsonl, not 'xml'");
+  check_refused(&run, MLX_USAGE, "option -o expects md, csv, json or jsonl, not 'xml'");
   RUN(&run, TABLE, "--bandwidth", "fast");
-  check_refused(&run, MLX_USAGE, "option --bandwidth wants GB/s, or measure, not 'fast'");
+  check_refused(&run, MLX_USAGE, "option --bandwidth expects a number of GB/s or measure, not 'fast'");
   RUN(&run, TABLE, "-r", "0");
-  check_refused(&run, MLX_USAGE, "option -r wants a whole number from 1");
+  check_refused(&run, MLX_USAGE, "option -r expects a whole number from 1");
   RUN(&run, "bench", "-m", TINY, "-d", "2048");
   check_refused(&run, MLX_USAGE, "the model supports 1 to 2048");
   RUN(&run, "bench", "-m", "/nowhere/m.gguf");
   check_refused(&run, MLX_NOT_FOUND, "/nowhere/m.gguf");
 }
 
-TEST(bench_of_a_compiled_model_asks_for_the_context_it_needs) {
+TEST(bench_refuses_a_bundle_with_too_short_a_context) {
   make_folder();
   command_t run;
   RUN(&run, "compile", TINY, "--ctx", "64", "-o", in_folder("m.mlxb"));
@@ -156,7 +164,7 @@ TEST(bench_of_a_compiled_model_asks_for_the_context_it_needs) {
   RUN(&run, "bench", "-m", in_folder("m.mlxb"));
   check_refused(&run, MLX_USAGE, "was compiled for a context of 64, not 512");
   RUN(&run, "bench", "-m", in_folder("m.mlxb"), "-c", "0");
-  check_refused(&run, MLX_USAGE, "the tests need a context of 512; it holds 64");
+  check_refused(&run, MLX_USAGE, "the tests need a context of 512 tokens; it has 64");
   remove_folder();
 }
 
@@ -177,7 +185,7 @@ TEST(lists_give_a_row_for_each_length_and_depth) {
   row = yyjson_arr_get(root, 3);
   CHECK_INT(yyjson_get_int(yyjson_obj_get(row, "n_prompt")), 5);
   CHECK_INT(yyjson_get_int(yyjson_obj_get(row, "n_gen")), 2);
-  // all seven tokens count
+  // prefill and decode count: seven tokens
   const double seconds = (double)yyjson_get_sint(yyjson_arr_get(yyjson_obj_get(row, "samples_ns"), 0)) * 1e-9;
   CHECK(fabs(yyjson_get_real(yyjson_obj_get(row, "avg_ts")) * seconds - 7) < 0.01);
   CHECK_INT(yyjson_get_sint(yyjson_obj_get(row, "bytes_per_token")), 0);
@@ -185,41 +193,41 @@ TEST(lists_give_a_row_for_each_length_and_depth) {
   command_free(&run);
 }
 
-TEST(lists_that_are_none_are_refused) {
+TEST(invalid_lists_are_refused) {
   command_t run;
   RUN(&run, BENCH, "-p", "4,,8");
   check_refused(
       &run, MLX_USAGE,
-      "option -p wants up to 16 whole numbers from 0 to 16777216 with commas between them, not '4,,8'");
+      "option -p expects up to 16 whole numbers from 0 to 16777216, separated by commas, not '4,,8'");
   RUN(&run, BENCH, "-n", "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17");
-  check_refused(&run, MLX_USAGE, "option -n wants up to 16");
+  check_refused(&run, MLX_USAGE, "option -n expects up to 16");
   RUN(&run, BENCH, "-pg", "5");
   check_refused(&run, MLX_USAGE,
-                "option -pg wants two whole numbers from 1 to 16777216, as 512,128, not '5'");
+                "option -pg expects two whole numbers from 1 to 16777216, such as 512,128, not '5'");
   RUN(&run, BENCH, "-pg", "5,0");
-  check_refused(&run, MLX_USAGE, "option -pg wants two");
+  check_refused(&run, MLX_USAGE, "option -pg expects two");
   RUN(&run, BENCH, "-p", "0", "-n", "0,0");
-  check_refused(&run, MLX_USAGE, "leave nothing to measure");
+  check_refused(&run, MLX_USAGE, "nothing to measure: -p and -n are 0");
   RUN(&run, BENCH, "-p", "8", "-n", "0", "-pg", "40,24", "-d", "1");
-  check_refused(&run, MLX_USAGE, "the tests need a context of 65; it holds 64");
+  check_refused(&run, MLX_USAGE, "the tests need a context of 65 tokens; it has 64");
   RUN(&run, BENCH, "--plot", "/nowhere/x.svg");
-  check_refused(&run, MLX_NOT_FOUND, "there is no folder '/nowhere' for the plot");
+  check_refused(&run, MLX_NOT_FOUND, "cannot write the plot: folder '/nowhere' does not exist");
 }
 
-TEST(the_bandwidth_can_be_measured) {
+TEST(bandwidth_is_measured_on_request) {
   command_t run;
   RUN(&run, BENCH, "-p", "0", "-n", "4", "-r", "1", "-o", "json", "--bandwidth", "measure");
   yyjson_doc *doc = run_json(&run);
   yyjson_val *row = yyjson_arr_get(yyjson_doc_get_root(doc), 0);
   const double gigabytes = yyjson_get_real(yyjson_obj_get(row, "bandwidth_gbs")),
                share = yyjson_get_real(yyjson_obj_get(row, "bandwidth_share"));
-  CHECK(gigabytes > 0.05 && gigabytes < 10000);  // a machine, whatever it is
+  CHECK(gigabytes > 0.05 && gigabytes < 10000);  // plausible for any machine
   const double bytes = (double)yyjson_get_sint(yyjson_obj_get(row, "bytes_per_token")),
                us = yyjson_get_real(yyjson_obj_get(row, "us_per_token"));
   CHECK(fabs(share / (bytes / (us * 1e-6) / (gigabytes * 1e9)) - 1) < 0.01);
   if (!MLXCEL_SANITIZED)
     CHECK(yyjson_get_sint(yyjson_obj_get(row, "peak_memory_bytes")) <
-          400 << 20);  // and not what measuring took
+          400 << 20);  // excludes the buffer of the measurement
   yyjson_doc_free(doc);
   command_free(&run);
 }
@@ -227,7 +235,7 @@ TEST(the_bandwidth_can_be_measured) {
 // ----------------------------------------------------------------------------------------------------------
 // The plot
 
-// Every tag that opens closes, in order; text has no stray < or &. Not all of XML, but all that we write.
+// Checks the XML that plot.c writes: tags nest and close, quotes pair, and text has no bare < or &.
 static void check_well_formed(const char *svg) {
   char open[16][32];
   int depth = 0;
@@ -265,7 +273,7 @@ typedef struct scale {
   double zero, unit;  // pixels
 } scale_t;
 
-// From the first two ticks of the panel that |from| lies in.
+// From the first two ticks after |from|.
 static scale_t read_scale(const char *from, const char *class, const char *name) {
   char key[32];
   snprintf(key, sizeof key, "class=\"tick %s\"", class);
@@ -275,7 +283,7 @@ static scale_t read_scale(const char *from, const char *class, const char *name)
                    (attribute(second, name) - attribute(first, name)) / attribute(second, "data-value")};
 }
 
-// Each mark carries the numbers of a row, and stands where the axes say.
+// Each mark has the values of a row, at the position that the axes give.
 static void check_marks(const char *svg, yyjson_val *rows, const char *panel, const char *test,
                         int expected) {
   const char *start = strstr(svg, panel);
@@ -307,7 +315,8 @@ static void check_marks(const char *svg, yyjson_val *rows, const char *panel, co
   CHECK_INT(found, expected);
 }
 
-// The dashed line is the bandwidth over the bytes that the table counts: at the first depth and at the last.
+// The dashed line is the bandwidth divided by the bytes per token of the table, at the first and the last
+// depth.
 static void check_limit(const char *svg, yyjson_val *rows, double bandwidth) {
   const char *path = strstr(svg, "<path class=\"line limit\" d=\"M");
   CHECK(path);
@@ -330,7 +339,7 @@ static void check_limit(const char *svg, yyjson_val *rows, double bandwidth) {
   CHECK_INT(compared, 2);
 }
 
-TEST(the_plot_has_the_numbers_of_the_table) {
+TEST(plot_has_the_values_of_the_table) {
   char path[] = "/tmp/mlxcel-plot-XXXXXX";
   const int fd = mkstemp(path);
   CHECK(fd >= 0);
@@ -345,8 +354,8 @@ TEST(the_plot_has_the_numbers_of_the_table) {
   check_well_formed(svg);
   CHECK_CONTAINS(svg, "prefers-color-scheme: dark");
   CHECK_CONTAINS(svg, ">limit at 0.4 GB/s</text>");
-  check_marks(svg, rows, ">generating</text>", "tg3", 3);
-  check_marks(svg, rows, ">reading a prompt</text>", "pp4", 3);
+  check_marks(svg, rows, ">decode</text>", "tg3", 3);
+  check_marks(svg, rows, ">prefill</text>", "pp4", 3);
   check_limit(svg, rows, 0.4e9);
   mlx_free(svg);
   yyjson_doc_free(doc);
@@ -362,7 +371,7 @@ TEST(the_plot_has_the_numbers_of_the_table) {
   unlink(path);
 }
 
-TEST(a_name_that_is_no_xml_does_no_harm_to_a_plot) {
+TEST(plot_escapes_names_that_are_not_xml) {
   make_folder();
   const char *model = in_folder("a<b>&\"\x01\xff"), *plot = in_folder("x.svg");
   CHECK(!symlink(TINY, model));
@@ -375,14 +384,14 @@ TEST(a_name_that_is_no_xml_does_no_harm_to_a_plot) {
   CHECK_OK(mlx_read_file(plot, 1 << 20, &svg, NULL));
   check_well_formed(svg);
   CHECK_CONTAINS(svg, "a&lt;b&gt;&amp;&quot;?");
-  CHECK(!strstr(svg, ">generating<"));  // nothing was
+  CHECK(!strstr(svg, ">decode<"));  // there was no decode test
   mlx_free(svg);
   remove_folder();
 }
 
-TEST_MAIN(CASE(bench_prints_the_table_people_know), CASE(bench_prints_json_that_parses),
-          CASE(bench_prints_csv_with_a_cell_for_each_name), CASE(bench_answers_what_it_cannot_measure),
-          CASE(bench_of_a_compiled_model_asks_for_the_context_it_needs),
-          CASE(lists_give_a_row_for_each_length_and_depth), CASE(lists_that_are_none_are_refused),
-          POSIX_CASE(the_bandwidth_can_be_measured), POSIX_CASE(the_plot_has_the_numbers_of_the_table),
-          POSIX_CASE(a_name_that_is_no_xml_does_no_harm_to_a_plot))
+TEST_MAIN(CASE(bench_prints_the_table_of_llama_bench), CASE(bench_prints_valid_json),
+          CASE(bench_prints_csv_with_a_value_for_each_column), CASE(quiet_bench_prints_the_table_only),
+          CASE(invalid_options_are_refused), CASE(bench_refuses_a_bundle_with_too_short_a_context),
+          CASE(lists_give_a_row_for_each_length_and_depth), CASE(invalid_lists_are_refused),
+          POSIX_CASE(bandwidth_is_measured_on_request), POSIX_CASE(plot_has_the_values_of_the_table),
+          POSIX_CASE(plot_escapes_names_that_are_not_xml))

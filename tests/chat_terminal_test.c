@@ -1,5 +1,4 @@
-// The chat as a person at a terminal has it, and its prompts through pipes: commands, Ctrl-C, a full context,
-// what goes to stdout.
+// The chat at a terminal and prompts from pipes: commands, Ctrl-C, a full context and the output on stdout.
 #include <sys/stat.h>
 
 #include "runtime/mlxcel.h"
@@ -31,7 +30,7 @@ static char *read_text(const char *name) {
                                   __VA_ARGS__, NULL},                                                    \
             out, "xterm")
 
-// What a run without a terminal writes for a conversation in a file, all of it read anew.
+// Output of a run without a terminal for a conversation in a file: its session prefills everything.
 static char *fresh_answer(const char *messages) {
   command_t run;
   RUN(&run, "template", "-m", SMOLLM2, "--messages", messages, "--add-generation-prompt");
@@ -48,7 +47,7 @@ static char *fresh_answer(const char *messages) {
 
 // ----------------------------------------------------------------------------------------------------------
 
-TEST(answers_are_those_of_a_fresh_session_and_all_that_stdout_gets) {
+TEST(answers_match_a_fresh_session_and_are_all_of_stdout) {
   pty_t pty;
   make_folder();
   START(&pty, in_folder("out"), "-c", "512", "-n", "24", "-sys", "You are terse.");
@@ -62,10 +61,10 @@ TEST(answers_are_those_of_a_fresh_session_and_all_that_stdout_gets) {
   pty_send(&pty, "/stats\r");
   pty_wait_for(&pty, "of them new");
   pty_send(&pty, "And an interpreter?\r");
-  pty_wait_for(&pty, "(the answer ends here because of -n)");
+  pty_wait_for(&pty, "(the answer reached the limit of -n)");
   pty_wait_for(&pty, PROMPT);
   pty_send(&pty, "/stats\r");
-  pty_wait_for(&pty, " tokens, 1");  // of 60 and more read, under 20 are new
+  pty_wait_for(&pty, " tokens, 1");  // fewer than 20 of over 60 prompt tokens are new
   pty_wait_for(&pty, " of them new");
   pty_send(&pty, "/exit\r");
   CHECK_INT(pty_end(&pty), 0);
@@ -96,14 +95,14 @@ TEST(ctrl_c_stops_an_answer_and_keeps_the_session) {
   START(&pty, NULL, "-c", "512", "--ignore-eos");
   pty_wait_for(&pty, PROMPT);
   pty_send(&pty, "Count.\r");
-  pty_wait_for(&pty, "\r\n");  // the question's end
+  pty_wait_for(&pty, "\r\n");  // the end of the question
   for (size_t until = pty.shown.length + 20; pty.shown.length < until;)
-    CHECK(pty_read(&pty, 100));  // it writes
+    CHECK(pty_read(&pty, 100));  // wait for some text of the answer
   pty_send(&pty, "\x03");
   pty_wait_for(&pty, "(stopped)");
   pty_wait_for(&pty, PROMPT);
   pty_send(&pty, "\x03");
-  pty_wait_for(&pty, "Ctrl-D or /exit leaves");
+  pty_wait_for(&pty, "Ctrl-D or /exit ends the chat");
   pty_send(&pty, "dropped\x03");
   pty_wait_for(&pty, PROMPT);
   pty_send(&pty, "/save ");
@@ -116,7 +115,7 @@ TEST(ctrl_c_stops_an_answer_and_keeps_the_session) {
   remove_folder();
 }
 
-TEST(commands_do_what_help_says) {
+TEST(commands_work_as_help_describes) {
   pty_t pty;
   make_folder();
   CHECK_OK(mlx_write_file(in_folder("damaged.json"), "[{\"role\": \"user\"", 16));
@@ -126,32 +125,32 @@ TEST(commands_do_what_help_says) {
   pty_send(&pty, "/help\r");
   pty_wait_for(&pty, "/regen");
   pty_send(&pty, "/regen\r");
-  pty_wait_for(&pty, "there is nothing to answer again");
+  pty_wait_for(&pty, "there is no message to answer again");
   pty_send(&pty, "/sytem x\r");
   pty_wait_for(&pty, "did you mean /system?");
   pty_send(&pty, "/system\r");
-  pty_wait_for(&pty, "There is no system message");
+  pty_wait_for(&pty, "No system message is set");
   pty_send(&pty, "/system You are a cat.\r");
   pty_wait_for(&pty, "system: You are a cat.");
   pty_wait_for(&pty, PROMPT);
   pty_send(&pty, PASTE("one\ntwo") "\r");
-  pty_wait_for(&pty, "because of -n");
+  pty_wait_for(&pty, "limit of -n");
   pty_send(&pty, "//x\r");
-  pty_wait_for(&pty, "because of -n");
+  pty_wait_for(&pty, "limit of -n");
   pty_send(&pty, "/regen\r");
-  pty_wait_for(&pty, "because of -n");
+  pty_wait_for(&pty, "limit of -n");
   pty_send(&pty, "/save\r");
-  pty_wait_for(&pty, "/save wants the name of a file");
+  pty_wait_for(&pty, "/save needs a file name");
   pty_send(&pty, "/save ");
   pty_send(&pty, in_folder("other.txt"));
   pty_send(&pty, "\r");
-  pty_wait_for(&pty, "is there and is no conversation");
+  pty_wait_for(&pty, "exists and is not a conversation");
   pty_send(&pty, "/save ");
   pty_send(&pty, in_folder("c.json"));
   pty_send(&pty, "\r");
   pty_wait_for(&pty, "saved 5 messages");
   pty_send(&pty, "/clear\r");
-  pty_wait_for(&pty, "forgotten");
+  pty_wait_for(&pty, "The conversation was cleared");
   pty_send(&pty, "/load ");
   pty_send(&pty, in_folder("damaged.json"));
   pty_send(&pty, "\r");
@@ -179,7 +178,7 @@ TEST(commands_do_what_help_says) {
   remove_folder();
 }
 
-TEST(a_full_context_drops_the_oldest_turns_and_goes_on) {
+TEST(a_full_context_drops_the_oldest_turns) {
   pty_t pty;
   make_folder();
   START(&pty, NULL, "-c", "128", "-n", "40", "--ignore-eos");
@@ -188,9 +187,8 @@ TEST(a_full_context_drops_the_oldest_turns_and_goes_on) {
   for (int i = 0; i < 3; ++i) {
     pty_wait_for(&pty, PROMPT);
     pty_send(&pty, "Count to ten, please.\r");
-    if (i == 2)
-      pty_wait_for(&pty, "the context of 128 tokens is full: the oldest 4 messages are no longer read");
-    pty_wait_for(&pty, "because of -n");
+    if (i == 2) pty_wait_for(&pty, "the context of 128 tokens is full: dropped the oldest 4 messages");
+    pty_wait_for(&pty, "limit of -n");
   }
   pty_wait_for(&pty, PROMPT);
   for (int i = 0; i < 40; ++i) pty_send(&pty, PASTE("one two three four "));
@@ -200,14 +198,29 @@ TEST(a_full_context_drops_the_oldest_turns_and_goes_on) {
   pty_send(&pty, "/save ");
   pty_send(&pty, in_folder("all.json"));
   pty_send(&pty, "\r");
-  pty_wait_for(&pty, "saved 7 messages");  // what is no longer read is not lost
+  pty_wait_for(&pty, "saved 7 messages");  // dropped messages are saved too
   pty_send(&pty, "\x04");
   CHECK_INT(pty_end(&pty), 0);
   remove_folder();
 }
 
-// Without cursor movement the terminal's own editing is used.
-TEST(a_dumb_terminal_is_enough) {
+TEST(a_quiet_chat_prints_no_device_line_and_no_greeting) {
+  pty_t pty;
+  make_folder();
+  START(&pty, NULL, "-c", "512", "-n", "4", "-q", "-sys", "Be kind.");
+  pty_wait_for(&pty, PROMPT);
+  CHECK(!strstr(pty.shown.data, "device: ") && !strstr(pty.shown.data, "chat with "));
+  pty_send(&pty, "/save ");
+  pty_send(&pty, in_folder("one.json"));
+  pty_send(&pty, "\r");
+  pty_wait_for(&pty, "saved 1 message to ");
+  pty_send(&pty, "\x04");
+  CHECK_INT(pty_end(&pty), 0);
+  remove_folder();
+}
+
+// A terminal without cursor movement uses its own line editing.
+TEST(a_chat_works_on_a_dumb_terminal) {
   pty_t pty;
   make_folder();
   pty_start(&pty,
@@ -216,7 +229,7 @@ TEST(a_dumb_terminal_is_enough) {
             NULL, "dumb");
   pty_wait_for(&pty, ">>> ");
   pty_send(&pty, "Hi\n");
-  pty_wait_for(&pty, "because of -n");
+  pty_wait_for(&pty, "limit of -n");
   pty_wait_for(&pty, "of them new");  // -v
   pty_wait_for(&pty, "context: ");
   CHECK(!strstr(strstr(pty.shown.data, ">>> "), "\033["));
@@ -225,8 +238,8 @@ TEST(a_dumb_terminal_is_enough) {
   remove_folder();
 }
 
-// A template that ends with <think>, as those of thinking models do.
-TEST(thinking_is_dimmed_unless_colours_are_unwanted) {
+// The template ends with <think>, like those of reasoning models.
+TEST(thinking_is_dimmed_unless_no_color_is_set) {
   static const char source[] =
       "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor "
       "%}<|im_start|>assistant\n<think>\n";
@@ -241,7 +254,7 @@ TEST(thinking_is_dimmed_unless_colours_are_unwanted) {
               NULL, "xterm");
     pty_wait_for(&pty, PROMPT);
     pty_send(&pty, "Hi\r");
-    pty_wait_for(&pty, "because of -n");
+    pty_wait_for(&pty, "limit of -n");
     const bool dimmed =
         strstr(pty.shown.data, "\033[2m") && strstr(strstr(pty.shown.data, "\033[2m"), "\033[0m");
     CHECK_INT(dimmed, !plain);
@@ -251,7 +264,7 @@ TEST(thinking_is_dimmed_unless_colours_are_unwanted) {
   remove_folder();
 }
 
-TEST(a_chat_that_cannot_be_is_refused) {
+TEST(a_chat_without_template_or_with_json_is_refused) {
   pty_t pty;
   make_folder();
   pty_start(&pty, (const char *const[]){MLXCEL_BINARY, "run", "-m", TINY, NULL}, NULL, "xterm");
@@ -288,7 +301,7 @@ static void check_same(const char *line, const char *as) {
   command_free(&b);
 }
 
-TEST(a_chat_through_a_pipe_is_refused_where_there_is_no_template) {
+TEST(chat_from_a_pipe_without_a_template_is_refused) {
   command_t run;
   command_start(&run, (const char *const[]){"/bin/sh", "-c", "echo x | \"$1\" run --chat -m " TINY, "sh",
                                             MLXCEL_BINARY, NULL});
@@ -299,7 +312,7 @@ TEST(a_chat_through_a_pipe_is_refused_where_there_is_no_template) {
   command_free(&run);
 }
 
-TEST(a_prompt_through_a_pipe_is_a_turn_where_the_model_has_a_template) {
+TEST(a_prompt_from_a_pipe_is_a_chat_message_if_there_is_a_template) {
   check_same("printf 'What is a compiler?\\n' | \"$1\" run -m " SMOLLM2 FLAGS,
              "\"$1\" run -m " SMOLLM2 FLAGS " --chat -p 'What is a compiler?'");
   check_same("printf 'The sky is' | \"$1\" run --no-chat -m " SMOLLM2 FLAGS,
@@ -312,14 +325,14 @@ TEST(a_prompt_through_a_pipe_is_a_turn_where_the_model_has_a_template) {
              "\"$1\" run --ignore-eos -m " TINY FLAGS " -p 'the quick'");
 }
 
-// Leaves the prompt's ids of what --json printed.
+// Cuts the JSON output after the prompt ids.
 static void cut_after_ids(char *json) {
   char *end = strchr(json, ']');
   CHECK(end);
   *end = 0;
 }
 
-TEST(a_lent_template_is_the_one_that_is_used) {
+TEST(chat_template_flag_replaces_the_models_template) {
   command_t run;
   make_folder();
   CHECK_OK(mlx_write_file(in_folder("my.jinja"), "{% for m in messages %}{{ m.content }}{% endfor %}", 50));
@@ -342,7 +355,7 @@ TEST(a_lent_template_is_the_one_that_is_used) {
   command_free(&run);
   RUN(&run, "run", "-m", TINY, "--tools", "x.json", "-p", "x");
   CHECK_INT(run.exit_code, MLX_USAGE);
-  CHECK_CONTAINS(run.err, "--tools belongs to a chat");
+  CHECK_CONTAINS(run.err, "--tools needs a chat");
   command_free(&run);
   RUN(&run, "run", "-m", TINY, "--chat", "--chat-template", in_folder("tools.jinja"), "--tools",
       in_folder("tools.json"), "--chat-template-kwargs", "{\"x\": \"!\"}", "-p", "x", "-n", "1", "--json");
@@ -358,10 +371,12 @@ TEST(a_lent_template_is_the_one_that_is_used) {
   remove_folder();
 }
 
-TEST_MAIN(CASE(answers_are_those_of_a_fresh_session_and_all_that_stdout_gets),
-          CASE(ctrl_c_stops_an_answer_and_keeps_the_session), CASE(commands_do_what_help_says),
-          CASE(a_full_context_drops_the_oldest_turns_and_goes_on), CASE(a_dumb_terminal_is_enough),
-          CASE(thinking_is_dimmed_unless_colours_are_unwanted), CASE(a_chat_that_cannot_be_is_refused),
-          CASE(a_chat_through_a_pipe_is_refused_where_there_is_no_template),
-          CASE(a_prompt_through_a_pipe_is_a_turn_where_the_model_has_a_template),
-          CASE(a_lent_template_is_the_one_that_is_used))
+TEST_MAIN(CASE(answers_match_a_fresh_session_and_are_all_of_stdout),
+          CASE(ctrl_c_stops_an_answer_and_keeps_the_session), CASE(commands_work_as_help_describes),
+          CASE(a_full_context_drops_the_oldest_turns),
+          CASE(a_quiet_chat_prints_no_device_line_and_no_greeting), CASE(a_chat_works_on_a_dumb_terminal),
+          CASE(thinking_is_dimmed_unless_no_color_is_set),
+          CASE(a_chat_without_template_or_with_json_is_refused),
+          CASE(chat_from_a_pipe_without_a_template_is_refused),
+          CASE(a_prompt_from_a_pipe_is_a_chat_message_if_there_is_a_template),
+          CASE(chat_template_flag_replaces_the_models_template))

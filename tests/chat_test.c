@@ -186,7 +186,7 @@ TEST(failed_renders_report_the_cause) {
   RUN(&run, "run", "-m", TINY, "--chat", "-p", "x");
   check_refused(&run, MLX_NOT_FOUND, "tiny-llama has no chat template");
   RUN(&run, "run", "-m", TINY, "-sys", "x", "-p", "x");
-  check_refused(&run, MLX_USAGE, "-sys belongs to a chat");
+  check_refused(&run, MLX_USAGE, "-sys needs a chat");
   make_model();
   put_file("m/tokenizer_config.json",
            "{\"chat_template\": \"a\\n{{ raise_exception('no ' ~ messages[0].role) }}\"}");

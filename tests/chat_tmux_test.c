@@ -1,6 +1,5 @@
-// The chat on a real terminal's screen, which tmux keeps for us: what a person sees after each step, also
-// when the window changes. Skipped (77) where there is no tmux; tests/chat_terminal_test.c drives the same
-// chat without one.
+// The chat on the screen of a terminal emulator, tmux: the screen after each step and after a resize. Skipped
+// (exit status 77) without tmux; tests/chat_terminal_test.c drives the same chat without one.
 #include <stdarg.h>
 #include <unistd.h>
 
@@ -13,7 +12,7 @@
 
 static char folder[64];
 
-// Runs a tmux command on a server of our own; what it prints is owned by the caller.
+// Runs a tmux command on the test's own server. The caller owns the output.
 static char *tmux(const char *fmt, ...) {
   char arguments[1024], line[1400];
   va_list list;
@@ -47,7 +46,7 @@ static void wait_for(const char *text) {
   }
 }
 
-// The last line that is not empty, up to 255 bytes, without spaces at its end.
+// The last line that is not empty, without trailing spaces, at most 255 bytes.
 static const char *last_line(void) {
   static char line[256];
   char *shown = screen(), *cursor = shown;
@@ -72,7 +71,7 @@ static void wait_for_last_line(const char *text) {
 
 static void wait_for_prompt(void) { wait_for_last_line(">>>"); }
 
-// Ends what a test that failed left running.
+// Stops the server that a failed test left running.
 static void clean_up(void) {
   char line[256];
   if (!folder[0]) return;
@@ -86,12 +85,12 @@ static void start(int columns, int rows, const char *flags) {
   strcpy(folder, "/tmp/mlxcel-tmux-XXXXXX");
   CHECK(mkdtemp(folder));
   mlx_free(tmux("new-session -d -x %d -y %d 'XDG_STATE_HOME=%s/state MLXCEL_CACHE=%s %s run -m " SMOLLM2
-                " --temp 0 --device cpu -c 512 %s; echo left: $?; sleep 600'",
+                " --temp 0 --device cpu -c 512 %s; echo exit status: $?; sleep 600'",
                 columns, rows, folder, MLXCEL_TEST_CACHE, MLXCEL_BINARY, flags));
   wait_for_prompt();
 }
 
-TEST(a_chat_looks_right_from_the_first_answer_to_the_last_command) {
+TEST(a_whole_chat_shows_answers_history_and_commands) {
   start(80, 24, "");
   wait_for("chat with SmolLM2");
   type("What is a compiler? Answer in one sentence.");
@@ -118,22 +117,22 @@ TEST(a_chat_looks_right_from_the_first_answer_to_the_last_command) {
   wait_for("saved 3 messages to");
   type("/clear");
   press("Enter");
-  wait_for("The conversation is forgotten");
+  wait_for("The conversation was cleared");
   mlx_free(tmux("send-keys -l '/load %s/chat.json'", folder));
   press("Enter");
   wait_for("loaded 3 messages from");
   press("C-d");
-  wait_for("left: 0");
+  wait_for("exit status: 0");
   clean_up();
 }
 
-TEST(ctrl_c_in_an_answer_leaves_a_prompt) {
+TEST(ctrl_c_in_an_answer_returns_to_the_prompt) {
   start(80, 24, "--ignore-eos");
   type("Tell me a long story.");
   press("Enter");
   wait_for(">>> Tell me a long story.\n");
   for (const double begin = command_now();
-       !strcmp(last_line(), ">>> Tell me a long story.");) {  // until it writes
+       !strcmp(last_line(), ">>> Tell me a long story.");) {  // until the answer begins
     if (command_now() > begin + PATIENCE) CHECK_FAIL("no answer came");
     usleep(20000);
   }
@@ -141,11 +140,11 @@ TEST(ctrl_c_in_an_answer_leaves_a_prompt) {
   wait_for("\n(stopped)\n");
   wait_for_prompt();
   press("C-c");
-  wait_for("Ctrl-D or /exit leaves");
+  wait_for("Ctrl-D or /exit ends the chat");
   clean_up();
 }
 
-TEST(pasted_lines_wide_characters_and_editing_show_as_they_are) {
+TEST(pasted_lines_wide_characters_and_edits_are_drawn_correctly) {
   start(80, 24, "-n 4");
   mlx_free(tmux("set-buffer 'first line\nsecond line'"));
   press("C-l");
@@ -168,11 +167,11 @@ TEST(pasted_lines_wide_characters_and_editing_show_as_they_are) {
   type("lines");
   wait_for(">>> two\n... lines");
   press("Enter");
-  wait_for("(the answer ends here because of -n)");
+  wait_for("(the answer reached the limit of -n)");
   clean_up();
 }
 
-TEST(a_narrow_terminal_wraps_and_a_resize_redraws) {
+TEST(a_long_line_wraps_and_a_resize_redraws_it) {
   start(30, 12, "-n 4");
   press("C-l");
   type("abcdefghijklmnopqrstuvwxyz0123456789");
@@ -196,12 +195,12 @@ TEST(a_narrow_terminal_wraps_and_a_resize_redraws) {
 }
 
 int main(int argc, char **argv) {
-  static const check_case_t cases[] = {CASE(a_chat_looks_right_from_the_first_answer_to_the_last_command),
-                                       CASE(ctrl_c_in_an_answer_leaves_a_prompt),
-                                       CASE(pasted_lines_wide_characters_and_editing_show_as_they_are),
-                                       CASE(a_narrow_terminal_wraps_and_a_resize_redraws)};
+  static const check_case_t cases[] = {CASE(a_whole_chat_shows_answers_history_and_commands),
+                                       CASE(ctrl_c_in_an_answer_returns_to_the_prompt),
+                                       CASE(pasted_lines_wide_characters_and_edits_are_drawn_correctly),
+                                       CASE(a_long_line_wraps_and_a_resize_redraws_it)};
   if (system("tmux -V >/dev/null 2>&1")) {
-    fprintf(stderr, "skipped: there is no tmux here (apt-get install tmux)\n");
+    fprintf(stderr, "skipped: tmux is not installed (apt-get install tmux)\n");
     return 77;
   }
   setenv("LC_ALL", "C.UTF-8", 1);

@@ -1,4 +1,4 @@
-// Runs a program as a person would and keeps what it printed.
+// Runs a program with /dev/null as stdin and captures its output.
 #ifndef MLXCEL_TESTS_COMMAND_H_
 #define MLXCEL_TESTS_COMMAND_H_
 
@@ -21,12 +21,12 @@
 
 typedef struct command {
   char out_path[64], err_path[64];
-  intptr_t pid;  // on Windows a handle
+  intptr_t pid;  // Windows: a process handle
   double started;
-  // after command_wait
+  // Set by command_wait:
   char *out, *err;  // owned, NUL-terminated
   size_t out_length;
-  int exit_code;  // -signal when it was killed
+  int exit_code;  // -signal if a signal killed it
   double seconds;
   long peak_kib;
 } command_t;
@@ -45,7 +45,7 @@ static inline HANDLE command_file(char *path) {
                      NULL);
 }
 
-// Each argument in quotes; those of tests end in no backslash.
+// Quotes each argument. Arguments of tests do not end with a backslash.
 static inline void command_line(const char *const *argv, wchar_t *line, size_t size) {
   char narrow[16384] = "";
   for (size_t at = 0; *argv; ++argv) {
@@ -127,13 +127,13 @@ static inline void command_free(command_t *command) {
   mlx_free(command->err);
 }
 
-// It ended well, and nobody needs what it printed.
+// Checks that it succeeded and discards the output.
 static inline void command_done(command_t *command) {
   if (command->exit_code) CHECK_FAIL("%s", command->err);
   command_free(command);
 }
 
-// Runs a script in |folder|, which must end well.
+// Runs a shell script in |folder|; it must succeed.
 static inline void command_shell(const char *folder, const char *script) {
   command_t run;
   char whole[4096];
@@ -144,7 +144,7 @@ static inline void command_shell(const char *folder, const char *script) {
   command_free(&run);
 }
 
-// RUN(&command, "arg", ...): runs MLXCEL_BINARY with these arguments to its end.
+// RUN(&command, "arg", ...): runs MLXCEL_BINARY with these arguments and waits for its end.
 #define RUN(command, ...)                                                            \
   do {                                                                               \
     command_start(command, (const char *const[]){MLXCEL_BINARY, __VA_ARGS__, NULL}); \

@@ -1,4 +1,5 @@
-// What people have set for other CUDA software: said by doctor, heeded by compile, looked into for NVRTC; and
+// CUDA variables that are set for other software: doctor explains them, compile and the NVRTC search use
+// them. Also
 // ./build.sh check-env.
 #include "base/gpu.h"
 #include "base/text.h"
@@ -29,7 +30,7 @@ static void unset_variables(void) {
   for (size_t i = 0; i < sizeof names / sizeof *names; ++i) unsetenv(names[i]);
 }
 
-TEST(a_capability_is_read_with_and_without_its_dot) {
+TEST(compute_capability_parses_with_and_without_a_dot) {
   CHECK_INT(mlx_gpu_kind_parse_capability("90")->sm, 90);
   CHECK_INT(mlx_gpu_kind_parse_capability("9.0")->sm, 90);
   CHECK_INT(mlx_gpu_kind_parse_capability("12.1")->sm, 121);
@@ -37,11 +38,11 @@ TEST(a_capability_is_read_with_and_without_its_dot) {
   static const char *const wrong[] = {"",      "9",  "9.",   "9.0a", "90a",
                                       "sm_90", "70", "9.00", "-90",  "99999999999999999999"};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; ++i) {
-    if (mlx_gpu_kind_parse_capability(wrong[i])) CHECK_FAIL("'%s' was taken", wrong[i]);
+    if (mlx_gpu_kind_parse_capability(wrong[i])) CHECK_FAIL("'%s' was accepted", wrong[i]);
   }
 }
 
-TEST(the_doctor_says_what_each_variable_means_here) {
+TEST(doctor_explains_cuda_variables) {
   command_t run;
   make_folder();
   unset_variables();
@@ -55,16 +56,16 @@ TEST(the_doctor_says_what_each_variable_means_here) {
   CHECK_CONTAINS(run.out, "OK    CUDA_HOME     /tmp/mlxcel-env-");
   CHECK_CONTAINS(run.out, "mlxcel needs no toolkit");
   CHECK_CONTAINS(run.out, "OK    NVCC_CCBIN    /usr/bin/g++-9: not used");
-  CHECK_CONTAINS(run.out, "means cuda:sm_90 (Hopper) where no GPU can be seen");
+  CHECK_CONTAINS(run.out, "without a GPU, `compile --target cuda` means cuda:sm_90 (Hopper)");
   command_free(&run);
   set_variables("/nowhere", "", "35");
   setenv("SSL_CERT_FILE", "/nowhere/certificates", 1);
   RUN(&run, "doctor");
   unset_variables();
-  CHECK_INT(run.exit_code, 0);  // a wrong one is a warning: nothing of ours fails by it
+  CHECK_INT(run.exit_code, 0);  // an invalid variable is a warning: mlxcel works without it
   CHECK_CONTAINS(run.out, "WARN  CUDA_HOME     '/nowhere' is not a folder");
   CHECK_CONTAINS(run.out, "fix: unset CUDA_HOME");
-  CHECK_CONTAINS(run.out, "'35' is no GPU that mlxcel compiles for");
+  CHECK_CONTAINS(run.out, "'35' is not a GPU architecture that mlxcel supports");
   CHECK_CONTAINS(run.out,
                  "WARN  certificates  SSL_CERT_FILE is '/nowhere/certificates', which is not a file");
   CHECK(!strstr(run.out, "NVCC_CCBIN"));
@@ -72,13 +73,13 @@ TEST(the_doctor_says_what_each_variable_means_here) {
   remove_folder();
 }
 
-TEST(cuda_alone_means_the_capability_that_is_set) {
+TEST(target_cuda_uses_cuda_compute_cap) {
   command_t run;
   make_folder();
   char bundle[96], manifest[128], *text;
   snprintf(bundle, sizeof bundle, "%s/m.mlxb", folder);
   snprintf(manifest, sizeof manifest, "%s/manifest.json", bundle);
-  setenv("CUDA_VISIBLE_DEVICES", "", 1);  // a machine with a GPU has none now
+  setenv("CUDA_VISIBLE_DEVICES", "", 1);  // hides the GPU of this machine
   setenv("CUDA_COMPUTE_CAP", "9.0", 1);
   RUN(&run, "compile", TINY, "--ctx", "64", "--target", "cuda", "-o", bundle);
   if (run.exit_code) CHECK_FAIL("exit status %d: %s", run.exit_code, run.err);
@@ -89,7 +90,8 @@ TEST(cuda_alone_means_the_capability_that_is_set) {
   setenv("CUDA_COMPUTE_CAP", "hopper", 1);
   RUN(&run, "compile", TINY, "--ctx", "64", "--target", "cuda", "-o", bundle);
   CHECK_INT(run.exit_code, MLX_USAGE);
-  CHECK_CONTAINS(run.err, "CUDA_COMPUTE_CAP is 'hopper', which is no GPU that mlxcel compiles for");
+  CHECK_CONTAINS(run.err,
+                 "CUDA_COMPUTE_CAP is 'hopper', which is not a GPU architecture that mlxcel supports");
   CHECK_CONTAINS(run.err, "hint: ");
   command_free(&run);
   unset_variables();
@@ -97,8 +99,8 @@ TEST(cuda_alone_means_the_capability_that_is_set) {
   remove_folder();
 }
 
-// With no NVRTC of ours there is the toolkit's, in either of the two folders that toolkits keep libraries in.
-TEST(nvrtc_is_found_in_a_toolkit) {
+// Without the built-in NVRTC, the toolkit's is used, from lib64 or lib.
+TEST(nvrtc_is_found_in_a_cuda_toolkit) {
   make_folder();
   char place[128];
   const char *built_in = mlx_nvrtc_built_in;
@@ -121,7 +123,7 @@ TEST(nvrtc_is_found_in_a_toolkit) {
   remove_folder();
 }
 
-// A machine with the ordinary tools, an old cargo and no C++ compiler, made of links.
+// Fills the folder with links to ordinary tools, an old cargo and no C++ compiler.
 static void make_bare_machine(void) {
   command_t run;
   char script[1024];
@@ -143,7 +145,7 @@ static void check_environment(command_t *run, const char *platform) {
   command_wait(run);
 }
 
-TEST(check_env_names_what_is_missing_with_the_command_that_installs_it) {
+TEST(check_env_lists_missing_tools_with_install_commands) {
   command_t run;
   make_folder();
   make_bare_machine();
@@ -176,7 +178,6 @@ TEST(check_env_names_what_is_missing_with_the_command_that_installs_it) {
   remove_folder();
 }
 
-TEST_MAIN(CASE(a_capability_is_read_with_and_without_its_dot),
-          CASE(the_doctor_says_what_each_variable_means_here),
-          CASE(cuda_alone_means_the_capability_that_is_set), CASE(nvrtc_is_found_in_a_toolkit),
-          CASE(check_env_names_what_is_missing_with_the_command_that_installs_it))
+TEST_MAIN(CASE(compute_capability_parses_with_and_without_a_dot), CASE(doctor_explains_cuda_variables),
+          CASE(target_cuda_uses_cuda_compute_cap), CASE(nvrtc_is_found_in_a_cuda_toolkit),
+          CASE(check_env_lists_missing_tools_with_install_commands))

@@ -79,7 +79,7 @@ TEST(unusable_gpu_is_reported_with_the_reason_and_auto_uses_the_cpu) {
   check_unusable(TINY, "sm_70 (Stub) is not supported");
   simulate_gpu("89", "12020");
   check_unusable(TINY, "needs a driver for CUDA 12.4; this one is for CUDA 12.2");
-  RUN(&run, "run", "--temp", "0", "-m", TINY, "-p", "the quick brown", "-n", "2", "--json");
+  RUN(&run, "run", "--temp", "0", "-m", TINY, "-p", "the quick brown", "-n", "2", "--json", "-v");
   CHECK_INT(run.exit_code, 0);
   CHECK_CONTAINS(run.err, "device: cpu");
   CHECK_CONTAINS(run.err, "(auto: code for this GPU needs a driver for CUDA 12.4");

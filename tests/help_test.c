@@ -1,18 +1,18 @@
-// What the tables become: help that fits a screen, manual pages, completion for shells, and the exit statuses
-// in one table.
+// Output generated from the verb and flag tables: help that fits a screen, manual pages, shell completion and
+// exit statuses.
 #include "base/text.h"
 #include "tests/check.h"
 #include "tests/command.h"
 
-static const char *const shells[] = {"/bin/sh",      "/bin/bash",      "/usr/bin/bash",
-                                     "/usr/bin/zsh", "/bin/zsh",       "/usr/bin/fish",
-                                     "/usr/bin/man", "/usr/bin/groff", "/usr/bin/mandoc"};
+static const char *const programs[] = {"/bin/sh",      "/bin/bash",      "/usr/bin/bash",
+                                       "/usr/bin/zsh", "/bin/zsh",       "/usr/bin/fish",
+                                       "/usr/bin/man", "/usr/bin/groff", "/usr/bin/mandoc"};
 
+// NULL if the program is not installed.
 static const char *find_program(const char *name) {
-  for (size_t i = 0; i < sizeof shells / sizeof *shells; ++i) {
-    if (!strcmp(strrchr(shells[i], '/') + 1, name) && !access(shells[i], X_OK)) return shells[i];
+  for (size_t i = 0; i < sizeof programs / sizeof *programs; ++i) {
+    if (!strcmp(strrchr(programs[i], '/') + 1, name) && !access(programs[i], X_OK)) return programs[i];
   }
-  fprintf(stderr, "  there is no %s here\n", name);
   return NULL;
 }
 
@@ -21,7 +21,7 @@ static void run_program(command_t *run, const char *const *argv) {
   command_wait(run);
 }
 
-// The verbs, as `mlxcel --help` lists them: two blanks, a name, blanks, a summary.
+// The verbs, from `mlxcel --help`: two spaces, a name, spaces, a summary.
 typedef struct verbs {
   char names[32][16];
   size_t count;
@@ -60,7 +60,7 @@ static extent_t measure(const char *text) {
   return size;
 }
 
-static void check_help(const char *verb, const char *columns, int most_columns, int most_lines) {
+static void check_help(const char *verb, const char *columns, int max_columns, int max_lines) {
   command_t run;
   setenv("COLUMNS", columns, 1);
   RUN(&run, verb, "--help");
@@ -73,9 +73,9 @@ static void check_help(const char *verb, const char *columns, int most_columns, 
   CHECK_CONTAINS(run.out, "\nexamples:\n  ");
   CHECK_CONTAINS(run.out, "Exit status 0: done, 2: wrong command line");
   const extent_t size = measure(run.out);
-  if (size.lines > most_lines || size.columns > most_columns) {
+  if (size.lines > max_lines || size.columns > max_columns) {
     CHECK_FAIL("%s --help takes %d lines of %d columns, more than %d of %d:\n%s", verb, size.lines,
-               size.columns, most_lines, most_columns, run.out);
+               size.columns, max_lines, max_columns, run.out);
   }
   command_free(&run);
 }
@@ -86,7 +86,7 @@ TEST(help_of_every_verb_fits_a_screen) {
   for (size_t i = 0; i < verbs.count; ++i) {
     check_help(verbs.names[i], "100", 100, 40);
     check_help(verbs.names[i], "250", 100, 40);
-    check_help(verbs.names[i], "80", 80, 56);  // a narrow screen has to be a taller one
+    check_help(verbs.names[i], "80", 80, 56);  // a narrow screen needs more lines
   }
   command_t run;
   RUN(&run, "--help");
@@ -95,56 +95,86 @@ TEST(help_of_every_verb_fits_a_screen) {
   command_free(&run);
 }
 
-// As the manual page has them: a row of its own for each, however narrow the screen is.
-TEST(places_to_pull_from_are_a_table) {
+// Each kind of source keeps its own row, however narrow the screen is.
+TEST(sources_and_destinations_are_a_table) {
   command_t run;
   setenv("COLUMNS", "80", 1);
   RUN(&run, "pull", "--help");
   CHECK_CONTAINS(run.out,
                  "\nSOURCE is\n  hf:ORG/NAME[@REVISION]         a Hugging Face model: config, tokenizer,\n   "
                  "                              safetensors\n  hf:ORG/NAME[@REVISION]:QUANT   its ");
-  CHECK_CONTAINS(run.out,
-                 "\n  oci-layout:FOLDER[:TAG]        or in a folder laid out like one\n\nPrints where the "
-                 "model is. A pull ");
+  CHECK_CONTAINS(
+      run.out,
+      "\n  oci-layout:FOLDER[:TAG]        the same in a folder with the OCI image layout\n\nPrints the "
+      "path of the model. ");
   command_free(&run);
   RUN(&run, "push", "--help");
   CHECK_CONTAINS(run.out,
-                 "\nPLACE is\n  oci://HOST[:PORT]/NAME[:TAG]   a place in a registry (TAG: latest)\n  "
-                 "oci-layout:FOLDER[:TAG]        a folder laid out like one\n\nBundles ");
+                 "\nDESTINATION is\n  oci://HOST[:PORT]/NAME[:TAG]   a name in a registry (TAG: latest)\n  "
+                 "oci-layout:FOLDER[:TAG]        a folder with the OCI image layout\n\nBundles ");
   command_free(&run);
   unsetenv("COLUMNS");
 }
 
-TEST(help_all_explains_what_help_names) {
+TEST(help_all_explains_collapsed_options) {
   command_t brief, all, verb;
   RUN(&brief, "run", "--help");
   RUN(&all, "run", "--help-all");
   RUN(&verb, "help", "run");
   CHECK_TEXT(verb.out, brief.out);
   CHECK_CONTAINS(brief.out, "--xtc-probability P;");
-  CHECK(!strstr(brief.out, "how often to drop top choices"));
-  CHECK_CONTAINS(all.out, "how often to drop top choices");
-  CHECK_CONTAINS(all.out, "more about choosing tokens:\n");
+  CHECK(!strstr(brief.out, "probability of removing the top tokens"));
+  CHECK_CONTAINS(all.out, "probability of removing the top tokens");
+  CHECK_CONTAINS(all.out, "sampling, penalties and grammars:\n");
   command_free(&brief);
   command_free(&all);
   command_free(&verb);
 }
 
-TEST(a_value_that_is_not_in_the_list_is_refused_by_the_list) {
+TEST(a_value_outside_the_choices_is_refused) {
   command_t run;
   RUN(&run, "bench", "-m", "x", "-o", "xml");
   CHECK_INT(run.exit_code, MLX_USAGE);
-  CHECK_CONTAINS(run.err, "option -o wants md, csv, json or jsonl, not 'xml'");
+  CHECK_CONTAINS(run.err, "option -o expects md, csv, json or jsonl, not 'xml'");
   command_free(&run);
-  RUN(&run, "compile", "x", "--target=z80:16");  // an open list: the compiler knows better
-  CHECK(!strstr(run.err, "option --target wants"));
+  RUN(&run, "compile", "x",
+      "--target=z80:16");  // "cpu:LEVEL" makes it an open list, which the compiler checks
+  CHECK(!strstr(run.err, "option --target expects"));
   command_free(&run);
+}
+
+static void check_help_line(const char *verb, const char *line) {
+  command_t run;
+  RUN(&run, verb, "--help-all");
+  CHECK_CONTAINS(run.out, line);
+  command_free(&run);
+}
+
+TEST(shared_flags_have_one_help_text) {
+  static const char *const verbs[] = {"run", "bench", "eval"};
+  for (size_t i = 0; i < 3; ++i) {
+    check_help_line(verbs[i], "weight format (default: auto: as stored if quantized, else f32)\n");
+    check_help_line(verbs[i], "quantize weights to 4 or 8 bits\n");
+    check_help_line(verbs[i], "device to run on (default: auto: a usable GPU, else the CPU)\n");
+  }
+  check_help_line("compile", "weight format (default: auto: as stored if quantized, else f32)\n");
+  check_help_line("compile", "quantize weights to 4 or 8 bits\n");
+  check_help_line("run", "nucleus sampling: keep the smallest set of tokens with total\n");
+}
+
+TEST(verbs_that_print_on_stderr_have_quiet) {
+  static const char *const verbs[] = {"run",  "compile",  "bench", "eval",  "show",
+                                      "list", "template", "pull",  "push",  "keygen",
+                                      "sign", "verify",   "trust", "cache", "doctor"};
+  for (size_t i = 0; i < sizeof verbs / sizeof *verbs; ++i)
+    check_help_line(verbs[i],
+                    "  -q, --quiet                        print no progress, notes or timings on stderr\n");
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // Manual pages
 
-TEST(every_exit_status_is_in_the_page_and_in_the_docs) {
+TEST(every_exit_status_is_in_the_man_page_and_the_docs) {
   command_t man, help;
   char *docs;
   RUN(&man, "man");
@@ -156,7 +186,7 @@ TEST(every_exit_status_is_in_the_page_and_in_the_docs) {
     char meaning[256], row[300];
     int code;
     CHECK(sscanf(line, "| %d | %255[^|]", &code, meaning) == 2);
-    meaning[strlen(meaning) - 1] = 0;  // the blank before the bar
+    meaning[strlen(meaning) - 1] = 0;  // the space before the bar
     CHECK_INT(code, rows);
     snprintf(row, sizeof row, "\n  %-3d %s\n", code, meaning);
     CHECK_CONTAINS(help.out, row);
@@ -206,12 +236,12 @@ static void check_page(const char *path) {
     bool known = *line != '.' && *line != '\'';
     for (size_t i = 0; !known && i < sizeof requests / sizeof *requests; ++i)
       known = !strncmp(line, requests[i], strlen(requests[i]));
-    if (!known) CHECK_FAIL("%s has a line that is no request: %.40s", path, line);
+    if (!known) CHECK_FAIL("%s has a line with an unknown request: %.40s", path, line);
   }
   mlx_free(page);
 }
 
-// groff says nothing about a page that is well, and shows what the page says.
+// groff must print no warning, and the rendered page must contain |part|.
 static void check_rendered(const char *groff, const char *path, const char *part) {
   command_t run;
   run_program(&run,
@@ -222,7 +252,7 @@ static void check_rendered(const char *groff, const char *path, const char *part
   command_free(&run);
 }
 
-TEST(manual_pages_render) {
+TEST(manual_pages_render_without_warnings) {
   char folder[] = "/tmp/mlxcel-man-XXXXXX";
   CHECK(mkdtemp(folder));
   command_t run;
@@ -238,7 +268,7 @@ TEST(manual_pages_render) {
     snprintf(path, sizeof path, "%s/%s.1", folder, title);
     check_page(path);
     if (groff) check_rendered(groff, path, title);
-    if (!man || i > 1) continue;  // it takes its time
+    if (!man || i > 1) continue;  // man is slow: render two pages
     run_program(&run, (const char *const[]){man, "-l", path, NULL});
     CHECK_INT(run.exit_code, 0);
     CHECK_CONTAINS(run.out, "EXIT STATUS");
@@ -254,7 +284,7 @@ TEST(manual_pages_render) {
 // ----------------------------------------------------------------------------------------------------------
 // Completion
 
-// What bash would offer for a command line, its last word being completed; one to a line.
+// The completions that bash offers for the last word of a command line, one per line.
 static void complete(const char *bash, const char *words, command_t *run) {
   static const char script[] =
       "source <(\"$0\" completion bash) || exit 9\n"
@@ -270,7 +300,7 @@ static void complete(const char *bash, const char *words, command_t *run) {
 
 TEST(bash_completes_verbs_flags_values_and_files) {
   const char *bash = find_program("bash");
-  if (!bash) return;
+  if (!bash) SKIP("bash is not installed");
   static const char *const cases[][2] = {
       {"mlxcel be", "bench\n"},
       {"mlxcel ''", "--help\n--version\nrun\ncompile\n"},
@@ -279,15 +309,15 @@ TEST(bash_completes_verbs_flags_values_and_files) {
       {"mlxcel run -m x --dev", "--device\n"},
       {"mlxcel run --device ''", "cpu\ncuda\nauto\n"},
       {"mlxcel run --device cu", "cuda\n"},
-      {"mlxcel run --device = c", "cpu\ncuda\n"},  // as bash splits --device=c
+      {"mlxcel run --device = c", "cpu\ncuda\n"},  // bash splits --device=c like this
       {"mlxcel run --device =", "cpu\ncuda\nauto\n"},
-      {"mlxcel compile --target c", "cpu\ncpu:portable\ncuda\n"},  // and not cpu:LEVEL
+      {"mlxcel compile --target c", "cpu\ncpu:portable\ncuda\n"},  // not the placeholder cpu:LEVEL
       {"mlxcel cache c", "clear\n"},
       {"mlxcel completion z", "zsh\n"},
       {"mlxcel man dep", "\n"},
       {"mlxcel run -m my", "my model.gguf\n"},
       {"mlxcel compile oth", "other.txt\n"},
-      {"mlxcel run -p oth", "\n"},  // a prompt is no file
+      {"mlxcel run -p oth", "\n"},  // a prompt is not a file
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
     command_t run;
@@ -300,25 +330,29 @@ TEST(bash_completes_verbs_flags_values_and_files) {
   }
 }
 
-TEST(zsh_and_fish_read_their_scripts) {
-  const char *zsh = find_program("zsh"), *fish = find_program("fish");
+TEST(zsh_loads_its_script) {
+  const char *zsh = find_program("zsh");
+  if (!zsh) SKIP("zsh is not installed");
   command_t run;
-  if (zsh) {
-    run_program(&run,
-                (const char *const[]){zsh, "-f", "-c",
-                                      "autoload -U compinit && compinit -D -u && source <(\"$0\" completion "
-                                      "zsh) && whence -w _mlxcel && echo ${_comps[mlxcel-run]}",
-                                      MLXCEL_BINARY, NULL});
-    CHECK_TEXT(run.err, "");
-    CHECK_TEXT(run.out, "_mlxcel: function\n_mlxcel\n");
-    command_free(&run);
-  }
-  if (!fish) return;
+  run_program(&run,
+              (const char *const[]){zsh, "-f", "-c",
+                                    "autoload -U compinit && compinit -D -u && source <(\"$0\" completion "
+                                    "zsh) && whence -w _mlxcel && echo ${_comps[mlxcel-run]}",
+                                    MLXCEL_BINARY, NULL});
+  CHECK_TEXT(run.err, "");
+  CHECK_TEXT(run.out, "_mlxcel: function\n_mlxcel\n");
+  command_free(&run);
+}
+
+TEST(fish_completes_verbs_flags_and_values) {
+  const char *fish = find_program("fish");
+  if (!fish) SKIP("fish is not installed");
   static const char *const cases[][2] = {{"mlxcel be", "bench\t"},
                                          {"mlxcel run --device c", "cpu\t"},
                                          {"mlxcel run --ign", "--ignore-eos\t"},
                                          {"mlxcel cache pa", "path\n"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+    command_t run;
     run_program(&run,
                 (const char *const[]){fish, "--no-config", "-c",
                                       "eval $argv[1] completion fish | source; and complete -C $argv[2]",
@@ -327,16 +361,20 @@ TEST(zsh_and_fish_read_their_scripts) {
     CHECK_CONTAINS(run.out, cases[i][1]);
     command_free(&run);
   }
+}
+
+TEST(completion_for_an_unknown_shell_is_refused) {
+  command_t run;
   RUN(&run, "completion", "tcsh");
   CHECK_INT(run.exit_code, MLX_USAGE);
-  CHECK_CONTAINS(run.err, "knows bash, zsh and fish, not 'tcsh'");
+  CHECK_CONTAINS(run.err, "no completion for the shell 'tcsh': expected bash, zsh or fish");
   command_free(&run);
 }
 
-TEST_MAIN(CASE(help_of_every_verb_fits_a_screen), CASE(places_to_pull_from_are_a_table),
-          CASE(help_all_explains_what_help_names),
-          CASE(a_value_that_is_not_in_the_list_is_refused_by_the_list),
-          CASE(every_exit_status_is_in_the_page_and_in_the_docs),
-          CASE(every_verb_and_variable_is_in_the_docs), POSIX_CASE(manual_pages_render),
-          POSIX_CASE(bash_completes_verbs_flags_values_and_files),
-          POSIX_CASE(zsh_and_fish_read_their_scripts))
+TEST_MAIN(CASE(help_of_every_verb_fits_a_screen), CASE(sources_and_destinations_are_a_table),
+          CASE(help_all_explains_collapsed_options), CASE(a_value_outside_the_choices_is_refused),
+          CASE(shared_flags_have_one_help_text), CASE(verbs_that_print_on_stderr_have_quiet),
+          CASE(every_exit_status_is_in_the_man_page_and_the_docs),
+          CASE(every_verb_and_variable_is_in_the_docs), POSIX_CASE(manual_pages_render_without_warnings),
+          POSIX_CASE(bash_completes_verbs_flags_values_and_files), POSIX_CASE(zsh_loads_its_script),
+          POSIX_CASE(fish_completes_verbs_flags_and_values), CASE(completion_for_an_unknown_shell_is_refused))

@@ -116,18 +116,18 @@ TEST(an_added_bos_differs_from_the_same_token_in_the_text) {
 TEST(invalid_ids_and_options_are_refused) {
   command_t run;
   RUN(&run, "detokenize", "-m", TINY, "315", "many");
-  check_refused(&run, MLX_USAGE, "'many' is not a token's number");
+  check_refused(&run, MLX_USAGE, "'many' is not a token id");
   RUN(&run, "detokenize", "-m", TINY, "320");
-  check_refused(&run, MLX_USAGE, "there is no token 320; the tokenizer has 0 to 319");
+  check_refused(&run, MLX_USAGE, "token id 320 is out of range: the tokenizer has 0 to 319");
   RUN(&run, "detokenize", "-m", TINY, "--", "-1");
-  check_refused(&run, MLX_USAGE, "there is no token -1");
+  check_refused(&run, MLX_USAGE, "token id -1 is out of range");
   RUN(&run, "detokenize", "-m", TINY, "99999999999999999999");
-  check_refused(&run, MLX_USAGE, "is not a token's number");
+  check_refused(&run, MLX_USAGE, "is not a token id");
   command_start(
       &run, (const char *const[]){"/bin/sh", "-c",
                                   "printf '1 \\0 2' | '" MLXCEL_BINARY "' detokenize -m '" TINY "'", NULL});
   command_wait(&run);
-  check_refused(&run, MLX_USAGE, "stdin has a NUL byte");
+  check_refused(&run, MLX_USAGE, "stdin contains a NUL byte");
   RUN(&run, "tokenize", "-m", TINY, "-p", "x", "-f", "y");
   check_refused(&run, MLX_USAGE, "both -p and -f were given");
   RUN(&run, "tokenize", "-p", "x");
@@ -270,7 +270,7 @@ TEST(show_sums_the_memory_for_a_context_length) {
   mlx_json_close(&json);
   command_free(&run);
   RUN(&run, "show", MLXCEL_SOURCE_DIR "/tests/fixtures/gpt_oss-mxfp4");
-  CHECK_CONTAINS(run.out, "\npacked, as the file has them, where there is a kernel for that: ");
+  CHECK_CONTAINS(run.out, "\nwith weights quantized as stored, if a kernel supports it: ");
   command_free(&run);
 }
 

@@ -1,5 +1,4 @@
-// The line editor without a terminal: what keys make of a line, what a terminal is told to show, what history
-// keeps.
+// The line editor without a terminal: keys and editing, drawing, history and the stream of generated text.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,12 +14,12 @@
 static mlx_line_event_t type(mlx_line_t *line, const char *bytes) {
   static mlx_keys_t keys;
   keys = (mlx_keys_t){0};
-  mlx_line_event_t event = MLX_LINE_GOES_ON;
-  for (; *bytes && event == MLX_LINE_GOES_ON; ++bytes) {
+  mlx_line_event_t event = MLX_LINE_CONTINUES;
+  for (; *bytes && event == MLX_LINE_CONTINUES; ++bytes) {
     const mlx_key_t key = mlx_keys_push(&keys, (unsigned char)*bytes);
     event = mlx_line_press(line, key, keys.bytes, keys.length);
   }
-  CHECK(!*bytes);  // an event comes with the last byte
+  CHECK(!*bytes);  // only the last byte may end the line
   return event;
 }
 
@@ -31,13 +30,13 @@ static const char *shown(const mlx_line_t *line) {
   return text;
 }
 
-// The text after |bytes| were typed into an empty line, with a | where the cursor is.
-#define CHECK_TYPED(bytes, expected)                  \
-  do {                                                \
-    mlx_line_t line_ = {0};                           \
-    CHECK_INT(type(&line_, bytes), MLX_LINE_GOES_ON); \
-    CHECK_TEXT(shown(&line_), expected);              \
-    mlx_line_clear(&line_);                           \
+// Types |bytes| into an empty line and compares the text, with a | at the cursor.
+#define CHECK_TYPED(bytes, expected)                    \
+  do {                                                  \
+    mlx_line_t line_ = {0};                             \
+    CHECK_INT(type(&line_, bytes), MLX_LINE_CONTINUES); \
+    CHECK_TEXT(shown(&line_), expected);                \
+    mlx_line_clear(&line_);                             \
   } while (0)
 
 TEST(keys_move_and_change_the_text) {
@@ -55,36 +54,36 @@ TEST(keys_move_and_change_the_text) {
   CHECK_TYPED("one two\033[1;5D\033[1;5D\033[1;5C", "one| two");
   CHECK_TYPED("one two\033b\033bx\033f", "xone| two");
   CHECK_TYPED("a\033[99zb\033[1;2;3;4;5;6;7;8;9;10;11;12;13;14;15;16Rc",
-              "abc|");  // unknown and endless sequences are nothing
+              "abc|");  // unknown and overlong sequences are ignored
   CHECK_TYPED("\x7f\033[D\033[C\033[3~\x0b\x15\x17", "|");
 }
 
-TEST(a_step_goes_over_a_whole_character_and_its_marks) {
+TEST(cursor_steps_over_a_character_with_its_combining_marks) {
   CHECK_TYPED("aé日\033[D\033[D", "a|é日");
   CHECK_TYPED("e\xcc\x81x\033[D\033[D", "|e\xcc\x81x");
   CHECK_TYPED("日本\x7f", "日|");
   CHECK_TYPED(
       "\xff\xc3"
       "ab",
-      "b|");  // what is no UTF-8 is dropped
+      "b|");  // invalid UTF-8 is dropped
   CHECK_TYPED(
       "a\xc2\x9b"
       "31mb",
-      "a31mb|");  // so is the control character that begins a sequence
+      "a31mb|");  // and so is the C1 control character CSI
 }
 
-TEST(lines_go_on_after_a_backslash_and_inside_quotes) {
+TEST(backslash_and_triple_quotes_continue_a_line) {
   mlx_line_t line = {0};
   const char *text;
   size_t length;
-  CHECK_INT(type(&line, "one\\\r"), MLX_LINE_GOES_ON);
+  CHECK_INT(type(&line, "one\\\r"), MLX_LINE_CONTINUES);
   CHECK_TEXT(shown(&line), "one\n|");
   CHECK_INT(type(&line, "two\033\rthree\r"), MLX_LINE_DONE);
   CHECK_OK(mlx_line_value(&line, &text, &length));
   CHECK_TEXT(text, "one\ntwo\nthree");
   mlx_line_clear(&line);
-  CHECK_INT(type(&line, "\"\"\"\r"), MLX_LINE_GOES_ON);
-  CHECK_INT(type(&line, "a \"quoted\"\r\rb\r"), MLX_LINE_GOES_ON);
+  CHECK_INT(type(&line, "\"\"\"\r"), MLX_LINE_CONTINUES);
+  CHECK_INT(type(&line, "a \"quoted\"\r\rb\r"), MLX_LINE_CONTINUES);
   CHECK_INT(type(&line, "\"\"\"\r"), MLX_LINE_DONE);
   CHECK_OK(mlx_line_value(&line, &text, &length));
   CHECK_INT(length, strlen("a \"quoted\"\n\nb"));
@@ -96,20 +95,20 @@ TEST(lines_go_on_after_a_backslash_and_inside_quotes) {
   mlx_line_clear(&line);
 }
 
-TEST(pasted_text_keeps_its_lines_and_loses_what_steers) {
+TEST(pasted_text_keeps_newlines_and_loses_control_characters) {
   mlx_line_t line = {0};
-  CHECK_INT(type(&line, "\033[200~one\r\ntwo\rthree\n\tx\033[31my\x03\x04z\033[201~"), MLX_LINE_GOES_ON);
+  CHECK_INT(type(&line, "\033[200~one\r\ntwo\rthree\n\tx\033[31my\x03\x04z\033[201~"), MLX_LINE_CONTINUES);
   CHECK_TEXT(shown(&line), "one\ntwo\nthree\n\txyz|");
   CHECK_INT(type(&line, "\r"), MLX_LINE_DONE);
   mlx_line_clear(&line);
 }
 
-TEST(up_and_down_go_through_lines_then_history) {
+TEST(up_and_down_move_through_rows_then_history) {
   mlx_history_t history = {0};
   mlx_line_t line = {.history = &history};
   CHECK_OK(mlx_history_add(&history, "first", 5));
   CHECK_OK(mlx_history_add(&history, "sec\nond", 7));
-  CHECK_OK(mlx_history_add(&history, "sec\nond", 7));  // once
+  CHECK_OK(mlx_history_add(&history, "sec\nond", 7));  // a repeated entry is stored once
   type(&line, "new\033[A");
   CHECK_TEXT(shown(&line), "sec\nond|");
   type(&line, "\033[A");
@@ -129,7 +128,7 @@ TEST(up_and_down_go_through_lines_then_history) {
   mlx_history_clear(&history);
 }
 
-TEST(tab_completes_a_first_word) {
+TEST(tab_completes_the_first_word) {
   static const char *const words[] = {"/save", "/stats", "/system", "/exit", NULL};
   mlx_line_t line = {.words = words};
   type(&line, "/e\t");
@@ -138,7 +137,7 @@ TEST(tab_completes_a_first_word) {
   CHECK_TEXT(shown(&line), "/exit x|");
   mlx_line_clear(&line);
   type(&line, "/s\t");
-  CHECK_TEXT(shown(&line), "/s|");  // three could be meant
+  CHECK_TEXT(shown(&line), "/s|");  // three words match
   type(&line, "t\t");
   CHECK_TEXT(shown(&line), "/stats |");
   mlx_line_clear(&line);
@@ -159,7 +158,7 @@ TEST(control_keys_end_a_line) {
 // ----------------------------------------------------------------------------------------------------------
 // Drawing
 
-TEST(characters_have_the_width_that_terminals_give_them) {
+TEST(characters_have_their_terminal_width) {
   CHECK_INT(mlx_char_width('a'), 1);
   CHECK_INT(mlx_char_width(0xe9), 1);
   CHECK_INT(mlx_char_width(0x301), 0);
@@ -179,13 +178,13 @@ static const char *drawn(mlx_screen_t *screen, const mlx_line_t *line) {
   return text;
 }
 
-TEST(a_line_is_drawn_over_as_many_rows_as_it_takes) {
+TEST(a_long_line_is_drawn_over_several_rows) {
   mlx_screen_t screen = {.columns = 8, .rows = 10};
   mlx_line_t line = {0};
   CHECK_TEXT(drawn(&screen, &line), "\r\033[J> \r\033[2C");
   type(&line, "abc");
   CHECK_TEXT(drawn(&screen, &line), "\r\033[J> abc\r\033[5C");
-  type(&line, "def");  // the row is full: the cursor waits on the next
+  type(&line, "def");  // the row is full: the cursor is on the next one
   CHECK_TEXT(drawn(&screen, &line), "\r\033[J> abcdef \r\r");
   CHECK_INT(screen.cursor_row, 1);
   type(&line, "g\x01");
@@ -193,13 +192,13 @@ TEST(a_line_is_drawn_over_as_many_rows_as_it_takes) {
   CHECK_INT(screen.cursor_row, 0);
   mlx_line_clear(&line);
   screen.cursor_row = 0;
-  type(&line, "abcde日\\\rx");  // a wide character does not fit into the last column
+  type(&line, "abcde日\\\rx");  // a wide character does not fit in the last column
   CHECK_TEXT(drawn(&screen, &line), "\r\033[J> abcde日\r\n. x\r\033[3C");
   CHECK_INT(screen.cursor_row, 2);
   mlx_line_clear(&line);
 }
 
-TEST(a_text_taller_than_the_terminal_shows_the_rows_around_the_cursor) {
+TEST(a_tall_text_shows_the_rows_around_the_cursor) {
   mlx_screen_t screen = {.columns = 20, .rows = 3};
   mlx_line_t line = {0};
   type(&line, "1\\\r2\\\r3\\\r4\\\r5");
@@ -210,7 +209,7 @@ TEST(a_text_taller_than_the_terminal_shows_the_rows_around_the_cursor) {
   mlx_line_clear(&line);
 }
 
-TEST(a_narrower_terminal_is_told_where_the_cursor_went) {
+TEST(a_resize_moves_the_cursor_row) {
   mlx_screen_t screen = {.columns = 20, .rows = 10};
   mlx_line_t line = {0};
   type(&line, "abcdefghij");
@@ -218,7 +217,7 @@ TEST(a_narrower_terminal_is_told_where_the_cursor_went) {
   mlx_screen_resize(&screen, "> ", ". ", &line, 5, 10);
   CHECK_INT(screen.cursor_row, 2);
   CHECK_TEXT(drawn(&screen, &line), "\033[2A\r\033[J> abcdefghij\r\033[2C");
-  mlx_screen_resize(&screen, "> ", ". ", &line, 1, 1);  // nothing sensible, and no harm
+  mlx_screen_resize(&screen, "> ", ". ", &line, 1, 1);  // must not crash
   drawn(&screen, &line);
   mlx_line_clear(&line);
 }
@@ -236,7 +235,7 @@ static const char *history_file(void) {
   return path;
 }
 
-TEST(history_is_kept_for_its_owner_alone) {
+TEST(history_file_is_readable_by_its_owner_only) {
   const char *path = history_file();
   mlx_history_t history = {0};
   struct stat info;
@@ -245,7 +244,7 @@ TEST(history_is_kept_for_its_owner_alone) {
   CHECK_OK(mlx_history_add(&history, "one", 3));
   CHECK_OK(mlx_history_add(&history, "two\nlines \\n", 12));
   CHECK_OK(mlx_history_add(&history, "", 0));
-  CHECK_OK(mlx_history_add(&history, "esc\033[31m", 8));  // would steer the terminal
+  CHECK_OK(mlx_history_add(&history, "esc\033[31m", 8));  // control characters are not kept
   mlx_history_clear(&history);
   CHECK(!stat(path, &info));
   CHECK_INT(info.st_mode & 0777, 0600);
@@ -281,7 +280,7 @@ TEST(history_has_a_limit_in_memory_and_in_the_file) {
   CHECK_OK(mlx_remove_tree(folder));
 }
 
-TEST(a_damaged_history_gives_what_can_be_read) {
+TEST(damaged_history_lines_are_skipped) {
   static const char damaged[] = "good\n\xff\xfe\nalso \\\\ good\\\n\n\x1b[31m\nlast without an end";
   mlx_history_t history = {0};
   CHECK_OK(mlx_history_parse(&history, damaged, sizeof damaged - 1));
@@ -292,7 +291,7 @@ TEST(a_damaged_history_gives_what_can_be_read) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// What the model writes
+// The stream of generated text
 
 static const char *streamed(bool terminal, bool thinking, const char *const *pieces) {
   static char text[512];
@@ -308,18 +307,18 @@ static const char *streamed(bool terminal, bool thinking, const char *const *pie
 #define STREAMED(terminal, thinking, ...) \
   streamed(terminal, thinking, (const char *const[]){__VA_ARGS__, NULL})
 
-TEST(thinking_is_dimmed_on_a_terminal_however_it_comes_in_pieces) {
+TEST(thinking_is_dimmed_on_a_terminal_across_pieces) {
   CHECK_TEXT(STREAMED(true, false, "<think>", "\nhm", "</think>", "Yes"),
              "\033[2m<think>\nhm</think>\033[0mYes");
   CHECK_TEXT(STREAMED(true, false, "a<th", "ink>b<", "</thi", "nk>c"), "a\033[2m<think>b<</think>\033[0mc");
-  CHECK_TEXT(STREAMED(true, true, "hm</think>Yes"), "hm</think>\033[0mYes");  // begun in the prompt
+  CHECK_TEXT(STREAMED(true, true, "hm</think>Yes"), "hm</think>\033[0mYes");  // thinking began in the prompt
   CHECK_TEXT(STREAMED(true, false, "<think>never ends"), "\033[2m<think>never ends\033[0m");
   CHECK_TEXT(STREAMED(true, false, "1 <2 <th"), "1 <2 <th");
   CHECK_TEXT(STREAMED(false, false, "<think>a</think>\033[31mb"),
-             "<think>a</think>\033[31mb");  // a file gets it as it is
+             "<think>a</think>\033[31mb");  // a file gets the text unchanged
 }
 
-TEST(a_prompt_may_end_inside_thinking) {
+TEST(a_prompt_that_ends_with_think_starts_thinking) {
   CHECK(mlx_stream_thinks_after("x<think>\n", 9));
   CHECK(mlx_stream_thinks_after("<think>", 7));
   CHECK(!mlx_stream_thinks_after("<think>\n\n</think>\n", 19));
@@ -327,21 +326,21 @@ TEST(a_prompt_may_end_inside_thinking) {
   CHECK(!mlx_stream_thinks_after("", 0));
 }
 
-TEST(nothing_of_the_model_steers_a_terminal) {
+TEST(control_characters_do_not_reach_a_terminal) {
   CHECK_TEXT(STREAMED(true, false, "a\033]0;title\007b\r\tc\n",
                       "\xc2\x9b"
                       "2Jé"),
              "a]0;titleb\tc\n2Jé");
 }
 
-TEST_MAIN(CASE(keys_move_and_change_the_text), CASE(a_step_goes_over_a_whole_character_and_its_marks),
-          CASE(lines_go_on_after_a_backslash_and_inside_quotes),
-          CASE(pasted_text_keeps_its_lines_and_loses_what_steers),
-          CASE(up_and_down_go_through_lines_then_history), CASE(tab_completes_a_first_word),
-          CASE(control_keys_end_a_line), CASE(characters_have_the_width_that_terminals_give_them),
-          CASE(a_line_is_drawn_over_as_many_rows_as_it_takes),
-          CASE(a_text_taller_than_the_terminal_shows_the_rows_around_the_cursor),
-          CASE(a_narrower_terminal_is_told_where_the_cursor_went), CASE(history_is_kept_for_its_owner_alone),
-          CASE(history_has_a_limit_in_memory_and_in_the_file), CASE(a_damaged_history_gives_what_can_be_read),
-          CASE(thinking_is_dimmed_on_a_terminal_however_it_comes_in_pieces),
-          CASE(a_prompt_may_end_inside_thinking), CASE(nothing_of_the_model_steers_a_terminal))
+TEST_MAIN(CASE(keys_move_and_change_the_text), CASE(cursor_steps_over_a_character_with_its_combining_marks),
+          CASE(backslash_and_triple_quotes_continue_a_line),
+          CASE(pasted_text_keeps_newlines_and_loses_control_characters),
+          CASE(up_and_down_move_through_rows_then_history), CASE(tab_completes_the_first_word),
+          CASE(control_keys_end_a_line), CASE(characters_have_their_terminal_width),
+          CASE(a_long_line_is_drawn_over_several_rows), CASE(a_tall_text_shows_the_rows_around_the_cursor),
+          CASE(a_resize_moves_the_cursor_row), CASE(history_file_is_readable_by_its_owner_only),
+          CASE(history_has_a_limit_in_memory_and_in_the_file), CASE(damaged_history_lines_are_skipped),
+          CASE(thinking_is_dimmed_on_a_terminal_across_pieces),
+          CASE(a_prompt_that_ends_with_think_starts_thinking),
+          CASE(control_characters_do_not_reach_a_terminal))

@@ -1,4 +1,4 @@
-// Drives a program through a pseudo-terminal, as a person would: types bytes, and waits for what is shown.
+// Drives a program through a pseudo-terminal: sends typed bytes and waits for output.
 #ifndef MLXCEL_TESTS_PTY_H_
 #define MLXCEL_TESTS_PTY_H_
 
@@ -15,16 +15,16 @@
 #include "tests/check.h"
 #include "tests/command.h"
 
-#define PTY_PATIENCE 120.0  // seconds: machines that run tests are busy ones
+#define PTY_TIMEOUT 120.0  // seconds; generous, because test machines are busy
 
 typedef struct pty {
   pid_t pid;
   int fd;
-  mlx_text_t shown;  // everything so far, stderr and, where it is not a file, stdout
-  size_t seen;       // up to where pty_wait_for has looked
+  mlx_text_t shown;  // all output so far: stderr, and stdout unless it goes to a file
+  size_t seen;       // end of the text that pty_wait_for found last
 } pty_t;
 
-// |out_path| is where stdout goes; NULL: to the terminal. |term| is $TERM.
+// |out_path| is the file for stdout; NULL for the terminal. |term| is $TERM.
 static inline void pty_start(pty_t *pty, const char *const *argv, const char *out_path, const char *term) {
   struct winsize size = {.ws_row = 24, .ws_col = 80};
   *pty = (pty_t){0};
@@ -39,7 +39,7 @@ static inline void pty_start(pty_t *pty, const char *const *argv, const char *ou
   }
 }
 
-// Reads what is there; false when the program is gone.
+// Reads available output. False if the program has ended.
 static inline bool pty_read(pty_t *pty, int milliseconds) {
   struct pollfd ready = {.fd = pty->fd, .events = POLLIN};
   char bytes[4096];
@@ -55,26 +55,26 @@ static inline void pty_send(pty_t *pty, const char *bytes) {
   CHECK_INT(write(pty->fd, bytes, length), length);
 }
 
-// Waits until |text| is shown after what was waited for before.
+// Waits until |text| appears after the text of the last wait.
 static inline void pty_wait_for(pty_t *pty, const char *text) {
-  const double end = command_now() + PTY_PATIENCE;
-  for (bool there = true;;) {
+  const double end = command_now() + PTY_TIMEOUT;
+  for (bool running = true;;) {
     const char *found = pty->shown.data ? strstr(pty->shown.data + pty->seen, text) : NULL;
     if (found) {
       pty->seen = (size_t)(found - pty->shown.data) + strlen(text);
       return;
     }
-    if (!there || command_now() > end)
-      CHECK_FAIL("'%s' was not shown%s; after what was waited for before came:\n%s", text,
-                 there ? "" : " before the program ended",
+    if (!running || command_now() > end)
+      CHECK_FAIL("'%s' did not appear%s; output since the last wait:\n%s", text,
+                 running ? "" : " before the program ended",
                  pty->shown.data ? pty->shown.data + pty->seen : "");
-    there = pty_read(pty, 100);
+    running = pty_read(pty, 100);
   }
 }
 
-// The exit status, or -signal.
+// Waits for the end of the program and returns its exit status, or -signal.
 static inline int pty_end(pty_t *pty) {
-  const double end = command_now() + PTY_PATIENCE;
+  const double end = command_now() + PTY_TIMEOUT;
   int status = 0;
   while (command_now() < end && pty_read(pty, 100)) continue;
   if (command_now() >= end) kill(pty->pid, SIGKILL);

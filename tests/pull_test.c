@@ -250,7 +250,7 @@ TEST(invalid_references_and_missing_models_are_explained) {
   CHECK_ERROR(mlx_pull_hub("hf:acme/tiny", &options, &path), MLX_INVALID_INPUT, "cannot verify 'a.gguf'");
   RUN(&run, "pull", "ftp://x");
   CHECK_INT(run.exit_code, MLX_USAGE);
-  CHECK_CONTAINS(run.err, "nothing that can be pulled");
+  CHECK_CONTAINS(run.err, "expected hf:ORG/NAME, oci://HOST/NAME:TAG or a URL");
   command_free(&run);
   unsetenv("HF_ENDPOINT");
   RUN(&run, "pull", "hf:acme/tiny");

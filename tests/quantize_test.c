@@ -268,14 +268,14 @@ TEST(verbose_compile_reports_how_weights_are_stored) {
   CHECK_OK(mlx_manifest_read(path, text, length, &manifest));
   CHECK_TEXT(manifest.variants[0].dtype, "q4_1");
   mlx_free(text);
-  SAYS(true, "is compiled already: --quantize is for the model it was made from", "run", "-m", bundle, "-p",
-       "x", "--quantize", "q4");
+  SAYS(true, "is compiled already: --quantize needs the source model", "run", "-m", bundle, "-p", "x",
+       "--quantize", "q4");
   SAYS(false, ", q8_0", "run", "-m", model, "-p", "x", "-n", "1", "--device", "cpu", "--quantize", "q8");
 }
 
 TEST(impossible_quantization_fails_with_the_reason) {
   const char *model = random_llama_write(&uneven, root, "uneven");
-  SAYS(true, "--quantize wants q4, q8, q4_0, q4_1 or q8_0, not 'q3'", "run", "-m", model, "-p", "x",
+  SAYS(true, "--quantize expects q4, q8, q4_0, q4_1 or q8_0, not 'q3'", "run", "-m", model, "-p", "x",
        "--quantize", "q3");
   SAYS(true, "--quantize and a float --dtype exclude each other", "run", "-m", model, "-p", "x", "--device",
        "cpu", "--quantize", "q4", "--dtype", "f32");
@@ -283,7 +283,7 @@ TEST(impossible_quantization_fails_with_the_reason) {
        model, "-p", "x", "--device", "cpu", "--quantize", "q4", "--kernels", "off");
   SAYS(true, "has no matrix to quantize to q4_1: none has more bits", "run", "-m", SMOLLM2, "-p", "x",
        "--device", "cpu", "--quantize", "q4");
-  SAYS(true, "--quantize and --emit stablehlo do not go together", "compile", model, "--emit", "stablehlo",
+  SAYS(true, "--quantize cannot be used with --emit stablehlo", "compile", model, "--emit", "stablehlo",
        "--quantize", "q4", "-o", "-");
 }
 

@@ -94,7 +94,7 @@ TEST(doctor_reports_no_problem_without_a_compiler) {
   command_t run;
   RUN_RUNTIME(&run, "doctor");
   if (run.exit_code) CHECK_FAIL("exit status %d: %s%s", run.exit_code, run.out, run.err);
-  CHECK_CONTAINS(run.out, "OK    compiler      none in this package, which runs compiled models only");
+  CHECK_CONTAINS(run.out, "OK    compiler      not in this package, which runs bundles only");
   CHECK(!strstr(run.out, "iree-compile") && !strstr(run.out, "nvrtc"));
   command_free(&run);
 }

@@ -1,5 +1,5 @@
-// Sampling, log-probabilities and grammars as a person meets them: through `mlxcel run`, and through the C
-// API on a random model.
+// Sampling, log-probabilities and grammars, through `mlxcel run` and through the C API on a model with random
+// weights.
 #include <math.h>
 
 #include "runtime/host_sampler.h"
@@ -13,7 +13,7 @@ static mlx_engine_t *open_tiny(void) {
   return open_compiled(TINY, &(mlx_compile_options_t){.context = 256}, NULL, 0);
 }
 
-// What one call to generate gives in a fresh session.
+// Generates once in a new session.
 static void generate(mlx_engine_t *engine, const mlx_generate_options_t *options, mlx_generation_t *out) {
   static const int32_t prompt[] = {315, 223, 310, 302, 278, 313, 80};  // "the quick brown"
   mlx_session_t *session;
@@ -45,7 +45,7 @@ static yyjson_val *field(yyjson_doc *doc, const char *key) {
   return yyjson_obj_get(yyjson_doc_get_root(doc), key);
 }
 
-TEST(the_same_seed_writes_the_same_text) {
+TEST(same_seed_gives_same_text) {
   yyjson_doc *first = RUN_JSON("--seed", "11"), *again = RUN_JSON("-s", "11"),
              *other = RUN_JSON("--seed", "12"), *any = RUN_JSON("--temp", "1");
   CHECK(yyjson_equals(field(first, "output_ids"), field(again, "output_ids")));
@@ -59,12 +59,12 @@ TEST(the_same_seed_writes_the_same_text) {
   for (int i = 0; i < 5; ++i) yyjson_doc_free(docs[i]);
 }
 
-TEST(flags_change_what_they_say) {
+TEST(sampling_flags_change_the_output) {
   yyjson_doc *greedy = RUN_JSON("--temp", "0"), *top_1 = RUN_JSON("--temp", "2", "--top-k", "1"),
              *penalised = RUN_JSON("--temp", "0", "--presence-penalty", "100");
   CHECK(yyjson_equals(field(greedy, "output_ids"), field(top_1, "output_ids")));
   bool seen[320] = {false};
-  for (size_t i = 0; i < 24; ++i) {  // whatever was there is not said again
+  for (size_t i = 0; i < 24; ++i) {  // the presence penalty forbids every token that occurred
     const int64_t id = yyjson_get_sint(yyjson_arr_get(field(penalised, "output_ids"), i));
     CHECK(!seen[id]);
     seen[id] = true;
@@ -79,7 +79,7 @@ TEST(flags_change_what_they_say) {
   for (int i = 0; i < 4; ++i) yyjson_doc_free(docs[i]);
 }
 
-TEST(logprobs_have_the_documented_shape) {
+TEST(logprobs_have_the_documented_fields) {
   yyjson_doc *doc = RUN_JSON("--seed", "1", "--logprobs", "3");
   yyjson_val *content = yyjson_obj_get(field(doc, "logprobs"), "content"), *entry;
   CHECK_INT(yyjson_arr_size(content), 24);
@@ -98,22 +98,22 @@ TEST(logprobs_have_the_documented_shape) {
   yyjson_doc_free(doc);
 }
 
-TEST(wrong_flags_say_what_is_wrong_before_anything_is_loaded) {
+TEST(invalid_flags_fail_before_the_model_is_loaded) {
   static const struct {
     const char *flag, *value;
     int code;
     const char *part;
   } rows[] = {
-      {"--temp", "-1", 2, "option --temp wants a number from 0 to 1000000, not '-1'"},
-      {"--temp", "warm", 2, "option --temp wants a number"},
-      {"--temp", "nan", 2, "option --temp wants a number"},
-      {"--top-p", "1.5", 2, "option --top-p wants a number from 0 to 1, not '1.5'"},
+      {"--temp", "-1", 2, "option --temp expects a number from 0 to 1000000, not '-1'"},
+      {"--temp", "warm", 2, "option --temp expects a number"},
+      {"--temp", "nan", 2, "option --temp expects a number"},
+      {"--top-p", "1.5", 2, "option --top-p expects a number from 0 to 1, not '1.5'"},
       {"--repeat-penalty", "0", 2, "--repeat-penalty expects a number above 0, not 0"},
-      {"--mirostat", "3", 2, "option --mirostat wants a whole number from 0 to 2"},
-      {"--logit-bias", "7", 2, "option --logit-bias wants TOKEN+BIAS or TOKEN-BIAS, not '7'"},
-      {"--logit-bias", "7+inf", 2, "option --logit-bias wants"},
-      {"--logit-bias", "+1", 2, "option --logit-bias wants"},
-      {"--logprobs", "3", 2, "--logprobs is part of what --json prints"},
+      {"--mirostat", "3", 2, "option --mirostat expects a whole number from 0 to 2"},
+      {"--logit-bias", "7", 2, "option --logit-bias expects TOKEN+BIAS or TOKEN-BIAS, not '7'"},
+      {"--logit-bias", "7+inf", 2, "option --logit-bias expects"},
+      {"--logit-bias", "+1", 2, "option --logit-bias expects"},
+      {"--logprobs", "3", 2, "--logprobs needs --json"},
       {"--grammar", "root ::= a", 3, "--grammar: line 1: rule 'a' is used but not defined"},
       {"--grammar", "root ::= root \"a\" | \"b\"", 4, "begins with itself (left recursion)"},
       {"--grammar-file", "/nowhere.gbnf", 5, "/nowhere.gbnf"},
@@ -140,7 +140,7 @@ TEST(wrong_flags_say_what_is_wrong_before_anything_is_loaded) {
 // ----------------------------------------------------------------------------------------------------------
 // Through the C API
 
-TEST(temperature_0_stays_on_the_device_unless_something_needs_logits) {
+TEST(greedy_runs_on_the_device_unless_an_option_needs_logits) {
   mlx_generate_options_t options;
   mlx_sampling_t sampling;
   mlx_generate_options_initialize(&options);
@@ -157,7 +157,7 @@ TEST(temperature_0_stays_on_the_device_unless_something_needs_logits) {
   CHECK(mlx_host_sampler_is_needed(&options));
 }
 
-TEST(the_host_chooses_what_the_device_chooses_at_temperature_0) {
+TEST(host_and_device_agree_at_temperature_0) {
   mlx_engine_t *engine = open_tiny();
   mlx_generate_options_t options;
   mlx_generation_t device, host;
@@ -170,7 +170,7 @@ TEST(the_host_chooses_what_the_device_chooses_at_temperature_0) {
   CHECK_INT(host.count, 200);
   CHECK(!memcmp(host.ids, device.ids, 200 * sizeof *host.ids));
   CHECK_TEXT(host.text, device.text);
-  for (size_t i = 0; i < host.count; ++i) {  // the best of five is the one that was chosen
+  for (size_t i = 0; i < host.count; ++i) {  // the most probable token is the sampled one
     CHECK_INT(host.logprobs[i * 6].id, host.ids[i]);
     CHECK_INT(host.logprobs[i * 6 + 5].id, host.ids[i]);
   }
@@ -180,7 +180,7 @@ TEST(the_host_chooses_what_the_device_chooses_at_temperature_0) {
   mlx_engine_close(engine);
 }
 
-TEST(logprobs_are_of_the_models_own_logits) {
+TEST(logprobs_come_from_unmodified_logits) {
   mlx_engine_t *engine = open_tiny();
   mlx_session_t *session;
   mlx_sampling_t sampling;
@@ -197,7 +197,7 @@ TEST(logprobs_are_of_the_models_own_logits) {
   generate(engine, &options, &g);
   int32_t ids[64] = {315, 223, 310, 302, 278, 313, 80}, next;
   float logits[320];
-  for (size_t i = 0; i < g.count; ++i) {  // the same tokens read as a prompt
+  for (size_t i = 0; i < g.count; ++i) {  // prefill the same tokens in a new session
     CHECK_OK(mlx_session_create(engine, &session));
     CHECK_OK(mlx_session_read(session, ids, 7 + i, &next));
     CHECK_OK(mlx_session_logits(session, logits, 320));
@@ -216,8 +216,8 @@ TEST(logprobs_are_of_the_models_own_logits) {
   mlx_engine_close(engine);
 }
 
-// A model of random weights writes; every text ends by itself and is what the schema says.
-TEST(hundreds_of_texts_of_a_random_model_fit_their_schema) {
+// With random weights, every generated text must end by itself and match the schema.
+TEST(generated_texts_match_their_json_schema) {
   static const char schema[] =
       "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":12},"
       "\"age\":{\"type\":\"integer\",\"minimum\":0,"
@@ -266,10 +266,8 @@ TEST(hundreds_of_texts_of_a_random_model_fit_their_schema) {
   mlx_engine_close(engine);
 }
 
-TEST_MAIN(CASE(the_same_seed_writes_the_same_text), CASE(flags_change_what_they_say),
-          CASE(logprobs_have_the_documented_shape),
-          CASE(wrong_flags_say_what_is_wrong_before_anything_is_loaded),
-          CASE(temperature_0_stays_on_the_device_unless_something_needs_logits),
-          CASE(the_host_chooses_what_the_device_chooses_at_temperature_0),
-          CASE(logprobs_are_of_the_models_own_logits),
-          CASE(hundreds_of_texts_of_a_random_model_fit_their_schema))
+TEST_MAIN(CASE(same_seed_gives_same_text), CASE(sampling_flags_change_the_output),
+          CASE(logprobs_have_the_documented_fields), CASE(invalid_flags_fail_before_the_model_is_loaded),
+          CASE(greedy_runs_on_the_device_unless_an_option_needs_logits),
+          CASE(host_and_device_agree_at_temperature_0), CASE(logprobs_come_from_unmodified_logits),
+          CASE(generated_texts_match_their_json_schema))

@@ -145,9 +145,10 @@ TEST(command_line_overrides_environment) {
   command_free(&run);
   RUN(&run, "bench", "-m", "/nowhere");
   CHECK_INT(run.exit_code, MLX_USAGE);
-  CHECK_CONTAINS(run.err,
-                 "MLXCEL_N_GEN: option --n-gen wants up to 16 whole numbers from 0 to 16777216 with commas "
-                 "between them, not 'many'");
+  CHECK_CONTAINS(
+      run.err,
+      "MLXCEL_N_GEN: option --n-gen expects up to 16 whole numbers from 0 to 16777216, separated by "
+      "commas, not 'many'");
   command_free(&run);
   unsetenv("MLXCEL_N_GEN");
   setenv("MLXCEL_MODEL", "/nowhere/else", 1);
@@ -192,15 +193,15 @@ TEST(errors_name_the_line_and_suggest_the_nearest_name) {
   check_config_refused("[shwo]\n", MLX_INVALID_INPUT, "/config:1: unknown verb 'shwo'",
                        "did you mean 'show'?");
   check_config_refused("\n\nctx = wide\n", MLX_INVALID_INPUT,
-                       "/config:3: option --ctx wants a whole number from 0 to", "not 'wide'");
+                       "/config:3: option --ctx expects a whole number from 0 to", "not 'wide'");
   check_config_refused("json = perhaps\n", MLX_INVALID_INPUT,
-                       "/config:1: option --json wants true or false, not 'perhaps'", "");
+                       "/config:1: option --json expects true or false, not 'perhaps'", "");
   check_config_refused("ctx 12\n", MLX_INVALID_INPUT, "/config:1: expected 'key = value' or '[section]'",
                        "key = value");
   check_config_refused("MLXCEL_CASHE = /x\n", MLX_INVALID_INPUT,
-                       "/config:1: 'MLXCEL_CASHE' is no variable that can be set here",
+                       "/config:1: 'MLXCEL_CASHE' is not a variable that this file can set",
                        "did you mean 'MLXCEL_CACHE'?");
-  check_config_refused("MLXCEL_CONFIG = /x\n", MLX_INVALID_INPUT, "'MLXCEL_CONFIG' is no variable", "");
+  check_config_refused("MLXCEL_CONFIG = /x\n", MLX_INVALID_INPUT, "'MLXCEL_CONFIG' is not a variable", "");
   command_t run;
   setenv("MLXCEL_CONFIG", "/nowhere/config", 1);
   RUN(&run, "doctor", "--json");

@@ -116,13 +116,13 @@ TEST(password_comes_from_environment_or_stdin) {
   begin();
   char *out, script[1024];
   write_text("f", "x");
-  EXPECT(MLX_USAGE, "there is nobody to ask", "keygen", "-o", in_folder("k"));
+  EXPECT(MLX_USAGE, "stdin is not a terminal", "keygen", "-o", in_folder("k"));
   CHECK_INT(shell("echo | \"$0\" keygen -o \"$1/k\"", &out), MLX_USAGE);
-  CHECK_CONTAINS(out, "an empty password protects nothing");
+  CHECK_CONTAINS(out, "the password is empty");
   CHECK_CONTAINS(out, "-W makes a key without a password");
   mlx_free(out);
   CHECK(access(in_folder("k.key"), F_OK) && access(in_folder("k.pub"), F_OK));
-  EXPECT(MLX_USAGE, "there is nobody to ask", "sign", "-s", FIXTURES "encrypted.key", in_folder("f"));
+  EXPECT(MLX_USAGE, "stdin is not a terminal", "sign", "-s", FIXTURES "encrypted.key", in_folder("f"));
   snprintf(script, sizeof script, "printf 'tiger\\r\\nmore\\n' | \"$0\" sign -s '%s' \"$1/f\"",
            FIXTURES "encrypted.key");
   CHECK_INT(shell(script, NULL), 0);
@@ -155,9 +155,9 @@ TEST(typed_password_is_not_echoed) {
   pty_start(&pty, (const char *const[]){MLXCEL_BINARY, "keygen", "-o", in_folder("k"), NULL}, NULL, "dumb");
   pty_wait_for(&pty, "password for the new key: ");
   pty_send(&pty, "one\r");
-  pty_wait_for(&pty, "the same again: ");
+  pty_wait_for(&pty, "repeat the password: ");
   pty_send(&pty, "two\r");
-  pty_wait_for(&pty, "the passwords are not the same");
+  pty_wait_for(&pty, "the two passwords differ");
   CHECK_INT(pty_end(&pty), MLX_USAGE);
   mlx_text_clear(&pty.shown);
   pty_start(&pty, (const char *const[]){MLXCEL_BINARY, "keygen", "-o", in_folder("k"), NULL}, NULL, "xterm");
@@ -230,12 +230,12 @@ TEST(verify_checks_every_file_and_reports_every_failure) {
   EXPECT(0, "elsewhere", "sign", "-s", FIXTURES "plain.key", "-x", in_folder("elsewhere"), in_folder("c"));
   EXPECT(0, "c: signed by", "verify", "-p", FIXTURES "plain.pub", "-x", in_folder("elsewhere"),
          in_folder("c"));
-  EXPECT(MLX_USAGE, "-x is for one file", "verify", "-x", "s", "a", "b");
-  EXPECT(MLX_USAGE, "-x is for one file", "sign", "-x", "s", "a", "b");
-  EXPECT(MLX_USAGE, "not both", "verify", "-p", "x", "-P", "y", "a");
-  EXPECT(MLX_USAGE, "verify wants a file", "verify");
-  EXPECT(MLX_USAGE, "sign wants a file", "sign");
-  EXPECT(MLX_NOT_FOUND, "make one with `mlxcel keygen`", "sign", "a");
+  EXPECT(MLX_USAGE, "-x can be used with one file only", "verify", "-x", "s", "a", "b");
+  EXPECT(MLX_USAGE, "-x can be used with one file only", "sign", "-x", "s", "a", "b");
+  EXPECT(MLX_USAGE, "-p and -P were both given", "verify", "-p", "x", "-P", "y", "a");
+  EXPECT(MLX_USAGE, "no file was given", "verify");
+  EXPECT(MLX_USAGE, "no file was given", "sign");
+  EXPECT(MLX_NOT_FOUND, "create it with `mlxcel keygen`", "sign", "a");
   EXPECT(MLX_NOT_FOUND, "/nowhere.key", "sign", "-s", "/nowhere.key", in_folder("a"));
   EXPECT(MLX_NOT_FOUND, "/nowhere", "sign", "-s", FIXTURES "plain.key", "/nowhere");
   EXPECT(MLX_USAGE, "one line of UTF-8 text", "sign", "-s", FIXTURES "plain.key", "-t", "two\nlines",
@@ -293,9 +293,9 @@ TEST(trust_manages_a_folder_of_keys) {
          "trust", "add", FIXTURES "plain.key");
   CHECK(!rename(in_folder("plain.pub"), in_folder("plain.txt")));
   EXPECT(MLX_USAGE, "does not end in .pub", "trust", "add", in_folder("plain.txt"));
-  EXPECT(MLX_USAGE, "trust wants", "trust");
-  EXPECT(MLX_USAGE, "trust wants", "trust", "add");
-  EXPECT(MLX_USAGE, "trust wants", "trust", "lost");
+  EXPECT(MLX_USAGE, "trust expects", "trust");
+  EXPECT(MLX_USAGE, "trust expects", "trust", "add");
+  EXPECT(MLX_USAGE, "trust expects", "trust", "lost");
   write_text("trusted/.hidden.pub", "ignored");
   write_text("trusted/notes", "ignored");
   EXPECT(0, "plain.pub", "trust", "list");
@@ -459,7 +459,7 @@ TEST(verify_reports_missing_weights_as_unchecked) {
       "weights.irpa: not in the bundle, not checked: it is looked up by digest when the model runs\n");
   command_free(&run);
   CHECK_INT(shell("\"$0\" show \"$1/m.mlxb\"", &out), 0);
-  CHECK_CONTAINS(out, "not here      weights.irpa, looked for by its digest: sha256:");
+  CHECK_CONTAINS(out, "missing       weights.irpa, found by its digest: sha256:");
   mlx_free(out);
   end();
 }

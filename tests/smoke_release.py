@@ -181,7 +181,7 @@ def sign(mlxcel, bundle, folder):
 def try_package(root, full, version, bundle, key):
     root.unpacked()
     check(root, "--version", ["--version"], "mlxcel " + version)
-    check(root, "doctor", ["doctor"], *(["iree-compile", "OK    cpu runs", "OK    nvrtc"] if full else ["none in this package"]))
+    check(root, "doctor", ["doctor"], *(["iree-compile", "OK    cpu runs", "OK    nvrtc"] if full else ["not in this package"]))
     model = root.put(bundle)
     root.environment["MLXCEL_TRUSTED"] = root.put(os.path.dirname(key))
     check(root, "verify", ["verify", model], "signed by")

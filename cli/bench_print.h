@@ -1,0 +1,45 @@
+// Bench results and their output formats: llama-bench's table, CSV, JSON and JSON lines.
+#ifndef MLXCEL_CLI_BENCH_PRINT_H_
+#define MLXCEL_CLI_BENCH_PRINT_H_
+
+#include "base/text.h"
+#include "cli/open.h"
+
+#define MLX_MAX_REPETITIONS 1000
+
+// One row of the table: prefill, then decode, after |depth| positions that are not timed.
+typedef struct mlx_bench_test {
+  int64_t prompt, generated, depth;  // tokens; prompt or generated may be 0
+  char kind[48];                     // "tg128", "pp512+tg128"
+  char name[80];                     // "tg128 @ d4096"
+} mlx_bench_test_t;
+
+typedef struct mlx_bench_result {
+  mlx_bench_test_t test;
+  double seconds[MLX_MAX_REPETITIONS];
+  double rate, rate_deviation;  // tokens per second
+  double microseconds;          // per token
+  double bytes;                 // memory read per generated token; 0 for prefill, whose tokens share reads
+  double share;                 // of the memory bandwidth, 0 to 1; 0 if unknown
+  int64_t peak_memory;          // bytes of this process, up to this test
+} mlx_bench_result_t;
+
+// What all rows share.
+typedef struct mlx_bench_run {
+  int64_t repetitions;
+  double bandwidth;  // bytes per second; 0 if unknown
+  mlx_engine_info_t info;
+  mlx_open_times_t times;
+  double first_token_seconds;  // the first prefill, with cold caches; 0 before it
+} mlx_bench_run_t;
+
+// Functions that append the opening of the output, a row, and the closing.
+typedef struct mlx_bench_format {
+  const char *name;
+  void (*begin)(const mlx_bench_run_t *run, mlx_text_t *out);  // may be NULL
+  void (*row)(const mlx_bench_run_t *run, const mlx_bench_result_t *result, size_t number, mlx_text_t *out);
+  void (*end)(mlx_text_t *out);  // may be NULL
+} mlx_bench_format_t;
+const mlx_bench_format_t *mlx_bench_format(const char *name);  // a value of -o
+
+#endif  // MLXCEL_CLI_BENCH_PRINT_H_

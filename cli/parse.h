@@ -1,0 +1,13 @@
+// Parse: fills a verb's options from the command line, then from the environment and the configuration file.
+#ifndef MLXCEL_CLI_PARSE_H_
+#define MLXCEL_CLI_PARSE_H_
+
+#include "cli/verb.h"
+
+// Fills |options| with the verb's defaults, then with the given values. Arguments that are not flags go to
+// |words|, at most |max_words|; "--" ends the flags. --help prints the help and --version the version on
+// stdout; both set *|out_help|, after which the verb must return. Texts are valid until mlx_config_release.
+mlx_status_t mlx_command_line_parse(const mlx_command_line_t *line, void *options, const char **words,
+                                    size_t max_words, size_t *out_word_count, bool *out_help) MLX_MUST_USE;
+
+#endif  // MLXCEL_CLI_PARSE_H_
