@@ -117,8 +117,7 @@ mlx_status_t mlx_cache_digest_part(mlx_cache_t *cache, const char *path, uint64_
       mlx_format(&cached, "%s@%llu+%llu", real, (unsigned long long)offset, (unsigned long long)size);
   if (!status)
     status = find_or_digest(
-        cache,
-        &(digest_source_t){.path = real, .key = cached, .part = true, .offset = offset, .size = size},
+        cache, &(digest_source_t){.path = real, .key = cached, .part = true, .offset = offset, .size = size},
         out_hex);
   mlx_free(cached);
   mlx_free(real);
