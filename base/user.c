@@ -7,7 +7,7 @@
 
 #include "base/file.h"
 
-typedef struct row {
+typedef struct folder_rule {
   const char *variable, *below;            // subfolder of the folder in |variable|
   const char *home_variable, *below_home;  // fallback if |variable| is not set; NULL for none
   const char *variables;                   // for messages

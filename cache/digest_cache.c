@@ -66,16 +66,16 @@ void mlx_cache_store_digest(const mlx_cache_t *cache, const char *real_path, con
   mlx_text_clear(&text);
 }
 
-// A file or a part of it; |cached| is the key of the cached digest.
+// A file or a part of it; |key| is the key of the cached digest.
 typedef struct digest_source {
-  const char *path, *cached;
+  const char *path, *key;
   bool part;
   uint64_t offset, size;
 } digest_source_t;
 
 static mlx_status_t digest_and_store(mlx_cache_t *cache, const digest_source_t *what,
                                      const mlx_file_stamp_t *stamp, char out_hex[MLX_DIGEST_HEX]) {
-  int64_t old_enough = now_ns() - MIN_AGE_NS;
+  int64_t newest_time = now_ns() - MIN_AGE_NS;
   mlx_file_stamp_t after;
   MLX_TRY(what->part ? mlx_digest_part(what->path, what->offset, what->size, out_hex)
                      : mlx_digest_file(what->path, out_hex));
@@ -84,8 +84,8 @@ static mlx_status_t digest_and_store(mlx_cache_t *cache, const digest_source_t *
     return mlx_status_hint(mlx_error(MLX_IO, "'%s' changed while it was being read", what->path),
                            "run the command again");
   }
-  if (stamp->modified_ns < old_enough && stamp->changed_ns < old_enough)
-    mlx_cache_store_digest(cache, what->cached, stamp, out_hex);
+  if (stamp->modified_ns < newest_time && stamp->changed_ns < newest_time)
+    mlx_cache_store_digest(cache, what->key, stamp, out_hex);
   return NULL;
 }
 
@@ -94,7 +94,7 @@ static mlx_status_t find_or_digest(mlx_cache_t *cache, const digest_source_t *wh
   char *cached = NULL;
   mlx_file_stamp_t stamp;
   MLX_TRY(mlx_file_stamp(what->path, &stamp));
-  MLX_TRY(cached_digest_path(cache, what->cached, &cached));
+  MLX_TRY(cached_digest_path(cache, what->key, &cached));
   mlx_status_t status =
       find_cached(cached, &stamp, out_hex) ? NULL : digest_and_store(cache, what, &stamp, out_hex);
   mlx_free(cached);
@@ -104,7 +104,7 @@ static mlx_status_t find_or_digest(mlx_cache_t *cache, const digest_source_t *wh
 mlx_status_t mlx_cache_digest_file(mlx_cache_t *cache, const char *path, char out_hex[MLX_DIGEST_HEX]) {
   char *real;
   MLX_TRY(mlx_real_path(path, &real));
-  mlx_status_t status = find_or_digest(cache, &(digest_source_t){.path = real, .cached = real}, out_hex);
+  mlx_status_t status = find_or_digest(cache, &(digest_source_t){.path = real, .key = real}, out_hex);
   mlx_free(real);
   return status;
 }
@@ -117,8 +117,7 @@ mlx_status_t mlx_cache_digest_part(mlx_cache_t *cache, const char *path, uint64_
       mlx_format(&cached, "%s@%llu+%llu", real, (unsigned long long)offset, (unsigned long long)size);
   if (!status)
     status = find_or_digest(
-        cache,
-        &(digest_source_t){.path = real, .cached = cached, .part = true, .offset = offset, .size = size},
+        cache, &(digest_source_t){.path = real, .key = cached, .part = true, .offset = offset, .size = size},
         out_hex);
   mlx_free(cached);
   mlx_free(real);

@@ -32,7 +32,7 @@ static const char *in_root(const char *name) {
 // ----------------------------------------------------------------------------------------------------------
 // An entry with two files
 
-typedef struct options {
+typedef struct fill_options {
   int sleep_ms;
   bool fail;         // fail after writing one file and the log
   const char *flag;  // file that is created when filling begins; may be NULL

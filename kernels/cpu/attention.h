@@ -16,7 +16,7 @@
 #define ATTEND_SCORE_PAGES 1
 #endif
 
-typedef struct attend {
+typedef struct attention {
   const uint8_t *pool;             // KV pool of this layer
   const int32_t *pages;            // page table of the sequence
   int64_t page_bytes, head_bytes;  // size of a page with all heads; size of one head's keys (or values) in it

@@ -9,7 +9,7 @@ struct RingPosition {  // position in the ring; the producer and every consumer 
 
 struct Producer {
   Shared *s;
-  RingPosition at, oldest;  // oldest: the copy in flight, IN_FLIGHT stages behind
+  RingPosition at, oldest;  // oldest: the oldest copy in flight, IN_FLIGHT stages behind
   int started;
 
   // Waits for a free stage and for the oldest copy in flight. Then announces |bytes| for the next stage.
