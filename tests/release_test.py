@@ -198,7 +198,7 @@ class Version(unittest.TestCase):
         self.assertEqual(done.stdout, "1.2.3-trial 7\n")
         self.assertIn("a trial", done.stderr)
         for wrong in "1.2", "v1.2.3-x", "1.2.3-", "'1.2.3-a b'":
-            self.refused(wrong, "is no version")
+            self.refused(wrong, "is not a version")
 
 
 unittest.main()
