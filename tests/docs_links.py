@@ -4,6 +4,7 @@
   links      every relative link in a Markdown file leads to a file, and its anchor to a heading
   paths      every path of this tree that a Markdown file names in backticks exists
   mentions   every docs/*.md page that a source file names exists
+  messages   every error and hint that a page quotes shares four words in a row with a string of the source
   rooms      the table of rooms in docs/architecture.md is ORDER of tests/structure.py
   pictures   docs/images/*.svg are what bench/chart.py and bench/chat_picture.py draw
 
@@ -25,6 +26,10 @@ LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$", re.M)
 PATH = re.compile(r"[A-Za-z0-9_.-]+(?:/[A-Za-z0-9_.-]+)+/?")
 MENTION = re.compile(r"\bdocs/[A-Za-z0-9_./-]+\.md\b")
+LITERAL = re.compile(r'"((?:\\.|[^"\\\n])*)"')
+QUOTE = re.compile(r"^(?:mlxcel \w+|hint): (.*)$", re.M)  # an error or a hint in a code block
+MESSAGES = re.compile(r"^\| message \|.*\n(?:\|.*\n)*", re.M)  # a table of messages
+WORDS = re.compile(r"[A-Za-z]+")
 PLACEHOLDER = re.compile(r"\*|\bNAME|NAME_|_NAME|\bXXX|EXAMPLE|\.\.\.")
 NOT_OURS = ("tests/docs_links.py", "tests/modelpack_test.c")  # they name pages that need not exist
 
@@ -88,6 +93,26 @@ def check_mentions(sources, exists):
             for name, text in sources.items() for path in sorted(set(MENTION.findall(text))) if not exists(path)]
 
 
+def literals(text):
+    """The string literals of a C file, adjacent ones joined, without printf's conversions."""
+    joined = re.sub(r'"\s*"', "", text)
+    return [re.sub(r"%[-+#0-9.*]*[a-z]+", " ", found.replace('\\"', '"')) for found in LITERAL.findall(joined)]
+
+
+def check_messages(pages, strings):
+    runs = {tuple(words[i:i + 4]) for words in map(WORDS.findall, strings) for i in range(len(words) - 3)}
+    faults = []
+    for page, text in pages.items():
+        quotes = [line for fence in FENCE.finditer(text) for line in QUOTE.findall(fence.group(0))]
+        for table in MESSAGES.findall(text):
+            quotes += re.findall(r"^\| `([^`]*)`", table, re.M)
+        for quote in quotes:
+            words = WORDS.findall(quote)
+            if len(words) > 3 and not any(tuple(words[i:i + 4]) in runs for i in range(len(words) - 3)):
+                faults.append("%s: quotes '%s', which no source file prints" % (page, quote))
+    return faults
+
+
 def check_rooms(text):
     rows = dict(re.findall(r"^\| `(\w+)/` \|[^|\n]*\| ([^|\n]*?) \|$", text, re.M))
     drawn = {room: set() if words == "nothing" else set(words.replace(",", " ").split()) for room, words in rows.items()}
@@ -112,6 +137,8 @@ def check_itself():
     exists = {"a.md", "base/here.c"}.__contains__
     assert len(check_links(pages, exists)) == 2 and len(check_paths(pages, exists, {"base"})) == 1
     assert check_mentions({"base/a.c": "// docs/gone.md"}, exists) and check_rooms("| `base/` | x | graph |")
+    quoted = {"a.md": "```\nhint: run it in another folder\nmlxcel run: x: there is no such file 3\n```\n"}
+    assert len(check_messages(quoted, literals('f("%s: there is no such" " file %d")'))) == 1
 
 
 def main():
@@ -132,12 +159,14 @@ def main():
     failed = 0
     for name, faults in (("links", check_links(pages, exists)), ("paths", check_paths(pages, exists, rooms)),
                          ("mentions", check_mentions(sources, exists)),
+                         ("messages", check_messages(pages, [string for name, text in sources.items() if name.endswith(".c")
+                                                             for string in literals(text)])),
                          ("rooms", check_rooms(pages["docs/architecture.md"])), ("pictures", check_pictures(root))):
         failed += bool(faults)
         print("%s: %s" % (name, "failed" if faults else "%d pages, no fault" % len(pages)))
         for fault in faults:
             print("  " + fault)
-    print("%d passed, %d failed" % (5 - failed, failed))
+    print("%d passed, %d failed" % (6 - failed, failed))
     return failed != 0
 
 

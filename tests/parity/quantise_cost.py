@@ -84,7 +84,7 @@ def main():
         os.environ["MLXCEL_CACHE"] = str(folder / "cache")
         text = a.text or folder / "text.txt"
         if not a.text:
-            text.write_text("\n".join(page.read_text() for page in sorted(docs.glob("*.md")) if page.name != "quantisation.md"))
+            text.write_text("\n".join(page.read_text() for page in sorted(docs.glob("*.md")) if page.name != "quantization.md"))
         bundle = folder / "as-it-is.mlxb"
         size = weights_size(mlxcel, a.model, [], bundle)
         gguf_llama.widen = unround(np.random.default_rng(6), gguf_llama.widen)
