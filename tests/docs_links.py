@@ -5,6 +5,7 @@
   paths      every path of this tree that a Markdown file names in backticks exists
   mentions   every docs/*.md page that a source file names exists
   messages   every error and hint that a page quotes shares four words in a row with a string of the source
+  examples   every C block of docs/internals/adding-a-model.md is part of models/exaone4.c
   rooms      the table of rooms in docs/architecture.md is ORDER of tests/structure.py
   pictures   docs/images/*.svg are what bench/chart.py and bench/chat_picture.py draw
 
@@ -113,6 +114,12 @@ def check_messages(pages, strings):
     return faults
 
 
+def check_examples(page, source):
+    flat = " ".join(re.sub(r"// clang-format o\w+", "", source).split())
+    return ["docs/internals/adding-a-model.md: '%s …' is not in models/exaone4.c" % block.strip().split("\n")[0]
+            for block in re.findall(r"^```c\n(.*?)^```$", page, re.M | re.S) if " ".join(block.split()) not in flat]
+
+
 def check_rooms(text):
     rows = dict(re.findall(r"^\| `(\w+)/` \|[^|\n]*\| ([^|\n]*?) \|$", text, re.M))
     drawn = {room: set() if words == "nothing" else set(words.replace(",", " ").split()) for room, words in rows.items()}
@@ -138,6 +145,7 @@ def check_itself():
     assert len(check_links(pages, exists)) == 2 and len(check_paths(pages, exists, {"base"})) == 1
     assert check_mentions({"base/a.c": "// docs/gone.md"}, exists) and check_rooms("| `base/` | x | graph |")
     quoted = {"a.md": "```\nhint: run it in another folder\nmlxcel run: x: there is no such file 3\n```\n"}
+    assert check_examples("```c\nint x;\n```\n", "int y;") and not check_examples("```c\nint x;\n```\n", "int  x;")
     assert len(check_messages(quoted, literals('f("%s: there is no such" " file %d")'))) == 1
 
 
@@ -161,12 +169,13 @@ def main():
                          ("mentions", check_mentions(sources, exists)),
                          ("messages", check_messages(pages, [string for name, text in sources.items() if name.endswith(".c")
                                                              for string in literals(text)])),
+                         ("examples", check_examples(pages["docs/internals/adding-a-model.md"], sources["models/exaone4.c"])),
                          ("rooms", check_rooms(pages["docs/architecture.md"])), ("pictures", check_pictures(root))):
         failed += bool(faults)
         print("%s: %s" % (name, "failed" if faults else "%d pages, no fault" % len(pages)))
         for fault in faults:
             print("  " + fault)
-    print("%d passed, %d failed" % (6 - failed, failed))
+    print("%d passed, %d failed" % (7 - failed, failed))
     return failed != 0
 
 
