@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs a chat in tmux and prints the screen. Its output is docs/images/chat.txt, which bench/chat_picture.py draws.
+# Prints the terminal output of the chat in README.md and docs/chat.md. Needs tmux.
 #   tests/record_chat.sh MLXCEL MODEL
 set -euo pipefail
 [ $# -eq 2 ] || { sed -n '2,3s/^# \{0,1\}//p' "$0" >&2; exit 2; }
@@ -13,7 +13,7 @@ wait_for_prompt() {
     sleep 0.1
     if [ "$(terminal capture-pane -p | sed '/^$/d' | tail -n 1 | sed 's/ *$//')" = '>>>' ]; then return; fi
   done
-  echo 'the chat showed no prompt within 120 s' >&2
+  echo 'no prompt appeared within 120 s' >&2
   exit 1
 }
 

@@ -9,7 +9,7 @@ Compiling needs NVRTC and gcc alone (--compile does nothing else); running needs
 kernel is compared with float64 over the widened weights, beside torch's f32 product of the same (TF32 off): "off" is the norm of the
 difference over the norm of the result. --small leaves out the large shapes, for compute-sanitizer. --tile times the 1B shape's products
 with that tile beside the one compiler/packed_ops.c chooses, --attend its attention, --stream
-the streaming product. docs/internals/cuda-kernels.md has its output.
+the streaming product. docs/measurements.md has what this printed.
 """
 import argparse
 import ctypes
