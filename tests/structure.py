@@ -18,7 +18,7 @@ import sys
 ORDER = {
     "base": "",
     "kernels": "",
-    "graph": "base",
+    "graph": "base kernels",
     "models": "base graph",
     "cache": "base",
     "artifact": "base cache",
