@@ -1,6 +1,5 @@
-# Tests of a build for another machine, run by CMAKE_CROSSCOMPILING_EMULATOR. ctest runs the test programs through the emulator.
-# Programs that a test starts are scripts: mlxcel runs through the emulator, and this machine's iree-compile is told to compile for
-# the other machine.
+# Tests of a build for another machine, where CMAKE_CROSSCOMPILING_EMULATOR runs it. ctest has the emulator run the tests themselves; what they start the
+# kernel would not run, so they start scripts: mlxcel through the emulator, and iree-compile, which is of this machine, told to compile for the other.
 set(emulated ${CMAKE_BINARY_DIR}/emulated)
 string(REPLACE ";" " " emulator "${CMAKE_CROSSCOMPILING_EMULATOR}")
 
@@ -16,7 +15,7 @@ set(mlxcel_binary ${emulated}/mlxcel)
 set(mlxcel_runtime_only_binary ${emulated}/mlxcel_runtime_only)
 
 file(CONFIGURE OUTPUT ${emulated}/iree-compile @ONLY CONTENT "#!/bin/sh
-# \"host\" means the emulated machine.
+# \"host\" is the machine that is emulated.
 for flag do
   shift
   case $flag in
@@ -29,10 +28,10 @@ exec '@MLXCEL_IREE_COMPILE@' \"$@\"
 file(CHMOD ${emulated}/iree-compile PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
 set(MLXCEL_IREE_COMPILE ${emulated}/iree-compile)
 
-# Tests that are built but not run (docs/internals/testing.md gives the reasons), and tests that are too slow for CI.
+# Tests that are built and not run (docs/build.md says why each), and those that CI has no time for.
 set(not_emulated
   arch_gpu_test generate_gpu_test kernels_gpu_test packed_gpu_test  # no GPU is emulated
-  nvrtc_test kernels_test environment_test                          # NVRTC is a library for this machine
+  nvrtc_test kernels_test environment_test                          # NVRTC is a library of this machine
   arch_test arch_packing_test bench_test chat_terminal_test chat_tmux_test cli_test cpu_kernels_test generate_test gguf_arch_test)  # too long
 set(slowly_emulated cache_test grammar_test idle_test gpu_test hf_packing_test json_schema_test kill_test oci_test output_test pull_test resume_test sampling_test
   sign_test template_test tokenizer_test)

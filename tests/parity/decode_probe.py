@@ -9,7 +9,7 @@ FORMATS are packed weights: q4_0, q4_1, q8_0, q4_k, q5_k, q6_k, mixed; or two of
 Needs a GPU, torch and NVRTC. Compares with a float64 forward in torch (tokens, logits; single steps against a group; a grid of a
 third against the whole one, bit for bit), then times groups of 64 tokens. --without takes a part out, to see what it costs
 (results are then wrong and not compared): the weight stream, the waiting for other blocks, attention. --clocks counts the cycles
-of three blocks by phase. docs/internals/decode-kernel.md is written from this output.
+of three blocks by phase. docs/decode-kernel.md is written from what this prints.
 """
 import argparse
 import ctypes
