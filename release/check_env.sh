@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# ./build.sh check-env [linux-x86_64|linux-aarch64|windows-x86_64]: what is missing here to build mlxcel for that platform (default: this
-# machine) and to run it, with the command that installs it. Nothing is fetched and nothing is written.
-# Exit status 1 when something is missing that the build needs. What a running mlxcel needs is `mlxcel doctor`'s to say.
+# ./build.sh check-env [linux-x86_64|linux-aarch64|windows-x86_64]: reports the tools that building for that platform (default: this
+# machine) needs, with the command that installs a missing one. It fetches and writes nothing.
+# Exit status 1 if a required tool is missing. `mlxcel doctor` checks what running mlxcel needs.
 set -euo pipefail
 
 failed=0
@@ -12,7 +12,7 @@ say() {  # VERDICT SUBJECT TEXT [FIX]
   if [ "$1" = FAIL ]; then failed=1; fi
 }
 
-# The command that installs a package here; each row of the table has its names for apt, dnf, pacman, zypper and apk.
+# Prints the command that installs a package here. Columns: the subject, then its package for apt, dnf, pacman, zypper and apk.
 install_command() {  # SUBJECT
   local row manager column=0 name
   row=$(awk -v subject="$1" '$1 == subject {print; exit}' <<'END'
@@ -42,18 +42,18 @@ END
     esac
     return
   done
-  echo "install $1 by your system's package manager"
+  echo "install $1 with your system's package manager"
 }
 
 at_least() { [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" = "$2" ]; }
 
-# A program that must be there; with a version, no older than that.
+# Checks that a program exists and, with a MINIMUM, that its version is not older.
 program() {  # VERDICT_IF_MISSING SUBJECT COMMAND WHY [VERSION [MINIMUM]]
   local found
   if ! found=$(command -v "$3"); then
-    say "$1" "$2" "$3 is not here: $4" "$(install_command "$2")"
+    say "$1" "$2" "$3 is not installed: $4" "$(install_command "$2")"
   elif [ -n "${6:-}" ] && ! at_least "${5:-0}" "$6"; then
-    say "$1" "$2" "$found has version ${5:-that it does not tell}; $6 or newer is needed: $4" "$(install_command "$2")"
+    say "$1" "$2" "$found has version ${5:-unknown}; $6 or newer is needed: $4" "$(install_command "$2")"
   else
     say OK "$2" "$found${5:+, version $5}"
   fi
@@ -61,41 +61,41 @@ program() {  # VERDICT_IF_MISSING SUBJECT COMMAND WHY [VERSION [MINIMUM]]
 
 version_of() { "$@" 2>/dev/null | grep -oE '[0-9]+\.[0-9]+(\.[0-9]+)*' | head -n 1 || true; }
 
-# Fetched by ./build.sh where the system's is missing or too old, so never a failure.
+# A tool that ./build.sh fetches if the system's is missing or too old; never a failure.
 fetched() {  # SUBJECT COMMAND [VERSION MINIMUM]
   if command -v "$2" >/dev/null && { [ -z "${4:-}" ] || at_least "${3:-0}" "$4"; }; then
     say OK "$1" "$(command -v "$2")${3:+, version $3}"
   else
-    say OK "$1" 'not here or too old: ./build.sh fetches a pinned one'
+    say OK "$1" 'missing or too old: ./build.sh fetches a pinned one'
   fi
 }
 
 build_tools() {
-  program FAIL cc "${CC:-cc}" 'it compiles mlxcel' "$(version_of "${CC:-cc}" -dumpfullversion -dumpversion)"
-  program FAIL c++ c++ "IREE's configure step asks for it"
-  program FAIL python3 python3 'pip, which fetches tools, is its' "$(version_of python3 --version)" 3.10
+  program FAIL cc "${CC:-cc}" 'needed to compile mlxcel' "$(version_of "${CC:-cc}" -dumpfullversion -dumpversion)"
+  program FAIL c++ c++ "IREE's configure step needs it"
+  program FAIL python3 python3 'needed for pip, which fetches tools' "$(version_of python3 --version)" 3.10
   if command -v python3 >/dev/null; then
     if python3 -m pip --version >/dev/null 2>&1; then
       say OK pip "$(version_of python3 -m pip --version)"
     else
-      say FAIL pip 'python3 has no pip: it fetches iree-compile, NVRTC and headers' "$(install_command pip)"
+      say FAIL pip 'python3 has no pip, which fetches iree-compile, NVRTC and headers' "$(install_command pip)"
     fi
   fi
-  program FAIL cargo cargo 'it fetches C sources that travel as crates' "$(version_of cargo --version)" 1.85
-  program FAIL tar tar 'it unpacks sources'
-  program FAIL git git 'it applies the patches of third_party, and names releases by their tags'
+  program FAIL cargo cargo 'needed to fetch C sources that are published as crates' "$(version_of cargo --version)" 1.85
+  program FAIL tar tar 'needed to unpack sources'
+  program FAIL git git 'needed to apply third_party/iree.patch and to find release tags'
   say OK zig './build.sh fetches a pinned one (PyPI ziglang)'
   fetched cmake cmake "$(version_of cmake --version)" 3.26
   fetched ninja ninja
   program WARN clang clang './build.sh fuzz and peer need it'
-  program WARN readelf readelf './build.sh release looks by it which glibc a package asks for'
-  program WARN zip zip './build.sh release packs for Windows with it'
+  program WARN readelf readelf './build.sh release checks the glibc version of packages with it'
+  program WARN zip zip './build.sh release packs the Windows packages with it'
   local free
   free=$(df -Pk . | awk 'NR == 2 {print int($4 / 1048576)}')
   if [ "${free:-0}" -ge 6 ]; then
     say OK disk "$free GiB free"
   else
-    say WARN disk "$free GiB free; dependencies, IREE and the tests take about 5" 'make room, or clone onto a larger disk'
+    say WARN disk "$free GiB free; dependencies, IREE and the tests need about 5 GiB" 'free disk space, or clone to a larger disk'
   fi
 }
 
@@ -103,24 +103,24 @@ cross_tools() {  # PLATFORM
   case $1 in
     linux-aarch64)
       if command -v apt-get >/dev/null; then
-        say OK qemu-aarch64 './build.sh test-aarch64 fetches what is missing of it, into build/'
+        say OK qemu-aarch64 './build.sh test-aarch64 fetches it into build/ if it is missing'
       else
-        program WARN qemu-aarch64 qemu-aarch64-static 'without it what was built cannot be tried here'
+        program WARN qemu-aarch64 qemu-aarch64-static 'needed to run the build here'
       fi
       ;;
     windows-x86_64)
-      program WARN wine wine 'without it what was built cannot be tried here'
+      program WARN wine wine 'needed to run the build here'
       ;;
   esac
 }
 
-# A driver is all that a GPU needs; without one everything runs on the CPU.
+# A GPU needs only the driver. Without one, models run on the CPU.
 driver() {
   local name
   if name=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | head -n 1) && [ -n "$name" ]; then
     say OK gpu "$name"
   elif ldconfig -p 2>/dev/null | grep -q 'libcuda\.so\.1'; then
-    say WARN gpu 'there is a libcuda.so.1, but nvidia-smi finds no GPU' 'mlxcel doctor says why'
+    say WARN gpu 'libcuda.so.1 is installed, but nvidia-smi finds no GPU' 'run mlxcel doctor for the reason'
   else
     say WARN gpu 'no NVIDIA driver: models run on the CPU' "install your system's NVIDIA driver package; no CUDA toolkit is needed"
   fi
@@ -132,27 +132,27 @@ variables() {
     value=${!name:-}
     [ -n "$value" ] || continue
     if [ -d "$value" ]; then
-      say OK "$name" "$value: building needs no toolkit; mlxcel looks for NVRTC there last"
+      say OK "$name" "$value: building needs no toolkit; mlxcel searches NVRTC there last"
     else
       say WARN "$name" "'$value' is not a folder" "unset $name: no CUDA toolkit is needed"
     fi
   done
-  [ -z "${NVCC_CCBIN:-}" ] || say OK NVCC_CCBIN "$NVCC_CCBIN: not used; neither the build nor mlxcel runs nvcc or a host compiler for it"
+  [ -z "${NVCC_CCBIN:-}" ] || say OK NVCC_CCBIN "$NVCC_CCBIN: not used; neither the build nor mlxcel runs nvcc"
   value=${CUDA_COMPUTE_CAP:-}
   [ -n "$value" ] || return 0
-  if grep -qF "    {${value/./}, " base/gpu.c; then  # the table of those that there are
-    say OK CUDA_COMPUTE_CAP "$value: not used by the build; \`mlxcel compile --target cuda\` means cuda:sm_${value/./} where no GPU can be seen"
+  if grep -qF "    {${value/./}, " base/gpu.c; then  # the table of supported GPUs
+    say OK CUDA_COMPUTE_CAP "$value: not used by the build; \`mlxcel compile --target cuda\` means cuda:sm_${value/./} if no GPU is visible"
   else
-    say WARN CUDA_COMPUTE_CAP "'$value' is no GPU that mlxcel compiles for" 'set it to one such as 90 or 9.0, or unset it'
+    say WARN CUDA_COMPUTE_CAP "'$value' is not a GPU that mlxcel compiles for" 'set it to a value such as 90 or 9.0, or unset it'
   fi
 }
 
 on_windows() {
-  say WARN platform "$(uname -s): ./build.sh builds on Linux" 'use WSL2; docs/windows-build-guide.md says what a native build would take'
+  say WARN platform "$(uname -s): ./build.sh builds on Linux" 'use WSL2; docs/windows.md describes a native build'
   local name
   for name in clang-cl cmake ninja python cargo git; do
     if command -v "$name" >/dev/null; then say OK "$name" "$(command -v "$name")"; else
-      say FAIL "$name" "$name is not on PATH" 'docs/windows-build-guide.md lists what a native build needs'
+      say FAIL "$name" "$name is not on PATH" 'docs/windows.md describes a native build'
     fi
   done
   if [ -e "${SYSTEMROOT:-/c/Windows}/System32/nvcuda.dll" ]; then say OK gpu nvcuda.dll; else
@@ -168,7 +168,7 @@ main() {
     *) here=$(uname -s) ;;
   esac
   platform=${1:-$here}
-  case $platform in aarch64) platform=linux-aarch64 ;; windows) platform=windows-x86_64 ;; esac  # as --target calls them
+  case $platform in aarch64) platform=linux-aarch64 ;; windows) platform=windows-x86_64 ;; esac  # the names of --target
   case $platform in
     linux-x86_64 | linux-aarch64 | windows-x86_64) ;;
     *)

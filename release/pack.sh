@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Packs a folder so that the same files give the same bytes: names sorted, one time for all, no owners.
+# Packs a folder reproducibly: sorted names, one timestamp, no owners.
 #
 #   release/pack.sh FOLDER OUT EPOCH      OUT ends in .tar.gz or .zip
 set -euo pipefail
@@ -14,7 +14,7 @@ case $out in
     tar --create --format=ustar --sort=name --mtime="@$epoch" --owner=0 --group=0 --numeric-owner --mode='u+rwX,go+rX,go-w' \
       -C "$(dirname "$folder")" "$(basename "$folder")" | gzip -n -6 >"$temporary"
     ;;
-  *.zip)  # a zip has no options for these: a copy gets them
+  *.zip)  # zip has no options for modes and times: set them on a copy
     mkdir "$temporary.d"
     cp -RL "$folder" "$temporary.d/"
     chmod -R u+rwX,go+rX,go-w "$temporary.d"
@@ -23,7 +23,7 @@ case $out in
     mv "$temporary.zip" "$temporary"
     ;;
   *)
-    echo "release/pack.sh: $out is neither .tar.gz nor .zip" >&2
+    echo "release/pack.sh: unknown suffix of $out; expected .tar.gz or .zip" >&2
     exit 2
     ;;
 esac

@@ -1,44 +1,43 @@
-# Releases: ./build.sh sources this for `release`. docs/releasing.md says how one is made and what needs keys.
+# The verb `release` of ./build.sh, which sources this file. docs/internals/releasing.md describes the process.
 #
-#   ./build.sh release                     from the tag vX.Y.Z that HEAD carries, with nothing changed in the tree
-#   ./build.sh release X.Y.Z-NAME          a trial of what is here, under a version that no release has
-#     --platform linux-x86_64|...          that one only (again for more)
-#     --smoke                              and try every package in an empty root
+#   ./build.sh release                     build the tag vX.Y.Z of HEAD; the tree must be clean
+#   ./build.sh release X.Y.Z-NAME          build the current tree under a version with a suffix
+#     --platform linux-x86_64|...          only this platform (may be repeated)
+#     --smoke                              also test every package in an empty root
 #
-# Everything lands in build/release: the packages, SHA256SUMS, and with MLXCEL_RELEASE_KEY a signature of each.
+# Output in build/release: the packages, SHA256SUMS, and with MLXCEL_RELEASE_KEY a signature of each.
 
-# One row a platform: its name, how its archives end, the tags of its wheels, and the newest glibc that its binary may ask for ("-": none).
+# One line per platform: name, archive suffix, wheel tags, and the newest glibc that its binary may need ("-": none).
 release_platforms='
 linux-x86_64    tar.gz  manylinux_2_28_x86_64,manylinux_2_27_x86_64,manylinux2014_x86_64,manylinux_2_17_x86_64      2.28
 linux-aarch64   tar.gz  manylinux_2_28_aarch64,manylinux_2_27_aarch64,manylinux2014_aarch64,manylinux_2_17_aarch64  2.28
 windows-x86_64  zip     win_amd64                                                                                   -
 '
-runtime_limit=$((6 << 20))  # bytes of a packed runtime-only package
+runtime_limit=$((6 << 20))  # largest runtime-only package, in bytes
 release=$build/release
 
-# ---- which release ---------------------------------------------------------------------------------------------------------
+# ---- version ---------------------------------------------------------------------------------------------------------------
 
-# Sets |version| and |epoch|. A version without a suffix is a release: its tag is here and nothing was changed since.
+# Sets |version| and |epoch|. A version without a suffix is a release and needs its tag and a clean tree.
 choose_version() {  # [VERSION]
   local tag
-  need git 'a release is named by its tag'
+  need git 'the tag names the release'
   tag=$(git describe --exact-match --tags --match 'v[0-9]*' HEAD 2>/dev/null || true)
   version=${1:-${tag#v}}
-  [ -n "$version" ] || die 'HEAD has no tag vX.Y.Z, so this is no release' \
-    'make the tag (git tag -s v0.2.0), or try it under a name of its own: ./build.sh release 0.2.0-trial'
-  [[ $version =~ ^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$ ]] || die "'$version' is no version" 'for example 0.2.0, or 0.2.0-trial'
+  [ -n "$version" ] || die 'HEAD has no tag vX.Y.Z' 'create one (git tag -s v0.2.0), or build a trial: ./build.sh release 0.2.0-trial'
+  [[ $version =~ ^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$ ]] || die "'$version' is not a version" 'for example 0.2.0, or 0.2.0-trial'
   if [ "$version" = "${version%%-*}" ]; then
     [ "v$version" = "$tag" ] || die "HEAD is not v$version but ${tag:-untagged}" "git checkout v$version"
-    [ -z "$(git status --porcelain)" ] || die 'the tree is not clean: a release holds what its tag holds' 'git stash, or commit and tag again'
+    [ -z "$(git status --porcelain)" ] || die 'the tree is not clean: a release must match its tag' 'git stash, or commit and tag again'
   else
-    echo "a trial, $version: not from a tag" >&2
+    echo "building $version, a trial without a tag" >&2
   fi
   epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct HEAD)}
 }
 
 # ---- building --------------------------------------------------------------------------------------------------------------
 
-# The two binaries of a platform, in a tree of its own: with no path of this machine in them, so that they look beside themselves.
+# Builds both binaries of a platform in its own build folder, without paths of this machine: they search relative to themselves.
 build_release_tree() {  # PLATFORM
   local targets=(mlxcel mlxcel_runtime_only) iree_compile='' options=() iree_options=() test_options=() machine=${1#linux-}
   machine=${machine%-x86_64}
@@ -49,7 +48,7 @@ build_release_tree() {  # PLATFORM
     -DCMAKE_C_FLAGS="-ffile-prefix-map=$root=."
 }
 
-# The wheels of another platform, pinned as our own are. One Python's for all: what we take out of them is the same for each.
+# Downloads the pinned wheels of a platform. Python 3.11 for all: the files used are the same in every version's wheel.
 fetch_wheels() {  # FOLDER TAGS
   local name tags=() tag pin=$deps/release.pin
   rm -rf "$1"
@@ -64,7 +63,7 @@ fetch_wheels() {  # FOLDER TAGS
 
 # ---- packages --------------------------------------------------------------------------------------------------------------
 
-# The compiler's files, where mlxcel looks: ../libexec/iree and ../lib. nvFatbin stays out: its licence does not let it be passed on.
+# Copies the compiler to ../libexec/iree and ../lib, where mlxcel searches. nvFatbin is omitted: its license forbids redistribution.
 add_compiler() {  # PLATFORM WHEELS STAGE
   local unpacked=$release/unpacked/$1 wheel
   rm -rf "$unpacked"
@@ -85,7 +84,7 @@ add_compiler() {  # PLATFORM WHEELS STAGE
   rm -rf "$unpacked"
 }
 
-# What every package has beside its binary. Manuals and completions come from the mlxcel of this machine: the tables are the same.
+# Adds license, README, notices, SBOM, manual pages and completions. This machine's mlxcel writes the last two for every platform.
 add_papers() {  # NAME PLATFORM FORM STAGE BINARY WHEELS
   local here=$release/tree/linux-$(uname -m)/bin/mlxcel shell
   cp LICENSE "$4/"
@@ -120,7 +119,7 @@ check_glibc() {  # FILE LIMIT
   local needed
   [ "$2" != - ] || return 0
   needed=$(glibc_of "$1")
-  version_at_least "$2" "${needed#GLIBC_}" || die "$1 needs $needed, and the package is promised to run on glibc $2" \
+  version_at_least "$2" "${needed#GLIBC_}" || die "$1 needs $needed, newer than glibc $2 that the package supports" \
     'find the symbol: objdump -T FILE | grep GLIBC'
   echo "$1 needs $needed (allowed: $2)" >&2
 }
@@ -128,7 +127,7 @@ check_glibc() {  # FILE LIMIT
 check_size() {  # FILE FORM
   local bytes
   bytes=$(stat -c %s "$1")
-  [ "$2" = full ] || [ "$bytes" -le $runtime_limit ] || die "$1 has $bytes bytes; a runtime-only package has at most $runtime_limit"
+  [ "$2" = full ] || [ "$bytes" -le $runtime_limit ] || die "$1 has $bytes bytes; the limit for a runtime-only package is $runtime_limit"
 }
 
 package_platform() {  # PLATFORM SUFFIX TAGS GLIBC
@@ -146,13 +145,13 @@ package_platform() {  # PLATFORM SUFFIX TAGS GLIBC
   done
 }
 
-# ---- sums and signatures ----------------------------------------------------------------------------------------------------
+# ---- digests and signatures -------------------------------------------------------------------------------------------------
 
-# By the mlxcel that is released; the version is signed with each, so that an old package cannot pass for a new one.
+# Signs with the released mlxcel. The trusted comment holds the version, so that an old package cannot pass for a new one.
 sign_packages() {
   local here=$release/tree/linux-$(uname -m)/bin/mlxcel key=${MLXCEL_RELEASE_KEY:-} public=${MLXCEL_RELEASE_PUBKEY:-}
   if [ -z "$key" ]; then
-    echo 'unsigned: MLXCEL_RELEASE_KEY names no key' >&2
+    echo 'the packages are unsigned: MLXCEL_RELEASE_KEY is not set' >&2
     return
   fi
   "$here" sign --help >/dev/null 2>&1 || die 'this mlxcel has no verb `sign`' 'unset MLXCEL_RELEASE_KEY to leave the packages unsigned'
@@ -169,11 +168,11 @@ run_release() {
     case $1 in
       --smoke) smoke=1 ;;
       --platform)
-        grep -q "^${2:-none} " <<<"$release_platforms" || die "--platform wants one of: $(awk 'NF {printf "%s ", $1}' <<<"$release_platforms")"
+        grep -q "^${2:-none} " <<<"$release_platforms" || die "--platform: expected one of: $(awk 'NF {printf "%s ", $1}' <<<"$release_platforms")"
         wanted+=("$2")
         shift
         ;;
-      -*) die "release does not know $1" ;;
+      -*) die "release: unknown option $1" ;;
       *) given=$1 ;;
     esac
     shift
@@ -186,7 +185,7 @@ run_release() {
   mkdir -p "$release"
   rm -f "$release"/mlxcel-* "$release"/SHA256SUMS*
   [ ${#wanted[@]} -gt 0 ] || read -r -a wanted <<<"$(awk 'NF {printf "%s ", $1}' <<<"$release_platforms")"
-  build_release_tree "linux-$(uname -m)"  # its mlxcel writes manuals and signs, whatever is released
+  build_release_tree "linux-$(uname -m)"  # always: this mlxcel writes the manual pages and signs
   for platform in "${wanted[@]}"; do
     read -r platform suffix tags glibc <<<"$(grep "^$platform " <<<"$release_platforms")"
     [ "$platform" = "linux-$(uname -m)" ] || build_release_tree "$platform"

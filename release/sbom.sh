@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Prints the software bill of materials of one package, SPDX 2.3 as JSON: mlxcel, and every component of third_party/components.txt that is in
-# it, with the checksum that its source was fetched under.
+# Prints the software bill of materials of one package as SPDX 2.3 JSON: mlxcel, and every component of
+# third_party/components.txt in the package, with the checksum of its source.
 #
 #   release/sbom.sh NAME PLATFORM full|runtime VERSION EPOCH BINARY WHEELS
 #
-# BINARY gives the document its identity; WHEELS is the folder of the wheels that a full package is made from ("" for none).
+# The digest of BINARY identifies the document. WHEELS is the folder of the wheels of a full package ("" for none).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . release/components.sh
@@ -14,18 +14,18 @@ die() { echo "release/sbom.sh: $1" >&2; exit 1; }
 digest() { sha256sum "$1" | cut -d' ' -f1; }
 identifier() { printf 'SPDXRef-%s' "$(printf %s "$1" | tr -cs 'A-Za-z0-9.\n' - | sed 's/-*$//')"; }
 
-# "KIND VERSION SHA256" of what a component came in. Of a tool that only built the package, the hash pinned first: pip has checked one.
+# Prints "KIND VERSION SHA256" of the crate or wheel of a component. For zig, a build tool, it prints the first pinned hash.
 origin() {  # PIN
   local row file
   row=$(awk -v name="$1" '$1 == name {print "cargo", $2, $3}' third_party/crates.txt)
   if [ -z "$row" ]; then
     row=$(awk -v name="$1==" 'index($1, name) == 1 {sub(name, "", $1); print "pypi", $1; exit}' third_party/python.txt)
-    [ -n "$row" ] || die "neither crates.txt nor python.txt pins $1"
+    [ -n "$row" ] || die "third_party/crates.txt and third_party/python.txt have no pin of $1"
     file=$(ls "$wheels/$(printf %s "$1" | tr - _)"-*.whl 2>/dev/null | head -n 1 || true)
     if [ "$1" = ziglang ]; then
       row="$row $(awk -v name="$1==" 'on {sub(/.*sha256:/, "", $1); print $1; exit} index($1, name) == 1 {on = 1}' third_party/python.txt)"
     else
-      [ -n "$file" ] || die "there is no wheel of $1 in '$wheels'"
+      [ -n "$file" ] || die "'$wheels' has no wheel of $1"
       row="$row $(digest "$file")"
     fi
   fi
@@ -85,13 +85,13 @@ cat <<END
   ],
   "hasExtractedLicensingInfos": [
 END
-# Texts that have no name of SPDX's own.
+# Licenses that are not in SPDX's list.
 separator=''
 for reference in $(grep -o 'LicenseRef-[A-Za-z0-9.-]*' <<<"$rows" | sort -u); do
   case $reference in
     LicenseRef-NVIDIA-CUDA-EULA) title="End User License Agreement of NVIDIA's CUDA toolkit" ;;
     LicenseRef-mingw-w64) title='Licences of the mingw-w64 runtime' ;;
-    *) die "$reference has no name" ;;
+    *) die "$reference has no title in this script" ;;
   esac
   printf '%s    {"licenseId": "%s", "name": "%s", "extractedText": "The text is in THIRD_PARTY_NOTICES.txt of the same package."}' "$separator" "$reference" "$title"
   separator=$',\n'

@@ -28,7 +28,7 @@ exec '@MLXCEL_IREE_COMPILE@' \"$@\"
 file(CHMOD ${emulated}/iree-compile PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
 set(MLXCEL_IREE_COMPILE ${emulated}/iree-compile)
 
-# Tests that are built and not run (docs/build.md says why each), and those that CI has no time for.
+# Tests that are built but not run (docs/internals/testing.md gives the reasons), and tests that are too slow for CI.
 set(not_emulated
   arch_gpu_test generate_gpu_test kernels_gpu_test packed_gpu_test  # no GPU is emulated
   nvrtc_test kernels_test environment_test                          # NVRTC is a library of this machine

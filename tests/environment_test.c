@@ -160,15 +160,15 @@ TEST(check_env_lists_missing_tools_with_install_commands) {
   unset_variables();
   CHECK_INT(run.exit_code, 1);
   CHECK_CONTAINS(run.out, ", version 12.2.0");
-  CHECK_CONTAINS(run.out, "FAIL  c++              c++ is not here");
+  CHECK_CONTAINS(run.out, "FAIL  c++              c++ is not installed");
   CHECK_CONTAINS(run.out, "fix: apt-get install g++\n");
   CHECK_CONTAINS(run.out, "cargo has version 1.60.0; 1.85 or newer is needed");
-  CHECK_CONTAINS(run.out, "FAIL  python3          python3 is not here");
+  CHECK_CONTAINS(run.out, "FAIL  python3          python3 is not installed");
   CHECK_CONTAINS(run.out, "WARN  CUDA_HOME        '/nowhere' is not a folder");
   CHECK_CONTAINS(run.out, "OK    NVCC_CCBIN       /usr/bin/g++-9: not used");
-  CHECK_CONTAINS(run.out, "means cuda:sm_89 where no GPU can be seen");
+  CHECK_CONTAINS(run.out, "means cuda:sm_89 if no GPU is visible");
 #ifdef __x86_64__
-  CHECK_CONTAINS(run.out, "OK    qemu-aarch64     ./build.sh test-aarch64 fetches what is missing of it");
+  CHECK_CONTAINS(run.out, "OK    qemu-aarch64     ./build.sh test-aarch64 fetches it into build/");
 #endif
   command_free(&run);
   check_environment(&run, "linux-sparc");

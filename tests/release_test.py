@@ -72,7 +72,7 @@ class Packing(unittest.TestCase):
     def test_unknown_archive_type_is_refused(self):
         done = run("release/pack.sh", ROOT + "/release", "/tmp/nothing.rar", EPOCH)
         self.assertEqual(done.returncode, 2)
-        self.assertIn("neither .tar.gz nor .zip", done.stderr)
+        self.assertIn("expected .tar.gz or .zip", done.stderr)
 
 
 class Sbom(unittest.TestCase):
@@ -140,7 +140,7 @@ class Sbom(unittest.TestCase):
     def test_full_package_without_wheels_is_refused(self):
         done = run("release/sbom.sh", "mlxcel", "linux-x86_64", "full", "1.2.3", EPOCH, "LICENSE", "/nowhere")
         self.assertNotEqual(done.returncode, 0)
-        self.assertIn("there is no wheel of iree-base-compiler", done.stderr)
+        self.assertIn("has no wheel of iree-base-compiler", done.stderr)
 
 
 class Notices(unittest.TestCase):
@@ -153,7 +153,7 @@ class Notices(unittest.TestCase):
     def test_missing_licence_is_an_error_that_names_it(self):
         done = run("release/notices.sh", "linux-x86_64", "runtime", "/nowhere")
         self.assertNotEqual(done.returncode, 0)
-        self.assertIn("the licence of IREE, /nowhere/crates/eerie-sys/iree/LICENSE, is not there", done.stderr)
+        self.assertIn("the license file of IREE, /nowhere/crates/eerie-sys/iree/LICENSE, is missing", done.stderr)
 
 
 class Version(unittest.TestCase):
@@ -198,7 +198,7 @@ class Version(unittest.TestCase):
         self.assertEqual(done.stdout, "1.2.3-trial 7\n")
         self.assertIn("a trial", done.stderr)
         for wrong in "1.2", "v1.2.3-x", "1.2.3-", "'1.2.3-a b'":
-            self.refused(wrong, "is no version")
+            self.refused(wrong, "is not a version")
 
 
 unittest.main()

@@ -1,5 +1,5 @@
-// What of libcurl is built, and what its configure step would find on any 64-bit Linux: HTTP and HTTPS
-// through the usual proxies, with Mbed TLS, and nothing else.
+// Configuration of libcurl for every 64-bit Linux: HTTP and HTTPS with proxies and Mbed TLS, everything else
+// disabled.
 #ifndef MLXCEL_CURL_CONFIG_H_
 #define MLXCEL_CURL_CONFIG_H_
 

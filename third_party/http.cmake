@@ -1,5 +1,5 @@
-# libcurl with a TLS client, for transfer/http.c alone. Their own build systems ask the compiler hundreds of questions; the answers
-# are the same on every 64-bit Linux and lie beside this file. On Windows the system's own TLS (Schannel) is used.
+# Builds libcurl with a TLS client, for transfer/http.c only. The results of their configure scripts are the same on every
+# 64-bit Linux and are stored beside this file. Windows uses Schannel for TLS.
 set(CURL ${MLXCEL_CRATES}/curl-sys/curl)
 set(MBEDTLS ${MLXCEL_CRATES}/mbedtls-rs-sys/mbedtls)
 
@@ -11,7 +11,7 @@ target_include_directories(curl SYSTEM PUBLIC ${CURL}/include)
 target_include_directories(curl PRIVATE ${CURL}/lib)
 target_compile_definitions(curl PRIVATE BUILDING_LIBCURL=1 HAVE_CONFIG_H=1 _GNU_SOURCE PUBLIC CURL_STATICLIB=1)
 if(WIN32)
-  # curl keeps what a Windows has in a header that refuses compilers of our day; what it says of them is right all the same.
+  # curl's configuration for Windows rejects compilers other than MSVC, but its values are right for them: remove the check.
   file(READ ${CURL}/lib/config-win32.h config)
   string(REGEX REPLACE "#if !defined\\(_MSC_VER\\) [^\n]*\n#error [^\n]*\n#endif\n" "" config "${config}")
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/curl/curl_config.h CONTENT "${config}" @ONLY)

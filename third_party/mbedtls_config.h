@@ -1,11 +1,11 @@
-// What of Mbed TLS is built: a client of TLS 1.2 and 1.3 that verifies certificates, and nothing else. No
-// server, no DTLS, no ciphers that lack forward secrecy or authentication, no renegotiation.
+// Configuration of Mbed TLS: a TLS 1.2 and 1.3 client that verifies certificates. No server, no DTLS, no
+// ciphers without forward secrecy or authentication, no renegotiation.
 #ifndef MLXCEL_MBEDTLS_CONFIG_H_
 #define MLXCEL_MBEDTLS_CONFIG_H_
 
 #define MBEDTLS_HAVE_ASM
 #define MBEDTLS_HAVE_TIME
-#define MBEDTLS_HAVE_TIME_DATE  // a certificate's dates are checked
+#define MBEDTLS_HAVE_TIME_DATE  // check the validity dates of certificates
 #define MBEDTLS_PLATFORM_C
 #define MBEDTLS_FS_IO
 #define MBEDTLS_THREADING_C
@@ -73,7 +73,7 @@
 #define MBEDTLS_ENTROPY_C
 #define MBEDTLS_CTR_DRBG_C
 
-#define MBEDTLS_PSA_CRYPTO_C  // TLS 1.3 computes through it
+#define MBEDTLS_PSA_CRYPTO_C  // required by TLS 1.3
 #define MBEDTLS_PSA_KEY_STORE_DYNAMIC
 
 #endif  // MLXCEL_MBEDTLS_CONFIG_H_

@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""Checks the documentation against the tree. Each rule is a test case:
+
+  links      every relative link in a Markdown file leads to a file, and its anchor to a heading
+  paths      every path of this tree that a Markdown file names in backticks exists
+  mentions   every docs/*.md page that a source file names exists
+  messages   every error and hint that a page quotes shares four words in a row with a string of the source
+  examples   every C block of docs/internals/adding-a-model.md is part of models/exaone4.c
+  rooms      the table of rooms in docs/architecture.md is ORDER of tests/structure.py
+  pictures   docs/images/*.svg are what bench/chart.py and bench/chat_picture.py draw
+
+Run: python3 tests/docs_links.py [ROOT]   (standard library only)
+"""
+import os
+import re
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.dont_write_bytecode = True
+sys.path.insert(0, HERE)
+import structure  # noqa: E402
+
+FENCE = re.compile(r"^(```|~~~).*?^\1[^\S\n]*$", re.M | re.S)
+CODE = re.compile(r"`[^`\n]*`")
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$", re.M)
+PATH = re.compile(r"[A-Za-z0-9_.-]+(?:/[A-Za-z0-9_.-]+)+/?")
+MENTION = re.compile(r"\bdocs/[A-Za-z0-9_./-]+\.md\b")
+LITERAL = re.compile(r'"((?:\\.|[^"\\\n])*)"')
+QUOTE = re.compile(r"^(?:mlxcel \w+|hint): (.*)$", re.M)  # an error or a hint in a code block
+MESSAGES = re.compile(r"^\| message \|.*\n(?:\|.*\n)*", re.M)  # a table of messages
+WORDS = re.compile(r"[A-Za-z]+")
+PLACEHOLDER = re.compile(r"\*|\bNAME|NAME_|_NAME|\bXXX|EXAMPLE|\.\.\.")
+NOT_OURS = ("tests/docs_links.py", "tests/modelpack_test.c")  # they name pages that need not exist
+
+
+def read(root, name):
+    with open(os.path.join(root, name), encoding="utf-8", errors="replace") as file:
+        return file.read()
+
+
+def tracked(root):
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=root, capture_output=True, text=True)
+    names = listed.stdout.split("\n") if listed.returncode == 0 else [
+        os.path.relpath(os.path.join(folder, name), root) for folder, _, files in os.walk(root) for name in files]
+    return [name for name in names if name and not name.startswith(("build/", ".git/")) and os.path.isfile(os.path.join(root, name))]
+
+
+def anchor(heading):
+    """The anchor that GitHub gives a heading."""
+    plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "")
+    return re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
+
+
+def anchors(text):
+    seen, found = {}, set()
+    for heading in HEADING.findall(FENCE.sub("", text)):
+        name = anchor(heading)
+        count = seen.get(name, 0)
+        seen[name] = count + 1
+        found.add(name if not count else "%s-%d" % (name, count))
+    return found
+
+
+def check_links(pages, exists):
+    faults = []
+    for page, text in pages.items():
+        for target in LINK.findall(CODE.sub("", FENCE.sub("", text))):
+            if re.match(r"[a-z]+:", target):
+                continue
+            name, _, fragment = target.partition("#")
+            path = os.path.normpath(os.path.join(os.path.dirname(page), name)) if name else page
+            if not exists(path):
+                faults.append("%s: link to %s, which does not exist" % (page, target))
+            elif fragment and path in pages and fragment not in anchors(pages[path]):
+                faults.append("%s: link to %s, and %s has no such heading" % (page, target, path))
+    return faults
+
+
+def check_paths(pages, exists, rooms):
+    """A path counts as one of this tree when it starts with a folder of the tree."""
+    faults = []
+    for page, text in pages.items():
+        for code in CODE.findall(FENCE.sub("", text)):
+            for path in PATH.findall(code):
+                if path.split("/")[0] in rooms and not PLACEHOLDER.search(code) and not exists(path.rstrip("/.")):
+                    faults.append("%s: names %s, which does not exist" % (page, path))
+    return faults
+
+
+def check_mentions(sources, exists):
+    return ["%s: names %s, which does not exist" % (name, path)
+            for name, text in sources.items() for path in sorted(set(MENTION.findall(text))) if not exists(path)]
+
+
+def literals(text):
+    """The string literals of a C file, adjacent ones joined, without printf's conversions."""
+    joined = re.sub(r'"\s*"', "", text)
+    return [re.sub(r"%[-+#0-9.*]*[a-z]+", " ", found.replace('\\"', '"')) for found in LITERAL.findall(joined)]
+
+
+def check_messages(pages, strings):
+    runs = {tuple(words[i:i + 4]) for words in map(WORDS.findall, strings) for i in range(len(words) - 3)}
+    faults = []
+    for page, text in pages.items():
+        quotes = [line for fence in FENCE.finditer(text) for line in QUOTE.findall(fence.group(0))]
+        for table in MESSAGES.findall(text):
+            quotes += re.findall(r"^\| `([^`]*)`", table, re.M)
+        for quote in quotes:
+            words = WORDS.findall(quote)
+            if len(words) > 3 and not any(tuple(words[i:i + 4]) in runs for i in range(len(words) - 3)):
+                faults.append("%s: quotes '%s', which no source file prints" % (page, quote))
+    return faults
+
+
+def check_examples(page, source):
+    flat = " ".join(re.sub(r"// clang-format o\w+", "", source).split())
+    return ["docs/internals/adding-a-model.md: '%s …' is not in models/exaone4.c" % block.strip().split("\n")[0]
+            for block in re.findall(r"^```c\n(.*?)^```$", page, re.M | re.S) if " ".join(block.split()) not in flat]
+
+
+def check_rooms(text):
+    rows = dict(re.findall(r"^\| `(\w+)/` \|[^|\n]*\| ([^|\n]*?) \|$", text, re.M))
+    drawn = {room: set() if words == "nothing" else set(words.replace(",", " ").split()) for room, words in rows.items()}
+    ordered = {room: set(words.split()) for room, words in structure.ORDER.items()}
+    return ["docs/architecture.md: %s/ may include: %s; tests/structure.py says: %s"
+            % (room, " ".join(sorted(drawn.get(room, ["(no row)"]))), " ".join(sorted(ordered.get(room, ["(no room)"]))))
+            for room in sorted(set(drawn) | set(ordered)) if drawn.get(room) != ordered.get(room)]
+
+
+def check_pictures(root):
+    faults = []
+    for script in ("chart.py", "chat_picture.py"):
+        result = subprocess.run([sys.executable, os.path.join(root, "bench", script), "--check"], capture_output=True, text=True)
+        if result.returncode:
+            faults.append("bench/%s --check: %s" % (script, (result.stderr or result.stdout).strip()))
+    return faults
+
+
+def check_itself():
+    """Each check must find a fault."""
+    pages = {"a.md": "# One\n[x](b.md) [y](#two) `base/gone.c` `base/NAME.c`\n```\n[z](gone.md)\n```\n"}
+    exists = {"a.md", "base/here.c"}.__contains__
+    assert len(check_links(pages, exists)) == 2 and len(check_paths(pages, exists, {"base"})) == 1
+    assert check_mentions({"base/a.c": "// docs/gone.md"}, exists) and check_rooms("| `base/` | x | graph |")
+    quoted = {"a.md": "```\nhint: run it in another folder\nmlxcel run: x: there is no such file 3\n```\n"}
+    assert check_examples("```c\nint x;\n```\n", "int y;") and not check_examples("```c\nint x;\n```\n", "int  x;")
+    assert len(check_messages(quoted, literals('f("%s: there is no such" " file %d")'))) == 1
+
+
+def main():
+    root = sys.argv[1] if len(sys.argv) > 1 else os.path.join(HERE, "..")
+    check_itself()
+    names = tracked(root)
+    pages = {name: read(root, name) for name in names if name.endswith(".md")}
+    sources = {name: read(root, name) for name in names
+               if re.search(r"\.(c|h|cu|cuh|py|sh|txt|cmake)$|^\.ci/", name) and name not in NOT_OURS}
+    ours = set(names)
+    folders = {os.path.dirname(name)[:end] for name in names
+               for end in [i for i, letter in enumerate(os.path.dirname(name) + "/") if letter == "/"]}
+    rooms = {folder.split("/")[0] for folder in folders} - {""}
+
+    def exists(path):
+        return path in ours or path in folders
+
+    failed = 0
+    for name, faults in (("links", check_links(pages, exists)), ("paths", check_paths(pages, exists, rooms)),
+                         ("mentions", check_mentions(sources, exists)),
+                         ("messages", check_messages(pages, [string for name, text in sources.items() if name.endswith(".c")
+                                                             for string in literals(text)])),
+                         ("examples", check_examples(pages["docs/internals/adding-a-model.md"], sources["models/exaone4.c"])),
+                         ("rooms", check_rooms(pages["docs/architecture.md"])), ("pictures", check_pictures(root))):
+        failed += bool(faults)
+        print("%s: %s" % (name, "failed" if faults else "%d pages, no fault" % len(pages)))
+        for fault in faults:
+            print("  " + fault)
+    print("%d passed, %d failed, 0 skipped" % (7 - failed, failed))
+    return failed != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
