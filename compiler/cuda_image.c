@@ -1,3 +1,4 @@
+// Requests kernel images while a module is emitted.
 #include "compiler/cuda_image.h"
 
 void mlx_cuda_define(mlx_text_t *text, const mlx_definition_t *definitions, size_t count) {

@@ -1,3 +1,4 @@
+// Runs iree-compile as a child process and explains its failures.
 #include "compiler/driver.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+// Emits a module whose functions each call the CPU kernel once, and the network description that it reads.
 #include "compiler/emit_cpu.h"
 
 #include <stdio.h>

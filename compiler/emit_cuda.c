@@ -1,3 +1,4 @@
+// Emits decode_K as one launch of kernels/cuda/decode.cu: macro definitions, grid and operands.
 #include "compiler/emit_cuda.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+// Chooses prefill sizes, decode steps and weight layout for a module that links our kernels.
 #include "compiler/kernel_plan.h"
 
 #include "base/memory.h"
@@ -75,7 +76,7 @@ static mlx_status_t find_missing_attention(const mlx_model_t *model, const mlx_m
   *out_missing = "attention heads of this size";
   if (c->head_dim % 16 != 0 || c->head_dim > 256) return NULL;
   MLX_TRY(mlx_plan_attention_fits(model, options, &fits));
-  *out_missing = fits ? NULL : "its form of attention (sliding window, softcap or sinks)";
+  *out_missing = fits ? NULL : "this form of attention: sliding window, softcap, sinks or unequal heads";
   return NULL;
 }
 

@@ -1,3 +1,4 @@
+// Finds kernel sources and objects in the table that the build generates.
 #include "compiler/kernel_source.h"
 
 #include <string.h>

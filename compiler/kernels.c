@@ -1,3 +1,4 @@
+// Collects the images that a module needs, and makes them: by NVRTC for a GPU, by copying objects for a CPU.
 #include "compiler/kernels.h"
 
 #include <stdio.h>

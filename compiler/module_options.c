@@ -1,3 +1,4 @@
+// Defaults of the module options, and sizes that follow from them.
 #include "compiler/module_options.h"
 
 void mlx_module_options_set_buckets(const int64_t *sizes, size_t count, mlx_module_options_t *options) {

@@ -1,3 +1,4 @@
+// Opens libnvrtc and libnvfatbin, and compiles kernels with them.
 #include "compiler/nvrtc.h"
 
 #include <stdio.h>

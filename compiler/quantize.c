@@ -1,5 +1,5 @@
-// No statement has both a product and a sum: a compiler could fuse them, and codes must not depend on the
-// compiler.
+// Quantizes blocks of 32 floats. No statement has both a product and a sum: a C compiler could fuse them, and
+// codes must not depend on the compiler.
 #include "compiler/quantize.h"
 
 #include <math.h>

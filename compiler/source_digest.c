@@ -1,3 +1,4 @@
+// Lists the files of a model and computes their digests.
 #include "compiler/source_digest.h"
 
 #include <stdio.h>

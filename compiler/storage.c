@@ -1,3 +1,4 @@
+// Decides how each weight is stored, and explains it to the user.
 #include "compiler/storage.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+// Parses --target and derives the flags of iree-compile.
 #include "compiler/target.h"
 
 #include <stdio.h>

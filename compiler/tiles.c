@@ -1,3 +1,4 @@
+// Tile formats for the GPU kernels, and writing rows into tiles.
 #include "compiler/tiles.h"
 
 #include <string.h>

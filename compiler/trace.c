@@ -1,3 +1,4 @@
+// Records the ops of a network by lowering decode_1 once.
 #include "compiler/trace.h"
 
 #include "base/memory.h"

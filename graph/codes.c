@@ -1,3 +1,4 @@
+// Reads the integers and scales of one group of 32 elements from each quantized type.
 #include "graph/codes.h"
 
 #include "graph/half.h"

@@ -1,3 +1,4 @@
+// Comparison of RoPE parameters.
 #include "graph/ops.h"
 
 #include <string.h>

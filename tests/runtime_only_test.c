@@ -57,7 +57,7 @@ TEST(a_compiled_model_runs_without_the_compiler) {
   RUN_RUNTIME(&run, "run", "-m", bundle, "-p", "the");
   CHECK_INT(run.exit_code, MLX_UNSUPPORTED);
   CHECK_CONTAINS(run.err,
-                 "compiled for IREE 9.99; this mlxcel runs IREE 3.13\nhint: compile with the full package");
+                 "compiled for IREE 9.99; this mlxcel runs IREE 3.13\nhint: install the full package");
   command_free(&run);
   CHECK_OK(mlx_remove_tree(folder));
 }
@@ -80,7 +80,7 @@ TEST(commands_that_need_the_compiler_point_to_the_full_package) {
     command_t run;
     const char *const *v = verbs[i];
     RUN_RUNTIME(&run, v[0], v[1], v[2], v[3], v[4]);
-    CHECK_CONTAINS(run.err, "hint: compile with the full package");
+    CHECK_CONTAINS(run.err, "hint: install the full package");
     check_refused(&run, MLX_UNSUPPORTED, "is not compiled, and this is the runtime-only package");
   }
   command_t run;
