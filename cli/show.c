@@ -172,7 +172,7 @@ static mlx_status_t print_json(const group_t *groups, size_t count, const mlx_mo
   mlx_text_printf(&text, "  \"kv_bytes\": {\"positions\": %lld, \"f32\": %llu, \"bf16\": %llu},\n",
                   (long long)context, (unsigned long long)wide_kv, (unsigned long long)half_kv);
   mlx_text_printf(
-      &text, "  \"memory\": {\"positions\": %lld, \"f32\": %llu, \"bf16\": %llu, \"packed\": %llu}\n}\n",
+      &text, "  \"memory\": {\"positions\": %lld, \"f32\": %llu, \"bf16\": %llu, \"quantized\": %llu}\n}\n",
       (long long)context, (unsigned long long)(all.elements * 4 + wide_kv),
       (unsigned long long)(all.elements * 2 + half_kv), (unsigned long long)(all.bytes + wide_kv));
   mlx_status_t status = mlx_text_finish(&text);

@@ -33,7 +33,7 @@ typedef enum mlx_weights_choice {
   MLX_WEIGHTS_QUANTIZED,  // as quantized in the file; fail if no kernel supports that
   MLX_WEIGHTS_AUTO,       // quantized if possible
 } mlx_weights_choice_t;
-// Parses the value of --dtype: "auto", "packed" (both store other weights as f32), or a dtype.
+// Parses the value of --dtype: "auto", "quantized" (both store other weights as f32), or a dtype.
 mlx_status_t mlx_weights_choice_parse(const char *text, mlx_weights_choice_t *out_choice,
                                       mlx_dtype_t *out_dtype) MLX_MUST_USE;
 

@@ -55,7 +55,7 @@ mlx_status_t mlx_job_choose_kernels(mlx_compile_job_t *job) MLX_MUST_USE;
 mlx_status_t mlx_job_check_quantized(const mlx_compile_job_t *job) MLX_MUST_USE;
 // Fails if --quantize conflicts with --dtype, or would change no matrix.
 mlx_status_t mlx_job_check_quantize(const mlx_compile_job_t *job) MLX_MUST_USE;
-const char *mlx_job_storage_name(const mlx_compile_job_t *job);  // "bf16", "packed", "q4_1"
+const char *mlx_job_storage_name(const mlx_compile_job_t *job);  // "bf16", "quantized", "q4_1"
 // Where to report a note that holds for every CPU level of a target: NULL after the first level.
 const mlx_report_t *mlx_job_notes(const mlx_compile_job_t *job);
 

@@ -17,7 +17,7 @@ mlx_status_t mlx_kernel_choice_parse(const char *text, mlx_kernel_choice_t *out_
 
 mlx_status_t mlx_weights_choice_parse(const char *text, mlx_weights_choice_t *out_choice,
                                       mlx_dtype_t *out_dtype) {
-  const bool automatic = !strcmp(text, "auto"), quantized = !strcmp(text, "packed");
+  const bool automatic = !strcmp(text, "auto"), quantized = !strcmp(text, "quantized");
   *out_choice = automatic ? MLX_WEIGHTS_AUTO : quantized ? MLX_WEIGHTS_QUANTIZED : MLX_WEIGHTS_FLOAT;
   *out_dtype = MLX_F32;
   if (automatic || quantized) return NULL;
@@ -25,7 +25,7 @@ mlx_status_t mlx_weights_choice_parse(const char *text, mlx_weights_choice_t *ou
   if (!status) return NULL;
   mlx_status_free(status);
   return mlx_status_hint(mlx_error(MLX_USAGE, "unknown dtype '%s'", text),
-                         "dtypes: auto, packed, f32, f16, bf16");
+                         "dtypes: auto, quantized, f32, f16, bf16");
 }
 
 // Whether the user allows quantized weights, and |layout| can hold some of the model's.
@@ -145,7 +145,7 @@ mlx_status_t mlx_job_check_quantize(const mlx_compile_job_t *job) {
 
 const char *mlx_job_storage_name(const mlx_compile_job_t *job) {
   if (!stays_quantized(job)) return mlx_dtype_info(job->module.dtype)->mlir;
-  return job->module.quantize ? mlx_quantize_name(job->module.quantize) : "packed";
+  return job->module.quantize ? mlx_quantize_name(job->module.quantize) : "quantized";
 }
 
 mlx_status_t mlx_job_choose_kernels(mlx_compile_job_t *job) {

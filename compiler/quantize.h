@@ -12,7 +12,7 @@ typedef enum mlx_quantize {
   MLX_QUANTIZE_Q8_0,  // 8 bits, one scale per 32 weights
 } mlx_quantize_t;
 
-// Parses the value of --quantize: "q4" (q4_1), "q8" (q8_0), or a type by its name. docs/quantisation.md
+// Parses the value of --quantize: "q4" (q4_1), "q8" (q8_0), or a type by its name. docs/quantization.md
 // explains the choice. NULL gives MLX_QUANTIZE_NONE.
 mlx_status_t mlx_quantize_parse(const char *text, mlx_quantize_t *out_kind) MLX_MUST_USE;
 const char *mlx_quantize_name(mlx_quantize_t kind);   // "q4_1"

@@ -6,7 +6,8 @@
 
 // Whether each row of the weight is a row of the stored tensor, in any order.
 static bool keeps_rows(const mlx_weight_t *weight) {
-  return !weight->parts && !weight->fused_part && weight->value_offset == 0.0 && weight->order != MLX_ROWS_ARE_COLUMNS;
+  return !weight->parts && !weight->fused_part && weight->value_offset == 0.0 &&
+         weight->order != MLX_ROWS_ARE_COLUMNS;
 }
 
 bool mlx_weight_is_quantized(const mlx_weight_t *weight) {

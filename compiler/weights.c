@@ -31,7 +31,8 @@ static size_t row_elements(const mlx_weight_t *weight) {
 
 static int64_t stored_half_row(const mlx_weight_t *weight, int64_t row) {
   const int64_t rows = weight->tensor.dims[1], expert = row / rows, within = row % rows;
-  const bool interleaved = weight->fused_part == MLX_FUSED_EVEN_ROWS || weight->fused_part == MLX_FUSED_ODD_ROWS;
+  const bool interleaved =
+      weight->fused_part == MLX_FUSED_EVEN_ROWS || weight->fused_part == MLX_FUSED_ODD_ROWS;
   const bool second = weight->fused_part == MLX_FUSED_SECOND_HALF || weight->fused_part == MLX_FUSED_ODD_ROWS;
   return 2 * rows * expert + (interleaved ? 2 * within + second : within + rows * second);
 }

@@ -209,7 +209,7 @@ mlx_status_t mlx_compiled_write(const mlx_compiled_t *compiled, const char *path
   mlx_report_progress(options->report, "writing %s", path);
   mlx_status_t status =
       mlx_bundle_mark_local(compiled->cache, compiled->manifest,
-                          compiled->manifest_length);  // before it is visible: a process may run it at once
+                            compiled->manifest_length);  // before it is visible: a process may run it at once
   if (!status) status = write_bundle(compiled, options, target);
   mlx_report_done(options->report);
   mlx_free(target);

@@ -333,7 +333,7 @@ bool mlx_engine_needs_recompile(const char *path) {
 static mlx_status_t open_trusted(mlx_bundle_t *bundle, const mlx_engine_options_t *options,
                                  mlx_engine_t **out_engine) {
   const mlx_bundle_display_path_t manifest = mlx_bundle_display_path(bundle, MLX_BUNDLE_MANIFEST),
-                           tokenizer = mlx_bundle_display_path(bundle, MLX_BUNDLE_TOKENIZER);
+                                  tokenizer = mlx_bundle_display_path(bundle, MLX_BUNDLE_TOKENIZER);
   mlx_model_parts_t parts = {
       .name = mlx_bundle_path(bundle), .manifest_name = manifest.text, .tokenizer_name = tokenizer.text};
   char *texts[2] = {NULL, NULL};

@@ -165,8 +165,8 @@ TEST(a_user_template_is_checked_when_it_is_loaded) {
               "my.jinja, line 3: ");
   CHECK_ERROR(mlx_chat_create_from_source("my.jinja", "x", 1, "{", 1, &chat), MLX_INVALID_INPUT,
               "my.jinja: not valid JSON");
-  CHECK_OK(
-      mlx_chat_create_from_source("my.jinja", "{{ bos_token }}{{ eos_token }}y", 31, json, strlen(json), &chat));
+  CHECK_OK(mlx_chat_create_from_source("my.jinja", "{{ bos_token }}{{ eos_token }}y", 31, json, strlen(json),
+                                       &chat));
   mlx_chat_options_initialize(&options);
   CHECK_OK(mlx_chat_render(chat, "[]", 2, &options, &text, &length));
   CHECK_TEXT(text, "<s>y");  // replaces the model's template and keeps its tokens

@@ -465,9 +465,9 @@ TEST(invalid_arguments_are_refused_with_a_hint) {
   RUN(&run, "run", "-m", TINY, "-p", "x", "--device", "tpu");
   check_refused(&run, MLX_USAGE, "option --device expects cpu, cuda or auto");
   RUN(&run, "compile", TINY, "--dtype", "fp16");
-  check_refused(&run, MLX_USAGE, "option --dtype expects auto, packed, f32, bf16 or f16, not 'fp16'");
+  check_refused(&run, MLX_USAGE, "option --dtype expects auto, quantized, f32, bf16 or f16, not 'fp16'");
   RUN(&run, "run", "-m", TINY, "-p", "x", "--dtype", "int8");
-  check_refused(&run, MLX_USAGE, "option --dtype expects auto, packed, f32, bf16 or f16, not 'int8'");
+  check_refused(&run, MLX_USAGE, "option --dtype expects auto, quantized, f32, bf16 or f16, not 'int8'");
   RUN(&run, "compile", TINY, "--ctx", "4096");
   check_refused(&run, MLX_USAGE, "the model supports 1 to 2048");
   RUN(&run, "rnu");

@@ -219,7 +219,7 @@ TEST(quantized_gguf_stays_quantized_by_default_and_matches_hf_token_for_token) {
   command_t run;
   RUN(&run, "run", "-m", SMOLLM2, "-p", "Hello", "-n", "1", "-v", "--device", "cpu");
   CHECK_INT(run.exit_code, 0);
-  CHECK_CONTAINS(run.err, ", packed\ntarget: cpu:host\nkernels: network\n");
+  CHECK_CONTAINS(run.err, ", quantized\ntarget: cpu:host\nkernels: network\n");
   command_free(&run);
   const long peak_kib = check_golden_runs(SMOLLM2, "auto", SMOLLM2_GOLDENS, "rendered");
   // Size of the archive, and of the KV pool for a context of 2048.
@@ -232,12 +232,12 @@ TEST(quantized_gguf_stays_quantized_by_default_and_matches_hf_token_for_token) {
 TEST(unsupported_quantized_weights_are_rejected_with_the_reason) {
   const char *model = random_llama_write(&odd, root, "odd");
   command_t run;
-  RUN(&run, "compile", model, "--dtype", "packed", "-o", "/tmp/mlxcel-never.mlxb");
+  RUN(&run, "compile", model, "--dtype", "quantized", "-o", "/tmp/mlxcel-never.mlxb");
   CHECK(run.exit_code);
   CHECK_CONTAINS(run.err,
                  "cannot use quantized weights for this model: its file has none that the kernels support");
   command_free(&run);
-  RUN(&run, "compile", SMOLLM2, "--dtype", "packed", "--kernels", "off", "-o", "/tmp/mlxcel-never.mlxb");
+  RUN(&run, "compile", SMOLLM2, "--dtype", "quantized", "--kernels", "off", "-o", "/tmp/mlxcel-never.mlxb");
   CHECK(run.exit_code);
   CHECK_CONTAINS(run.err, "they need our kernels, which are not linked here");
   command_free(&run);

@@ -266,7 +266,7 @@ TEST(show_sums_the_memory_for_a_context_length) {
   CHECK_INT(yyjson_get_int(yyjson_obj_get(memory, "positions")), 100);
   CHECK_INT(yyjson_get_int(yyjson_obj_get(memory, "f32")), (39072 + kv) * 4);
   CHECK_INT(yyjson_get_int(yyjson_obj_get(memory, "bf16")), (39072 + kv) * 2);
-  CHECK_INT(yyjson_get_int(yyjson_obj_get(memory, "packed")), (39072 + kv) * 4);
+  CHECK_INT(yyjson_get_int(yyjson_obj_get(memory, "quantized")), (39072 + kv) * 4);
   mlx_json_close(&json);
   command_free(&run);
   RUN(&run, "show", MLXCEL_SOURCE_DIR "/tests/fixtures/gpt_oss-mxfp4");

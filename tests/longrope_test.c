@@ -1,6 +1,6 @@
 // A longrope has short factors for contexts up to the original context length and long factors beyond it.
 // Hugging Face recomputes the KV cache when a text grows past that length. A compiled model uses one of the
-// two (docs/formats-hf.md).
+// two (docs/formats.md).
 #include "base/memory.h"
 #include "compiler/compile.h"
 #include "tests/check.h"

@@ -83,7 +83,7 @@ static void run_model(const char *folder, mlx_compile_options_t options, const i
   if (forced) CHECK_OK(mlx_session_read(session, forced, STEPS, &ids[STEPS]));
   if (!forced) CHECK_OK(mlx_session_steps(session, ids + 1, STEPS));
   CHECK_OK(mlx_session_logits(session, logits[1], VOCAB));
-  if (options.weights == MLX_WEIGHTS_QUANTIZED) CHECK_TEXT(mlx_engine_info(engine).dtype, "packed");
+  if (options.weights == MLX_WEIGHTS_QUANTIZED) CHECK_TEXT(mlx_engine_info(engine).dtype, "quantized");
   mlx_session_free(session);
   mlx_engine_close(engine);
 }

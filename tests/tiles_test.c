@@ -6,8 +6,8 @@
 
 #define COLUMNS 768  // six tiles, and blocks of 256
 
-// Element (row, column) of the eight rows at |tiles|, located as docs/packed-weights.md describes: by lane,
-// piece and pair.
+// Element (row, column) of the eight rows at |tiles|, located as docs/internals/cuda-kernels.md describes: by
+// lane, piece and pair.
 static float element(mlx_tiles_t t, const uint8_t *tiles, int row, int column) {
   const size_t number = t.wide ? 4 : 2, codes = 128 * (size_t)t.bits,
                scales = 32 * (size_t)(1 + t.halves) * number;

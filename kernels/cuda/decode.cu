@@ -2,8 +2,8 @@
 //
 // Each block streams its share of every weight matrix, in the order of use, through a ring of shared-memory
 // stages. The producer waits only for a free stage. So the memory system keeps reading while the other warps
-// wait for activations that other blocks still compute. docs/decode-kernel.md has the measurements and the
-// alternatives that were tried.
+// wait for activations that other blocks still compute. docs/internals/decode-kernel.md has the measurements
+// and the alternatives that were tried.
 //
 //   producer   one warp: copies rows of weights into the ring
 //   consumers  WARPS warps: multiply them (on tensor cores), compute attention and norms

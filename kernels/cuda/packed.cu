@@ -1,8 +1,8 @@
 // Linear layers over quantized weights: y[M,N] = x[M,K] . w[N,K]^T, where w is codes of 4 or 8 bits with a
-// scale, and perhaps an offset, for every 32 columns (docs/packed-weights.md has the layout). The results are
-// those of dequantizing w to f32 and multiplying in f32, up to rounding: x is split into three bf16 parts
-// whose sum is exact, codes are exact in bf16, and tensor cores sum the products of a block of columns in
-// f32. Only that sum is multiplied by the scale of the block.
+// scale, and perhaps an offset, for every 32 columns (docs/internals/cuda-kernels.md has the layout). The
+// results are those of dequantizing w to f32 and multiplying in f32, up to rounding: x is split into three
+// bf16 parts whose sum is exact, codes are exact in bf16, and tensor cores sum the products of a block of
+// columns in f32. Only that sum is multiplied by the scale of the block.
 //
 // Four kernels, one per NVRTC compilation, with all sizes as macros:
 //   with -DCUT, split x into bf16 parts, once for all matrices that multiply it;
