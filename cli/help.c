@@ -11,25 +11,24 @@
 
 // clang-format off
 const mlx_exit_t mlx_exits[] = {
-    {MLX_OK, "done", ""},
-    {MLX_INTERNAL, "a bug in mlxcel; the place in the source is printed", "report it with the command"},
-    {MLX_USAGE, "the command line is wrong", "the message says which word; `--help`"},
-    {MLX_INVALID_INPUT, "a file is malformed or inconsistent; file and field are named",
+    {MLX_OK, "success", ""},
+    {MLX_INTERNAL, "bug in mlxcel; the message names the source line", "report the message and the command"},
+    {MLX_USAGE, "invalid command line", "the message names the option; see `--help`"},
+    {MLX_INVALID_INPUT, "invalid file; the message names the file and the field",
      "fetch or convert the file again"},
-    {MLX_UNSUPPORTED, "well formed, but something mlxcel does not handle; field and value are named",
-     "see the README for what it runs"},
-    {MLX_NOT_FOUND, "a file or tool that should be there is not", "the message names it"},
-    {MLX_IO, "the operating system refused to read, write or lock", "space, permissions"},
-    {MLX_OUT_OF_MEMORY, "out of memory, the machine's or the GPU's",
-     "a smaller context with `-c`; for weights that do not fit a GPU the numbers are given"},
-    {MLX_UNAVAILABLE,
-     "a device or CPU the model needs is not there, or a server cannot be reached or refuses",
-     "the message says why, and what to use instead"},
+    {MLX_UNSUPPORTED, "unsupported model, format or field; the message names it",
+     "see models/README.md and docs/formats.md for what is supported"},
+    {MLX_NOT_FOUND, "file or tool not found", "the message names the path"},
+    {MLX_IO, "the operating system failed to read, write or lock a file", "check free disk space and permissions"},
+    {MLX_OUT_OF_MEMORY, "out of memory on the host or the GPU",
+     "use a smaller context length (`-c`), a quantized model or the CPU"},
+    {MLX_UNAVAILABLE, "device, CPU level or server unavailable",
+     "the message gives the reason and an alternative"},
     {MLX_TOOL_FAILED, "`iree-compile` or NVRTC failed",
-     "the first error line is shown; its whole output is in the log file named"},
-    {MLX_TIMEOUT, "a time limit ran out, or nothing came from a server for too long",
-     "`--stall-timeout`; for the compiler `--timeout`, or `MLXCEL_COMPILE_TIMEOUT` in seconds"},
-    {MLX_CANCELLED, "stopped on request", ""},
+     "the message shows the first error line and the path of the log file"},
+    {MLX_TIMEOUT, "time limit exceeded, or a server sent nothing for too long",
+     "raise `--stall-timeout`; for the compiler `--timeout` or `MLXCEL_COMPILE_TIMEOUT` (seconds)"},
+    {MLX_CANCELLED, "interrupted by the user", ""},
     {0, NULL, NULL},
 };
 
@@ -167,7 +166,7 @@ void mlx_help_print(const mlx_verb_t *verb, bool all) {
     print_table(mlx_common_flags, all);
   }
   if (parts.examples_length) printf("\nexamples:\n%s\n", parts.examples);
-  fputs("\nExit status 0: done, 2: wrong command line; `mlxcel --help` lists the others.\n", stdout);
+  fputs("\nExit status: 0 success, 2 invalid command line; `mlxcel --help` lists all.\n", stdout);
 }
 
 void mlx_help_print_verbs(const mlx_verb_t *const *verbs, FILE *out) {

@@ -71,7 +71,7 @@ static void check_help(const char *verb, const char *columns, int max_columns, i
   snprintf(usage, sizeof usage, "usage: mlxcel %s", verb);
   CHECK(!strncmp(run.out, usage, strlen(usage)));
   CHECK_CONTAINS(run.out, "\nexamples:\n  ");
-  CHECK_CONTAINS(run.out, "Exit status 0: done, 2: wrong command line");
+  CHECK_CONTAINS(run.out, "Exit status: 0 success, 2 invalid command line");
   const extent_t size = measure(run.out);
   if (size.lines > max_lines || size.columns > max_columns) {
     CHECK_FAIL("%s --help takes %d lines of %d columns, more than %d of %d:\n%s", verb, size.lines,
