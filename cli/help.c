@@ -111,7 +111,7 @@ static void print_description(const char *text, int length) {
 static void print_row(const char *names, const char *value, const char *help) {
   char left[128];
   const int length = snprintf(left, sizeof left, "%s%s%s", names, value ? " " : "", value ? value : "");
-  const int space = screen_width() < 96 ? 26 : 34, indent = 2 + space + 1;
+  const int space = screen_width() < 96 ? 26 : 35, indent = 2 + space + 1;
   if (length > space) {  // the names get their own line
     printf("  %s\n%*s", left, indent, "");
   } else {

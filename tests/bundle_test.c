@@ -264,7 +264,7 @@ TEST(compile_refuses_a_bundle) {
                  "m.mlxb' is compiled already\nhint: run it, or compile its source model: "
                  "mlxcel compile model\n");
   command_free(&run);
-  check_refuses(in_root("nosuch.mlxb"), NULL, MLX_NOT_FOUND, "a compiled model (.mlxb)");
+  check_refuses(in_root("nosuch.mlxb"), NULL, MLX_NOT_FOUND, "a compiled bundle (.mlxb)");
 }
 
 static void add_variant(mlx_engine_t *engine, const char *target, const char *level) {

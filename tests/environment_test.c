@@ -67,7 +67,7 @@ TEST(doctor_explains_cuda_variables) {
   CHECK_CONTAINS(run.out, "fix: unset CUDA_HOME");
   CHECK_CONTAINS(run.out, "'35' is not a GPU architecture that mlxcel supports");
   CHECK_CONTAINS(run.out,
-                 "WARN  certificates  SSL_CERT_FILE is '/nowhere/certificates', which is not a file");
+                 "WARN  certificates  SSL_CERT_FILE is set to '/nowhere/certificates', which is not a file");
   CHECK(!strstr(run.out, "NVCC_CCBIN"));
   command_free(&run);
   remove_folder();

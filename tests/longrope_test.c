@@ -12,7 +12,7 @@
 static int notes;
 static void count_notes(void *user, mlx_report_kind_t kind, const char *text) {
   (void)user, (void)kind;
-  notes += strstr(text, "a context of more than 128") != NULL;
+  notes += strstr(text, "context length over 128") != NULL;
 }
 
 static void check_context(int64_t context, const char *wanted, const char *unwanted, int expected_notes) {
