@@ -30,7 +30,8 @@ typedef struct doctor {
   mlx_text_t lines;  // of the JSON output
 } doctor_t;
 
-// Prints or collects one finding: the message and hint of |status|, which is freed, or |what| if it is NULL.
+// Prints or collects one finding: the message and hint of |status|, or |what| if |status| is NULL. Frees
+// |status|.
 static void add_finding(doctor_t *doctor, verdict_t verdict, const char *subject, const char *what,
                         mlx_status_t status) {
   static const char *const names[] = {"OK", "WARN", "FAIL"};

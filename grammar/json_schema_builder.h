@@ -1,7 +1,7 @@
 // Schema builder: the GBNF of a JSON schema while it is written.
 //
-// Every subschema becomes a rule s<n>. A file that meets a subschema only refers to its rule; json_schema.c
-// writes the rules one after the other.
+// Every subschema becomes a rule s<n>. A subschema inside another schema is written as a reference to its
+// rule; json_schema.c writes the rules one after the other.
 #ifndef MLXCEL_GRAMMAR_JSON_SCHEMA_BUILDER_H_
 #define MLXCEL_GRAMMAR_JSON_SCHEMA_BUILDER_H_
 

@@ -62,7 +62,7 @@ typedef struct mlx_detokenizer {
   uint8_t tail_length;  // 0 to 3
   bool started;         // at least one token was pushed
   size_t stripped;      // characters that the decoder's Strip has removed so far
-} mlx_detokenizer_t;    // zero-initialise to start; one per stream
+} mlx_detokenizer_t;    // zero-initialize to start; one per stream
 
 void mlx_detokenizer_push(const mlx_tokenizer_t *tokenizer, mlx_detokenizer_t *detokenizer, int32_t id,
                           bool skip_special, mlx_text_t *out);
