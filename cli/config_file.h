@@ -1,5 +1,5 @@
-// Configuration: values for flags that the command line does not give, from the environment or, if that has
-// none, from the configuration file (docs/config.md).
+// Configuration: values for flags that are not on the command line, from the environment, else from the
+// configuration file (docs/config.md).
 #ifndef MLXCEL_CLI_CONFIG_FILE_H_
 #define MLXCEL_CLI_CONFIG_FILE_H_
 

@@ -95,8 +95,8 @@ static bool check_compiler(doctor_t *doctor, mlx_cache_t *cache) {
   return found;
 }
 
-// A missing library is a warning, because another iree-compile may bring its own. If it is needed, the test
-// compilation fails later.
+// A missing library is a warning, because another iree-compile may include its own copy. If it is needed, the
+// test compilation fails later.
 static void check_cpp_library(doctor_t *doctor) {
   void *library;
   mlx_status_t status = mlx_library_open(MLX_CPP_LIBRARY, &library);

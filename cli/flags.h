@@ -1,6 +1,6 @@
 // Flags: constant tables that describe a verb's options, and the functions that read values into an options
 // struct. Parsing, --help, man pages, shell completion, environment variables and the configuration file all
-// read the same table. This file knows no verb.
+// read the same table. This file does not depend on any verb.
 #ifndef MLXCEL_CLI_FLAGS_H_
 #define MLXCEL_CLI_FLAGS_H_
 

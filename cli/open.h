@@ -1,4 +1,4 @@
-// Open: loads a model for a verb that runs one. A bundle is opened as it is; any other model is compiled
+// Open: loads a model for a verb that runs one. A bundle is opened directly; any other model is compiled
 // first.
 #ifndef MLXCEL_CLI_OPEN_H_
 #define MLXCEL_CLI_OPEN_H_
@@ -12,7 +12,7 @@ typedef struct mlx_open_options {
   const char *dtype;      // value of --dtype; NULL if not given
   const char *kernels;    // value of --kernels
   const char *quantize;   // value of --quantize; NULL if not given
-  bool verbose;           // note how the weights are stored
+  bool verbose;           // print the weight formats while compiling
   bool allow_unsigned;    // run a bundle that was neither compiled here nor signed by a trusted key
   const char *cpu_level;  // value of --cpu-level; NULL if not given
   int64_t context;        // positions; -1 if not given, 0 for the model's maximum

@@ -13,7 +13,7 @@ bool mlx_terminal_is_quiet(void);
 
 // Prints progress and notes: progress rewrites one line on a terminal and is an occasional line in a log.
 const mlx_report_t *mlx_terminal_report(void);
-// Prints a line, without ending it, unless --quiet was given.
+// Prints formatted text, without a newline, unless --quiet was given.
 void mlx_terminal_note(const char *fmt, ...) MLX_PRINTF(1, 2);
 void mlx_terminal_error(const char *where, mlx_status_t status);  // prints |status|; does not free it
 

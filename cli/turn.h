@@ -27,7 +27,7 @@ typedef struct mlx_turns {
   mlx_session_t *session;
   mlx_conversation_t *conversation;
   size_t first;      // earlier messages, except the system message, were dropped from the prompt
-  uint64_t answers;  // given so far; each uses its own seed
+  uint64_t answers;  // number of answers so far; each answer uses its own seed
   mlx_turn_stats_t last;
   bool stdout_failed;
 } mlx_turns_t;

@@ -392,7 +392,7 @@ void mlx_gbnf_put_pattern(mlx_text_t *out, const char *pattern, size_t length, c
   r.at += from_start;
   r.end -= to_end;
   if ((from_start || to_end) && has_outer_bar(r.at, r.end)) {
-    r.problem = "has ^ or $ beside a |: put the alternatives in parentheses";
+    r.problem = "has ^ or $ together with a top-level |: put the alternatives in parentheses";
   }
   if (!from_start) mlx_text_puts(out, "char* ");
   mlx_text_puts(out, "(");

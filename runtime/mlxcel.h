@@ -8,7 +8,7 @@
 //   conversation   messages with roles (template/conversation.h).
 //   grammar        a set of texts that the output must belong to (grammar/grammar.h).
 //
-// The runtime compiles nothing: it opens what `mlxcel compile` wrote. A minimal program, without error
+// The runtime compiles nothing: it opens models that mlxcel has compiled. A minimal program, without error
 // handling:
 //
 //   mlx_engine_options_t open;
@@ -288,7 +288,7 @@ typedef struct mlx_logprob {
 // Generating text
 
 typedef enum mlx_finish_reason {
-  MLX_FINISH_STOP,      // the model ended its text, or the grammar allows nothing more
+  MLX_FINISH_STOP,      // the model ended its text, or the grammar allows no further text
   MLX_FINISH_LENGTH,    // max_tokens
   MLX_FINISH_CONTEXT,   // the context is full
   MLX_FINISH_CANCELLED  // on_text returned false

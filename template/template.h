@@ -46,7 +46,7 @@ typedef struct mlx_template_variable {
 } mlx_template_variable_t;
 
 typedef struct mlx_template_input {
-  const mlx_template_variable_t *variables;  // of two with the same name, the later one counts
+  const mlx_template_variable_t *variables;  // a later variable overrides an earlier one of the same name
   size_t variable_count;
   int64_t now;                   // time of strftime_now in seconds since 1970; 0: the current time
   mlx_template_limits_t limits;  // 0: the default (20 million steps, 256 MiB, 64 MiB)

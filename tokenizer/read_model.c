@@ -472,7 +472,7 @@ static void set_decoded_text(mlx_tokenizer_model_t *model, const mlx_added_token
 }
 
 // Unigram's list may contain a text twice. Hugging Face decides by text whether a token is special, so both
-// ids get the same answer.
+// ids are special or neither is.
 static void skip_duplicates(mlx_tokenizer_model_t *model) {
   mlx_vocab_t *vocab = &model->vocab;
   for (size_t id = 0; id < vocab->size && model->kind == MLX_MODEL_UNIGRAM; ++id) {

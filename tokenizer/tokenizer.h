@@ -55,8 +55,8 @@ bool mlx_tokenizer_first_differs(const mlx_tokenizer_t *tokenizer);
 
 // Decodes a stream of ids. Only complete characters are output; the bytes of an incomplete one are kept here.
 // All pushes and the flush together give the same text as mlx_tokenizer_decode, with one exception. If byte
-// tokens (<0xE4>) are not UTF-8, decode replaces their whole run, a stream only the part it has not output
-// yet.
+// tokens (<0xE4>) are not UTF-8, decode replaces their whole run. A stream replaces only the part that it has
+// not output yet.
 typedef struct mlx_detokenizer {
   char tail[4];         // an incomplete UTF-8 character
   uint8_t tail_length;  // 0 to 3
