@@ -168,7 +168,7 @@ static mlx_status_t prefill(bench_t *bench, mlx_session_t *session, int64_t coun
 
 static mlx_status_t run_session(bench_t *bench, const mlx_bench_test_t *test, mlx_session_t *session,
                                 double *out_seconds) {
-  // Decoding needs at least one token before it.
+  // Decode needs at least one token in the sequence.
   MLX_TRY(prefill(bench, session, test->depth || test->prompt ? test->depth : 1));
   double start = mlx_seconds();
   if (test->prompt) MLX_TRY(prefill(bench, session, test->prompt));
@@ -185,8 +185,8 @@ static mlx_status_t run_once(bench_t *bench, const mlx_bench_test_t *test, doubl
   return status;
 }
 
-// Bytes read per decoded token: the weights, and the keys and values of all positions up to the token. On
-// average, half of the generated tokens come before it.
+// Bytes read per decoded token: the weights, and the keys and values of all earlier positions. On average,
+// those include half of the generated tokens.
 static double bytes_per_token(const bench_t *bench, const mlx_bench_test_t *test) {
   if (test->prompt) return 0;
   const double before = (double)(test->depth ? test->depth : 1) + (double)(test->generated + 1) / 2;
@@ -266,8 +266,8 @@ static void add_series(drawing_t *drawing, const bench_t *bench, size_t first) {
   qsort(points, series->count, sizeof *points, compare_points);  // depths are in the order of -d
 }
 
-// Adds the decode speed that the bandwidth allows at each depth, for the first decode test, with the bytes
-// per token of the table.
+// Adds the decode speed that the bandwidth allows at each depth, for the first decode test. The bytes per
+// token are those of the results table.
 static void add_limit(drawing_t *drawing, const bench_t *bench) {
   mlx_plot_panel_t *panel = &drawing->panels[0];
   const mlx_bench_test_t *first = NULL;
@@ -293,8 +293,9 @@ static void add_limit(drawing_t *drawing, const bench_t *bench) {
 
 static mlx_status_t write_plot(const bench_t *bench, const char *path) {
   drawing_t drawing = {
-      .panels = {{.title = "decode", .x_label = "depth (tokens before)", .y_label = "tokens per second"},
-                 {.title = "prefill", .x_label = "depth (tokens before)", .y_label = "tokens per second"}}};
+      .panels = {
+          {.title = "decode", .x_label = "depth (tokens in the context)", .y_label = "tokens per second"},
+          {.title = "prefill", .x_label = "depth (tokens in the context)", .y_label = "tokens per second"}}};
   const mlx_engine_info_t *info = &bench->run.info;
   char subtitle[320];
   mlx_text_t svg = {0};
@@ -435,11 +436,11 @@ static const mlx_flag_t flags[] = {
     MLX_OPEN_FLAGS(flags_t, open),
     MLX_RARE_OPEN_FLAGS(flags_t, open),
     MLX_TEXT_FLAG(flags_t, bandwidth, "--bandwidth", "GB/s|measure",
-                  "memory bandwidth: print the share of it that decoding reaches"),
+                  "memory bandwidth in GB/s, or measure it (CPU); prints the share that decode uses"),
     MLX_TEXT_FLAG(flags_t, format, "-o, --output", "md|csv|json|jsonl",
                   "output format (default: md: a table)"),
     MLX_TEXT_FLAG(flags_t, plot, "--plot", "FILE",
-                  "write an SVG plot of speed against depth, with the limit of the bandwidth"),
+                  "write an SVG plot of speed against depth, with the decode limit set by the bandwidth"),
     MLX_QUIET_FLAG(flags_t, quiet),
     MLX_VERBOSE_FLAG(flags_t, open.verbose),
     {0},

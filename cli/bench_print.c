@@ -5,7 +5,7 @@
 #include <string.h>
 
 // ----------------------------------------------------------------------------------------------------------
-// A result as a list of fields, with llama-bench's names for the fields that it has too
+// A result as a list of fields. Fields that llama-bench also has use its names
 
 typedef struct field {
   const char *name;

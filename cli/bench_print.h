@@ -24,7 +24,7 @@ typedef struct mlx_bench_result {
   int64_t peak_memory;          // bytes of this process, up to this test
 } mlx_bench_result_t;
 
-// What all rows share.
+// The values that are the same for all rows.
 typedef struct mlx_bench_run {
   int64_t repetitions;
   double bandwidth;  // bytes per second; 0 if unknown
@@ -33,7 +33,7 @@ typedef struct mlx_bench_run {
   double first_token_seconds;  // the first prefill, with cold caches; 0 before it
 } mlx_bench_run_t;
 
-// Functions that append the opening of the output, a row, and the closing.
+// Functions that append the header of the output, one row, and the footer.
 typedef struct mlx_bench_format {
   const char *name;
   void (*begin)(const mlx_bench_run_t *run, mlx_text_t *out);  // may be NULL

@@ -24,7 +24,7 @@ typedef struct chat {
 // ----------------------------------------------------------------------------------------------------------
 // Messages
 
-// Prints an error of one turn and lets the chat continue. A failed stdout ends the chat.
+// Prints the error of a turn, and the chat continues. A failed write to stdout ends the chat.
 static mlx_status_t report_error(const chat_t *chat, mlx_status_t status) {
   if (chat->turns.stdout_failed) return mlx_status_join(status, mlx_stdout_error());
   if (status) mlx_terminal_error("mlxcel run", status);
@@ -141,8 +141,8 @@ static mlx_status_t run_load(chat_t *chat, const char *rest) {
   return status;
 }
 
-// The number of messages up to and including the last one of the user; 0 if there is none.
-static size_t count_to_last_question(const mlx_conversation_t *conversation) {
+// The number of messages up to and including the last user message; 0 if there is none.
+static size_t count_to_last_user_message(const mlx_conversation_t *conversation) {
   size_t count = mlx_conversation_count(conversation);
   while (count && strcmp(mlx_conversation_role(conversation, count - 1), "user")) --count;
   return count;
@@ -152,7 +152,7 @@ static size_t count_to_last_question(const mlx_conversation_t *conversation) {
 static mlx_status_t run_regen(chat_t *chat, const char *rest) {
   (void)rest;
   mlx_turns_t *turns = &chat->turns;
-  const size_t count = count_to_last_question(turns->conversation), first = turns->first;
+  const size_t count = count_to_last_user_message(turns->conversation), first = turns->first;
   char *json;
   size_t length;
   mlx_conversation_t *old;

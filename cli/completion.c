@@ -19,7 +19,8 @@ static void each_flag(mlx_text_t *out, const mlx_verb_t *verb, flag_fn_t put) {
   for (const mlx_flag_t *flag = mlx_common_flags; flag->names; ++flag) put(out, verb->name, flag);
 }
 
-// What a verb's first argument may be, from "usage: mlxcel cache list|clear|path": fixed words or a path.
+// The possible values of a verb's first argument, from "usage: mlxcel cache list|clear|path": fixed words or
+// a path.
 typedef struct words {
   char choices[256];  // "list clear path"; "" if there are none
   bool path;

@@ -90,8 +90,8 @@ static bool verb_has_key(const mlx_verb_t *verb, const char *key) {
   return false;
 }
 
-// The key of |verbs| that is most similar to |key|; "" if none is. Only of the verb |section|, if that is not
-// "".
+// Finds the key of |verbs| that is most similar to |key|; "" if none is similar. If |section| is not "", only
+// the keys of that verb count.
 static mlx_status_t nearest_key(const mlx_verb_t *const *verbs, const char *section, const char *key,
                                 char out_name[MLX_FLAG_NAME]) {
   char(*storage)[MLX_FLAG_NAME] = NULL;
@@ -237,7 +237,7 @@ static void name_variable(const char *verb, const char *name, char *out, size_t 
   for (; *out; ++out) *out = *out == '-' ? '_' : (char)toupper((unsigned char)*out);
 }
 
-// A variable for this verb wins over one for all verbs, and the first long name over the other names.
+// A variable for this verb overrides one for all verbs. The first long name overrides the other names.
 static const char *find_variable(const char *verb, const mlx_flag_t *flag, char *out_variable, size_t size) {
   char name[MLX_FLAG_NAME];
   for (int with_verb = 1; with_verb >= 0; --with_verb) {
@@ -262,7 +262,7 @@ static mlx_status_t apply_variable(const char *verb, const mlx_flag_t *flag, voi
   return mlx_status_annotate(mlx_flag_set(flag, options, name, value), "%s", variable);
 }
 
-// Of several lines for one flag the last wins; a list flag takes all of them.
+// If several lines set one flag, the last one counts. A list flag collects all of them.
 static mlx_status_t apply_section(const char *section, const mlx_flag_t *flag, void *options,
                                   mlx_origin_t *origin) {
   char name[MLX_FLAG_NAME];

@@ -1,13 +1,13 @@
-// Configuration: values for flags that the command line does not give, from the environment or, if that has
-// none, from the configuration file (docs/config.md).
+// Configuration: values for flags that are not on the command line, from the environment, else from the
+// configuration file (docs/config.md).
 #ifndef MLXCEL_CLI_CONFIG_FILE_H_
 #define MLXCEL_CLI_CONFIG_FILE_H_
 
 #include "cli/verb.h"
 
-// Sets every flag of |verb| in |options| whose origin is the default and for which the environment or, with
-// |with_file|, the configuration file has a value; updates its origin. |inout_origins| has one element per
-// row. The file's keys are checked against the tables of |verbs|. Texts are valid until mlx_config_release.
+// Sets the flags of |verb| that still have their default, from the environment or, with |with_file|, from the
+// configuration file. |inout_origins| has one element per flag and is updated. The file's keys are checked
+// against the tables of |verbs|. Texts are valid until mlx_config_release.
 mlx_status_t mlx_config_apply(const mlx_verb_t *const *verbs, const mlx_verb_t *verb, void *options,
                               bool with_file, mlx_origin_t *inout_origins) MLX_MUST_USE;
 // Reads the file on the first call. *|out_path| is borrowed; NULL if the user has no configuration folder.
@@ -19,7 +19,7 @@ typedef struct mlx_variable {
   const char *name, *meaning;
 } mlx_variable_t;
 extern const mlx_variable_t mlx_variables[];
-// True for a variable of mlx_variables: the code that needs it reads it, not the flag parser.
+// True for a variable of mlx_variables. The flag parser ignores these; the code that needs one reads it.
 bool mlx_variable_exists(const char *name);
 
 #endif  // MLXCEL_CLI_CONFIG_FILE_H_

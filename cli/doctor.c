@@ -30,7 +30,8 @@ typedef struct doctor {
   mlx_text_t lines;  // of the JSON output
 } doctor_t;
 
-// Prints or collects one finding: the message and hint of |status|, which is freed, or |what| if it is NULL.
+// Prints or collects one finding: the message and hint of |status|, or |what| if |status| is NULL. Frees
+// |status|.
 static void add_finding(doctor_t *doctor, verdict_t verdict, const char *subject, const char *what,
                         mlx_status_t status) {
   static const char *const names[] = {"OK", "WARN", "FAIL"};
@@ -94,8 +95,8 @@ static bool check_compiler(doctor_t *doctor, mlx_cache_t *cache) {
   return found;
 }
 
-// A missing library is a warning, because another iree-compile may bring its own. If it is needed, the test
-// compilation fails later.
+// A missing library is a warning, because another iree-compile may include its own copy. If it is needed, the
+// test compilation fails later.
 static void check_cpp_library(doctor_t *doctor) {
   void *library;
   mlx_status_t status = mlx_library_open(MLX_CPP_LIBRARY, &library);

@@ -41,8 +41,8 @@ typedef struct eval {
 // ----------------------------------------------------------------------------------------------------------
 // The text
 
-// Copies the first chunks of |ids|. Each chunk is a text of its own, so its first token becomes the BOS
-// token.
+// Copies the first chunks of |ids|. Each chunk is evaluated as a separate text, so its first token becomes
+// the BOS token.
 static mlx_status_t cut_into_chunks(eval_t *e, const int32_t *ids, size_t count, const flags_t *f) {
   int32_t *bos;
   size_t bos_count;

@@ -1,6 +1,6 @@
 // Flags: constant tables that describe a verb's options, and the functions that read values into an options
 // struct. Parsing, --help, man pages, shell completion, environment variables and the configuration file all
-// read the same table. This file knows no verb.
+// read the same table. This file does not depend on any verb.
 #ifndef MLXCEL_CLI_FLAGS_H_
 #define MLXCEL_CLI_FLAGS_H_
 
@@ -56,18 +56,18 @@ typedef struct mlx_flag {
 #define MLX_TEXT_FLAG(type, field, flag_names, placeholder, text) \
   {.names = flag_names, .kind = MLX_FLAG_TEXT, .value = placeholder, .help = text, \
    .offset = MLX_FLAG_OFFSET(type, field, const char *)}
-#define MLX_INT_FLAG(type, field, flag_names, placeholder, text, least, most) \
+#define MLX_INT_FLAG(type, field, flag_names, placeholder, text, min_value, max_value) \
   {.names = flag_names, .kind = MLX_FLAG_INT, .value = placeholder, .help = text, \
-   .offset = MLX_FLAG_OFFSET(type, field, int64_t), .min = least, .max = most}
-#define MLX_NUMBER_FLAG(type, field, flag_names, placeholder, text, least, most) \
+   .offset = MLX_FLAG_OFFSET(type, field, int64_t), .min = min_value, .max = max_value}
+#define MLX_NUMBER_FLAG(type, field, flag_names, placeholder, text, min_value, max_value) \
   {.names = flag_names, .kind = MLX_FLAG_NUMBER, .value = placeholder, .help = text, \
-   .offset = MLX_FLAG_OFFSET(type, field, double), .min = least, .max = most}
+   .offset = MLX_FLAG_OFFSET(type, field, double), .min = min_value, .max = max_value}
 #define MLX_LIST_FLAG(type, field, flag_names, placeholder, text) \
   {.names = flag_names, .kind = MLX_FLAG_LIST, .value = placeholder, .help = text, \
    .offset = MLX_FLAG_OFFSET(type, field, mlx_flag_list_t)}
-#define MLX_INTS_FLAG(type, field, flag_names, placeholder, text, least, most) \
+#define MLX_INTS_FLAG(type, field, flag_names, placeholder, text, min_value, max_value) \
   {.names = flag_names, .kind = MLX_FLAG_INTS, .value = placeholder, .help = text, \
-   .offset = MLX_FLAG_OFFSET(type, field, mlx_flag_ints_t), .min = least, .max = most}
+   .offset = MLX_FLAG_OFFSET(type, field, mlx_flag_ints_t), .min = min_value, .max = max_value}
 
 // A collapsed group, and the end of a group: the rows after it belong to the verb's main list again.
 #define MLX_COLLAPSED_GROUP(title) {.names = "", .kind = MLX_FLAG_GROUP, .help = title, .collapsed = true}
@@ -79,8 +79,8 @@ typedef struct mlx_flag {
                 "bundle (.mlxb), GGUF, HF directory, hf:ORG/NAME or oci://...")
 #define MLX_LOCAL_MODEL_FLAG(type, field) \
   MLX_TEXT_FLAG(type, field, "-m, --model", "MODEL", "bundle (.mlxb), GGUF file or Hugging Face directory")
-#define MLX_CONTEXT_FLAG(type, field, text, least, most) \
-  MLX_INT_FLAG(type, field, "-c, --ctx, --ctx-size", "N", text, least, most)
+#define MLX_CONTEXT_FLAG(type, field, text, min_value, max_value) \
+  MLX_INT_FLAG(type, field, "-c, --ctx, --ctx-size", "N", text, min_value, max_value)
 #define MLX_JSON_FLAG(type, field) MLX_SWITCH_FLAG(type, field, "--json", "print JSON on stdout")
 #define MLX_VERBOSE_FLAG(type, field) \
   MLX_SWITCH_FLAG(type, field, "-v, --verbose", "print device, kernels and weight formats on stderr")
@@ -106,13 +106,13 @@ typedef struct mlx_flag {
   MLX_SWITCH_FLAG(type, field, "--plain-http", "use http for the registry (default: only for localhost)")
 #define MLX_STALL_TIMEOUT_FLAG(type, field) \
   MLX_NUMBER_FLAG(type, field, "--stall-timeout", "SECONDS", \
-                  "give up after this long without a byte (default: 60)", 1, 86400)
+                  "time limit without received data (default: 60)", 1, 86400)
 #define MLX_INSECURE_FLAG(type, field) \
   {.names = "--insecure", .kind = MLX_FLAG_SWITCH, .help = "accept any TLS certificate", \
    .offset = MLX_FLAG_OFFSET(type, field, bool), .command_line_only = true}
 // clang-format on
 
-// Origin of a flag's value. The command line wins over the environment, then the file, then the default.
+// Origin of a flag's value. Precedence: command line, environment, configuration file, default.
 typedef enum mlx_origin_kind {
   MLX_FROM_DEFAULT,
   MLX_FROM_COMMAND_LINE,
@@ -135,7 +135,7 @@ void mlx_flag_long_name(const mlx_flag_t *flag, char out_name[MLX_FLAG_NAME]);
 // Iterates over the choices of a value such as "cpu|cuda|auto". A value without bars has none.
 bool mlx_flag_next_choice(const char **cursor, char out_choice[MLX_FLAG_NAME]);
 bool mlx_flag_is_path(const char *value);  // FILE, FOLDER, OUT or MODEL
-// Checks |text| and stores it in |options|; |name| is the flag's name in errors. A switch takes true or
+// Checks |text| and stores it in |options|; |name| is the flag's name in errors. A switch accepts true or
 // false.
 mlx_status_t mlx_flag_set(const mlx_flag_t *flag, void *options, const char *name,
                           const char *text) MLX_MUST_USE;

@@ -13,7 +13,7 @@ typedef struct mlx_exit {
 // Every exit status, ending with a row whose meaning is NULL. docs/errors.md has the same table.
 extern const mlx_exit_t mlx_exits[];
 
-// The flags of every verb, which mlx_command_line_parse handles itself: their offsets are unused.
+// The flags that every verb has. mlx_command_line_parse handles them itself, so their offsets are unused.
 extern const mlx_flag_t mlx_common_flags[];
 
 void mlx_help_print(const mlx_verb_t *verb, bool all);  // on stdout; |all| explains collapsed groups

@@ -117,8 +117,8 @@ static mlx_status_t add_bytes(void *user, const char *name) {
   return NULL;
 }
 
-// Fills in the type of most weights, by bytes, and the context. A model that cannot be opened gets the type
-// "?".
+// Fills in the context length and the weight type with the most bytes. A model that cannot be opened gets the
+// type "?".
 static void describe_source(const char *path, item_t *item) {
   mlx_model_t *model;
   uint64_t sizes[64] = {0};

@@ -19,7 +19,7 @@
 #define MAX_TEMPLATE ((size_t)4 << 20)  // bytes
 #define SILENT_LOAD_SECONDS 0.3         // a shorter load shows no progress
 
-// One call of open_model: the options in the types that compiler and engine take.
+// The state of one open_model call: its options, converted to the types of the compiler and the engine.
 typedef struct opening {
   const mlx_open_options_t *options;
   char target[64];  // compile target of a source model

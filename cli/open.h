@@ -1,4 +1,4 @@
-// Open: loads a model for a verb that runs one. A bundle is opened as it is; any other model is compiled
+// Open: loads a model for a verb that runs one. A bundle is opened directly; any other model is compiled
 // first.
 #ifndef MLXCEL_CLI_OPEN_H_
 #define MLXCEL_CLI_OPEN_H_
@@ -12,8 +12,8 @@ typedef struct mlx_open_options {
   const char *dtype;      // value of --dtype; NULL if not given
   const char *kernels;    // value of --kernels
   const char *quantize;   // value of --quantize; NULL if not given
-  bool verbose;           // note how the weights are stored
-  bool allow_unsigned;    // run a bundle that was not made here and that no trusted key signed
+  bool verbose;           // print the weight formats while compiling
+  bool allow_unsigned;    // run a bundle that was neither compiled here nor signed by a trusted key
   const char *cpu_level;  // value of --cpu-level; NULL if not given
   int64_t context;        // positions; -1 if not given, 0 for the model's maximum
   int64_t threads;        // 0 if not given
@@ -52,7 +52,7 @@ mlx_status_t mlx_cli_open(const mlx_open_options_t *options, mlx_engine_t **out_
 // The context length for the compiler, from the value of -c: -1 if not given, 0 for the model's maximum.
 int64_t mlx_context_option(int64_t flag);
 
-// The chat template of a model, which is not loaded: the model's own or, if |chat_template| is not NULL, that
+// Reads a chat template without loading the model: the model's own or, if |chat_template| is not NULL, that
 // format or file. Release with mlx_chat_free. Without a template, open fails and find returns NULL.
 mlx_status_t mlx_cli_open_chat(const char *model, const char *chat_template,
                                mlx_chat_t **out_chat) MLX_MUST_USE;
@@ -60,7 +60,7 @@ mlx_status_t mlx_cli_find_chat(const char *model, const char *chat_template,
                                mlx_chat_t **out_chat) MLX_MUST_USE;
 
 // The path of |model|: |model| itself, or the local copy of "hf:ORG/NAME" or "oci://...", which is pulled if
-// it is not there. Release with mlx_free.
+// it does not exist. Release with mlx_free.
 mlx_status_t mlx_cli_local_model(const char *model, char **out_path) MLX_MUST_USE;
 
 // "cpu, 2 threads" or "cuda, NVIDIA H200".

@@ -1,4 +1,4 @@
-// Parses a command line. It joins the flag tables, the help printer and the configuration.
+// Parses a command line: combines the flag tables, the help printer and the configuration.
 #include "cli/parse.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "cli/help.h"
 #include "runtime/mlxcel.h"
 
-// Answers --version, --help, -h and --help-all; false for any other word.
+// Prints the output of --version, --help, -h or --help-all. Returns false for any other word.
 static bool print_information(const mlx_verb_t *verb, const char *word) {
   const bool all = !strcmp(word, "--help-all");
   if (!strcmp(word, "--version")) {

@@ -39,17 +39,17 @@ static void note_type(group_t *group, const char *type) {
   snprintf(group->types + length, sizeof group->types - length, "%s%s", length ? ", " : "", type);
 }
 
-static uint64_t packed_bytes(const mlx_packing_t *packing) {
+static uint64_t quantized_bytes(const mlx_packing_t *packing) {
   uint64_t bytes = 0;
   for (int i = 0; i < MLX_PART_COUNT; ++i) bytes += packing->parts[i] ? packing->parts[i]->size : 0;
   return bytes;
 }
 
 static void add_weight(group_t *group, const mlx_weight_t *weight) {
-  static const char *const packed[] = {[MLX_PACKED_MLX] = "MLX",
-                                       [MLX_PACKED_GPTQ] = "GPTQ",
-                                       [MLX_PACKED_AWQ] = "AWQ",
-                                       [MLX_PACKED_MXFP4] = "MXFP4"};
+  static const char *const formats[] = {[MLX_PACKED_MLX] = "MLX",
+                                        [MLX_PACKED_GPTQ] = "GPTQ",
+                                        [MLX_PACKED_AWQ] = "AWQ",
+                                        [MLX_PACKED_MXFP4] = "MXFP4"};
   const mlx_packing_t *packing = weight->part_packings ? weight->part_packings : &weight->packing;
   uint64_t elements = 1;
   for (int i = 0; i < weight->tensor.rank; ++i) elements *= (uint64_t)weight->tensor.dims[i];
@@ -61,10 +61,10 @@ static void add_weight(group_t *group, const mlx_weight_t *weight) {
   }
   const int64_t count = weight->part_packings ? weight->tensor.dims[0] : 1;
   char type[32];
-  snprintf(type, sizeof type, "%s %d-bit", packed[packing->kind], packing->bits);
+  snprintf(type, sizeof type, "%s %d-bit", formats[packing->kind], packing->bits);
   note_type(group, type);
   for (int64_t i = 0; i < count; ++i)
-    group->bytes += packed_bytes(&packing[i]) / (weight->fused_part ? 2 : 1);
+    group->bytes += quantized_bytes(&packing[i]) / (weight->fused_part ? 2 : 1);
 }
 
 static group_t *group_of(group_t *groups, size_t count, const char *name) {

@@ -13,15 +13,15 @@ bool mlx_terminal_is_quiet(void);
 
 // Prints progress and notes: progress rewrites one line on a terminal and is an occasional line in a log.
 const mlx_report_t *mlx_terminal_report(void);
-// Prints a line, without ending it, unless --quiet was given.
+// Prints formatted text, without a newline, unless --quiet was given.
 void mlx_terminal_note(const char *fmt, ...) MLX_PRINTF(1, 2);
 void mlx_terminal_error(const char *where, mlx_status_t status);  // prints |status|; does not free it
 
-// The status for a failed write to stdout, from errno. MLX_CANCELLED, which main does not print, if the
-// reader closed the pipe (`| head`).
+// The status for a failed write to stdout, from errno. If the reader closed the pipe (`| head`), it is
+// MLX_CANCELLED, which main does not print.
 mlx_status_t mlx_stdout_error(void) MLX_MUST_USE;
 
-// |one| or |many|, by |count|: "1 token", "2 tokens".
+// Returns |one| if |count| is 1, else |many|: "1 token", "2 tokens".
 static inline const char *mlx_plural(uint64_t count, const char *one, const char *many) {
   return count == 1 ? one : many;
 }

@@ -27,7 +27,7 @@ typedef struct mlx_turns {
   mlx_session_t *session;
   mlx_conversation_t *conversation;
   size_t first;      // earlier messages, except the system message, were dropped from the prompt
-  uint64_t answers;  // given so far; each uses its own seed
+  uint64_t answers;  // number of answers so far; each answer uses its own seed
   mlx_turn_stats_t last;
   bool stdout_failed;
 } mlx_turns_t;
@@ -37,7 +37,7 @@ void mlx_turns_clear(mlx_turns_t *turns);
 // Frees the old conversation and takes ownership of |conversation|.
 void mlx_turns_replace(mlx_turns_t *turns, mlx_conversation_t *conversation);
 // Answers the last message on stdout and adds the answer to the conversation, unless Ctrl-C stopped it before
-// any text. Drops the oldest turns from the prompt if the context is full, and says so on stderr.
+// any text. If the context is full, drops the oldest turns from the prompt and prints a note on stderr.
 mlx_status_t mlx_turns_answer(mlx_turns_t *turns, bool *out_answered) MLX_MUST_USE;
 // Prints "stop: prompt 86 tokens, 18 of them new, 50.1 tok/s; ..." on stderr.
 void mlx_turns_print_stats(const mlx_turns_t *turns);

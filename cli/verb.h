@@ -1,4 +1,5 @@
-// Verb: one command of mlxcel, as constant data. Nothing runs a verb to describe it.
+// Verb: one command of mlxcel, as constant data. Help, man pages and completion read it without running the
+// verb.
 #ifndef MLXCEL_CLI_VERB_H_
 #define MLXCEL_CLI_VERB_H_
 

@@ -57,7 +57,7 @@ static mlx_status_t add_product(class_builder_t *b, uint32_t first, uint32_t las
   return mlx_grammar_add_alternate(b->grammar, b->rule, symbols, count);
 }
 
-// Splits a range until add_product can take every part: first where the number of bytes changes, then where
+// Splits a range until add_product accepts every part: first where the number of bytes changes, then where
 // the range of a continuation byte is not complete.
 static mlx_status_t add_range(class_builder_t *b, uint32_t first, uint32_t last) {
   static const uint32_t ends[] = {0x7f, 0x7ff, 0xffff};

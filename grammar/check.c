@@ -14,9 +14,9 @@ typedef struct check {
   uint32_t *rule_of;      // [alternates]
   use_t *uses;            // one for each RULE symbol
   int32_t *first_use;     // [rules]
-  uint32_t *missing;      // [alternates] symbols that do not hold yet
+  uint32_t *missing;      // [alternates] symbols without the property that mark_rules computes
   uint32_t *queue;        // [rules]
-  bool *nullable, *ends;  // [rules]
+  bool *nullable, *ends;  // [rules] matches the empty text; matches some finite text
   // Tarjan's strongly connected components of the relation "can begin with"
   uint32_t *order, *low, *component;  // [rules]; 0: not visited
   uint32_t *stack, *path;             // [rules]
@@ -62,8 +62,9 @@ static void list_uses(check_t *c) {
   }
 }
 
-// Sets holds[rule] if all symbols of one of its alternates hold. Bytes hold if |with_bytes|.
-static void spread(check_t *c, bool with_bytes, bool *holds) {
+// Computes a property of rules by fixed-point iteration: holds[rule] becomes true if the property holds for
+// all symbols of one of its alternates. It holds for bytes if |with_bytes|.
+static void mark_rules(check_t *c, bool with_bytes, bool *holds) {
   const mlx_grammar_t *g = c->g;
   size_t queued = 0;
   for (size_t a = 0; a < g->alternate_count; ++a) {
@@ -163,14 +164,14 @@ static mlx_status_t run(check_t *c) {
   const mlx_grammar_t *g = c->g;
   MLX_TRY(allocate(c));
   list_uses(c);
-  spread(c, true, c->ends);
+  mark_rules(c, true, c->ends);
   for (size_t r = 0; r < g->rule_count; ++r) {
     if (!c->ends[r]) {
       return rule_error(g, r, "has no end: it refers to itself in every alternate",
                         "add an alternate that does not refer to the rule");
     }
   }
-  spread(c, false, c->nullable);
+  mark_rules(c, false, c->nullable);
   uint32_t number = 0;
   for (size_t r = 0; r < g->rule_count; ++r) {
     if (!c->order[r]) find_components(c, (uint32_t)r, &number);

@@ -24,7 +24,7 @@ mlx_status_t mlx_schema_put_enum(mlx_schema_builder_t *b, yyjson_val *schema, ml
   MLX_TRY(mlx_schema_check_keywords(b, schema, mlx_schema_enum_keywords, list ? "enum" : "const"));
   const unsigned types = mlx_schema_listed_types(yyjson_obj_get(schema, "type"));
   if (!types) return mlx_schema_invalid(b, "type", "is not a type");
-  if (list && only) return mlx_schema_unsupported(b, "const", "is not supported beside 'enum'");
+  if (list && only) return mlx_schema_unsupported(b, "const", "is not supported together with 'enum'");
   if (only) {
     if (!(mlx_schema_value_type(only) & types))
       return mlx_schema_invalid(b, "const", "is not of the schema's 'type'");

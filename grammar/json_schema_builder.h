@@ -1,7 +1,7 @@
 // Schema builder: the GBNF of a JSON schema while it is written.
 //
-// Every subschema becomes a rule s<n>. A file that meets a subschema only refers to its rule; json_schema.c
-// writes the rules one after the other.
+// Every subschema becomes a rule s<n>. A subschema inside another schema is written as a reference to its
+// rule; json_schema.c writes the rules one after the other.
 #ifndef MLXCEL_GRAMMAR_JSON_SCHEMA_BUILDER_H_
 #define MLXCEL_GRAMMAR_JSON_SCHEMA_BUILDER_H_
 
@@ -22,13 +22,13 @@ typedef struct mlx_schema_builder {
   mlx_schema_entry_t *entries;  // entry n is rule s<n>
   size_t count, capacity;
   size_t current;    // the entry that is being written; |count| or more: none
-  size_t next_part;  // a number for further rules of a schema
+  size_t next_part;  // number of the next helper rule
 } mlx_schema_builder_t;
 
 // MLX_UNSUPPORTED: "NAME: PATH: 'KEYWORD' WHAT", with the path of the current schema.
 mlx_status_t mlx_schema_unsupported(const mlx_schema_builder_t *b, const char *keyword,
                                     const char *what) MLX_MUST_USE;
-// The same as MLX_INVALID_INPUT.
+// The same with code MLX_INVALID_INPUT.
 mlx_status_t mlx_schema_invalid(const mlx_schema_builder_t *b, const char *keyword,
                                 const char *what) MLX_MUST_USE;
 
@@ -42,13 +42,13 @@ mlx_status_t mlx_schema_put_rule(mlx_schema_builder_t *b, mlx_text_t *out, yyjso
 // The schema that |ref|, the value of a $ref, points to.
 mlx_status_t mlx_schema_resolve(const mlx_schema_builder_t *b, yyjson_val *ref,
                                 yyjson_val **out) MLX_MUST_USE;
-// A keyword that is a count, such as minLength.
+// Reads a keyword that is a count, such as minLength. Without the keyword, *|out| is |fallback|.
 mlx_status_t mlx_schema_read_count(const mlx_schema_builder_t *b, yyjson_val *schema, const char *keyword,
                                    uint64_t fallback, uint64_t *out) MLX_MUST_USE;
 
-// A GBNF literal with its quotes.
+// Appends a GBNF literal with its quotes.
 void mlx_gbnf_put_literal(mlx_text_t *out, const char *bytes, size_t length);
-// {min,max}; a |max| of UINT64_MAX: no limit.
+// Appends {min,max}. A |max| of UINT64_MAX means no limit.
 void mlx_gbnf_put_repetition(mlx_text_t *out, uint64_t min, uint64_t max);
 
 #endif  // MLXCEL_GRAMMAR_JSON_SCHEMA_BUILDER_H_

@@ -18,8 +18,8 @@ static uint64_t next_random(uint64_t *state) {  // splitmix64
   return z ^ (z >> 31);
 }
 
-// Writes random accepted bytes until none is accepted. The text must be JSON wherever the matcher says it is
-// complete.
+// Writes random accepted bytes until none is accepted. The text must be JSON wherever the matcher reports
+// that it is complete.
 static void write_text(const mlx_grammar_t *grammar, uint64_t seed) {
   mlx_matcher_t *matcher;
   char text[MAX_STEPS];

@@ -43,7 +43,7 @@ mlx_status_t mlx_schema_check_keywords(const mlx_schema_builder_t *b, yyjson_val
                        !strcmp(keyword, "oneOf") || !strcmp(keyword, "$ref");
     if (!known || !beside) return mlx_schema_unsupported(b, keyword, "is not supported");
     char what[64];
-    snprintf(what, sizeof what, "is not supported beside '%s'", beside);
+    snprintf(what, sizeof what, "is not supported together with '%s'", beside);
     return mlx_schema_unsupported(b, keyword, what);
   }
   return NULL;

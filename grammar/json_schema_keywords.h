@@ -7,8 +7,8 @@
 // NULL-terminated.
 extern const char *const mlx_schema_object_keywords[], *const mlx_schema_enum_keywords[];
 
-// Fails on a keyword of |schema| that is neither in |keywords| nor an annotation. |beside| (or NULL) is the
-// keyword that allows no others; the error names it.
+// Fails on a keyword of |schema| that is neither in |keywords| nor an annotation. |beside| (or NULL) is
+// the keyword of |schema| that excludes all others; the error names it.
 mlx_status_t mlx_schema_check_keywords(const mlx_schema_builder_t *b, yyjson_val *schema,
                                        const char *const *keywords, const char *beside) MLX_MUST_USE;
 // The same with the keywords of all types.

@@ -124,9 +124,9 @@ static void put_class_character(mlx_text_t *out, const char *bytes, int length) 
   mlx_text_append(out, bytes, (size_t)length);
 }
 
-// Names that differ from all of |names|. Names [first, last) share their first |depth| bytes; the rule
-// matches what may follow these bytes. The rules form a trie, and the rules that a rule uses are written
-// before it.
+// Writes the rule for names that differ from all of |names|. Names [first, last) share their first |depth|
+// bytes; the rule matches the text that may follow these bytes. The rules form a trie, and a rule is written
+// after the rules that it uses.
 static mlx_status_t put_other_names(mlx_schema_builder_t *b, const property_t *names, size_t first,
                                     size_t last, size_t depth, size_t *out_rule) {
   mlx_text_t body = {0};

@@ -32,8 +32,7 @@ typedef struct reader {
 static const range_t digits[] = {{'0', '9'}};
 static const range_t words[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
 // Regular expression engines disagree about spaces. The first COMMON_SPACES ranges are spaces in every
-// engine, and
-// \s matches only these. \S matches only characters that are a space in no engine.
+// engine; only these match \s. Only characters that are a space in no engine match \S.
 #define COMMON_SPACES 2
 static const range_t spaces[] = {{9, 13},          {32, 32},         {0x1c, 0x1f},     {0x85, 0x85},
                                  {0xa0, 0xa0},     {0x1680, 0x1680}, {0x180e, 0x180e}, {0x2000, 0x200a},
@@ -393,7 +392,7 @@ void mlx_gbnf_put_pattern(mlx_text_t *out, const char *pattern, size_t length, c
   r.at += from_start;
   r.end -= to_end;
   if ((from_start || to_end) && has_outer_bar(r.at, r.end)) {
-    r.problem = "has ^ or $ beside a |: put the alternatives in parentheses";
+    r.problem = "has ^ or $ together with a top-level |: put the alternatives in parentheses";
   }
   if (!from_start) mlx_text_puts(out, "char* ");
   mlx_text_puts(out, "(");

@@ -4,8 +4,8 @@
 
 #include "base/text.h"
 
-// Writes the content of a JSON string, without its quotes, in which |pattern| matches. *|out_problem| says
-// why the pattern is not supported; NULL: success.
+// Writes the content of a JSON string, without its quotes, in which |pattern| matches. *|out_problem| is
+// the reason if the pattern is not supported, or NULL.
 void mlx_gbnf_put_pattern(mlx_text_t *out, const char *pattern, size_t length, const char **out_problem);
 
 #endif  // MLXCEL_GRAMMAR_JSON_SCHEMA_PATTERN_H_

@@ -38,7 +38,7 @@ mlx_status_t mlx_schema_put_string(mlx_schema_builder_t *b, yyjson_val *schema, 
   const bool has_length = min || max != UINT64_MAX;
   if (!!pattern + !!format + has_length > 1) {
     return mlx_schema_unsupported(b, pattern ? "pattern" : "format",
-                                  "beside another limit on the same string is not supported");
+                                  "together with another limit on the same string is not supported");
   }
   if (format) return put_format(b, format, out);
   if (!pattern) {

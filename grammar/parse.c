@@ -6,7 +6,7 @@
 //   item       ::= literal | class | "." | name | "(" alternates ")"
 //   repetition ::= "*" | "+" | "?" | "{" m "}" | "{" m "," n? "}" | "{," n "}"
 //
-// Groups and repetitions become rules of their own. A line may end inside parentheses, after "::=" and around
+// Groups and repetitions become separate rules. A line may end inside parentheses, after "::=" and around
 // "|".
 #include <string.h>
 

@@ -56,7 +56,7 @@ static inline mlx_symbol_t mlx_rule_symbol(uint32_t rule) {
   return (mlx_symbol_t){MLX_SYMBOL_RULE, rule & 0x3fffffff};
 }
 
-// Adds the 256 sets of one byte.
+// Adds the 256 sets that contain one byte each.
 mlx_status_t mlx_grammar_add_bytes(mlx_grammar_t *grammar) MLX_MUST_USE;
 mlx_status_t mlx_grammar_add_set(mlx_grammar_t *grammar, const mlx_byte_set_t *set,
                                  mlx_symbol_t *out_symbol) MLX_MUST_USE;
@@ -71,7 +71,7 @@ mlx_status_t mlx_grammar_find_or_add_name(mlx_grammar_t *grammar, const char *na
                                           uint32_t line, uint32_t *out_rule) MLX_MUST_USE;
 // False for the rule of a group, repetition or character class.
 bool mlx_grammar_is_named(const mlx_grammar_t *grammar, uint32_t rule);
-// Fills in byte_class and representative, once all rules are there.
+// Fills in byte_class and representative. Call it after all rules are added.
 void mlx_grammar_find_byte_classes(mlx_grammar_t *grammar);
 
 #endif  // MLXCEL_GRAMMAR_RULES_H_

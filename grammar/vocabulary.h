@@ -28,8 +28,8 @@ typedef struct mlx_vocabulary {
 
 #define MLX_LONGEST_PIECE 1024  // bytes; the trie has no longer token, so a grammar never allows one
 
-// Contains the tokens below |size| that have text; special tokens have none. |first|: with the text that a
-// token has at the beginning of an output. Release with mlx_vocabulary_free.
+// Builds the trie of the tokens below |size| that have text; special tokens have none. |first| selects the
+// text that a token has at the beginning of an output. Release with mlx_vocabulary_free.
 mlx_status_t mlx_vocabulary_create(const mlx_tokenizer_t *tokenizer, size_t size, bool first,
                                    mlx_vocabulary_t **out_vocabulary) MLX_MUST_USE;
 void mlx_vocabulary_free(mlx_vocabulary_t *vocabulary);

@@ -25,7 +25,7 @@ void mlx_prompt_close(mlx_prompt_t *prompt);  // NULL is fine
 
 // Shows |text| and reads a line; |more| is the prompt of its later rows. *|out_line| is borrowed until the
 // next read and "" unless the result is MLX_PROMPT_LINE. MLX_PROMPT_INTERRUPTED is Ctrl-C; *|out_had_text|
-// tells whether it discarded text.
+// is true if it discarded text.
 mlx_status_t mlx_prompt_read(mlx_prompt_t *prompt, const char *text, const char *more,
                              mlx_prompt_result_t *out_result, const char **out_line, size_t *out_length,
                              bool *out_had_text) MLX_MUST_USE;
@@ -34,7 +34,8 @@ mlx_status_t mlx_prompt_read(mlx_prompt_t *prompt, const char *text, const char 
 mlx_status_t mlx_prompt_read_secret(mlx_prompt_t *prompt, const char *text, char *out,
                                     size_t size) MLX_MUST_USE;
 
-// True once after Ctrl-C between two reads, where it does not end the process.
+// True if Ctrl-C was pressed after the last read; clears that state. While a prompt is open, Ctrl-C does not
+// end the process.
 bool mlx_prompt_was_interrupted(void);
 
 #endif  // MLXCEL_LINE_PROMPT_H_

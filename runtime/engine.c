@@ -1,4 +1,4 @@
-// Engine: opens a compiled model on a device, and answers questions about it and about the machine.
+// Engine: opens a compiled model on a device, and reports its properties and those of the machine.
 #include <stdio.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@
 #include "runtime/variant.h"
 
 #define MAX_JSON (256u << 20)  // bytes
-#ifndef MLXCEL_IREE_VERSION    // the IREE version that mlxcel is built with; "" if the build does not know it
+#ifndef MLXCEL_IREE_VERSION    // the IREE version that mlxcel is built with; "" if unknown
 #define MLXCEL_IREE_VERSION ""
 #endif
 
@@ -52,7 +52,7 @@ static bool has_cpu_code(const mlx_manifest_t *m) {
 }
 
 // --device auto: prefers the GPU. A model with code for both falls back to the CPU if the GPU cannot be used,
-// and device_reason says why.
+// and device_reason explains why.
 static mlx_status_t open_auto(mlx_engine_t *engine, const char *name, const mlx_engine_options_t *options) {
   const mlx_targets_text_t targets = mlx_manifest_targets_text(&engine->manifest);
   bool gpu = false;

@@ -77,8 +77,8 @@ static mlx_status_t add_group(mlx_session_t *session, writer_t *writer, const in
   return emit_text(writer, from);
 }
 
-// A group is never longer than the output before it. So the first tokens are streamed one by one, and the
-// user never waits for a group longer than for all the text so far.
+// A group is never longer than the output before it. So the first tokens are streamed one by one, and no
+// group takes longer than all the output before it.
 size_t mlx_decode_group_next(const mlx_variant_t *variant, size_t written, size_t left) {
   return mlx_decode_group_largest(variant, written < left ? written : left);
 }

@@ -19,7 +19,8 @@ mlx_status_t mlx_host_sampler_create(mlx_engine_t *engine, const mlx_generate_op
 void mlx_host_sampler_free(mlx_host_sampler_t *sampler);  // NULL is fine
 
 // Chooses the next token and adds it to the sampler's history. *|out_complete| is true, and no token is
-// chosen, if the grammar allows nothing more. |out_logprobs| has room for options.logprobs + 1, or is NULL.
+// chosen, if the grammar allows no further text. |out_logprobs| has room for options.logprobs + 1, or is
+// NULL.
 mlx_status_t mlx_host_sampler_next(mlx_host_sampler_t *sampler, mlx_session_t *session, int32_t *out_id,
                                    bool *out_complete, mlx_logprob_t *out_logprobs) MLX_MUST_USE;
 

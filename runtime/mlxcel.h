@@ -1,5 +1,4 @@
-// mlxcel: the public interface of the runtime. cli/ and server/ include this header and nothing else of
-// runtime/.
+// mlxcel: the public interface of the runtime. cli/ includes this header and nothing else of runtime/.
 //
 //   engine         a compiled model, loaded on one device. Many sessions share an engine.
 //   session        one token sequence and its pages of the engine's KV pool.
@@ -9,7 +8,7 @@
 //   conversation   messages with roles (template/conversation.h).
 //   grammar        a set of texts that the output must belong to (grammar/grammar.h).
 //
-// The runtime compiles nothing: it opens what `mlxcel compile` wrote. A minimal program, without error
+// The runtime compiles nothing: it opens models that mlxcel has compiled. A minimal program, without error
 // handling:
 //
 //   mlx_engine_options_t open;
@@ -33,8 +32,8 @@
 //
 // Errors: a function that can fail returns a status (base/status.h). NULL is success. The caller frees any
 // other status with mlx_status_free. A failed call that creates an object sets its out pointer to NULL.
-// Ownership: every function that returns memory says how to release it. Option structs and the pointers in
-// them are borrowed for the call only, unless a comment says otherwise.
+// Ownership: the comment of every function that returns memory names the function that releases it. Option
+// structs and the pointers in them are borrowed for the call only, unless a comment states otherwise.
 // Threads: an engine and all its sessions must be used by one thread at a time.
 // Text: all text is UTF-8. A length counts bytes, without a NUL.
 #ifndef MLXCEL_RUNTIME_MLXCEL_H_
@@ -127,7 +126,7 @@ typedef struct mlx_engine_info {
 mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine);
 
 // ----------------------------------------------------------------------------------------------------------
-// Asking about this machine, without an engine
+// Information about this machine, without an engine
 
 // The compiler target of this machine's GPU ("cuda:sm_90") and its memory in bytes. Fails with
 // MLX_UNAVAILABLE, and the reason, if there is no usable GPU.
@@ -219,15 +218,15 @@ void mlx_session_free(mlx_session_t *session);  // NULL is fine
 int64_t mlx_session_length(const mlx_session_t *session);
 
 // Prefill: appends |count| tokens to the sequence, in chunks. *|out_next| is the next token. Fails before any
-// work if the tokens do not fit into the context. After a failure part way, mlx_session_length says how many
-// tokens the sequence has.
+// work if the tokens do not fit into the context. After a failure part way, mlx_session_length returns how
+// many tokens the sequence has.
 mlx_status_t mlx_session_read(mlx_session_t *session, const int32_t *ids, size_t count,
                               int32_t *out_next) MLX_MUST_USE;
 // Decode: appends the next token to the sequence. *|out_next| is the new next token.
 mlx_status_t mlx_session_step(mlx_session_t *session, int32_t *out_next) MLX_MUST_USE;
 // Decodes |count| steps, in as few calls of the module as possible. |out_ids| gets the next token after each
 // step. Fails before any work if the steps do not fit into the context. After a failure part way,
-// mlx_session_length says how many tokens the sequence has.
+// mlx_session_length returns how many tokens the sequence has.
 mlx_status_t mlx_session_steps(mlx_session_t *session, int32_t *out_ids, size_t count) MLX_MUST_USE;
 // Shortens the sequence to |length| tokens. Unless that is its present length, the next token is dropped too:
 // the session must read at least one token before it can step or return logits.
@@ -289,7 +288,7 @@ typedef struct mlx_logprob {
 // Generating text
 
 typedef enum mlx_finish_reason {
-  MLX_FINISH_STOP,      // the model ended its text, or the grammar allows nothing more
+  MLX_FINISH_STOP,      // the model ended its text, or the grammar allows no further text
   MLX_FINISH_LENGTH,    // max_tokens
   MLX_FINISH_CONTEXT,   // the context is full
   MLX_FINISH_CANCELLED  // on_text returned false
@@ -298,7 +297,7 @@ const char *mlx_finish_reason_name(mlx_finish_reason_t reason);
 
 typedef struct mlx_generate_options {
   int64_t max_tokens;              // -1: until the model stops or the context is full
-  bool ignore_eos;                 // go on after an end-of-text token
+  bool ignore_eos;                 // continue after an end-of-text token
   const mlx_sampling_t *sampling;  // NULL: always the most likely token
   const mlx_grammar_t *grammar;    // the text must match it, and ends only where it may; NULL: any text
   int64_t logprobs;                // N: log-probabilities of each token and of the N most likely; -1: none

@@ -21,8 +21,9 @@ mlx_status_t mlx_prompt_check(const int32_t *ids, size_t count, int64_t length, 
   for (size_t i = 0; i < count; ++i) {
     if (ids[i] >= 0 && ids[i] < vocab) continue;
     return mlx_status_hint(
-        mlx_error(MLX_INVALID_INPUT, "the tokenizer gives token %d, but the model knows only %lld tokens",
-                  ids[i], (long long)vocab),
+        mlx_error(MLX_INVALID_INPUT,
+                  "the tokenizer produced token %d, but the model's vocabulary has only %lld tokens", ids[i],
+                  (long long)vocab),
         "use the tokenizer that belongs to these weights, or remove the special token from the prompt");
   }
   return NULL;

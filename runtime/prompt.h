@@ -1,4 +1,4 @@
-// Checks that a sequence can take more tokens.
+// Checks that more tokens fit into a sequence.
 #ifndef MLXCEL_RUNTIME_PROMPT_H_
 #define MLXCEL_RUNTIME_PROMPT_H_
 

@@ -70,7 +70,7 @@ void mlx_session_free(mlx_session_t *session) {
 int64_t mlx_session_length(const mlx_session_t *session) { return session->length; }
 
 // ----------------------------------------------------------------------------------------------------------
-// Module calls. Every tensor has one slot per sequence; a call fills this session's slot, the others are idle
+// Module calls. Every tensor has one slot per sequence; a call fills this session's slot and zeros the rest
 
 // Makes a [sequences, width] tensor that is zero except for this session's |values|. With |rank| 1 and
 // |width| 1 its shape is [sequences].
@@ -221,7 +221,7 @@ mlx_status_t mlx_session_logits(mlx_session_t *session, float *out_logits, size_
   mlx_engine_t *engine = session->engine;
   const size_t vocab = (size_t)engine->manifest.vocab, total = vocab * (size_t)engine->variant->sequences;
   if (count != vocab)
-    return mlx_error(MLX_USAGE, "the model has %zu logits; the caller asked for %zu", vocab, count);
+    return mlx_error(MLX_USAGE, "the model has %zu logits; the caller requested %zu", vocab, count);
   MLX_TRY(require_next(session));
   float *all;
   mlx_buffer_t *output;

@@ -98,7 +98,7 @@ static mlx_status_t no_cpu_variant_error(const mlx_engine_t *engine, const char 
                                    : targets.text);
 }
 
-// Chooses the level that the user asked for, from any variant that has it.
+// Chooses the level that the user requested, from any variant that has it.
 static mlx_status_t choose_level(mlx_engine_t *engine, const char *name, const char *wanted) {
   const mlx_manifest_t *m = &engine->manifest;
   for (size_t i = 0; i < m->variant_count && !engine->variant; ++i) {

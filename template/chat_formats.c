@@ -7,8 +7,8 @@ typedef struct format {
   const char *name, *source;
 } format_t;
 
-// For formats without a system role: takes the system message out, so that the first user message can begin
-// with it.
+// For formats without a system role: moves the system message to a variable, so that the first user message
+// can begin with it.
 #define SPLIT_SYSTEM                                          \
   "{%- set system = '' -%}\n"                                 \
   "{%- if messages and messages[0]['role'] == 'system' -%}\n" \

@@ -1,7 +1,7 @@
 // Evaluator: statements write text, expressions make values.
 //
-// Scopes are jinja2's. The body of a loop, a macro, a call block and {% with %} have a scope of their own; an
-// if has none. A macro sees the variables around its definition as they are when it is called.
+// Scopes are jinja2's. The bodies of loops, macros, call blocks and {% with %} each have their own scope; the
+// body of an if has none. A macro reads the variables around its definition at the time of the call.
 #include "template/eval.h"
 
 #include "template/builtin.h"

@@ -1,10 +1,11 @@
-// Expressions: the parser's functions for everything inside a tag that has a value.
+// Expressions: the parser's functions for expressions inside tags.
 #ifndef MLXCEL_TEMPLATE_EXPRESSIONS_H_
 #define MLXCEL_TEMPLATE_EXPRESSIONS_H_
 
 #include "template/parser.h"
 
-// Which members a tuple may have: any expression, one without an inline if, or targets of an assignment.
+// The members that a tuple may have: any expressions, expressions without an inline if, or assignment
+// targets.
 typedef enum mlx_tuple_style { MLX_TUPLE_FULL, MLX_TUPLE_NO_CONDITION, MLX_TUPLE_TARGETS } mlx_tuple_style_t;
 
 // |with_condition|: "a if b else c" is allowed.

@@ -59,9 +59,9 @@ static size_t skip_spaces(const lexer_t *l, size_t at) {
 // ----------------------------------------------------------------------------------------------------------
 // Text between tags
 
-// Where the text [start, end) before a tag ends. '-' strips all whitespace before the tag, '+' none. A block
-// or comment without a sign strips the whitespace before it if nothing else precedes it on its line
-// (lstrip_blocks).
+// Returns the end of the text [start, end) before a tag, after stripping. '-' strips all whitespace before
+// the tag, '+' none. A block or comment without a sign strips the whitespace before it if nothing else
+// precedes it on its line (lstrip_blocks).
 static size_t text_end(const lexer_t *l, size_t start, size_t end, char sign, bool is_print) {
   const mlx_span_t text = {l->source + start, end - start};
   if (sign == '-') return start + mlx_span_strip(text, NULL, false, true).length;
@@ -78,8 +78,8 @@ static size_t tag_sign(const lexer_t *l, size_t at, char *out_sign) {
   return *out_sign ? at + 1 : at;
 }
 
-// Where the text after the end mark at |at| begins: "-%}" strips all whitespace after it, "%}" strips one
-// newline if |trims| (trim_blocks), "+%}" none. 0 if there is no end mark.
+// Returns the start of the text after the end mark at |at|: "-%}" strips all whitespace after it, "%}" strips
+// one newline if |trims| (trim_blocks), "+%}" none. 0 if there is no end mark.
 static size_t tag_end(const lexer_t *l, size_t at, const char *mark, bool trims) {
   if (peek(l, at) == '-' && starts(l, at + 1, mark)) return skip_spaces(l, at + 3);
   if (trims && peek(l, at) == '+' && starts(l, at + 1, mark)) return at + 3;
@@ -87,7 +87,7 @@ static size_t tag_end(const lexer_t *l, size_t at, const char *mark, bool trims)
   return at + 2 + (trims && peek(l, at + 2) == '\n');
 }
 
-// Where the text of the "{% raw %}" at |at| begins; 0 if there is none.
+// Returns the start of the text of the "{% raw %}" at |at|; 0 if there is no such tag.
 static size_t raw_start(const lexer_t *l, size_t at) {
   char sign;
   at = skip_spaces(l, tag_sign(l, at + 2, &sign));

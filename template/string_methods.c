@@ -1,4 +1,4 @@
-// The methods of Python's str. Methods of Markup give Markup.
+// The methods of Python's str. Methods of Markup return Markup.
 #include "template/string_methods.h"
 
 #include "template/format.h"

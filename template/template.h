@@ -8,13 +8,15 @@
 //
 // Layers, from bottom to top; each file uses only the layers below it:
 //
-//   arena, sink, error, render   memory, text, errors, and the limits of a render
-//   unicode, value, value_*      Python's characters and values, str(), repr() and JSON
-//   text, lookup, format, operators
-//   builtin, scope, string_methods, methods, filters, sequence_filters, builtin_tests, globals
+//   arena, sink, error, render                    memory, text, errors, and the limits of a render
+//   unicode, value, value_*                       Python's characters and values, str(), repr() and JSON
+//   text, lookup, format, operators               operations on values
+//   builtin, scope, string_methods, methods,
+//     filters, sequence_filters, builtin_tests,
+//     globals                                     the functions that a template can call, and its variables
 //   lex, parser, expressions, statements, check   from the source to nodes (node.h)
-//   eval                         runs the nodes
-//   template                     the functions below
+//   eval                                          runs the nodes
+//   template                                      the functions below
 //
 // Ownership: the caller owns the template, which keeps a copy of its source. Results are released with
 // mlx_free. Threads: a template does not change after mlx_template_create; any number of threads may render
@@ -46,7 +48,7 @@ typedef struct mlx_template_variable {
 } mlx_template_variable_t;
 
 typedef struct mlx_template_input {
-  const mlx_template_variable_t *variables;  // of two with the same name, the later one counts
+  const mlx_template_variable_t *variables;  // a later variable overrides an earlier one of the same name
   size_t variable_count;
   int64_t now;                   // time of strftime_now in seconds since 1970; 0: the current time
   mlx_template_limits_t limits;  // 0: the default (20 million steps, 256 MiB, 64 MiB)

@@ -1,10 +1,10 @@
-// Text: operations on strings that give values.
+// Text: operations on strings that return values.
 #ifndef MLXCEL_TEMPLATE_TEXT_H_
 #define MLXCEL_TEMPLATE_TEXT_H_
 
 #include "template/value.h"
 
-// HTML escaping; gives Markup.
+// HTML escaping; the result is Markup.
 mlx_status_t mlx_span_escape(mlx_render_t *r, mlx_span_t text, mlx_var_t *out) MLX_MUST_USE;
 mlx_status_t mlx_span_split_lines(mlx_render_t *r, mlx_span_t text, bool keep_ends,
                                   mlx_var_t *out) MLX_MUST_USE;

@@ -581,7 +581,7 @@ TEST(a_merge_of_unknown_tokens_is_refused) {
 }
 
 TEST(bad_ids_are_refused) {
-  CHECK_REFUSED(MLX_INVALID_INPUT, "field 'model.vocab.b' has id 0, which 'a' has too",
+  CHECK_REFUSED(MLX_INVALID_INPUT, "field 'model.vocab.b' has id 0, which token 'a' already has",
                 .vocab = "{\"a\":0,\"b\":0}");
   CHECK_REFUSED(MLX_INVALID_INPUT, "field 'model.vocab.a' must be a token id", .vocab = "{\"a\":-1}");
   CHECK_REFUSED(MLX_INVALID_INPUT, "field 'model.vocab.a' must be a token id", .vocab = "{\"a\":0.5}");

@@ -1,8 +1,8 @@
 // Byte-pair encoding of one piece, over its bytes or over its characters.
 //
 // Merges follow Hugging Face exactly: the pair of lowest rank first, and the leftmost of equal pairs. A heap
-// of candidates over a linked list of symbols makes this nearly linear, so a megabyte of one letter is no
-// denial of service. There is no cache of encoded words: a table shared by threads would cost more than it
+// of candidates over a linked list of symbols makes this nearly linear, so a long run of one letter does not
+// take quadratic time. There is no cache of encoded words: a table shared by threads would cost more than it
 // saves.
 #include "tokenizer/bpe.h"
 

@@ -4,7 +4,7 @@
 
 #include "tokenizer/model.h"
 
-// Working memory, reused between pieces. Zero-initialise to start.
+// Working memory, reused between pieces. Zero-initialize to start.
 typedef struct mlx_bpe_scratch {
   struct mlx_bpe_symbol *symbols;
   size_t symbol_capacity;

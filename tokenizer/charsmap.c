@@ -45,7 +45,7 @@ typedef enum grapheme_class {
 
 typedef struct grapheme_range {
   uint32_t first, last;
-  grapheme_class_t is;
+  grapheme_class_t class;
 } grapheme_range_t;
 
 #include "tokenizer/grapheme_table.h"
@@ -64,7 +64,7 @@ static grapheme_class_t class_of(uint32_t character) {
       high = middle;
     }
   }
-  return low < count && character >= grapheme_ranges[low].first ? grapheme_ranges[low].is : GRAPHEME_ANY;
+  return low < count && character >= grapheme_ranges[low].first ? grapheme_ranges[low].class : GRAPHEME_ANY;
 }
 
 // The preceding characters, as far back as the rules look.
@@ -75,8 +75,8 @@ typedef struct grapheme_state {
   int conjunct;  // 1: after an Indic consonant and its extenders; 2: a linker is among them
 } grapheme_state_t;
 
-static bool is_control(grapheme_class_t is) {
-  return is == GRAPHEME_CR || is == GRAPHEME_LF || is == GRAPHEME_CONTROL;
+static bool is_control(grapheme_class_t class) {
+  return class == GRAPHEME_CR || class == GRAPHEME_LF || class == GRAPHEME_CONTROL;
 }
 
 // True if |next| continues the grapheme. GBn is the number of the rule.
@@ -113,22 +113,22 @@ static bool continues_grapheme(const grapheme_state_t *state, grapheme_class_t n
   return last == GRAPHEME_PREPEND;  // GB9b
 }
 
-static void advance(grapheme_state_t *state, uint32_t character, grapheme_class_t is) {
-  bool extends = is == GRAPHEME_EXTEND || is == GRAPHEME_LINKER;
-  state->last = is;
-  state->flags = is == GRAPHEME_REGIONAL_INDICATOR ? !(state->flags % 2) : 0;
-  if (is == GRAPHEME_EXTENDED_PICTOGRAPHIC) {
+static void advance(grapheme_state_t *state, uint32_t character, grapheme_class_t class) {
+  bool extends = class == GRAPHEME_EXTEND || class == GRAPHEME_LINKER;
+  state->last = class;
+  state->flags = class == GRAPHEME_REGIONAL_INDICATOR ? !(state->flags % 2) : 0;
+  if (class == GRAPHEME_EXTENDED_PICTOGRAPHIC) {
     state->emoji = 1;
-  } else if (is == GRAPHEME_ZWJ) {
+  } else if (class == GRAPHEME_ZWJ) {
     state->emoji = state->emoji == 1 ? 2 : 0;
   } else if (!extends || state->emoji == 2) {
     state->emoji = 0;
   }
-  if (is == GRAPHEME_CONSONANT) {
+  if (class == GRAPHEME_CONSONANT) {
     state->conjunct = 1;
-  } else if (is == GRAPHEME_LINKER) {
+  } else if (class == GRAPHEME_LINKER) {
     state->conjunct = state->conjunct ? 2 : 0;
-  } else if (!(is == GRAPHEME_ZWJ || (extends && character != 0x200c))) {
+  } else if (!(class == GRAPHEME_ZWJ || (extends && character != 0x200c))) {
     state->conjunct = 0;
   }
 }
@@ -138,9 +138,9 @@ static size_t grapheme_length(const char *text, size_t length, grapheme_state_t 
   size_t size, at = 0;
   do {
     uint32_t character = mlx_character_at(text + at, &size);
-    grapheme_class_t is = class_of(character);
-    if (at && !continues_grapheme(state, is)) break;
-    advance(state, character, is);
+    grapheme_class_t class = class_of(character);
+    if (at && !continues_grapheme(state, class)) break;
+    advance(state, character, class);
     at += size;
   } while (at < length);
   return at;

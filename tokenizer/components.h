@@ -29,7 +29,7 @@ typedef struct mlx_added_set {
   bool starts[256];  // the first bytes of all tokens; lets the search skip most of a text
 } mlx_added_set_t;
 
-#define MLX_TEMPLATE_TEXT -1  // in template_ids: the place of the text's own ids
+#define MLX_TEMPLATE_TEXT -1  // in template_ids: the position of the text's ids
 
 struct mlx_tokenizer {
   mlx_tokenizer_model_t model;

@@ -38,7 +38,7 @@ static void push_byte(mlx_detokenizer_t *detokenizer, char byte, mlx_text_t *out
   bool had_prefix = detokenizer->tail_length > 1;
   mlx_text_append(out, replacement, 3);
   detokenizer->tail_length = 0;
-  // The byte broke off an incomplete character. It may still start a character of its own.
+  // The byte does not continue the incomplete character. It may start a new one.
   if (had_prefix) push_byte(detokenizer, byte, out);
 }
 

@@ -1,8 +1,8 @@
 // Text to ids.
 //
 // The order is Hugging Face's. Added tokens are cut out of the input. The rest is normalized, and the added
-// tokens that match normalized text are cut out of it. What remains is pre-tokenized into pieces, and the
-// model encodes each piece. Finally the post-processor's template is put around the ids.
+// tokens that match normalized text are cut out of it. The remaining text is pre-tokenized into pieces, and
+// the model encodes each piece. Finally the post-processor's template adds special tokens around the ids.
 #include <string.h>
 
 #include "base/memory.h"

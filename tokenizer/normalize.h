@@ -39,7 +39,7 @@ typedef struct mlx_normalizer {
 } mlx_normalizer_t;
 void mlx_normalizer_free(mlx_normalizer_t *normalizer);
 
-// Working memory, reused between runs. Zero-initialise to start.
+// Working memory, reused between runs. Zero-initialize to start.
 typedef struct mlx_normalizer_scratch {
   mlx_text_t current, next;
   mlx_marks_t marks;

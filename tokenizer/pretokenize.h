@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "tokenizer/regex.h"
 
-// What happens to a delimiter, by Hugging Face's names.
+// How a delimiter is handled, with Hugging Face's names.
 typedef enum mlx_split_behavior {
   MLX_SPLIT_REMOVED,
   MLX_SPLIT_ISOLATED,
@@ -54,7 +54,7 @@ typedef struct mlx_pieces {
   size_t count, capacity;
 } mlx_pieces_t;
 
-// Working memory and result, reused between runs. Zero-initialise to start.
+// Working memory and result, reused between runs. Zero-initialize to start.
 typedef struct mlx_pretokenizer_scratch {
   mlx_pieces_t pieces;  // the result; the pieces point into the input text or into |written|
   mlx_pieces_t next;

@@ -34,7 +34,7 @@ typedef struct model_reader {
 // The error about an id that |token| already has. A token's text has no NUL at its end.
 static mlx_status_t duplicate_id_error(const mlx_json_t *json, const char *path, const char *verb, int32_t id,
                                        const mlx_token_t *token) {
-  return mlx_field_error(json, MLX_INVALID_INPUT, path, "%s %d, which '%.*s' has too", verb, id,
+  return mlx_field_error(json, MLX_INVALID_INPUT, path, "%s %d, which token '%.*s' already has", verb, id,
                          token->text_length > 60 ? 60 : (int)token->text_length, token->text);
 }
 
@@ -382,7 +382,7 @@ static mlx_status_t read_wordpiece(const model_reader_t *reader) {
 // added_tokens
 
 // Hugging Face numbers added tokens itself: the id in the vocabulary, or else the next free id. A file with
-// other ids would mean different ids here and there, so it is refused.
+// other ids is refused, because mlxcel and Hugging Face would then produce different ids.
 static mlx_status_t check_added_id(const mlx_json_t *json, const mlx_vocab_t *vocab, const char *path,
                                    int32_t id, int32_t in_vocab, size_t model_size, int32_t highest) {
   char full[MLX_PATH_SIZE];
@@ -472,7 +472,7 @@ static void set_decoded_text(mlx_tokenizer_model_t *model, const mlx_added_token
 }
 
 // Unigram's list may contain a text twice. Hugging Face decides by text whether a token is special, so both
-// ids get the same answer.
+// ids are special or neither is.
 static void skip_duplicates(mlx_tokenizer_model_t *model) {
   mlx_vocab_t *vocab = &model->vocab;
   for (size_t id = 0; id < vocab->size && model->kind == MLX_MODEL_UNIGRAM; ++id) {

@@ -2,7 +2,7 @@
 //
 // Hugging Face's Python package runs them on Oniguruma too: the same engine, syntax and Unicode tables give
 // the same matches. The pattern comes from a downloaded file and the text from a user. So every search has a
-// limit on retries and stack, and every scanner has a deadline: the worst pair ends in an error, not a hang.
+// limit on retries and stack, and every scanner has a deadline: a slow pattern gives an error, not a hang.
 #ifndef MLXCEL_TOKENIZER_REGEX_H_
 #define MLXCEL_TOKENIZER_REGEX_H_
 

@@ -55,14 +55,14 @@ bool mlx_tokenizer_first_differs(const mlx_tokenizer_t *tokenizer);
 
 // Decodes a stream of ids. Only complete characters are output; the bytes of an incomplete one are kept here.
 // All pushes and the flush together give the same text as mlx_tokenizer_decode, with one exception. If byte
-// tokens (<0xE4>) are not UTF-8, decode replaces their whole run, a stream only the part it has not output
-// yet.
+// tokens (<0xE4>) are not UTF-8, decode replaces their whole run. A stream replaces only the part that it has
+// not output yet.
 typedef struct mlx_detokenizer {
   char tail[4];         // an incomplete UTF-8 character
   uint8_t tail_length;  // 0 to 3
   bool started;         // at least one token was pushed
   size_t stripped;      // characters that the decoder's Strip has removed so far
-} mlx_detokenizer_t;    // zero-initialise to start; one per stream
+} mlx_detokenizer_t;    // zero-initialize to start; one per stream
 
 void mlx_detokenizer_push(const mlx_tokenizer_t *tokenizer, mlx_detokenizer_t *detokenizer, int32_t id,
                           bool skip_special, mlx_text_t *out);

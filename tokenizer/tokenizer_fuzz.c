@@ -1,10 +1,10 @@
 // Fuzz target: tokenizer.json files and texts.
 //
 // The input is a mode byte, a first part that ends at a byte 0xff (which no UTF-8 text contains), and a
-// second part. The mode modulo 3 says what the first part is: 0, a whole tokenizer.json; 1, a Split pattern
-// and its behavior, for a valid file; 2, bytes to overwrite in a valid file, as (16-bit offset, byte). The
-// mode divided by 3 selects the valid file. The second part is the text to encode; its bytes also serve as
-// ids to decode.
+// second part. The mode modulo 3 selects what the first part is: 0, a whole tokenizer.json; 1, a Split
+// pattern and its behavior, for a valid file; 2, bytes to overwrite in a valid file, as (16-bit offset,
+// byte). The mode divided by 3 selects the valid file. The second part is the text to encode; its bytes also
+// serve as ids to decode.
 //
 //   clang -fsanitize=fuzzer,address,undefined ... tokenizer/tokenizer_fuzz.c
 #include <stdint.h>
@@ -17,7 +17,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-// A valid file of every kind: the text before and after the place of a Split.
+// A valid file of every kind, as two texts: before and after the position where a Split is inserted.
 // clang-format off
 static const struct {
   const char *start, *end;

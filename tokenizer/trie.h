@@ -4,7 +4,7 @@
 
 #include "tokenizer/pair_map.h"
 
-// Node 0 is the root. Zero-initialise before mlx_trie_create.
+// Node 0 is the root. Zero-initialize before mlx_trie_create.
 typedef struct mlx_trie {
   mlx_pair_map_t edges;  // (node, byte) -> node
   int32_t *ends;         // [nodes] the value of the key that ends at a node, or -1

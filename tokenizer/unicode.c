@@ -1,8 +1,8 @@
 // UTF-8, character classes, lower case and the four normal forms.
 //
-// The tables are those of Hugging Face's package, read off it by tests/parity/unicode_tables.py. They mix
-// several Unicode versions, all older than the current one. A character newer than a table is left unchanged,
-// as the package does.
+// The tables are those of Hugging Face's package; tests/parity/unicode_tables.py generates them from it. They
+// mix several Unicode versions, all older than the current one. A character newer than a table is left
+// unchanged, as the package does.
 //
 // Normalizing streams: only the combining marks after one character are buffered. So memory is bounded by the
 // longest run of marks.

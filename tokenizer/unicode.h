@@ -1,5 +1,5 @@
 // Unicode: UTF-8, the character classes and lower case that normalizers and pre-tokenizers use, and the four
-// normal forms. All as Hugging Face's `tokenizers` package has them.
+// normal forms. The results are those of Hugging Face's `tokenizers` package.
 #ifndef MLXCEL_TOKENIZER_UNICODE_H_
 #define MLXCEL_TOKENIZER_UNICODE_H_
 
@@ -20,12 +20,12 @@ void mlx_character_append_lower(mlx_text_t *out, uint32_t character);
 bool mlx_character_is_space(uint32_t character);
 bool mlx_character_is_mark(uint32_t character);             // category M
 bool mlx_character_is_nonspacing_mark(uint32_t character);  // category Mn
-bool mlx_character_is_control(uint32_t character);          // what BertNormalizer's clean_text removes
+bool mlx_character_is_control(uint32_t character);          // removed by BertNormalizer's clean_text
 bool mlx_character_is_punctuation(uint32_t character);
 
 typedef enum mlx_normal_form { MLX_NFC, MLX_NFD, MLX_NFKC, MLX_NFKD } mlx_normal_form_t;
 
-// Working memory of mlx_normal_form_append: the combining marks after one character. Zero-initialise to
+// Working memory of mlx_normal_form_append: the combining marks after one character. Zero-initialize to
 // start; the owner frees |items|.
 typedef struct mlx_marks {
   uint32_t *items;

@@ -1,7 +1,8 @@
 // Unigram: finds the segmentation of a piece with the highest sum of scores, by a Viterbi search.
 //
 // Sums are f64, added in the same order as Hugging Face's, and the first of two equal sums wins. A long run
-// of one character has many segmentations with nearly equal sums; both rules are needed to choose the same.
+// of one character has many segmentations with nearly equal sums; both rules are needed to choose the same
+// one as Hugging Face.
 #include "tokenizer/unigram.h"
 
 #include "base/memory.h"

@@ -4,7 +4,7 @@
 
 #include "tokenizer/model.h"
 
-// The Viterbi lattice, reused between pieces. Zero-initialise to start.
+// The Viterbi lattice, reused between pieces. Zero-initialize to start.
 typedef struct mlx_lattice {
   struct mlx_lattice_node *nodes;
   size_t capacity;

@@ -8,12 +8,11 @@
 
 typedef struct mlx_token {
   const char *text;   // as tokenizer.json spells it, UTF-8; NULL if the id is unused
-  const char *bytes;  // what the token decodes to; not always valid UTF-8 by itself
+  const char *bytes;  // the decoded token; may be an incomplete UTF-8 character
   uint32_t text_length;
   uint32_t byte_length;
-  bool
-      in_model;  // in model.vocab, so the model may produce it; other tokens are only matched as added tokens
-  bool added;    // in added_tokens, and possibly in model.vocab too
+  bool in_model;  // in model.vocab: the model may produce it; else it only matches as an added token
+  bool added;     // in added_tokens, and possibly in model.vocab too
   bool special;
   bool skipped;  // decoding with skip_special leaves it out
 } mlx_token_t;
@@ -39,7 +38,7 @@ int32_t mlx_vocab_find(const mlx_vocab_t *vocab, const char *text, size_t length
 int32_t mlx_vocab_find_in_model(const mlx_vocab_t *vocab, const char *text, size_t length);
 void mlx_vocab_free(mlx_vocab_t *vocab);
 
-// A growing list of token ids. Zero-initialise to start; the owner frees |items|.
+// A growing list of token ids. Zero-initialize to start; the owner frees |items|.
 typedef struct mlx_ids {
   int32_t *items;
   size_t count, capacity;
