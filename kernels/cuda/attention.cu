@@ -2,9 +2,9 @@
 // new tokens, `attend` computes attention.
 //
 // One NVRTC compilation gives both kernels, for one shape. A batch is ROWS sequences of TOKENS new tokens
-// each, of which the first count[sequence] are real. Token t of a sequence is at position
-// start[sequence] + t. Position p is in page pages[sequence][p / PAGE], at index p % PAGE. Both kernels are
-// deterministic: one thread writes each element, and sums run in a fixed order.
+// each, of which the first count[sequence] are real and the rest is padding. Token t of a sequence is at
+// position start[sequence] + t. Position p is in page pages[sequence][p / PAGE], at index p % PAGE. Both
+// kernels are deterministic: one thread writes each element, and sums run in a fixed order.
 //
 // Macros:  ROWS (sequences), TOKENS, HEADS, KV_HEADS, HEAD_DIM (multiple of 16, up to 256),
 //          ROW_PAGES (pages of a sequence), POOL_PAGES (pages of a layer), SCALE (of the scores, positive),
@@ -20,7 +20,7 @@
 //          grid (ceil(ROWS*TOKENS*(HEADS+2*KV_HEADS)*HEAD_DIM / 2048), 1, 1), block (256, 1, 1)
 //          no dynamic shared memory
 // attend   (q f32 [ROWS*TOKENS, HEADS*HEAD_DIM] rotated, pool, start, count, pages as above,
-//           out 16-bit [ROWS*TOKENS, HEADS*HEAD_DIM], zero for tokens that are not real; int layer)
+//           out 16-bit [ROWS*TOKENS, HEADS*HEAD_DIM], zero for padding tokens; int layer)
 //          grid (HEADS, ceil(TOKENS / (16*WQ)), ROWS*SPLIT), block (32*WQ*WK, 1, 1)
 //          dynamic shared memory  max(WK*KEYS, WQ*WK*8) * (HEAD_DIM+8) * 8 + WQ*(WK+1)*128 bytes
 //          WQ warps divide the queries, 16 each; WK warps divide the keys of a step, KEYS each. With few
