@@ -2,8 +2,8 @@
 // and runs it.
 //
 // It includes the kernel's source and runs its phases one by one. Each thread computes its share of the
-// items, and all threads wait at a barrier after each phase. The table has the shortest time of each
-// kind of phase, so other load on the machine hardly changes it.
+// items, and all threads wait at a barrier after each phase. The table has the shortest time of each kind of
+// phase, so other load on the machine hardly changes it.
 #define _GNU_SOURCE
 #include "../kernels/cpu/network.c"
 
@@ -58,8 +58,8 @@ static void *zeroed(size_t bytes) {
 static uint8_t *weights;
 static uint64_t weight_bytes;
 
-// Fills a matrix with random codes. 16-bit floats, including scales, get a small exponent, so that no
-// value is infinite.
+// Fills a matrix with random codes. 16-bit floats, including scales, get a small exponent, so that no value
+// is infinite.
 static mlx_network_weight_t matrix(mlx_panel_format_t format, int rows, int columns) {
   static uint64_t random = 88172645463325252u;
   const mlx_network_weight_t weight = {.at = weight_bytes, .format = (int32_t)format};

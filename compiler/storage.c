@@ -35,8 +35,8 @@ static double bits_in_file(const mlx_weight_t *weight) {
   return p->bits + (p->kind == MLX_PACKED_MLX ? 2 * scale : scale + p->bits) / (double)p->group;
 }
 
-// What to quantize |weight| to. A weight that already has as few bits stays as it is: quantizing it again
-// would lose precision and save nothing.
+// The type that |weight| is quantized to, or MLX_QUANTIZE_NONE. A weight that already has as few bits is not
+// quantized again: that would lose precision and save nothing.
 static mlx_quantize_t quantize_to(const mlx_weight_t *weight, mlx_storage_t storage,
                                   mlx_panel_format_t *out_format) {
   const mlx_quantize_t kind =

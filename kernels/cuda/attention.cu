@@ -128,7 +128,7 @@ __device__ __forceinline__ void add_keys(Softmax &soft, const u32 (&query)[FD / 
     for (int j = 0; j < FK; j++) peak = fmaxf(peak, fmaxf(score[j][half * 2], score[j][half * 2 + 1]));
     peak = fmaxf(peak, __shfl_xor_sync(~0u, peak, 1));
     peak = fmaxf(peak, __shfl_xor_sync(~0u, peak, 2));
-    const float now = __fmul_rn(peak, SCALE2);  // same rounding as before: an unchanged peak gives shrink 1
+    const float now = __fmul_rn(peak, SCALE2);  // same rounding as before: an unchanged peak gives rescale 1
     const float rescale = power2(__fmul_rn(soft.peak[half], SCALE2) - now);
     soft.peak[half] = peak;
     float weight = soft.weight[half] * rescale;
@@ -180,7 +180,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS)
   const int t0 = tile * 16 * WQ + wq * 16 + lane / 4;  // this lane's queries: t0 and t0 + 8
   const int last = tile * 16 * WQ + 16 * WQ < valid_tokens ? tile * 16 * WQ + 16 * WQ : valid_tokens;
   const int visible =
-      last > tile * 16 * WQ ? base + last : 0;  // keys that the tile sees; 0 without a real query
+      last > tile * 16 * WQ ? base + last : 0;  // keys that the tile sees; 0 if all its queries are padding
   const int share = (visible + STEP * SPLIT - 1) / (STEP * SPLIT) * STEP;  // keys of one block of the cluster
   const int begin = rank * share, end = begin + share < visible ? begin + share : visible;
 

@@ -98,7 +98,7 @@ __device__ __forceinline__ void softmax_weights(Softmax &soft, float (&score)[RQ
     }
 #pragma unroll
     for (int step = 8; step; step /= 2) peak = fmaxf(peak, __shfl_xor_sync(~0u, peak, step));
-    const float now = __fmul_rn(peak, SCALE2);  // same rounding as before: an unchanged peak gives shrink 1
+    const float now = __fmul_rn(peak, SCALE2);  // same rounding as before: an unchanged peak gives rescale 1
     const float rescale = power2(__fmul_rn(soft.peak[i], SCALE2) - now);
     soft.peak[i] = peak;
     soft.weight[i] *= rescale;
@@ -167,7 +167,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 2)
   const int last = (first_query + QUERIES - 1) / SHARE + 1 < valid_tokens
                        ? (first_query + QUERIES - 1) / SHARE + 1
                        : valid_tokens;
-  // Keys that the tile sees; 0 without a real query.
+  // Keys that the tile sees; 0 if all its queries are padding.
   const int visible = last > first_query / SHARE ? base + last : 0;
   const int share = (visible + STEP * SPLIT - 1) / (STEP * SPLIT) * STEP;  // keys of one block of the cluster
   const int begin = rank * share, end = begin + share < visible ? begin + share : visible;
