@@ -2,8 +2,8 @@
 // and runs it.
 //
 // It includes the kernel's source and runs its phases one by one. Each thread computes its share of the
-// items, and all threads wait at a barrier after each phase. The table has the shortest time seen for each
-// kind of phase, so a busy machine gives the same table.
+// items, and all threads wait at a barrier after each phase. The table has the shortest time of each kind of
+// phase, so other load on the machine hardly changes it.
 #define _GNU_SOURCE
 #include "../kernels/cpu/network.c"
 
@@ -58,7 +58,8 @@ static void *zeroed(size_t bytes) {
 static uint8_t *weights;
 static uint64_t weight_bytes;
 
-// Fills a matrix with random codes. 16-bit floats, including scales, get an exponent of ordinary size.
+// Fills a matrix with random codes. 16-bit floats, including scales, get a small exponent, so that no value
+// is infinite.
 static mlx_network_weight_t matrix(mlx_panel_format_t format, int rows, int columns) {
   static uint64_t random = 88172645463325252u;
   const mlx_network_weight_t weight = {.at = weight_bytes, .format = (int32_t)format};
@@ -222,7 +223,7 @@ int main(int argc, char **argv) {
   threads = argc > 1 ? atoi(argv[1]) : 2;
   const bool bf16 = argc > 2 && !strcmp(argv[2], "bf16");
   if (threads < 1 || threads > MAX_THREADS) return 2;
-  if (HAS_TILES) syscall(SYS_arch_prctl, 0x1023, 18);  // ARCH_REQ_XCOMP_PERM of the tiles' data
+  if (HAS_TILES) syscall(SYS_arch_prctl, 0x1023, 18);  // ARCH_REQ_XCOMP_PERM: request AMX tile data
   call = make_call(make_plan(bf16 ? MLX_PANEL_BF16 : MLX_PANEL_Q4_1, bf16 ? MLX_PANEL_BF16 : MLX_PANEL_Q8_0));
   for (int i = 0; i < REPEATS; ++i) run(PROMPT, 1);
   print_table("prefill of 512", PROMPT);

@@ -8,7 +8,8 @@
 #define T(type) mlx_type_text(type).chars
 #define TV(value) mlx_type_text(mlx_type_of(value)).chars
 
-// Returns from an op without an error after an earlier one, and with an error if its operands do not match.
+// Makes the calling op return an empty value: silently if the builder already has an error, else with an
+// error if the operands do not match.
 #define REQUIRE(condition)                                                                            \
   do {                                                                                                \
     if (b->status) return (mlx_value_t){0};                                                           \

@@ -99,15 +99,15 @@ typedef struct mlx_dot {
 // Result: batch dimensions, then the free dimensions of x, then those of y.
 mlx_value_t mlx_build_dot(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t y, mlx_dot_t dot);
 
-// |indices| [..., n] selects along the first n dimensions of |x| and keeps the others whole. The result is
-// [...] + dims of x after the first n. Indices out of range are clamped.
+// |indices| [..., n] selects along the first n dimensions of |x|; the remaining dimensions are kept. The
+// result is [...] + dims of x after the first n. Indices out of range are clamped.
 mlx_value_t mlx_build_gather(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t indices);
 // x with the slices at |indices| [count, n] replaced by |updates| [count, rest of x]. If two updates have the
 // same index, either one is stored.
 mlx_value_t mlx_build_scatter(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t indices,
                               mlx_value_t updates);
 
-// A CUDA kernel of ours, linked into the module (IREE form only). Its parameters are the operands, then the
+// One of our CUDA kernels, linked into the module (IREE form only). Its parameters are the operands, then the
 // result, then the constant.
 #define MLX_EXTERN_OPERANDS 12
 typedef struct mlx_extern {
@@ -120,12 +120,12 @@ typedef struct mlx_extern {
   int32_t constant;
   bool has_constant;
 } mlx_extern_t;
-// |out_updated|: the new values of the updated operands. Returns the result, or the last of these if there is
-// none.
+// |out_updated|: the new values of the updated operands. Returns the result, or the last updated value if
+// there is no result.
 mlx_value_t mlx_build_extern(mlx_builder_t *b, const char *name, const mlx_extern_t *kernel,
                              mlx_value_t *out_updated);
 
-// A C function of ours in an object file, linked into a CPU module (IREE form only). Its parameters are
+// One of our C functions in an object file, linked into a CPU module (IREE form only). Its parameters are
 // pointers to the operands and to the result, then the constants as i64.
 typedef struct mlx_linked {
   const char *symbol, *file;  // in the object that --iree-hal-executable-object-search-path finds

@@ -1,4 +1,4 @@
-// The steps of a compilation, in order. Each step is in a file of its own, compile_*.c.
+// Runs the steps of a compilation in order. The files compile_*.c implement the steps.
 #include "compiler/compile.h"
 
 #include <stdio.h>
@@ -64,7 +64,7 @@ static mlx_status_t compile_levels(mlx_compile_job_t *job, const char *model_pat
   char target[32];
   for (size_t i = 0; (level = mlx_cpu_level(i)) && job->levels_done < MLX_MAX_LEVELS; ++i) {
     if (!mlx_kernels_have_level(level->name)) {
-      if (!mlx_kernels_cpu_level(level->name)) {  // nor for a lower level, which it could run
+      if (!mlx_kernels_cpu_level(level->name)) {  // no lower level has a kernel either
         mlx_report_note(job->options->report, "skipping %s: this mlxcel was built without a kernel for it",
                         level->name);
       }
@@ -114,7 +114,7 @@ static mlx_status_t check_targets(const char *targets, size_t *out_count) {
   *out_count = 0;
   for (const char *cursor = targets; next_target(&cursor, text, sizeof text); ++*out_count) {
     if (*out_count == MLX_MAX_TARGETS)
-      return mlx_error(MLX_USAGE, "too many targets: at most %d are possible", MLX_MAX_TARGETS);
+      return mlx_error(MLX_USAGE, "too many targets: at most %d are supported", MLX_MAX_TARGETS);
     MLX_TRY(mlx_target_parse(text, &seen[*out_count]));
     for (size_t i = 0; i < *out_count; ++i) {
       if (!strcmp(seen[i].name, seen[*out_count].name))

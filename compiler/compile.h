@@ -59,10 +59,10 @@ typedef struct mlx_compile_options {
   void *user;
 } mlx_compile_options_t;
 
-// A file of the bundle to be written.
+// A file that will be written to the bundle.
 typedef struct mlx_compiled_file {
   char name[MLX_BUNDLE_NAME];  // in the bundle
-  char *path;                  // owned; where it is now
+  char *path;                  // owned; current path, usually in the cache
   const char *level;           // CPU level of a module of a portable model; else NULL
   mlx_cache_entry_t entry;     // lease on the cache entry; empty for a license file
 } mlx_compiled_file_t;

@@ -7,20 +7,20 @@
 // Default context length of a model that supports more. Loading a model allocates KV memory for all of it.
 #define DEFAULT_CONTEXT 2048
 
-// LongRoPE has one set of frequencies for texts up to a length (local_context) and another for longer ones. A
-// compiled model has only one set. Use the short context unless the user set one: it is exact for every text
-// that fits.
-static mlx_status_t choose_context(const mlx_config_t *config, int64_t wanted, int64_t *out_context) {
+// LongRoPE has one set of frequencies for texts of up to local_context tokens and another set for longer
+// texts. A compiled model has only one set. The default context is therefore at most local_context: output is
+// then exact for every text that fits.
+static mlx_status_t choose_context(const mlx_config_t *config, int64_t requested, int64_t *out_context) {
   const int64_t longest = config->local_context && config->local_context < config->context
                               ? config->local_context
                               : config->context;
-  *out_context = wanted;
-  if (wanted == 0) *out_context = longest < DEFAULT_CONTEXT ? longest : DEFAULT_CONTEXT;
-  if (wanted == MLX_CONTEXT_OF_MODEL) *out_context = config->context;
+  *out_context = requested;
+  if (requested == 0) *out_context = longest < DEFAULT_CONTEXT ? longest : DEFAULT_CONTEXT;
+  if (requested == MLX_CONTEXT_OF_MODEL) *out_context = config->context;
   if (*out_context >= 1 && *out_context <= config->context) return NULL;
   return mlx_status_hint(
       mlx_error(MLX_USAGE, "context length %lld is not possible: the model supports 1 to %lld",
-                (long long)wanted, (long long)config->context),
+                (long long)requested, (long long)config->context),
       "use -c %lld or less", (long long)config->context);
 }
 
@@ -39,7 +39,7 @@ int64_t mlx_job_pool_positions(const mlx_module_options_t *module) {
 }
 
 // Refuses a context that cannot fit before the compilation, instead of failing in an allocation at run time.
-// The memory is known for this machine's CPU, or if the caller passed it.
+// Skips the check if the memory is unknown: the target is not this CPU and options->memory is 0.
 mlx_status_t mlx_job_check_kv(const mlx_compile_job_t *job) {
   const uint64_t memory = job->options->memory ? job->options->memory
                           : job->target.cpu[0] ? mlx_physical_memory()

@@ -12,7 +12,7 @@ typedef struct mlx_compile_job {
   const mlx_compile_options_t *options;
   mlx_cache_t *cache;
   mlx_model_t *model;
-  mlx_target_t target;  // the current one of several
+  mlx_target_t target;  // the target being compiled
   mlx_module_options_t module;
   mlx_iree_compiler_t compiler;
   mlx_nvrtc_t *nvrtc;  // NULL on the generic path
@@ -74,7 +74,7 @@ mlx_status_t mlx_job_get_weights(mlx_compile_job_t *job, mlx_compiled_t *out,
 
 mlx_status_t mlx_job_find_licences(const mlx_compile_job_t *job, mlx_compiled_t *out) MLX_MUST_USE;
 mlx_status_t mlx_job_describe_model(mlx_compile_job_t *job) MLX_MUST_USE;
-// Adds the current target to the manifest. |modules| are the ones compiled for it.
+// Adds the current target to the manifest. |modules| are the modules compiled for it.
 void mlx_job_describe_target(mlx_compile_job_t *job, const mlx_compiled_file_t *modules, size_t module_count,
                              const mlx_compiled_file_t *weights);
 mlx_status_t mlx_job_write_manifest(mlx_compile_job_t *job, mlx_compiled_t *out) MLX_MUST_USE;

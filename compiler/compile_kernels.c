@@ -40,7 +40,7 @@ static bool stays_quantized(const mlx_compile_job_t *job) {
   return job->module.layout == MLX_LAYOUT_QUANTIZED_PANELS || job->module.layout == MLX_LAYOUT_TILES;
 }
 
-// Why no kernels exist for this target and dtype, whatever is installed; NULL if they exist.
+// The reason why this build has no kernels for the target and dtype; NULL if it has them.
 static const char *why_no_kernels(const mlx_compile_job_t *job) {
   if (!job->target.gpu)
     return mlx_kernels_cpu_level(job->target.cpu_level)
@@ -64,19 +64,19 @@ static mlx_status_t no_kernels(const mlx_compile_job_t *job, const char *why) {
   return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "no fast kernels: %s", why), "use --kernels=auto");
 }
 
-// The kernels do not support the model's network: |missing| says what they lack.
+// Reports that the kernels do not support the model's network. |missing|: see mlx_module_use_kernels.
 static mlx_status_t unsupported_network(const mlx_compile_job_t *job, const char *missing) {
   const char *architecture = mlx_source_architecture(job->model->source),
              *device = job->target.gpu ? "GPU" : "CPU";
   if (job->options->kernels != MLX_KERNELS_REQUIRED) {
     mlx_report_note(mlx_job_notes(job),
-                    "%s has no fast %s kernel yet (it lacks %s); using the generic path (slower)",
+                    "%s has no fast %s kernel yet (not supported: %s); using the generic path (slower)",
                     architecture, device, missing);
     return NULL;
   }
-  return mlx_status_hint(
-      mlx_error(MLX_UNSUPPORTED, "%s has no fast %s kernel yet (it lacks %s)", architecture, device, missing),
-      "use --kernels=auto");
+  return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "%s has no fast %s kernel yet (not supported: %s)",
+                                   architecture, device, missing),
+                         "use --kernels=auto");
 }
 
 // The first matrix that is quantized in its file and stored as floats; NULL if there is none.
@@ -126,21 +126,21 @@ mlx_status_t mlx_job_check_quantized(const mlx_compile_job_t *job) {
                          job->options->quantize ? ", without --quantize" : "");
 }
 
-// Refuses a model that already has as few bits: the user expects an effect, and there would be none.
+// Refuses a model that already has as few bits: --quantize would have no effect.
 mlx_status_t mlx_job_check_quantize(const mlx_compile_job_t *job) {
   const mlx_quantize_t kind = job->options->quantize;
   if (kind == MLX_QUANTIZE_NONE) return NULL;
   if (job->options->weights == MLX_WEIGHTS_FLOAT) {
-    return mlx_status_hint(mlx_error(MLX_USAGE, "--quantize and a float --dtype exclude each other"),
-                           "leave one of them out");
+    return mlx_status_hint(mlx_error(MLX_USAGE, "--quantize cannot be combined with a float --dtype"),
+                           "remove --quantize or --dtype");
   }
   const mlx_storage_t storage = {.dtype = MLX_F32, .layout = MLX_LAYOUT_QUANTIZED_PANELS, .quantize = kind};
   if (mlx_weights_count(job->model, storage, MLX_STORED_QUANTIZED)) return NULL;
-  return mlx_status_hint(
-      mlx_error(MLX_UNSUPPORTED,
-                "'%s' has no matrix to quantize to %s: none has more bits and columns a multiple of 32",
-                mlx_source_path(job->model->source), mlx_quantize_name(kind)),
-      "leave --quantize out: quantized weights are used as they are");
+  return mlx_status_hint(mlx_error(MLX_UNSUPPORTED,
+                                   "'%s' has no matrix to quantize to %s: a matrix needs more bits per "
+                                   "weight and a multiple of 32 columns",
+                                   mlx_source_path(job->model->source), mlx_quantize_name(kind)),
+                         "remove --quantize: weights that are already quantized stay as they are");
 }
 
 const char *mlx_job_storage_name(const mlx_compile_job_t *job) {

@@ -74,7 +74,8 @@ int64_t mlx_quantized_parts_bytes(int64_t m, int64_t k) {
 
 static int64_t min_int(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// Two blocks per multiprocessor. Two groups of 16 rows at a time if that still leaves some for every block.
+// Two blocks per multiprocessor. A team of warps computes two groups of 16 rows at a time if every block then
+// still has work.
 mlx_quantized_gemv_t mlx_quantized_gemv(int64_t m, int64_t n, int64_t k, int64_t processors) {
   const int64_t groups = ceil_div(n, 16) >= processors * 4 ? 2 : 1, warps = 8, run = 784 * m;
   return (mlx_quantized_gemv_t){

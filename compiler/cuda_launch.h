@@ -1,6 +1,6 @@
 // CUDA launch shapes: tile sizes, split factors and shared memory of kernels/cuda/packed.cu and
-// attention_f32.cu. Depends on nothing else, so that tests/parity/packed_probe.py can load it as a shared
-// library.
+// attention_f32.cu. Includes no other header of mlxcel, so that tests/parity/packed_probe.py can load it as a
+// shared library.
 #ifndef MLXCEL_COMPILER_CUDA_LAUNCH_H_
 #define MLXCEL_COMPILER_CUDA_LAUNCH_H_
 

@@ -44,7 +44,7 @@ static mlx_status_t search_path(const char *name, mlx_text_t *searched, char **o
   while (cursor && *cursor && !*out_path) {
     size_t length = strcspn(cursor, MLX_PATH_SEPARATOR);
     char *candidate;
-    // A shell takes an empty element as the current folder; we do not run an executable from there.
+    // A shell treats an empty element as the current folder; mlxcel runs no executable from there.
     if (length) {
       MLX_TRY(mlx_format(&candidate, "%.*s/%s", (int)length, cursor, name));
       if (is_executable(candidate)) {
@@ -132,9 +132,9 @@ typedef struct libraries {
   size_t count;
 } libraries_t;
 
-static mlx_status_t add_library(libraries_t *libraries, const char *place) {
+static mlx_status_t add_library(libraries_t *libraries, const char *relative_path) {
   char *path;
-  MLX_TRY(mlx_join_path(libraries->folder, place, &path));
+  MLX_TRY(mlx_join_path(libraries->folder, relative_path, &path));
   bool exists = mlx_is_file(path);
   mlx_status_t status = exists ? add_file(libraries->cache, "library", path, libraries->digest) : NULL;
   libraries->count += exists;
@@ -143,20 +143,23 @@ static mlx_status_t add_library(libraries_t *libraries, const char *place) {
 }
 
 static mlx_status_t add_python_library(void *user, const char *name) {
-  char *place;
+  char *relative_path;
   if (strncmp(name, "python3", strlen("python3"))) return NULL;
-  MLX_TRY(mlx_format(&place, "../lib/%s/site-packages/iree/compiler/_mlir_libs/" MLX_IREE_LIBRARY, name));
-  mlx_status_t status = add_library(user, place);
-  mlx_free(place);
+  MLX_TRY(
+      mlx_format(&relative_path, "../lib/%s/site-packages/iree/compiler/_mlir_libs/" MLX_IREE_LIBRARY, name));
+  mlx_status_t status = add_library(user, relative_path);
+  mlx_free(relative_path);
   return status;
 }
 
 // iree-compile is a launcher; the compiler itself is a library. It is beside the executable in the wheel, in
 // ../lib in an install tree, or inside site-packages if the executable is the script that pip puts on PATH.
 static mlx_status_t add_libraries(libraries_t *libraries) {
-  static const char *const places[] = {MLX_IREE_LIBRARY, "../lib/" MLX_IREE_LIBRARY,
-                                       "../Lib/site-packages/iree/compiler/_mlir_libs/" MLX_IREE_LIBRARY};
-  for (size_t i = 0; i < sizeof places / sizeof *places; ++i) MLX_TRY(add_library(libraries, places[i]));
+  static const char *const relative_paths[] = {
+      MLX_IREE_LIBRARY, "../lib/" MLX_IREE_LIBRARY,
+      "../Lib/site-packages/iree/compiler/_mlir_libs/" MLX_IREE_LIBRARY};
+  for (size_t i = 0; i < sizeof relative_paths / sizeof *relative_paths; ++i)
+    MLX_TRY(add_library(libraries, relative_paths[i]));
   char *lib;
   MLX_TRY(mlx_join_path(libraries->folder, "../lib", &lib));
   mlx_status_t status = mlx_is_dir(lib) ? mlx_list_dir(lib, add_python_library, libraries) : NULL;
@@ -164,8 +167,8 @@ static mlx_status_t add_libraries(libraries_t *libraries) {
   return status;
 }
 
-// *|out_whole|: whether the digest covers the compiler itself, and not only a launcher.
-static mlx_status_t digest_compiler(mlx_cache_t *cache, mlx_iree_compiler_t *compiler, bool *out_whole) {
+// *|out_complete|: whether the digest covers the compiler itself, and not only a launcher.
+static mlx_status_t digest_compiler(mlx_cache_t *cache, mlx_iree_compiler_t *compiler, bool *out_complete) {
   mlx_digest_t digest;
   mlx_file_stamp_t stamp;
   char *folder;
@@ -178,7 +181,7 @@ static mlx_status_t digest_compiler(mlx_cache_t *cache, mlx_iree_compiler_t *com
   mlx_free(folder);
   if (status) return status;
   mlx_digest_end(&digest, compiler->digest);
-  *out_whole = libraries.count > 0 || stamp.size >= STATIC_COMPILER_BYTES;
+  *out_complete = libraries.count > 0 || stamp.size >= STATIC_COMPILER_BYTES;
   return NULL;
 }
 
@@ -244,9 +247,9 @@ static mlx_status_t cached_version(mlx_cache_t *cache, mlx_iree_compiler_t *comp
   return status;
 }
 
-static mlx_status_t find_version(mlx_cache_t *cache, const mlx_report_t *report, bool whole,
+static mlx_status_t find_version(mlx_cache_t *cache, const mlx_report_t *report, bool complete,
                                  mlx_iree_compiler_t *compiler) {
-  if (whole) {
+  if (complete) {
     mlx_status_t status = cached_version(cache, compiler, report);
     if (!status || mlx_status_code(status) != MLX_IO) return status;
     mlx_status_free(status);  // the cache is not writable: query every time
@@ -254,14 +257,14 @@ static mlx_status_t find_version(mlx_cache_t *cache, const mlx_report_t *report,
   return query_version(compiler->path, &compiler->version);
 }
 
-// A tool that prints no version is identified by its digest. If it is no compiler, the compilation fails with
-// a log.
+// If the tool prints no version, only its digest identifies it. If it is not a compiler, the compilation
+// fails later with a log.
 static mlx_status_t identify(mlx_cache_t *cache, const mlx_report_t *report, mlx_iree_compiler_t *compiler) {
-  bool whole;
+  bool complete;
   mlx_report_progress(report, "reading %s ...", compiler->path);
-  mlx_status_t status = digest_compiler(cache, compiler, &whole);
+  mlx_status_t status = digest_compiler(cache, compiler, &complete);
   mlx_report_done(report);
-  if (!status) status = find_version(cache, report, whole, compiler);
+  if (!status) status = find_version(cache, report, complete, compiler);
   if (mlx_status_code(status) != MLX_TOOL_FAILED) return status;
   mlx_status_free(status);
   return mlx_copy_text(UNKNOWN_VERSION, strlen(UNKNOWN_VERSION), &compiler->version);

@@ -1,9 +1,9 @@
 // Driver: finds iree-compile, runs it as a child process, logs its output, and computes the cache key of its
 // result.
 //
-// iree-compile may crash, hang, print nothing, or print 10 MB. Every outcome becomes a file, or a status that
-// says what happened, where the whole output is, and what to do. The driver does not know what it compiles:
-// MLIR text, flags and objects come from the rest of compiler/.
+// iree-compile may crash, hang, print nothing, or print 10 MB. Every outcome becomes an output file or a
+// status with the cause, the path of the log and a hint. The driver does not interpret its input: MLIR text,
+// flags and objects come from the rest of compiler/.
 //
 // Threads: no global state. A found compiler is read-only and may be shared.
 #ifndef MLXCEL_COMPILER_DRIVER_H_
@@ -59,7 +59,7 @@ typedef struct mlx_iree_object {
   size_t length;
 } mlx_iree_object_t;
 
-// Everything that the output of a compilation depends on. Each part changes the key, and so does the order of
+// Everything that the output of a compilation depends on. Every field changes the key; so does the order of
 // flags and objects.
 typedef struct mlx_iree_input {
   const char *mlir;

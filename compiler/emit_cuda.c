@@ -18,8 +18,8 @@ static void define_offsets(mlx_text_t *definitions, const mlx_decode_plan_t *pla
   }
 }
 
-// Tile formats for decode_tiles.cuh. All layers share one format per role; q, k and v share one, gate and up
-// too.
+// Tile formats for decode_tiles.cuh. All layers share one format per role. q, k and v share a format; so do
+// gate and up.
 static void define_tiles(mlx_text_t *definitions, const mlx_decode_plan_t *plan) {
   static const struct {
     const char *name;

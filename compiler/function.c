@@ -57,21 +57,21 @@ void mlx_graph_place_tokens(mlx_graph_t *g, mlx_value_t positions, mlx_value_t v
   const mlx_type_t grid = MLX_TYPE(MLX_I32, sequences, t), pair = MLX_TYPE(MLX_I32, sequences, t, 1),
                    column = MLX_TYPE(MLX_I32, m, 1);
   g->positions = mlx_build_reshape(b, "positions", positions, MLX_TYPE(MLX_I32, m));
-  if (g->options->kernels) return;  // the kernels compute both from start, count and pages
+  if (g->options->kernels) return;  // the kernels compute slots and mask from start, count and pages
   mlx_builder_comment(b, "where each token's keys and values go: page and place in it");
   mlx_value_t size = mlx_build_int(b, "page_size", g->options->page_size, grid);
   mlx_value_t nth = mlx_build_binary(b, "nth_page", "divide", positions, size);
-  mlx_value_t place = mlx_build_binary(b, "place", "remainder", positions, size);
-  mlx_value_t row = mlx_build_iota(b, "row", 0, grid);
-  mlx_value_t row_part = mlx_build_reshape(b, "row_part", row, pair);
+  mlx_value_t index_in_page = mlx_build_binary(b, "place", "remainder", positions, size);
+  mlx_value_t sequence = mlx_build_iota(b, "row", 0, grid);
+  mlx_value_t sequence_part = mlx_build_reshape(b, "row_part", sequence, pair);
   mlx_value_t page_part = mlx_build_reshape(b, "page_part", nth, pair);
-  mlx_value_t index = mlx_build_concat_last(b, "row_and_page", row_part, page_part);
+  mlx_value_t index = mlx_build_concat_last(b, "row_and_page", sequence_part, page_part);
   mlx_value_t page = mlx_build_gather(b, "page", g->pages, index);  // [sequences, T]
   mlx_value_t no_page = mlx_build_int(b, "no_page", 0, grid);
   page = mlx_build_select(b, "page_or_none", valid, page, no_page);
   mlx_value_t page_column = mlx_build_reshape(b, "page_column", page, column);
-  mlx_value_t place_column = mlx_build_reshape(b, "place_column", place, column);
-  g->slots = mlx_build_concat_last(b, "slots", page_column, place_column);
+  mlx_value_t index_column = mlx_build_reshape(b, "place_column", index_in_page, column);
+  g->slots = mlx_build_concat_last(b, "slots", page_column, index_column);
 
   mlx_builder_comment(b, "what each query may not see: every later position");
   const mlx_type_t mask = MLX_TYPE(MLX_I32, sequences, t, mlx_module_sequence_positions(g->options));

@@ -67,8 +67,8 @@ static mlx_status_t use_tiles(const mlx_model_t *model, mlx_kernels_t *kernels,
   return NULL;
 }
 
-// Every op of a module shares one KV pool. Its layout is that of the attention kernels, so a module whose
-// attention they cannot compute links no kernels at all.
+// All ops of a module share one KV pool, in the layout of the attention kernels. So a module links no kernels
+// at all if the attention kernels do not support the model.
 static mlx_status_t find_missing_attention(const mlx_model_t *model, const mlx_module_options_t *options,
                                            const char **out_missing) {
   const mlx_config_t *c = &model->config;
@@ -76,7 +76,7 @@ static mlx_status_t find_missing_attention(const mlx_model_t *model, const mlx_m
   *out_missing = "attention heads of this size";
   if (c->head_dim % 16 != 0 || c->head_dim > 256) return NULL;
   MLX_TRY(mlx_plan_attention_fits(model, options, &fits));
-  *out_missing = fits ? NULL : "this form of attention: sliding window, softcap, sinks or unequal heads";
+  *out_missing = fits ? NULL : "attention with a sliding window, softcap, sinks or unequal heads";
   return NULL;
 }
 

@@ -5,8 +5,8 @@
 #include "compiler/module_options.h"
 
 // If our kernels support the model, sets |options->kernels|, prefill sizes, decode steps and weight layout.
-// If they do not, leaves |options->kernels| NULL and sets *|out_missing| to what they lack: a static text
-// that completes "the kernels lack ...". |kernels| names its GPU and dtype, or its CPU level.
+// Otherwise leaves |options->kernels| NULL and sets *|out_missing| to a static text that names the first
+// unsupported feature. |kernels| names its GPU and dtype, or its CPU level.
 mlx_status_t mlx_module_use_kernels(const mlx_model_t *model, mlx_kernels_t *kernels,
                                     mlx_module_options_t *options, const char **out_missing) MLX_MUST_USE;
 

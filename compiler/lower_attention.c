@@ -8,16 +8,16 @@
 
 // Range reduction: |angle| modulo 2 pi. IREE's sine and cosine lose accuracy for large arguments (5e-5 at
 // position 2000). 2 pi is split into three parts with few bits, so that their products with the number of
-// turns are exact. The sum of the parts is off by 7e-15.
+// rotations are exact. The sum of the parts is off by 7e-15.
 static mlx_value_t reduce_angle(mlx_builder_t *b, mlx_value_t angle) {
   static const double parts[] = {6.28125, 0.0019350051879882812, 3.019916050561733e-07};
   mlx_value_t per_radian = mlx_build_float(b, "turns_per_radian", 0.15915494309189535, mlx_type_of(angle));
-  mlx_value_t turns = mlx_build_binary(b, "turns", "multiply", angle, per_radian);
-  turns = mlx_build_unary(b, "whole_turns", "round_nearest_even", turns);
+  mlx_value_t rotations = mlx_build_binary(b, "turns", "multiply", angle, per_radian);
+  rotations = mlx_build_unary(b, "whole_turns", "round_nearest_even", rotations);
   for (size_t i = 0; i < sizeof parts / sizeof *parts; ++i) {
-    mlx_value_t turn = mlx_build_float(b, "turn_part", parts[i], mlx_type_of(angle));
-    mlx_value_t whole = mlx_build_binary(b, "turned_part", "multiply", turns, turn);
-    angle = mlx_build_binary(b, "angle_left", "subtract", angle, whole);
+    mlx_value_t part = mlx_build_float(b, "turn_part", parts[i], mlx_type_of(angle));
+    mlx_value_t product = mlx_build_binary(b, "turned_part", "multiply", rotations, part);
+    angle = mlx_build_binary(b, "angle_left", "subtract", angle, product);
   }
   return angle;
 }
@@ -133,9 +133,9 @@ static mlx_value_t hidden_positions(mlx_graph_t *g, const mlx_attention_t *a) {
                                            MLX_TYPE(MLX_I32, g->options->sequences, g->tokens));
   mlx_value_t query = mlx_build_broadcast(b, "query_position", position, (int64_t[]){0, 1}, mask);
   mlx_value_t width = mlx_build_int(b, "window", a->window, mask);
-  mlx_value_t last_left = mlx_build_binary(b, "last_left_behind", "subtract", query, width);
-  mlx_value_t left = mlx_build_compare(b, "left_behind", "LE", key, last_left);
-  return mlx_build_binary(b, "hidden_or_left", "or", g->hidden_from_query, left);
+  mlx_value_t last_before_window = mlx_build_binary(b, "last_left_behind", "subtract", query, width);
+  mlx_value_t before_window = mlx_build_compare(b, "left_behind", "LE", key, last_before_window);
+  return mlx_build_binary(b, "hidden_or_left", "or", g->hidden_from_query, before_window);
 }
 
 // The attention sink as one more score per query: [sequences, kv_heads, T, group]
@@ -184,16 +184,16 @@ mlx_value_t mlx_generic_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_
   mlx_value_t scores =
       mlx_build_dot(b, "scores", query, keys, over_head);  // [sequences, kv_heads, T, group, context]
   if (a->softcap != 0.0) scores = mlx_generic_softcap(g, "capped_scores", scores, a->softcap);
-  mlx_value_t not_seen = hidden_positions(g, a);
-  mlx_value_t hidden = mlx_build_broadcast(b, "hidden", not_seen, (int64_t[]){0, 2, 4},
+  mlx_value_t mask = hidden_positions(g, a);
+  mlx_value_t masked = mlx_build_broadcast(b, "hidden", mask, (int64_t[]){0, 2, 4},
                                            MLX_TYPE(MLX_I1, sequences, a->kv_heads, t, group, context));
-  mlx_value_t nothing = mlx_build_float(b, "nothing", -INFINITY, mlx_type_of(scores));
-  mlx_value_t seen = mlx_build_select(b, "seen", hidden, nothing, scores);
-  mlx_value_t weights = softmax(g, a, seen);
+  mlx_value_t minus_infinity = mlx_build_float(b, "nothing", -INFINITY, mlx_type_of(scores));
+  mlx_value_t masked_scores = mlx_build_select(b, "seen", masked, minus_infinity, scores);
+  mlx_value_t weights = softmax(g, a, masked_scores);
 
   const mlx_dot_t over_context = {2, {0, 1}, {0, 2}, 4, 1};
-  mlx_value_t mixed =
+  mlx_value_t attended =
       mlx_build_dot(b, "mixed", weights, values, over_context);  // [sequences, kv_heads, T, group, head_dim]
-  mixed = mlx_build_transpose(b, "mixed_by_token", mixed, (int64_t[]){0, 2, 1, 3, 4});
-  return mlx_build_reshape(b, "attended", mixed, MLX_TYPE(MLX_F32, sequences * t, a->heads * a->head_dim));
+  attended = mlx_build_transpose(b, "mixed_by_token", attended, (int64_t[]){0, 2, 1, 3, 4});
+  return mlx_build_reshape(b, "attended", attended, MLX_TYPE(MLX_F32, sequences * t, a->heads * a->head_dim));
 }

@@ -56,8 +56,8 @@ static int64_t tile_count(int64_t m, int64_t n, int64_t bm, int64_t bn) {
 
 static tile_t smallest_tile(int64_t m) { return (tile_t){m <= 16 ? 16 : m <= 32 ? 32 : 64, 64, 1, 4, 4}; }
 
-static tile_t portable_tile(int64_t m, int64_t n, mlx_epilogue_t epilogue, int64_t enough) {
-  if (m > 64 && tile_count(m, n, 128, 64) >= enough)
+static tile_t portable_tile(int64_t m, int64_t n, mlx_epilogue_t epilogue, int64_t min_blocks) {
+  if (m > 64 && tile_count(m, n, 128, 64) >= min_blocks)
     return (tile_t){128, 64, 1, epilogue == MLX_EPILOGUE_SWIGLU ? 3 : 4, 4};
   return smallest_tile(m);
 }
@@ -73,14 +73,14 @@ static tile_t split_k_tile(int64_t m, int64_t n, int64_t k, mlx_epilogue_t epilo
 }
 
 static tile_t hopper_tile(int64_t m, int64_t n, int64_t k, mlx_epilogue_t epilogue, int64_t processors,
-                          int64_t enough) {
+                          int64_t min_blocks) {
   const bool pair = epilogue == MLX_EPILOGUE_SWIGLU;
   const tile_t large = {128, 128, 1, pair ? 4 : 6, 8};
-  if (m > 64 && tile_count(m, n, 128, 128) >= (pair ? enough : processors)) return large;
-  if (pair && m > 64 && tile_count(m, n, 128, 64) >= enough) return (tile_t){128, 64, 1, 6, 8};
-  if (!pair && m > 32 && tile_count(m, n, 64, 128) >= enough) {
+  if (m > 64 && tile_count(m, n, 128, 128) >= (pair ? min_blocks : processors)) return large;
+  if (pair && m > 64 && tile_count(m, n, 128, 64) >= min_blocks) return (tile_t){128, 64, 1, 6, 8};
+  if (!pair && m > 32 && tile_count(m, n, 64, 128) >= min_blocks) {
     if (tile_count(m, n, 64, 128) <= processors) return (tile_t){64, 128, 1, 8, 4};
-    return m > 64 && tile_count(m, n, 128, 128) >= enough ? large : (tile_t){64, 128, 1, 4, 4};
+    return m > 64 && tile_count(m, n, 128, 128) >= min_blocks ? large : (tile_t){64, 128, 1, 4, 4};
   }
   return split_k_tile(m, n, k, epilogue, processors);
 }
@@ -89,9 +89,9 @@ static mlx_value_t gemm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_val
                         mlx_value_t other, mlx_epilogue_t epilogue) {
   const int64_t m = x.dims[0], n = weight.dims[0], k = weight.dims[1],
                 processors = g->options->kernels->gpu->blocks;
-  const int64_t enough = processors * 7 / 10;  // this many blocks count as a full GPU
-  const tile_t t = mlx_cuda_is_hopper(g) ? hopper_tile(m, n, k, epilogue, processors, enough)
-                                         : portable_tile(m, n, epilogue, enough);
+  const int64_t min_blocks = processors * 7 / 10;  // the GPU counts as full from here on
+  const tile_t t = mlx_cuda_is_hopper(g) ? hopper_tile(m, n, k, epilogue, processors, min_blocks)
+                                         : portable_tile(m, n, epilogue, min_blocks);
   const int64_t threads =
       32 * t.warps +
       (mlx_cuda_is_hopper(g) && t.m % 64 == 0 ? 128 : 0);  // with wgmma, four extra warps only copy

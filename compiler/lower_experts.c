@@ -28,23 +28,23 @@ static mlx_value_t softmax(mlx_builder_t *b, mlx_value_t x) {
 // [M, n] i1: true at column |index| [M] of each row
 static mlx_value_t is_index(mlx_builder_t *b, mlx_value_t index, mlx_type_t type) {
   type.dtype = MLX_I32;
-  mlx_value_t place = mlx_build_iota(b, "expert", 1, type);
-  mlx_value_t wide = mlx_build_broadcast(b, "chosen_expert", index, (int64_t[]){0}, type);
-  return mlx_build_compare(b, "is_chosen", "EQ", place, wide);
+  mlx_value_t expert = mlx_build_iota(b, "expert", 1, type);
+  mlx_value_t chosen_expert = mlx_build_broadcast(b, "chosen_expert", index, (int64_t[]){0}, type);
+  return mlx_build_compare(b, "is_chosen", "EQ", expert, chosen_expert);
 }
 
 static void choose(mlx_graph_t *g, const mlx_experts_t *e, mlx_value_t scores, chosen_t *out) {
   mlx_builder_t *b = g->b;
   const mlx_type_t type = mlx_type_of(scores);
-  mlx_value_t share = softmax(b, scores), left = scores, total = {0};
-  mlx_value_t none = mlx_build_float(b, "none", 0.0, type);
+  mlx_value_t probabilities = softmax(b, scores), remaining = scores, total = {0};
+  mlx_value_t zero = mlx_build_float(b, "none", 0.0, type);
   mlx_value_t lowest = mlx_build_float(b, "lowest", -INFINITY, type);
   for (out->count = 0; out->count < e->used; ++out->count) {
-    mlx_value_t index = out->index[out->count] = mlx_build_argmax_last(b, "best", left);
+    mlx_value_t index = out->index[out->count] = mlx_build_argmax_last(b, "best", remaining);
     mlx_value_t is_chosen = is_index(b, index, type);
-    mlx_value_t only = mlx_build_select(b, "its_share", is_chosen, share, none);
-    mlx_value_t weight = out->weight[out->count] = mlx_build_reduce_last(b, "weight", "add", only);
-    left = mlx_build_select(b, "scores_left", is_chosen, lowest, left);
+    mlx_value_t selected = mlx_build_select(b, "its_share", is_chosen, probabilities, zero);
+    mlx_value_t weight = out->weight[out->count] = mlx_build_reduce_last(b, "weight", "add", selected);
+    remaining = mlx_build_select(b, "scores_left", is_chosen, lowest, remaining);
     total = total.id ? mlx_build_binary(b, "weight_sum", "add", total, weight) : weight;
   }
   for (int64_t i = 0; i < out->count && e->sum_to_one; ++i) {
@@ -64,9 +64,9 @@ static mlx_value_t gated(mlx_graph_t *g, const mlx_experts_t *e, mlx_value_t gat
   mlx_value_t one = mlx_build_float(b, "one", 1.0, mlx_type_of(up));
   gate = mlx_build_binary(b, "gate_within", "minimum", gate, limit);
   up = mlx_generic_clip(g, "up_within", up, e->limit);
-  mlx_value_t share = mlx_generic_scale(g, "steeper", gate, e->slope);
-  share = mlx_build_unary(b, "open_share", "logistic", share);
-  gate = mlx_build_binary(b, "opened", "multiply", gate, share);
+  mlx_value_t sigmoid = mlx_generic_scale(g, "steeper", gate, e->slope);
+  sigmoid = mlx_build_unary(b, "open_share", "logistic", sigmoid);
+  gate = mlx_build_binary(b, "opened", "multiply", gate, sigmoid);
   up = mlx_build_binary(b, "up_and_one", "add", up, one);
   return mlx_build_binary(b, "inner", "multiply", up, gate);
 }
@@ -76,9 +76,9 @@ static mlx_value_t gated(mlx_graph_t *g, const mlx_experts_t *e, mlx_value_t gat
 
 // Gathers the entry of |all| [experts, ...] for each token's expert, as f32 [M, ...].
 static mlx_value_t gather_expert(mlx_builder_t *b, mlx_value_t all, mlx_value_t index) {
-  mlx_value_t which = mlx_build_reshape(b, "which", index, MLX_TYPE(MLX_I32, index.dims[0], 1));
-  mlx_value_t own = mlx_build_gather(b, "own_weights", all, which);
-  return mlx_build_convert(b, "own_f32", own, MLX_F32);
+  mlx_value_t column = mlx_build_reshape(b, "which", index, MLX_TYPE(MLX_I32, index.dims[0], 1));
+  mlx_value_t gathered = mlx_build_gather(b, "own_weights", all, column);
+  return mlx_build_convert(b, "own_f32", gathered, MLX_F32);
 }
 
 // Product of each token x [M, columns] with the weights of its expert, plus bias -> [M, rows].
@@ -96,15 +96,15 @@ static mlx_value_t compute_chosen(mlx_graph_t *g, const char *name, const mlx_ex
   mlx_builder_t *b = g->b;
   mlx_value_t sum = {0};
   for (int64_t i = 0; i < chosen->count; ++i) {
-    mlx_value_t low = multiply_gathered(b, "gate", x, gate, e->gate_bias, chosen->index[i]);  // [M, ffn]
-    mlx_value_t high = multiply_gathered(b, "up", x, up, e->up_bias, chosen->index[i]);
-    mlx_value_t inner = gated(g, e, low, high);
-    mlx_value_t given =
+    mlx_value_t gate_out = multiply_gathered(b, "gate", x, gate, e->gate_bias, chosen->index[i]);  // [M, ffn]
+    mlx_value_t up_out = multiply_gathered(b, "up", x, up, e->up_bias, chosen->index[i]);
+    mlx_value_t inner = gated(g, e, gate_out, up_out);
+    mlx_value_t output =
         multiply_gathered(b, "down", inner, down, e->down_bias, chosen->index[i]);  // [M, hidden]
     mlx_value_t weights =
-        mlx_build_broadcast(b, "weights", chosen->weight[i], (int64_t[]){0}, mlx_type_of(given));
-    given = mlx_build_binary(b, "weighted", "multiply", given, weights);
-    sum = sum.id ? mlx_build_binary(b, i + 1 == chosen->count ? name : "sum", "add", sum, given) : given;
+        mlx_build_broadcast(b, "weights", chosen->weight[i], (int64_t[]){0}, mlx_type_of(output));
+    output = mlx_build_binary(b, "weighted", "multiply", output, weights);
+    sum = sum.id ? mlx_build_binary(b, i + 1 == chosen->count ? name : "sum", "add", sum, output) : output;
   }
   return sum;
 }
@@ -132,8 +132,8 @@ static mlx_value_t multiply_all(mlx_builder_t *b, const char *name, mlx_value_t 
   mlx_value_t product = mlx_build_dot(b, bias.id ? "unbiased" : name, weights, x, over_columns);
   if (!bias.id) return product;
   bias = mlx_build_convert(b, "bias_f32", bias, MLX_F32);
-  mlx_value_t wide = mlx_build_broadcast(b, "bias", bias, (int64_t[]){0, 1}, mlx_type_of(product));
-  return mlx_build_binary(b, name, "add", product, wide);
+  mlx_value_t biases = mlx_build_broadcast(b, "bias", bias, (int64_t[]){0, 1}, mlx_type_of(product));
+  return mlx_build_binary(b, name, "add", product, biases);
 }
 
 static mlx_value_t compute_all(mlx_graph_t *g, const char *name, const mlx_experts_t *e,
@@ -141,16 +141,17 @@ static mlx_value_t compute_all(mlx_graph_t *g, const char *name, const mlx_exper
                                mlx_value_t up, mlx_value_t down) {
   mlx_builder_t *b = g->b;
   const mlx_dot_t over_ffn = {1, {0}, {0}, 2, 1}, over_experts = {.left_contract = 1, .right_contract = 0};
-  mlx_value_t low = multiply_all(b, "gate", x, gate, e->gate_bias);  // [experts, ffn, M]
-  mlx_value_t high = multiply_all(b, "up", x, up, e->up_bias);
-  mlx_value_t inner = gated(g, e, low, high);
+  mlx_value_t gate_out = multiply_all(b, "gate", x, gate, e->gate_bias);  // [experts, ffn, M]
+  mlx_value_t up_out = multiply_all(b, "up", x, up, e->up_bias);
+  mlx_value_t inner = gated(g, e, gate_out, up_out);
   mlx_value_t weights = all_weights(b, chosen, scores);  // [M, experts]
-  mlx_value_t wide = mlx_build_broadcast(b, "weights_wide", weights, (int64_t[]){2, 0}, mlx_type_of(inner));
-  inner = mlx_build_binary(b, "weighted", "multiply", inner, wide);
+  mlx_value_t weight_of_inner =
+      mlx_build_broadcast(b, "weights_wide", weights, (int64_t[]){2, 0}, mlx_type_of(inner));
+  inner = mlx_build_binary(b, "weighted", "multiply", inner, weight_of_inner);
   down = mlx_build_convert(b, "down_f32", down, MLX_F32);
-  mlx_value_t given = mlx_build_dot(b, "down", down, inner, over_ffn);            // [experts, hidden, M]
-  given = mlx_build_transpose(b, "given_by_token", given, (int64_t[]){2, 1, 0});  // [M, hidden, experts]
-  mlx_value_t sum = mlx_build_reduce_last(b, e->down_bias.id ? "unbiased_sum" : name, "add", given);
+  mlx_value_t output = mlx_build_dot(b, "down", down, inner, over_ffn);             // [experts, hidden, M]
+  output = mlx_build_transpose(b, "given_by_token", output, (int64_t[]){2, 1, 0});  // [M, hidden, experts]
+  mlx_value_t sum = mlx_build_reduce_last(b, e->down_bias.id ? "unbiased_sum" : name, "add", output);
   if (!e->down_bias.id) return sum;
   mlx_value_t bias = mlx_build_convert(b, "down_bias", e->down_bias, MLX_F32);  // [experts, hidden]
   bias = mlx_build_dot(b, "bias_by_token", weights, bias, over_experts);        // [M, hidden]

@@ -60,16 +60,16 @@ mlx_value_t mlx_generic_scale(mlx_graph_t *g, const char *name, mlx_value_t x, d
 
 mlx_value_t mlx_generic_softcap(mlx_graph_t *g, const char *name, mlx_value_t x, double cap) {
   mlx_value_t caps = mlx_build_float(g->b, "cap", cap, mlx_type_of(x));
-  mlx_value_t share = mlx_build_binary(g->b, "of_cap", "divide", x, caps);
-  mlx_value_t bent = mlx_build_unary(g->b, "bent", "tanh", share);
-  return mlx_build_binary(g->b, name, "multiply", bent, caps);
+  mlx_value_t ratio = mlx_build_binary(g->b, "of_cap", "divide", x, caps);
+  mlx_value_t tanh_value = mlx_build_unary(g->b, "bent", "tanh", ratio);
+  return mlx_build_binary(g->b, name, "multiply", tanh_value, caps);
 }
 
 mlx_value_t mlx_generic_clip(mlx_graph_t *g, const char *name, mlx_value_t x, double limit) {
-  mlx_value_t most = mlx_build_float(g->b, "most", limit, mlx_type_of(x));
-  mlx_value_t least = mlx_build_float(g->b, "least", -limit, mlx_type_of(x));
-  x = mlx_build_binary(g->b, "not_above", "minimum", x, most);
-  return mlx_build_binary(g->b, name, "maximum", x, least);
+  mlx_value_t max = mlx_build_float(g->b, "most", limit, mlx_type_of(x));
+  mlx_value_t min = mlx_build_float(g->b, "least", -limit, mlx_type_of(x));
+  x = mlx_build_binary(g->b, "not_above", "minimum", x, max);
+  return mlx_build_binary(g->b, name, "maximum", x, min);
 }
 
 mlx_value_t mlx_generic_grow(mlx_graph_t *g, const char *name, mlx_value_t x, double beta, int64_t period) {
@@ -98,13 +98,13 @@ mlx_value_t mlx_generic_layernorm(mlx_graph_t *g, const char *name, mlx_value_t 
                                   mlx_value_t bias, double eps) {
   mlx_builder_t *b = g->b;
   const mlx_type_t full = mlx_type_of(x);
-  mlx_value_t middle = mean(b, "mean", x);
-  mlx_value_t middles = mlx_build_broadcast(b, "means", middle, (int64_t[]){0}, full);
-  mlx_value_t centred = mlx_build_binary(b, "centred", "subtract", x, middles);
+  mlx_value_t average = mean(b, "mean", x);
+  mlx_value_t averages = mlx_build_broadcast(b, "means", average, (int64_t[]){0}, full);
+  mlx_value_t centred = mlx_build_binary(b, "centred", "subtract", x, averages);
   mlx_value_t square = mlx_build_binary(b, "square", "multiply", centred, centred);
   mlx_value_t variance = mean(b, "variance", square);
-  mlx_value_t small = mlx_build_float(b, "eps", eps, mlx_type_of(variance));
-  mlx_value_t safe = mlx_build_binary(b, "safe_variance", "add", variance, small);
+  mlx_value_t epsilon = mlx_build_float(b, "eps", eps, mlx_type_of(variance));
+  mlx_value_t safe = mlx_build_binary(b, "safe_variance", "add", variance, epsilon);
   mlx_value_t scale = mlx_build_unary(b, "norm_scale", "rsqrt", safe);
   mlx_value_t scales = mlx_build_broadcast(b, "norm_scales", scale, (int64_t[]){0}, full);
   mlx_value_t normed =
@@ -141,19 +141,19 @@ static mlx_value_t error_function(mlx_graph_t *g, mlx_value_t x) {
   mlx_builder_t *b = g->b;
   x = mlx_generic_clip(g, "within_four", x, 4.0);
   mlx_value_t square = mlx_build_binary(b, "square", "multiply", x, x);
-  mlx_value_t above = polynomial(b, square, p, 7);
-  mlx_value_t below = polynomial(b, square, q, 5);
-  above = mlx_build_binary(b, "numerator", "multiply", x, above);
-  return mlx_build_binary(b, "erf", "divide", above, below);
+  mlx_value_t numerator = polynomial(b, square, p, 7);
+  mlx_value_t denominator = polynomial(b, square, q, 5);
+  numerator = mlx_build_binary(b, "numerator", "multiply", x, numerator);
+  return mlx_build_binary(b, "erf", "divide", numerator, denominator);
 }
 
-// x * (1 + bend) / 2
-static mlx_value_t gelu_from(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t bend) {
+// x * (1 + t) / 2
+static mlx_value_t gelu_from(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t t) {
   mlx_value_t one = mlx_build_float(b, "one", 1.0, mlx_type_of(x));
   mlx_value_t half = mlx_build_float(b, "half", 0.5, mlx_type_of(x));
-  mlx_value_t share = mlx_build_binary(b, "share", "add", bend, one);
+  mlx_value_t one_plus_t = mlx_build_binary(b, "share", "add", t, one);
   mlx_value_t half_x = mlx_build_binary(b, "half_x", "multiply", x, half);
-  return mlx_build_binary(b, name, "multiply", half_x, share);
+  return mlx_build_binary(b, name, "multiply", half_x, one_plus_t);
 }
 
 static mlx_value_t gelu(mlx_graph_t *g, const char *name, mlx_value_t x) {

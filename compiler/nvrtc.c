@@ -112,7 +112,7 @@ static mlx_status_t open_beside(const char *folder, const char *name, void **out
   return status;
 }
 
-// NVRTC loads its builtins by name. The loader finds them wherever they are, because they are already open.
+// NVRTC loads its builtins by name. Opening them here first lets the loader find them in any folder.
 static mlx_status_t open_builtins(mlx_nvrtc_t *nvrtc, const char *folder) {
   char name[64];
   void *library;
@@ -234,28 +234,29 @@ static mlx_status_t consider(const char *path, mlx_text_t *tried, mlx_nvrtc_t **
 }
 
 static mlx_status_t consider_own_folder(mlx_text_t *tried, mlx_nvrtc_t **out_nvrtc) {
-  static const char *const places[] = {".", "../lib"};
-  char *folder, *place;
+  static const char *const subfolders[] = {".", "../lib"};
+  char *folder, *path;
   mlx_status_t status = mlx_executable_folder(&folder);
   for (size_t i = 0; folder && i < 2 && !status; ++i) {
-    status = mlx_join_path(folder, places[i], &place);
-    if (!status) status = consider(place, tried, out_nvrtc);
-    mlx_free(place);
+    status = mlx_join_path(folder, subfolders[i], &path);
+    if (!status) status = consider(path, tried, out_nvrtc);
+    mlx_free(path);
   }
   mlx_free(folder);
   return status;
 }
 
-// A CUDA toolkit of the user. Tried last, because it can have any version.
+// Tries the user's CUDA toolkit. It comes last, because it can have any version.
 static mlx_status_t consider_toolkit(const char *variable, mlx_text_t *tried, mlx_nvrtc_t **out_nvrtc) {
-  static const char *const places[] = {"lib64", "lib", "bin/x64", "bin"};
+  static const char *const subfolders[] = {"lib64", "lib", "bin/x64", "bin"};
   const char *folder = getenv(variable);
-  char *place;
+  char *path;
   mlx_status_t status = NULL;
-  for (size_t i = 0; folder && *folder && i < sizeof places / sizeof *places && !status && !*out_nvrtc; ++i) {
-    MLX_TRY(mlx_join_path(folder, places[i], &place));
-    if (mlx_is_dir(place)) status = consider(place, tried, out_nvrtc);
-    mlx_free(place);
+  for (size_t i = 0;
+       folder && *folder && i < sizeof subfolders / sizeof *subfolders && !status && !*out_nvrtc; ++i) {
+    MLX_TRY(mlx_join_path(folder, subfolders[i], &path));
+    if (mlx_is_dir(path)) status = consider(path, tried, out_nvrtc);
+    mlx_free(path);
   }
   return status;
 }

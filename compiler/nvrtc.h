@@ -33,7 +33,7 @@ int mlx_nvrtc_major(const mlx_nvrtc_t *nvrtc);
 int mlx_nvrtc_minor(const mlx_nvrtc_t *nvrtc);
 // Whether images contain PTX. That needs libnvfatbin, beside libnvrtc or where the loader finds it.
 bool mlx_nvrtc_makes_ptx(const mlx_nvrtc_t *nvrtc);
-// For cache keys: differs between libraries whose images may differ. Does not read libnvrtc, which has 100
+// For cache keys: differs between libraries whose images may differ. Does not read libnvrtc, a file of 100
 // MB.
 void mlx_nvrtc_identity(const mlx_nvrtc_t *nvrtc, char out_hex[MLX_DIGEST_HEX]);
 

@@ -24,7 +24,7 @@ typedef struct matcher {
   const char *mismatch;  // the first op that no kernel has; NULL if the network differs in another way
 } matcher_t;
 
-static const mlx_trace_op_t no_op;  // stands for an op after the end of the trace
+static const mlx_trace_op_t no_op;  // returned past the end of the trace
 
 // The next op. The network fits only if the op has this kind and these first operands.
 static const mlx_trace_op_t *expect(matcher_t *m, mlx_trace_kind_t kind, int first, int second) {
@@ -65,7 +65,7 @@ static void match_weight(matcher_t *m, mlx_decode_weight_t which, int64_t layer,
             (tiles.bits || !columns || m->storage.layout != MLX_LAYOUT_TILES);
 }
 
-static void same_number(matcher_t *m, bool first, double *number, double value) {
+static void match_number(matcher_t *m, bool first, double *number, double value) {
   if (first) *number = value;
   m->fits = m->fits && *number == value;
 }
@@ -73,7 +73,7 @@ static void same_number(matcher_t *m, bool first, double *number, double value) 
 static int match_norm(matcher_t *m, mlx_decode_weight_t which, int64_t layer, int x) {
   const mlx_trace_op_t *norm = expect(m, MLX_TRACE_RMSNORM, x, 0);
   match_weight(m, which, layer, norm, m->plan->hidden, 0);
-  same_number(m, which == MLX_DECODE_ATTN_NORM && layer == 0, &m->plan->norm_eps, norm->number);
+  match_number(m, which == MLX_DECODE_ATTN_NORM && layer == 0, &m->plan->norm_eps, norm->number);
   return norm->result;
 }
 
@@ -93,7 +93,7 @@ static int match_rope(matcher_t *m, bool first, int x) {
   return rope->result;
 }
 
-// The attention kernels have neither a window shorter than the context, nor softcap, nor sinks.
+// The attention kernels do not support softcap, sinks, or a sliding window shorter than the context.
 static bool is_full_attention(const mlx_attention_t *a, int64_t context) {
   return (!a->window || a->window >= context) && a->softcap == 0.0 && !a->sinks.id;
 }
@@ -255,7 +255,7 @@ static bool cpu_shape_fits(const mlx_config_t *c) {
 
 mlx_status_t mlx_network_plan_make(const mlx_model_t *model, const mlx_module_options_t *options,
                                    mlx_network_plan_t *out_plan) {
-  *out_plan = (mlx_network_plan_t){.mismatch = "support for these head or layer sizes"};
+  *out_plan = (mlx_network_plan_t){.mismatch = "these head or layer sizes"};
   if (!cpu_shape_fits(&model->config)) return NULL;
   mlx_decode_plan_t plan = {.hidden = model->config.hidden, .ffn = model->config.ffn};
   mlx_trace_t trace;
@@ -273,7 +273,7 @@ mlx_status_t mlx_network_plan_make(const mlx_model_t *model, const mlx_module_op
     return status;
   }
   out_plan->fits = matcher.fits;
-  out_plan->mismatch = matcher.mismatch ? matcher.mismatch : "support for this form of layer";
+  out_plan->mismatch = matcher.mismatch ? matcher.mismatch : "this form of layer";
   out_plan->norm_eps = plan.norm_eps;
   out_plan->scale = plan.attention.scale;
   out_plan->rope = plan.rope;

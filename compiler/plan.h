@@ -47,7 +47,7 @@ mlx_status_t mlx_decode_plan_make(const mlx_model_t *model, const mlx_module_opt
 // The same network for the CPU kernel, which takes an offset for each weight and needs no fixed stride.
 typedef struct mlx_network_plan {
   bool fits;             // if false, only |mismatch| is valid
-  const char *mismatch;  // what the kernel lacks: a static text that completes "it lacks ..."
+  const char *mismatch;  // static text: the first feature that the kernel does not support
   double norm_eps, scale;
   const mlx_rope_t *rope;
   size_t *weights;  // owned [layers][MLX_DECODE_WEIGHTS]: index of each weight in the model. Weights that are

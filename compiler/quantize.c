@@ -45,22 +45,22 @@ typedef struct candidate {
 } candidate_t;
 
 typedef struct range {
-  float least, most;  // smallest and largest code
-  bool offset;        // the type has an offset
+  float min_code, max_code;
+  bool offset;  // the type has an offset
 } range_t;
 
 static float as_half(double value) {
   const double bounded = value > MAX_F16 ? MAX_F16 : value < -MAX_F16 ? -MAX_F16 : value;
-  const float narrow = (float)bounded;
+  const float single = (float)bounded;
   uint8_t half[2];
   float out;
-  mlx_dtype_info(MLX_F16)->from_f32(&narrow, 1, half);
+  mlx_dtype_info(MLX_F16)->from_f32(&single, 1, half);
   mlx_dtype_info(MLX_F16)->to_f32(half, 1, &out);
   return out;
 }
 
-// The nearest codes for a scale and an offset, which it rounds to f16 first. Eight partial sums in a fixed
-// order let the compiler vectorize the loop without changing the result.
+// Rounds |scale| and |offset| to f16 and chooses the nearest code for each float. Eight partial sums in a
+// fixed order let the compiler vectorize the loop without changing the result.
 static void choose_codes(const float x[MLX_CODES], range_t range, double scale, double offset,
                          candidate_t *out) {
   const float to_integer = 0x1.8p23f;  // floats of this size have no fraction bits, so adding it rounds
@@ -71,8 +71,8 @@ static void choose_codes(const float x[MLX_CODES], range_t range, double scale, 
   for (int i = 0; i < MLX_CODES; i += 8) {
     for (int k = 0; k < 8; ++k) {
       const float distance = x[i + k] - base, exact = distance * inverse;
-      const float above = exact < range.least ? range.least : exact,
-                  within = above > range.most ? range.most : above;
+      const float above = exact < range.min_code ? range.min_code : exact,
+                  within = above > range.max_code ? range.max_code : above;
       const float raised = within + to_integer, code = raised - to_integer;
       const float decoded = code * step, error = distance - decoded, square = error * error;
       out->code[i + k] = code;
@@ -82,7 +82,7 @@ static void choose_codes(const float x[MLX_CODES], range_t range, double scale, 
   out->error = ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
-// Least-squares scale and offset for these codes. Keeps the old ones if the codes do not determine them.
+// Least-squares scale and offset for these codes. Leaves both unchanged if the codes do not determine them.
 static void fit(const float x[MLX_CODES], range_t range, const float code[MLX_CODES], double *scale,
                 double *offset) {
   double codes = 0, squares = 0, numbers = 0, products = 0;
@@ -124,16 +124,18 @@ static void try_from(const float x[MLX_CODES], range_t range, double scale, doub
   if (candidate.error < best->error) *best = candidate;
 }
 
-// Tries scales that cover the whole range of the floats, and smaller ones, which clip the extremes and
+// Tries scales that cover the whole range of the floats, and smaller scales, which clip the extremes and
 // resolve the rest more finely.
 static void search(const float x[MLX_CODES], range_t range, double low, double high, candidate_t *best) {
-  static const double stretches[] = {1, 0.9, 0.8, 0.7};
-  const double width = range.most - range.least, whole = (high - low) / width, middle = (high + low) / 2;
+  static const double shrink_factors[] = {1, 0.9, 0.8, 0.7};
+  const double width = range.max_code - range.min_code, full_scale = (high - low) / width,
+               middle = (high + low) / 2;
   // Without an offset, the smallest code (-8, which has no positive counterpart) represents the largest
   // magnitude.
-  const double furthest = -low > high ? low : high;
-  for (size_t i = 0; i < sizeof stretches / sizeof *stretches; ++i) {
-    const double scale = range.offset ? whole * stretches[i] : furthest / range.least * stretches[i],
+  const double largest = -low > high ? low : high;
+  for (size_t i = 0; i < sizeof shrink_factors / sizeof *shrink_factors; ++i) {
+    const double scale = range.offset ? full_scale * shrink_factors[i]
+                                      : largest / range.min_code * shrink_factors[i],
                  half = scale * width / 2;
     try_from(x, range, scale, middle - half, best);
     if (!range.offset) try_from(x, range, -scale, 0, best);
@@ -153,9 +155,9 @@ bool mlx_quantize_block(mlx_quantize_t kind, const float x[MLX_CODES], mlx_codes
   }
   candidate_t best = {0};
   if (finite && kind == MLX_QUANTIZE_Q8_0) {
-    choose_codes(x, range, (-low > high ? -low : high) / range.most, 0, &best);
+    choose_codes(x, range, (-low > high ? -low : high) / range.max_code, 0, &best);
   } else if (finite) {
-    choose_codes(x, range, (high - low) / (range.most - range.least), low, &best);  // the baseline
+    choose_codes(x, range, (high - low) / (range.max_code - range.min_code), low, &best);  // the baseline
     search(x, range, low, high, &best);
   }
   for (int i = 0; i < MLX_CODES; ++i) out->code[i] = (int16_t)best.code[i];

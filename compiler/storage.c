@@ -35,8 +35,8 @@ static double bits_in_file(const mlx_weight_t *weight) {
   return p->bits + (p->kind == MLX_PACKED_MLX ? 2 * scale : scale + p->bits) / (double)p->group;
 }
 
-// What to quantize |weight| to. A weight that already has as few bits stays as it is: quantizing it again
-// would lose precision and save nothing.
+// The type that |weight| is quantized to, or MLX_QUANTIZE_NONE. A weight that already has as few bits is not
+// quantized again: that would lose precision and save nothing.
 static mlx_quantize_t quantize_to(const mlx_weight_t *weight, mlx_storage_t storage,
                                   mlx_panel_format_t *out_format) {
   const mlx_quantize_t kind =
@@ -46,7 +46,8 @@ static mlx_quantize_t quantize_to(const mlx_weight_t *weight, mlx_storage_t stor
   return bits_in_file(weight) > mlx_panel_bits(*out_format) ? kind : MLX_QUANTIZE_NONE;
 }
 
-// Chooses tiles with codes quantized to |format|, or with the codes of the file. No tile format: bits is 0.
+// Chooses tiles with codes quantized to |format|, or with the codes of the file. Sets tiles.bits to 0 if no
+// tile format fits.
 static void choose_tiles(const mlx_weight_t *weight, mlx_storage_t storage, mlx_panel_format_t format,
                          mlx_stored_t *out) {
   out->kind = out->quantize ? MLX_STORED_QUANTIZED : MLX_STORED_CODES;
@@ -123,7 +124,7 @@ static void describe_stored(const mlx_weight_t *weight, mlx_storage_t storage, c
     snprintf(out, size, "quantized to %s (%s; %g bits per weight)", mlx_quantize_name(stored.quantize),
              info->name, bits);
   } else if (stored.kind == MLX_STORED_CODES) {
-    snprintf(out, size, "%s (%s; %g bits per weight)", unchanged ? "kept as it is" : "repacked without loss",
+    snprintf(out, size, "%s (%s; %g bits per weight)", unchanged ? "unchanged" : "repacked without loss",
              info->name, bits);
   } else if (mlx_weight_is_quantized(weight)) {
     snprintf(out, size, "expanded to %s%s", info->name,
@@ -133,7 +134,7 @@ static void describe_stored(const mlx_weight_t *weight, mlx_storage_t storage, c
   } else {
     snprintf(out, size, "stored as %s%s", info->name,
              storage.quantize && columns_of(weight) % MLX_CODES
-                 ? ": its number of columns is no multiple of 32"
+                 ? ": its number of columns is not a multiple of 32"
                  : "");
   }
 }

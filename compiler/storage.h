@@ -26,7 +26,7 @@ typedef struct mlx_storage {
 } mlx_storage_t;
 
 typedef enum mlx_stored_kind {
-  MLX_STORED_FLOATS,     // a vector, or a matrix in the dtype or in its own
+  MLX_STORED_FLOATS,     // a vector, or a matrix of floats, in the dtype or in its dtype in the file
   MLX_STORED_CODES,      // the integers and scales of the file; nothing is rounded
   MLX_STORED_QUANTIZED,  // integers that mlx_quantize_block chose
 } mlx_stored_kind_t;

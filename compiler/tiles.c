@@ -53,8 +53,8 @@ static void put_number(mlx_tiles_t tiles, uint8_t *numbers, int64_t nth, float v
   mlx_dtype_info(tiles.wide ? MLX_F32 : MLX_F16)->from_f32(&value, 1, numbers + nth * number_bytes(tiles));
 }
 
-// The order in which mma fragments read codes. Lane 4 * row + quad holds columns 2 * quad + 8 * i + odd of
-// half |half| of a block, for i = 0 and 1, as pair half + 2 * i.
+// Stores one code in the order of mma fragments. Lane 4 * row + quad holds four pairs of columns of a block.
+// Pair half + 2 * i (half and i are 0 or 1) is columns 16 * half + 8 * i + 2 * quad and the next one.
 static void put_code(mlx_tiles_t tiles, uint8_t *tile, int64_t row, int64_t block, int column, int code) {
   const int half = column / 16, quad = column / 2 % 4, pair = half + column / 8 % 2 * 2, odd = column % 2;
   uint8_t *lane = tile + (row * 4 + quad) * 16;

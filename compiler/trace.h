@@ -18,7 +18,7 @@ typedef enum mlx_trace_kind {
 // One op: the ids of its values, and its parameters.
 typedef struct mlx_trace_op {
   mlx_trace_kind_t kind;
-  const char *name;  // of an op of kind OTHER: "layernorm", for messages; a string literal
+  const char *name;  // kind OTHER: name of the op for messages ("layer norm"); a string literal
   int result, operands[3];
   int weight;     // id of its weight value
   double number;  // eps of a norm

@@ -6,12 +6,13 @@
 #include "artifact/archive.h"
 #include "base/memory.h"
 
-#define CHUNK_BYTES (4u << 20)  // rows in memory at a time
-// Rows expanded at a time. Checkpoints that store columns (GPTQ, AWQ) read each column once for all of them.
-#define WIDE_ROWS 32
+#define CHUNK_BYTES (4u << 20)  // size of the buffer of converted rows
+// Rows dequantized at a time. GPTQ and AWQ store columns, so each column is read once for all these rows.
+#define F32_ROWS 32
 
-// Number of leading dimensions that count rows; the others are a row. A vector is one row, unless it is
-// reordered: then each element is a row. The same holds for a matrix that is one half of a tensor of biases.
+// Number of leading dimensions that count rows. The remaining dimensions are the elements of a row. A vector
+// is one row, except if its elements are reordered: then each element is a row. Fused biases of experts
+// [experts, rows] are reordered too, so each of their elements is a row.
 static int rows_dims(const mlx_weight_t *weight) {
   const int rank = weight->tensor.rank;
   if (rank < 2) return weight->order == MLX_ROWS_AS_STORED ? 0 : rank;
@@ -42,7 +43,7 @@ static int64_t stored_row(const mlx_weight_t *weight, int64_t row) {
   if (weight->fused_part) return stored_half_row(weight, row);
   if (weight->order == MLX_ROWS_AS_STORED || weight->order == MLX_ROWS_ARE_COLUMNS) return row;
   const int64_t size = weight->order_head_dim, head = row / size, within = row % size, half = size / 2;
-  // Stored: q, k and v of each head together. Wanted: all heads of q, then of k, then of v.
+  // Stored: q, k and v of each head together. Written: all heads of q, then of k, then of v.
   if (weight->order == MLX_ROWS_QKV_BY_HEAD) {
     const int64_t heads = weight->tensor.dims[0] / (3 * size);
     return (head % heads * 3 + head / heads) * size + within;
@@ -58,13 +59,14 @@ typedef struct conversion {
   size_t elements;              // in a row
   size_t from_bytes, to_bytes;  // of a row in the source and in the archive
   int64_t chunk_rows;
-  uint8_t *chunk;  // converted rows
-  uint8_t *panel;  // one panel, or one row of tiles; NULL in a row-major layout
-  float *wide;     // one row as f32, or WIDE_ROWS rows of a quantized matrix
+  uint8_t *chunk;   // converted rows
+  uint8_t *panel;   // one panel, or one row of tiles; NULL in a row-major layout
+  float *f32_rows;  // one row, or F32_ROWS rows of a quantized matrix
 } conversion_t;
 
-// Reads a row of a matrix that is stored transposed ([in, out]), also inside a tensor of experts.
-static void widen_column(const conversion_t *p, int64_t row, float *out) {
+// Reads row |row| of a matrix that is stored transposed ([in, out]). The tensor may hold one such matrix per
+// expert.
+static void read_transposed_row(const conversion_t *p, int64_t row, float *out) {
   const mlx_weight_t *weight = p->weight;
   const mlx_dtype_info_t *info = mlx_dtype_info(weight->tensor.dtype);
   const size_t columns = (size_t)weight->tensor.dims[weight->tensor.rank - 2] * (weight->fused_part ? 2 : 1);
@@ -85,18 +87,18 @@ static void convert_row(const conversion_t *p, int64_t row, uint8_t *out) {
   const mlx_weight_t *weight = p->weight;
   const mlx_dtype_info_t *info = mlx_dtype_info(weight->tensor.dtype);
   if (weight->order == MLX_ROWS_ARE_COLUMNS) {
-    widen_column(p, row, p->wide);
+    read_transposed_row(p, row, p->f32_rows);
   } else {
     const uint8_t *from = row_data(p, row);
     if (weight->tensor.dtype == p->dtype && weight->value_offset == 0.0) {
       memcpy(out, from, p->to_bytes);
       return;
     }
-    info->to_f32(from, p->elements / info->block_elements, p->wide);
+    info->to_f32(from, p->elements / info->block_elements, p->f32_rows);
   }
   for (size_t i = 0; weight->value_offset != 0.0 && i < p->elements; ++i)
-    p->wide[i] += (float)weight->value_offset;
-  mlx_dtype_info(p->dtype)->from_f32(p->wide, p->elements, out);
+    p->f32_rows[i] += (float)weight->value_offset;
+  mlx_dtype_info(p->dtype)->from_f32(p->f32_rows, p->elements, out);
 }
 
 static const mlx_packing_t *first_packing(const mlx_weight_t *weight) {
@@ -106,15 +108,16 @@ static const mlx_packing_t *first_packing(const mlx_weight_t *weight) {
 static int64_t min_int(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static void convert_packed(const conversion_t *p, int64_t first, int64_t count, uint8_t *out) {
-  const int64_t together = p->weight->fused_part ? 1 : WIDE_ROWS;  // contiguous rows
+  const int64_t max_rows = p->weight->fused_part ? 1 : F32_ROWS;  // contiguous rows
   const int64_t part_rows = row_count(p->weight) / (p->weight->part_packings ? p->weight->tensor.dims[0] : 1);
   for (int64_t done = 0, rows; done < count; done += rows) {
     const int64_t row = stored_row(p->weight, first + done),
                   nth = p->weight->part_packings ? row / part_rows : 0;
-    rows = min_int(together, count - done);
+    rows = min_int(max_rows, count - done);
     if (p->weight->part_packings) rows = min_int(rows, part_rows - row % part_rows);
-    mlx_packing_dequantize(first_packing(p->weight) + nth, row - nth * part_rows, rows, p->wide);
-    mlx_dtype_info(p->dtype)->from_f32(p->wide, (size_t)rows * p->elements, out + (size_t)done * p->to_bytes);
+    mlx_packing_dequantize(first_packing(p->weight) + nth, row - nth * part_rows, rows, p->f32_rows);
+    mlx_dtype_info(p->dtype)->from_f32(p->f32_rows, (size_t)rows * p->elements,
+                                       out + (size_t)done * p->to_bytes);
   }
 }
 
@@ -127,7 +130,7 @@ static void convert_rows(const conversion_t *p, int64_t first, int64_t count) {
   for (int64_t i = 0; i < count; ++i) convert_row(p, first + i, p->chunk + (size_t)i * p->to_bytes);
 }
 
-// Codes of block |nth| of row |row|. If the weight is quantized here, the row is row |in_chunk| of the chunk.
+// Codes of block |nth| of row |row|. If the compiler quantizes the weight, reads row |in_chunk| of the chunk.
 static mlx_status_t read_codes(const conversion_t *p, int64_t row, int64_t in_chunk, int64_t nth,
                                mlx_codes_t *out) {
   if (p->stored.kind == MLX_STORED_QUANTIZED) {
@@ -147,21 +150,21 @@ static mlx_status_t read_codes(const conversion_t *p, int64_t row, int64_t in_ch
 }
 
 // Bytes of one panel or one row of tiles, and the number of matrix rows in it.
-static uint64_t together_bytes(const conversion_t *p, int64_t *out_rows) {
+static uint64_t unit_bytes(const conversion_t *p, int64_t *out_rows) {
   *out_rows = p->stored.tiles.bits ? MLX_TILE_ROWS : MLX_PANEL_ROWS;
   return p->stored.tiles.bits ? mlx_tiles_bytes(p->stored.tiles, 1, (int64_t)p->elements)
                               : mlx_panels_bytes(p->stored.format, 1, (int64_t)p->elements);
 }
 
 // Writes panel by panel (or tile row by tile row). The loop over blocks is outside the loop over rows,
-// because a checkpoint that stores columns has a block of all rows contiguous.
+// because GPTQ and AWQ store the same block of neighbouring rows contiguously.
 static mlx_status_t write_codes(mlx_archive_writer_t *archive, const conversion_t *p) {
   const int64_t rows = row_count(p->weight), blocks = (int64_t)p->elements / MLX_CODES;
-  int64_t together;
-  const size_t bytes = (size_t)together_bytes(p, &together);
+  int64_t unit_rows;
+  const size_t bytes = (size_t)unit_bytes(p, &unit_rows);
   mlx_codes_t codes;
-  for (int64_t first = 0; first < rows; first += together) {
-    const int64_t count = min_int(together, rows - first);
+  for (int64_t first = 0; first < rows; first += unit_rows) {
+    const int64_t count = min_int(unit_rows, rows - first);
     if (p->stored.kind == MLX_STORED_QUANTIZED) convert_rows(p, first, count);
     memset(p->panel, 0, bytes);
     for (int64_t nth = 0; nth < blocks; ++nth) {
@@ -225,15 +228,15 @@ static mlx_status_t write_weight(mlx_archive_writer_t *archive, const mlx_weight
   p.chunk_rows = p.to_bytes < CHUNK_BYTES ? (int64_t)(CHUNK_BYTES / p.to_bytes) : 1;
   if (panels) p.chunk_rows = (p.chunk_rows + MLX_PANEL_ROWS - 1) / MLX_PANEL_ROWS * MLX_PANEL_ROWS;
   mlx_status_t status = mlx_alloc((size_t)p.chunk_rows, p.to_bytes, &p.chunk);
-  int64_t together;
-  if (!status && panels) status = mlx_alloc((size_t)together_bytes(&p, &together), 1, &p.panel);
-  const size_t wide = p.elements * (first_packing(weight)->kind ? WIDE_ROWS : 1);
-  if (!status) status = mlx_alloc(wide, sizeof *p.wide, &p.wide);
+  int64_t unit_rows;
+  if (!status && panels) status = mlx_alloc((size_t)unit_bytes(&p, &unit_rows), 1, &p.panel);
+  const size_t f32_elements = p.elements * (first_packing(weight)->kind ? F32_ROWS : 1);
+  if (!status) status = mlx_alloc(f32_elements, sizeof *p.f32_rows, &p.f32_rows);
   if (!status)
     status = p.stored.kind == MLX_STORED_FLOATS ? write_rows(archive, &p) : write_codes(archive, &p);
   mlx_free(p.chunk);
   mlx_free(p.panel);
-  mlx_free(p.wide);
+  mlx_free(p.f32_rows);
   return status;
 }
 

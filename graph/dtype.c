@@ -6,8 +6,8 @@
 // quantized bytes.
 //
 // The C compiler cannot change a result by fusing or reordering steps. A scale is an f16 (11 significant
-// bits) and a quant has at most 8, so scale * quant is exact in f32, and scale * quant + minimum rounds once
-// with or without an FMA.
+// bits) and a quant has at most 8, so scale * quant is exact in f32. Then scale * quant + minimum rounds
+// once, with or without an FMA.
 #include "graph/dtype.h"
 
 #include <string.h>

@@ -95,9 +95,9 @@ mlx_value_t mlx_op_gated(mlx_graph_t *graph, const char *name, mlx_act_t act, ml
 // summed with the softmax of the scores as weights, taken over all experts or over the used ones. Decode
 // reads the weights of the used experts only.
 //
-// An expert computes down(act(gate(x)) * up(x)). With a limit it computes down(g * sigmoid(slope * g) * (u +
-// 1)), where g is gate(x) clamped from above to the limit, and u is up(x) clamped to [-limit, limit]
-// (gpt-oss).
+// An expert computes down(act(gate(x)) * up(x)). With a limit (gpt-oss) it computes
+//   down(g * sigmoid(slope * g) * (u + 1))
+// with g = min(gate(x), limit) and u = up(x) clamped to [-limit, limit].
 typedef struct mlx_experts {
   int64_t used;
   bool sum_to_one;  // the softmax is over the used experts

@@ -1,5 +1,5 @@
 # Writes kernel sources as C: cmake -DOUT=FILE.c "-DFILES=A.cu;B.cu" -P embed.cmake
-# Bytes and not string literals: C promises only 4095 characters of those, and nothing needs to be escaped.
+# Writes arrays of bytes: C guarantees only 4095 characters per string literal, and bytes need no escaping.
 set(arrays "")
 set(rows "")
 foreach(file IN LISTS FILES)

@@ -19,7 +19,7 @@ typedef struct mlx_model mlx_model_t;
 typedef enum mlx_row_order {
   MLX_ROWS_AS_STORED = 0,
   MLX_ROWS_INTERLEAVED_HALVES,  // q and k in GGUF: stored row 2i+s of a head is row s*head_dim/2+i
-  MLX_ROWS_QKV_BY_HEAD,         // fused q, k and v stored head by head; wanted: all q, all k, all v
+  MLX_ROWS_QKV_BY_HEAD,         // fused q, k and v stored head by head; the archive has all q, all k, all v
   MLX_ROWS_ARE_COLUMNS,         // a matrix, or one matrix per expert, stored as [in, out]
 } mlx_row_order_t;
 

@@ -32,7 +32,8 @@ static const mlx_tensor_rule_t gpt_oss_tensors[] = {
 };
 
 static mlx_status_t gpt_oss_read_config(const mlx_source_t *source, mlx_config_t *c) {
-  // Without either field the Hugging Face class uses the yarn of the published models. Their files have it.
+  // If both fields are missing, the Hugging Face class uses the YaRN parameters of the published models. The
+  // published files always have one of the fields, so this case is refused.
   const bool has_rope =
       mlx_source_has(source, "rope_parameters", NULL) || mlx_source_has(source, "rope_scaling", NULL);
   if (!has_rope && !mlx_source_is_gguf(source)) {

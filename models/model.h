@@ -1,6 +1,6 @@
 // A model: a source read through its architecture, as one config and one list of weights.
 //
-// This header includes the whole room:
+// This header includes the other public headers of models/:
 //   models/tensor.h         a tensor of a model file
 //   models/import/source.h  the files on disk: fields and tensors under the names of their format
 //   models/config.h         sizes and options of a model

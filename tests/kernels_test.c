@@ -98,11 +98,12 @@ TEST(required_kernels_fail_with_the_reason_if_unsupported) {
     const char *reason;
   } cases[] = {
       {"cpu:x86-64-v3", MLX_BF16,
-       "llama has no fast CPU kernel yet (it lacks support for these head or layer sizes)"},
+       "llama has no fast CPU kernel yet (not supported: these head or layer sizes)"},
       {"cuda:sm_75", MLX_BF16, "no fast kernels: the kernels need an sm_80 or newer GPU"},
       {"cuda:sm_80", MLX_F32,
        "no fast kernels: the kernels need quantized or 16-bit weights (--dtype bf16 or f16)"},
-      {"cuda:sm_90", MLX_F16, "llama has no fast GPU kernel yet (it lacks attention heads of this size)"},
+      {"cuda:sm_90", MLX_F16,
+       "llama has no fast GPU kernel yet (not supported: attention heads of this size)"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
     mlx_manifest_t manifest;
@@ -118,7 +119,7 @@ TEST(auto_uses_the_generic_path_with_a_note_if_attention_is_unsupported) {
   CHECK_OK(compile(TINY_HEADS, options_for("cuda:sm_80", MLX_BF16, MLX_KERNELS_AUTO), &manifest));
   check_manifest(&manifest, "none (generic path)", 1);
   CHECK_CONTAINS(notes,
-                 "llama has no fast GPU kernel yet (it lacks attention heads of this size); using the "
+                 "llama has no fast GPU kernel yet (not supported: attention heads of this size); using the "
                  "generic path (slower)");
 }
 

@@ -261,7 +261,7 @@ TEST(verbose_compile_reports_how_weights_are_stored) {
   SAYS(false,
        "weights: 1 matrix of F32: quantized to q8_0 (8-bit codes, a scale in f16; 8.5 bits per weight)",
        "compile", model, "--quantize", "q4", "-v", "-o", bundle);
-  SAYS(false, "weights: 1 matrix of F32: stored as f32: its number of columns is no multiple of 32",
+  SAYS(false, "weights: 1 matrix of F32: stored as f32: its number of columns is not a multiple of 32",
        "compile", model, "--quantize", "q4", "-v", "-o", bundle);
   snprintf(path, sizeof path, "%s/manifest.json", bundle);
   CHECK_OK(mlx_read_file(path, 1 << 20, &text, &length));
@@ -277,12 +277,12 @@ TEST(impossible_quantization_fails_with_the_reason) {
   const char *model = random_llama_write(&uneven, root, "uneven");
   SAYS(true, "--quantize expects q4, q8, q4_0, q4_1 or q8_0, not 'q3'", "run", "-m", model, "-p", "x",
        "--quantize", "q3");
-  SAYS(true, "--quantize and a float --dtype exclude each other", "run", "-m", model, "-p", "x", "--device",
+  SAYS(true, "--quantize cannot be combined with a float --dtype", "run", "-m", model, "-p", "x", "--device",
        "cpu", "--quantize", "q4", "--dtype", "f32");
   SAYS(true, "cannot use quantized weights for this model: only the kernel path supports them", "run", "-m",
        model, "-p", "x", "--device", "cpu", "--quantize", "q4", "--kernels", "off");
-  SAYS(true, "has no matrix to quantize to q4_1: none has more bits", "run", "-m", SMOLLM2, "-p", "x",
-       "--device", "cpu", "--quantize", "q4");
+  SAYS(true, "has no matrix to quantize to q4_1: a matrix needs more bits per weight", "run", "-m", SMOLLM2,
+       "-p", "x", "--device", "cpu", "--quantize", "q4");
   SAYS(true, "--quantize cannot be used with --emit stablehlo", "compile", model, "--emit", "stablehlo",
        "--quantize", "q4", "-o", "-");
 }

@@ -35,8 +35,8 @@ typedef struct call {
   int32_t *token, *position, *result;
   float *logits;
   control_t *control;
-  int32_t *sequence_of, *position_of, *id_of, *last_of,
-      *active_sequences;  // the slots of mlx_network_scratch_t
+  // The five arrays of mlx_network_scratch_t.slots.
+  int32_t *sequence_of, *position_of, *id_of, *last_of, *active_sequences;
   float *rope_table, *x, *h, *qkv, *attended, *act, *best;
   uint16_t *h_parts, *act_parts;
   int width;  // T of prefill_T; 0 for decode

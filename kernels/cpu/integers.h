@@ -42,7 +42,7 @@ typedef struct vector {
 
 #if HAS_INTEGERS
 
-// Splits 16 columns into digits, stored in the order described bias, and sums each digit over the columns.
+// Splits 16 columns into digits, stored in the order described above, and sums each digit over the columns.
 INLINE void split_digits(v16 x, v16 up, int8_t *digits, int32_t *sums) {
   static const uint8_t order[64] = {0,  8,  16, 24, 1,  9,  17, 25, 2,  10, 18, 26, 3,  11, 19, 27,
                                     20, 28, 4,  12, 21, 29, 5,  13, 22, 30, 6,  14, 23, 31, 7,  15,

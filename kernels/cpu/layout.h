@@ -110,4 +110,4 @@ static inline int64_t mlx_network_frequency_words(const mlx_network_t *n) {
   return mlx_round_up(n->head_dim / 2, 2);
 }
 
-#endif  // MLXCEL_KERNELS_CPU_NETWORK_H_
+#endif  // MLXCEL_KERNELS_CPU_LAYOUT_H_

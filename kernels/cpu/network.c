@@ -10,8 +10,8 @@
 // the same way by every thread, and no sum is divided between items.
 //
 // Preemption: on a busy machine a thread can lose its core while it holds items, and all other threads wait.
-// A thread that waited too long sets |late|. After MAX_DELAYS such phases the thread that was waited for
-// leaves the call, and the others finish without it.
+// A thread that waited too long sets |late|. After MAX_DELAYS such phases, the preempted thread leaves the
+// call, and the other threads finish it.
 //
 // Freestanding C: no libc, no globals. layout.h describes the memory layouts.
 #include "layout.h"
@@ -24,8 +24,8 @@
 #include "product.h"
 #include "vector.h"
 
-// Spins of a waiting thread before it sets |late|. 10000 are about half a millisecond. Prefill has longer
-// items.
+// Spins of a waiting thread before it sets |late|; 10000 spins take about half a millisecond. Prefill has
+// longer items.
 #define MAX_SPINS_DECODE 10000
 #define MAX_SPINS_PREFILL 100000
 #define MAX_DELAYS 8  // one delay costs a few milliseconds; one thread less slows down the rest of the call
@@ -307,9 +307,9 @@ static void open_phase(const call_t *c, worker_t *worker, uint64_t number) {
   __atomic_store_n(&c->control->ticket, number << 32, __ATOMIC_RELEASE);
 }
 
-// Claims items of the open phase; false if none is left. In decode, whose items are short, a thread claims
-// its share of all items left, counting at least two threads, so that one that joins later finds some. In
-// prefill, whose items are long, it claims an eighth of that.
+// Claims items of the open phase; false if no item is left. Decode has short items: a thread claims
+// remaining items / running threads. The divisor is at least two, so that a thread that joins later finds
+// items. Prefill has long items: a thread claims an eighth of that.
 static bool claim_items(const call_t *c, worker_t *worker, uint64_t ticket, uint32_t *from, uint32_t *to) {
   if (worker->items_phase != ticket >> 32) {
     worker->items_phase = ticket >> 32;
@@ -384,7 +384,7 @@ static void run_workgroup(const call_t *c) {
   __atomic_store_n(&control->ticket, IDLE, __ATOMIC_RELEASE);
 }
 
-// Operands in the order of compiler/cpu_network.c. |width| is T of prefill_T, or 0 for decode. Decode has no
+// Operands in the order of compiler/emit_cpu.c. |width| is T of prefill_T, or 0 for decode. Decode has no
 // |tokens| and no |start|; its |count| is nonzero for active sequences.
 void mlx_network_run(const uint8_t *weights, const int32_t *plan, const int32_t *tokens, const int32_t *start,
                      const int32_t *count, const int32_t *pages, uint8_t *kv, int32_t *scratch,

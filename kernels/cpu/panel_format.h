@@ -12,7 +12,8 @@
 // One row per panel format. All sizes of a panel derive from it.
 //
 //   number   type of the values; of the scales and offsets of a quantized format
-//   scales   per row and block of 32 columns: 0, 1, or 2 (one for each 16 columns); offsets likewise
+//   scales   per row and block of 32 columns: 0, 1, or 2 (one for each 16 columns)
+//   offsets  as scales
 //   bits     of a code: 4 or 8; 0: the format stores plain values
 //   least    smallest code. 4-bit codes are stored as code - least; 8-bit codes are signed if least < 0
 //   grouped  1: scales and offsets are bytes, signed if the codes are. They multiply one number for a
@@ -47,7 +48,7 @@ typedef enum mlx_panel_format {
   MLX_PANEL_TABLE(MLX_PANEL_ENUM)
 #undef MLX_PANEL_ENUM
       MLX_PANEL_FORMATS,
-  MLX_PANEL_NONE = MLX_PANEL_FORMATS  // of a type that no weight has
+  MLX_PANEL_NONE = MLX_PANEL_FORMATS  // for types that no weight has
 } mlx_panel_format_t;
 
 // Bytes of the numbers at the start of a super-block; 0 for formats without super-blocks.

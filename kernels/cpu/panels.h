@@ -17,7 +17,7 @@ INLINE v16 load_column(int32_t format, const uint8_t *panel, int column) {
   return v_load_bf16(panel + (int64_t)column * 32);
 }
 
-// Prefetches the |bytes| that lie AHEAD bytes after |at|. Hardware prefetching stops at each 4 KB page.
+// Prefetches |bytes| bytes, starting AHEAD bytes after |at|. Hardware prefetching stops at each 4 KB page.
 #define AHEAD 4096
 INLINE void prefetch_ahead(const uint8_t *at, int bytes) {
   for (int i = 0; i < bytes; i += 64) __builtin_prefetch(at + AHEAD + i);

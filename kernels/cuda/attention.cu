@@ -2,9 +2,9 @@
 // new tokens, `attend` computes attention.
 //
 // One NVRTC compilation gives both kernels, for one shape. A batch is ROWS sequences of TOKENS new tokens
-// each, of which the first count[sequence] are real. Token t of a sequence is at position
-// start[sequence] + t. Position p is in page pages[sequence][p / PAGE], at index p % PAGE. Both kernels are
-// deterministic: one thread writes each element, and sums run in a fixed order.
+// each, of which the first count[sequence] are real and the rest is padding. Token t of a sequence is at
+// position start[sequence] + t. Position p is in page pages[sequence][p / PAGE], at index p % PAGE. Both
+// kernels are deterministic: one thread writes each element, and sums run in a fixed order.
 //
 // Macros:  ROWS (sequences), TOKENS, HEADS, KV_HEADS, HEAD_DIM (multiple of 16, up to 256),
 //          ROW_PAGES (pages of a sequence), POOL_PAGES (pages of a layer), SCALE (of the scores, positive),
@@ -20,7 +20,7 @@
 //          grid (ceil(ROWS*TOKENS*(HEADS+2*KV_HEADS)*HEAD_DIM / 2048), 1, 1), block (256, 1, 1)
 //          no dynamic shared memory
 // attend   (q f32 [ROWS*TOKENS, HEADS*HEAD_DIM] rotated, pool, start, count, pages as above,
-//           out 16-bit [ROWS*TOKENS, HEADS*HEAD_DIM], zero for tokens that are not real; int layer)
+//           out 16-bit [ROWS*TOKENS, HEADS*HEAD_DIM], zero for padding tokens; int layer)
 //          grid (HEADS, ceil(TOKENS / (16*WQ)), ROWS*SPLIT), block (32*WQ*WK, 1, 1)
 //          dynamic shared memory  max(WK*KEYS, WQ*WK*8) * (HEAD_DIM+8) * 8 + WQ*(WK+1)*128 bytes
 //          WQ warps divide the queries, 16 each; WK warps divide the keys of a step, KEYS each. With few
@@ -128,7 +128,7 @@ __device__ __forceinline__ void add_keys(Softmax &soft, const u32 (&query)[FD / 
     for (int j = 0; j < FK; j++) peak = fmaxf(peak, fmaxf(score[j][half * 2], score[j][half * 2 + 1]));
     peak = fmaxf(peak, __shfl_xor_sync(~0u, peak, 1));
     peak = fmaxf(peak, __shfl_xor_sync(~0u, peak, 2));
-    const float now = __fmul_rn(peak, SCALE2);  // same rounding as before: an unchanged peak gives shrink 1
+    const float now = __fmul_rn(peak, SCALE2);  // same rounding as before: an unchanged peak gives rescale 1
     const float rescale = power2(__fmul_rn(soft.peak[half], SCALE2) - now);
     soft.peak[half] = peak;
     float weight = soft.weight[half] * rescale;
@@ -180,7 +180,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS)
   const int t0 = tile * 16 * WQ + wq * 16 + lane / 4;  // this lane's queries: t0 and t0 + 8
   const int last = tile * 16 * WQ + 16 * WQ < valid_tokens ? tile * 16 * WQ + 16 * WQ : valid_tokens;
   const int visible =
-      last > tile * 16 * WQ ? base + last : 0;  // keys that the tile sees; 0 without a real query
+      last > tile * 16 * WQ ? base + last : 0;  // keys that the tile sees; 0 if all its queries are padding
   const int share = (visible + STEP * SPLIT - 1) / (STEP * SPLIT) * STEP;  // keys of one block of the cluster
   const int begin = rank * share, end = begin + share < visible ? begin + share : visible;
 

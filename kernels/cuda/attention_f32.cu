@@ -1,10 +1,10 @@
 // Attention over a paged KV pool of f32, computed in f32: attention.cu without rounding to 16 bits.
 //
 // One NVRTC compilation gives both kernels, for one shape. A batch is ROWS sequences of TOKENS new tokens
-// each, of which the first count[sequence] are real. Token t of a sequence is at position
-// start[sequence] + t. Position p is in page pages[sequence][p / PAGE], at index p % PAGE. Both kernels are
-// deterministic: one thread writes each element, and sums run in a fixed order, which for a query depends on
-// SPLIT alone.
+// each, of which the first count[sequence] are real and the rest is padding. Token t of a sequence is at
+// position start[sequence] + t. Position p is in page pages[sequence][p / PAGE], at index p % PAGE. Both
+// kernels are deterministic: one thread writes each element, and sums run in a fixed order, which for a query
+// depends on SPLIT alone.
 //
 // Macros:  ROWS (sequences), TOKENS, HEADS, KV_HEADS, HEAD_DIM (multiple of 16, up to 256),
 //          ROW_PAGES (pages of a sequence), POOL_PAGES (pages of a layer), SCALE (of the scores, positive),
@@ -19,7 +19,7 @@
 //          grid (ceil(ROWS*TOKENS*(HEADS+2*KV_HEADS)*HEAD_DIM / 2048), 1, 1), block (256, 1, 1)
 //          no dynamic shared memory
 // attend   (q f32 [ROWS*TOKENS, HEADS*HEAD_DIM] rotated, pool, start, count, pages as above,
-//           out f32 [ROWS*TOKENS, HEADS*HEAD_DIM], zero for tokens that are not real; int layer)
+//           out f32 [ROWS*TOKENS, HEADS*HEAD_DIM], zero for padding tokens; int layer)
 //          grid (KV_HEADS, ceil(TOKENS * HEADS/KV_HEADS / QUERIES), ROWS*SPLIT), block (THREADS, 1, 1)
 //          dynamic shared memory  ((QUERIES + 2*STAGES*STEP) * (HEAD_DIM+4) + QUERIES * (STEP+4)) * 4 bytes
 //          A block has QUERIES queries (token x head, for the heads that share keys) and processes STEP keys
@@ -98,7 +98,7 @@ __device__ __forceinline__ void softmax_weights(Softmax &soft, float (&score)[RQ
     }
 #pragma unroll
     for (int step = 8; step; step /= 2) peak = fmaxf(peak, __shfl_xor_sync(~0u, peak, step));
-    const float now = __fmul_rn(peak, SCALE2);  // same rounding as before: an unchanged peak gives shrink 1
+    const float now = __fmul_rn(peak, SCALE2);  // same rounding as before: an unchanged peak gives rescale 1
     const float rescale = power2(__fmul_rn(soft.peak[i], SCALE2) - now);
     soft.peak[i] = peak;
     soft.weight[i] *= rescale;
@@ -167,7 +167,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 2)
   const int last = (first_query + QUERIES - 1) / SHARE + 1 < valid_tokens
                        ? (first_query + QUERIES - 1) / SHARE + 1
                        : valid_tokens;
-  // Keys that the tile sees; 0 without a real query.
+  // Keys that the tile sees; 0 if all its queries are padding.
   const int visible = last > first_query / SHARE ? base + last : 0;
   const int share = (visible + STEP * SPLIT - 1) / (STEP * SPLIT) * STEP;  // keys of one block of the cluster
   const int begin = rank * share, end = begin + share < visible ? begin + share : visible;

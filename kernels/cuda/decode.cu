@@ -10,7 +10,7 @@
 //
 // Blocks exchange activations through words in global memory that are their own ready flag. A word is EMPTY
 // (a NaN that no arithmetic produces) until its value is stored, and readers poll the value itself. There is
-// no barrier and no counter: one store and one load lie between a sum and its use. The owner of a word marks
+// no barrier and no counter: a sum reaches its reader by one store and one load. The owner of a word marks
 // it EMPTY again when every reader is known to be done (see reset_consumed).
 //
 // The grid may be larger than the number of blocks that fit on the GPU at once. Blocks that have not started
@@ -59,8 +59,8 @@ static __host__ __device__ constexpr int ceil_div(int a, int b) { return (a + b 
 static __host__ __device__ constexpr int max_of(int a, int b) { return a > b ? a : b; }
 
 // How rows of K columns are divided: into segments, one per stage; a segment into runs of 128 columns, which
-// the warps process in turn. A run is four pieces of 32 columns: the operand of one tensor-core instruction
-// for eight rows.
+// are assigned to the warps round-robin. A run is four pieces of 32 columns: the operand of one tensor-core
+// instruction for eight rows.
 template <int K>
 struct Tiling {
   static constexpr int segments = ceil_div(K, SEGMENT), columns = ceil_div(ceil_div(K, segments), 128) * 128;
@@ -173,7 +173,7 @@ struct Shared : State {
   __align__(128) u8 ring[STAGES * STAGE_BYTES];
 };
 static_assert(STAGES > IN_FLIGHT && sizeof(Shared) <= SHARED_BYTES,
-              "the ring is too small: compiler/trace.c must reject this shape");
+              "the ring is too small: compiler/plan.c must reject this shape");
 
 // ----------------------------------------------------------------------------------------------------------
 // Global memory for the exchange between blocks. Every word starts EMPTY.
@@ -189,7 +189,7 @@ struct Scratch {
   float hidden[2][FFN];
   float split[HEADS][MAX_SPLITS][HEAD_DIM + 2];  // attention over one split: values, peak, sum
 };
-static_assert(sizeof(Scratch) == SCRATCH_WORDS * 4ull, "compiler/trace.c computes the same scratch size");
+static_assert(sizeof(Scratch) == SCRATCH_WORDS * 4ull, "compiler/plan.c computes the same scratch size");
 
 struct Model {
   const u8 *weights;
@@ -302,7 +302,7 @@ struct Best {
   }
 };
 
-// The best of all consumer threads, returned to every thread.
+// The largest logit of all consumer threads, returned to every thread.
 static __device__ __forceinline__ Best best_of_block(Shared *s, Best best) {
 #pragma unroll
   for (int i = 16; i; i >>= 1)
@@ -382,7 +382,8 @@ static __device__ __forceinline__ u32 load_acquire(u32 *fragment) {
   return value;
 }
 
-// The first block waits JOIN_TIMEOUT_NS for the others and publishes how many came. Later blocks do nothing.
+// The first block waits JOIN_TIMEOUT_NS for other blocks and publishes the number of blocks that joined.
+// Blocks that start later do nothing.
 static __device__ void join(Scratch *w, Shared *s) {
   s->epoch = (int)load_acquire(&w->epoch) + 1;
   s->block = (int)(atomicAdd(&w->arrived, 1) + 1);

@@ -59,7 +59,7 @@ static __device__ __forceinline__ void stage_all(Shared *s, Activations<K> &x,
   }
 }
 
-// Loads all words before it tests any, then reloads those that were EMPTY.
+// Loads all words first, then reloads the words that were EMPTY.
 template <int K>
 static __device__ __forceinline__ void receive_all(const float *words, float4 (&value)[Tiling<K>::runs]) {
   using C = Tiling<K>;
@@ -174,8 +174,8 @@ struct Consumer {
     return sum;
   }
 
-  // Calls done(row, sum, before(row)) for each row, in one thread each. before() starts its load early, so
-  // that it overlaps with the sum.
+  // Calls done(row, sum, before(row)) for each row, in one thread per row. before() is called first, so that
+  // its load overlaps with the sum.
   template <typename F, int K, typename Before, typename Done>
   __device__ __forceinline__ void rows(const Activations<K> &x, Rows rows, Before before, Done done) {
 #pragma unroll 1

@@ -10,7 +10,7 @@
 //   with -DGEMV, the streaming kernel, for 1 to 8 rows;
 //   with -DEMBED, dequantize rows of an embedding table.
 // All sums run in a fixed order without atomics: the same input gives the same bits on every run. The bits of
-// a row depend on the other rows only through SPLIT, the number of parts in which K is summed.
+// a row depend on the number of rows only through SPLIT, the number of parts in which K is summed.
 //
 // Always:    NAME (symbol), M, K (numbers; K % 32 == 0).
 // Weights:   N, BITS (4, 8), SCALE_F32, OFFSET, HALVES (0, 1), CENTER (0, 8).
@@ -18,9 +18,9 @@
 // CUT        (x[M,K] f32, parts)
 //   parts, (2 * RUNS + ceil(RUNS/16)) * MP * 384 bytes; RUNS is ceil(K/128), MP is M rounded up to 8:
 //     bf16 [chunks of 64 columns][3: high, middle, low][MP][64]. The 16-byte pieces of a row are permuted by
-//     the last three bits of its index. First the chunks of x, zero for columns past the end. Then the sums
-//     of the blocks of 32 columns, split likewise: a chunk has the sums of 16 runs of 4 blocks, and among the
-//     16 sums of four runs block b of run r is column r/2*8 + b*2 + r%2.
+//     the last three bits of its index. The first 2 * RUNS chunks hold x, with zeros past column K. The
+//     remaining chunks hold the sums of x over each block of 32 columns, also as three parts. Such a chunk
+//     has 16 runs of 4 blocks; the sum of block b of run r is at column r/2*8 + b*2 + r%2.
 //   Launch:    grid (ceil(MP * ceil(RUNS/4) * 64 / 256), 1, 1), block (256, 1, 1), no dynamic shared memory
 //
 // Tensor-core kernel

@@ -1,8 +1,9 @@
-// Quantized linear layers (packed.cu): few rows of x, where the time is that of reading the weights once.
+// Quantized linear layers (packed.cu): few rows of x; bound by reading the weights once.
 
-// GEMV_WARPS warps (a team) compute GEMV_GROUPS groups of 16 rows, then the groups one grid later. They
-// divide the tiles along K in turn, so that many loads are in flight even with few rows. x is split into bf16
-// parts in shared memory, a panel of K at a time, in the layout of tensor-core fragments.
+// A team of GEMV_WARPS warps computes GEMV_GROUPS groups of 16 rows, then advances by the whole grid to its
+// next groups. The tiles along K are assigned to the warps of a team round-robin, so that many loads are in
+// flight even with few rows. x is split into bf16 parts in shared memory, a panel of K at a time, in the
+// layout of tensor-core fragments.
 constexpr int TEAMS = 8 / GEMV_WARPS;
 constexpr int STEPS = (N + 16 * GEMV_GROUPS * TEAMS - 1) / (16 * GEMV_GROUPS * TEAMS);
 constexpr int AHEAD = 4;  // runs of a warp that are prefetched into L2, besides the one loaded to registers
@@ -101,7 +102,7 @@ __device__ __forceinline__ void multiply_run(float (&acc)[GEMV_GROUPS][4], const
   }
 }
 
-// Position of a warp in its runs: those of one step, then those of the next.
+// Position of a warp in its runs. It visits all its runs of one step, then those of the next step.
 struct Cursor {
   int step, run;
 
@@ -112,7 +113,7 @@ struct Cursor {
     step += gridDim.x;
   }
 
-  // Past the end: the last tile again, whose result is not stored.
+  // Past the end it returns the last tile again; that result is not stored.
   __device__ __forceinline__ const u8 *tile(const u8 *w, int nth) const {
     const int at = (step * TEAMS + threadIdx.x / 32 / GEMV_WARPS) * GEMV_GROUPS * 2 + nth;
     return w + ((u64)(TILES % (GEMV_GROUPS * TEAMS * 2) == 0 || at < TILES ? at : TILES - 1) * RUNS + run) *

@@ -13,10 +13,10 @@ constexpr int WEIGHTS = EPILOGUE == 2 ? 2 : 1;
 constexpr int THREADS = 32 * WARPS;
 constexpr int PLANE = BM * 128, STAGE_BYTES = 3 * PLANE;
 
-// Rows of the weights are the rows of the products, tokens the columns. A warp has FR groups of 16 rows,
-// which the DOWN warps of a column take in turn, and WT tokens. With EPILOGUE 2 it has each group of both
-// matrices. The sums of a group are FT fragments of 16 x 8, in which a lane holds {row lane/4, row lane/4 +
-// 8} x {token 2*(lane%4), the next}.
+// A product has rows of weights as its rows and tokens as its columns. A warp computes FR groups of 16 rows
+// for WT tokens. The groups are assigned round-robin to the DOWN warps that share these tokens. With EPILOGUE
+// 2 a warp computes its groups of both matrices. The sums of a group are FT fragments of 16 x 8, in which a
+// lane holds {row lane/4, row lane/4 + 8} x {token 2*(lane%4), the next}.
 constexpr int ACROSS = WGMMA || WARPS < 4 || BM < 32 ? 1 : 2;
 constexpr int DOWN = WARPS / ACROSS;
 constexpr int FR = BN / (16 * DOWN);
@@ -250,9 +250,9 @@ __device__ __forceinline__ void add_offsets(float (&acc)[GROUPS][FT][4], float (
   }
 }
 
-// Multiplies all chunks of a block. One thread copies ahead, by one stage less than there are. The stage that
-// it refills was released one chunk ago, so it rarely waits. The barrier `full` completes when the bytes of a
-// stage have arrived, `empty` when every warp has read it.
+// Multiplies all chunks of a block. One thread keeps STAGES - 1 stages filled or in flight, including the
+// current one. The stage that it refills was released one chunk ago, so it rarely waits. The barrier `full`
+// completes when the bytes of a stage have arrived, `empty` when every warp has read it.
 __device__ __forceinline__ void multiply_all(float (&acc)[GROUPS][FT][4], Weights &v, const u8 *parts,
                                              u32 stages, int top, Chunks chunks) {
   const u32 full = stages + STAGES * STAGE_BYTES, empty = full + STAGES * 8;

@@ -455,9 +455,9 @@ static const char *full_key(const mlx_gguf_t *gguf, const char *key, char buffer
 
 const mlx_gguf_field_t *mlx_gguf_find(const mlx_gguf_t *gguf, const char *key) {
   char buffer[FULL_KEY];
-  mlx_gguf_field_t wanted = {.key = (char *)(uintptr_t)full_key(gguf, key, buffer)};
+  mlx_gguf_field_t search_key = {.key = (char *)(uintptr_t)full_key(gguf, key, buffer)};
   if (!gguf->field_count) return NULL;
-  return bsearch(&wanted, gguf->fields, gguf->field_count, sizeof *gguf->fields, compare_fields);
+  return bsearch(&search_key, gguf->fields, gguf->field_count, sizeof *gguf->fields, compare_fields);
 }
 
 const mlx_tensor_t *mlx_gguf_tensor(const mlx_gguf_t *gguf, const char *name) {
@@ -474,14 +474,14 @@ mlx_status_t mlx_gguf_error(const mlx_gguf_t *gguf, const char *key, mlx_code_t 
 }
 
 // *|out_field| is NULL if the field is missing and optional.
-static mlx_status_t find_scalar(const mlx_gguf_t *gguf, const char *key, const char *wanted,
+static mlx_status_t find_scalar(const mlx_gguf_t *gguf, const char *key, const char *expected,
                                 const mlx_gguf_field_t **out_field, bool *out_found) {
   const mlx_gguf_field_t *field = mlx_gguf_find(gguf, key);
   if (out_found) *out_found = field != NULL;
   *out_field = field;
   if (!field && !out_found) return mlx_gguf_error(gguf, key, MLX_INVALID_INPUT, "is missing");
   if (field && field->is_array)
-    return mlx_gguf_error(gguf, key, MLX_INVALID_INPUT, "must be %s, but is an array", wanted);
+    return mlx_gguf_error(gguf, key, MLX_INVALID_INPUT, "must be %s, but is an array", expected);
   return NULL;
 }
 

@@ -38,17 +38,17 @@ typedef struct mlx_gguf_field {
   mlx_gguf_type_t type;  // of the value, or of each element; never MLX_GGUF_ARRAY
   bool is_array;
   uint64_t count;  // elements; 1 for a scalar
-  const uint8_t
-      *data;    // borrowed from the file: little-endian, unaligned; a string is a u64 length and bytes
+  // Borrowed from the file: little-endian, unaligned. A string is a u64 length followed by its bytes.
+  const uint8_t *data;
   size_t size;  // bytes of data
   char *text;   // owned: a scalar string with a NUL; NULL for other types
 } mlx_gguf_field_t;
 
 typedef struct mlx_gguf {
   char *name;  // owned: the file's path, for messages
-  const char
-      *architecture;     // borrowed from general.architecture; NULL if a later part of a split model has none
-  int part, part_count;  // index of this part and number of parts; 0 and 1 if the model is not split
+  // Borrowed from general.architecture; NULL if a later part of a split model has none.
+  const char *architecture;
+  int part, part_count;      // index of this part and number of parts; 0 and 1 if the model is not split
   int64_t model_tensors;     // split model: number of tensors in all parts
   mlx_gguf_field_t *fields;  // owned; sorted by key
   size_t field_count;

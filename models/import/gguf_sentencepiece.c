@@ -54,20 +54,20 @@ static float score_at(const mlx_gguf_field_t *scores, size_t id) {
   uint32_t bits = at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
   float score;
   memcpy(&score, &bits, sizeof score);
-  return score == score ? score : 0;  // NaN has no place in a sort order
+  return score == score ? score : 0;  // NaN cannot be sorted
 }
 
 // Adds every split of token |id| into two other tokens.
-static mlx_status_t cut_token(const mlx_gguf_vocabulary_t *vocabulary, uint32_t id, float score,
-                              merges_t *merges) {
+static mlx_status_t split_token(const mlx_gguf_vocabulary_t *vocabulary, uint32_t id, float score,
+                                merges_t *merges) {
   mlx_gguf_token_t token = vocabulary->tokens[id], none = {"", 0};
-  for (size_t cut = 1; cut < token.length; ++cut) {
-    if (((unsigned char)token.bytes[cut] & 0xc0) == 0x80) continue;  // inside a UTF-8 character
-    int64_t left = mlx_gguf_vocabulary_find(vocabulary, (mlx_gguf_token_t){token.bytes, cut}, none),
+  for (size_t at = 1; at < token.length; ++at) {
+    if (((unsigned char)token.bytes[at] & 0xc0) == 0x80) continue;  // inside a UTF-8 character
+    int64_t left = mlx_gguf_vocabulary_find(vocabulary, (mlx_gguf_token_t){token.bytes, at}, none),
             right = -1;
     if (left >= 0) {
-      right = mlx_gguf_vocabulary_find(vocabulary, (mlx_gguf_token_t){token.bytes + cut, token.length - cut},
-                                       none);
+      right =
+          mlx_gguf_vocabulary_find(vocabulary, (mlx_gguf_token_t){token.bytes + at, token.length - at}, none);
     }
     if (right < 0) continue;
     MLX_TRY(mlx_reserve(merges->count + 1, sizeof *merges->items, &merges->capacity, &merges->items));
@@ -97,7 +97,7 @@ static mlx_status_t find_merges(const mlx_gguf_t *gguf, const mlx_gguf_vocabular
                             "has token %zu of %zu bytes; at most %d bytes are supported", i,
                             vocabulary->tokens[i].length, MAX_MERGED);
     }
-    MLX_TRY(cut_token(vocabulary, (uint32_t)i, score_at(scores, i), merges));
+    MLX_TRY(split_token(vocabulary, (uint32_t)i, score_at(scores, i), merges));
   }
   if (merges->count) qsort(merges->items, merges->count, sizeof *merges->items, compare_merges);
   return NULL;

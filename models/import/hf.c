@@ -132,7 +132,7 @@ static mlx_status_t open_single(mlx_hf_t *hf) {
   return NULL;
 }
 
-// A shard must lie beside the index. Names that could point elsewhere are refused.
+// A shard must be in the folder of the index. Names that could point elsewhere are refused.
 static bool is_file_name(yyjson_val *value) {
   const char *name = yyjson_get_str(value);
   if (!name || !name[0] || strlen(name) > 255 || strpbrk(name, "/\\") || strstr(name, "..")) return false;

@@ -56,7 +56,7 @@ static mlx_status_t read_mlx_fields(const mlx_hf_t *hf, yyjson_val *object, cons
   return refuse(hf, mode_key, "is '%s'; only affine is supported", mlx_name_printable(yyjson_get_str(mode)));
 }
 
-// An unknown key that is not a module could change the computation.
+// Refuses unknown keys that are not modules, because they could change the computation.
 static mlx_status_t check_mlx_keys(const mlx_hf_t *hf, yyjson_val *object) {
   size_t index, max;
   yyjson_val *key, *value;
@@ -203,16 +203,16 @@ static mlx_status_t check_type(const mlx_hf_t *hf, const mlx_packing_t *p, int p
   const mlx_tensor_t *tensor = p->parts[part];
   const mlx_dtype_info_t *info = mlx_dtype_info(tensor->dtype);
   bool right = info->to_f32 != NULL;
-  const char *wanted = "F32, F16 or BF16";
+  const char *expected = "F32, F16 or BF16";
   if (layouts[p->kind][part].type != FLOATS) {
     static const mlx_dtype_t types[] = {[WORDS_U32] = MLX_U32, [WORDS_I32] = MLX_I32, [BYTES] = MLX_U8};
     const mlx_dtype_t words = types[layouts[p->kind][part].type];
     right = tensor->dtype == words;
-    wanted = mlx_dtype_info(words)->name;
+    expected = mlx_dtype_info(words)->name;
   }
   if (right) return NULL;
   return mlx_error(MLX_UNSUPPORTED, "%s: tensor '%s' has type %s; this quantization format needs %s",
-                   file_of(hf, tensor), tensor->name, info->name, wanted);
+                   file_of(hf, tensor), tensor->name, info->name, expected);
 }
 
 static mlx_status_t check_shape(const mlx_hf_t *hf, const mlx_packing_t *p, int part) {
@@ -229,23 +229,24 @@ static mlx_status_t check_shape(const mlx_hf_t *hf, const mlx_packing_t *p, int 
   while (rank < 3 && dims[rank]) ++rank;
   const int stacked = p->stack ? 1 : 0;
   bool same = tensor->rank == rank + stacked;
-  mlx_text_t want = {0}, have = {0};
+  mlx_text_t expected_shape = {0}, shape = {0};
   for (int i = 0; i < rank + stacked; ++i) {
     int64_t extent = i < stacked ? p->stack : extents[dims[i - stacked]];
     if (stacked && i && dims[i - stacked] == ROWS) extent /= p->stack;
     same = same && tensor->dims[i] == extent;
-    mlx_text_printf(&want, "%s%lld", i ? ", " : "", (long long)extent);
+    mlx_text_printf(&expected_shape, "%s%lld", i ? ", " : "", (long long)extent);
   }
   for (int i = 0; i < tensor->rank; ++i)
-    mlx_text_printf(&have, "%s%lld", i ? ", " : "", (long long)tensor->dims[i]);
+    mlx_text_printf(&shape, "%s%lld", i ? ", " : "", (long long)tensor->dims[i]);
   mlx_status_t status = NULL;
   if (!same) {
     status =
         mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s' has shape [%s]; expected [%s] from the model's fields",
-                  file_of(hf, tensor), tensor->name, have.data ? have.data : "", want.data ? want.data : "");
+                  file_of(hf, tensor), tensor->name, shape.data ? shape.data : "",
+                  expected_shape.data ? expected_shape.data : "");
   }
-  mlx_text_clear(&want);
-  mlx_text_clear(&have);
+  mlx_text_clear(&expected_shape);
+  mlx_text_clear(&shape);
   return status;
 }
 

@@ -30,7 +30,7 @@ static size_t line_length(const char *text, const char *end) {
   return (size_t)((stop ? stop : end) - text);
 }
 
-// The front matter lies between two lines of "---" at the start of the text.
+// The front matter is between two lines of "---" at the start of the text.
 void mlx_readme_licence(const char *text, size_t length, char *out, size_t size) {
   static const char key[] = "license:", fence[] = "---";
   const char *end = text + length, *line = text;

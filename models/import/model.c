@@ -75,7 +75,7 @@ static int64_t stored_extent(const mlx_tensor_rule_t *rule, mlx_row_order_t orde
 
 static mlx_status_t check_shape(const mlx_model_t *model, const mlx_tensor_rule_t *rule,
                                 mlx_row_order_t order, mlx_fused_part_t part, const mlx_tensor_t *tensor) {
-  mlx_text_t want = {0}, have = {0};
+  mlx_text_t expected_shape = {0}, shape = {0};
   // GGUF files may leave out leading dimensions of 1.
   const int omitted =
       mlx_source_is_gguf(model->source) && tensor->rank < rule->rank ? rule->rank - tensor->rank : 0;
@@ -83,22 +83,23 @@ static mlx_status_t check_shape(const mlx_model_t *model, const mlx_tensor_rule_
   for (int i = 0; i < rule->rank; ++i) {
     int64_t extent = stored_extent(rule, order, part, i, &model->config);
     same = same && (i < omitted ? 1 : tensor->dims[i - omitted]) == extent;
-    mlx_text_printf(&want, "%s%lld", i ? ", " : "", (long long)extent);
+    mlx_text_printf(&expected_shape, "%s%lld", i ? ", " : "", (long long)extent);
   }
   for (int i = 0; i < tensor->rank; ++i)
-    mlx_text_printf(&have, "%s%lld", i ? ", " : "", (long long)tensor->dims[i]);
+    mlx_text_printf(&shape, "%s%lld", i ? ", " : "", (long long)tensor->dims[i]);
   mlx_status_t status = NULL;
   if (!same) {
-    status = mlx_error(
-        MLX_INVALID_INPUT, "%s: tensor '%s' has shape [%s]; expected [%s] from the model's fields",
-        mlx_source_path(model->source), tensor->name, have.data ? have.data : "", want.data ? want.data : "");
+    status =
+        mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s' has shape [%s]; expected [%s] from the model's fields",
+                  mlx_source_path(model->source), tensor->name, shape.data ? shape.data : "",
+                  expected_shape.data ? expected_shape.data : "");
   } else if (!mlx_dtype_info(tensor->dtype)->to_f32 ||
              (order == MLX_ROWS_ARE_COLUMNS && mlx_dtype_info(tensor->dtype)->block_elements > 1)) {
     status = mlx_error(MLX_UNSUPPORTED, "%s: tensor '%s' has type %s, which is not supported for this weight",
                        mlx_source_path(model->source), tensor->name, mlx_dtype_info(tensor->dtype)->name);
   }
-  mlx_text_clear(&want);
-  mlx_text_clear(&have);
+  mlx_text_clear(&expected_shape);
+  mlx_text_clear(&shape);
   return status;
 }
 

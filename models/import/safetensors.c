@@ -216,7 +216,7 @@ void mlx_safetensors_close(mlx_safetensors_t *file) {
 }
 
 const mlx_tensor_t *mlx_safetensors_tensor(const mlx_safetensors_t *file, const char *name) {
-  mlx_tensor_t wanted = {.name = name};
+  mlx_tensor_t key = {.name = name};
   if (!file->tensor_count) return NULL;
-  return bsearch(&wanted, file->tensors, file->tensor_count, sizeof *file->tensors, compare_names);
+  return bsearch(&key, file->tensors, file->tensor_count, sizeof *file->tensors, compare_names);
 }

@@ -1,7 +1,7 @@
 // Reads the tensor table of one safetensors file from bytes in memory.
 //
-// As strict as the format's reference reader: the header starts with '{' and has at most 100 MB, no key
-// occurs twice, and the tensors cover the data without holes or overlaps, so no bytes can hide in the file.
+// As strict as the format's reference reader. The header starts with '{' and has at most 100 MB, and no key
+// occurs twice. The tensors cover the data without gaps or overlaps, so the file has no hidden bytes.
 // Tensor bytes are not read.
 //
 // Threads: immutable after parse, so any number of threads may read.

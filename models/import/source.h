@@ -18,7 +18,8 @@ typedef struct mlx_source mlx_source_t;
 
 // Opens a Hugging Face directory (config.json, model.safetensors or its shards with their index,
 // tokenizer.json, generation_config.json) or a GGUF file. A part of a split GGUF model opens the whole model:
-// the other parts must lie beside it. Maps the weights without reading them. Release with mlx_source_close.
+// the other parts must be in the same folder. Maps the weights without reading them. Release with
+// mlx_source_close.
 mlx_status_t mlx_source_open(const char *path, mlx_source_t **out_source) MLX_MUST_USE;
 void mlx_source_close(mlx_source_t *source);
 
@@ -34,8 +35,8 @@ const char *mlx_source_file(const mlx_source_t *source, size_t index);
 // |hf_key| is the key in config.json; a dot descends into an object ("rope_parameters.rope_theta").
 // |gguf_key| is the key in the GGUF metadata; a leading dot stands for the architecture (".block_count" is
 // "llama.block_count"). A NULL key means that this format does not have the field.
-// |out_found| NULL makes the field required. Otherwise *out_found tells whether the field exists; if it does
-// not, *out is unchanged.
+// |out_found| NULL makes the field required. Otherwise *out_found is set to whether the field exists; if it
+// does not, *out is unchanged.
 mlx_status_t mlx_source_int(const mlx_source_t *source, const char *hf_key, const char *gguf_key, int64_t min,
                             int64_t max, int64_t *out, bool *out_found) MLX_MUST_USE;
 mlx_status_t mlx_source_number(const mlx_source_t *source, const char *hf_key, const char *gguf_key,

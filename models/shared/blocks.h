@@ -148,8 +148,8 @@ mlx_value_t mlx_block_experts(mlx_graph_t *g, const mlx_config_t *c, int layer, 
 // The LM head: logits of the hidden states, scaled by c->logit_scale and capped by c->logit_softcap.
 mlx_value_t mlx_block_head(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t hidden);
 
-// Whole networks that other architectures reuse: llama.c, gemma2.c, olmo2.c. Llama's scales the output of
-// each sublayer by c->residual_scale.
+// Whole networks that other architectures reuse: llama.c, gemma2.c, olmo2.c. mlx_llama_forward scales the
+// output of each sublayer by c->residual_scale.
 mlx_value_t mlx_llama_forward(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t tokens);
 mlx_value_t mlx_gemma2_forward(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t tokens);
 mlx_value_t mlx_olmo2_forward(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t tokens);

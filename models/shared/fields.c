@@ -104,7 +104,7 @@ mlx_status_t mlx_read_eps(const mlx_source_t *source, const char *hf_key, const 
                           mlx_config_t *c) {
   MLX_TRY(mlx_source_number(source, hf_key, gguf_key, &c->norm_eps, NULL));
   if (c->norm_eps >= 0.0 && c->norm_eps < 1.0) return NULL;
-  return mlx_source_field_error(source, hf_key, gguf_key, MLX_INVALID_INPUT, "must lie in [0, 1)");
+  return mlx_source_field_error(source, hf_key, gguf_key, MLX_INVALID_INPUT, "must be in [0, 1)");
 }
 
 mlx_status_t mlx_read_rms_eps(const mlx_source_t *source, mlx_config_t *c) {

@@ -20,7 +20,7 @@ typedef struct mlx_size_names {
 mlx_status_t mlx_read_sizes(const mlx_source_t *source, const mlx_size_names_t *names, bool tied_by_default,
                             mlx_config_t *c) MLX_MUST_USE;
 
-// Reads norm_eps, which must lie in [0, 1).
+// Reads norm_eps, which must be in [0, 1).
 mlx_status_t mlx_read_eps(const mlx_source_t *source, const char *hf_key, const char *gguf_key,
                           mlx_config_t *c) MLX_MUST_USE;
 // The same under the usual names of RMSNorm.
@@ -60,8 +60,8 @@ mlx_status_t mlx_read_qwen_windows(const mlx_source_t *source, mlx_config_t *c) 
 // Granite's factors: embed_scale, attention_scale, residual_scale and logit_scale. Call after mlx_read_sizes.
 mlx_status_t mlx_read_multipliers(const mlx_source_t *source, mlx_config_t *c) MLX_MUST_USE;
 
-// Gemma's attention_scale from query_pre_attn_scalar. GGUF does not store that number: it is head_dim, except
-// in the largest model, which has |largest_layers| layers, where it is hidden / heads.
+// Gemma's attention_scale from query_pre_attn_scalar. GGUF does not store that number. It is hidden /
+// heads in the largest model, which has |largest_layers| layers, and head_dim in all other models.
 mlx_status_t mlx_read_query_scalar(const mlx_source_t *source, int64_t largest_layers,
                                    mlx_config_t *c) MLX_MUST_USE;
 
