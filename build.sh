@@ -10,7 +10,7 @@
 #   ./build.sh test-aarch64     build for aarch64 and run the tests under qemu
 #   ./build.sh test-windows     build for Windows and run the tests under Wine
 #   ./build.sh test-gpu         run every test that needs an NVIDIA GPU; --prepare: only make build/gpu, to copy to a GPU machine
-#   ./build.sh parity           compare with independent implementations (in a Python environment of its own)
+#   ./build.sh parity           compare with independent implementations (in a separate Python environment)
 #   ./build.sh peer             build llama.cpp, for bench/compare
 #   ./build.sh measure          measure the CPU figures of docs/measurements.md
 #   ./build.sh release          build the packages of HEAD's tag in build/release (docs/internals/releasing.md)
@@ -100,7 +100,7 @@ pip_install() {  # NAME FOLDER OPTIONS...
 }
 pip_fetch() { once "$deps/$1" "$(python_pin "$1")" "fetching $1" pip_install "$1" "$deps/$1"; }
 
-# The wheels for Windows. Python 3.11 is one that every package supports.
+# Fetches wheels for Windows, for Python 3.11, which every package supports.
 pip_fetch_windows() {
   once "$deps/windows/$1" "$(python_pin "$1")" "fetching $1 for windows" pip_install "$1" "$deps/windows/$1" \
     --platform win_amd64 --python-version 3.11 --implementation cp
@@ -118,7 +118,7 @@ vendor_crates() {
   (cd "$dir" && cargo vendor --versioned-dirs vendor)
   grep -v '^#' third_party/crates.txt | while read -r name version sum; do
     got=$(sed 's/.*"package":"\([0-9a-f]*\)".*/\1/' "$dir/vendor/$name-$version/.cargo-checksum.json")
-    [ "$got" = "$sum" ] || { echo "$name $version has checksum $got, third_party/crates.txt says $sum"; exit 1; }
+    [ "$got" = "$sum" ] || { echo "$name $version has checksum $got, but third_party/crates.txt lists $sum"; exit 1; }
     mv "$dir/vendor/$name-$version" "$dir/$name"
   done
   rm -rf "$dir/vendor"
@@ -142,11 +142,11 @@ need() { command -v "$1" >/dev/null || die "$1 is not installed" "$2"; }
 fetch() {
   mkdir -p "$deps"
   need "$cc" 'install a C compiler, for example: apt-get install gcc g++'
-  need c++ 'IREE needs a C++ compiler to configure, for example: apt-get install g++'
+  need c++ 'install a C++ compiler, which configuring IREE requires, for example: apt-get install g++'
   need python3 'install Python 3.10 or newer with pip'
-  need git 'git applies third_party/iree.patch, for example: apt-get install git'
+  need git 'install git, which applies third_party/iree.patch, for example: apt-get install git'
   need cargo 'install Rust (cargo 1.85 or newer): it fetches C sources that are published as crates'
-  python3 -m pip --version >/dev/null 2>&1 || die 'python3 has no pip' 'for example: apt-get install python3-pip'
+  python3 -m pip --version >/dev/null 2>&1 || die 'python3 has no pip' 'install pip, for example: apt-get install python3-pip'
   once "$deps/crates" "$(cat third_party/crates.txt third_party/iree.patch)" 'fetching C sources' vendor_and_patch
   cmake=cmake
   if ! command -v cmake >/dev/null || ! version_at_least "$(cmake --version | awk 'NR == 1 {print $3}')" 3.26; then
@@ -174,7 +174,7 @@ fetch() {
   once "$deps/nvrtc" "$(python_pin nvidia-cuda-nvrtc) $(python_pin nvidia-nvfatbin)" 'gathering NVRTC' gather_nvrtc "$deps/nvrtc"
 }
 
-# One folder with NVRTC and nvFatbin: mlxcel searches each library beside libnvrtc.
+# Puts NVRTC and nvFatbin in one folder, because mlxcel searches for every library beside libnvrtc.
 gather_nvrtc() {  # FOLDER
   local file lib=nvidia/cu13/lib
   rm -rf "$1"
@@ -184,7 +184,7 @@ gather_nvrtc() {  # FOLDER
   done
 }
 
-# IREE's runtime, found by CMake as a package: an installed one unchanged, or a source tree that is built once.
+# Sets |iree_package|, the folder of IREE's CMake package: the installed one in IREE_DIST, or one that this function builds.
 iree() {
   if [ -n "${IREE_DIST:-}" ]; then
     iree_package=$(realpath "$IREE_DIST")/lib/cmake/IREE
@@ -210,12 +210,12 @@ iree() {
   fi
 }
 
-# The version of the linked runtime, "3.13"; empty for an installed IREE, which does not record it.
+# Prints the version of the linked runtime, for example 3.13; nothing for IREE_DIST, which does not record it.
 iree_version() {
   [ -n "${IREE_DIST:-}" ] || sed -n 's/.*"package-version": *"\([0-9]*\.[0-9]*\)\..*/\1/p' "${IREE_SOURCE_DIR:-$deps/crates/eerie-sys/iree}/runtime/version.json"
 }
 
-# IREE's runtime for another machine, with the host tools of this machine's build.
+# Builds IREE's runtime for another machine, with the host tools of this machine's build.
 iree_for() {  # ARCH OPTIONS...
   local arch=$1 source headers=$deps/cuda-headers
   shift
@@ -285,7 +285,7 @@ configure() {  # FOLDER OPTIONS...
   fi
   "$ninja" -C "$folder" "${targets[@]}"
 }
-targets=()  # all
+targets=()  # empty: all targets
 test_options=()
 
 build_tree() {
@@ -295,7 +295,7 @@ build_tree() {
   step 'building mlxcel' compile_tree "$build" "$@"
 }
 
-# mlxcel for another machine, in build/MACHINE. iree-compile for that machine is not fetched.
+# Builds mlxcel for another machine, in build/MACHINE. Does not fetch an iree-compile for that machine.
 build_for() {  # MACHINE TARGETS...
   local machine=${1:-} options=() iree_options=() targets
   local test_options=("${test_options[@]}")  # changes stay local to this function
@@ -312,7 +312,7 @@ build_for() {  # MACHINE TARGETS...
   step "building mlxcel for $machine" compile_tree "$build/$machine" "${options[@]}" "${test_options[@]}"
 }
 
-# Linux with glibc 2.28 or newer, the version that iree-compile needs too.
+# Linux binaries need glibc 2.28, as iree-compile does.
 options_for_x86_64() { zig_options x86_64 x86_64-linux-gnu.2.28 Linux; }
 options_for_aarch64() {
   zig_options aarch64 aarch64-linux-gnu.2.28 Linux
@@ -398,7 +398,7 @@ find_qemu() {
 test_aarch64() {
   build_tree
   fetch_debian
-  find_qemu || die 'qemu-aarch64 or its C library is not installed' 'for example: apt-get install qemu-user-static libc6-arm64-cross'
+  find_qemu || die 'qemu-aarch64 or its C library is not installed' 'install both, for example: apt-get install qemu-user-static libc6-arm64-cross'
   build_for aarch64 all
   fetch_model
   need_llama_cpp
@@ -411,7 +411,7 @@ test_aarch64() {
 # compiled here.
 test_windows() {
   local wine=$build/windows/tools/wine
-  command -v wine >/dev/null || die 'wine is not installed' 'for example: apt-get install wine wine64'
+  command -v wine >/dev/null || die 'wine is not installed' 'install it, for example: apt-get install wine wine64'
   build_tree
   pip_fetch_windows iree-base-compiler
   pip_fetch_windows nvidia-cuda-nvrtc
@@ -419,7 +419,7 @@ test_windows() {
   once "$deps/windows/nvrtc" "$(python_pin nvidia-cuda-nvrtc) $(python_pin nvidia-nvfatbin)" 'gathering NVRTC for windows' gather_nvrtc_windows
   mkdir -p "$build/windows/tools"
   # Output goes through a file: Wine's background processes inherit the streams of the first command, and ctest would wait for them.
-  printf '#!/bin/sh\nexport WINEPREFIX="%s" WINEDEBUG=-all LC_ALL=C.UTF-8\nsaid=$(mktemp) && wine "$@" >"$said" 2>&1 </dev/null\nstatus=$?\ncat "$said"\nrm -f "$said"\nexit $status\n' \
+  printf '#!/bin/sh\nexport WINEPREFIX="%s" WINEDEBUG=-all LC_ALL=C.UTF-8\noutput=$(mktemp) && wine "$@" >"$output" 2>&1 </dev/null\nstatus=$?\ncat "$output"\nrm -f "$output"\nexit $status\n' \
     "$build/windows/wine" >"$wine"
   chmod +x "$wine"
   local compiler=$deps/windows/iree-base-compiler/iree/compiler/_mlir_libs/iree-compile.exe
@@ -473,10 +473,10 @@ EOS
 
 need_llama_cpp() { once "$deps/llama.cpp" "$(python_pin llama-cpp-python)" 'fetching llama.cpp' fetch_llama_cpp "$deps/llama.cpp"; }
 
-# llama.cpp for this CPU, as fast as possible. clang is required: gcc 12's AMX intrinsics lack a memory clobber, and llama.cpp's
+# Builds llama.cpp with every feature of this CPU. clang is required: gcc 12's AMX intrinsics lack a memory clobber, and llama.cpp's
 # AMX code fails with them. llama.cpp tests for AMX by gcc's macro names, which older clangs do not define.
 build_peer() {
-  command -v clang >/dev/null || die 'llama.cpp is built with clang, which is not installed' 'for example: apt-get install clang'
+  command -v clang >/dev/null || die 'llama.cpp is built with clang, which is not installed' 'install it, for example: apt-get install clang'
   local defined names='' name
   defined=$(clang -march=native -dM -E - </dev/null)
   for name in TILE INT8 BF16; do
@@ -531,7 +531,7 @@ main() {
       lock_build
       fetch
       [ $# -eq 1 ] || die 'fuzz needs the number of seconds per target' 'for example: ./build.sh fuzz 60'
-      need clang 'for example: apt-get install clang'
+      need clang 'install clang, for example: apt-get install clang'
       step 'building the fuzz targets' compile_fuzz
       unlock_build
       tests/fuzz/run.sh "$build/fuzz" "$1"
@@ -551,7 +551,7 @@ What is a compiler? Answer in one sentence.<|im_end|>
 <|im_start|>assistant
 '
 
-ctest_beside_cmake() { if [ "$cmake" = cmake ]; then echo ctest; else echo "$(dirname "$cmake")/ctest"; fi; }
+ctest_path() { if [ "$cmake" = cmake ]; then echo ctest; else echo "$(dirname "$cmake")/ctest"; fi; }
 
 run_test_verb() {
   local folder=$build emulated=0
@@ -594,7 +594,7 @@ test_jobs() {
 run_ctest() {  # FOLDER OPTIONS...
   local folder=$1 ctest total skipped
   shift
-  ctest=$(ctest_beside_cmake)
+  ctest=$(ctest_path)
   PATH=$PATH:$deps/debian/bin "$ctest" --test-dir "$folder" --parallel "$(test_jobs)" --output-on-failure --output-junit "$folder/tests.xml" "$@"
   count_cases "$folder/Testing/Temporary/LastTest.log"
   total=$("$ctest" --test-dir "$folder" -N "$@" | awk '/^Total Tests:/ {print $3}')
@@ -610,8 +610,8 @@ count_cases() {  # LOG
        END {printf "cases: %d passed, %d failed, %d skipped\n", passed, failed, skipped}' "$1"
 }
 
-# GPU tests and their inputs are in build/gpu. If that folder was copied from another machine, or nothing can be built here, the
-# tests run as they are.
+# GPU tests and their inputs are in build/gpu. If that folder was copied from another machine, or there is no compiler here, the
+# tests are not rebuilt.
 run_gpu_tests() {
   local source programs=() program complete=1 passed=0 failed=0
   export MLXCEL_CACHE=$build/test-cache

@@ -25,7 +25,7 @@ struct mlx_bundle {
   mlx_file_stamp_t stamp;  // of the mapped archive
   part_t parts[MAX_PARTS];
   size_t part_count;
-  uint64_t end;  // offset after the last archive member, also of a member that is not a bundle file
+  uint64_t end;  // end of the last archive member, which may be a file that is not part of the bundle
   char *text;    // of the manifest
   size_t length;
   mlx_manifest_t manifest;
@@ -247,9 +247,9 @@ static bool is_model_folder(const char *path) {
 
 bool mlx_has_bundle_manifest(const char *path) {
   char *manifest = peek_manifest(path);
-  const bool holds = names_our_format(manifest);
+  const bool is_ours = names_our_format(manifest);
   mlx_free(manifest);
-  return holds;
+  return is_ours;
 }
 
 bool mlx_is_bundle(const char *path) {
@@ -286,7 +286,8 @@ mlx_bundle_display_path_t mlx_bundle_display_path(const mlx_bundle_t *bundle, co
 // ----------------------------------------------------------------------------------------------------------
 // Checking
 
-// NULL if the cache cannot be opened: then every file is hashed again and no weights are found in it.
+// Returns NULL if the cache cannot be opened. Every file is then hashed again, and missing weights are not
+// looked up in the cache.
 static mlx_cache_t *cache_of(mlx_bundle_t *bundle) {
   if (!bundle->cache) mlx_status_free(mlx_cache_open(NULL, &bundle->cache));
   return bundle->cache;
@@ -346,7 +347,7 @@ static mlx_status_t not_listed(const mlx_bundle_t *bundle, const char *name) {
       "remove that file, or compile or pull the model again");
 }
 
-// Hashes the file, ignoring remembered digests.
+// Hashes the file, ignoring cached digests.
 static mlx_status_t check_uncached(const mlx_bundle_t *bundle, const mlx_bundle_file_t *file) {
   char *path;
   if (!mlx_bundle_has(bundle, file->name)) return missing(bundle, file->name);

@@ -23,9 +23,11 @@ typedef struct mlx_bundle mlx_bundle_t;
 
 #define MLX_BUNDLE_ENDING ".mlxb"  // usual ending of a bundle's name
 
-// True if |path| is meant to be a bundle, even a damaged one; mlx_bundle_open reports the damage. That is:
-// an existing path that ends in .mlxb, a folder or archive whose manifest names our format, or a folder with
-// a manifest.json that is not a model directory.
+// True if |path| is meant to be a bundle, even a damaged one; mlx_bundle_open reports the damage. |path| is
+// one of:
+//   - an existing path that ends in .mlxb
+//   - a folder or archive with a manifest that names our format
+//   - a folder with a manifest.json but without a config.json, which would make it a model
 bool mlx_is_bundle(const char *path);
 // True if |path| has a manifest that names our format, whatever the path is called. Check this before
 // replacing |path|.
@@ -62,10 +64,10 @@ mlx_status_t mlx_bundle_read(mlx_bundle_t *bundle, const char *name, size_t max_
 // the bundle, then in the cache.
 mlx_status_t mlx_bundle_map(mlx_bundle_t *bundle, const char *name, mlx_map_t *out_view) MLX_MUST_USE;
 
-// Fails if the manifest lists no files. Manifests of older compilers are like that; their bundles cannot be
+// Fails if the manifest lists no files. Older compilers wrote such manifests; their bundles cannot be
 // verified.
 mlx_status_t mlx_bundle_require_digests(const mlx_bundle_t *bundle) MLX_MUST_USE;
-// Reads and hashes every file of the bundle, ignoring remembered digests. Fails on a bundle file that the
+// Reads and hashes every file of the bundle, ignoring cached digests. Fails on a bundle file that the
 // manifest does not list, and on a listed file that is missing. Two kinds of files may be missing: weights,
 // and code of one target if the code of another target is complete. Reports a note for each of those; weights
 // found by digest are checked where they are. |report| may be NULL.

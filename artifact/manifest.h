@@ -35,7 +35,7 @@
 #define MLX_MAX_TARGETS 8
 #define MLX_MAX_LICENCES 8
 #define MLX_TARGET_PORTABLE "cpu:portable"
-// Most files that a manifest lists: all but the manifest and its signature.
+// Maximum number of files that a manifest lists: all bundle files except the manifest and its signature.
 #define MLX_MAX_BUNDLE_FILES (2 + MLX_MAX_LICENCES + MLX_MAX_LEVELS + 2 * MLX_MAX_TARGETS)
 #define MLX_BUNDLE_NAME 48  // bytes of a file name, with its NUL
 
@@ -131,7 +131,7 @@ size_t mlx_variant_module_count(const mlx_variant_t *variant);
 mlx_module_name_t mlx_variant_module(const mlx_variant_t *variant, size_t index);
 // File name of the weights archive |index|, from 0.
 mlx_module_name_t mlx_bundle_weights(size_t index);
-// True if |name| is a name that a file of a bundle may have. The other three test for one kind of file.
+// True if |name| is a valid bundle file name. The next three functions test for one kind of file.
 bool mlx_is_bundle_file(const char *name);
 bool mlx_is_module_file(const char *name);
 bool mlx_is_weights_file(const char *name);

@@ -100,7 +100,7 @@ static mlx_status_t read_untrusted(lines_t *lines) {
   return read_comment(lines, UNTRUSTED, MLX_MAX_COMMENT, &comment);
 }
 
-// The kinds of base64 lines, told apart by their decoded size. |hint| says which file has this kind.
+// The kinds of base64 lines, identified by their decoded size. |hint| names the file with this kind of line.
 typedef struct kind {
   size_t size;
   const char *what, *hint;
@@ -307,7 +307,7 @@ mlx_status_t mlx_secret_key_needs_password(const char *name, const char *text, s
 static mlx_status_t open_secret(const char *name, uint8_t bytes[SECRET_BYTES], const char *password) {
   uint8_t sum[32];
   if (!password)
-    return mlx_status_hint(mlx_error(MLX_USAGE, "%s is encrypted", name),
+    return mlx_status_hint(mlx_error(MLX_USAGE, "%s is encrypted, and no password was given", name),
                            "enter its password, or set MLXCEL_PASSWORD");
   MLX_TRY(apply_password(name, bytes, password));
   sum_secret(bytes, sum);

@@ -1,5 +1,5 @@
-// Minisign: Ed25519 keys and signatures in the file formats of the minisign tool. Each tool reads the files
-// of the other.
+// Minisign: Ed25519 keys and signatures in the file formats of the minisign tool. mlxcel reads minisign's
+// files, and minisign reads mlxcel's.
 //
 // File contents, each in base64 below an untrusted comment that no signature covers:
 //   public key   42 bytes: "Ed", key ID (8), key (32)
@@ -8,7 +8,7 @@
 //                comment and a signature (64) of the first signature and that comment
 // In the legacy form, a signature begins with "Ed" and signs the data itself.
 //
-// This file knows neither which keys are trusted (artifact/trust.h) nor what a bundle is (artifact/sign.h).
+// artifact/trust.h manages the trusted keys; artifact/sign.h signs bundles.
 #ifndef MLXCEL_ARTIFACT_MINISIGN_H_
 #define MLXCEL_ARTIFACT_MINISIGN_H_
 
@@ -102,7 +102,7 @@ typedef struct mlx_signature {
 // Parses the content of a signature file. |text| must outlive *|out_signature|.
 mlx_status_t mlx_signature_read(const char *name, const char *text, size_t length,
                                 mlx_signature_t *out_signature) MLX_MUST_USE;
-// Fails unless |key| signed exactly |data|, and the trusted comment with it.
+// Fails unless |key| signed both |data| and the trusted comment.
 mlx_status_t mlx_signature_verify(const mlx_signature_t *signature, const mlx_public_key_t *key,
                                   const mlx_signed_data_t *data) MLX_MUST_USE;
 // Signs |data| and returns the content of a signature file; release with mlx_free. |comment| and

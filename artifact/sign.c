@@ -25,8 +25,9 @@ mlx_status_t mlx_key_pair_path(char **out_path) {
   *out_path = NULL;
   MLX_TRY(mlx_user_folder(MLX_USER_CONFIG, &folder));
   if (!folder)
-    return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "no default key file: HOME is not set"),
-                           "set HOME, or name the key file (keygen -o, sign -s)");
+    return mlx_status_hint(
+        mlx_error(MLX_NOT_FOUND, "no default key file: %s not set", mlx_user_variables(MLX_USER_CONFIG)),
+        "name the key file with keygen -o or sign -s");
   mlx_status_t status = mlx_join_path(folder, "mlxcel", out_path);
   mlx_free(folder);
   return status;
@@ -49,15 +50,15 @@ typedef struct half {
   bool has_new;     // |path| is now the new file
 } half_t;
 
-// mlx_rename can fail after the rename itself, while syncing. The inode tells whether |path| is the new file.
+// mlx_rename can fail after the rename itself, while syncing. The inode shows whether |path| is the new file.
 static mlx_status_t put_in_place(half_t *half) {
-  mlx_file_stamp_t new, now = {0};
-  MLX_TRY(mlx_file_stamp(half->temporary, &new));
+  mlx_file_stamp_t written, now = {0};
+  MLX_TRY(mlx_file_stamp(half->temporary, &written));
   half->had_old = mlx_is_file(half->path);
   mlx_status_t status =
       half->had_old ? mlx_exchange(half->temporary, half->path) : mlx_rename(half->temporary, half->path);
   mlx_status_free(mlx_file_stamp(half->path, &now));
-  half->has_new = now.inode == new.inode &&now.device == new.device;
+  half->has_new = now.inode == written.inode && now.device == written.device;
   return status;
 }
 
@@ -187,7 +188,7 @@ typedef struct subject {
   char *path;              // of the signed data; owned
   char *signature_path;    // owned
   bool embedded;           // the signature is inside a single-file bundle; the path is only for messages
-  mlx_signed_data_t data;  // of a bundle: the manifest text in memory, so that the checked bytes are used
+  mlx_signed_data_t data;  // for a bundle, the manifest text that was parsed, not a second read of the file
 } subject_t;
 
 static void clear_subject(subject_t *subject) {

@@ -218,9 +218,8 @@ static mlx_status_t finish_member(mlx_tar_t *tar, const block_t *block, const ex
     read_header_name(block, out->name);
   const size_t length = strlen(out->name);
   const bool plain = block->type == '0' || block->type == 0 || block->type == '7';
-  out->folder =
-      block->type == '5' || (block->type == 0 && length &&
-                             out->name[length - 1] == '/');  // v7 archives mark folders only by the slash
+  // Archives in the old v7 format mark a folder only by the trailing slash.
+  out->folder = block->type == '5' || (block->type == 0 && length && out->name[length - 1] == '/');
   if (!plain && !out->folder) {
     return mlx_error(
         MLX_INVALID_INPUT,

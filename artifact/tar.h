@@ -4,7 +4,7 @@
 // files, folders, long names of both dialects, and sizes in octal or base 256. It rejects links, devices,
 // sparse files and names that point outside the folder: our archives never need them, and a malicious
 // archive would use them. An archive must end with a block of zeros followed only by zeros, so that a
-// truncated archive is never taken for a complete one.
+// truncated archive is never accepted.
 //
 // Written headers are reproducible: mode 0644, owner 0, time 0. Not supported: compression, and reading from
 // a pipe.
@@ -35,8 +35,8 @@ typedef struct mlx_tar_member {
   bool folder;                      // a folder; its size is 0
 } mlx_tar_member_t;
 
-// Reads the next member; *|out_found| is false at the end. The same name may appear twice: the caller must
-// reject that.
+// Reads the next member; *|out_found| is false at the end. A name may appear twice: the caller must reject
+// duplicates.
 mlx_status_t mlx_tar_next(mlx_tar_t *tar, mlx_tar_member_t *out_member, bool *out_found) MLX_MUST_USE;
 
 // Reads |length| bytes at |offset| of the archive. Fails if the range is not inside the archive.

@@ -18,7 +18,8 @@ mlx_status_t mlx_trust_folder(char **out_folder) {
   char *config;
   MLX_TRY(mlx_user_folder(MLX_USER_CONFIG, &config));
   if (!config) {
-    return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "no folder of trusted keys: HOME is not set"),
+    return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "no folder of trusted keys: MLXCEL_TRUSTED, %s not set",
+                                     mlx_user_variables(MLX_USER_CONFIG)),
                            "set MLXCEL_TRUSTED to a folder");
   }
   mlx_status_t status = mlx_join_path(config, "trusted", out_folder);
@@ -99,8 +100,8 @@ static mlx_status_t need_signature(const mlx_signed_data_t *data, const char *na
 static mlx_signer_t describe(const mlx_signature_t *signature, const char *file) {
   mlx_signer_t signer = {.key = mlx_key_id_text(&signature->id)};
   snprintf(signer.file, sizeof signer.file, "%s", file);
-  memcpy(signer.comment, signature->comment,
-         signature->comment_length);  // fits: mlx_signature_read limits the length
+  // Fits: mlx_signature_read limits the length.
+  memcpy(signer.comment, signature->comment, signature->comment_length);
   return signer;
 }
 
@@ -122,7 +123,7 @@ typedef struct search {
   mlx_signer_t *signer;  // its file is "" until a key matches
 } search_t;
 
-// Key IDs are not secret, so two keys may have the same ID. Tries each of them.
+// An attacker can copy a key ID, so several trusted keys may have the same ID. Tries each of them.
 static mlx_status_t try_key(void *user, const char *file, const mlx_public_key_t *key) {
   search_t *search = user;
   if (search->signer->file[0] || memcmp(key->id.bytes, search->signature->id.bytes, sizeof key->id.bytes))
@@ -141,7 +142,7 @@ static mlx_status_t unknown_key(const mlx_signature_t *signature, const char *fo
   return mlx_status_hint(
       mlx_error(MLX_NOT_FOUND, "%s: signed with key %s, which is not among the trusted keys in %s",
                 signature->name, id.text, folder),
-      "if you trust the owner of this key: mlxcel trust add KEY.pub");
+      "if you trust the owner of this key, run `mlxcel trust add KEY.pub`");
 }
 
 mlx_status_t mlx_trust_check(const mlx_signed_data_t *data, const char *signature_name,
@@ -171,9 +172,9 @@ static mlx_status_t refuse_other_key(const char *path, const mlx_public_key_t *k
   if (!mlx_is_file(path)) return NULL;
   MLX_TRY(mlx_status_hint(mlx_public_key_load(path, &existing), "replace it with --force"));
   if (mlx_public_key_equal(&existing, key)) return NULL;
-  return mlx_status_hint(
-      mlx_error(MLX_USAGE, "%s already holds a different key, %s", path, mlx_key_id_text(&existing.id).text),
-      "rename the new key file to trust both, or replace the old key with --force");
+  return mlx_status_hint(mlx_error(MLX_USAGE, "%s already contains a different key, %s", path,
+                                   mlx_key_id_text(&existing.id).text),
+                         "rename the new key file to trust both, or replace the old key with --force");
 }
 
 static mlx_status_t write_key(const char *folder, const char *file, bool force, const mlx_public_key_t *key) {

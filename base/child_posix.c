@@ -17,8 +17,8 @@
 #include "base/clock.h"
 #include "base/file.h"
 
-// Moves |fd| above the three standard descriptors. The caller may have started mlxcel with some of them
-// closed; then dup2 onto the same number would leave close-on-exec set.
+// Moves |fd| above the three standard descriptors. If mlxcel was started with a standard descriptor closed,
+// |fd| may have its number, and dup2 onto the same number would leave close-on-exec set.
 static int above_standard(int fd) {
   if (fd < 0 || fd > 2) return fd;
   int moved = fcntl(fd, F_DUPFD_CLOEXEC, 3);
@@ -96,7 +96,7 @@ static mlx_status_t start_child(const mlx_process_options_t *options, int output
   close(input);
   close(failure[1]);
   if (pid > 0) {
-    setpgid(pid, pid);  // the child does this too; both do it because either may run first
+    setpgid(pid, pid);  // parent and child both do this, because either may run first
     ssize_t got;
     do got = read(failure[0], &error, sizeof error);
     while (got < 0 && errno == EINTR);

@@ -5,17 +5,24 @@
 #include <string.h>
 
 // Ascending per architecture: a CPU that runs a level runs the levels before it.
+// clang-format off
 static const mlx_cpu_level_t levels[] = {
-    {"x86-64", MLX_X86_64},    {"x86-64-v2", MLX_X86_64},      {"x86-64-v3", MLX_X86_64},
-    {"x86-64-v4", MLX_X86_64}, {"sapphirerapids", MLX_X86_64}, {"aarch64", MLX_AARCH64},
-    {NULL, MLX_X86_64}};
+    {"x86-64", MLX_X86_64},
+    {"x86-64-v2", MLX_X86_64},
+    {"x86-64-v3", MLX_X86_64},
+    {"x86-64-v4", MLX_X86_64},
+    {"sapphirerapids", MLX_X86_64},
+    {"aarch64", MLX_AARCH64},
+    {NULL, MLX_X86_64},
+};
+// clang-format on
 
 #if defined(__x86_64__)
 #include <cpuid.h>
 
 #define THIS_ARCH MLX_X86_64
 
-// Linux grants AMX tile state only after an arch_prctl request (mlx_cpu_ask_for_tiles).
+// Linux grants AMX tile state only after an arch_prctl request (mlx_cpu_request_tiles).
 bool mlx_cpu_enable_tiles(void) {
   unsigned a, b, c, d;
   const unsigned tiles = 1u << 22 | 1u << 24, fp16 = 1u << 23;  // AMX-BF16, AMX-TILE; AVX512-FP16

@@ -21,7 +21,7 @@ const mlx_cpu_level_t *mlx_cpu_level_here(void);              // the highest lev
 // True if this machine runs code of that level.
 bool mlx_cpu_has_level(const char *level);
 
-// Enables AMX tiles for this process, threads started later included. False if the CPU has no AMX or the
+// Enables AMX tiles for this process, including threads started later. False if the CPU has no AMX or the
 // system does not grant it.
 bool mlx_cpu_enable_tiles(void);
 bool mlx_cpu_request_tiles(void);  // the system-specific part: base/cpu_posix.c, base/cpu_windows.c

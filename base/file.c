@@ -201,14 +201,14 @@ static mlx_status_t sync_folder_of(const char *path) {
 mlx_status_t mlx_exchange(const char *a, const char *b) {
   if (!renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE)) return sync_folder_of(b);
   if (errno != EINVAL && errno != ENOSYS) return mlx_io_error("rename to", b);
-  char *aside;  // the file system has no RENAME_EXCHANGE: three renames instead
-  MLX_TRY(mlx_temporary_path(b, &aside));
-  mlx_status_t status = mlx_rename(b, aside);
+  char *temporary;  // the file system has no RENAME_EXCHANGE: three renames instead
+  MLX_TRY(mlx_temporary_path(b, &temporary));
+  mlx_status_t status = mlx_rename(b, temporary);
   if (!status) {
     status = mlx_rename(a, b);
-    status = mlx_status_join(status, mlx_rename(aside, status ? b : a));
+    status = mlx_status_join(status, mlx_rename(temporary, status ? b : a));
   }
-  mlx_free(aside);
+  mlx_free(temporary);
   return status;
 }
 
@@ -354,7 +354,7 @@ bool mlx_is_path(const char *text) {
 
 mlx_status_t mlx_make_dirs(const char *path, int mode) {
   char *partial;
-  if (!path[0]) return mlx_error(MLX_IO, "cannot create a folder without a name");
+  if (!path[0]) return mlx_error(MLX_IO, "cannot create a folder: its path is empty");
   MLX_TRY(mlx_copy_text(path, strlen(path), &partial));
   mlx_status_t status = NULL;
   for (char *cursor = partial + 1; !status; ++cursor) {

@@ -9,10 +9,10 @@ typedef struct mlx_gpu_kind {
   const char *family;
   const char *iree_target;  // iree-compile target whose code runs on this GPU; its PTX runs on later GPUs too
   int iree_sm;              // the same as a number
-  int min_driver;  // minimum CUDA version of the driver for that PTX: 12040 is 12.4. The GPU may need a newer
-                   // driver
-  int kernel_sm;   // target of our own kernels; 0 if the GPU cannot run them
-  int blocks;      // multiprocessors of the largest GPU of this kind: a grid that fills any of them
+  // Minimum CUDA version of the driver for that PTX: 12040 is 12.4. The GPU itself may need a newer driver.
+  int min_driver;
+  int kernel_sm;  // target of our own kernels; 0 if the GPU cannot run them
+  int blocks;     // multiprocessors of the largest GPU of this kind: a grid of this size fills every such GPU
   int shared_bytes;  // maximum shared memory of a block
 } mlx_gpu_kind_t;
 

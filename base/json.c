@@ -54,7 +54,7 @@ static mlx_status_t check_tree(const mlx_json_t *json, yyjson_val *value, int de
   return NULL;
 }
 
-static mlx_status_t parse(const char *name, const char *bytes, size_t length, bool list_is_fine,
+static mlx_status_t parse(const char *name, const char *bytes, size_t length, bool allow_list,
                           mlx_json_t *out_json) {
   *out_json = (mlx_json_t){.name = name};
   yyjson_read_err error;
@@ -65,10 +65,10 @@ static mlx_status_t parse(const char *name, const char *bytes, size_t length, bo
         "%s: not valid JSON at byte %zu: %s", name, error.pos, error.msg);
   }
   out_json->root = yyjson_doc_get_root(out_json->doc);
-  const bool fine = yyjson_is_obj(out_json->root) || (list_is_fine && yyjson_is_arr(out_json->root));
-  mlx_status_t status = fine ? check_tree(out_json, out_json->root, 0)
-                             : mlx_error(MLX_INVALID_INPUT, "%s: the JSON value must be %s", name,
-                                         list_is_fine ? "a list or an object" : "an object");
+  const bool valid = yyjson_is_obj(out_json->root) || (allow_list && yyjson_is_arr(out_json->root));
+  mlx_status_t status = valid ? check_tree(out_json, out_json->root, 0)
+                              : mlx_error(MLX_INVALID_INPUT, "%s: the JSON value must be %s", name,
+                                          allow_list ? "a list or an object" : "an object");
   if (status) mlx_json_close(out_json);
   return status;
 }

@@ -10,12 +10,12 @@ static mlx_status_t cannot_open(const char *name, DWORD error) {
   const DWORD length = FormatMessageW(FORMAT_MESSAGE_FROM_SYSTEM | FORMAT_MESSAGE_IGNORE_INSERTS, NULL, error,
                                       0, wide, 256, NULL);
   for (DWORD i = length; i > 0 && wide[i - 1] <= L' '; --i) wide[i - 1] = 0;
-  char *said = mlx_narrow(wide);
+  char *message = mlx_narrow(wide);
   const mlx_code_t code =
       error == ERROR_MOD_NOT_FOUND || error == ERROR_FILE_NOT_FOUND ? MLX_NOT_FOUND : MLX_UNAVAILABLE;
   mlx_status_t status = mlx_error(code, "cannot open library '%s': %s (error %lu)", name,
-                                  said && *said ? said : "unknown reason", error);
-  free(said);
+                                  message && *message ? message : "unknown reason", error);
+  free(message);
   return status;
 }
 

@@ -47,7 +47,7 @@ mlx_status_t mlx_reserve(size_t needed, size_t size, size_t *inout_capacity, voi
   size_t capacity = *inout_capacity ? *inout_capacity : 16;
   while (capacity < needed) {
     if (!mlx_mul(capacity, 2, &capacity))
-      return mlx_error(MLX_OUT_OF_MEMORY, "out of memory: array of %zu", needed);
+      return mlx_error(MLX_OUT_OF_MEMORY, "out of memory: array of %zu elements", needed);
   }
   MLX_TRY(mlx_resize(capacity, size, inout_ptr));
   *inout_capacity = capacity;

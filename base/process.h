@@ -5,9 +5,9 @@
 // a tool whose output goes to a log file. mlx_process_capture is for a query whose output is the answer.
 //
 // A child gets our environment and working folder, /dev/null or a file as stdin, default signal actions, and
-// none of our files (all are close-on-exec). It leads its own process group, so that a time limit also ends
-// the processes it started. When the child ends, the rest of its group is killed, so that no process keeps
-// writing into a folder that mlxcel has finished with.
+// none of mlxcel's open files (all are close-on-exec). It leads its own process group, so that a time limit
+// also ends the processes it started. When the child ends, the rest of its group is killed, so that no
+// process keeps writing into a folder that mlxcel has finished with.
 //
 // Ctrl-C: the terminal does not signal the child, because it has its own process group. On Linux the child
 // has PR_SET_PDEATHSIG: it gets SIGKILL whenever mlxcel dies (Ctrl-C, SIGTERM, SIGKILL, a crash). So a caller
@@ -40,10 +40,10 @@ typedef struct mlx_process_result {
   bool timed_out;  // mlxcel ended the child because of the time limit
   bool cancelled;  // mlxcel ended the child because |tick| returned false
   double elapsed_seconds;
-  uint64_t peak_bytes;  // peak resident size; at least our own size when the child was started
+  uint64_t peak_bytes;  // peak resident size; on POSIX at least the size of mlxcel at the fork
 } mlx_process_result_t;
 
-// Fails only if the child cannot be started or watched; *|out_result| says how the child ended.
+// Fails only if the child cannot be started or watched; *|out_result| describes how the child ended.
 mlx_status_t mlx_process_run(const mlx_process_options_t *options,
                              mlx_process_result_t *out_result) MLX_MUST_USE;
 

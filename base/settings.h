@@ -1,4 +1,4 @@
-// Settings: parser for configuration files, line by line. It knows the format, not the meaning of the keys.
+// Settings: parser for configuration files, line by line. The caller interprets the keys and values.
 //
 //   # a comment, also after a value
 //   key = value            spaces around key and value are dropped

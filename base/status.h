@@ -40,8 +40,8 @@ typedef struct mlx_status *mlx_status_t;
 #define MLX_NEVER_NULL
 #endif
 
-// mlx_error(code, fmt, ...) creates an error with the current source line. Never returns NULL: without memory
-// it returns a static error.
+// mlx_error(code, fmt, ...) creates an error with the current source line. Never returns NULL: if memory is
+// exhausted, it returns a static error.
 #define mlx_error(...) mlx_error_at(__FILE__, __LINE__, __VA_ARGS__)
 mlx_status_t mlx_error_at(const char *file, int line, mlx_code_t code, const char *fmt, ...)
     MLX_PRINTF(4, 5) MLX_MUST_USE MLX_NEVER_NULL;

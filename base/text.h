@@ -1,7 +1,7 @@
 // Text: a growing byte buffer for output (MLIR, JSON, messages).
 //
-// Appending returns no status: the buffer records the first failure and mlx_text_finish reports it. So an
-// emitter reads as a list of lines, and no error is lost.
+// Appending returns no status: the buffer records the first failure and mlx_text_finish reports it. So code
+// that emits text needs no error check after each line.
 #ifndef MLXCEL_BASE_TEXT_H_
 #define MLXCEL_BASE_TEXT_H_
 

@@ -14,13 +14,13 @@ typedef struct folder_rule {
 } folder_rule_t;
 
 #ifdef _WIN32
-static const folder_rule_t rows[] = {
+static const folder_rule_t rules[] = {
     [MLX_USER_CONFIG] = {"APPDATA", "mlxcel", NULL, NULL, "APPDATA is"},
     [MLX_USER_CACHE] = {"LOCALAPPDATA", "mlxcel/cache", NULL, NULL, "LOCALAPPDATA is"},
     [MLX_USER_STATE] = {"LOCALAPPDATA", "mlxcel", NULL, NULL, "LOCALAPPDATA is"},
 };
 #else
-static const folder_rule_t rows[] = {
+static const folder_rule_t rules[] = {
     [MLX_USER_CONFIG] = {"XDG_CONFIG_HOME", "mlxcel", "HOME", ".config/mlxcel",
                          "XDG_CONFIG_HOME and HOME are"},
     [MLX_USER_CACHE] = {"XDG_CACHE_HOME", "mlxcel", "HOME", ".cache/mlxcel", "XDG_CACHE_HOME and HOME are"},
@@ -31,14 +31,14 @@ static const folder_rule_t rows[] = {
 
 mlx_status_t mlx_user_folder(mlx_user_kind_t kind, char **out_folder) {
   *out_folder = NULL;
-  const folder_rule_t *row = &rows[kind];
-  const char *base = getenv(row->variable), *home = row->home_variable ? getenv(row->home_variable) : NULL;
-  if (base && mlx_is_absolute(base))  // the XDG specification says to ignore relative paths
-    return mlx_join_path(base, row->below, out_folder);
-  return home && *home ? mlx_join_path(home, row->below_home, out_folder) : NULL;
+  const folder_rule_t *rule = &rules[kind];
+  const char *base = getenv(rule->variable), *home = rule->home_variable ? getenv(rule->home_variable) : NULL;
+  if (base && mlx_is_absolute(base))  // the XDG specification requires that relative paths are ignored
+    return mlx_join_path(base, rule->below, out_folder);
+  return home && *home ? mlx_join_path(home, rule->below_home, out_folder) : NULL;
 }
 
-const char *mlx_user_variables(mlx_user_kind_t kind) { return rows[kind].variables; }
+const char *mlx_user_variables(mlx_user_kind_t kind) { return rules[kind].variables; }
 
 mlx_status_t mlx_user_check_owner(const char *folder, const char *what, const char *variable) {
   struct stat info;
@@ -46,7 +46,7 @@ mlx_status_t mlx_user_check_owner(const char *folder, const char *what, const ch
   if (info.st_uid != geteuid() && info.st_uid != 0) {
     return mlx_status_hint(
         mlx_error(MLX_IO, "%s '%s' belongs to another user (uid %ld)", what, folder, (long)info.st_uid),
-        "set %s to a folder of your own", variable);
+        "set %s to a folder that you own", variable);
   }
   if (info.st_mode & (S_IWGRP | S_IWOTH)) {
     return mlx_status_hint(mlx_error(MLX_IO, "%s '%s' is writable by other users (mode %03o)", what, folder,

@@ -4,11 +4,11 @@
 
 #include "base/status.h"
 
-typedef enum mlx_user_kind {
-  MLX_USER_CONFIG,  // $XDG_CONFIG_HOME/mlxcel, else ~/.config/mlxcel;     Windows: %APPDATA%\mlxcel
-  MLX_USER_CACHE,  // $XDG_CACHE_HOME/mlxcel, else ~/.cache/mlxcel;       Windows: %LOCALAPPDATA%\mlxcel\cache
-  MLX_USER_STATE,  // $XDG_STATE_HOME/mlxcel, else ~/.local/state/mlxcel; Windows: %LOCALAPPDATA%\mlxcel
-} mlx_user_kind_t;
+//           Linux: below the XDG variable, else below $HOME    Windows
+//   CONFIG  $XDG_CONFIG_HOME/mlxcel, ~/.config/mlxcel          %APPDATA%\mlxcel
+//   CACHE   $XDG_CACHE_HOME/mlxcel, ~/.cache/mlxcel            %LOCALAPPDATA%\mlxcel\cache
+//   STATE   $XDG_STATE_HOME/mlxcel, ~/.local/state/mlxcel      %LOCALAPPDATA%\mlxcel
+typedef enum mlx_user_kind { MLX_USER_CONFIG, MLX_USER_CACHE, MLX_USER_STATE } mlx_user_kind_t;
 
 // The folder, which may not exist; NULL if the environment does not define it. Release with mlx_free.
 mlx_status_t mlx_user_folder(mlx_user_kind_t kind, char **out_folder) MLX_MUST_USE;

@@ -1,6 +1,8 @@
-// Finding and creating entries. These steps, in order, make a kill at any point harmless: an entry is built
-// in a folder of tmp/ that is never read; its files are synced before its record names them; one rename
-// publishes it; and a reader trusts the record only if the digest of every file matches.
+// Finding and creating entries. Four rules make a kill at any point harmless:
+//   - an entry is built in a folder below tmp/, where no process looks for entries
+//   - its files are synced before its record names them
+//   - one rename publishes it
+//   - a reader accepts it only if the digest of every file matches the record
 #include "cache/cache.h"
 
 #include <errno.h>
@@ -41,7 +43,7 @@ static mlx_status_t check_file(mlx_cache_t *cache, const char *folder, const mlx
   return status;
 }
 
-// Succeeds if the entry in |folder| is exactly as its record says.
+// Succeeds if the record in |folder| is the record of entry |id| and every file matches it.
 static mlx_status_t check_entry(mlx_cache_t *cache, const char *folder, const char *record_path,
                                 const char *id) {
   char *bytes;
@@ -119,7 +121,7 @@ typedef struct build {
   mlx_record_t record;
 } build_t;
 
-// Opens the file again: its writer (the fill function or a tool) has closed it already.
+// Opens the file again, because its writer (the fill function or a tool) has closed it already.
 static mlx_status_t sync_file(const char *path) {
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
   if (fd < 0) return mlx_io_error("open", path);

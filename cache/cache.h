@@ -1,8 +1,8 @@
 // Cache: a content-addressed store of folders that are expensive to create.
 //
 // The cache knows nothing about models or compilers. The caller identifies an entry by a kind ("vmfb",
-// "weights") and a key (a SHA-256 of everything the content depends on), and supplies a function that creates
-// it. Guarantees:
+// "weights") and a key: a SHA-256 of everything the content depends on. It also supplies a function that
+// creates the content. Guarantees:
 //   - An entry is returned only if every file has the size and digest of its record (entry.json).
 //   - A process killed at any point leaves nothing that a later process would trust, and no lock held.
 //   - If several processes request the same entry, one creates it. The others wait and report that they wait.

@@ -1,5 +1,5 @@
-// Digest cache: SHA-256 of files by path and stamp. The compiler library alone has 335 MB, and every start of
-// mlxcel needs its digest.
+// Digest cache: SHA-256 of files by path and stamp. The compiler library alone is 335 MB, and mlxcel needs
+// its digest at every start.
 //
 // A cached digest is valid for a file with the same stamp. A write after the hashing that leaves the stamp
 // unchanged would make it wrong, because file times have a resolution of up to 2 s. So, like git's "racy"

@@ -45,7 +45,7 @@ static mlx_status_t read_digest(const mlx_json_t *json, yyjson_val *object, char
 // Entry record
 
 static mlx_status_t read_file_record(const mlx_json_t *json, yyjson_val *object, mlx_record_t *record) {
-  if (!yyjson_is_obj(object)) return mlx_json_error(json, "files", "must hold objects");
+  if (!yyjson_is_obj(object)) return mlx_json_error(json, "files", "must contain only objects");
   MLX_TRY(mlx_reserve(record->file_count + 1, sizeof *record->files, &record->file_capacity, &record->files));
   mlx_record_file_t *file = &record->files[record->file_count];
   *file = (mlx_record_file_t){0};

@@ -1,8 +1,8 @@
 // Entry: the two file formats of the cache, the record of an entry (entry.json) and a cached digest
 // (digests/*.json).
 //
-// Text in and out only: no disk, no clock. The parsers must reject damaged input (entry_fuzz.c tests them),
-// so they accept only what the writers write.
+// This file converts between text and structs; it uses neither files nor the clock. The parsers accept only
+// what the writers write, so they reject damaged input (entry_fuzz.c tests this).
 #ifndef MLXCEL_CACHE_ENTRY_H_
 #define MLXCEL_CACHE_ENTRY_H_
 

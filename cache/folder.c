@@ -22,7 +22,7 @@ static mlx_status_t choose_folder(const char *given, char **out_folder) {
   if (*out_folder) return NULL;
   mlx_status_t status = mlx_error(MLX_NOT_FOUND, "no cache folder: MLXCEL_CACHE, %s not set",
                                   mlx_user_variables(MLX_USER_CACHE));
-  return mlx_status_hint(status, "set MLXCEL_CACHE to a folder of your own");
+  return mlx_status_hint(status, "set MLXCEL_CACHE to a folder that you own");
 }
 
 mlx_status_t mlx_cache_open(const char *folder, mlx_cache_t **out_cache) {

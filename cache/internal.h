@@ -15,8 +15,8 @@ mlx_status_t mlx_cache_path(const mlx_cache_t *cache, const char *part, const ch
 // A path below tmp/ that no process has used before: a tool that outlives its killed parent can never write
 // into it.
 mlx_status_t mlx_cache_fresh_path(const mlx_cache_t *cache, const char *id, char **out_path) MLX_MUST_USE;
-// Removes everything in folder |part| (tmp or logs) whose name is |id| and a dot and more. Adds the freed
-// bytes to *bytes, which may be NULL. The caller holds the lock of the id. Files that cannot be removed stay.
+// Removes everything named |id|.SUFFIX in folder |part| (tmp or logs). Adds the freed bytes to *|bytes|,
+// unless |bytes| is NULL. The caller holds the lock of the id. Files that cannot be removed stay.
 mlx_status_t mlx_cache_remove_leftovers(const mlx_cache_t *cache, const char *part, const char *id,
                                         uint64_t *bytes) MLX_MUST_USE;
 uint64_t mlx_cache_tree_bytes(const char *path);

@@ -2,7 +2,7 @@
 //
 // A lock file is compared with its path after locking, because `clear` removes lock files while it holds
 // them. A process that opened the file before the removal and locked it afterwards would hold a lock on a
-// deleted file, while a second process locks the new one.
+// deleted file. A second process could then lock the new file.
 #include "cache/lock.h"
 
 #include <errno.h>

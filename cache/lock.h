@@ -1,5 +1,5 @@
-// Locks: which process creates an entry, and which processes use one. They are advisory locks (flock), so the
-// system releases them when a process dies.
+// Locks: record which process creates an entry and which processes use it. They are advisory locks (flock),
+// so the system releases them when a process dies.
 //
 // A lock file below locks/ is held by the one process that creates the entry. An entry lock is a lock on the
 // record of an entry: shared by any number of users of the entry, exclusive for `clear`. All descriptors are

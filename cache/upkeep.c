@@ -177,7 +177,7 @@ static bool split_id(const char *id, char *kind, const char **out_key) {
   return mlx_is_entry_kind(kind) && mlx_is_digest(*out_key);
 }
 
-// Names in locks/, tmp/ and logs/ are an id, or an id, a dot and more. Other names are not removed.
+// Names in locks/, tmp/ and logs/ have the form ID or ID.SUFFIX. Other names are not removed.
 static mlx_status_t add_name_id(void *user, const char *name) {
   char id[32 + 1 + MLX_DIGEST_HEX], kind[33];
   const char *key;
@@ -205,7 +205,7 @@ static mlx_status_t collect_ids(const mlx_cache_t *cache, id_list_t *list) {
   return NULL;
 }
 
-// Renames the entry to tmp/ first: so it disappears atomically, even if the removal is interrupted.
+// Moves the entry to tmp/ with one rename, so that it disappears atomically. The caller removes it there.
 static mlx_status_t remove_entry(const mlx_cache_t *cache, const char *id, const char *folder,
                                  mlx_cache_cleared_t *cleared) {
   if (!mlx_is_dir(folder)) return mlx_remove_tree(folder);
@@ -217,8 +217,8 @@ static mlx_status_t remove_entry(const mlx_cache_t *cache, const char *id, const
   return status;
 }
 
-// Clears everything of one id; the caller holds its lock. *out_kept: the entry is in use, so only tmp/ was
-// cleaned.
+// Clears everything of one id; the caller holds its lock. *|out_kept| is true if the entry is in use:
+// then only its files in tmp/ are removed.
 static mlx_status_t clear_locked(const mlx_cache_t *cache, const char *id, mlx_cache_cleared_t *cleared,
                                  bool *out_kept) {
   char kind[33], *folder = NULL, *record = NULL;

@@ -6,7 +6,7 @@ set -euo pipefail
 
 failed=0
 
-say() {  # VERDICT SUBJECT TEXT [FIX]
+report() {  # VERDICT SUBJECT TEXT [FIX]
   printf '%-4s  %-16s %s\n' "$1" "$2" "$3"
   if [ -n "${4:-}" ]; then printf '      %-16s fix: %s\n' '' "$4"; fi
   if [ "$1" = FAIL ]; then failed=1; fi
@@ -24,7 +24,7 @@ cargo            cargo                  cargo                   rust            
 git              git                    git                     git                   git                     git
 tar              tar                    tar                     tar                   tar                     tar
 clang            clang                  clang                   clang                 clang                   clang
-qemu-aarch64     qemu-user-static       qemu-user-static               qemu-user             qemu-linux-user         qemu-aarch64
+qemu-aarch64     qemu-user-static       qemu-user-static        qemu-user             qemu-linux-user         qemu-aarch64
 wine             wine64                 wine                    wine                  wine                    wine
 zip              zip                    zip                     zip                   zip                     zip
 readelf          binutils               binutils                binutils              binutils                binutils
@@ -48,115 +48,115 @@ END
 at_least() { [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" = "$2" ]; }
 
 # Checks that a program exists and, with a MINIMUM, that its version is not older.
-program() {  # VERDICT_IF_MISSING SUBJECT COMMAND WHY [VERSION [MINIMUM]]
+check_program() {  # VERDICT_IF_MISSING SUBJECT COMMAND WHY [VERSION [MINIMUM]]
   local found
   if ! found=$(command -v "$3"); then
-    say "$1" "$2" "$3 is not installed: $4" "$(install_command "$2")"
+    report "$1" "$2" "$3 is not installed: $4" "$(install_command "$2")"
   elif [ -n "${6:-}" ] && ! at_least "${5:-0}" "$6"; then
-    say "$1" "$2" "$found has version ${5:-unknown}; $6 or newer is needed: $4" "$(install_command "$2")"
+    report "$1" "$2" "$found has version ${5:-unknown}; $6 or newer is needed: $4" "$(install_command "$2")"
   else
-    say OK "$2" "$found${5:+, version $5}"
+    report OK "$2" "$found${5:+, version $5}"
   fi
 }
 
 version_of() { "$@" 2>/dev/null | grep -oE '[0-9]+\.[0-9]+(\.[0-9]+)*' | head -n 1 || true; }
 
 # A tool that ./build.sh fetches if the system's is missing or too old; never a failure.
-fetched() {  # SUBJECT COMMAND [VERSION MINIMUM]
+check_fetched() {  # SUBJECT COMMAND [VERSION MINIMUM]
   if command -v "$2" >/dev/null && { [ -z "${4:-}" ] || at_least "${3:-0}" "$4"; }; then
-    say OK "$1" "$(command -v "$2")${3:+, version $3}"
+    report OK "$1" "$(command -v "$2")${3:+, version $3}"
   else
-    say OK "$1" 'missing or too old: ./build.sh fetches a pinned one'
+    report OK "$1" 'missing or too old: ./build.sh fetches a pinned one'
   fi
 }
 
-build_tools() {
-  program FAIL cc "${CC:-cc}" 'needed to compile mlxcel' "$(version_of "${CC:-cc}" -dumpfullversion -dumpversion)"
-  program FAIL c++ c++ "IREE's configure step needs it"
-  program FAIL python3 python3 'needed for pip, which fetches tools' "$(version_of python3 --version)" 3.10
+check_build_tools() {
+  check_program FAIL cc "${CC:-cc}" 'needed to compile mlxcel' "$(version_of "${CC:-cc}" -dumpfullversion -dumpversion)"
+  check_program FAIL c++ c++ "IREE's configure step needs it"
+  check_program FAIL python3 python3 'needed for pip, which fetches tools' "$(version_of python3 --version)" 3.10
   if command -v python3 >/dev/null; then
     if python3 -m pip --version >/dev/null 2>&1; then
-      say OK pip "$(version_of python3 -m pip --version)"
+      report OK pip "$(version_of python3 -m pip --version)"
     else
-      say FAIL pip 'python3 has no pip, which fetches iree-compile, NVRTC and headers' "$(install_command pip)"
+      report FAIL pip 'python3 has no pip, which fetches iree-compile, NVRTC and headers' "$(install_command pip)"
     fi
   fi
-  program FAIL cargo cargo 'needed to fetch C sources that are published as crates' "$(version_of cargo --version)" 1.85
-  program FAIL tar tar 'needed to unpack sources'
-  program FAIL git git 'needed to apply third_party/iree.patch and to find release tags'
-  say OK zig './build.sh fetches a pinned one (PyPI ziglang)'
-  fetched cmake cmake "$(version_of cmake --version)" 3.26
-  fetched ninja ninja
-  program WARN clang clang './build.sh fuzz and peer need it'
-  program WARN readelf readelf './build.sh release checks the glibc version of packages with it'
-  program WARN zip zip './build.sh release packs the Windows packages with it'
+  check_program FAIL cargo cargo 'needed to fetch C sources that are published as crates' "$(version_of cargo --version)" 1.85
+  check_program FAIL tar tar 'needed to unpack sources'
+  check_program FAIL git git 'needed to apply third_party/iree.patch and to find release tags'
+  report OK zig './build.sh fetches a pinned one (PyPI ziglang)'
+  check_fetched cmake cmake "$(version_of cmake --version)" 3.26
+  check_fetched ninja ninja
+  check_program WARN clang clang './build.sh fuzz and peer need it'
+  check_program WARN readelf readelf './build.sh release checks the glibc version of packages with it'
+  check_program WARN zip zip './build.sh release packs the Windows packages with it'
   local free
   free=$(df -Pk . | awk 'NR == 2 {print int($4 / 1048576)}')
   if [ "${free:-0}" -ge 6 ]; then
-    say OK disk "$free GiB free"
+    report OK disk "$free GiB free"
   else
-    say WARN disk "$free GiB free; dependencies, IREE and the tests need about 5 GiB" 'free disk space, or clone to a larger disk'
+    report WARN disk "$free GiB free; dependencies, IREE and the tests need about 5 GiB" 'free disk space, or clone to a larger disk'
   fi
 }
 
-cross_tools() {  # PLATFORM
+check_cross_tools() {  # PLATFORM
   case $1 in
     linux-aarch64)
       if command -v apt-get >/dev/null; then
-        say OK qemu-aarch64 './build.sh test-aarch64 fetches it into build/ if it is missing'
+        report OK qemu-aarch64 './build.sh test-aarch64 fetches it into build/ if it is missing'
       else
-        program WARN qemu-aarch64 qemu-aarch64-static 'needed to run the build here'
+        check_program WARN qemu-aarch64 qemu-aarch64-static 'needed to run the build here'
       fi
       ;;
     windows-x86_64)
-      program WARN wine wine 'needed to run the build here'
+      check_program WARN wine wine 'needed to run the build here'
       ;;
   esac
 }
 
 # A GPU needs only the driver. Without one, models run on the CPU.
-driver() {
+check_driver() {
   local name
   if name=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | head -n 1) && [ -n "$name" ]; then
-    say OK gpu "$name"
+    report OK gpu "$name"
   elif ldconfig -p 2>/dev/null | grep -q 'libcuda\.so\.1'; then
-    say WARN gpu 'libcuda.so.1 is installed, but nvidia-smi finds no GPU' 'run mlxcel doctor for the reason'
+    report WARN gpu 'libcuda.so.1 is installed, but nvidia-smi finds no GPU' 'run mlxcel doctor for the reason'
   else
-    say WARN gpu 'no NVIDIA driver: models run on the CPU' "install your system's NVIDIA driver package; no CUDA toolkit is needed"
+    report WARN gpu 'no NVIDIA driver: models run on the CPU' "install your system's NVIDIA driver package; no CUDA toolkit is needed"
   fi
 }
 
-variables() {
+check_variables() {
   local name value
   for name in CUDA_PATH CUDA_HOME; do
     value=${!name:-}
     [ -n "$value" ] || continue
     if [ -d "$value" ]; then
-      say OK "$name" "$value: building needs no toolkit; mlxcel searches NVRTC there last"
+      report OK "$name" "$value: building needs no toolkit; mlxcel searches NVRTC there last"
     else
-      say WARN "$name" "'$value' is not a folder" "unset $name: no CUDA toolkit is needed"
+      report WARN "$name" "'$value' is not a folder" "unset $name: no CUDA toolkit is needed"
     fi
   done
-  [ -z "${NVCC_CCBIN:-}" ] || say OK NVCC_CCBIN "$NVCC_CCBIN: not used; neither the build nor mlxcel runs nvcc"
+  [ -z "${NVCC_CCBIN:-}" ] || report OK NVCC_CCBIN "$NVCC_CCBIN: not used; neither the build nor mlxcel runs nvcc"
   value=${CUDA_COMPUTE_CAP:-}
   [ -n "$value" ] || return 0
   if grep -qF "    {${value/./}, " base/gpu.c; then  # the table of supported GPUs
-    say OK CUDA_COMPUTE_CAP "$value: not used by the build; \`mlxcel compile --target cuda\` means cuda:sm_${value/./} if no GPU is visible"
+    report OK CUDA_COMPUTE_CAP "$value: not used by the build; \`mlxcel compile --target cuda\` means cuda:sm_${value/./} if no GPU is visible"
   else
-    say WARN CUDA_COMPUTE_CAP "'$value' is not a GPU that mlxcel compiles for" 'set it to a value such as 90 or 9.0, or unset it'
+    report WARN CUDA_COMPUTE_CAP "'$value' is not a GPU that mlxcel compiles for" 'set it to a value such as 90 or 9.0, or unset it'
   fi
 }
 
-on_windows() {
-  say WARN platform "$(uname -s): ./build.sh builds on Linux" 'use WSL2; docs/windows.md describes a native build'
+check_windows() {
+  report WARN platform "$(uname -s): ./build.sh builds on Linux" 'use WSL2; docs/windows.md describes a native build'
   local name
   for name in clang-cl cmake ninja python cargo git; do
-    if command -v "$name" >/dev/null; then say OK "$name" "$(command -v "$name")"; else
-      say FAIL "$name" "$name is not on PATH" 'docs/windows.md describes a native build'
+    if command -v "$name" >/dev/null; then report OK "$name" "$(command -v "$name")"; else
+      report FAIL "$name" "$name is not on PATH" 'docs/windows.md describes a native build'
     fi
   done
-  if [ -e "${SYSTEMROOT:-/c/Windows}/System32/nvcuda.dll" ]; then say OK gpu nvcuda.dll; else
-    say WARN gpu 'no nvcuda.dll: models run on the CPU' "install NVIDIA's driver; no CUDA toolkit is needed"
+  if [ -e "${SYSTEMROOT:-/c/Windows}/System32/nvcuda.dll" ]; then report OK gpu nvcuda.dll; else
+    report WARN gpu 'no nvcuda.dll: models run on the CPU' "install NVIDIA's driver; no CUDA toolkit is needed"
   fi
 }
 
@@ -172,19 +172,19 @@ main() {
   case $platform in
     linux-x86_64 | linux-aarch64 | windows-x86_64) ;;
     *)
-      say FAIL platform "$platform is not supported" 'platforms: linux-x86_64, linux-aarch64, windows-x86_64'
+      report FAIL platform "$platform is not supported" 'platforms: linux-x86_64, linux-aarch64, windows-x86_64'
       return 1
       ;;
   esac
   if [ "$here" = windows-x86_64 ]; then
-    on_windows
+    check_windows
   else
-    say OK platform "building for $platform on $here, $(getconf GNU_LIBC_VERSION 2>/dev/null || echo 'a C library that is not glibc')"
-    build_tools
-    [ "$platform" = "$here" ] || cross_tools "$platform"
-    driver
+    report OK platform "building for $platform on $here, $(getconf GNU_LIBC_VERSION 2>/dev/null || echo 'a C library that is not glibc')"
+    check_build_tools
+    [ "$platform" = "$here" ] || check_cross_tools "$platform"
+    check_driver
   fi
-  variables
+  check_variables
   return $failed
 }
 

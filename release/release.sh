@@ -13,7 +13,7 @@ linux-x86_64    tar.gz  manylinux_2_28_x86_64,manylinux_2_27_x86_64,manylinux201
 linux-aarch64   tar.gz  manylinux_2_28_aarch64,manylinux_2_27_aarch64,manylinux2014_aarch64,manylinux_2_17_aarch64  2.28
 windows-x86_64  zip     win_amd64                                                                                   -
 '
-runtime_limit=$((6 << 20))  # largest runtime-only package, in bytes
+max_runtime_bytes=$((6 << 20))  # size limit of a runtime-only package
 release=$build/release
 
 # ---- version ---------------------------------------------------------------------------------------------------------------
@@ -21,7 +21,7 @@ release=$build/release
 # Sets |version| and |epoch|. A version without a suffix is a release and needs its tag and a clean tree.
 choose_version() {  # [VERSION]
   local tag
-  need git 'the tag names the release'
+  need git 'install git, which reads the tag of the release, for example: apt-get install git'
   tag=$(git describe --exact-match --tags --match 'v[0-9]*' HEAD 2>/dev/null || true)
   version=${1:-${tag#v}}
   [ -n "$version" ] || die 'HEAD has no tag vX.Y.Z' 'create one (git tag -s v0.2.0), or build a trial: ./build.sh release 0.2.0-trial'
@@ -48,7 +48,7 @@ build_release_tree() {  # PLATFORM
     -DCMAKE_C_FLAGS="-ffile-prefix-map=$root=."
 }
 
-# Downloads the pinned wheels of a platform. Python 3.11 for all: the files used are the same in every version's wheel.
+# Downloads the pinned wheels of a platform, all for Python 3.11: the files used are the same for every Python version.
 fetch_wheels() {  # FOLDER TAGS
   local name tags=() tag pin=$deps/release.pin
   rm -rf "$1"
@@ -63,7 +63,8 @@ fetch_wheels() {  # FOLDER TAGS
 
 # ---- packages --------------------------------------------------------------------------------------------------------------
 
-# Copies the compiler to ../libexec/iree and ../lib, where mlxcel searches. nvFatbin is omitted: its license forbids redistribution.
+# Copies the compiler to ../libexec/iree and ../lib, where mlxcel searches for it. Omits nvFatbin, because its license
+# forbids redistribution.
 add_compiler() {  # PLATFORM WHEELS STAGE
   local unpacked=$release/unpacked/$1 wheel
   rm -rf "$unpacked"
@@ -84,8 +85,8 @@ add_compiler() {  # PLATFORM WHEELS STAGE
   rm -rf "$unpacked"
 }
 
-# Adds license, README, notices, SBOM, manual pages and completions. This machine's mlxcel writes the last two for every platform.
-add_papers() {  # NAME PLATFORM FORM STAGE BINARY WHEELS
+# Adds license, README, notices, SBOM, manual pages and completions. The mlxcel built for this machine writes the last two.
+add_documents() {  # NAME PLATFORM FORM STAGE BINARY WHEELS
   local here=$release/tree/linux-$(uname -m)/bin/mlxcel shell
   cp LICENSE "$4/"
   cp release/README.package.md "$4/README.md"
@@ -110,7 +111,7 @@ stage_package() {  # NAME PLATFORM FORM WHEELS
     if [ "$3" = full ]; then ln -s mlxcel "$stage/bin/mlxcel-compile"; fi
   fi
   if [ "$3" = full ]; then add_compiler "$2" "$4" "$stage"; fi
-  add_papers "$1" "$2" "$3" "$stage" "$stage/bin/mlxcel$suffix" "$4"
+  add_documents "$1" "$2" "$3" "$stage" "$stage/bin/mlxcel$suffix" "$4"
 }
 
 glibc_of() { readelf -V "$1" | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1; }
@@ -127,7 +128,7 @@ check_glibc() {  # FILE LIMIT
 check_size() {  # FILE FORM
   local bytes
   bytes=$(stat -c %s "$1")
-  [ "$2" = full ] || [ "$bytes" -le $runtime_limit ] || die "$1 has $bytes bytes; the limit for a runtime-only package is $runtime_limit"
+  [ "$2" = full ] || [ "$bytes" -le $max_runtime_bytes ] || die "$1 has $bytes bytes; the limit for a runtime-only package is $max_runtime_bytes"
 }
 
 package_platform() {  # PLATFORM SUFFIX TAGS GLIBC
@@ -163,7 +164,7 @@ sign_packages() {
 }
 
 run_release() {
-  local smoke=0 wanted=() given='' platform suffix tags glibc packages=()
+  local smoke=0 wanted=() given='' platform suffix tags glibc package packages=()
   while [ $# -gt 0 ]; do
     case $1 in
       --smoke) smoke=1 ;;
@@ -178,7 +179,7 @@ run_release() {
     shift
   done
   choose_version "$given"
-  need readelf 'for example: apt-get install binutils'
+  need readelf 'install binutils, for example: apt-get install binutils'
   lock_build
   fetch
   pip_fetch lit
@@ -195,8 +196,8 @@ run_release() {
   printf '%s\n' "$version" >"$release/VERSION"
   sign_packages
   unlock_build
-  (cd "$release" && for platform in "${packages[@]}"; do printf '%12d bytes %8.2f MiB  %s\n' "$(stat -c %s "$platform")" \
-    "$(awk -v n="$(stat -c %s "$platform")" 'BEGIN {print n / 1048576}')" "$platform"; done)
+  (cd "$release" && for package in "${packages[@]}"; do printf '%12d bytes %8.2f MiB  %s\n' "$(stat -c %s "$package")" \
+    "$(awk -v n="$(stat -c %s "$package")" 'BEGIN {print n / 1048576}')" "$package"; done)
   if [ $smoke -eq 1 ]; then
     fetch_model
     MLXCEL_CACHE=$release/cache MLXCEL_IREE_COMPILE=$iree_compile MLXCEL_NVRTC=$deps/nvrtc \

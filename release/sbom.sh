@@ -47,7 +47,7 @@ package() {  # NAME VERSION LICENCE PIN
       "licenseDeclared": "$3",
       "copyrightText": "NOASSERTION",
       "checksums": [{"algorithm": "SHA256", "checksumValue": "$sum"}],
-      "sourceInfo": "from $4 $pinned, whose checksum this is",
+      "sourceInfo": "from $4 $pinned, which has this checksum",
       "externalRefs": [{"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": "pkg:$kind/$4@${pinned/+/%2B}"}]
     },
 END
@@ -90,7 +90,7 @@ separator=''
 for reference in $(grep -o 'LicenseRef-[A-Za-z0-9.-]*' <<<"$rows" | sort -u); do
   case $reference in
     LicenseRef-NVIDIA-CUDA-EULA) title="End User License Agreement of NVIDIA's CUDA toolkit" ;;
-    LicenseRef-mingw-w64) title='Licences of the mingw-w64 runtime' ;;
+    LicenseRef-mingw-w64) title='Licenses of the mingw-w64 runtime' ;;
     *) die "$reference has no title in this script" ;;
   esac
   printf '%s    {"licenseId": "%s", "name": "%s", "extractedText": "The text is in THIRD_PARTY_NOTICES.txt of the same package."}' "$separator" "$reference" "$title"

@@ -63,9 +63,9 @@ static mlx_status_t make_cuda_view(mlx_device_t *device, size_t rank, const iree
   mlx_device_enter(device);
   iree_hal_buffer_t *buffer = NULL;
   pthread_mutex_lock(&device->lock);
-  iree_status_t taken = acquire_input_locked(device, size, &buffer);
+  iree_status_t acquired = acquire_input_locked(device, size, &buffer);
   pthread_mutex_unlock(&device->lock);
-  MLX_TRY_IREE(taken);
+  MLX_TRY_IREE(acquired);
   mlx_status_t status = mlx_cuda_write(&device->cuda, device_pointer(buffer), values, size);
   if (!status) {
     status = mlx_status_from_iree(iree_hal_buffer_view_create(

@@ -75,7 +75,7 @@ static void *work_thread(void *upload) {
 }
 
 // The calling thread works too, and reports progress between its pieces. If a thread cannot be started, the
-// others take its share.
+// remaining threads copy its pieces.
 mlx_status_t mlx_cuda_upload(const mlx_cuda_t *cuda, mlx_cuda_pointer_t target, const void *source,
                              size_t size, mlx_load_fn_t on_load, void *user) {
   upload_t upload = {.cuda = cuda, .target = target, .source = source, .size = size};

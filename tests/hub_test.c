@@ -95,7 +95,7 @@ TEST(failed_choices_name_the_available_files) {
                {"README.md", "", MLX_UNSUPPORTED, "neither model.safetensors", ""},
                {"a-Q4_0.gguf a-Q8_0.gguf", "", MLX_USAGE, "several GGUF files", "a-Q4_0.gguf, a-Q8_0.gguf"},
                {"a-Q4_0.gguf b-Q4_0.gguf", "Q4_0", MLX_USAGE, "matches several", "a-Q4_0.gguf, b-Q4_0.gguf"},
-               {"a-Q4_K_M.gguf", "Q4_K", MLX_NOT_FOUND, "'Q4_K'", "it has: a-Q4_K_M.gguf"},
+               {"a-Q4_K_M.gguf", "Q4_K", MLX_NOT_FOUND, "'Q4_K'", "use one of its GGUF files: a-Q4_K_M.gguf"},
                {"config.json model.safetensors", "Q4_K", MLX_NOT_FOUND, "'Q4_K'", "no GGUF files"},
                {"config.json model.safetensors", "config.json", MLX_UNSUPPORTED, "not a GGUF",
                 "leave out the file name"},

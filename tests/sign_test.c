@@ -280,7 +280,7 @@ TEST(trust_manages_a_folder_of_keys) {
   EXPECT(0, "", "trust", "add", FIXTURES "encrypted.pub");
   EXPECT(0, "1DCFC10403521E46  encrypted.pub\n9CA35E82975492BB  plain.pub\n", "trust", "list");
   EXPECT(0, "RW", "keygen", "-W", "-o", in_folder("plain"));
-  EXPECT(MLX_USAGE, "plain.pub already holds a different key, 9CA35E82975492BB", "trust", "add",
+  EXPECT(MLX_USAGE, "plain.pub already contains a different key, 9CA35E82975492BB", "trust", "add",
          in_folder("plain.pub"));
   EXPECT(0, "9CA35E82975492BB  plain.pub\n", "trust", "list");
   EXPECT(0, "", "trust", "add", "--force", in_folder("plain.pub"));

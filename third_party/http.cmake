@@ -1,5 +1,5 @@
-# Builds libcurl with a TLS client, for transfer/http.c only. The results of their configure scripts are the same on every
-# 64-bit Linux and are stored beside this file. Windows uses Schannel for TLS.
+# Builds libcurl and Mbed TLS, for transfer/http.c only. Their configuration is the same on every 64-bit Linux and is stored
+# beside this file (curl_config.h, mbedtls_config.h). On Windows curl uses Schannel instead of Mbed TLS.
 set(CURL ${MLXCEL_CRATES}/curl-sys/curl)
 set(MBEDTLS ${MLXCEL_CRATES}/mbedtls-rs-sys/mbedtls)
 

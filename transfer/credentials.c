@@ -120,8 +120,8 @@ static mlx_status_t read_answer(const char *program, const char *answer, char **
   MLX_TRY(mlx_json_parse(program, answer, strlen(answer), &json));
   mlx_status_t status = mlx_json_string(&json, json.root, "Username", &user);
   if (!status) status = mlx_json_string(&json, json.root, "Secret", &secret);
-  const bool is_identity =
-      !status && !strcmp(user, "<token>");  // the helper protocol's mark of an identity token
+  // In the helper protocol, this user name marks an identity token.
+  const bool is_identity = !status && !strcmp(user, "<token>");
   if (!status)
     status = is_identity ? mlx_copy_text(secret, strlen(secret), out_identity)
                          : encode_pair(user, secret, out_auth);

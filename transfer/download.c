@@ -84,8 +84,8 @@ static mlx_status_t read_etag(fetch_t *f) {
   return NULL;
 }
 
-// Opens the part and hashes the bytes of an earlier process. Starts over without an ETag or a digest, because
-// then nothing shows whether the rest belongs to the same file.
+// Opens the part and hashes the bytes that an earlier process wrote. Starts over if neither ETag nor digest
+// is known, because the server's file may have changed meanwhile.
 static mlx_status_t open_part(fetch_t *f) {
   MLX_TRY(mlx_copy_text(f->part, strlen(f->part), &f->writer.path));
   f->writer.fd = open(f->part, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644);
@@ -296,13 +296,14 @@ static mlx_status_t add_sizes(const mlx_download_t *downloads, size_t count, uin
 mlx_status_t mlx_download_check_space(const char *folder, uint64_t missing) {
   struct statvfs disk;
   if (statvfs(folder, &disk)) return mlx_io_error("get the free disk space of", folder);
-  uint64_t room;
-  if (__builtin_mul_overflow((uint64_t)disk.f_bavail, (uint64_t)disk.f_frsize, &room)) return NULL;
-  if (!missing || (missing <= UINT64_MAX - SPARE_BYTES && missing + SPARE_BYTES <= room)) return NULL;
+  uint64_t available;
+  if (__builtin_mul_overflow((uint64_t)disk.f_bavail, (uint64_t)disk.f_frsize, &available)) return NULL;
+  if (!missing || (missing <= UINT64_MAX - SPARE_BYTES && missing + SPARE_BYTES <= available)) return NULL;
   return mlx_status_hint(
-      mlx_error(
-          MLX_IO, "not enough disk space in '%s': the download needs %s and a reserve of %s, %s are free",
-          folder, mlx_bytes_show(missing).text, mlx_bytes_show(SPARE_BYTES).text, mlx_bytes_show(room).text),
+      mlx_error(MLX_IO,
+                "not enough disk space in '%s': the download needs %s and a reserve of %s, %s are free",
+                folder, mlx_bytes_show(missing).text, mlx_bytes_show(SPARE_BYTES).text,
+                mlx_bytes_show(available).text),
       "free disk space, or choose another folder: set MLXCEL_CACHE, or use -o for this model");
 }
 

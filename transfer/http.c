@@ -205,16 +205,16 @@ static int on_progress(void *user, curl_off_t down_all, curl_off_t down, curl_of
 // One try
 
 static mlx_status_t add_header(exchange_t *e, const char *line) {
-  struct curl_slist *longer = curl_slist_append(e->headers, line);
-  if (!longer) return mlx_error(MLX_OUT_OF_MEMORY, "out of memory");
-  e->headers = longer;
+  struct curl_slist *headers = curl_slist_append(e->headers, line);
+  if (!headers) return mlx_error(MLX_OUT_OF_MEMORY, "out of memory");
+  e->headers = headers;
   return NULL;
 }
 
 static mlx_status_t set_headers(exchange_t *e) {
   const mlx_http_request_t *request = e->request;
-  MLX_TRY(add_header(
-      e, "Expect:"));  // else curl waits a second for a 100 response that many registries never send
+  // Without this, curl waits a second for a 100 response that many registries never send.
+  MLX_TRY(add_header(e, "Expect:"));
   for (const char *const *line = request->headers; line && *line; ++line) MLX_TRY(add_header(e, *line));
   if (request->authorization) {
     char *line;
@@ -490,7 +490,7 @@ mlx_status_t mlx_http_check(const mlx_http_request_t *request, const mlx_http_re
                      message);
   mlx_status_t status = mlx_error(code >= 500 ? MLX_UNAVAILABLE : MLX_INVALID_INPUT,
                                   "%s %s: the server answered %ld%s", method, url.text, code, message);
-  return code >= 500 ? mlx_status_hint(status, "this is an error of the server: try again later") : status;
+  return code >= 500 ? mlx_status_hint(status, "the server has a problem: try again later") : status;
 }
 
 void mlx_http_escape(mlx_text_t *out, const char *text, bool slashes) {

@@ -243,7 +243,9 @@ static mlx_status_t select_named(mlx_hub_listing_t *listing, const char *selecto
                            "use one of these file names: %s", names);
   return mlx_status_hint(
       mlx_error(MLX_NOT_FOUND, "the model has no GGUF file named or quantized as '%s'", selector),
-      names[0] ? "it has: %s" : "it has no GGUF files%s; leave out the part after the colon", names);
+      names[0] ? "use one of its GGUF files: %s"
+               : "it has no GGUF files%s: leave out the part after the colon",
+      names);
 }
 
 // ----------------------------------------------------------------------------------------------------------

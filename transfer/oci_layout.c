@@ -128,7 +128,8 @@ static mlx_status_t read_index(const char *folder, mlx_oci_document_t *out_index
   if (!status) status = mlx_oci_document_read(path, text, length, out_index);
   mlx_free(text);
   mlx_free(path);
-  return mlx_status_hint(status, "an OCI layout is a folder with oci-layout, index.json and blobs");
+  return mlx_status_hint(status,
+                         "name the folder of an OCI layout: it contains oci-layout, index.json and blobs");
 }
 
 // Appends the document with this digest, after checking it.

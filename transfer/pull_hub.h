@@ -24,11 +24,11 @@ typedef struct mlx_pull_options {
 } mlx_pull_options_t;
 void mlx_pull_options_initialize(mlx_pull_options_t *options);
 
-// Pulls "hf:ORG/NAME[@REVISION][:FILE-OR-QUANT]": asks the hub for the current commit and downloads the
+// Pulls "hf:ORG/NAME[@REVISION][:FILE-OR-QUANT]": queries the hub for the current commit and downloads the
 // missing files. *|out_path| is the folder or GGUF file to open; release with mlx_free.
 mlx_status_t mlx_pull_hub(const char *ref, const mlx_pull_options_t *options, char **out_path) MLX_MUST_USE;
 
-// Returns what an earlier pull of the same reference stored, or NULL. Uses no network.
+// Returns the path that an earlier pull of the same reference stored, or NULL. Uses no network.
 mlx_status_t mlx_pull_hub_find(const char *ref, char **out_path) MLX_MUST_USE;
 
 #endif  // MLXCEL_TRANSFER_PULL_HUB_H_

@@ -82,7 +82,7 @@ static void keep_modules(mlx_oci_document_t *index, const char *tag) {
   if (tagged) index->count = tagged;
 }
 
-static bool wants_all(const fetch_t *fetch) {
+static bool all_targets(const fetch_t *fetch) {
   return fetch->options->target && !strcmp(fetch->options->target, "all");
 }
 
@@ -102,10 +102,11 @@ static mlx_status_t choose_module(const fetch_t *fetch, const mlx_oci_document_t
     const mlx_oci_annotations_t *annotations = &index->items[i].annotations;
     const size_t rank =
         !options->target && options->rank ? options->rank(annotations->target, annotations->cpu) : 0;
-    if ((options->target && !wants_all(fetch) && strcmp(annotations->target, options->target)) || rank < best)
+    if ((options->target && !all_targets(fetch) && strcmp(annotations->target, options->target)) ||
+        rank < best)
       continue;
     const bool is_better = !candidates || rank > best || is_later(index, *out_chosen, i);
-    if (!candidates || rank || wants_all(fetch))
+    if (!candidates || rank || all_targets(fetch))
       candidates = 1;
     else if (strcmp(index->items[*out_chosen].annotations.target, annotations->target))
       ++candidates;
@@ -158,10 +159,10 @@ static bool has_target(const fetch_t *fetch, const char *target) {
 
 // Gets the modules of the other targets. Modules of one bundle have the same bundle manifest. Modules of
 // other bundles cannot be combined with it: reports a note with their targets.
-static mlx_status_t get_others(fetch_t *fetch, const mlx_oci_document_t *index) {
+static mlx_status_t get_other_modules(fetch_t *fetch, const mlx_oci_document_t *index) {
   char digest[MLX_OCI_DIGEST];
-  mlx_oci_document_t skipped = {.items =
-                                    index->items};  // modules of other bundles; reuses the array of |index|
+  // Modules of other bundles; reuses the array of |index|.
+  mlx_oci_document_t skipped = {.items = index->items};
   for (size_t i = 0; i < index->count; ++i) {
     mlx_oci_document_t other = {0};
     if (!strcmp(index->items[i].digest, fetch->module_digest)) continue;
@@ -192,14 +193,14 @@ static mlx_status_t get_listed_modules(fetch_t *fetch, const mlx_oci_document_t 
     MLX_TRY(choose_module(fetch, index, &chosen));
     MLX_TRY(get_module(fetch, index->items[chosen].digest, &fetch->module, fetch->module_digest));
   }
-  return wants_all(fetch) ? get_others(fetch, index) : NULL;
+  return all_targets(fetch) ? get_other_modules(fetch, index) : NULL;
 }
 
 // Gets the module, unless the reference named it, and for --target all the other modules of its bundle.
 static mlx_status_t get_modules(fetch_t *fetch) {
   const char *target = fetch->options->target;
   mlx_oci_document_t index;
-  if (fetch->module_digest[0] && !wants_all(fetch)) {
+  if (fetch->module_digest[0] && !all_targets(fetch)) {
     if (!target || !strcmp(target, fetch->module.annotations.target)) return NULL;
     return mlx_error(MLX_NOT_FOUND, "%s was compiled for %s, not for %s", fetch->module_digest,
                      fetch->module.annotations.target, target);
@@ -225,7 +226,7 @@ static bool is_needed(const fetch_t *fetch, const mlx_manifest_t *manifest, cons
                     name);
     return false;
   }
-  return wants_all(fetch) || mlx_manifest_needs(manifest, fetch->module.annotations.target, name);
+  return all_targets(fetch) || mlx_manifest_needs(manifest, fetch->module.annotations.target, name);
 }
 
 // Adds the layers of a document that |manifest| lists and the requested targets need.
@@ -336,7 +337,7 @@ static mlx_status_t get_layers(fetch_t *fetch, const char *name) {
 }
 
 // Removes a file of an earlier pull that this pull does not need.
-static mlx_status_t remove_stray(void *user, const char *name) {
+static mlx_status_t remove_unneeded(void *user, const char *name) {
   const fetch_t *fetch = user;
   char *path;
   if (find_layer(fetch, name)) return NULL;
@@ -356,7 +357,7 @@ static mlx_status_t check_bundle(const fetch_t *fetch) {
     const mlx_oci_descriptor_t *layer = find_layer(fetch, manifest->files[i].name);
     const bool same = layer && !strcmp(layer->digest + strlen("sha256:"), manifest->files[i].sha256);
     if (layer ? same
-              : !wants_all(fetch) &&
+              : !all_targets(fetch) &&
                     !mlx_manifest_needs(manifest, fetch->module.annotations.target, manifest->files[i].name))
       continue;
     status = mlx_error(MLX_INVALID_INPUT, "'%s': layer '%s' does not match the bundle's manifest",
@@ -391,7 +392,7 @@ static mlx_status_t hint_tags(fetch_t *fetch, mlx_status_t missing) {
   }
   mlx_status_free(status);  // report only the missing tag
   mlx_text_clear(&tags);
-  if (used) return mlx_status_hint(missing, "existing tags: %s", names);
+  if (used) return mlx_status_hint(missing, "use one of the existing tags: %s", names);
   return mlx_status_hint(missing, "no repository '%s' was found: check its name", fetch->ref->name);
 }
 
@@ -420,11 +421,11 @@ static mlx_status_t get_model(fetch_t *fetch) {
 // Downloads the files and creates fetch->folder, which must not exist.
 static mlx_status_t get_files(fetch_t *fetch, const char *name) {
   MLX_TRY(mlx_format(&fetch->staging, "%s.%.16s.%.16s%s.part", fetch->folder, fetch->model_digest + 7,
-                     fetch->module_digest + 7, wants_all(fetch) ? ".all" : ""));
+                     fetch->module_digest + 7, all_targets(fetch) ? ".all" : ""));
   MLX_TRY(mlx_output_make_staging(fetch->staging));
   mlx_status_t status = plan(fetch);
   if (!status) MLX_TRY(get_layers(fetch, name));
-  if (!status) status = mlx_list_dir(fetch->staging, remove_stray, fetch);
+  if (!status) status = mlx_list_dir(fetch->staging, remove_unneeded, fetch);
   if (!status) status = check_bundle(fetch);
   if (mlx_status_code(status) == MLX_INVALID_INPUT)
     return mlx_status_join(status, mlx_remove_tree(fetch->staging));  // a retry would fail again

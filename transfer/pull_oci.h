@@ -22,8 +22,8 @@ void mlx_pull_oci_options_initialize(mlx_pull_oci_options_t *options);
 mlx_status_t mlx_pull_oci(const char *ref, const mlx_pull_oci_options_t *options,
                           char **out_path) MLX_MUST_USE;
 
-// Returns what an earlier pull of the same reference stored in the cache, or NULL. Uses no network. Always
-// NULL for an OCI layout.
+// Returns the path that an earlier pull of the same reference stored in the cache, or NULL. Uses no network.
+// Always NULL for an OCI layout.
 mlx_status_t mlx_pull_oci_find(const char *ref, char **out_path) MLX_MUST_USE;
 
 #endif  // MLXCEL_TRANSFER_PULL_OCI_H_

@@ -86,8 +86,8 @@ static probe_t read_probe(const mlx_http_response_t *response) {
   return probe;
 }
 
-// Sends HEAD, and if that fails requests the first byte. A failure is not an error here: the download will
-// report it.
+// Sends HEAD; if that fails, requests only the first byte. A failed request is not an error here, because the
+// download will report it.
 static mlx_status_t probe_url(const site_t *site, const char *url, probe_t *out_probe) {
   static const char *const first_byte[] = {"Range: bytes=0-0", NULL};
   mlx_http_t *http;
@@ -254,9 +254,8 @@ static mlx_status_t check_file(const site_t *site) {
   if (!status) {
     status = mlx_bundle_check_all(bundle, site->options->report);
     if (!status && site->options->target)
-      status =
-          choose_target(site->options, mlx_bundle_manifest(bundle),
-                        &target);  // the file has all targets: only check that the requested one is there
+      // The file contains all targets, so this only checks that the requested one exists.
+      status = choose_target(site->options, mlx_bundle_manifest(bundle), &target);
     mlx_bundle_close(bundle);
   }
   return mlx_status_annotate(status, "%s", url.text);

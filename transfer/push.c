@@ -31,7 +31,7 @@ typedef struct push {
   const mlx_push_options_t *options;
   mlx_store_t *store;
   mlx_bundle_t *bundle;
-  const mlx_manifest_t *manifest;  // the bundle's
+  const mlx_manifest_t *manifest;  // of the bundle
   char *signature;                 // text of the signature; NULL if unsigned
   size_t signature_length;
   mlx_blob_t blobs[MAX_BLOBS];

@@ -344,7 +344,7 @@ static mlx_status_t find_next(pages_t *pages, const mlx_http_response_t *respons
   return NULL;
 }
 
-// The specification says 404. Registries older than it also answer 400, 405 or 501.
+// The specification requires 404. Older registries also answer 400, 405 or 501.
 static bool is_unsupported(long status) {
   return status == 404 || status == 405 || status == 400 || status == 501;
 }
@@ -518,7 +518,7 @@ static mlx_status_t send_piece(upload_t *u, const char *method, const char *url,
   return status;
 }
 
-// Asks the registry how many bytes it has. Starts a new upload if the registry has forgotten this one.
+// Queries how many bytes the registry has. Starts a new upload if the registry no longer has this one.
 static mlx_status_t resume_upload(upload_t *u) {
   mlx_http_response_t response = {0};
   char range[64];

@@ -2,7 +2,7 @@
 //
 // If the registry requires a token, one is requested with docker's credentials for the host. If it lacks the
 // referrers API, the list of referrers is kept under a tag named after the subject, as the specification
-// says. The registry checks the digest of every upload.
+// requires. The registry checks the digest of every upload.
 //
 // Threads: mlx_registry_put_blob and mlx_registry_get_blob may run in parallel, each with its own HTTP
 // client. All other functions use the registry's client, so only one of them may run at a time.

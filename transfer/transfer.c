@@ -51,10 +51,10 @@ static void keep_failure(worker_pool_t *pool, mlx_status_t failure) {
 
 static bool next_job(worker_pool_t *pool, size_t *out_index) {
   pthread_mutex_lock(&pool->lock);
-  const bool is = pool->next < pool->transfer->count && !pool->failure;
-  if (is) *out_index = pool->next++;
+  const bool found = pool->next < pool->transfer->count && !pool->failure;
+  if (found) *out_index = pool->next++;
   pthread_mutex_unlock(&pool->lock);
-  return is;
+  return found;
 }
 
 static void *work(void *user) {

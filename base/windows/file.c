@@ -13,9 +13,9 @@ static HANDLE handle_of(int fd) { return (HANDLE)_get_osfhandle(fd); }
 // Opening
 
 static DWORD access_for(int flags) {
-  const int way = flags & (O_RDONLY | O_WRONLY | O_RDWR);
-  if (way == O_RDWR) return GENERIC_READ | GENERIC_WRITE;
-  if (way == O_WRONLY)  // the system appends atomically
+  const int mode = flags & (O_RDONLY | O_WRONLY | O_RDWR);
+  if (mode == O_RDWR) return GENERIC_READ | GENERIC_WRITE;
+  if (mode == O_WRONLY)  // the system appends atomically
     return flags & O_APPEND ? FILE_APPEND_DATA | SYNCHRONIZE : GENERIC_WRITE;
   return GENERIC_READ;
 }

@@ -4,7 +4,8 @@
 //
 // Text is UTF-8 here and UTF-16 in the system. Paths may have both slashes and a drive; returned paths have
 // '/'. Paths longer than 260 characters work. /dev/null and /proc/self/exe work as on Linux. Every file is
-// opened so that others may rename or remove it; it is not inherited by children and is always binary.
+// opened so that other processes may rename or remove it; child processes do not inherit it. All files are
+// binary.
 //
 // This is not a full POSIX layer: processes (base/child.h), terminals (line/tty.h) and shared libraries
 // (base/library.h) have their own Windows implementations.
@@ -82,7 +83,7 @@ static inline int fchmod(int fd, int mode) { return (void)fd, (void)mode, 0; }
 // Always fails with ENOSYS: Windows cannot swap two names.
 int renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags);
 
-// Permissions are not checked: st_mode always says that only the owner has access.
+// Permissions are not checked: st_mode always grants access only to the owner.
 #undef stat
 #undef fstat
 #define stat mlx_posix_stat

@@ -31,17 +31,17 @@ static void restore_console(void) {
 // Output is UTF-8 with escape sequences, as on any terminal. A console that does not support escape sequences
 // is treated as a dumb terminal.
 static void prepare_console(void) {
-  bool draws = false;
+  bool supports_escapes = false;
   original_console.code_page = GetConsoleOutputCP();
   if (original_console.code_page) SetConsoleOutputCP(CP_UTF8);
   for (int i = 0; i < 2; ++i) {
     const DWORD wanted = ENABLE_PROCESSED_OUTPUT | ENABLE_VIRTUAL_TERMINAL_PROCESSING;
     if (!GetConsoleMode(stream(i), &original_console.modes[i])) continue;
     original_console.changed[i] = SetConsoleMode(stream(i), original_console.modes[i] | wanted) != 0;
-    draws |= original_console.changed[i];
+    supports_escapes |= original_console.changed[i];
   }
   atexit(restore_console);
-  if (draws && !getenv("TERM")) setenv("TERM", "xterm-256color", 1);
+  if (supports_escapes && !getenv("TERM")) setenv("TERM", "xterm-256color", 1);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ mlx_posix_handler_t mlx_posix_signal(int number, mlx_posix_handler_t handler) {
 // ----------------------------------------------------------------------------------------------------------
 // The environment
 
-// Returned values must stay valid, so each distinct value of a name is kept once.
+// Strings that getenv returned must stay valid. So each distinct value of a variable is kept and never freed.
 typedef struct value {
   struct value *next;
   char *name, *text;
