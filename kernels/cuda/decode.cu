@@ -376,9 +376,9 @@ static __device__ __forceinline__ u64 nanoseconds() {
   return t;
 }
 
-static __device__ __forceinline__ u32 load_acquire(u32 *fragment) {
+static __device__ __forceinline__ u32 load_acquire(u32 *address) {
   u32 value;
-  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(fragment) : "memory");
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
   return value;
 }
 

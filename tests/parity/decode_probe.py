@@ -61,40 +61,40 @@ def random_tiles(tiles, dims, scale):
 def replaced(text, *pairs):
     for old, new in pairs:
         if old not in text:
-            sys.exit(f"decode.cu has no longer: {old}")
+            sys.exit(f"decode.cu no longer contains: {old}")
         text = text.replace(old, new)
     return text
 
 
 def without(text, part):
     if part == "ring":
-        return replaced(text, ("      barrier_wait(&s->full[at.stage], at.turn);\n", ""),
-                        ("      barrier_arrive(&s->room[at.stage]);\n", ""), ("      produce(m, s, steps);", ""))
+        return replaced(text, ("      barrier_wait(&s->full[at.stage], at.parity);\n", ""),
+                        ("      barrier_arrive(&s->free[at.stage]);\n", ""), ("      produce(m, s, steps);", ""))
     if part == "waits":
         return replaced(text, ("  while (is_empty(value));", "  while (0);"), ("for (bool again = true; again;)", "for (bool again = false; again;)"),
                         ("  return best_of_block(s, best).token;", "  best_of_block(s, best);\n  return 5;"))
     if part == "attention":
         return replaced(text, ("  attend(m, s, l, plan, position);\n", ""), ("  merge_heads(m, s, plan.splits);\n", ""),
                         ("(s, w->attended, attended);", "(s, m.logits, attended);"))
-    sys.exit(f"--without knows ring, waits and attention, not {part}")
+    sys.exit(f"--without takes ring, waits and attention, not {part}")
 
 
 def with_clocks(text):
     return replaced(
         text, ("struct State {\n", "struct State {\n  u64 clocks[20];\n"),
-        ("// |x|: the layer's input", "#define SINCE(i) { long long now = clock64(); if (threadIdx.x == 0) s->clocks[i] += now - since; since = now; }\n// |x|: the layer's input"),
+        ("// |x| is the layer's input", "#define SINCE(i) { long long now = clock64(); if (threadIdx.x == 0) s->clocks[i] += now - since; since = now; }\n// |x| is the layer's input"),
         ("  c.rows<QkvFormat>(x, s->qkv,", "  long long since = clock64();\n  c.rows<QkvFormat>(x, s->qkv,"),
         ("  attend(m, s, l, plan, position);", "  SINCE(2) attend(m, s, l, plan, position); SINCE(3)"),
         ("  merge_heads(m, s, plan.splits);", "  merge_heads(m, s, plan.splits); SINCE(4)"),
         ("w->attended, attended);", "w->attended, attended); SINCE(5)"),
-        ("  hear_and_normalise(s, w->x1[turn], AT(MLP_NORM, l), x);", "  SINCE(6) hear_and_normalise(s, w->x1[turn], AT(MLP_NORM, l), x); SINCE(7)"),
-        ("    Activations<FFN> hidden;", "    SINCE(9) Activations<FFN> hidden;"), ("w->hidden[turn], hidden);", "w->hidden[turn], hidden); SINCE(10)"),
-        ("  hear_and_normalise(s, w->x0, l", "  SINCE(11) hear_and_normalise(s, w->x0, l"),
+        ("  receive_and_normalize(s, w->x1[parity], AT(MLP_NORM, l), x);", "  SINCE(6) receive_and_normalize(s, w->x1[parity], AT(MLP_NORM, l), x); SINCE(7)"),
+        ("    Activations<FFN> hidden;", "    SINCE(9) Activations<FFN> hidden;"), ("w->hidden[parity], hidden);", "w->hidden[parity], hidden); SINCE(10)"),
+        ("  receive_and_normalize(s, w->x0, l", "  SINCE(11) receive_and_normalize(s, w->x0, l"),
         ("m.weights + FINAL_NORM_AT, x);\n", "m.weights + FINAL_NORM_AT, x); SINCE(1)\n"),
-        ("      barrier_wait(&s->full[at.stage], at.turn);\n",
-         "      long long asked = clock64(); barrier_wait(&s->full[at.stage], at.turn); if (threadIdx.x == 0) s->clocks[0] += clock64() - asked;\n"),
-        ("    token = choose(m, c, s->epoch + step, x);",
-         "    long long head = clock64(); token = choose(m, c, s->epoch + step, x); if (threadIdx.x == 0) s->clocks[12] += clock64() - head;"),
+        ("      barrier_wait(&s->full[at.stage], at.parity);\n",
+         "      long long asked = clock64(); barrier_wait(&s->full[at.stage], at.parity); if (threadIdx.x == 0) s->clocks[0] += clock64() - asked;\n"),
+        ("    token = sample_greedy(m, c, s->epoch + step, x);",
+         "    long long head = clock64(); token = sample_greedy(m, c, s->epoch + step, x); if (threadIdx.x == 0) s->clocks[12] += clock64() - head;"),
         ("  Consumer c = {s, {0, 0}, 0};\n", "  Consumer c = {s, {0, 0}, 0};\n  long long begin = clock64();\n  if (threadIdx.x == 0) for (int i = 0; i < 20; ++i) s->clocks[i] = 0;\n"),
         ("  return token;\n}\n\n// ------", """  const int nth = s->block == 0 ? 0 : s->block == s->blocks / 2 ? 1 : s->block == s->blocks - 1 ? 2 : -1;
   s->clocks[19] = clock64() - begin;
