@@ -93,8 +93,7 @@ typedef struct check_case {
 #define TEST(name) static void name(void)
 #define CASE(name) {#name, name}
 #ifdef _WIN32
-#define POSIX_CASE(name) \
-  {NULL, name}  // not in the Windows build: needs programs or behavior that Windows lacks
+#define POSIX_CASE(name) {NULL, name}  // left out on Windows, which lacks what the test needs
 #else
 #define POSIX_CASE(name) CASE(name)
 #endif
