@@ -10,8 +10,8 @@
 
 #define SMOLLM2 MLXCEL_MODELS "/SmolLM2-135M-Instruct.Q4_1.gguf"
 #define TOKENS 32
-// With every core busy, decoding gets half of the CPU time, and its threads do not wait for a preempted one.
-// A collapse would be a slowdown of 100 or more.
+// With every core busy, decoding gets half of the CPU time, so a slowdown near 2 is normal. If threads waited
+// for preempted threads, the slowdown would be 100 or more.
 #define MAX_SLOWDOWN 10
 
 static double cpu_seconds(void) {
