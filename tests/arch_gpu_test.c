@@ -1,5 +1,5 @@
 // Every architecture on a GPU in f32 against Hugging Face; arch_test.c does the same on the CPU. The prepared
-// files lie in build/gpu/arch, so they can be copied to a GPU machine. ./build.sh test-gpu runs this test;
+// files are in build/gpu/arch, so they can be copied to a GPU machine. ./build.sh test-gpu runs this test;
 // ctest does not, because preparing the files takes minutes.
 #include <sys/stat.h>
 

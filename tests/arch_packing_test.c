@@ -1,8 +1,8 @@
 // Every architecture, quantized: a directory in the format of MLX, GPTQ or AWQ gives the same weights, to the
-// bit, as a directory with the dequantized matrices. As in mlx-lm, MLX's has the experts of a layer under one
-// name.
+// bit, as a directory with the dequantized matrices. The MLX directory stores all experts of a layer in one
+// tensor, as mlx-lm does.
 //
-// The matrices are those of the fixtures of tests/arch_test.c. MLXCEL_ARCH=NAME runs one.
+// The matrices are those of the fixtures of tests/arch_test.c. MLXCEL_ARCH=NAME tests one fixture.
 #include "compiler/weights.h"
 #include "tests/packed_files.h"
 
@@ -112,7 +112,7 @@ static bool put_weight(mlx_packing_kind_t kind, const mlx_model_t *model, const 
                        folder_t *packed, folder_t *dequantized) {
   bool any = false;
   if (weight->fused_part == MLX_FUSED_SECOND_HALF || weight->fused_part == MLX_FUSED_ODD_ROWS)
-    return false;  // the weight with the other part has added the tensor
+    return false;  // the weight that is the first half or the even rows adds the tensor
   if (weight->parts && weight->tensor.rank == 3 && kind == MLX_PACKED_MLX)
     return put_experts(weight, packed, dequantized);
   for (int64_t i = 0; weight->parts && i < weight->tensor.dims[0]; ++i)

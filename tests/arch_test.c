@@ -1,7 +1,7 @@
-// Every architecture on the CPU in f32 against Hugging Face: the same tokens, and logits within 1e-4 of the
-// largest.
+// Every architecture on the CPU in f32 against Hugging Face: the same tokens, and logits that differ by less
+// than 1e-4 of the largest logit.
 //
-// Runs all fixtures in tests/fixtures that have goldens; MLXCEL_ARCH=NAME runs one.
+// Runs all fixtures in tests/fixtures that have goldens. MLXCEL_ARCH=NAME runs one fixture.
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"

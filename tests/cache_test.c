@@ -450,12 +450,12 @@ static void delete_file(void) { CHECK(!unlink(entry_path("notes.txt"))); }
 static void garble_record(void) { overwrite(entry_path("entry.json"), "{\"version\": \"x"); }
 static void empty_record(void) { CHECK(!truncate(entry_path("entry.json"), 0)); }
 static void delete_record(void) { CHECK(!unlink(entry_path("entry.json"))); }
-static void turn_into_a_file(void) {
+static void replace_folder_with_file(void) {
   CHECK_OK(mlx_remove_tree(entry_path("")));
   CHECK_OK(mlx_remove_tree(in_root("cache/vmfb/" KEY_A)));
   overwrite(in_root("cache/vmfb/" KEY_A), "not a folder");
 }
-static void put_another_there(void) {
+static void replace_with_another_entry(void) {
   mlx_cache_t *cache = open_cache();
   check_get(cache, KEY_B, false);
   mlx_cache_close(cache);
@@ -464,8 +464,14 @@ static void put_another_there(void) {
 }
 
 TEST(corrupt_entry_is_created_again) {
-  void (*const damages[])(void) = {flip_a_byte,  truncate_file, delete_file,      garble_record,
-                                   empty_record, delete_record, turn_into_a_file, put_another_there};
+  void (*const damages[])(void) = {flip_a_byte,
+                                   truncate_file,
+                                   delete_file,
+                                   garble_record,
+                                   empty_record,
+                                   delete_record,
+                                   replace_folder_with_file,
+                                   replace_with_another_entry};
   for (size_t i = 0; i < sizeof damages / sizeof *damages; ++i) {
     mlx_cache_t *cache = fresh_cache();
     check_get(cache, KEY_A, false);

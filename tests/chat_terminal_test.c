@@ -47,7 +47,7 @@ static char *fresh_answer(const char *messages) {
 
 // ----------------------------------------------------------------------------------------------------------
 
-TEST(answers_match_a_fresh_session_and_are_all_of_stdout) {
+TEST(stdout_has_only_answers_and_they_match_a_fresh_session) {
   pty_t pty;
   make_folder();
   START(&pty, in_folder("out"), "-c", "512", "-n", "24", "-sys", "You are terse.");
@@ -371,7 +371,7 @@ TEST(chat_template_flag_replaces_the_models_template) {
   remove_folder();
 }
 
-TEST_MAIN(CASE(answers_match_a_fresh_session_and_are_all_of_stdout),
+TEST_MAIN(CASE(stdout_has_only_answers_and_they_match_a_fresh_session),
           CASE(ctrl_c_stops_an_answer_and_keeps_the_session), CASE(commands_work_as_help_describes),
           CASE(a_full_context_drops_the_oldest_turns),
           CASE(a_quiet_chat_prints_no_device_line_and_no_greeting), CASE(a_chat_works_on_a_dumb_terminal),

@@ -8,7 +8,7 @@
 #include "tests/command.h"
 
 #define SMOLLM2 MLXCEL_MODELS "/SmolLM2-135M-Instruct.Q4_1.gguf"
-#define PATIENCE 120.0
+#define TIMEOUT 120.0  // seconds
 
 static char folder[64];
 
@@ -35,7 +35,7 @@ static char *screen(void) { return tmux("capture-pane -p"); }
 
 // Waits until the screen shows |text|.
 static void wait_for(const char *text) {
-  const double end = command_now() + PATIENCE;
+  const double end = command_now() + TIMEOUT;
   for (;;) {
     char *shown = screen();
     const bool found = strstr(shown, text);
@@ -62,7 +62,7 @@ static const char *last_line(void) {
 }
 
 static void wait_for_last_line(const char *text) {
-  const double end = command_now() + PATIENCE;
+  const double end = command_now() + TIMEOUT;
   while (strcmp(last_line(), text)) {
     if (command_now() > end) CHECK_FAIL("the last line never was '%s' but '%s'", text, last_line());
     usleep(50000);
@@ -133,7 +133,7 @@ TEST(ctrl_c_in_an_answer_returns_to_the_prompt) {
   wait_for(">>> Tell me a long story.\n");
   for (const double begin = command_now();
        !strcmp(last_line(), ">>> Tell me a long story.");) {  // until the answer begins
-    if (command_now() > begin + PATIENCE) CHECK_FAIL("no answer came");
+    if (command_now() > begin + TIMEOUT) CHECK_FAIL("no answer appeared");
     usleep(20000);
   }
   press("C-c");

@@ -1,8 +1,8 @@
 // The test harness. A test file is a list of TEST(promise) functions and ends in TEST_MAIN(...).
 //
-// A failed CHECK prints its place and both sides, and ends that test only. SKIP ends a test that cannot run
-// on this machine and prints the reason. The program prints "N passed, N failed, N skipped"; its exit status
-// is 77 if it skipped every test. With an argument, only the test of that name runs.
+// A failed CHECK prints its file and line and both values, and ends that test only. SKIP ends a test that
+// cannot run on this machine and prints the reason. The program prints "N passed, N failed, N skipped"; its
+// exit status is 77 if it skipped every test. With an argument, only the test of that name runs.
 #ifndef MLXCEL_TESTS_CHECK_H_
 #define MLXCEL_TESTS_CHECK_H_
 
@@ -28,8 +28,8 @@ static jmp_buf check_exit;
 
 #define CHECK_SKIPPED 77  // exit status; also what SKIP passes to longjmp
 
-// Ends the test as skipped: what it needs is not on this machine. The arguments are a printf format and its
-// values that name what is missing.
+// Ends the test as skipped, because this machine lacks something that the test needs. The arguments are a
+// printf format and its values; they name what is missing.
 #define SKIP(...)                       \
   do {                                  \
     fprintf(stderr, "  skipped: ");     \
@@ -49,7 +49,7 @@ static jmp_buf check_exit;
     if (actual_ != expected_) CHECK_FAIL("%s is %lld, expected %lld", #actual, actual_, expected_); \
   } while (0)
 
-// A call, so that text inside a struct that a function returned lives long enough.
+// A function call, because |actual| may be text inside a returned struct, which lives until the call ends.
 #define CHECK_TEXT(actual, expected) check_same_text(actual, expected, #actual, __FILE__, __LINE__)
 static inline void check_same_text(const char *actual, const char *expected, const char *what,
                                    const char *file, int line) {
@@ -93,13 +93,13 @@ typedef struct check_case {
 #define TEST(name) static void name(void)
 #define CASE(name) {#name, name}
 #ifdef _WIN32
-#define POSIX_CASE(name) {NULL, name}  // a promise about programs or habits that Windows does not have
+#define POSIX_CASE(name) {NULL, name}  // left out on Windows, which lacks what the test needs
 #else
 #define POSIX_CASE(name) CASE(name)
 #endif
 
 static inline int check_run(const check_case_t *cases, size_t count, int argc, char **argv) {
-  static int failed, skipped, ran;  // static: longjmp may lose what a register holds
+  static int failed, skipped, ran;  // static: longjmp may lose the values of locals in registers
   static size_t i;
   for (i = 0; i < count; ++i) {
     if (!cases[i].name || (argc > 1 && strcmp(argv[1], cases[i].name))) continue;

@@ -143,11 +143,10 @@ TEST(device_cuda_without_a_usable_gpu_is_an_error_with_the_reason) {
   RUN(&run, "run", "--temp", "0", "-m", TINY, "-p", "the quick brown", "-n", "4", "--device", "cuda",
       "--json");
   if (!run.exit_code) {
-    fprintf(stderr, "  this machine has a GPU: its tokens are compared with Hugging Face's\n");
     CHECK_CONTAINS(run.out, "\"output_ids\": [142, 218, 177, 4]");
     CHECK_CONTAINS(run.out, "\"device\": \"cuda\"");
     command_free(&run);
-    return;
+    SKIP("this machine has a usable GPU; its tokens equal Hugging Face's");
   }
   CHECK_CONTAINS(run.err, "hint: ");
   check_refused(&run, MLX_UNAVAILABLE, "no usable NVIDIA GPU: ");

@@ -69,17 +69,17 @@ static int32_t first_largest(const float *logits, size_t count) {
   return (int32_t)best;
 }
 
-// |ours| gives the same bits with 1, 2 and 3 threads, and logits within |tolerance| of |plain| for the same
+// |ours| gives the same bits with 1, 2 and 3 threads, and logits within |tolerance| of |generic| for the same
 // tokens. Prompt length plus decoded tokens must fit in |context|.
 static void check_model(const char *name, const char *model, mlx_compile_options_t ours,
-                        mlx_compile_options_t plain, int64_t context, double tolerance) {
+                        mlx_compile_options_t generic, int64_t context, double tolerance) {
   static const size_t lengths[] = {1, 5, 17, 100, 530};
   const int count = context < 600 ? 4 : 5;
   static record_t first[5], again, expected;
   double worst = 0;
   ours.kernels = MLX_KERNELS_REQUIRED;
-  plain.kernels = MLX_KERNELS_OFF;
-  ours.context = plain.context = context;
+  generic.kernels = MLX_KERNELS_OFF;
+  ours.context = generic.context = context;
   for (int threads = 1; threads <= 3; ++threads) {
     mlx_engine_t *engine = open_model(model, ours, threads);
     for (int i = 0; i < count; ++i) {
@@ -93,7 +93,7 @@ static void check_model(const char *name, const char *model, mlx_compile_options
     }
     mlx_engine_close(engine);
   }
-  mlx_engine_t *engine = open_model(model, plain, 2);
+  mlx_engine_t *engine = open_model(model, generic, 2);
   for (int i = 0; i < count; ++i) {
     record_session(engine, lengths[i], first[i].ids, &expected);
     for (int k = 0; k < 2; ++k) {
@@ -162,9 +162,9 @@ TEST(quantized_weights_match_dequantized_weights) {
     snprintf(path, sizeof path, "%s/%s.gguf", root, name);
     random_gguf_write(&packed_shape, all ? random_packed_types : &random_packed_types[i],
                       all ? RANDOM_PACKED_TYPES : 1, path);
-    const mlx_compile_options_t plain = {.target = TARGET},
+    const mlx_compile_options_t generic = {.target = TARGET},
                                 packed = {.target = TARGET, .weights = MLX_WEIGHTS_QUANTIZED};
-    check_model(name, path, packed, plain, all ? 640 : 128, 2e-5);
+    check_model(name, path, packed, generic, all ? 640 : 128, 2e-5);
   }
 }
 
@@ -174,17 +174,16 @@ TEST(codes_dequantize_to_the_reference_values) {
     const mlx_dtype_info_t *info = mlx_dtype_info(random_packed_types[i].dtype);
     for (int round = 0; round < 100; ++round) {
       uint8_t block[256];
-      float wide_values[256];
+      float expected[256];
       mlx_codes_t codes;
       random_block(&random_packed_types[i], &state, block);
-      info->to_f32(block, 1, wide_values);
+      info->to_f32(block, 1, expected);
       for (size_t k = 0; k < info->block_elements; ++k) {
         CHECK(mlx_codes_read(random_packed_types[i].dtype, block, k / MLX_CODES, &codes));
         const float product = codes.scale[k % MLX_CODES / 16] * (float)codes.code[k % MLX_CODES];
         const float value = product + codes.offset[k % MLX_CODES / 16];
-        if (value != wide_values[k])
-          CHECK_FAIL("%s: element %zu is %g, expected %g", info->name, k, (double)value,
-                     (double)wide_values[k]);
+        if (value != expected[k])
+          CHECK_FAIL("%s: element %zu is %g, expected %g", info->name, k, (double)value, (double)expected[k]);
       }
     }
   }

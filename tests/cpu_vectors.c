@@ -113,8 +113,8 @@ static void check_halves(void) {
     for (unsigned i = 0; i < 16; ++i) {
       if (want[i] == want[i] && f16_bits(want[i]) != from + i)
         printf("f16_bits of %.9g\n", (double)want[i]), ++failures;
-      const uint32_t wide = (from + i) << 16;
-      memcpy(&want[i], &wide, sizeof wide);
+      const uint32_t f32_bits = (from + i) << 16;
+      memcpy(&want[i], &f32_bits, sizeof f32_bits);
     }
     v_store(lanes, v_load_bf16(halves));
     if (memcmp(lanes, want, sizeof want)) printf("v_load_bf16 from %u\n", from), ++failures;
@@ -172,22 +172,22 @@ static void check_panels(void) {
   enum { COLUMNS = 256 };  // one super-block
   _Alignas(64) static uint8_t panel[16384 + AHEAD];
   static vector_t vector;
-  static float wide[COLUMNS][16], x[COLUMNS];
+  static float dequantized[COLUMNS][16], x[COLUMNS];
   for (int32_t format = 0; format < MLX_PANEL_FORMATS; ++format) {
     float have[16];
     if (has_super_blocks(format)) fill_scales(format, panel, (int)mlx_panel_group_bytes(format));
     for (int b = 0; b < COLUMNS / 32; ++b) fill_block(format, panel + mlx_panel_block_at(format, b));
     for (int i = 0; i < COLUMNS; ++i) x[i] = next_float();
     prepare_vector(x, COLUMNS, is_quantized(format), &vector);
-    dequantize_panel(format, panel, 0, COLUMNS, wide[0], 16);
-    hash_result(wide, sizeof wide);
+    dequantize_panel(format, panel, 0, COLUMNS, dequantized[0], 16);
+    hash_result(dequantized, sizeof dequantized);
     v_store(have, multiply_in_floats(format, panel, &vector, COLUMNS));
     hash_result(have, sizeof have);
     v_store(have, multiply_panel(format, panel, &vector, COLUMNS));
     for (int row = 0; row < 16; ++row) {
       double want = 0, size = 0;
       for (int k = 0; k < COLUMNS; ++k)
-        want += (double)wide[k][row] * x[k], size += fabs((double)wide[k][row] * x[k]);
+        want += (double)dequantized[k][row] * x[k], size += fabs((double)dequantized[k][row] * x[k]);
       if (fabs(have[row] - want) <= 4e-6 * size) continue;
       printf("format %d, row %d: %.9g, expected %.9g\n", (int)format, row, (double)have[row], want);
       ++failures;
@@ -197,18 +197,18 @@ static void check_panels(void) {
 
 static void check_tile(void) {
   enum { COLUMNS = 40 };
-  static float wide[COLUMNS * TILE_ROWS], x[TILE_TOKENS][COLUMNS], sums[TILE_TOKENS * TILE_ROWS];
+  static float weights[COLUMNS * TILE_ROWS], x[TILE_TOKENS][COLUMNS], sums[TILE_TOKENS * TILE_ROWS];
   const float *rows[TILE_TOKENS];
-  for (int i = 0; i < COLUMNS * TILE_ROWS; ++i) wide[i] = next_float();
+  for (int i = 0; i < COLUMNS * TILE_ROWS; ++i) weights[i] = next_float();
   for (int t = 0; t < TILE_TOKENS; ++t) {
     rows[t] = x[t];
     for (int k = 0; k < COLUMNS; ++k) x[t][k] = next_float();
   }
-  multiply_tile(wide, rows, COLUMNS, sums);
+  multiply_tile(weights, rows, COLUMNS, sums);
   for (int t = 0; t < TILE_TOKENS; ++t) {
     for (int row = 0; row < TILE_ROWS; ++row) {
       float want = 0;
-      for (int k = 0; k < COLUMNS; ++k) want = fma_reference(wide[k * TILE_ROWS + row], x[t][k], want);
+      for (int k = 0; k < COLUMNS; ++k) want = fma_reference(weights[k * TILE_ROWS + row], x[t][k], want);
       expect("multiply_tile", row, sums[t * TILE_ROWS + row], want);
     }
   }

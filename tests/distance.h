@@ -7,12 +7,12 @@
 
 // Relative L2 distance: ||a - b|| / ||b||
 static inline double distance(const float *a, const float *b, size_t count) {
-  double apart = 0, length = 0;
+  double difference = 0, length = 0;
   for (size_t i = 0; i < count; ++i) {
-    apart += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+    difference += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
     length += (double)b[i] * b[i];
   }
-  return sqrt(apart / length);
+  return sqrt(difference / length);
 }
 
 #endif  // MLXCEL_TESTS_DISTANCE_H_

@@ -134,7 +134,7 @@ TEST(error_quotes_the_first_error_line_and_names_the_log) {
   CHECK_ERROR(status, MLX_TOOL_FAILED, "eeee... (full output: ");
 }
 
-TEST(error_says_that_the_compiler_printed_nothing) {
+TEST(error_reports_that_the_compiler_printed_nothing) {
   char line[512];
   mlx_status_t status = compile_with("exit 3", 30, NULL);
   command_line(line, sizeof line);
@@ -371,7 +371,7 @@ int main(int argc, char **argv) {
   static const check_case_t cases[] = {
       CASE(compile_writes_output_log_and_progress),
       CASE(error_quotes_the_first_error_line_and_names_the_log),
-      CASE(error_says_that_the_compiler_printed_nothing),
+      CASE(error_reports_that_the_compiler_printed_nothing),
       CASE(error_names_the_signal_and_hints_at_memory),
       CASE(hanging_compiler_is_killed_with_its_children),
       CASE(exit_status_0_without_output_file_is_a_failure),

@@ -1,6 +1,5 @@
 // CUDA variables that are set for other software: doctor explains them, compile and the NVRTC search use
-// them. Also
-// ./build.sh check-env.
+// them. Also tests ./build.sh check-env.
 #include "base/gpu.h"
 #include "base/text.h"
 #include "compiler/nvrtc.h"

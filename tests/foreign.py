@@ -123,7 +123,7 @@ class Windows:
                 # Wine may draw blanks as cursor moves, so blanks are ignored.
                 seen += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\s", "", os.read(terminal, 65536).decode("utf-8", "replace"))
 
-        for keys, shown in ("", "leaves"), ("What is a cat?", "Whatisacat?"), ("\x1b[D" * 4 + "big ", "Whatisabigcat?"), ("\r", re.sub(r"\s", "", answer)[:30]):
+        for keys, shown in ("", "Ctrl-Dendsthechat"), ("What is a cat?", "Whatisacat?"), ("\x1b[D" * 4 + "big ", "Whatisabigcat?"), ("\r", re.sub(r"\s", "", answer)[:30]):
             os.write(terminal, keys.encode())
             wait_for(shown)
         os.write(terminal, b"\x03/bye\r")

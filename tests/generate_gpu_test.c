@@ -43,7 +43,7 @@ TEST(tiny_model_on_the_gpu_matches_hf_token_for_token) {
 }
 
 // Reads the third prompt of the golden; |expected| gets its output tokens.
-static mlx_session_t *read_third(mlx_engine_t *engine, int32_t *expected, int32_t *out_next) {
+static mlx_session_t *read_third_prompt(mlx_engine_t *engine, int32_t *expected, int32_t *out_next) {
   golden_t golden = golden_open(gpu_file("tiny-llama.json"));
   yyjson_val *result = yyjson_arr_get(golden.results, 2);
   int32_t ids[LONGEST];
@@ -59,10 +59,10 @@ static mlx_session_t *read_third(mlx_engine_t *engine, int32_t *expected, int32_
 TEST(decode_groups_on_the_gpu_match_single_steps) {
   mlx_engine_t *engine = gpu_open("tiny-llama.mlxb");
   int32_t expected[OUTPUTS], grouped[OUTPUTS], single[OUTPUTS];
-  mlx_session_t *session = read_third(engine, expected, grouped);
+  mlx_session_t *session = read_third_prompt(engine, expected, grouped);
   CHECK_OK(mlx_session_steps(session, grouped + 1, OUTPUTS - 1));
   mlx_session_free(session);
-  session = read_third(engine, expected, single);
+  session = read_third_prompt(engine, expected, single);
   for (int i = 1; i < OUTPUTS; ++i) CHECK_OK(mlx_session_step(session, &single[i]));
   mlx_session_free(session);
   CHECK(!memcmp(grouped, expected, sizeof grouped));
@@ -74,7 +74,7 @@ TEST(session_on_the_gpu_continues_after_a_rewind) {
   mlx_engine_t *engine = gpu_open("tiny-llama.mlxb");
   int32_t expected[OUTPUTS], chosen[OUTPUTS];
   for (int cut = 1; cut < OUTPUTS - 1; cut += 5) {
-    mlx_session_t *session = read_third(engine, expected, chosen);
+    mlx_session_t *session = read_third_prompt(engine, expected, chosen);
     int64_t length = mlx_session_length(session);
     CHECK_OK(mlx_session_steps(session, chosen + 1, OUTPUTS - 1));
     CHECK_OK(mlx_session_rewind(session, length + cut));

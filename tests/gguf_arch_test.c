@@ -3,7 +3,7 @@
 //
 // A pair is tests/fixtures/gguf/NAME.gguf and the folder NAME beside it. tests/parity/gguf_fixtures.py writes
 // them with Hugging Face's classes and the gguf package. The test compares the emitted MLIR and the weight
-// archives. tests/arch_test.c compares the same networks with Hugging Face. MLXCEL_ARCH=NAME runs one.
+// archives. tests/arch_test.c compares the same networks with Hugging Face. MLXCEL_ARCH=NAME runs one pair.
 #include <math.h>
 #include <unistd.h>
 

@@ -150,7 +150,8 @@ static void check_mask(random_writer_t *w, const char *gbnf, const char *text) {
     CHECK_OK(mlx_matcher_accept(matcher, text, strlen(text), &accepted));
     CHECK_OK(mlx_matcher_accept(matcher, piece.data ? piece.data : "", piece.length, &accepted));
     accepted = accepted && piece.length;
-    if (accepted != (w->allowed[id / 64] >> id % 64 & 1)) CHECK_FAIL("token %zu after '%s'", id, text);
+    if (accepted != (w->allowed[id / 64] >> id % 64 & 1))
+      CHECK_FAIL("token %zu after '%s': mask and matcher disagree", id, text);
     allowed += accepted;
     mlx_text_clear(&piece);
   }
@@ -199,7 +200,8 @@ TEST(masks_respect_a_tokenizer_that_drops_the_first_space) {
     CHECK(text.length > 1 && text.data[0] == 'a');
     for (size_t i = 1; i < text.length; ++i) {
       const char *c = text.data + i;
-      if (*c != ' ' && *c != 'b' && memcmp(c, "é", 2)) CHECK_FAIL("'%s'", text.data);
+      if (*c != ' ' && *c != 'b' && memcmp(c, "é", 2))
+        CHECK_FAIL("'%s' does not match the grammar", text.data);
       i += *c == '\xc3';
     }
     mlx_text_clear(&text);
@@ -305,7 +307,7 @@ static void write_many(random_writer_t *w, const char *vocabulary, int count) {
       mlx_text_t text = random_writer_write(w, matcher, &options);
       bytes += text.length;
       if (!languages[i].contains(text.data, text.length))
-        CHECK_FAIL("seed %d: '%.*s'", n, (int)text.length, text.data);
+        CHECK_FAIL("seed %d: '%.*s' does not match the grammar", n, (int)text.length, text.data);
       mlx_text_clear(&text);
     }
     fprintf(stderr,

@@ -244,7 +244,7 @@ static mlx_download_t big_download(void) {
   return download;
 }
 
-static void check_got(const mlx_download_t *download) {
+static void check_downloaded(const mlx_download_t *download) {
   char sha256[MLX_DIGEST_HEX], part[160];
   CHECK_OK(mlx_digest_file(download->path, sha256));
   CHECK_TEXT(sha256, download->sha256);
@@ -272,7 +272,7 @@ TEST(download_resumes_after_every_kind_of_fault) {
     mlx_progress_t progress = 0;
     server_control(&server, breaks[i].control);
     CHECK_OK(mlx_download_file(http, &download, &progress));
-    check_got(&download);
+    check_downloaded(&download);
     CHECK_INT(progress, SIZE);
     CHECK_CONTAINS(server_log(&server), breaks[i].seen);
     CHECK_INT(count_of(server_log(&server), "/plain/big"), breaks[i].requests);
@@ -304,18 +304,18 @@ TEST(part_of_a_killed_download_is_resumed_or_replaced) {
   server_control(&server, "{}");
   leave_part(&download, 1234, NULL, false);  // without an ETag, the digest decides
   CHECK_OK(mlx_download_file(http, &download, &progress));
-  check_got(&download);
+  check_downloaded(&download);
   CHECK_CONTAINS(server_log(&server), "bytes=1234-");
   CHECK(!unlink(download.path));
   leave_part(&download, SIZE, NULL, false);  // complete, but not renamed
   server_control(&server, "{}");
   CHECK_OK(mlx_download_file(http, &download, &progress));
-  check_got(&download);
+  check_downloaded(&download);
   CHECK_INT(count_of(server_log(&server), "/plain/big"), 0);
   CHECK(!unlink(download.path));
   leave_part(&download, 1234, "\"another\"", false);  // the server's file has changed
   CHECK_OK(mlx_download_file(http, &download, &progress));
-  check_got(&download);
+  check_downloaded(&download);
   CHECK(!unlink(download.path));
   download.size = 1000;  // the server sends more than expected
   download.sha256[0] = 0;
@@ -336,7 +336,7 @@ TEST(wrong_digest_leaves_no_file) {
   server_control(&server, "{}");
   leave_part(&download, 500, NULL, true);  // a damaged part: the download is repeated
   CHECK_OK(mlx_download_file(http, &download, &progress));
-  check_got(&download);
+  check_downloaded(&download);
   end();
 }
 
@@ -349,7 +349,7 @@ TEST(one_failure_stops_all_and_disk_space_is_checked_first) {
     downloads[i].path = paths[i];
   }
   CHECK_OK(mlx_download_all("pulling", folder, downloads, 3, &options, NULL));
-  for (int i = 0; i < 3; ++i) check_got(&downloads[i]);
+  for (int i = 0; i < 3; ++i) check_downloaded(&downloads[i]);
   for (int i = 0; i < 3; ++i) CHECK(!unlink(paths[i]));
   downloads[1].sha256[0] = downloads[1].sha256[0] == '0' ? '1' : '0';
   CHECK_ERROR(mlx_download_all("pulling", folder, downloads, 3, &options, NULL), MLX_INVALID_INPUT,

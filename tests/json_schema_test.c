@@ -271,7 +271,8 @@ TEST(an_integer_range_accepts_exactly_its_integers) {
     for (int n = -1300; n < 2800; ++n) {
       char text[16];
       snprintf(text, sizeof text, "%d", n);
-      if (accepts(matcher, text) != (n >= low && n <= high)) CHECK_FAIL("%d in %d to %d", n, low, high);
+      if (accepts(matcher, text) != (n >= low && n <= high))
+        CHECK_FAIL("the grammar is wrong about %d in the range %d to %d", n, low, high);
     }
     CHECK(!accepts(matcher, "-0") && !accepts(matcher, "007"));
     mlx_matcher_free(matcher);

@@ -9,12 +9,13 @@
 
 #define MAX_VOCAB 16411
 
-// A module with kernels, and the bundle of the generic path of the same model, whose weights serve both.
+// A module with kernels, and a bundle of the same model that uses the generic path. Both modules use the
+// weights of that bundle.
 typedef struct subject {
-  const char *name, *plain;
-  int sm;               // oldest GPU that runs it
-  const char *kernels;  // kernels that the module must contain
-  double tolerance;     // of the logits: ||ours - plain|| / ||plain||
+  const char *name, *generic;  // names of the module and of the bundle
+  int sm;                      // oldest GPU that runs it
+  const char *kernels;         // kernels that the module must contain
+  double tolerance;            // of the logits: ||ours - generic|| / ||generic||
 } subject_t;
 
 static const subject_t subjects[] = {
@@ -38,7 +39,7 @@ static const random_llama_t model_a = {200, 328, 5, 5, 48, 3, 1003, false, 10000
 static const random_llama_t model_b = {1544, 136, 8, 1, 32, 2, 509, true, 500000};
 static const random_llama_t model_c = {136, 9224, 18, 2, 128, 1, 16411, true, 10000};
 
-static void compile_plain(const char *model, mlx_dtype_t dtype, int64_t context, const char *name) {
+static void compile_generic(const char *model, mlx_dtype_t dtype, int64_t context, const char *name) {
   gpu_compile(model,
               &(mlx_compile_options_t){
                   .target = "cuda:sm_80", .dtype = dtype, .context = context, .kernels = MLX_KERNELS_OFF},
@@ -68,13 +69,13 @@ static void prepare(void) {
   char folder[] = "/tmp/mlxcel-kernels-XXXXXX";
   CHECK(mkdtemp(folder));
   const char *model = random_llama_write(&model_a, folder, "a");
-  compile_plain(model, MLX_BF16, 1024, "a.mlxb");
+  compile_generic(model, MLX_BF16, 1024, "a.mlxb");
   compile_ours(model, (mlx_compile_options_t){.target = "cuda:sm_80", .dtype = MLX_BF16, .context = 1024},
                "a-sm_80");
   compile_ours(model, (mlx_compile_options_t){.target = "cuda:sm_90", .dtype = MLX_BF16, .context = 1024},
                "a-sm_90");
   model = random_llama_write(&model_b, folder, "b");
-  compile_plain(model, MLX_F16, 1024, "b.mlxb");
+  compile_generic(model, MLX_F16, 1024, "b.mlxb");
   compile_ours(model, (mlx_compile_options_t){.target = "cuda:sm_90", .dtype = MLX_F16, .context = 1024},
                "b-sm_90");
   compile_ours(
@@ -82,7 +83,7 @@ static void prepare(void) {
       (mlx_compile_options_t){.target = "cuda:sm_90", .dtype = MLX_F16, .context = 640, .sequences = 2},
       "d-sm_90");
   model = random_llama_write(&model_c, folder, "c");
-  compile_plain(model, MLX_BF16, 640, "c.mlxb");
+  compile_generic(model, MLX_BF16, 640, "c.mlxb");
   compile_ours(model, (mlx_compile_options_t){.target = "cuda:sm_80", .dtype = MLX_BF16, .context = 640},
                "c-sm_80");
   compile_ours(model, (mlx_compile_options_t){.target = "cuda:sm_90", .dtype = MLX_BF16, .context = 640},
@@ -102,9 +103,9 @@ static char *read_text(const char *name, size_t *out_length) {
 static mlx_engine_t *open_ours(const subject_t *subject) {
   char manifest[64], tokenizer[64], vmfb[64], weights[64];
   snprintf(manifest, sizeof manifest, "%s.json", subject->name);
-  snprintf(tokenizer, sizeof tokenizer, "%s/tokenizer.json", subject->plain);
+  snprintf(tokenizer, sizeof tokenizer, "%s/tokenizer.json", subject->generic);
   snprintf(vmfb, sizeof vmfb, "%s.vmfb", subject->name);
-  snprintf(weights, sizeof weights, "%s/weights.irpa", subject->plain);
+  snprintf(weights, sizeof weights, "%s/weights.irpa", subject->generic);
   mlx_model_parts_t parts = {.name = subject->name,
                              .manifest_name = manifest,
                              .tokenizer_name = tokenizer,
@@ -164,37 +165,37 @@ static int32_t first_largest(const float *logits, size_t count) {
 
 typedef struct pair {
   const subject_t *subject;
-  mlx_engine_t *plain_engine, *ours_engine;
-  mlx_session_t *plain, *ours;
-  int32_t plain_next, ours_next;
-  int decoded,
-      read;  // how often ours decoded by itself, and how often it had to read the generic path's tokens
+  mlx_engine_t *generic_engine, *ours_engine;
+  mlx_session_t *generic, *ours;
+  int32_t generic_next, ours_next;
+  int decoded;  // calls in which ours decoded by itself
+  int read;     // calls in which ours read the tokens of the generic path instead
   double worst;
 } pair_t;
 
 static void pair_begin(pair_t *p) {
-  CHECK_OK(mlx_session_create(p->plain_engine, &p->plain));
+  CHECK_OK(mlx_session_create(p->generic_engine, &p->generic));
   CHECK_OK(mlx_session_create(p->ours_engine, &p->ours));
 }
 
 static void pair_end(pair_t *p) {
-  mlx_session_free(p->plain);
+  mlx_session_free(p->generic);
   mlx_session_free(p->ours);
 }
 
 static void pair_compare(pair_t *p, const char *after) {
-  static float plain[MAX_VOCAB], ours[MAX_VOCAB];
+  static float generic[MAX_VOCAB], ours[MAX_VOCAB];
   const size_t vocab = (size_t)mlx_engine_info(p->ours_engine).vocab;
   const long long length = mlx_session_length(p->ours);
-  CHECK(vocab <= MAX_VOCAB && length == mlx_session_length(p->plain));
-  CHECK_OK(mlx_session_logits(p->plain, plain, vocab));
+  CHECK(vocab <= MAX_VOCAB && length == mlx_session_length(p->generic));
+  CHECK_OK(mlx_session_logits(p->generic, generic, vocab));
   CHECK_OK(mlx_session_logits(p->ours, ours, vocab));
   const int32_t largest = first_largest(ours, vocab);
   if (p->ours_next != largest) {
     CHECK_FAIL("%s, %lld positions, after %s: token %d was sampled, but %d has the largest logit",
                p->subject->name, length, after, p->ours_next, largest);
   }
-  const double error = distance(ours, plain, vocab);
+  const double error = distance(ours, generic, vocab);
   if (!(error < p->subject->tolerance)) {  // also true for NaN
     CHECK_FAIL("%s, %lld positions, after %s: logits differ by %g, tolerance %g", p->subject->name, length,
                after, error, p->subject->tolerance);
@@ -203,7 +204,7 @@ static void pair_compare(pair_t *p, const char *after) {
 }
 
 static void pair_read(pair_t *p, const int32_t *ids, size_t count) {
-  CHECK_OK(mlx_session_read(p->plain, ids, count, &p->plain_next));
+  CHECK_OK(mlx_session_read(p->generic, ids, count, &p->generic_next));
   CHECK_OK(mlx_session_read(p->ours, ids, count, &p->ours_next));
   pair_compare(p, "a read");
 }
@@ -211,16 +212,16 @@ static void pair_read(pair_t *p, const int32_t *ids, size_t count) {
 // Both sessions decode |count| more tokens. Decoding continues from the token sampled on the device. If two
 // logits nearly tie, ours may sample another token; then it reads the tokens of the generic path instead.
 static void pair_decode(pair_t *p, size_t count) {
-  int32_t fed[32], ours[32], plain[32];
+  int32_t fed[32], ours[32], generic[32];
   const int64_t start = mlx_session_length(p->ours);
-  CHECK_OK(mlx_session_steps(p->plain, plain, count));
-  fed[0] = p->plain_next;
-  memcpy(fed + 1, plain, (count - 1) * sizeof *fed);
-  bool same = p->ours_next == p->plain_next;
-  p->plain_next = plain[count - 1];
+  CHECK_OK(mlx_session_steps(p->generic, generic, count));
+  fed[0] = p->generic_next;
+  memcpy(fed + 1, generic, (count - 1) * sizeof *fed);
+  bool same = p->ours_next == p->generic_next;
+  p->generic_next = generic[count - 1];
   if (same) {
     CHECK_OK(mlx_session_steps(p->ours, ours, count));
-    same = !memcmp(ours, plain, (count - 1) * sizeof *ours);
+    same = !memcmp(ours, generic, (count - 1) * sizeof *ours);
     p->ours_next = ours[count - 1];
   }
   if (!same) {
@@ -230,8 +231,8 @@ static void pair_decode(pair_t *p, size_t count) {
   *(same ? &p->decoded : &p->read) += 1;
   pair_compare(p, !same        ? "the generic path's tokens"
                   : count == 1 ? "a step"
-                  : count == 8 ? "a check_groups of 8"
-                               : "a check_groups of 32");
+                  : count == 8 ? "a group of 8"
+                               : "a group of 32");
 }
 
 static void pair_report(const pair_t *p) {
@@ -247,7 +248,7 @@ static void pair_report(const pair_t *p) {
 // of attention splits changes.
 static void compare_paths(const subject_t *subject, mlx_engine_t *ours) {
   static const size_t lengths[] = {1, 15, 16, 17, 100, 129, 250, 511, 530, 900};
-  pair_t p = {.subject = subject, .plain_engine = gpu_open(subject->plain), .ours_engine = ours};
+  pair_t p = {.subject = subject, .generic_engine = gpu_open(subject->generic), .ours_engine = ours};
   for (size_t i = 0; i < sizeof lengths / sizeof *lengths; ++i) {
     if ((int64_t)lengths[i] + 52 > mlx_engine_info(ours).context) continue;
     pair_begin(&p);
@@ -258,7 +259,7 @@ static void compare_paths(const subject_t *subject, mlx_engine_t *ours) {
     pair_end(&p);
   }
   pair_report(&p);
-  mlx_engine_close(p.plain_engine);
+  mlx_engine_close(p.generic_engine);
 }
 
 TEST(kernel_path_matches_the_generic_path_and_samples_its_largest_logit) { for_each_subject(compare_paths); }
@@ -320,8 +321,8 @@ static void check_repeatable(const subject_t *subject, mlx_engine_t *ours) {
 TEST(every_run_and_every_engine_gives_the_same_bits) { for_each_subject(check_repeatable); }
 
 // Decodes 40 tokens, one by one or in groups of 8 and 32. Stores the logits after 8 and after 40 tokens.
-static void decode_forty(mlx_engine_t *engine, size_t length, bool grouped, int32_t *out_ids,
-                         float logits[2][MAX_VOCAB]) {
+static void decode_40(mlx_engine_t *engine, size_t length, bool grouped, int32_t *out_ids,
+                      float logits[2][MAX_VOCAB]) {
   mlx_session_t *session;
   int32_t next;
   CHECK_OK(mlx_session_create(engine, &session));
@@ -341,15 +342,15 @@ static void check_groups(const subject_t *subject, mlx_engine_t *ours) {
   static float single_logits[2][MAX_VOCAB], group_logits[2][MAX_VOCAB];
   int32_t single[40], grouped[40];
   for (size_t i = 0; i < sizeof lengths / sizeof *lengths; ++i) {
-    decode_forty(ours, lengths[i], false, single, single_logits);
-    decode_forty(ours, lengths[i], true, grouped, group_logits);
+    decode_40(ours, lengths[i], false, single, single_logits);
+    decode_40(ours, lengths[i], true, grouped, group_logits);
     for (int k = 0; k < 40; ++k) {
       if (single[k] == grouped[k]) continue;
-      CHECK_FAIL("%s after %zu: token %d is %d in a check_groups, %d alone", subject->name, lengths[i], k,
+      CHECK_FAIL("%s after %zu: token %d is %d in a group, %d in single steps", subject->name, lengths[i], k,
                  grouped[k], single[k]);
     }
     if (memcmp(single_logits, group_logits, sizeof single_logits)) {
-      CHECK_FAIL("%s after %zu: logits differ in a check_groups", subject->name, lengths[i]);
+      CHECK_FAIL("%s after %zu: logits of groups and single steps differ", subject->name, lengths[i]);
     }
   }
 }
@@ -357,13 +358,13 @@ static void check_groups(const subject_t *subject, mlx_engine_t *ours) {
 TEST(decode_groups_are_bit_identical_to_single_steps) { for_each_subject(check_groups); }
 
 static void check_rewind(const subject_t *subject, mlx_engine_t *ours) {
-  pair_t p = {.subject = subject, .plain_engine = gpu_open(subject->plain), .ours_engine = ours};
+  pair_t p = {.subject = subject, .generic_engine = gpu_open(subject->generic), .ours_engine = ours};
   static const int64_t dropped[] = {1, 7, 31, 32, 90};
   for (size_t i = 0; i < sizeof dropped / sizeof *dropped; ++i) {
     pair_begin(&p);
     pair_read(&p, prompt(ours, 235), 235);
     pair_decode(&p, 32);
-    CHECK_OK(mlx_session_rewind(p.plain, 267 - dropped[i]));
+    CHECK_OK(mlx_session_rewind(p.generic, 267 - dropped[i]));
     CHECK_OK(mlx_session_rewind(p.ours, 267 - dropped[i]));
     pair_read(&p, prompt(ours, 3), 3);
     for (int step = 0; step < 4; ++step) pair_decode(&p, 1);
@@ -373,7 +374,7 @@ static void check_rewind(const subject_t *subject, mlx_engine_t *ours) {
     pair_end(&p);
   }
   pair_report(&p);
-  mlx_engine_close(p.plain_engine);
+  mlx_engine_close(p.generic_engine);
 }
 
 TEST(session_is_correct_after_a_rewind_and_after_a_decode_group) { for_each_subject(check_rewind); }
@@ -387,7 +388,7 @@ TEST(two_sessions_of_one_engine_do_not_affect_each_other) {
   CHECK_INT(mlx_engine_info(ours).sequences, 2);
   for (int i = 0; i < 2; ++i) {
     pairs[i] = (pair_t){
-        .subject = TWO_SEQUENCES, .plain_engine = gpu_open(TWO_SEQUENCES->plain), .ours_engine = ours};
+        .subject = TWO_SEQUENCES, .generic_engine = gpu_open(TWO_SEQUENCES->generic), .ours_engine = ours};
     pair_begin(&pairs[i]);
     pair_read(&pairs[i], prompt(ours, lengths[i]), lengths[i]);
   }
@@ -397,7 +398,7 @@ TEST(two_sessions_of_one_engine_do_not_affect_each_other) {
   for (int i = 0; i < 2; ++i) {
     pair_end(&pairs[i]);
     pair_report(&pairs[i]);
-    mlx_engine_close(pairs[i].plain_engine);
+    mlx_engine_close(pairs[i].generic_engine);
   }
   mlx_engine_close(ours);
 }

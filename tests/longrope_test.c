@@ -1,6 +1,6 @@
-// A longrope has short factors for contexts up to the original context length and long factors beyond it.
-// Hugging Face recomputes the KV cache when a text grows past that length. A compiled model uses one of the
-// two (docs/formats.md).
+// Longrope has short factors for contexts up to the original context length and long factors beyond it.
+// Hugging Face switches to the long factors and recomputes the KV cache when a text grows past that length. A
+// compiled model has one set of factors, chosen by its context length (docs/formats.md).
 #include "base/memory.h"
 #include "compiler/compile.h"
 #include "tests/check.h"
@@ -27,11 +27,11 @@ static void check_context(int64_t context, const char *wanted, const char *unwan
   mlx_free(text);
 }
 
-TEST(a_longrope_is_short_unless_the_context_is_longer_than_the_original) {
+TEST(short_factors_are_used_unless_the_context_is_longer_than_the_original) {
   check_context(0, SHORT, LONG, 0);
   check_context(128, SHORT, LONG, 0);
   check_context(129, LONG, SHORT, 1);
   check_context(MLX_CONTEXT_OF_MODEL, LONG, SHORT, 1);
 }
 
-TEST_MAIN(CASE(a_longrope_is_short_unless_the_context_is_longer_than_the_original))
+TEST_MAIN(CASE(short_factors_are_used_unless_the_context_is_longer_than_the_original))

@@ -119,7 +119,7 @@ static inline void quantize_group(const matrix_t *m, bool affine, int row, int g
 
 static inline void quantize(const matrix_t *m, mlx_packing_kind_t kind) {
   CHECK(m->rows * m->columns <= MAX_ELEMENTS);
-  // GPTQ's act order: the columns of a group lie apart. 5 and the number of columns are coprime.
+  // GPTQ's act order: the columns of a group are not adjacent. 5 and the number of columns are coprime.
   for (int i = 0; i < m->columns; ++i)
     group_of[i] = (kind == MLX_PACKED_GPTQ ? i * 5 % m->columns : i) / m->group;
   for (int row = 0; row < m->rows; ++row) {

@@ -69,7 +69,8 @@ static float element_at(mlx_panel_format_t format, const uint8_t *matrix, int ro
 // The CPU kernel and existing archives depend on these sizes.
 TEST(block_sizes_of_the_format_table_are_unchanged) {
   // clang-format off
-  static const int bytes[MLX_PANEL_FORMATS][2] = {  // of a block with its share of the super-block, of a super-block
+  // Bytes of a block with its share of the super-block, and of the super-block's own numbers.
+  static const int bytes[MLX_PANEL_FORMATS][2] = {
       [MLX_PANEL_F32] = {2048, 0},      [MLX_PANEL_F16] = {1024, 0},     [MLX_PANEL_BF16] = {1024, 0},
       [MLX_PANEL_Q4_0] = {288, 0},      [MLX_PANEL_Q4_1] = {320, 0},     [MLX_PANEL_Q8_0] = {544, 0},
       [MLX_PANEL_Q4_WIDE] = {384, 0},   [MLX_PANEL_Q8_WIDE] = {640, 0},  [MLX_PANEL_Q8_HALVES] = {640, 0},

@@ -159,8 +159,9 @@ TEST(older_cpu_chooses_the_highest_level_it_supports) {
     command_t run;
     char expected[64];
     // clang-format off
-    const char *const argv[] = {emulator, "-cpu", machines[i].cpu, MLXCEL_BINARY, "run", "-m", portable_bundle(),
-                                "-p", PROMPT, "--temp", "0", "-n", "1", "-t", "1", "-v", NULL};
+    const char *const argv[] = {emulator, "-cpu", machines[i].cpu, MLXCEL_BINARY, "run", "-m",
+                                portable_bundle(), "-p", PROMPT, "--temp", "0", "-n", "1", "-t", "1",
+                                "-v", NULL};
     // clang-format on
     command_start(&run, argv);
     command_wait(&run);

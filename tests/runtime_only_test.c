@@ -27,7 +27,7 @@ static void compile_tiny(void) {
 }
 
 // Makes the bundle claim another IREE version, which only the full package can fix.
-static void forge_iree(void) {
+static void change_iree_version(void) {
   char path[128], *json, *at;
   size_t length;
   snprintf(path, sizeof path, "%s/manifest.json", bundle);
@@ -53,7 +53,7 @@ TEST(a_compiled_model_runs_without_the_compiler) {
   RUN_RUNTIME(&run, "tokenize", "-m", bundle, "-p", "the quick brown", "--show-count");
   CHECK_INT(run.exit_code, 0);
   command_free(&run);
-  forge_iree();
+  change_iree_version();
   RUN_RUNTIME(&run, "run", "-m", bundle, "-p", "the");
   CHECK_INT(run.exit_code, MLX_UNSUPPORTED);
   CHECK_CONTAINS(run.err,

@@ -464,7 +464,7 @@ TEST(mirostat_reaches_its_target_surprise) {
       mu -= 0.1 * (-log2(reference.p[id]) - 3);
       if (round >= 1000) surprise += -log2(reference.p[id]) / 1000;
     }
-    fprintf(stderr, "  mirostat %d: surprise %.3f, wanted 3\n", version, surprise);
+    fprintf(stderr, "  mirostat %d: surprise %.3f, target 3\n", version, surprise);
     CHECK(fabs(surprise - 3) < 0.05);
     mlx_sampler_free(sampler);
   }

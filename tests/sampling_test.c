@@ -240,7 +240,8 @@ TEST(generated_texts_match_their_json_schema) {
     if (seed % 4 == 0) sampling.presence_penalty = (double)seed / 500;
     options.ignore_eos = seed % 3 == 0;
     generate(engine, &options, &g);
-    if (g.finish_reason != MLX_FINISH_STOP) CHECK_FAIL("seed %llu: %s", (unsigned long long)seed, g.text);
+    if (g.finish_reason != MLX_FINISH_STOP)
+      CHECK_FAIL("seed %llu: no end: %s", (unsigned long long)seed, g.text);
     yyjson_doc *doc = yyjson_read(g.text, g.text_length, 0);
     yyjson_val *root = yyjson_doc_get_root(doc), *name = yyjson_obj_get(root, "name"),
                *age = yyjson_obj_get(root, "age"), *tags = yyjson_obj_get(root, "tags"), *tag;
@@ -254,7 +255,7 @@ TEST(generated_texts_match_their_json_schema) {
       good = good && (yyjson_equals_str(tag, "red") || yyjson_equals_str(tag, "green") ||
                       yyjson_equals_str(tag, "blue"));
     }
-    if (!good) CHECK_FAIL("seed %llu: %s", (unsigned long long)seed, g.text);
+    if (!good) CHECK_FAIL("seed %llu: does not match the schema: %s", (unsigned long long)seed, g.text);
     tokens += g.count;
     with_tags += tags != NULL;
     yyjson_doc_free(doc);

@@ -328,7 +328,7 @@ TEST(trusted_folder_must_not_be_writable_by_others) {
 }
 
 // An attacker can choose a key ID. A second key with the same ID must neither replace nor block the first.
-TEST(keys_with_equal_ids_are_told_apart) {
+TEST(keys_with_equal_ids_are_distinguished) {
   begin();
   mlx_public_key_t key, other;
   char *text;
@@ -568,7 +568,7 @@ TEST_MAIN(CASE(keygen_replaces_a_pair_only_with_force), CASE(failed_keygen_keeps
           CASE(password_comes_from_environment_or_stdin), CASE(typed_password_is_not_echoed),
           CASE(verify_accepts_only_trusted_keys), CASE(verify_checks_every_file_and_reports_every_failure),
           CASE(large_file_is_signed_with_constant_memory), CASE(trust_manages_a_folder_of_keys),
-          CASE(trusted_folder_must_not_be_writable_by_others), CASE(keys_with_equal_ids_are_told_apart),
+          CASE(trusted_folder_must_not_be_writable_by_others), CASE(keys_with_equal_ids_are_distinguished),
           CASE(bundle_signature_covers_every_file), CASE(verify_reports_missing_weights_as_unchecked),
           CASE(sign_does_not_follow_a_symbolic_link), CASE(single_file_bundle_contains_its_signature),
           CASE(minisign_and_mlxcel_accept_each_others_files))

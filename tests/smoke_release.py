@@ -221,7 +221,7 @@ def main():
         key = sign(mlxcel, bundle, temporary)
         for archive in archives:
             tried += smoke(os.path.join(release, archive), version, bundle, key)
-    print(f"{tried} of {len(archives)} packages tested, all passed")
+    print(f"{tried} of {len(archives)} packages tested and passed")
 
 
 main()

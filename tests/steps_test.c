@@ -274,7 +274,7 @@ TEST(a_rewound_session_can_read_on_and_frees_its_pages) {
   CHECK(engine->free_page_count < free_pages);
   CHECK_ERROR(mlx_session_rewind(session, 44), MLX_USAGE, "cannot rewind a session of 43 positions to 44");
   CHECK_ERROR(mlx_session_rewind(session, -1), MLX_USAGE, "positions to -1");
-  CHECK_OK(mlx_session_rewind(session, 43));  // its present length: nothing changes
+  CHECK_OK(mlx_session_rewind(session, 43));  // the current length: nothing changes
   CHECK_OK(mlx_session_step(session, &next));
   CHECK_INT(next, after(ids[39], 43));
   CHECK_OK(mlx_session_rewind(session, 16));

@@ -34,7 +34,7 @@ static float element(mlx_tiles_t t, const uint8_t *tiles, int row, int column) {
 
 static void check_type(const random_packed_t *type, mlx_tiles_t tiles) {
   static uint8_t rows[MLX_TILE_ROWS][8192], out[65536];
-  static float wide[COLUMNS];
+  static float expected[COLUMNS];
   const mlx_dtype_info_t *info = mlx_dtype_info(type->dtype);
   const uint64_t bytes = mlx_tiles_bytes(tiles, MLX_TILE_ROWS, COLUMNS);
   uint64_t state = 5;
@@ -50,12 +50,12 @@ static void check_type(const random_packed_t *type, mlx_tiles_t tiles) {
     }
   }
   for (int row = 0; row < MLX_TILE_ROWS; ++row) {
-    info->to_f32(rows[row], COLUMNS / info->block_elements, wide);
+    info->to_f32(rows[row], COLUMNS / info->block_elements, expected);
     for (int column = 0; column < COLUMNS; ++column) {
       const float value = element(tiles, out, row, column);
-      if (value != wide[column])
+      if (value != expected[column])
         CHECK_FAIL("%s: element (%d, %d) is %g, expected %g", info->name, row, column, (double)value,
-                   (double)wide[column]);
+                   (double)expected[column]);
     }
   }
 }

@@ -1,5 +1,5 @@
-// Weights and tensors on their way to a GPU and back, on tests/stub_cuda.c, which uses host memory: copied
-// ranges, reused memory and error messages.
+// Copies of weights and tensors to a GPU and back: copied ranges, reused memory and error messages. The GPU
+// is tests/stub_cuda.c, which uses host memory.
 #include <dlfcn.h>
 #include <sys/mman.h>
 
