@@ -88,7 +88,7 @@ typedef struct mlx_flag {
   MLX_SWITCH_FLAG(type, field, "-q, --quiet", "print no progress, notes or timings on stderr")
 #define MLX_DTYPE_FLAG(type, field) \
   MLX_TEXT_FLAG(type, field, "--dtype", "auto|quantized|f32|bf16|f16", \
-                "weight format (default: auto: as stored if quantized, else f32)")
+                "weight format (default: auto: quantized as stored, else f32)")
 #define MLX_QUANTIZE_FLAG(type, field) \
   MLX_TEXT_FLAG(type, field, "--quantize", "q4|q8|q4_0|q4_1|q8_0", "quantize weights to 4 or 8 bits")
 #define MLX_KERNELS_FLAG(type, field) \
