@@ -277,6 +277,8 @@ def main():
     options = parser.parse_args()
     text = source("decode.cu")
     if options.check_source:
+        if '#include "' in text:
+            sys.exit("kernel_source.py left an include of decode.cu unexpanded")
         with_clocks(text)
         for part in ("ring", "waits", "attention"):
             without(text, part)
