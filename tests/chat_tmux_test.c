@@ -201,7 +201,7 @@ int main(int argc, char **argv) {
                                        CASE(a_long_line_wraps_and_a_resize_redraws_it)};
   if (system("tmux -V >/dev/null 2>&1")) {
     fprintf(stderr, "skipped: tmux is not installed (apt-get install tmux)\n");
-    return 77;
+    return CHECK_SKIPPED;
   }
   setenv("LC_ALL", "C.UTF-8", 1);
   const int failed = check_run(cases, sizeof cases / sizeof *cases, argc, argv);

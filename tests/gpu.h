@@ -21,8 +21,6 @@
 #include "runtime/mlxcel.h"
 #include "tests/check.h"
 
-#define GPU_SKIPPED 77  // exit status that ctest reports as skipped
-
 // Path of |name| in the folder of the running program. The last four results stay valid.
 static inline const char *gpu_file(const char *name) {
   static char paths[4][PATH_MAX + 64], program[PATH_MAX];
@@ -82,7 +80,7 @@ static inline int gpu_refuse(mlx_status_t status) {
   fprintf(stderr, "%s: no usable NVIDIA GPU (%s)\n", needed ? "failed" : "skipped",
           strncmp(message, known, strlen(known)) ? message : message + strlen(known));
   mlx_status_free(status);
-  return needed ? 1 : GPU_SKIPPED;
+  return needed ? 1 : CHECK_SKIPPED;
 }
 
 static inline int gpu_run(void (*prepare)(void), const check_case_t *cases, size_t count, int argc,
