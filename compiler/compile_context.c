@@ -28,7 +28,7 @@ bool mlx_job_kv_bytes(const mlx_compile_job_t *job, int64_t positions, size_t *o
   const mlx_config_t *config = &job->model->config;
   const int64_t factors[] = {positions, config->layers, 2, config->kv_heads, config->head_dim};
   bool fits = true;
-  *out_bytes = mlx_dtype_info(job->module.dtype)->block_bytes;
+  *out_bytes = mlx_dtype_info(job->module.kv)->block_bytes;
   for (size_t i = 0; i < sizeof factors / sizeof *factors; ++i)
     fits = fits && mlx_mul(*out_bytes, (size_t)factors[i], out_bytes);
   return fits;
@@ -76,6 +76,9 @@ mlx_status_t mlx_job_module_options(const mlx_model_t *model, const mlx_compile_
   mlx_module_options_initialize(context, out_module);
   out_module->form = form;
   out_module->dtype = options->dtype;
+  out_module->as_stored = options->weights != MLX_WEIGHTS_FLOAT;
+  out_module->narrow = options->weights == MLX_WEIGHTS_FLOAT && options->dtype != MLX_F32;
+  out_module->kv = options->kv_given ? options->kv : options->dtype;
   if (options->sequences) out_module->sequences = options->sequences;
   return NULL;
 }

@@ -36,6 +36,15 @@ static bool has_quantized(const mlx_compile_job_t *job, mlx_layout_t layout) {
           mlx_weights_count(job->model, storage, MLX_STORED_QUANTIZED));
 }
 
+static bool has_16_bits(const mlx_compile_job_t *job) {
+  for (size_t i = 0; i < job->model->weight_count; ++i) {
+    const mlx_weight_t *weight = &job->model->weights[i];
+    const mlx_stored_t stored = mlx_weight_stored(weight, mlx_module_storage(&job->module));
+    if (weight->tensor.rank == 2 && stored.kind == MLX_STORED_FLOATS && stored.dtype != MLX_F32) return true;
+  }
+  return false;
+}
+
 static bool stays_quantized(const mlx_compile_job_t *job) {
   return job->module.layout == MLX_LAYOUT_QUANTIZED_PANELS || job->module.layout == MLX_LAYOUT_TILES;
 }
@@ -47,7 +56,7 @@ static const char *why_no_kernels(const mlx_compile_job_t *job) {
                ? NULL
                : "this mlxcel was built without a kernel for that CPU";
   if (!job->target.gpu->kernel_sm) return "the kernels need an sm_80 or newer GPU";
-  if (job->module.dtype == MLX_F32 && !has_quantized(job, MLX_LAYOUT_TILES))
+  if (!has_quantized(job, MLX_LAYOUT_TILES) && !has_16_bits(job))
     return "the kernels need quantized or 16-bit weights (--dtype bf16 or f16)";
   return NULL;
 }
@@ -102,8 +111,7 @@ static void note_expanded(const mlx_compile_job_t *job) {
 static mlx_status_t use_cpu_kernels(mlx_compile_job_t *job) {
   if (has_quantized(job, MLX_LAYOUT_QUANTIZED_PANELS)) job->module.layout = MLX_LAYOUT_QUANTIZED_PANELS;
   job->module.quantize = job->options->quantize;
-  job->kernels =
-      (mlx_kernels_t){.cpu_level = mlx_kernels_cpu_level(job->target.cpu_level), .dtype = job->module.dtype};
+  job->kernels = (mlx_kernels_t){.cpu_level = mlx_kernels_cpu_level(job->target.cpu_level)};
   const char *missing;
   MLX_TRY(mlx_module_use_kernels(job->model, &job->kernels, &job->module, &missing));
   if (!job->module.kernels) {
@@ -144,8 +152,15 @@ mlx_status_t mlx_job_check_quantize(const mlx_compile_job_t *job) {
 }
 
 const char *mlx_job_storage_name(const mlx_compile_job_t *job) {
-  if (!stays_quantized(job)) return mlx_dtype_info(job->module.dtype)->mlir;
-  return job->module.quantize ? mlx_quantize_name(job->module.quantize) : "quantized";
+  if (stays_quantized(job))
+    return job->module.quantize ? mlx_quantize_name(job->module.quantize) : "quantized";
+  mlx_dtype_t dtype = job->module.dtype;
+  for (size_t i = 0; i < job->model->weight_count; ++i) {  // with as_stored: the narrowest dtype of a matrix
+    const mlx_weight_t *weight = &job->model->weights[i];
+    const mlx_stored_t stored = mlx_weight_stored(weight, mlx_module_storage(&job->module));
+    if (weight->tensor.rank >= 2 && stored.dtype != MLX_F32) dtype = stored.dtype;
+  }
+  return mlx_dtype_info(dtype)->mlir;
 }
 
 mlx_status_t mlx_job_choose_kernels(mlx_compile_job_t *job) {
@@ -164,7 +179,7 @@ mlx_status_t mlx_job_choose_kernels(mlx_compile_job_t *job) {
   if (status) return status;
   if (has_quantized(job, MLX_LAYOUT_TILES)) job->module.layout = MLX_LAYOUT_TILES;
   job->module.quantize = job->options->quantize;
-  job->kernels = (mlx_kernels_t){.gpu = job->target.gpu, .dtype = job->module.dtype};
+  job->kernels = (mlx_kernels_t){.gpu = job->target.gpu};
   const char *missing;
   MLX_TRY(mlx_module_use_kernels(job->model, &job->kernels, &job->module, &missing));
   note_expanded(job);

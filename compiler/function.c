@@ -21,12 +21,12 @@ static int64_t kv_elements(const mlx_config_t *c, const mlx_module_options_t *op
 static void declare_kv(mlx_graph_t *g) {
   const mlx_config_t *c = &g->model->config;
   if (g->options->kernels) {
-    mlx_builder_state(g->b, MLX_STATE_KV, MLX_TYPE(g->options->dtype, kv_elements(c, g->options)));
+    mlx_builder_state(g->b, MLX_STATE_KV, MLX_TYPE(g->options->kv, kv_elements(c, g->options)));
     return;
   }
   for (int64_t i = 0; i < c->layers * 2; ++i) {
     mlx_builder_state(g->b, g->kv_names[i],
-                      MLX_TYPE(g->options->dtype, mlx_module_pool_pages(g->options), g->options->page_size,
+                      MLX_TYPE(g->options->kv, mlx_module_pool_pages(g->options), g->options->page_size,
                                c->kv_heads, c->head_dim));
   }
 }

@@ -47,6 +47,7 @@ struct mlx_graph {
   size_t deferred_count, deferred_capacity;
   // The last input that was split into bf16 parts for a quantized product, and its parts.
   mlx_value_t split_input, split_parts;
+  bool split_for_rows16;    // in the column order of 16-bit weights
   struct mlx_trace *trace;  // NULL if tracing is off
 };
 

@@ -56,8 +56,16 @@ static void choose_tiles(const mlx_weight_t *weight, mlx_storage_t storage, mlx_
   if (out->tiles.bits && storage.tiles) out->tiles = storage.tiles[weight - storage.weights];
 }
 
+// A weight that is changed when it is read (value_offset) may need more bits than its file has.
+static mlx_dtype_t float_dtype(const mlx_weight_t *weight, mlx_storage_t storage) {
+  const mlx_dtype_t dtype = weight->tensor.dtype;
+  if (weight->tensor.rank < 2) return MLX_F32;
+  if (!storage.as_stored || weight->value_offset != 0.0 || weight->packing.kind) return storage.dtype;
+  return dtype == MLX_BF16 || dtype == MLX_F16 ? dtype : storage.dtype;
+}
+
 mlx_stored_t mlx_weight_stored(const mlx_weight_t *weight, mlx_storage_t storage) {
-  mlx_stored_t out = {.kind = MLX_STORED_FLOATS, .dtype = weight->tensor.rank < 2 ? MLX_F32 : storage.dtype};
+  mlx_stored_t out = {.kind = MLX_STORED_FLOATS, .dtype = float_dtype(weight, storage)};
   out.format = mlx_dtype_info(out.dtype)->panel;
   const bool tiles = storage.layout == MLX_LAYOUT_TILES;
   if ((storage.layout != MLX_LAYOUT_QUANTIZED_PANELS && !tiles) || weight->tensor.rank != 2) return out;
