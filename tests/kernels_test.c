@@ -25,7 +25,7 @@ static const random_llama_t wide = {136, 9224, 18, 2, 128, 1, 320, false, 10000}
 // ----------------------------------------------------------------------------------------------------------
 // Compiling
 
-static char notes[1024];
+static char notes[4096];
 static void collect(void *user, mlx_report_kind_t kind, const char *text) {
   (void)user;
   if (kind == MLX_REPORT_NOTE) snprintf(notes + strlen(notes), sizeof notes - strlen(notes), "%s\n", text);
@@ -313,6 +313,66 @@ TEST(quantized_products_keep_their_kernels_beside_generic_attention) {
   mlx_kernels_clear(&kernels);
 }
 
+static void check_op(const mlx_variant_t *v, const char *op, const char *decode, const char *prefill,
+                     int64_t count, int64_t bytes) {
+  for (size_t i = 0; i < v->op_count; ++i) {
+    const mlx_variant_op_t *at = &v->ops[i];
+    if (strcmp(at->op, op) || strcmp(at->decode, decode) || strcmp(at->prefill, prefill)) continue;
+    CHECK_INT(at->count, count);
+    CHECK_INT(at->bytes, bytes);
+    return;
+  }
+  CHECK_FAIL("the manifest has no %s with the paths %s and %s", op, decode, prefill);
+}
+
+// The fixture in a folder with a tokenizer, which compiling needs.
+static const char *gemma3_with_tokenizer(void) {
+  static char folder[128];
+  char from[160], to[160];
+  static const char *const files[] = {"gemma3/config.json", "gemma3/model.safetensors",
+                                      "tiny-llama/tokenizer.json"};
+  snprintf(folder, sizeof folder, "%s/gemma3", root);
+  CHECK_OK(mlx_make_dirs(folder, 0777));
+  for (size_t i = 0; i < sizeof files / sizeof *files; ++i) {
+    snprintf(from, sizeof from, MLXCEL_SOURCE_DIR "/tests/fixtures/%s", files[i]);
+    snprintf(to, sizeof to, "%s%s", folder, strchr(files[i], '/'));
+    if (!mlx_is_file(to)) CHECK_OK(mlx_copy_file(from, to));
+  }
+  return folder;
+}
+
+TEST(manifest_and_verbose_notes_list_the_path_and_cost_of_each_kind_of_op) {
+  mlx_manifest_t manifest;
+  mlx_compile_options_t options = options_for("cuda:sm_90", MLX_BF16, MLX_KERNELS_AUTO);
+  options.context = 32;
+  options.verbose = true;
+  CHECK_OK(compile(gemma3_with_tokenizer(), options, &manifest));
+  const mlx_variant_t *v = &manifest.variants[0];
+  // Per layer q, k, v, o, gate, up and down; the head. All in bf16.
+  const int64_t layer = 64 * 32 + 2 * 32 * 32 + 32 * 64 + 3 * 48 * 32;
+  check_op(v, "linear", "linear", "linear", 15, 2 * (2 * layer + 320 * 32));
+  check_op(v, "attention", "generic", "generic", 1, 2 * 2 * 16 * 2);  // keys and values of 2 heads of 16
+  check_op(v, "attention", "attention", "attention", 1, 2 * 2 * 16 * 2);
+  check_op(v, "rope", "attention", "attention", 2, 0);
+  check_op(v, "embed", "generic", "generic", 1, 32 * 2);  // one row
+  CHECK_CONTAINS(notes, "ops: 15 linear: kernel linear; 62.0 KiB of weights per token (98%)\n");
+  CHECK_CONTAINS(notes, "ops: 1 attention: generic path; 128 bytes of KV per position\n");
+  CHECK_CONTAINS(notes,
+                 "gemma3_text has no fast GPU kernel for attention with a sliding window; using the "
+                 "generic path for it (slower)\n");
+}
+
+TEST(ops_of_the_decode_kernel_have_another_path_in_prefill) {
+  mlx_manifest_t manifest;
+  const char *model = random_llama_write(&one_layer, root, "one-layer");
+  CHECK_OK(compile(model, options_for("cuda:sm_90", MLX_BF16, MLX_KERNELS_REQUIRED), &manifest));
+  const mlx_variant_t *v = &manifest.variants[0];
+  check_op(v, "attention", "decode", "attention", 1, 2 * 2 * 16 * 2);
+  check_op(v, "gated", "decode", "linear", 1, 0);
+  check_op(v, "add", "decode", "linear", 2, 0);
+  check_op(v, "rmsnorm", "decode", "generic", 3, 3 * 64 * 4);
+}
+
 // A router is never quantized, and its product is then not one of the quantized kernels.
 TEST(router_stays_f32_in_a_quantized_mixture_of_experts) {
   mlx_kernels_t kernels;
@@ -485,6 +545,8 @@ int main(int argc, char **argv) {
       CASE(window_as_long_as_the_context_needs_no_generic_attention),
       CASE(quantized_products_keep_their_kernels_beside_generic_attention),
       CASE(router_stays_f32_in_a_quantized_mixture_of_experts),
+      CASE(manifest_and_verbose_notes_list_the_path_and_cost_of_each_kind_of_op),
+      CASE(ops_of_the_decode_kernel_have_another_path_in_prefill),
       CASE(every_change_of_a_kernel_changes_the_module_key),
       CASE(module_key_covers_source_definitions_and_nvrtc_of_each_image),
       CASE(module_key_for_a_cpu_covers_the_object),
