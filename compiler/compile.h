@@ -52,9 +52,9 @@ typedef struct mlx_compile_options {
   const char *iree_compile;    // NULL: searched as compiler/driver.h describes
   double time_limit_seconds;   // for iree-compile; 0: the driver's default
   const mlx_report_t *report;  // may be NULL
-  bool verbose;                // report how each kind of weight is stored
-  uint64_t memory;             // bytes of device memory; 0: unknown, or this machine's for target "cpu"
-  bool module_only;            // compile the module and skip the weights
+  bool verbose;      // report how each kind of weight is stored and which path each kind of op takes
+  uint64_t memory;   // bytes of device memory; 0: unknown, or this machine's for target "cpu"
+  bool module_only;  // compile the module and skip the weights
   // Called after the model is read and before anything slow, with only the tokenizer filled in. A status from
   // it ends the compilation. May be NULL.
   mlx_status_t (*accept)(void *user, const mlx_compiled_t *tokenizer, int64_t context, int64_t vocab);

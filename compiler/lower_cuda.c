@@ -14,29 +14,14 @@ static void define_dtype(mlx_text_t *definitions, mlx_dtype_t dtype) {
   mlx_text_printf(definitions, "DTYPE_%s=1\n", mlx_dtype_info(dtype)->name);
 }
 
-static mlx_value_t as_16_bits(mlx_graph_t *g, mlx_value_t x) {
+static mlx_value_t as_16_bits(mlx_function_t *g, mlx_value_t x) {
   return x.dtype == MLX_F32 ? mlx_build_convert(g->b, "narrow", x, g->options->dtype) : x;
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // Linear
 
-// The kernel with f32 accuracy needs whole blocks of 32 columns.
-bool mlx_cuda_supports_linear(const mlx_graph_t *g, mlx_value_t weight) {
-  if (weight.quantized_weight) return true;
-  const bool is_16_bit = weight.dtype == MLX_BF16 || weight.dtype == MLX_F16;
-  return g->options->kernels && weight.rank == 2 && is_16_bit &&
-         weight.dims[1] % (g->options->narrow ? 8 : MLX_CODES) == 0;
-}
-
-bool mlx_cuda_supports_swiglu(const mlx_graph_t *g, mlx_value_t gate, mlx_value_t up) {
-  if (gate.dtype != up.dtype) return false;
-  if (!gate.quantized_weight || !up.quantized_weight) return !gate.quantized_weight && !up.quantized_weight;
-  return mlx_tiles_equal(g->options->kernels->tiles[gate.quantized_weight - 1],
-                         g->options->kernels->tiles[up.quantized_weight - 1]);
-}
-
-static mlx_value_t gemv(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight) {
+static mlx_value_t gemv(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight) {
   const int64_t n = weight.dims[0], rows = n >= 16384 ? 4 : n >= 8192 ? 2 : 1, warps = 8;
   mlx_text_t definitions = {0};
   mlx_text_puts(&definitions, "NAME=mlx_gemv\n");
@@ -95,7 +80,7 @@ static tile_t hopper_tile(int64_t m, int64_t n, int64_t k, mlx_epilogue_t epilog
   return split_k_tile(m, n, k, epilogue, processors);
 }
 
-static mlx_value_t gemm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
+static mlx_value_t gemm(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
                         mlx_value_t other, mlx_epilogue_t epilogue) {
   const int64_t m = x.dims[0], n = weight.dims[0], k = weight.dims[1],
                 processors = g->options->kernels->gpu->blocks;
@@ -124,7 +109,7 @@ static mlx_value_t gemm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_val
   return kernel.file ? mlx_build_extern(g->b, name, &kernel, NULL) : (mlx_value_t){0};
 }
 
-mlx_value_t mlx_cuda_linear(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
+mlx_value_t mlx_cuda_linear(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
                             mlx_value_t other, mlx_epilogue_t epilogue) {
   if (weight.quantized_weight) return mlx_cuda_quantized_linear(g, name, x, weight, other, epilogue);
   if (mlx_cuda_uses_gemv(x.dims[0])) return gemv(g, name, x, weight);
@@ -140,7 +125,7 @@ typedef struct attend_tile {
   int64_t wq, wk, keys, split;  // WQ, WK, KEYS and SPLIT of attention.cu
 } attend_tile_t;
 
-static attend_tile_t choose_attend_tile(const mlx_graph_t *g, const mlx_attention_t *a) {
+static attend_tile_t choose_attend_tile(const mlx_function_t *g, const mlx_attention_t *a) {
   const int64_t step = a->head_dim <= 80    ? 128
                        : a->head_dim <= 184 ? 64
                                             : 32;  // double-buffered keys and values fit shared memory
@@ -159,7 +144,7 @@ static attend_tile_t choose_attend_tile(const mlx_graph_t *g, const mlx_attentio
 }
 
 // The macros that attention.cu and attention_f32.cu share.
-static mlx_text_t define_attention(const mlx_graph_t *g, const mlx_attention_t *a, bool rotate) {
+static mlx_text_t define_attention(const mlx_function_t *g, const mlx_attention_t *a, bool rotate) {
   const mlx_module_options_t *o = g->options;
   mlx_text_t definitions = {0};
   mlx_text_printf(&definitions, "APPEND_NAME=mlx_append\nATTEND_NAME=mlx_attend\nSCALE=%.9ef\n", a->scale);
@@ -171,7 +156,7 @@ static mlx_text_t define_attention(const mlx_graph_t *g, const mlx_attention_t *
 }
 
 // Writes k and v to the KV pool and returns q. If |table| is set, the kernel rotates q and k by it.
-static mlx_value_t append(mlx_graph_t *g, const mlx_attention_t *a, const char *file, mlx_value_t q,
+static mlx_value_t append(mlx_function_t *g, const mlx_attention_t *a, const char *file, mlx_value_t q,
                           mlx_value_t k, mlx_value_t v, const mlx_rope_table_t *table) {
   const int64_t m = g->options->sequences * g->tokens;
   mlx_extern_t kernel = {.symbol = "mlx_append",
@@ -197,7 +182,7 @@ static mlx_value_t append(mlx_graph_t *g, const mlx_attention_t *a, const char *
 }
 
 // The attention launch with 16-bit keys and values (attend_16) or f32 ones (attend_32).
-static mlx_extern_t attend_16(mlx_graph_t *g, const mlx_attention_t *a, bool rotate) {
+static mlx_extern_t attend_16(mlx_function_t *g, const mlx_attention_t *a, bool rotate) {
   const attend_tile_t t = choose_attend_tile(g, a);
   const int64_t keys = t.wk * t.keys, merging = t.wq * t.wk * 8;
   mlx_text_t definitions = define_attention(g, a, rotate);
@@ -210,7 +195,7 @@ static mlx_extern_t attend_16(mlx_graph_t *g, const mlx_attention_t *a, bool rot
       .shared_bytes = (keys > merging ? keys : merging) * (a->head_dim + 8) * 8 + t.wq * (t.wk + 1) * 128};
 }
 
-static mlx_extern_t attend_32(mlx_graph_t *g, const mlx_attention_t *a, bool rotate) {
+static mlx_extern_t attend_32(mlx_function_t *g, const mlx_attention_t *a, bool rotate) {
   const int64_t sequences = g->options->sequences, processors = g->options->kernels->gpu->blocks;
   const mlx_attend_f32_tile_t t = mlx_attend_f32_tile(sequences, g->tokens, a->heads, a->kv_heads,
                                                       a->head_dim, mlx_cuda_is_hopper(g), processors);
@@ -225,12 +210,10 @@ static mlx_extern_t attend_32(mlx_graph_t *g, const mlx_attention_t *a, bool rot
       .shared_bytes = t.shared_bytes};
 }
 
-// Whether attention.cu computes attention, which rounds queries and softmax weights to 16 bits.
-static bool uses_16_bits(const mlx_graph_t *g) { return g->options->narrow && g->options->kv != MLX_F32; }
-
-mlx_value_t mlx_cuda_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k,
+mlx_value_t mlx_cuda_attention(mlx_function_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k,
                                mlx_value_t v, const mlx_rope_table_t *table) {
-  mlx_extern_t attend = uses_16_bits(g) ? attend_16(g, a, table != NULL) : attend_32(g, a, table != NULL);
+  mlx_extern_t attend = mlx_module_rounds_attention(g->options) ? attend_16(g, a, table != NULL)
+                                                                : attend_32(g, a, table != NULL);
   if (!attend.file) return (mlx_value_t){0};
   mlx_value_t rotated = append(g, a, attend.file, q, k, v, table);
   const mlx_value_t operands[] = {rotated, mlx_builder_load(g->b, MLX_STATE_KV), g->start, g->count,
@@ -238,8 +221,8 @@ mlx_value_t mlx_cuda_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_val
   memcpy(attend.operands, operands, sizeof operands);
   attend.symbol = "mlx_attend";
   attend.operand_count = attend.updated_from = 5;
-  attend.result = MLX_TYPE(uses_16_bits(g) ? g->options->kv : MLX_F32, g->options->sequences * g->tokens,
-                           a->heads * a->head_dim);
+  attend.result = MLX_TYPE(mlx_module_rounds_attention(g->options) ? g->options->kv : MLX_F32,
+                           g->options->sequences * g->tokens, a->heads * a->head_dim);
   attend.constant = (int32_t)a->layer;
   attend.has_constant = true;
   return mlx_build_extern(g->b, "attended", &attend, NULL);

@@ -23,6 +23,10 @@ mlx_storage_t mlx_module_storage(const mlx_module_options_t *options) {
                          .tiles = options->kernels ? options->kernels->tiles : NULL};
 }
 
+bool mlx_module_rounds_attention(const mlx_module_options_t *options) {
+  return options->narrow && options->kv == options->dtype;
+}
+
 int64_t mlx_module_sequence_pages(const mlx_module_options_t *options) {
   return (options->context + options->page_size - 1) / options->page_size;
 }
