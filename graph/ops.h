@@ -28,7 +28,8 @@ bool mlx_rope_equal(const mlx_rope_t *a, const mlx_rope_t *b);
 
 typedef enum mlx_act { MLX_ACT_SILU, MLX_ACT_GELU, MLX_ACT_GELU_TANH, MLX_ACT_RELU, MLX_ACT_RELU2 } mlx_act_t;
 
-// A typed value: of a graph, or of a function that the compiler emits. Copy it freely; it is valid only there.
+// A typed value: of a graph, or of a function that the compiler emits. Copy it freely; it is valid only
+// there.
 typedef struct mlx_value {
   int id;  // in a graph, the id of the node that makes it; 0: no value
   mlx_dtype_t dtype;
