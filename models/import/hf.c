@@ -49,19 +49,27 @@ static mlx_status_t parse_config(mlx_hf_t *hf, const char *path, const char *byt
   return mlx_json_error(&hf->config, "model_type", "must be a name");
 }
 
+static mlx_status_t no_config(const char *folder) {
+  const char *ending = strrchr(folder, '.');
+  mlx_status_t status =
+      mlx_error(MLX_NOT_FOUND, "'%s' has no config.json: is it a Hugging Face model directory?", folder);
+  if (!ending || strcmp(ending, ".gguf")) return status;
+  return mlx_status_hint(status, "it is a folder: pass the path of the GGUF file in it");
+}
+
 static mlx_status_t read_configs(mlx_hf_t *hf) {
   const char *path;
   char *bytes;
   size_t length;
   bool found;
-  MLX_TRY(has_file(hf, CONFIG_NAME, &found));
-  if (!found) {
-    return mlx_error(MLX_NOT_FOUND, "'%s' has no config.json: is it a Hugging Face model directory?",
-                     hf->folder);
-  }
   MLX_TRY(add_file(hf, CONFIG_NAME, &path));
-  MLX_TRY(mlx_read_file(path, MAX_CONFIG, &bytes, &length));
-  mlx_status_t status = parse_config(hf, path, bytes, length);
+  mlx_status_t status = mlx_read_file(path, MAX_CONFIG, &bytes, &length);
+  if (mlx_status_code(status) == MLX_NOT_FOUND) {
+    mlx_status_free(status);
+    return no_config(hf->folder);
+  }
+  MLX_TRY(status);
+  status = parse_config(hf, path, bytes, length);
   mlx_free(bytes);
   if (!status) status = has_file(hf, GENERATION_NAME, &found);
   if (status || !found) return status;
@@ -263,10 +271,9 @@ mlx_status_t mlx_hf_tokenizer_json(const mlx_hf_t *hf, char **out_json, size_t *
   char *path;
   *out_json = NULL;
   MLX_TRY(mlx_join_path(hf->folder, TOKENIZER_NAME, &path));
-  mlx_status_t status;
-  if (mlx_is_file(path)) {
-    status = mlx_read_file(path, MAX_TOKENIZER, out_json, out_length);
-  } else {
+  mlx_status_t status = mlx_read_file(path, MAX_TOKENIZER, out_json, out_length);
+  if (mlx_status_code(status) == MLX_NOT_FOUND) {
+    mlx_status_free(status);
     status = mlx_status_hint(mlx_error(MLX_NOT_FOUND, "'%s' has no tokenizer.json", hf->folder),
                              "tokenizer.model and vocab.json are not supported: download tokenizer.json, or "
                              "create it with transformers");
