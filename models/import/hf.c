@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/budget.h"
 #include "base/memory.h"
 #include "models/import/name.h"
 
@@ -121,8 +122,10 @@ static mlx_status_t open_shard(mlx_hf_t *hf, const char *name, mlx_hf_shard_t **
 }
 
 // Finds or opens the shard |name|. Tensors are grouped by shard, so the search starts at the last one.
-static mlx_status_t find_shard(mlx_hf_t *hf, const char *name, mlx_hf_shard_t **out_shard) {
+static mlx_status_t find_shard(mlx_hf_t *hf, const char *name, mlx_budget_t *budget,
+                               mlx_hf_shard_t **out_shard) {
   for (size_t i = hf->shard_count; i-- > 0;) {
+    MLX_TRY(mlx_budget_step(budget, 1));
     if (strcmp(hf->shards[i].name, name)) continue;
     *out_shard = &hf->shards[i];
     return NULL;
@@ -171,11 +174,13 @@ static mlx_status_t open_sharded(mlx_hf_t *hf) {
   yyjson_val *map = mlx_json_find(hf->index.root, "weight_map"), *key, *value;
   size_t i, count;
   mlx_hf_shard_t *shard;
+  mlx_budget_t budget;
+  mlx_budget_begin_file(&budget, hf->index.name, yyjson_doc_get_read_size(hf->index.doc));
   MLX_TRY(mlx_hf_check_index(&hf->index));
   MLX_TRY(mlx_alloc(yyjson_obj_size(map), sizeof *hf->tensors, &hf->tensors));
   yyjson_obj_foreach(map, i, count, key, value) {
     const char *name = yyjson_get_str(key);
-    MLX_TRY(find_shard(hf, yyjson_get_str(value), &shard));
+    MLX_TRY(find_shard(hf, yyjson_get_str(value), &budget, &shard));
     hf->tensors[i] = mlx_safetensors_tensor(shard->file, name);
     if (!hf->tensors[i]) {
       return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s' is not in '%s', where the index lists it",
