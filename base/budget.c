@@ -38,6 +38,7 @@ bool mlx_budget_is_over(const mlx_budget_t *budget) { return clock_ns() > budget
 mlx_status_t mlx_budget_check(mlx_budget_t *budget) {
   budget->steps_left = MLX_BUDGET_STEPS;
   if (!mlx_budget_is_over(budget)) return NULL;
+  budget->steps_left = 0;  // every later step fails too
   return mlx_error(MLX_TIMEOUT, "%s%s%s takes longer than the limit of %lld s",
                    budget->name ? budget->name : "", budget->name ? ": " : "", budget->work,
                    (long long)budget->seconds);
