@@ -1,7 +1,6 @@
 // SHA-256 of bytes, fields and files.
 #include "base/digest.h"
 
-#include <fcntl.h>
 #include <stdint.h>
 #include <string.h>
 #include <unistd.h>
@@ -50,8 +49,8 @@ static mlx_status_t digest_piece(void *user, const char *bytes, size_t length) {
 }
 
 mlx_status_t mlx_digest_file(const char *path, char out_hex[MLX_DIGEST_HEX]) {
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return mlx_io_error("open", path);
+  int fd;
+  MLX_TRY(mlx_open_file(path, &fd, NULL));
   mlx_digest_t digest;
   mlx_digest_begin(&digest);
   mlx_status_t status = mlx_read_pieces(fd, path, digest_piece, &digest);
