@@ -135,7 +135,7 @@ static mlx_status_t read_raw(const mlx_bundle_t *bundle, const char *name, size_
   return NULL;
 }
 
-static mlx_status_t open_files(const char *path, mlx_bundle_t **out_bundle) {
+mlx_status_t mlx_bundle_open_unparsed(const char *path, mlx_bundle_t **out_bundle) {
   mlx_bundle_t *bundle;
   *out_bundle = NULL;
   MLX_TRY(mlx_alloc(1, sizeof *bundle, &bundle));
@@ -154,7 +154,7 @@ static mlx_status_t open_files(const char *path, mlx_bundle_t **out_bundle) {
 }
 
 mlx_status_t mlx_bundle_open(const char *path, mlx_bundle_t **out_bundle) {
-  MLX_TRY(open_files(path, out_bundle));
+  MLX_TRY(mlx_bundle_open_unparsed(path, out_bundle));
   mlx_bundle_t *bundle = *out_bundle;
   const mlx_bundle_display_path_t manifest_path = mlx_bundle_display_path(bundle, MLX_BUNDLE_MANIFEST);
   mlx_status_t status =
@@ -180,7 +180,7 @@ void mlx_bundle_close(mlx_bundle_t *bundle) {
 mlx_status_t mlx_bundle_read_manifest(const char *path, char **out_text, size_t *out_length) {
   mlx_bundle_t *bundle;
   *out_text = NULL;
-  MLX_TRY(open_files(path, &bundle));
+  MLX_TRY(mlx_bundle_open_unparsed(path, &bundle));
   *out_text = bundle->text;
   *out_length = bundle->length;
   bundle->text = NULL;
