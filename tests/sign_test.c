@@ -320,10 +320,42 @@ TEST(trusted_folder_must_not_be_writable_by_others) {
   for (int i = 0; i < 3; ++i) {
     CHECK(!chmod(in_folder("trusted"), modes[i]));
     EXPECT(MLX_IO, "trusted' is writable by other users (mode 7", "verify", in_folder("f"));
-    EXPECT(MLX_IO, "run `chmod go-w", "trust", "list");
+    EXPECT(MLX_IO, "run `chmod -R go-w", "trust", "list");
   }
   CHECK(!chmod(in_folder("trusted"), 0755));
   EXPECT(0, "f: signed by plain.pub", "verify", in_folder("f"));
+  end();
+}
+
+// Another user who can write to a key file, or to the target of a link, can replace the key.
+TEST(trusted_key_must_not_be_writable_by_others) {
+  begin();
+  write_text("f", "x");
+  EXPECT(0, "f.minisig", "sign", "-s", FIXTURES "plain.key", in_folder("f"));
+  EXPECT(0, "", "trust", "add", FIXTURES "plain.pub");
+  static const mode_t modes[] = {0666, 0664, 0646};
+  for (int i = 0; i < 3; ++i) {
+    CHECK(!chmod(in_folder("trusted/plain.pub"), modes[i]));
+    EXPECT(MLX_IO, "plain.pub' is writable by other users (mode 6", "verify", in_folder("f"));
+    EXPECT(MLX_IO, "run `chmod go-w", "trust", "list");
+  }
+  EXPECT(0, "", "trust", "add", FIXTURES "plain.pub");  // writes a new file with a safe mode
+  EXPECT(0, "f: signed by plain.pub", "verify", in_folder("f"));
+  CHECK(!rename(in_folder("trusted/plain.pub"), in_folder("target")));
+  CHECK(!symlink("../target", in_folder("trusted/plain.pub")));
+  EXPECT(0, "f: signed by plain.pub", "verify", in_folder("f"));  // a link to a safe file
+  CHECK(!chmod(in_folder("target"), 0666));
+  EXPECT(MLX_IO, "plain.pub' is writable by other users (mode 666)", "verify", in_folder("f"));
+  CHECK(!chmod(in_folder("target"), 0644));
+  if (geteuid() == 0) {  // only root can change the owner
+    CHECK(!chown(in_folder("target"), 12345, 12345));
+    EXPECT(MLX_IO, "plain.pub' belongs to another user (uid 12345)", "verify", in_folder("f"));
+    CHECK(!chown(in_folder("target"), 0, 0));
+  }
+  EXPECT(0, "f: signed by plain.pub", "verify", in_folder("f"));
+  CHECK(!unlink(in_folder("trusted/plain.pub")) && !mkfifo(in_folder("trusted/plain.pub"), 0644));
+  EXPECT(MLX_INVALID_INPUT, "plain.pub' is not a regular file", "verify", in_folder("f"));
+  EXPECT(0, "", "trust", "remove", "plain.pub");
   end();
 }
 
@@ -568,7 +600,8 @@ TEST_MAIN(CASE(keygen_replaces_a_pair_only_with_force), CASE(failed_keygen_keeps
           CASE(password_comes_from_environment_or_stdin), CASE(typed_password_is_not_echoed),
           CASE(verify_accepts_only_trusted_keys), CASE(verify_checks_every_file_and_reports_every_failure),
           CASE(large_file_is_signed_with_constant_memory), CASE(trust_manages_a_folder_of_keys),
-          CASE(trusted_folder_must_not_be_writable_by_others), CASE(keys_with_equal_ids_are_distinguished),
+          CASE(trusted_folder_must_not_be_writable_by_others),
+          CASE(trusted_key_must_not_be_writable_by_others), CASE(keys_with_equal_ids_are_distinguished),
           CASE(bundle_signature_covers_every_file), CASE(verify_reports_missing_weights_as_unchecked),
           CASE(sign_does_not_follow_a_symbolic_link), CASE(single_file_bundle_contains_its_signature),
           CASE(minisign_and_mlxcel_accept_each_others_files))

@@ -69,6 +69,16 @@ mlx_status_t mlx_oci_cache_set_ref(const mlx_oci_cache_t *cache, const mlx_oci_r
   return status;
 }
 
+// Fails if another user may have changed a pulled model: its digests were checked only when it was pulled.
+static mlx_status_t check_private(const char *ref, const char *folder) {
+  mlx_cache_t *cache;
+  MLX_TRY(mlx_cache_open(NULL, &cache));
+  mlx_status_t status = mlx_cache_check_tree(cache, ref);
+  if (!status) status = mlx_cache_check_tree(cache, folder);
+  mlx_cache_close(cache);
+  return status;
+}
+
 mlx_status_t mlx_oci_cache_find(const mlx_oci_ref_t *ref, char **out_folder) {
   char *repository = NULL, *path = NULL, *digest = NULL, *folder = NULL;
   *out_folder = NULL;
@@ -77,6 +87,7 @@ mlx_status_t mlx_oci_cache_find(const mlx_oci_ref_t *ref, char **out_folder) {
   if (!status) status = ref_path(repository, ref, &path);
   if (!status && mlx_is_file(path)) status = mlx_read_file(path, MLX_OCI_DIGEST, &digest, NULL);
   if (!status && digest && mlx_oci_is_digest(digest)) status = folder_of_digest(repository, digest, &folder);
+  if (!status && folder) status = check_private(path, folder);
   if (!status && folder && mlx_is_dir(folder)) *out_folder = folder, folder = NULL;
   mlx_free(folder);
   mlx_free(digest);
