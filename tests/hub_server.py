@@ -179,7 +179,7 @@ class Server(ThreadingHTTPServer):
         pass  # tests close connections at any time
 
 
-server = Server(("127.0.0.1", 0), Handler)
+server = Server(("", 0), Handler)
 if len(sys.argv) > 3:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(sys.argv[2], sys.argv[3])

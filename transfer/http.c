@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "transfer/url.h"
 
 #define MAX_HEAD (256u << 10)       // bytes of header lines
 #define MAX_ERROR_BODY (16u << 10)  // bytes kept of the body of an error response
@@ -152,7 +153,7 @@ static size_t on_body(char *bytes, size_t one, size_t length, void *user) {
     mlx_text_append(body, bytes, length < room ? length : room);
   } else if (length > e->request->max_bytes - body->length) {
     e->failure = mlx_error(MLX_INVALID_INPUT, "%s: the response is longer than %zu bytes",
-                           mlx_http_display_url(e->request->url).text, e->request->max_bytes);
+                           mlx_display_url(e->request->url).text, e->request->max_bytes);
     return 0;
   } else {
     mlx_text_append(body, bytes, length);
@@ -256,7 +257,13 @@ static mlx_status_t set_body(exchange_t *e) {
 static void set_transport(exchange_t *e) {
   CURL *curl = e->http->curl;
   const mlx_http_options_t *options = &e->http->options;
-  const bool secure = !strncasecmp(e->request->url, "https:", 6);
+  mlx_url_t url;
+  mlx_status_t status = mlx_url_parse(e->request->url, &url);
+  const bool secure = status || url.is_https;  // curl reports an invalid URL
+  mlx_status_free(status);
+  // Plain http carries a secret only to this machine: not through a proxy, which would see it.
+  if (!secure && mlx_url_is_local(&url) && e->request->authorization)
+    curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
   curl_easy_setopt(curl, CURLOPT_URL, e->request->url);
   curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
   curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, e->http->error);
@@ -285,7 +292,7 @@ static void set_transport(exchange_t *e) {
 static mlx_status_t transfer_error(const exchange_t *e, CURLcode code) {
   e->http->error[strcspn(e->http->error, "\r\n")] = 0;
   const char *reason = e->http->error[0] ? e->http->error : curl_easy_strerror(code);
-  const mlx_http_display_url_t url = mlx_http_display_url(e->request->url);
+  const mlx_display_url_t url = mlx_display_url(e->request->url);
   switch (code) {
     case CURLE_ABORTED_BY_CALLBACK:
       if (e->stalled) return mlx_error(MLX_TIMEOUT, "%s: no data for %g seconds", url.text, e->stall_seconds);
@@ -415,45 +422,15 @@ bool mlx_http_header(const mlx_http_response_t *response, const char *name, char
   return false;
 }
 
-mlx_http_display_url_t mlx_http_display_url(const char *url) {
-  mlx_http_display_url_t out;
-  const char *host = strstr(url, "://");
-  host = host ? host + 3 : url;
-  const char *at = memchr(host, '@', strcspn(host, "/?#"));
-  const char *rest = at ? at + 1 : host;
-  snprintf(out.text, sizeof out.text, "%.*s%.*s", (int)(host - url), url, (int)strcspn(rest, "?#"), rest);
-  return out;
-}
-
-static mlx_status_t check_secret_url(CURLU *parts, const char *url, bool *out_protected) {
-  char *host = NULL;
-  const bool secure = !strncasecmp(url, "https://", 8);
-  const bool good = (secure || !strncasecmp(url, "http://", 7)) &&
-                    !curl_url_set(parts, CURLUPART_URL, url, CURLU_DISALLOW_USER) &&
-                    !curl_url_get(parts, CURLUPART_HOST, &host, 0);
-  *out_protected = good && (secure || mlx_http_is_local_host(host, strlen(host)));
-  curl_free(host);
-  return good ? NULL
-              : mlx_error(MLX_INVALID_INPUT,
-                          "will not send credentials to '%s': not a plain http or https URL",
-                          mlx_http_display_url(url).text);
-}
-
-bool mlx_http_is_local_host(const char *host, size_t length) {
-  static const char *const names[] = {"localhost", "127.0.0.1", "[::1]"};
-  for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
-    if (length == strlen(names[i]) && !strncasecmp(host, names[i], length)) return true;
-  }
-  return false;
-}
-
-mlx_status_t mlx_http_check_secret_url(const char *url, bool *out_protected) {
+mlx_status_t mlx_http_check_secret_url(const char *text, bool *out_protected) {
+  mlx_url_t url;
+  mlx_status_t status = mlx_url_parse(text, &url);
+  *out_protected = !status && (url.is_https || mlx_url_is_local(&url));
+  if (mlx_status_code(status) == MLX_OUT_OF_MEMORY || (!status && !url.has_user)) return status;
   *out_protected = false;
-  CURLU *parts = curl_url();
-  if (!parts) return mlx_error(MLX_OUT_OF_MEMORY, "out of memory");
-  mlx_status_t status = check_secret_url(parts, url, out_protected);
-  curl_url_cleanup(parts);
-  return status;
+  mlx_status_free(status);
+  return mlx_error(MLX_INVALID_INPUT, "will not send credentials to '%s': not a plain http or https URL",
+                   mlx_display_url(text).text);
 }
 
 // Copies ": " and the server's error message: its X-Error-Message header, or the first line of a text body.
@@ -473,7 +450,7 @@ mlx_status_t mlx_http_check(const mlx_http_request_t *request, const mlx_http_re
   char message[300];
   quote_message(response, message, sizeof message);
   const long code = response->status;
-  const mlx_http_display_url_t url = mlx_http_display_url(request->url);
+  const mlx_display_url_t url = mlx_display_url(request->url);
   const char *method = request->method ? request->method : "GET";
   if (code == 404) return mlx_error(MLX_NOT_FOUND, "%s %s: not found (404)%s", method, url.text, message);
   if (code == 401)

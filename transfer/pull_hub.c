@@ -16,6 +16,7 @@
 #include "transfer/download.h"
 #include "transfer/hub.h"
 #include "transfer/hub_settings.h"
+#include "transfer/url.h"
 
 #define MAX_RECORD (16u << 20)  // bytes of a refs/*.json file
 
@@ -125,6 +126,15 @@ static mlx_status_t check_files(const mlx_json_t *json, const char *folder, bool
   return NULL;
 }
 
+// Fails if another user may have changed a pulled model: its digests were checked only when it was pulled.
+static mlx_status_t check_private(const char *path) {
+  mlx_cache_t *cache;
+  MLX_TRY(mlx_cache_open(NULL, &cache));
+  mlx_status_t status = mlx_cache_check_tree(cache, path);
+  mlx_cache_close(cache);
+  return status;
+}
+
 static mlx_status_t use_record(const hub_entry_t *entry, const char *text, size_t length, char **out_path) {
   char commit[41], *main_file = NULL, *folder = NULL;
   bool complete = false;
@@ -132,6 +142,7 @@ static mlx_status_t use_record(const hub_entry_t *entry, const char *text, size_
   MLX_TRY(mlx_json_parse(entry->record, text, length, &json));
   mlx_status_t status = read_record(&json, commit, &main_file);
   if (!status) status = mlx_join_path(entry->folder, commit, &folder);
+  if (!status) status = check_private(folder);
   if (!status) status = check_files(&json, folder, &complete);
   if (!status && complete) {
     status = *main_file ? mlx_join_path(folder, main_file, out_path)
@@ -148,6 +159,7 @@ static mlx_status_t find_pulled(const hub_entry_t *entry, char **out_path) {
   size_t length;
   *out_path = NULL;
   if (!mlx_is_file(entry->record)) return NULL;
+  MLX_TRY(check_private(entry->record));
   MLX_TRY(mlx_read_file(entry->record, MAX_RECORD, &text, &length));
   mlx_status_t status = use_record(entry, text, length, out_path);
   mlx_free(text);
@@ -227,9 +239,9 @@ static mlx_status_t get_listing(pull_t *pull) {
   if (!status) status = mlx_http_send(http, &request, &response);
   if (!status) status = hint_access(pull, mlx_http_check(&request, &response), response.status);
   if (!status)
-    status = mlx_hub_listing_read(mlx_http_display_url(url.data).text,
-                                  response.body.data ? response.body.data : "", response.body.length,
-                                  &pull->listing);
+    status =
+        mlx_hub_listing_read(mlx_display_url(url.data).text, response.body.data ? response.body.data : "",
+                             response.body.length, &pull->listing);
   mlx_http_response_clear(&response);
   mlx_http_close(http);
   mlx_text_clear(&url);

@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "transfer/download.h"
 #include "transfer/output.h"
+#include "transfer/url.h"
 
 // One pull in progress.
 typedef struct site {
@@ -42,7 +43,7 @@ static mlx_status_t read_url(site_t *site, const char *url) {
   const char *tail = "/" MLX_BUNDLE_MANIFEST;
   if (strpbrk(url, "?#"))
     return mlx_error(MLX_USAGE, "cannot pull '%s': the URL must not have a query or fragment",
-                     mlx_http_display_url(url).text);
+                     mlx_display_url(url).text);
   if (length > strlen(tail) && !strcmp(url + length - strlen(tail), tail)) length -= strlen(tail);
   while (length && url[length - 1] == '/') --length;
   return mlx_copy_text(url, length, &site->base);
@@ -179,7 +180,7 @@ static mlx_status_t plan(site_t *site, const mlx_manifest_t *manifest) {
   const char *target;
   mlx_status_t status = mlx_manifest_require_files(manifest);
   if (!status) status = choose_target(site->options, manifest, &target);
-  MLX_TRY(mlx_status_annotate(status, "%s", mlx_http_display_url(site->base).text));
+  MLX_TRY(mlx_status_annotate(status, "%s", mlx_display_url(site->base).text));
   if (target && manifest->variant_count > 1)
     mlx_report_note(site->options->report, "pulling the code for %s (available: %s)", target,
                     mlx_manifest_targets_text(manifest).text);
@@ -245,7 +246,7 @@ static mlx_status_t hint_url(mlx_status_t status) {
 }
 
 static mlx_status_t check_file(const site_t *site) {
-  const mlx_http_display_url_t url = mlx_http_display_url(site->base);
+  const mlx_display_url_t url = mlx_display_url(site->base);
   mlx_bundle_t *bundle;
   if (!mlx_is_bundle(site->paths[0]))
     return hint_url(mlx_error(MLX_INVALID_INPUT, "%s is not a bundle", url.text));
@@ -270,7 +271,7 @@ static mlx_status_t plan_file(site_t *site) {
   MLX_TRY(mlx_output_bundle_path(slash ? slash + 1 : site->base, site->options->output, &site->folder));
   MLX_TRY(probe_url(site, site->base, &probe));
   if (is_missing(probe.status)) {
-    return hint_url(mlx_error(MLX_NOT_FOUND, "%s: not found%s (%ld)", mlx_http_display_url(site->base).text,
+    return hint_url(mlx_error(MLX_NOT_FOUND, "%s: not found%s (%ld)", mlx_display_url(site->base).text,
                               probe.status == 403 ? " or access denied" : "", probe.status));
   }
   MLX_TRY(mlx_output_lock(site->folder, site->options->report, &site->lock));
@@ -327,7 +328,7 @@ static mlx_status_t pull_site(site_t *site, const char *url) {
     status =
         mlx_status_hint(status, "check the URL, the network, and the proxies in http_proxy and https_proxy");
   MLX_TRY(status);
-  const mlx_http_display_url_t shown = mlx_http_display_url(site->base);
+  const mlx_display_url_t shown = mlx_display_url(site->base);
   MLX_TRY(mlx_manifest_read(shown.text, site->manifest.body.data ? site->manifest.body.data : "",
                             site->manifest.body.length, &manifest));
   MLX_TRY(choose_folders(site));
