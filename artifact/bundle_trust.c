@@ -72,7 +72,8 @@ static mlx_status_t check_signature(mlx_bundle_t *bundle) {
   const mlx_bundle_display_path_t manifest_path = mlx_bundle_display_path(bundle, MLX_BUNDLE_MANIFEST),
                                   signature_path = mlx_bundle_display_path(bundle, MLX_BUNDLE_SIGNATURE);
   const char *text = mlx_bundle_manifest_text(bundle, &length);
-  const mlx_signed_data_t data = {.name = manifest_path.text, .bytes = text, .length = length};
+  const mlx_signed_data_t data = {
+      .name = manifest_path.text, .bytes = text, .length = length, .is_manifest = true};
   mlx_status_t status = mlx_trust_check(&data, signature_path.text, signature, signature_length, &signer);
   mlx_free(signature);
   return status;
