@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/leftover.h"
 #include "base/memory.h"
 #include "base/user.h"
 
@@ -210,6 +211,7 @@ static mlx_status_t write_key(const char *folder, const char *file, bool force, 
   mlx_status_t status = force ? NULL : refuse_other_key(path, key);
   if (!status) status = mlx_public_key_write(key, &text, &length);
   if (!status) status = mlx_make_dirs(folder, 0755);
+  if (!status) mlx_leftover_remove_in(folder);
   if (!status) status = mlx_replace_file(path, text, length);  // not through a link, and with a safe mode
   mlx_free(text);
   mlx_free(path);

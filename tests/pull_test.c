@@ -440,6 +440,46 @@ TEST(bundle_served_as_a_folder_is_pulled_and_runs) {
   command_free(&run);
 }
 
+static void check_ends(const char *name, const char *control, const char *part) {
+  command_t run;
+  char url[160], out[160], script[512];
+  server_control(&server, control);
+  snprintf(url, sizeof url, "%s/plain/%s", server.url, name);
+  snprintf(out, sizeof out, "%s", in_folder("endless.mlxb"));
+  RUN(&run, "pull", url, "-o", out);
+  CHECK_INT(run.exit_code, MLX_INVALID_INPUT);
+  CHECK_CONTAINS(run.err, part);
+  command_free(&run);
+  snprintf(script, sizeof script, "test -z \"$(ls -d endless.mlxb* 2>/dev/null)\"");
+  command_shell(folder, script);  // nothing is left
+}
+
+// Without a Content-Length, the sizes in the archive's headers and in the manifest limit a download.
+TEST(download_without_a_length_ends_at_the_declared_sizes) {
+  begin();
+  setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);
+  command_t run;
+  char url[160];
+  RUN(&run, "compile", TINY, "-o", in_folder("hub/end.mlxb"), "-c", "128", "--single-file");
+  if (run.exit_code) CHECK_FAIL("%s", run.err);
+  command_free(&run);
+  command_shell(folder,
+                "cd hub; echo page > junk.mlxb; mkdir long; tar xf end.mlxb -C long; truncate -s +1000000 "
+                "long/weights.irpa; tar cf long.mlxb -C long manifest.json weights.irpa; rm -r long");
+  check_ends("junk.mlxb", "{\"junk.mlxb\": {\"endless\": \"x\"}}", "junk.mlxb is not a bundle");
+  check_ends("end.mlxb", "{\"end.mlxb\": {\"endless\": \"x\"}}",
+             "end.mlxb: unexpected data after the end of the archive");
+  check_ends("end.mlxb", "{\"end.mlxb\": {\"endless\": \"\\u0000\"}}",
+             "end.mlxb: unexpected data after the end of the archive");
+  check_ends("long.mlxb", "{\"long.mlxb\": {\"endless\": \"x\"}}", "but the manifest declares");
+  server_control(&server, "{\"end.mlxb\": {\"endless\": \"\"}}");  // ends, but without a Content-Length
+  snprintf(url, sizeof url, "%s/plain/end.mlxb", server.url);
+  RUN(&run, "pull", url, "-o", in_folder("ended.mlxb"));
+  if (run.exit_code) CHECK_FAIL("%s", run.err);
+  command_free(&run);
+  check_same(in_folder("ended.mlxb"), in_folder("hub/end.mlxb"));
+}
+
 // A folder is pulled without the code of other targets, a single file with all targets. Both keep the
 // signature.
 TEST(multi_target_bundle_is_pulled_as_folder_or_file) {
@@ -548,6 +588,7 @@ TEST(bundle_without_file_list_is_not_pulled) {
 }
 
 TEST_MAIN(CASE(bundle_served_as_a_folder_is_pulled_and_runs),
+          CASE(download_without_a_length_ends_at_the_declared_sizes),
           CASE(multi_target_bundle_is_pulled_as_folder_or_file),
           CASE(host_code_is_chosen_only_for_the_same_cpu), CASE(bundle_without_file_list_is_not_pulled),
           CASE(pull_downloads_exactly_the_needed_files), CASE(several_quantizations_of_a_model_coexist),

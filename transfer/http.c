@@ -39,10 +39,12 @@ typedef struct exchange {
   struct curl_slist *headers;
   int body_fd;
   uint64_t body_done;
-  curl_off_t moved;      // bytes in both directions at the last progress call
-  double moved_at;       // when |moved| last changed
-  double stall_seconds;  // timeout without a change of |moved|
-  bool stalled;
+  double stall_seconds;  // length of the window in which enough bytes must move
+  curl_off_t window;     // bytes in both directions when the current window began
+  double window_at;      // when it began
+  double deadline;       // of a response in memory; 0 for none
+  enum { IN_TIME, STALLED, TOO_LATE } lateness;
+  uint64_t late_bytes;  // moved in the window that was too slow
 } exchange_t;
 
 void mlx_http_options_initialize(mlx_http_options_t *options) {
@@ -191,15 +193,27 @@ static int on_seek(void *user, curl_off_t offset, int origin) {
   return CURL_SEEKFUNC_OK;
 }
 
-// Detects a connection without any traffic. curl's own low-speed check only averages over seconds.
+static double document_seconds(const exchange_t *e) { return MLX_HTTP_DOCUMENT_FACTOR * e->stall_seconds; }
+
+// A window ends when enough bytes have moved. If it lasts longer than stall_seconds, the transfer has
+// stalled. curl's own low-speed check only averages over seconds.
 static int on_progress(void *user, curl_off_t down_all, curl_off_t down, curl_off_t up_all, curl_off_t up) {
   (void)down_all, (void)up_all;
   exchange_t *e = user;
   const double now = mlx_seconds();
-  if (down + up != e->moved) e->moved = down + up, e->moved_at = now;
-  e->stalled = now - e->moved_at > e->stall_seconds;
+  const curl_off_t moved = down + up - e->window;
+  if ((double)moved >= MLX_HTTP_MIN_RATE * e->stall_seconds || moved < 0) {
+    e->window = down + up;
+    e->window_at = now;
+  } else if (now - e->window_at > e->stall_seconds) {
+    e->lateness = STALLED;
+    e->late_bytes = (uint64_t)moved;
+  }
+  // The answer to an upload is due after the upload.
+  if (e->body_done < e->request->body_length) e->deadline = now + document_seconds(e);
+  if (!e->lateness && e->deadline > 0 && now > e->deadline) e->lateness = TOO_LATE;
   const atomic_bool *cancelled = e->http->options.cancelled;
-  return e->stalled || (cancelled && atomic_load(cancelled));
+  return e->lateness || (cancelled && atomic_load(cancelled));
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -295,12 +309,22 @@ static mlx_status_t transfer_error(const exchange_t *e, CURLcode code) {
   const mlx_display_url_t url = mlx_display_url(e->request->url);
   switch (code) {
     case CURLE_ABORTED_BY_CALLBACK:
-      if (e->stalled) return mlx_error(MLX_TIMEOUT, "%s: no data for %g seconds", url.text, e->stall_seconds);
+      if (e->lateness == STALLED && !e->late_bytes)
+        return mlx_error(MLX_TIMEOUT, "%s: no data for %g seconds", url.text, e->stall_seconds);
+      if (e->lateness == STALLED)
+        return mlx_error(MLX_TIMEOUT, "%s: only %llu bytes in %g seconds", url.text,
+                         (unsigned long long)e->late_bytes, e->stall_seconds);
+      if (e->lateness == TOO_LATE)
+        return mlx_error(MLX_TIMEOUT, "%s: the response is not complete after %g seconds", url.text,
+                         document_seconds(e));
       return mlx_error(MLX_CANCELLED, "%s: cancelled", url.text);
     case CURLE_OUT_OF_MEMORY: return mlx_error(MLX_OUT_OF_MEMORY, "out of memory");
     case CURLE_OPERATION_TIMEDOUT: return mlx_error(MLX_TIMEOUT, "%s: %s", url.text, reason);
     case CURLE_URL_MALFORMAT:
     case CURLE_UNSUPPORTED_PROTOCOL:
+      if (e->response->head.length)  // the server answered, so the URL is from its redirect
+        return mlx_error(MLX_INVALID_INPUT, "%s: the server redirects to a URL that is not allowed (%s)",
+                         url.text, reason);
       return mlx_error(MLX_USAGE, "'%s' is not a valid http or https URL (%s)", url.text, reason);
     case CURLE_TOO_MANY_REDIRECTS:
       return mlx_error(MLX_INVALID_INPUT, "%s: redirected more than %d times", url.text, MAX_REDIRECTS);
@@ -331,7 +355,7 @@ static mlx_status_t perform(exchange_t *e) {
   e->http->error[0] = 0;
   const CURLcode code = curl_easy_perform(curl);
   if (e->failure) return e->failure;
-  e->response->transient = is_transient(code) || e->stalled;
+  e->response->transient = is_transient(code) || e->lateness == STALLED;
   if (code) return transfer_error(e, code);
   curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &e->response->status);
   const long status = e->response->status;
@@ -347,12 +371,13 @@ static mlx_status_t try_once(mlx_http_t *http, const mlx_http_request_t *request
                   .request = request,
                   .response = response,
                   .body_fd = -1,
-                  .moved_at = mlx_seconds(),
+                  .window_at = mlx_seconds(),
                   .stall_seconds = http->options.stall_seconds};
   curl_easy_reset(http->curl);  // keeps connections
   set_transport(&e);
   mlx_status_t status = set_headers(&e);
   if (!status) status = set_body(&e);
+  if (!request->sink) e.deadline = mlx_seconds() + document_seconds(&e);
   if (!status) status = perform(&e);
   curl_slist_free_all(e.headers);
   if (e.body_fd >= 0) close(e.body_fd);

@@ -22,12 +22,18 @@
 
 typedef struct mlx_http mlx_http_t;
 
+// Bytes per second, averaged over stall_seconds. A slower transfer ends: a server that sends one byte from
+// time to time must not hold a process forever.
+#define MLX_HTTP_MIN_RATE 1024
+// A response that is kept in memory must be complete after this many times stall_seconds.
+#define MLX_HTTP_DOCUMENT_FACTOR 2
+
 typedef struct mlx_http_options {
-  bool insecure;                 // accept any certificate
-  double connect_seconds;        // timeout for making a connection
-  double stall_seconds;          // timeout without any byte sent or received
-  int tries;                     // of a request, including the first
-  double pause_seconds;          // before the second try
+  bool insecure;           // accept any certificate
+  double connect_seconds;  // timeout for making a connection
+  double stall_seconds;    // timeout with fewer than MLX_HTTP_MIN_RATE bytes per second sent or received
+  int tries;               // of a request, including the first
+  double pause_seconds;    // before the second try
   const atomic_bool *cancelled;  // if set, ends the current request with MLX_CANCELLED; borrowed, may be NULL
 } mlx_http_options_t;
 void mlx_http_options_initialize(mlx_http_options_t *options);

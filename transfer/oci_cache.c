@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/leftover.h"
 #include "base/memory.h"
 #include "cache/cache.h"
 #include "transfer/http.h"
@@ -63,7 +64,10 @@ mlx_status_t mlx_oci_cache_set_ref(const mlx_oci_cache_t *cache, const mlx_oci_r
   MLX_TRY(ref_path(cache->folder, ref, &path));
   mlx_status_t status = mlx_folder_of(path, &refs);
   if (!status) status = mlx_make_dirs(refs, 0755);
-  if (!status) status = mlx_write_file(path, digest, strlen(digest));
+  if (!status) {
+    mlx_leftover_remove_in(refs);
+    status = mlx_write_file(path, digest, strlen(digest));
+  }
   mlx_free(refs);
   mlx_free(path);
   return status;

@@ -10,12 +10,14 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/leftover.h"
 #include "base/memory.h"
 #include "cache/cache.h"
 #include "cache/lock.h"
 #include "transfer/download.h"
 #include "transfer/hub.h"
 #include "transfer/hub_settings.h"
+#include "transfer/output.h"
 #include "transfer/url.h"
 
 #define MAX_RECORD (16u << 20)  // bytes of a refs/*.json file
@@ -80,7 +82,10 @@ static mlx_status_t write_record(const hub_entry_t *entry, const mlx_hub_listing
   mlx_status_t status = mlx_text_finish(&json);
   if (!status) status = mlx_folder_of(entry->record, &folder);
   if (!status) status = mlx_make_dirs(folder, 0755);
-  if (!status) status = mlx_write_file(entry->record, json.data, json.length);
+  if (!status) {
+    mlx_leftover_remove_in(folder);
+    status = mlx_write_file(entry->record, json.data, json.length);
+  }
   mlx_free(folder);
   mlx_text_clear(&json);
   return status;
@@ -251,6 +256,7 @@ static mlx_status_t get_listing(pull_t *pull) {
 static mlx_status_t choose_folders(pull_t *pull) {
   const char *output = pull->options->output;
   if (output && (mlx_is_dir(output) || mlx_is_file(output))) {
+    mlx_output_remove_leftovers(output);
     return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' already exists", output),
                            "choose another name with -o, or remove it");
   }
@@ -332,9 +338,20 @@ static mlx_status_t plan(pull_t *pull) {
   return NULL;
 }
 
+static bool is_kept(const void *user, const char *name) {
+  const pull_t *pull = user;
+  for (size_t i = 0; i < pull->count; ++i) {
+    if (!strcmp(pull->downloads[i].name, name)) return true;
+  }
+  return false;
+}
+
 // Moves the checked files to their final place. config.json goes last: without it the folder is not a model.
 static mlx_status_t publish(pull_t *pull) {
-  if (pull->options->output) return mlx_rename(pull->staging, pull->folder);
+  if (pull->options->output) {
+    MLX_TRY(mlx_output_sweep(pull->staging, is_kept, pull));
+    return mlx_rename(pull->staging, pull->folder);
+  }
   for (int last = 0; last < 2; ++last) {
     for (size_t i = 0; i < pull->count; ++i) {
       const mlx_download_t *download = &pull->downloads[i];

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "artifact/bundle.h"
+#include "artifact/bundle_stream.h"
 #include "artifact/minisign.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -24,6 +25,8 @@ typedef struct site {
   char *urls[MLX_MAX_BUNDLE_FILES], *paths[MLX_MAX_BUNDLE_FILES];
   mlx_download_t downloads[MLX_MAX_BUNDLE_FILES];
   size_t count;
+  mlx_display_url_t shown;      // |base| for messages
+  mlx_bundle_stream_t *stream;  // single file only: checks it while it arrives
 } site_t;
 
 static void free_site(site_t *site) {
@@ -33,6 +36,7 @@ static void free_site(site_t *site) {
   }
   mlx_http_response_clear(&site->manifest);
   mlx_output_unlock(&site->lock);
+  mlx_bundle_stream_free(site->stream);
   mlx_free(site->base);
   mlx_free(site->folder);
   mlx_free(site->staging);
@@ -233,11 +237,21 @@ static mlx_status_t get_signature(const site_t *site) {
   return status;
 }
 
+static bool is_kept(const void *user, const char *name) {
+  const site_t *site = user;
+  if (!strcmp(name, MLX_BUNDLE_MANIFEST) || !strcmp(name, MLX_BUNDLE_SIGNATURE)) return true;
+  for (size_t i = 0; i < site->count; ++i) {
+    if (!strcmp(site->downloads[i].name, name)) return true;
+  }
+  return false;
+}
+
 static mlx_status_t get_files(const site_t *site) {
   char title[300];
   snprintf(title, sizeof title, "pulling %.255s", mlx_file_name(site->folder).text);
   mlx_status_t status = mlx_download_all(title, site->staging, site->downloads, site->count,
                                          &site->options->http, site->options->report);
+  if (mlx_status_code(status) == MLX_INVALID_INPUT) return status;  // a retry would fail again
   return mlx_status_hint(status, "the files downloaded so far are kept: run the command again to resume");
 }
 
@@ -262,6 +276,16 @@ static mlx_status_t check_file(const site_t *site) {
   return mlx_status_annotate(status, "%s", url.text);
 }
 
+static void begin_stream(void *user) { mlx_bundle_stream_begin(((site_t *)user)->stream); }
+
+static mlx_status_t add_to_stream(void *user, const char *bytes, size_t length) {
+  return mlx_bundle_stream_add(((site_t *)user)->stream, bytes, length);
+}
+
+static mlx_status_t reserve(void *user, uint64_t bytes) {
+  return mlx_download_check_space(((const site_t *)user)->staging, bytes);
+}
+
 // Gets the size of the file, and locks the output.
 static mlx_status_t plan_file(site_t *site) {
   const char *slash = strrchr(site->base, '/');
@@ -282,9 +306,13 @@ static mlx_status_t plan_file(site_t *site) {
   site->downloads[0] = (mlx_download_t){.name = slash ? slash + 1 : site->base,
                                         .url = site->urls[0],
                                         .path = site->paths[0],
-                                        .size = probe.size};
+                                        .size = probe.size,
+                                        .begin = begin_stream,
+                                        .piece = add_to_stream,
+                                        .user = site};
   site->count = 1;
-  return NULL;
+  site->shown = mlx_display_url(site->base);
+  return mlx_bundle_stream_create(site->shown.text, reserve, site, &site->stream);
 }
 
 static bool has_part(const char *path) {
@@ -303,7 +331,9 @@ static mlx_status_t pull_file(site_t *site) {
   MLX_TRY(plan_file(site));
   MLX_TRY(mlx_remove_tree(site->paths[0]));  // a complete old file may be outdated
   mlx_status_t status = get_files(site);
-  if (status && has_part(site->paths[0])) return status;
+  const bool is_invalid = mlx_status_code(status) == MLX_INVALID_INPUT;
+  if (is_invalid) status = hint_url(status);
+  if (status && !is_invalid && has_part(site->paths[0])) return status;
   if (!status) status = check_file(site);
   if (!status) status = mlx_rename(site->paths[0], site->folder);
   mlx_status_free(mlx_remove_tree(site->staging));
@@ -336,6 +366,7 @@ static mlx_status_t pull_site(site_t *site, const char *url) {
   MLX_TRY(get_files(site));
   MLX_TRY(get_signature(site));
   MLX_TRY(write_body(site, MLX_BUNDLE_MANIFEST, &site->manifest));
+  MLX_TRY(mlx_output_sweep(site->staging, is_kept, site));
   return mlx_rename(site->staging, site->folder);
 }
 
