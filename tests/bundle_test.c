@@ -529,6 +529,35 @@ TEST(code_is_checked_on_every_run) {
   mlx_free(ids);
 }
 
+// The module has 4 pages of 16 positions for its only sequence. The module itself compares the page table.
+TEST(page_geometry_of_an_unsigned_manifest_must_fit_the_module) {
+  make_bundles();
+  static const char *const edits[][2] = {
+      {"s/\"page_size\": 16/\"page_size\": 32/", "'page_size'"},
+      {"s/\"pool_pages\": 5/\"pool_pages\": 9/", "'pool_pages'"},
+      {"s/\"row_pages\": 4/\"row_pages\": 8/; s/\"pool_pages\": 5/\"pool_pages\": 9/", "expected shape"},
+      {"s/\"rows\": 1/\"rows\": 2/; s/\"pool_pages\": 5/\"pool_pages\": 9/", "expected shape"}};
+  for (size_t i = 0; i < sizeof edits / sizeof *edits; ++i) {
+    SHELL("rm -rf geometry.mlxb && cp -r m.mlxb geometry.mlxb");
+    run_ok(
+        (const char *const[]){"/bin/sed", "-i", edits[i][0], in_root("geometry.mlxb/manifest.json"), NULL});
+    check_refuses(in_root("geometry.mlxb"), "--allow-unsigned", MLX_INVALID_INPUT, edits[i][1]);
+  }
+}
+
+// The file may be huge: nothing of it is read.
+TEST(code_of_another_size_is_not_read) {
+  make_bundles();
+  command_t run;
+  SHELL("cp -r m.mlxb huge.mlxb && truncate -s 900M huge.mlxb/model.vmfb");
+  RUN(&run, "run", "-m", in_root("huge.mlxb"), "-p", PROMPT, "-n", "1");
+  CHECK_INT(run.exit_code, MLX_INVALID_INPUT);
+  CHECK_CONTAINS(run.err, "model.vmfb' does not match the bundle's manifest: its size is 943718400 bytes");
+  if (!MLXCEL_SANITIZED) CHECK(run.peak_kib < 200 << 10);
+  command_free(&run);
+  SHELL("rm -r huge.mlxb");
+}
+
 // Older compilers wrote such manifests; an attacker could do the same to avoid the check.
 TEST(bundle_without_digests_does_not_run) {
   make_bundles();
@@ -737,6 +766,8 @@ int main(int argc, char **argv) {
                                        CASE(source_digest_covers_every_file_of_the_model),
                                        CASE(only_local_signed_or_allowed_bundles_run),
                                        CASE(code_is_checked_on_every_run),
+                                       CASE(page_geometry_of_an_unsigned_manifest_must_fit_the_module),
+                                       CASE(code_of_another_size_is_not_read),
                                        CASE(bundle_without_digests_does_not_run),
                                        CASE(run_reports_an_allowed_unsigned_bundle),
                                        CASE(error_explains_a_cleared_or_unreadable_cache),

@@ -1,9 +1,11 @@
 // The HTTP client and downloads, against a server that injects faults (tests/hub_server.py).
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "tests/command.h"
 #include "tests/server.h"
 #include "transfer/download.h"
 
@@ -195,6 +197,37 @@ TEST(dripping_server_is_given_up) {
               "the response is not complete after 2 seconds");
   mlx_http_response_clear(&response);
   CHECK(mlx_seconds() - start < 4);  // not tried again
+  end();
+}
+
+// A small file system that fills while the file arrives. The reserve stays free.
+TEST(download_of_unknown_size_keeps_the_reserve_free) {
+  begin();
+  command_t run;
+  struct statvfs disk;
+  char place[128];
+  mlx_download_t download = big_download();
+  mlx_progress_t progress = 0;
+  snprintf(place, sizeof place, "%s/got", folder);
+  CHECK_OK(mlx_make_dirs(place, 0755));
+  command_start(&run, (const char *const[]){"mount", "-t", "tmpfs", "-o", "size=100m", "none", place, NULL});
+  command_wait(&run);
+  const int code = run.exit_code;
+  command_free(&run);
+  if (code) {
+    end();
+    SKIP("cannot mount a tmpfs");
+  }
+  download.size = MLX_SIZE_UNKNOWN;
+  download.sha256[0] = 0;
+  server_control(&server, "{\"big\": {\"endless\": \"x\"}}");
+  mlx_status_t status = mlx_download_file(http, &download, &progress);
+  CHECK(!statvfs(place, &disk));
+  command_start(&run, (const char *const[]){"umount", place, NULL});
+  command_wait(&run);
+  command_done(&run);
+  CHECK_ERROR(status, MLX_IO, "not enough disk space");
+  CHECK(disk.f_bavail * disk.f_frsize >= 64 << 20);
   end();
 }
 
@@ -424,6 +457,7 @@ TEST(sha1_matches_git) {
 TEST_MAIN(CASE(response_has_body_and_headers), CASE(bodies_are_sent_from_memory_and_from_files),
           CASE(server_errors_are_retried_and_refusals_are_not),
           CASE(unreachable_server_is_reported_without_secrets), CASE(dripping_server_is_given_up),
+          CASE(download_of_unknown_size_keeps_the_reserve_free),
           CASE(redirect_to_a_file_is_an_error_of_the_server), CASE(proxies_come_from_the_environment),
           CASE(cancelled_request_stops), CASE(certificates_are_checked),
           CASE(download_resumes_after_every_kind_of_fault),
