@@ -51,6 +51,8 @@ static void put_variant(mlx_text_t *json, const mlx_variant_t *variant) {
   put_text(json, INNER, "target", variant->target);
   put_text(json, INNER, "cpu", variant->cpu);
   put_text(json, INNER, "dtype", variant->dtype);
+  put_text(json, INNER, "kv", variant->kv);
+  put_text(json, INNER, "activations", variant->activations);
   put_text(json, INNER, "module", variant->module);
   put_text(json, INNER, "weights", variant->weights);
   put_int(json, INNER, "context", variant->context);
@@ -313,6 +315,9 @@ static mlx_status_t read_variant(const mlx_json_t *json, yyjson_val *object, mlx
   }
   MLX_TRY(read_text(json, object, "cpu", variant->cpu, sizeof variant->cpu));
   MLX_TRY(read_text_or(json, object, "dtype", "f32", variant->dtype, sizeof variant->dtype));
+  MLX_TRY(read_text_or(json, object, "kv", "f32", variant->kv, sizeof variant->kv));
+  MLX_TRY(
+      read_text_or(json, object, "activations", "f32", variant->activations, sizeof variant->activations));
   MLX_TRY(read_variant_files(json, object, variant));
   MLX_TRY(mlx_json_int(json, object, "context", 1, max, &variant->context));
   if (variant->context != m->variants[0].context)

@@ -67,7 +67,9 @@ typedef struct mlx_variant_op {
 typedef struct mlx_variant {
   char target[64];                // "cpu:host", "cpu:x86-64-v3", "cpu:portable", "cuda:sm_90"
   char cpu[MLX_DIGEST_HEX];       // for cpu:host, mlx_cpu_identity of the compiling machine; otherwise empty
-  char dtype[16];                 // of weights and KV cache: "f32", "bf16", "f16"
+  char dtype[16];                 // of weights: "f32", "bf16", "f16", "quantized", "q4_1"
+  char kv[8];                     // of the KV cache: "f32", "bf16", "f16", "q8"
+  char activations[8];            // "f32", or the 16-bit dtype that prefill rounds them to
   char module[MLX_BUNDLE_NAME];   // file with the code; unused by a portable target, which has one per level
   char weights[MLX_BUNDLE_NAME];  // the weights archive that the code was compiled for
   int64_t context;                // context length, in positions

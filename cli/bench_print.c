@@ -38,6 +38,8 @@ static size_t list_fields(const mlx_bench_run_t *run, const mlx_bench_result_t *
   out[n++] = text_field("model_type", info->architecture);
   out[n++] = whole_field("model_size", (double)info->weight_bytes);
   out[n++] = text_field("dtype", info->dtype);
+  out[n++] = text_field("activations", info->activations);
+  out[n++] = text_field("kv", info->kv);
   out[n++] = text_field("device", info->device);
   out[n++] = text_field("gpu_info", info->gpu);
   out[n++] = text_field("target", info->target);

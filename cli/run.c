@@ -172,10 +172,12 @@ static mlx_status_t print_json(const mlx_engine_t *engine, const flags_t *f, con
                   "  \"timings\": {\"compile_seconds\": %.6f, \"load_seconds\": %.6f, "
                   "\"prompt_seconds\": %.6f, \"decode_seconds\": %.6f, "
                   "\"prompt_tokens_per_second\": %.3f, \"decode_tokens_per_second\": %.3f},\n"
-                  "  \"dtype\": \"%s\",\n  \"device\": \"%s\",\n  \"threads\": %d\n}\n",
+                  "  \"dtype\": \"%s\",\n  \"activations\": \"%s\",\n  \"kv\": \"%s\",\n"
+                  "  \"device\": \"%s\",\n  \"threads\": %d\n}\n",
                   mlx_finish_reason_name(g->finish_reason), compile_seconds(times), load_seconds(times),
                   g->prompt_seconds, g->decode_seconds, rate(prompt_count, g->prompt_seconds),
-                  rate(decoded(g), g->decode_seconds), info->dtype, info->device, info->threads);
+                  rate(decoded(g), g->decode_seconds), info->dtype, info->activations, info->kv, info->device,
+                  info->threads);
   status = mlx_status_join(status, mlx_text_finish(&json));
   if (!status && !print_text(json.data, json.length)) status = mlx_stdout_error();
   mlx_text_clear(&json);

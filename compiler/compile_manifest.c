@@ -113,6 +113,9 @@ mlx_status_t mlx_job_describe_target(mlx_compile_job_t *job, const mlx_compiled_
   snprintf(v->target, sizeof v->target, "%s", job->target.name);
   snprintf(v->cpu, sizeof v->cpu, "%s", job->target.cpu);
   snprintf(v->dtype, sizeof v->dtype, "%s", mlx_job_storage_name(job));
+  snprintf(v->kv, sizeof v->kv, "%s", mlx_kv_name(job->module.kv));
+  snprintf(v->activations, sizeof v->activations, "%s",
+           mlx_dtype_info(job->module.narrow ? job->module.dtype : MLX_F32)->mlir);
   snprintf(v->module, sizeof v->module, "%s", modules[0].name);
   snprintf(v->weights, sizeof v->weights, "%s", weights ? weights->name : MLX_BUNDLE_WEIGHTS);
   snprintf(v->kernels_digest, sizeof v->kernels_digest, "%s", job->kernels_digest);

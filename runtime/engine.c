@@ -220,11 +220,23 @@ static mlx_status_t choose_context(mlx_engine_t *engine, const char *name, int64
                          "compile the model again with --ctx %lld", (long long)wanted);
 }
 
+// --dtype bf16 and f16 also round activations; 16-bit weights with f32 activations are --dtype auto.
 static mlx_status_t check_dtype(const mlx_engine_t *engine, const char *name, const char *wanted) {
-  if (!wanted || !strcmp(wanted, engine->variant->dtype)) return NULL;
+  const mlx_variant_t *v = engine->variant;
+  const bool rounds = wanted && (!strcmp(wanted, "bf16") || !strcmp(wanted, "f16"));
+  if (!wanted || (!strcmp(wanted, v->dtype) && !strcmp(rounds ? wanted : "f32", v->activations))) return NULL;
   return mlx_status_hint(
-      mlx_error(MLX_USAGE, "%s was compiled as %s, not as %s", name, engine->variant->dtype, wanted),
+      mlx_error(MLX_USAGE, "%s was compiled with %s weights and %s activations, not for --dtype %s", name,
+                v->dtype, v->activations, wanted),
       "compile the model again with --dtype %s", wanted);
+}
+
+static mlx_status_t check_kv(const mlx_engine_t *engine, const char *name, const char *wanted) {
+  const char *kv = engine->variant->kv;
+  if (!wanted || !strcmp(wanted, kv)) return NULL;
+  return mlx_status_hint(
+      mlx_error(MLX_USAGE, "%s was compiled with a %s KV cache, not with %s", name, kv, wanted),
+      "compile the model again with --kv %s", wanted);
 }
 
 static mlx_status_t check_prompt(const mlx_tokenizer_t *tokenizer, const char *prompt, size_t length,
@@ -266,6 +278,7 @@ static mlx_status_t open_into(mlx_engine_t *engine, const mlx_model_parts_t *par
   if (parts->chat) MLX_TRY(mlx_chat_create(parts->name, parts->chat, parts->chat_length, &engine->chat));
   MLX_TRY(open_device(engine, parts->name, options));
   MLX_TRY(check_dtype(engine, parts->name, options->dtype));
+  MLX_TRY(check_kv(engine, parts->name, options->kv));
   engine->kernels = mlx_variant_kernels_text(engine->variant);
   engine->levels = mlx_variant_levels_text(engine->variant);
   MLX_TRY(load_program(engine, parts, options));
@@ -409,6 +422,8 @@ mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine) {
                              .source = m->source,
                              .target = variant->target,
                              .dtype = variant->dtype,
+                             .kv = variant->kv,
+                             .activations = variant->activations,
                              .cpu_level = engine->level ? engine->level : "",
                              .levels = engine->levels.text,
                              .kernels = engine->kernels.text,
