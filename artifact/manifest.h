@@ -44,6 +44,8 @@ typedef struct mlx_bundle_file {
   char name[MLX_BUNDLE_NAME];  // one of the names above
   int64_t size;                // bytes
   char sha256[MLX_DIGEST_HEX];
+  char tree[MLX_DIGEST_HEX];  // tree digest (base/digest.h) of a weights archive; empty for other files and
+                              // in bundles of older compilers
 } mlx_bundle_file_t;
 
 // Code for one target, and the shapes it was compiled for.

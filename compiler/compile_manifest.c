@@ -52,6 +52,8 @@ static mlx_status_t add_cached_file(mlx_compile_job_t *job, const mlx_compiled_f
   mlx_file_stamp_t stamp;
   MLX_TRY(mlx_file_stamp(from->path, &stamp));
   file->size = (int64_t)stamp.size;
+  if (mlx_is_weights_file(from->name))
+    MLX_TRY(mlx_cache_tree_digest_part(job->cache, from->path, 0, stamp.size, file->tree));
   return mlx_cache_digest_file(job->cache, from->path, file->sha256);
 }
 
