@@ -95,10 +95,8 @@ mlx_status_t mlx_job_describe_model(mlx_compile_job_t *job) {
 
 void mlx_job_describe_target(mlx_compile_job_t *job, const mlx_compiled_file_t *modules, size_t module_count,
                              const mlx_compiled_file_t *weights) {
-  size_t position = 0, pool = 0;
-  if (!mlx_job_kv_bytes(job, 1, &position) ||
-      !mlx_job_kv_bytes(job, mlx_job_pool_positions(&job->module), &pool))
-    position = pool = 0;  // unknown
+  size_t position = 0;
+  if (!mlx_job_kv_bytes(job, 1, &position)) position = 0;  // unknown
   mlx_variant_t *v = &job->manifest.variants[job->manifest.variant_count++];
   *v = (mlx_variant_t){.context = job->module.context,
                        .sequences = job->module.sequences,
@@ -110,7 +108,7 @@ void mlx_job_describe_target(mlx_compile_job_t *job, const mlx_compiled_file_t *
                        .driver = job->target.gpu && job->kernels.count
                                      ? 1000 * mlx_nvrtc_major(job->nvrtc) + 10 * mlx_nvrtc_minor(job->nvrtc)
                                      : 0,
-                       .state_bytes = (int64_t)pool,
+                       .state_bytes = job->state_bytes,
                        .kv_bytes = (int64_t)position};
   snprintf(v->target, sizeof v->target, "%s", job->target.name);
   snprintf(v->cpu, sizeof v->cpu, "%s", job->target.cpu);

@@ -132,9 +132,16 @@ static mlx_status_t emit_all(mlx_graph_t *g, char **out_text, size_t *out_length
 
 mlx_status_t mlx_module_emit(const mlx_model_t *model, const mlx_module_options_t *options, char **out_text,
                              size_t *out_length) {
+  int64_t state_bytes;
+  return mlx_module_emit_sized(model, options, out_text, out_length, &state_bytes);
+}
+
+mlx_status_t mlx_module_emit_sized(const mlx_model_t *model, const mlx_module_options_t *options,
+                                   char **out_text, size_t *out_length, int64_t *out_state_bytes) {
   mlx_graph_t graph = {.model = model, .options = options};
   MLX_TRY(mlx_builder_create(options->form, "mlxcel", &graph.b));
   mlx_status_t status = emit_all(&graph, out_text, out_length);
+  *out_state_bytes = mlx_builder_state_bytes(graph.b);
   mlx_graph_release(&graph);
   return status;
 }

@@ -220,6 +220,21 @@ TEST(weights_are_checked_by_their_tree_digest) {
   mlx_free(ids);
 }
 
+// The weights are damaged, so an error about them would show that they were read first.
+TEST(state_includes_scratch_and_is_checked_before_weights_are_read) {
+  make_bundles();
+  SHELL(
+      "python3 -c \"import json\n"
+      "t = json.load(open('m.mlxb/manifest.json'))['targets'][0]\n"
+      "pool = t['kv_bytes'] * t['pool_pages'] * t['page_size']\n"
+      "assert t['kernels'] and t['state_bytes'] > pool + 4096, (t, pool)\"");
+  SHELL(
+      "cp -r m.mlxb huge.mlxb && sed -i 's/\"state_bytes\": [0-9]*/\"state_bytes\": 9000000000000000000/' "
+      "huge.mlxb/manifest.json && printf x >> huge.mlxb/weights.irpa");
+  check_refuses(in_root("huge.mlxb"), "--allow-unsigned", MLX_OUT_OF_MEMORY,
+                "GiB of memory for its KV cache and scratch; this machine has");
+}
+
 // ----------------------------------------------------------------------------------------------------------
 // Targets
 
@@ -706,6 +721,7 @@ int main(int argc, char **argv) {
                                        CASE(bundles_are_reproducible),
                                        CASE(missing_weights_are_found_by_digest),
                                        CASE(weights_are_checked_by_their_tree_digest),
+                                       CASE(state_includes_scratch_and_is_checked_before_weights_are_read),
                                        CASE(one_bundle_has_code_for_several_targets),
                                        CASE(gpu_bundle_is_refused_without_a_gpu),
                                        CASE(compile_refuses_a_bundle),
