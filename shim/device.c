@@ -166,7 +166,9 @@ mlx_status_t mlx_device_open(mlx_device_kind_t kind, int threads, mlx_device_t *
   device->threads = kind == MLX_DEVICE_CPU ? threads : 0;
   pthread_mutex_init(&device->lock, NULL);
   iree_hal_driver_factory_t factories[2];  // must live until the device is created
-  mlx_status_t status = kind == MLX_DEVICE_CUDA ? mlx_cuda_open(&device->cuda) : NULL;
+  // One thread more than workers: IREE also starts a thread that waits for events.
+  mlx_status_t status =
+      kind == MLX_DEVICE_CUDA ? mlx_cuda_open(&device->cuda) : mlx_threads_check(threads + 1, WORKER_STACK);
   if (!status) status = register_drivers(device, factories);
   if (!status) {
     status = mlx_status_from_iree(
