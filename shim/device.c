@@ -41,6 +41,8 @@ mlx_status_t mlx_status_from_iree(iree_status_t status) {
   iree_host_size_t length = 0;
   if (!iree_status_to_string(status, &allocator, &text, &length)) text = NULL;
   const char *message = text ? text : "(no text)";
+  // IREE reports this as an internal error.
+  if (strstr(message, "thread creation failed")) code = MLX_OUT_OF_MEMORY;
   const char *after_place = strstr(message, "; ");  // "file.c:63: UNAVAILABLE; what happened"
   mlx_status_t result = mlx_error(code, "IREE: %s", after_place ? after_place + 2 : message);
   iree_allocator_free(allocator, text);
