@@ -229,9 +229,10 @@ TEST(state_includes_scratch_and_is_checked_before_weights_are_read) {
       "pool = t['kv_bytes'] * t['pool_pages'] * t['page_size']\n"
       "assert t['kernels'] and t['state_bytes'] > pool + 4096, (t, pool)\"");
   SHELL(
-      "cp -r m.mlxb huge.mlxb && sed -i 's/\"state_bytes\": [0-9]*/\"state_bytes\": 9000000000000000000/' "
-      "huge.mlxb/manifest.json && printf x >> huge.mlxb/weights.irpa");
-  check_refuses(in_root("huge.mlxb"), "--allow-unsigned", MLX_OUT_OF_MEMORY,
+      "cp -r m.mlxb too-large.mlxb && sed -i 's/\"state_bytes\": [0-9]*/\"state_bytes\": "
+      "9000000000000000000/' "
+      "too-large.mlxb/manifest.json && printf x >> too-large.mlxb/weights.irpa");
+  check_refuses(in_root("too-large.mlxb"), "--allow-unsigned", MLX_OUT_OF_MEMORY,
                 "GiB of memory for its KV cache and scratch; this machine has");
 }
 
