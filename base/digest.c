@@ -2,7 +2,6 @@
 #include "base/digest.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdint.h>
 #include <string.h>
 #include <unistd.h>
@@ -79,8 +78,8 @@ static mlx_status_t digest_piece(void *user, const char *bytes, size_t length) {
 }
 
 mlx_status_t mlx_digest_file(const char *path, char out_hex[MLX_DIGEST_HEX]) {
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return mlx_io_error("open", path);
+  int fd;
+  MLX_TRY(mlx_open_file(path, &fd, NULL));
   mlx_digest_t digest;
   mlx_digest_begin(&digest);
   mlx_status_t status = mlx_read_pieces(fd, path, digest_piece, &digest);
@@ -94,8 +93,8 @@ mlx_status_t mlx_digest_part(const char *path, uint64_t offset, uint64_t size, c
   uint8_t buffer[16 << 10];
   mlx_digest_t digest;
   mlx_digest_begin(&digest);
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return mlx_io_error("open", path);
+  int fd;
+  MLX_TRY(mlx_open_file(path, &fd, NULL));
   mlx_status_t status = NULL;
   while (size && !status) {
     const ssize_t length =

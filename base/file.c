@@ -54,23 +54,54 @@ mlx_status_t mlx_io_error(const char *action, const char *path) {
 // ----------------------------------------------------------------------------------------------------------
 // Reading
 
-mlx_status_t mlx_map_file(const char *path, mlx_map_t *out_map) {
-  *out_map = (mlx_map_t){0};
-  int fd = calls->open(path, O_RDONLY | O_CLOEXEC, 0);
-  if (fd < 0) return mlx_io_error("open", path);
+static const char *kind_of(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISFIFO(mode)) return "a pipe";
+  return S_ISCHR(mode) || S_ISBLK(mode) ? "a device" : "a special file";
+}
+
+static mlx_status_t not_regular(const char *path, const char *kind) {
+  return mlx_error(MLX_INVALID_INPUT, "'%s' is %s, not a regular file", path, kind);
+}
+
+// O_NONBLOCK: without it, opening a FIFO waits for a writer. It does not change how a regular file is read.
+mlx_status_t mlx_open_file(const char *path, int *out_fd, uint64_t *out_size) {
   struct stat info;
   mlx_status_t status = NULL;
+  *out_fd = -1;
+  int fd = calls->open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
+  if (fd < 0 && errno == ENXIO) return not_regular(path, "a special file");  // a socket
+  if (fd < 0 && errno == EISDIR) return not_regular(path, "a folder");       // Windows opens no folder
+  if (fd < 0) return mlx_io_error("open", path);
   if (fstat(fd, &info)) {
     status = mlx_io_error("stat", path);
   } else if (!S_ISREG(info.st_mode)) {
-    status = mlx_error(MLX_INVALID_INPUT, "'%s' is not a regular file", path);
-  } else if (info.st_size > 0) {
-    void *data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    status = not_regular(path, kind_of(info.st_mode));
+  }
+  if (status) {
+    calls->close(fd);
+    return status;
+  }
+  *out_fd = fd;
+  if (out_size) *out_size = (uint64_t)info.st_size;
+  return NULL;
+}
+
+mlx_status_t mlx_map_file(const char *path, mlx_map_t *out_map) {
+  uint64_t size = 0;
+  int fd;
+  *out_map = (mlx_map_t){0};
+  MLX_TRY(mlx_open_file(path, &fd, &size));
+  mlx_status_t status = NULL;
+  if (size > SIZE_MAX) {
+    status = mlx_error(MLX_UNSUPPORTED, "'%s' is too large to be mapped", path);
+  } else if (size > 0) {
+    void *data = mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (data == MAP_FAILED) {
       status = mlx_io_error("map", path);
     } else {
-      *out_map = (mlx_map_t){.data = data, .size = (size_t)info.st_size};
-      mlx_fault_add_map(data, (unsigned long long)info.st_size, path);
+      *out_map = (mlx_map_t){.data = data, .size = (size_t)size};
+      mlx_fault_add_map(data, size, path);
     }
   }
   calls->close(fd);
@@ -127,6 +158,15 @@ mlx_status_t mlx_read_stream(int fd, const char *name, size_t max_size, char **o
 }
 
 mlx_status_t mlx_read_file(const char *path, size_t max_size, char **out_bytes, size_t *out_length) {
+  int fd;
+  *out_bytes = NULL;
+  MLX_TRY(mlx_open_file(path, &fd, NULL));
+  mlx_status_t status = mlx_read_stream(fd, path, max_size, out_bytes, out_length);
+  calls->close(fd);
+  return status;
+}
+
+mlx_status_t mlx_read_input(const char *path, size_t max_size, char **out_bytes, size_t *out_length) {
   *out_bytes = NULL;
   int fd = calls->open(path, O_RDONLY | O_CLOEXEC, 0);
   if (fd < 0) return mlx_io_error("open", path);
@@ -330,8 +370,8 @@ mlx_status_t mlx_replace_tail(const char *path, uint64_t offset, const void *byt
 }
 
 mlx_status_t mlx_copy_file(const char *from, const char *to) {
-  int fd = calls->open(from, O_RDONLY | O_CLOEXEC, 0);
-  if (fd < 0) return mlx_io_error("open", from);
+  int fd;
+  MLX_TRY(mlx_open_file(from, &fd, NULL));
   mlx_writer_t writer;
   mlx_status_t status = mlx_writer_open(to, &writer);
   if (!status) {

@@ -24,7 +24,11 @@ extern const mlx_file_calls_t mlx_file_system_calls;
 // Replaces the table; NULL restores the system's functions. For tests, before any thread starts.
 void mlx_file_set_calls(const mlx_file_calls_t *calls);
 
-// A whole file, mapped read-only. Release with mlx_unmap.
+// Opens a regular file to read. Never waits: a FIFO, a device, a socket or a folder is an error that names
+// its kind. *|out_size| may be NULL. The caller closes the descriptor.
+mlx_status_t mlx_open_file(const char *path, int *out_fd, uint64_t *out_size) MLX_MUST_USE;
+
+// A whole regular file, mapped read-only. Release with mlx_unmap.
 typedef struct mlx_map {
   const uint8_t *data;  // NULL for an empty file
   size_t size;
@@ -37,10 +41,15 @@ void mlx_unmap(mlx_map_t *map);
 typedef mlx_status_t (*mlx_piece_fn_t)(void *user, const char *bytes, size_t length);
 mlx_status_t mlx_read_pieces(int fd, const char *name, mlx_piece_fn_t piece, void *user) MLX_MUST_USE;
 
-// Reads a file or a pipe of at most |max_size| bytes; the result ends with a NUL not counted in
-// *|out_length|. Release with mlx_free.
+// Reads a regular file of at most |max_size| bytes; the result ends with a NUL not counted in *|out_length|.
+// Release with mlx_free.
 mlx_status_t mlx_read_file(const char *path, size_t max_size, char **out_bytes,
                            size_t *out_length) MLX_MUST_USE;
+
+// The same, but |path| may also be a pipe or a device, and the call waits for their data. Only for a path
+// that the user gave as an input, such as a prompt: `--file <(command)`.
+mlx_status_t mlx_read_input(const char *path, size_t max_size, char **out_bytes,
+                            size_t *out_length) MLX_MUST_USE;
 
 // The same from an open descriptor, which stays open; |name| is for errors.
 mlx_status_t mlx_read_stream(int fd, const char *name, size_t max_size, char **out_bytes,

@@ -3,7 +3,6 @@
 // The file is read, not mapped: reading into a small buffer is faster than page faults on first use, and a
 // file that is truncated meanwhile is an error instead of SIGBUS.
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
@@ -83,8 +82,7 @@ mlx_status_t mlx_tree_digest_part(const char *path, uint64_t offset, uint64_t si
   tree.chunks = size / MLX_TREE_CHUNK + (size % MLX_TREE_CHUNK != 0);
   if (offset > INT64_MAX || size > INT64_MAX - offset)
     return mlx_error(MLX_INVALID_INPUT, "'%s' is shorter than expected", path);
-  tree.fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (tree.fd < 0) return mlx_io_error("open", path);
+  MLX_TRY(mlx_open_file(path, &tree.fd, NULL));
   mlx_status_t status = mlx_alloc(tree.chunks + 1, sizeof *tree.sums, &tree.sums);
   if (!status) status = hash_all(&tree, threads);
   close(tree.fd);

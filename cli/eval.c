@@ -69,7 +69,7 @@ static mlx_status_t read_text(eval_t *e, const flags_t *f) {
   char *text;
   int32_t *ids;
   size_t length, count;
-  MLX_TRY(mlx_read_file(f->file, MAX_TEXT_BYTES, &text, &length));
+  MLX_TRY(mlx_read_input(f->file, MAX_TEXT_BYTES, &text, &length));
   mlx_status_t status = mlx_engine_tokenize(e->engine, text, length, &ids, &count);
   mlx_free(text);
   if (status) return status;

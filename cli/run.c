@@ -77,7 +77,7 @@ static mlx_status_t read_prompt(const flags_t *f, prompt_t *out) {
   }
   bool from_stdin = f->piped || !strcmp(f->prompt_file, "-");
   MLX_TRY(from_stdin ? mlx_read_stream(STDIN_FILENO, "stdin", MAX_PROMPT, &out->owned, &out->length)
-                     : mlx_read_file(f->prompt_file, MAX_PROMPT, &out->owned, &out->length));
+                     : mlx_read_input(f->prompt_file, MAX_PROMPT, &out->owned, &out->length));
   if (out->length && out->owned[out->length - 1] == '\n')
     --out->length;  // editors end a file with a newline; llama.cpp drops it too
   out->text = out->owned;
@@ -114,7 +114,7 @@ static mlx_status_t prepare_chat(flags_t *f, mlx_chat_t **out_chat) {
   mlx_chat_options_initialize(&f->render);
   if (f->piped && !f->no_chat) f->chat = true;
   if (!f->chat) return NULL;
-  if (f->tools_file) MLX_TRY(mlx_read_file(f->tools_file, MAX_PROMPT, &f->tools, &f->render.tools_length));
+  if (f->tools_file) MLX_TRY(mlx_read_input(f->tools_file, MAX_PROMPT, &f->tools, &f->render.tools_length));
   f->render.tools = f->tools;
   f->render.variables = f->variables;
   if (needs_template) return mlx_cli_open_chat(f->open.model, f->chat_template, out_chat);

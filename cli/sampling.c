@@ -52,7 +52,7 @@ static mlx_status_t random_seed(uint64_t *out) {
 static mlx_status_t read_grammar_file(const char *path, bool is_schema, mlx_grammar_t **out) {
   char *text;
   size_t length;
-  MLX_TRY(mlx_read_file(path, MAX_GRAMMAR, &text, &length));
+  MLX_TRY(mlx_read_input(path, MAX_GRAMMAR, &text, &length));
   mlx_status_t status = is_schema ? mlx_grammar_create_from_schema(path, text, length, out)
                                   : mlx_grammar_create(path, text, length, out);
   mlx_free(text);

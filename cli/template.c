@@ -21,7 +21,7 @@ typedef struct flags {
 
 static mlx_status_t read_input(const char *path, char **out_text, size_t *out_length) {
   if (!strcmp(path, "-")) return mlx_read_stream(STDIN_FILENO, "stdin", MAX_INPUT, out_text, out_length);
-  return mlx_read_file(path, MAX_INPUT, out_text, out_length);
+  return mlx_read_input(path, MAX_INPUT, out_text, out_length);
 }
 
 static mlx_status_t print(const char *text, size_t length) {

@@ -25,15 +25,18 @@ static mlx_status_t compile_module(mlx_compile_job_t *job, const char *model_pat
   mlx_compiled_file_t *module = &out->modules[out->module_count];
   MLX_TRY(mlx_job_choose_kernels(job));
   MLX_TRY(mlx_job_check_quantized(job));
-  if (job->options->verbose)
+  if (job->options->verbose) {
     mlx_weights_explain(job->model, mlx_module_storage(&job->module), mlx_job_notes(job));
+    MLX_TRY(mlx_job_explain_ops(job));
+  }
   mlx_title_t title = {.context = job->module.context};
   snprintf(title.model, sizeof title.model, "%.64s", mlx_file_name(model_path).text);
   snprintf(title.dtype, sizeof title.dtype, "%s", mlx_job_storage_name(job));
   snprintf(title.target, sizeof title.target, "%s", job->target.name);
   mlx_job_write_title(&title, job->title, sizeof job->title);
   int64_t state_bytes;
-  MLX_TRY(mlx_module_emit_sized(job->model, &job->module, &job->mlir, &job->mlir_length, &state_bytes));
+  MLX_TRY(mlx_module_emit_sized(job->model, job->graph, &job->module, &job->mlir, &job->mlir_length,
+                                &state_bytes));
   if (state_bytes > job->state_bytes) job->state_bytes = state_bytes;
   if (!job->compiler.path)
     MLX_TRY(
@@ -97,8 +100,7 @@ static mlx_status_t compile_target(mlx_compile_job_t *job, const char *model_pat
   MLX_TRY(job->target.portable ? compile_levels(job, model_path, out)
                                : compile_module(job, model_path, NULL, out));
   if (!job->options->module_only) MLX_TRY(mlx_job_get_weights(job, out, &weights));
-  mlx_job_describe_target(job, &out->modules[first], out->module_count - first, weights);
-  return NULL;
+  return mlx_job_describe_target(job, &out->modules[first], out->module_count - first, weights);
 }
 
 // The next target of a list like "cuda:sm_90,cpu:portable"; NULL after the last. Advances |cursor|.
@@ -137,6 +139,7 @@ static mlx_status_t compile_job(mlx_compile_job_t *job, const char *model_path, 
   MLX_TRY(mlx_target_parse(next_target(&cursor, text, sizeof text), &job->target));
   MLX_TRY(mlx_job_open_model(job, model_path));
   MLX_TRY(mlx_job_module_options(job->model, job->options, MLX_FORM_IREE, &job->module));
+  MLX_TRY(mlx_model_build_graph(job->model, job->module.context, &job->graph));
   MLX_TRY(mlx_job_check_kv(job));
   MLX_TRY(read_tokenizer(job->model->source, out));
   if (job->options->accept) {
@@ -164,6 +167,7 @@ mlx_status_t mlx_compile(const char *model_path, const mlx_compile_options_t *op
   mlx_nvrtc_close(job.nvrtc);
   mlx_free(job.mlir);
   mlx_iree_compiler_release(&job.compiler);
+  mlx_graph_free(job.graph);
   mlx_model_close(job.model);
   if (status) mlx_compiled_release(out_compiled);
   return status;

@@ -25,13 +25,9 @@ static mlx_status_t choose_context(const mlx_config_t *config, int64_t requested
 }
 
 bool mlx_job_kv_bytes(const mlx_compile_job_t *job, int64_t positions, size_t *out_bytes) {
-  const mlx_config_t *config = &job->model->config;
-  const int64_t factors[] = {positions, config->layers, 2, config->kv_heads, config->head_dim};
-  bool fits = true;
-  *out_bytes = mlx_dtype_info(job->module.dtype)->block_bytes;
-  for (size_t i = 0; i < sizeof factors / sizeof *factors; ++i)
-    fits = fits && mlx_mul(*out_bytes, (size_t)factors[i], out_bytes);
-  return fits;
+  const size_t numbers = (size_t)mlx_graph_kv_numbers(job->graph);
+  return mlx_mul(numbers, mlx_dtype_info(job->module.kv)->block_bytes, out_bytes) &&
+         mlx_mul(*out_bytes, (size_t)positions, out_bytes);
 }
 
 int64_t mlx_job_pool_positions(const mlx_module_options_t *module) {
@@ -76,6 +72,9 @@ mlx_status_t mlx_job_module_options(const mlx_model_t *model, const mlx_compile_
   mlx_module_options_initialize(context, out_module);
   out_module->form = form;
   out_module->dtype = options->dtype;
+  out_module->as_stored = options->weights != MLX_WEIGHTS_FLOAT;
+  out_module->narrow = options->weights == MLX_WEIGHTS_FLOAT && options->dtype != MLX_F32;
+  out_module->kv = options->kv_given ? options->kv : options->dtype;
   if (options->sequences) out_module->sequences = options->sequences;
   return NULL;
 }
@@ -87,7 +86,10 @@ mlx_status_t mlx_compile_stablehlo(const char *model_path, const mlx_compile_opt
   mlx_module_options_t module;
   MLX_TRY(mlx_model_open(model_path, &model));
   mlx_status_t status = mlx_job_module_options(model, options, MLX_FORM_PURE, &module);
-  if (!status) status = mlx_module_emit(model, &module, out_text, out_length);
+  mlx_graph_t *graph = NULL;
+  if (!status) status = mlx_model_build_graph(model, module.context, &graph);
+  if (!status) status = mlx_module_emit(model, graph, &module, out_text, out_length);
+  mlx_graph_free(graph);
   mlx_model_close(model);
   return status;
 }

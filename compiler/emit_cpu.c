@@ -14,7 +14,7 @@
 #define PLAN "plan"  // name of the constant that holds the network description
 
 typedef struct emission {
-  mlx_graph_t *g;
+  mlx_function_t *g;
   const mlx_network_plan_t *plan;
   const uint64_t *offsets;
   uint64_t archive_bytes;
@@ -57,7 +57,7 @@ static void describe(emission_t *e) {
                                .sequence_pages = (int32_t)mlx_module_sequence_pages(o),
                                .pool_pages = (int32_t)mlx_module_pool_pages(o),
                                .max_tokens = (int32_t)(o->sequences * o->buckets[o->bucket_count - 1]),
-                               .kv_format = (int32_t)mlx_dtype_info(o->dtype)->panel,
+                               .kv_format = (int32_t)mlx_dtype_info(o->kv)->panel,
                                .tiles = !strcmp(o->kernels->cpu_level, "sapphirerapids"),
                                .norm_eps = (float)e->plan->norm_eps,
                                .scale = (float)e->plan->scale,
@@ -96,7 +96,7 @@ static mlx_status_t declare(const emission_t *e) {
   mlx_builder_parameter(b, MLX_WHOLE_ARCHIVE, MLX_TYPE(MLX_I32, (int64_t)(e->archive_bytes / 4)));
   const int64_t kv = (int64_t)n->layers * n->pool_pages * n->kv_heads * 2 * MLX_CPU_PAGE * n->head_dim;
   // Uninitialized: the kernel reads a position only after a token was written there.
-  mlx_builder_state_empty(b, MLX_STATE_KV, MLX_TYPE(o->dtype, kv));
+  mlx_builder_state_empty(b, MLX_STATE_KV, MLX_TYPE(o->kv, kv));
   mlx_builder_state_of_ones(b, MLX_STATE_SCRATCH, MLX_TYPE(MLX_I32, mlx_network_scratch(n).words));
   mlx_builder_state(b, MLX_STATE_TOKEN, MLX_TYPE(MLX_I32, o->sequences));
   mlx_builder_state(b, MLX_STATE_POSITION, MLX_TYPE(MLX_I32, o->sequences));
@@ -194,7 +194,7 @@ static mlx_status_t emit(emission_t *e) {
                         .result = MLX_TYPE(MLX_I32, 1),
                         .constant_count = 2};
   for (int i = 0; i < 6 + STATES; ++i) shape.operands[i].dtype = MLX_I32;
-  shape.operands[6].dtype = o->dtype;
+  shape.operands[6].dtype = o->kv;
   shape.operands[10].dtype = MLX_F32;
   mlx_builder_link(e->g->b, &shape);
   for (size_t i = 0; i < o->bucket_count; ++i) emit_prefill(e, o->buckets[i], file);
@@ -202,9 +202,9 @@ static mlx_status_t emit(emission_t *e) {
   return NULL;
 }
 
-mlx_status_t mlx_cpu_emit(mlx_graph_t *g) {
+mlx_status_t mlx_cpu_emit(mlx_function_t *g) {
   mlx_network_plan_t plan;
-  MLX_TRY(mlx_network_plan_make(g->model, g->options, &plan));
+  MLX_TRY(mlx_network_plan_make(g->model, g->graph, g->options, &plan));
   uint64_t *offsets = NULL;
   emission_t e = {.g = g, .plan = &plan};
   mlx_status_t status = plan.fits ? mlx_alloc(g->model->weight_count, sizeof *offsets, &offsets)

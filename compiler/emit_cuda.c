@@ -34,10 +34,10 @@ static void define_tiles(mlx_text_t *definitions, const mlx_decode_plan_t *plan)
                     MLX_TILES_ARGUMENTS(tiles));
     offsets |= tiles.offset;
   }
-  MLX_DEFINE(definitions, {"PACKED", 1}, {"KV_F32", 1}, {"OFFSETS", offsets});
+  MLX_DEFINE(definitions, {"PACKED", 1}, {"OFFSETS", offsets});
 }
 
-static const char *decode_image(mlx_graph_t *g, const mlx_decode_plan_t *plan) {
+static const char *decode_image(mlx_function_t *g, const mlx_decode_plan_t *plan) {
   const mlx_config_t *c = &g->model->config;
   mlx_text_t d = {0};
   MLX_DEFINE(&d, {"HIDDEN", c->hidden}, {"FFN", c->ffn}, {"HEADS", c->heads}, {"KV_HEADS", c->kv_heads},
@@ -49,6 +49,8 @@ static const char *decode_image(mlx_graph_t *g, const mlx_decode_plan_t *plan) {
   mlx_text_printf(&d, "NORM_EPS=%.9ef\nSCALE=%.9ef\n", plan->norm_eps, plan->attention.scale);
   define_offsets(&d, plan);
   define_tiles(&d, plan);
+  mlx_text_printf(&d, "DTYPE_%s=1\nKV_%s=1\n", mlx_dtype_info(plan->dtype)->name,
+                  mlx_dtype_info(g->options->kv)->name);
   const float *frequencies = plan->rope->frequencies;
   mlx_text_puts(&d, "ROPE_FREQUENCIES=");
   for (int64_t i = 0; i < c->head_dim / 2; ++i)
@@ -57,13 +59,13 @@ static const char *decode_image(mlx_graph_t *g, const mlx_decode_plan_t *plan) {
   return mlx_cuda_image(g, MLX_KERNEL_DECODE, &d);
 }
 
-void mlx_cuda_emit_decode(mlx_graph_t *g, const mlx_decode_plan_t *plan, int64_t steps) {
+void mlx_cuda_emit_decode(mlx_function_t *g, const mlx_decode_plan_t *plan, int64_t steps) {
   mlx_builder_t *b = g->b;
   char name[32];
   snprintf(name, sizeof name, "decode_%lld", (long long)steps);
   mlx_builder_begin(
       b, name,
-      "Reads the token of the row, if it is active, and goes on from there, one token after the other.");
+      "Reads the token of the sequence, if it is active, and decodes the next tokens one after the other.");
   mlx_value_t active = mlx_builder_argument(b, "active", MLX_TYPE(MLX_I32, 1));
   mlx_value_t pages =
       mlx_builder_argument(b, "pages", MLX_TYPE(MLX_I32, 1, mlx_module_sequence_pages(g->options)));

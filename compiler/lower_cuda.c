@@ -9,30 +9,25 @@
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-static mlx_value_t as_16_bits(mlx_graph_t *g, mlx_value_t x) {
+// Defines DTYPE_BF16 or DTYPE_F16.
+static void define_dtype(mlx_text_t *definitions, mlx_dtype_t dtype) {
+  mlx_text_printf(definitions, "DTYPE_%s=1\n", mlx_dtype_info(dtype)->name);
+}
+
+static mlx_value_t as_16_bits(mlx_function_t *g, mlx_value_t x) {
   return x.dtype == MLX_F32 ? mlx_build_convert(g->b, "narrow", x, g->options->dtype) : x;
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // Linear
 
-bool mlx_cuda_supports_linear(const mlx_graph_t *g, mlx_value_t weight) {
-  return weight.quantized_weight || (g->options->kernels && weight.rank == 2 &&
-                                     weight.dtype == g->options->dtype && weight.dims[1] % 8 == 0);
-}
-
-bool mlx_cuda_supports_swiglu(const mlx_graph_t *g, mlx_value_t gate, mlx_value_t up) {
-  if (!gate.quantized_weight || !up.quantized_weight) return !gate.quantized_weight && !up.quantized_weight;
-  return mlx_tiles_equal(g->options->kernels->tiles[gate.quantized_weight - 1],
-                         g->options->kernels->tiles[up.quantized_weight - 1]);
-}
-
-static mlx_value_t gemv(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight) {
+static mlx_value_t gemv(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight) {
   const int64_t n = weight.dims[0], rows = n >= 16384 ? 4 : n >= 8192 ? 2 : 1, warps = 8;
   mlx_text_t definitions = {0};
   mlx_text_puts(&definitions, "NAME=mlx_gemv\n");
   MLX_DEFINE(&definitions, {"GEMV", 1}, {"M", x.dims[0]}, {"N", n}, {"K", weight.dims[1]},
              {"GEMV_ROWS", rows}, {"GEMV_WARPS", warps});
+  define_dtype(&definitions, weight.dtype);
   const mlx_extern_t kernel = {.symbol = "mlx_gemv",
                                .file = mlx_cuda_image(g, MLX_KERNEL_LINEAR, &definitions),
                                .grid = {ceil_div(n, warps * rows), 1, 1},
@@ -85,7 +80,7 @@ static tile_t hopper_tile(int64_t m, int64_t n, int64_t k, mlx_epilogue_t epilog
   return split_k_tile(m, n, k, epilogue, processors);
 }
 
-static mlx_value_t gemm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
+static mlx_value_t gemm(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
                         mlx_value_t other, mlx_epilogue_t epilogue) {
   const int64_t m = x.dims[0], n = weight.dims[0], k = weight.dims[1],
                 processors = g->options->kernels->gpu->blocks;
@@ -100,6 +95,7 @@ static mlx_value_t gemm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_val
   MLX_DEFINE(&definitions, {"M", m}, {"N", n}, {"K", k}, {"EPILOGUE", epilogue});
   MLX_DEFINE(&definitions, {"BM", t.m}, {"BN", t.n}, {"SPLIT", t.split}, {"STAGES", t.stages},
              {"WARPS", t.warps}, {"BLOCK", threads});
+  define_dtype(&definitions, weight.dtype);
   const mlx_extern_t kernel = {
       .symbol = "mlx_linear",
       .file = mlx_cuda_image(g, MLX_KERNEL_LINEAR, &definitions),
@@ -113,10 +109,12 @@ static mlx_value_t gemm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_val
   return kernel.file ? mlx_build_extern(g->b, name, &kernel, NULL) : (mlx_value_t){0};
 }
 
-mlx_value_t mlx_cuda_linear(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
+mlx_value_t mlx_cuda_linear(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
                             mlx_value_t other, mlx_epilogue_t epilogue) {
   if (weight.quantized_weight) return mlx_cuda_quantized_linear(g, name, x, weight, other, epilogue);
-  return mlx_cuda_uses_gemv(x.dims[0]) ? gemv(g, name, x, weight) : gemm(g, name, x, weight, other, epilogue);
+  if (mlx_cuda_uses_gemv(x.dims[0])) return gemv(g, name, x, weight);
+  return g->options->narrow ? gemm(g, name, x, weight, other, epilogue)
+                            : mlx_cuda_exact_linear(g, name, x, weight, other, epilogue);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -127,7 +125,7 @@ typedef struct attend_tile {
   int64_t wq, wk, keys, split;  // WQ, WK, KEYS and SPLIT of attention.cu
 } attend_tile_t;
 
-static attend_tile_t choose_attend_tile(const mlx_graph_t *g, const mlx_attention_t *a) {
+static attend_tile_t choose_attend_tile(const mlx_function_t *g, const mlx_attention_t *a) {
   const int64_t step = a->head_dim <= 80    ? 128
                        : a->head_dim <= 184 ? 64
                                             : 32;  // double-buffered keys and values fit shared memory
@@ -146,7 +144,7 @@ static attend_tile_t choose_attend_tile(const mlx_graph_t *g, const mlx_attentio
 }
 
 // The macros that attention.cu and attention_f32.cu share.
-static mlx_text_t define_attention(const mlx_graph_t *g, const mlx_attention_t *a, bool rotate) {
+static mlx_text_t define_attention(const mlx_function_t *g, const mlx_attention_t *a, bool rotate) {
   const mlx_module_options_t *o = g->options;
   mlx_text_t definitions = {0};
   mlx_text_printf(&definitions, "APPEND_NAME=mlx_append\nATTEND_NAME=mlx_attend\nSCALE=%.9ef\n", a->scale);
@@ -158,7 +156,7 @@ static mlx_text_t define_attention(const mlx_graph_t *g, const mlx_attention_t *
 }
 
 // Writes k and v to the KV pool and returns q. If |table| is set, the kernel rotates q and k by it.
-static mlx_value_t append(mlx_graph_t *g, const mlx_attention_t *a, const char *file, mlx_value_t q,
+static mlx_value_t append(mlx_function_t *g, const mlx_attention_t *a, const char *file, mlx_value_t q,
                           mlx_value_t k, mlx_value_t v, const mlx_rope_table_t *table) {
   const int64_t m = g->options->sequences * g->tokens;
   mlx_extern_t kernel = {.symbol = "mlx_append",
@@ -184,11 +182,12 @@ static mlx_value_t append(mlx_graph_t *g, const mlx_attention_t *a, const char *
 }
 
 // The attention launch with 16-bit keys and values (attend_16) or f32 ones (attend_32).
-static mlx_extern_t attend_16(mlx_graph_t *g, const mlx_attention_t *a, bool rotate) {
+static mlx_extern_t attend_16(mlx_function_t *g, const mlx_attention_t *a, bool rotate) {
   const attend_tile_t t = choose_attend_tile(g, a);
   const int64_t keys = t.wk * t.keys, merging = t.wq * t.wk * 8;
   mlx_text_t definitions = define_attention(g, a, rotate);
   MLX_DEFINE(&definitions, {"WQ", t.wq}, {"WK", t.wk}, {"KEYS", t.keys}, {"SPLIT", t.split});
+  define_dtype(&definitions, g->options->kv);
   return (mlx_extern_t){
       .file = mlx_cuda_image(g, MLX_KERNEL_ATTENTION, &definitions),
       .grid = {a->heads, ceil_div(g->tokens, 16 * t.wq), g->options->sequences * t.split},
@@ -196,13 +195,14 @@ static mlx_extern_t attend_16(mlx_graph_t *g, const mlx_attention_t *a, bool rot
       .shared_bytes = (keys > merging ? keys : merging) * (a->head_dim + 8) * 8 + t.wq * (t.wk + 1) * 128};
 }
 
-static mlx_extern_t attend_32(mlx_graph_t *g, const mlx_attention_t *a, bool rotate) {
+static mlx_extern_t attend_32(mlx_function_t *g, const mlx_attention_t *a, bool rotate) {
   const int64_t sequences = g->options->sequences, processors = g->options->kernels->gpu->blocks;
   const mlx_attend_f32_tile_t t = mlx_attend_f32_tile(sequences, g->tokens, a->heads, a->kv_heads,
                                                       a->head_dim, mlx_cuda_is_hopper(g), processors);
   mlx_text_t definitions = define_attention(g, a, rotate);
   MLX_DEFINE(&definitions, {"QUERIES", t.queries}, {"STEP", t.step}, {"SPLIT", t.split}, {"STAGES", t.stages},
              {"THREADS", t.threads});
+  mlx_text_printf(&definitions, "KV_%s=1\n", mlx_dtype_info(g->options->kv)->name);
   return (mlx_extern_t){
       .file = mlx_cuda_image(g, MLX_KERNEL_ATTENTION_F32, &definitions),
       .grid = {a->kv_heads, ceil_div(g->tokens * (a->heads / a->kv_heads), t.queries), sequences * t.split},
@@ -210,10 +210,10 @@ static mlx_extern_t attend_32(mlx_graph_t *g, const mlx_attention_t *a, bool rot
       .shared_bytes = t.shared_bytes};
 }
 
-mlx_value_t mlx_cuda_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k,
+mlx_value_t mlx_cuda_attention(mlx_function_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k,
                                mlx_value_t v, const mlx_rope_table_t *table) {
-  mlx_extern_t attend =
-      g->options->dtype == MLX_F32 ? attend_32(g, a, table != NULL) : attend_16(g, a, table != NULL);
+  mlx_extern_t attend = mlx_module_rounds_attention(g->options) ? attend_16(g, a, table != NULL)
+                                                                : attend_32(g, a, table != NULL);
   if (!attend.file) return (mlx_value_t){0};
   mlx_value_t rotated = append(g, a, attend.file, q, k, v, table);
   const mlx_value_t operands[] = {rotated, mlx_builder_load(g->b, MLX_STATE_KV), g->start, g->count,
@@ -221,7 +221,8 @@ mlx_value_t mlx_cuda_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_val
   memcpy(attend.operands, operands, sizeof operands);
   attend.symbol = "mlx_attend";
   attend.operand_count = attend.updated_from = 5;
-  attend.result = MLX_TYPE(g->options->dtype, g->options->sequences * g->tokens, a->heads * a->head_dim);
+  attend.result = MLX_TYPE(mlx_module_rounds_attention(g->options) ? g->options->kv : MLX_F32,
+                           g->options->sequences * g->tokens, a->heads * a->head_dim);
   attend.constant = (int32_t)a->layer;
   attend.has_constant = true;
   return mlx_build_extern(g->b, "attended", &attend, NULL);

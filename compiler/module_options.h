@@ -9,7 +9,10 @@
 
 typedef struct mlx_module_options {
   mlx_form_t form;
-  mlx_dtype_t dtype;    // of the KV cache and of the weights (mlx_weight_stored)
+  mlx_dtype_t dtype;    // of weights that do not keep the dtype of their file (mlx_weight_stored)
+  bool as_stored;       // 16-bit matrices keep the dtype of their file
+  bool narrow;          // prefill rounds activations to |dtype|, which has 16 bits
+  mlx_dtype_t kv;       // of the KV cache
   mlx_layout_t layout;  // of the weights; the generic path reads MLX_LAYOUT_ROWS only
   mlx_quantize_t quantize;
   int64_t context;                   // positions per sequence; the pages round it up
@@ -30,6 +33,9 @@ void mlx_module_options_initialize(int64_t context, mlx_module_options_t *out_op
 void mlx_module_options_set_buckets(const int64_t *sizes, size_t count, mlx_module_options_t *options);
 
 mlx_storage_t mlx_module_storage(const mlx_module_options_t *options);
+
+// Whether attention rounds queries and softmax weights to 16 bits (kernels/cuda/attention.cu).
+bool mlx_module_rounds_attention(const mlx_module_options_t *options);
 
 int64_t mlx_module_sequence_pages(const mlx_module_options_t *options);
 int64_t mlx_module_sequence_positions(const mlx_module_options_t *options);

@@ -210,7 +210,7 @@ static mlx_status_t write_rows(mlx_archive_writer_t *archive, const conversion_t
 }
 
 static bool in_panels(const mlx_weight_t *weight, mlx_storage_t storage, mlx_stored_t stored) {
-  return weight->tensor.rank == 2 &&
+  return mlx_weight_is_matrix(weight) &&
          (storage.layout == MLX_LAYOUT_TILES ? stored.tiles.bits != 0 : storage.layout != MLX_LAYOUT_ROWS);
 }
 
@@ -257,7 +257,7 @@ static mlx_status_t write_all(const mlx_model_t *model, mlx_storage_t storage, m
   return NULL;
 }
 
-static uint64_t stored_bytes(const mlx_weight_t *weight, mlx_storage_t storage) {
+uint64_t mlx_weight_stored_bytes(const mlx_weight_t *weight, mlx_storage_t storage) {
   const mlx_stored_t stored = mlx_weight_stored(weight, storage);
   if (stored.tiles.bits) return mlx_tiles_bytes(stored.tiles, weight->tensor.dims[0], weight->tensor.dims[1]);
   if (in_panels(weight, storage, stored))
@@ -269,7 +269,7 @@ uint64_t mlx_weights_layout(const mlx_model_t *model, mlx_storage_t storage, uin
   uint64_t end = 0;
   for (size_t i = 0; i < model->weight_count; ++i) {
     out_offsets[i] = (end + MLX_ARCHIVE_ALIGNMENT - 1) / MLX_ARCHIVE_ALIGNMENT * MLX_ARCHIVE_ALIGNMENT;
-    end = out_offsets[i] + stored_bytes(&model->weights[i], storage);
+    end = out_offsets[i] + mlx_weight_stored_bytes(&model->weights[i], storage);
   }
   return end;
 }
@@ -280,7 +280,7 @@ mlx_status_t mlx_weights_write(const mlx_model_t *model, mlx_storage_t storage, 
   MLX_TRY(mlx_alloc(model->weight_count, sizeof *items, &items));
   for (size_t i = 0; i < model->weight_count; ++i) {
     items[i].name = model->weights[i].name;
-    items[i].size = stored_bytes(&model->weights[i], storage);
+    items[i].size = mlx_weight_stored_bytes(&model->weights[i], storage);
   }
   mlx_archive_writer_t archive;
   mlx_status_t status = mlx_archive_create(path, items, model->weight_count, &archive);
