@@ -53,6 +53,8 @@ typedef struct mlx_bundle_file {
   char name[MLX_BUNDLE_NAME];  // one of the names above
   int64_t size;                // bytes
   char sha256[MLX_DIGEST_HEX];
+  char tree[MLX_DIGEST_HEX];  // tree digest (base/digest.h) of a weights archive; empty for other files and
+                              // in bundles of older compilers
 } mlx_bundle_file_t;
 
 // Ops of one kind that take the same path.
@@ -92,7 +94,7 @@ typedef struct mlx_variant {
   size_t level_count;
   int64_t driver;       // CUDA version that the kernels need from the driver: 13000 is 13.0; 0 if the
                         // target's own minimum is enough
-  int64_t state_bytes;  // device memory for the KV pool and scratch; 0 if unknown
+  int64_t state_bytes;  // device memory for the KV pool, scratch and logits; 0 if unknown
   int64_t kv_bytes;     // bytes of keys and values per position, all layers; 0 if unknown
 } mlx_variant_t;
 

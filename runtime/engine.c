@@ -112,22 +112,40 @@ static size_text_t size_text(uint64_t bytes) {
   return size;
 }
 
-// Fails before loading if the model does not fit into GPU memory. |state| is the memory that the module
-// allocates for its KV pool and scratch; 0 if unknown.
+// A CPU uses mapped weights in place, so only the state must fit into memory.
+static mlx_status_t check_cpu_memory(const char *name, uint64_t state) {
+  const uint64_t memory = mlx_physical_memory();
+  if (state <= memory) return NULL;
+  return mlx_status_hint(
+      mlx_error(MLX_OUT_OF_MEMORY, "%s needs %s of memory for its KV cache and scratch; this machine has %s",
+                name, size_text(state).text, size_text(memory).text),
+      "use a smaller context (-c)");
+}
+
 static mlx_status_t check_gpu_memory(const mlx_engine_t *engine, const char *name, uint64_t weights,
                                      uint64_t state) {
   size_t free_bytes, total;
-  if (mlx_device_kind(engine->device) != MLX_DEVICE_CUDA) return NULL;
   MLX_TRY(mlx_device_memory(engine->device, &free_bytes, &total));
   if (weights <= free_bytes && state <= free_bytes - weights) return NULL;
-  char cache[64] = "";
-  if (state) snprintf(cache, sizeof cache, " and %s for its KV cache", size_text(state).text);
+  char cache[80] = "";
+  if (state) snprintf(cache, sizeof cache, " and %s for its KV cache and scratch", size_text(state).text);
   mlx_status_t status =
       mlx_error(MLX_OUT_OF_MEMORY, "%s needs %s of GPU memory for its weights%s, %s of %s are free", name,
                 size_text(weights).text, cache, size_text(free_bytes).text, size_text(total).text);
   return mlx_status_hint(
       status, "run `nvidia-smi` to see which processes use the GPU; or use a smaller model%s or --device cpu",
       state ? ", a smaller context (-c)" : "");
+}
+
+// Fails before anything is read or loaded if the model does not fit into the memory of its device. The
+// manifest has the size of the module's state; 0 if unknown.
+static mlx_status_t check_memory(const mlx_engine_t *engine, const mlx_model_parts_t *parts) {
+  const uint64_t state = (uint64_t)engine->variant->state_bytes;
+  if (mlx_device_kind(engine->device) == MLX_DEVICE_CPU) return check_cpu_memory(parts->name, state);
+  const mlx_bundle_file_t *file = mlx_manifest_file(&engine->manifest, engine->variant->weights);
+  mlx_file_stamp_t stamp = {.size = file ? (uint64_t)file->size : 0};
+  if (parts->weights_path) MLX_TRY(mlx_file_stamp(parts->weights_path, &stamp));
+  return check_gpu_memory(engine, parts->name, stamp.size, state);
 }
 
 static mlx_status_t bind_weights(mlx_engine_t *engine, const mlx_engine_options_t *options) {
@@ -163,11 +181,10 @@ static mlx_status_t map_files(mlx_engine_t *engine, const mlx_model_parts_t *par
 
 static mlx_status_t load_program(mlx_engine_t *engine, const mlx_model_parts_t *parts,
                                  const mlx_engine_options_t *options) {
+  MLX_TRY(check_memory(engine, parts));
   MLX_TRY(map_files(engine, parts));
   MLX_TRY(mlx_archive_parse(parts->weights_path ? parts->weights_path : parts->name, engine->weights.data,
                             engine->weights.size, &engine->archive));
-  MLX_TRY(
-      check_gpu_memory(engine, parts->name, engine->weights.size, (uint64_t)engine->variant->state_bytes));
   mlx_status_t status = bind_weights(engine, options);
   bool memory = mlx_status_code(status) == MLX_OUT_OF_MEMORY;
   status = mlx_status_annotate(status, "loading %s", parts->vmfb_path ? parts->vmfb_path : parts->name);

@@ -239,7 +239,8 @@ mlx_status_t mlx_session_rewind(mlx_session_t *session, int64_t length) MLX_MUST
 // At least one id always remains to read, because the next token comes from reading.
 mlx_status_t mlx_session_resume(mlx_session_t *session, const int32_t *ids, size_t count,
                                 size_t *out_kept) MLX_MUST_USE;
-// The logits from which the next token was chosen. |count| must be the vocabulary size.
+// The logits from which the next token was chosen. |count| must be the vocabulary size. A logit that is not
+// finite is an error.
 mlx_status_t mlx_session_logits(mlx_session_t *session, float *out_logits, size_t count) MLX_MUST_USE;
 
 // ----------------------------------------------------------------------------------------------------------
