@@ -32,7 +32,7 @@ static mlx_status_t compile_module(mlx_compile_job_t *job, const char *model_pat
   snprintf(title.dtype, sizeof title.dtype, "%s", mlx_job_storage_name(job));
   snprintf(title.target, sizeof title.target, "%s", job->target.name);
   mlx_job_write_title(&title, job->title, sizeof job->title);
-  MLX_TRY(mlx_module_emit(job->model, &job->module, &job->mlir, &job->mlir_length));
+  MLX_TRY(mlx_module_emit(job->model, job->graph, &job->module, &job->mlir, &job->mlir_length));
   if (!job->compiler.path)
     MLX_TRY(
         mlx_iree_compiler_find(job->cache, job->options->iree_compile, job->options->report, &job->compiler));
@@ -134,6 +134,7 @@ static mlx_status_t compile_job(mlx_compile_job_t *job, const char *model_path, 
   MLX_TRY(mlx_target_parse(next_target(&cursor, text, sizeof text), &job->target));
   MLX_TRY(mlx_job_open_model(job, model_path));
   MLX_TRY(mlx_job_module_options(job->model, job->options, MLX_FORM_IREE, &job->module));
+  MLX_TRY(mlx_model_build_graph(job->model, job->module.context, &job->graph));
   MLX_TRY(mlx_job_check_kv(job));
   MLX_TRY(read_tokenizer(job->model->source, out));
   if (job->options->accept) {
@@ -161,6 +162,7 @@ mlx_status_t mlx_compile(const char *model_path, const mlx_compile_options_t *op
   mlx_nvrtc_close(job.nvrtc);
   mlx_free(job.mlir);
   mlx_iree_compiler_release(&job.compiler);
+  mlx_graph_free(job.graph);
   mlx_model_close(job.model);
   if (status) mlx_compiled_release(out_compiled);
   return status;

@@ -25,13 +25,14 @@ static mlx_status_t choose_context(const mlx_config_t *config, int64_t requested
 }
 
 bool mlx_job_kv_bytes(const mlx_compile_job_t *job, int64_t positions, size_t *out_bytes) {
-  const mlx_config_t *config = &job->model->config;
-  const int64_t factors[] = {positions, config->layers, 2, config->kv_heads, config->head_dim};
-  bool fits = true;
-  *out_bytes = mlx_dtype_info(job->module.dtype)->block_bytes;
-  for (size_t i = 0; i < sizeof factors / sizeof *factors; ++i)
-    fits = fits && mlx_mul(*out_bytes, (size_t)factors[i], out_bytes);
-  return fits;
+  size_t elements = 0;  // of one position
+  for (int id = 1; id <= (int)job->graph->count; ++id) {
+    const mlx_node_t *node = mlx_graph_node(job->graph, id);
+    if (node->kind == MLX_NODE_ATTENTION)
+      elements += (size_t)(2 * node->attention.kv_heads * node->attention.head_dim);
+  }
+  return mlx_mul(elements, mlx_dtype_info(job->module.dtype)->block_bytes, out_bytes) &&
+         mlx_mul(*out_bytes, (size_t)positions, out_bytes);
 }
 
 int64_t mlx_job_pool_positions(const mlx_module_options_t *module) {
@@ -87,7 +88,10 @@ mlx_status_t mlx_compile_stablehlo(const char *model_path, const mlx_compile_opt
   mlx_module_options_t module;
   MLX_TRY(mlx_model_open(model_path, &model));
   mlx_status_t status = mlx_job_module_options(model, options, MLX_FORM_PURE, &module);
-  if (!status) status = mlx_module_emit(model, &module, out_text, out_length);
+  mlx_graph_t *graph = NULL;
+  if (!status) status = mlx_model_build_graph(model, module.context, &graph);
+  if (!status) status = mlx_module_emit(model, graph, &module, out_text, out_length);
+  mlx_graph_free(graph);
   mlx_model_close(model);
   return status;
 }

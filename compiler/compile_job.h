@@ -12,6 +12,7 @@ typedef struct mlx_compile_job {
   const mlx_compile_options_t *options;
   mlx_cache_t *cache;
   mlx_model_t *model;
+  mlx_graph_t *graph;   // its network
   mlx_target_t target;  // the target being compiled
   mlx_module_options_t module;
   mlx_iree_compiler_t compiler;

@@ -1,4 +1,5 @@
 // Chooses between the kernel path and the generic path, and how weights are stored.
+#include <stdio.h>
 #include <string.h>
 
 #include "compiler/compile_job.h"
@@ -64,26 +65,29 @@ static mlx_status_t no_kernels(const mlx_compile_job_t *job, const char *why) {
   return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "no fast kernels: %s", why), "use --kernels=auto");
 }
 
-// Reports that the kernels do not support the model's network. |missing|: see mlx_module_use_kernels.
+// Reports that the kernels do not support the model's network, or an op of it. |missing|: see
+// mlx_module_use_kernels.
 static mlx_status_t unsupported_network(const mlx_compile_job_t *job, const char *missing) {
-  const char *architecture = mlx_source_architecture(job->model->source),
-             *device = job->target.gpu ? "GPU" : "CPU";
-  if (job->options->kernels != MLX_KERNELS_REQUIRED) {
-    mlx_report_note(mlx_job_notes(job),
-                    "%s has no fast %s kernel yet (not supported: %s); using the generic path (slower)",
-                    architecture, device, missing);
-    return NULL;
+  const char *architecture = mlx_source_architecture(job->model->source);
+  char reason[160];
+  if (job->module.kernels) {
+    snprintf(reason, sizeof reason, "%.40s has no fast GPU kernel for %s", architecture, missing);
+  } else {
+    snprintf(reason, sizeof reason, "%.40s has no fast %s kernel yet (not supported: %s)", architecture,
+             job->target.gpu ? "GPU" : "CPU", missing);
   }
-  return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "%s has no fast %s kernel yet (not supported: %s)",
-                                   architecture, device, missing),
-                         "use --kernels=auto");
+  if (job->options->kernels == MLX_KERNELS_REQUIRED)
+    return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "%s", reason), "use --kernels=auto");
+  mlx_report_note(mlx_job_notes(job), "%s; using the generic path%s (slower)", reason,
+                  job->module.kernels ? " for it" : "");
+  return NULL;
 }
 
 // The first matrix that is quantized in its file and stored as floats; NULL if there is none.
 static const mlx_weight_t *first_expanded(const mlx_compile_job_t *job) {
   for (size_t i = 0; i < job->model->weight_count; ++i) {
     const mlx_weight_t *weight = &job->model->weights[i];
-    if (mlx_weight_is_quantized(weight) && weight->tensor.rank == 2 &&
+    if (mlx_weight_is_quantized(weight) && mlx_weight_is_matrix(weight) &&
         mlx_weight_stored(weight, mlx_module_storage(&job->module)).kind == MLX_STORED_FLOATS)
       return weight;
   }
@@ -105,7 +109,7 @@ static mlx_status_t use_cpu_kernels(mlx_compile_job_t *job) {
   job->kernels =
       (mlx_kernels_t){.cpu_level = mlx_kernels_cpu_level(job->target.cpu_level), .dtype = job->module.dtype};
   const char *missing;
-  MLX_TRY(mlx_module_use_kernels(job->model, &job->kernels, &job->module, &missing));
+  MLX_TRY(mlx_module_use_kernels(job->model, job->graph, &job->kernels, &job->module, &missing));
   if (!job->module.kernels) {
     job->module.layout = MLX_LAYOUT_ROWS;
     return unsupported_network(job, missing);
@@ -166,9 +170,9 @@ mlx_status_t mlx_job_choose_kernels(mlx_compile_job_t *job) {
   job->module.quantize = job->options->quantize;
   job->kernels = (mlx_kernels_t){.gpu = job->target.gpu, .dtype = job->module.dtype};
   const char *missing;
-  MLX_TRY(mlx_module_use_kernels(job->model, &job->kernels, &job->module, &missing));
+  MLX_TRY(mlx_module_use_kernels(job->model, job->graph, &job->kernels, &job->module, &missing));
+  if (!job->module.kernels) job->module.layout = MLX_LAYOUT_ROWS;
   note_expanded(job);
-  if (job->module.kernels) return NULL;
-  job->module.layout = MLX_LAYOUT_ROWS;
-  return unsupported_network(job, missing);
+  return missing || !job->module.kernels ? unsupported_network(job, missing ? missing : "this network")
+                                         : NULL;
 }

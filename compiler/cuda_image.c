@@ -6,7 +6,7 @@ void mlx_cuda_define(mlx_text_t *text, const mlx_definition_t *definitions, size
     mlx_text_printf(text, "%s=%lld\n", definitions[i].name, (long long)definitions[i].value);
 }
 
-const char *mlx_cuda_image(mlx_graph_t *g, mlx_kernel_kind_t kind, mlx_text_t *definitions) {
+const char *mlx_cuda_image(mlx_function_t *g, mlx_kernel_kind_t kind, mlx_text_t *definitions) {
   const char *file = NULL;
   mlx_status_t status = mlx_text_finish(definitions);
   if (!status) status = mlx_kernels_image(g->options->kernels, kind, definitions->data, &file);
@@ -15,4 +15,4 @@ const char *mlx_cuda_image(mlx_graph_t *g, mlx_kernel_kind_t kind, mlx_text_t *d
   return file;
 }
 
-bool mlx_cuda_is_hopper(const mlx_graph_t *g) { return g->options->kernels->gpu->kernel_sm == 90; }
+bool mlx_cuda_is_hopper(const mlx_function_t *g) { return g->options->kernels->gpu->kernel_sm == 90; }

@@ -17,8 +17,8 @@ void mlx_cuda_define(mlx_text_t *text, const mlx_definition_t *definitions, size
 
 // File name of the image of |kind| with |definitions|, which it clears. NULL after an error, which the
 // builder keeps.
-const char *mlx_cuda_image(mlx_graph_t *g, mlx_kernel_kind_t kind, mlx_text_t *definitions);
+const char *mlx_cuda_image(mlx_function_t *g, mlx_kernel_kind_t kind, mlx_text_t *definitions);
 
-bool mlx_cuda_is_hopper(const mlx_graph_t *g);
+bool mlx_cuda_is_hopper(const mlx_function_t *g);
 
 #endif  // MLXCEL_COMPILER_CUDA_IMAGE_H_

@@ -9,11 +9,12 @@
 #include "compiler/emit_cpu.h"
 #include "compiler/emit_cuda.h"
 #include "compiler/function.h"
+#include "compiler/lower.h"
 #include "compiler/plan.h"
 #include "compiler/weights.h"
 
 // The decode kernel reads the whole archive as one tensor and keeps a scratch buffer.
-static mlx_status_t declare_for_decode(mlx_graph_t *g, const mlx_decode_plan_t *plan) {
+static mlx_status_t declare_for_decode(mlx_function_t *g, const mlx_decode_plan_t *plan) {
   uint64_t *offsets;
   MLX_TRY(mlx_alloc(g->model->weight_count, sizeof *offsets, &offsets));
   const uint64_t bytes = mlx_weights_layout(g->model, mlx_module_storage(g->options), offsets);
@@ -27,7 +28,7 @@ static mlx_status_t declare_for_decode(mlx_graph_t *g, const mlx_decode_plan_t *
 // Functions
 
 // Chooses the next token of each sequence from its logits (argmax). Only active sequences get new state.
-static mlx_value_t choose_token(mlx_graph_t *g, mlx_value_t logits, mlx_value_t active,
+static mlx_value_t choose_token(mlx_function_t *g, mlx_value_t logits, mlx_value_t active,
                                 mlx_value_t new_position) {
   mlx_builder_t *b = g->b;
   mlx_builder_comment(b, "the next token, and the state of the rows that took part");
@@ -46,29 +47,28 @@ static mlx_value_t choose_token(mlx_graph_t *g, mlx_value_t logits, mlx_value_t 
   return token;
 }
 
-static void emit_prefill(mlx_graph_t *g, int64_t tokens) {
+static void emit_prefill(mlx_function_t *g, int64_t tokens) {
   mlx_builder_t *b = g->b;
   const int64_t sequences = g->options->sequences;
   const mlx_type_t per_sequence = MLX_TYPE(MLX_I32, sequences), grid = MLX_TYPE(MLX_I32, sequences, tokens);
   char name[32];
   snprintf(name, sizeof name, "prefill_%lld", (long long)tokens);
-  mlx_graph_begin_function(
+  mlx_function_begin_function(
       g, name, "Reads count[row] tokens that stand at start[row]; a row with count 0 is left alone.", tokens);
   mlx_value_t input = mlx_builder_argument(b, "tokens", grid);
   mlx_value_t start = g->start = mlx_builder_argument(b, "start", per_sequence);
   mlx_value_t count = g->count = mlx_builder_argument(b, "count", per_sequence);
-  g->pages = mlx_graph_pages_argument(g);
+  g->pages = mlx_function_pages_argument(g);
 
   mlx_value_t nth = mlx_build_iota(b, "nth_token", 1, grid);
   mlx_value_t starts = mlx_build_broadcast(b, "starts", start, (int64_t[]){0}, grid);
   mlx_value_t counts = mlx_build_broadcast(b, "counts", count, (int64_t[]){0}, grid);
   mlx_value_t valid = mlx_build_compare(b, "valid", "LT", nth, counts);
   mlx_value_t positions = mlx_build_binary(b, "position", "add", starts, nth);
-  mlx_graph_place_tokens(g, positions, valid);
+  mlx_function_place_tokens(g, positions, valid);
   mlx_value_t flat = mlx_build_reshape(b, "flat_tokens", input, MLX_TYPE(MLX_I32, sequences * tokens));
-  mlx_value_t hidden = g->model->arch->forward(g, g->model, flat);  // [M, hidden]
 
-  mlx_builder_comment(b, "logits of each row's last token");
+  mlx_builder_comment(b, "index of each sequence's last token");
   mlx_value_t one = mlx_build_int(b, "one", 1, per_sequence);
   mlx_value_t last = mlx_build_binary(b, "last", "subtract", count, one);
   mlx_value_t width = mlx_build_int(b, "tokens_a_row", tokens, per_sequence);
@@ -76,8 +76,7 @@ static void emit_prefill(mlx_graph_t *g, int64_t tokens) {
   mlx_value_t offset = mlx_build_binary(b, "row_start", "multiply", row, width);
   mlx_value_t last_row = mlx_build_binary(b, "last_row", "add", offset, last);
   mlx_value_t index = mlx_build_reshape(b, "last_index", last_row, MLX_TYPE(MLX_I32, sequences, 1));
-  mlx_value_t last_hidden = mlx_build_gather(b, "last_hidden", hidden, index);
-  mlx_value_t logits = g->model->arch->head(g, g->model, last_hidden);
+  mlx_value_t logits = mlx_lower_network(g, flat, index);
 
   mlx_value_t zero = mlx_build_int(b, "zero", 0, per_sequence);
   mlx_value_t active = mlx_build_compare(b, "took_part", "GT", count, zero);
@@ -86,12 +85,11 @@ static void emit_prefill(mlx_graph_t *g, int64_t tokens) {
   mlx_builder_end(b, &token, 1);
 }
 
-static void emit_decode(mlx_graph_t *g) {
+static void emit_decode(mlx_function_t *g) {
   mlx_builder_t *b = g->b;
   const int64_t sequences = g->options->sequences;
-  mlx_graph_begin_decode(g);
-  mlx_value_t hidden = g->model->arch->forward(g, g->model, mlx_builder_load(b, MLX_STATE_TOKEN));
-  mlx_value_t logits = g->model->arch->head(g, g->model, hidden);
+  mlx_function_begin_decode(g);
+  mlx_value_t logits = mlx_lower_network(g, mlx_builder_load(b, MLX_STATE_TOKEN), MLX_NONE);
 
   mlx_value_t one = mlx_build_int(b, "one", 1, MLX_TYPE(MLX_I32, sequences));
   mlx_value_t after = mlx_build_binary(b, "after", "add", g->start, one);
@@ -101,26 +99,25 @@ static void emit_decode(mlx_graph_t *g) {
 }
 
 // The pure form needs no such function: its results include the logits.
-static void emit_logits(mlx_graph_t *g) {
+static void emit_logits(mlx_function_t *g) {
   if (mlx_builder_form(g->b) == MLX_FORM_PURE) return;
-  mlx_graph_begin_function(g, "logits", "The logits that chose each row's current token.", 0);
+  mlx_function_begin_function(g, "logits", "The logits that chose each row's current token.", 0);
   mlx_value_t logits = mlx_builder_load(g->b, MLX_STATE_LOGITS);
   mlx_builder_end(g->b, &logits, 1);
 }
 
-static mlx_status_t emit_for_cpu(mlx_graph_t *g, char **out_text, size_t *out_length) {
+static mlx_status_t emit_for_cpu(mlx_function_t *g, char **out_text, size_t *out_length) {
   MLX_TRY(mlx_cpu_emit(g));
   emit_logits(g);
   return mlx_builder_finish(g->b, out_text, out_length);
 }
 
-static mlx_status_t emit_all(mlx_graph_t *g, char **out_text, size_t *out_length) {
+static mlx_status_t emit_all(mlx_function_t *g, char **out_text, size_t *out_length) {
   if (g->options->kernels && !g->options->kernels->gpu) return emit_for_cpu(g, out_text, out_length);
   mlx_decode_plan_t plan;
   bool fits;  // the network fits the decode kernel
-  MLX_TRY(mlx_decode_plan_make(g->model, g->options, &plan, &fits));
-  MLX_TRY(mlx_graph_name_kv(g));
-  mlx_graph_declare(g);
+  MLX_TRY(mlx_decode_plan_make(g->model, g->graph, g->options, &plan, &fits));
+  mlx_function_declare(g);
   if (fits) MLX_TRY(declare_for_decode(g, &plan));
   for (size_t i = 0; i < g->options->bucket_count; ++i) emit_prefill(g, g->options->buckets[i]);
   for (size_t i = 0; fits && i < g->options->step_count; ++i)
@@ -130,11 +127,11 @@ static mlx_status_t emit_all(mlx_graph_t *g, char **out_text, size_t *out_length
   return mlx_builder_finish(g->b, out_text, out_length);
 }
 
-mlx_status_t mlx_module_emit(const mlx_model_t *model, const mlx_module_options_t *options, char **out_text,
-                             size_t *out_length) {
-  mlx_graph_t graph = {.model = model, .options = options};
-  MLX_TRY(mlx_builder_create(options->form, "mlxcel", &graph.b));
-  mlx_status_t status = emit_all(&graph, out_text, out_length);
-  mlx_graph_release(&graph);
+mlx_status_t mlx_module_emit(const mlx_model_t *model, const mlx_graph_t *graph,
+                             const mlx_module_options_t *options, char **out_text, size_t *out_length) {
+  mlx_function_t function;
+  mlx_status_t status = mlx_function_create(model, graph, options, &function);
+  if (!status) status = emit_all(&function, out_text, out_length);
+  mlx_function_release(&function);
   return status;
 }

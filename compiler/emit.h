@@ -15,8 +15,9 @@
 
 #include "compiler/module_options.h"
 
-// The whole module as MLIR text. Release with mlx_free.
-mlx_status_t mlx_module_emit(const mlx_model_t *model, const mlx_module_options_t *options, char **out_text,
+// The whole module as MLIR text. |graph|: the network of |model| for options->context. Release with mlx_free.
+mlx_status_t mlx_module_emit(const mlx_model_t *model, const mlx_graph_t *graph,
+                             const mlx_module_options_t *options, char **out_text,
                              size_t *out_length) MLX_MUST_USE;
 
 #endif  // MLXCEL_COMPILER_EMIT_H_

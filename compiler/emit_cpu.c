@@ -14,7 +14,7 @@
 #define PLAN "plan"  // name of the constant that holds the network description
 
 typedef struct emission {
-  mlx_graph_t *g;
+  mlx_function_t *g;
   const mlx_network_plan_t *plan;
   const uint64_t *offsets;
   uint64_t archive_bytes;
@@ -202,9 +202,9 @@ static mlx_status_t emit(emission_t *e) {
   return NULL;
 }
 
-mlx_status_t mlx_cpu_emit(mlx_graph_t *g) {
+mlx_status_t mlx_cpu_emit(mlx_function_t *g) {
   mlx_network_plan_t plan;
-  MLX_TRY(mlx_network_plan_make(g->model, g->options, &plan));
+  MLX_TRY(mlx_network_plan_make(g->model, g->graph, g->options, &plan));
   uint64_t *offsets = NULL;
   emission_t e = {.g = g, .plan = &plan};
   mlx_status_t status = plan.fits ? mlx_alloc(g->model->weight_count, sizeof *offsets, &offsets)

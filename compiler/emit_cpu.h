@@ -6,6 +6,6 @@
 
 // Emits state, every prefill_T and every decode_K, each as one call of the CPU kernel. Does not emit
 // logits().
-mlx_status_t mlx_cpu_emit(mlx_graph_t *g) MLX_MUST_USE;
+mlx_status_t mlx_cpu_emit(mlx_function_t *g) MLX_MUST_USE;
 
 #endif  // MLXCEL_COMPILER_EMIT_CPU_H_

@@ -37,7 +37,7 @@ static void define_tiles(mlx_text_t *definitions, const mlx_decode_plan_t *plan)
   MLX_DEFINE(definitions, {"PACKED", 1}, {"KV_F32", 1}, {"OFFSETS", offsets});
 }
 
-static const char *decode_image(mlx_graph_t *g, const mlx_decode_plan_t *plan) {
+static const char *decode_image(mlx_function_t *g, const mlx_decode_plan_t *plan) {
   const mlx_config_t *c = &g->model->config;
   mlx_text_t d = {0};
   MLX_DEFINE(&d, {"HIDDEN", c->hidden}, {"FFN", c->ffn}, {"HEADS", c->heads}, {"KV_HEADS", c->kv_heads},
@@ -57,7 +57,7 @@ static const char *decode_image(mlx_graph_t *g, const mlx_decode_plan_t *plan) {
   return mlx_cuda_image(g, MLX_KERNEL_DECODE, &d);
 }
 
-void mlx_cuda_emit_decode(mlx_graph_t *g, const mlx_decode_plan_t *plan, int64_t steps) {
+void mlx_cuda_emit_decode(mlx_function_t *g, const mlx_decode_plan_t *plan, int64_t steps) {
   mlx_builder_t *b = g->b;
   char name[32];
   snprintf(name, sizeof name, "decode_%lld", (long long)steps);

@@ -6,32 +6,46 @@
 // ----------------------------------------------------------------------------------------------------------
 // Declarations
 
-mlx_status_t mlx_graph_name_kv(mlx_graph_t *g) {
-  MLX_TRY(mlx_alloc((size_t)g->model->config.layers * 2, sizeof *g->kv_names, &g->kv_names));
-  for (int64_t i = 0; i < g->model->config.layers * 2; ++i) {
-    MLX_TRY(mlx_format(&g->kv_names[i], "kv.%lld.%c", (long long)(i / 2), i % 2 ? 'v' : 'k'));
-  }
+static mlx_status_t name_kv(mlx_function_t *g) {
+  const size_t layers = (size_t)g->model->config.layers;
+  MLX_TRY(mlx_alloc(layers * 2, sizeof *g->kv_names, &g->kv_names));
+  for (size_t i = 0; i < layers * 2; ++i)
+    MLX_TRY(mlx_format(&g->kv_names[i], "kv.%zu.%c", i / 2, i % 2 ? 'v' : 'k'));
   return NULL;
 }
 
-static int64_t kv_elements(const mlx_config_t *c, const mlx_module_options_t *options) {
-  return c->layers * 2 * mlx_module_pool_pages(options) * options->page_size * c->kv_heads * c->head_dim;
+mlx_status_t mlx_function_create(const mlx_model_t *model, const mlx_graph_t *graph,
+                                 const mlx_module_options_t *options, mlx_function_t *out) {
+  *out = (mlx_function_t){.model = model, .graph = graph, .options = options, .scope = ""};
+  MLX_TRY(mlx_builder_create(options->form, "mlxcel", &out->b));
+  MLX_TRY(mlx_paths_make(model, graph, options, &out->paths));
+  MLX_TRY(mlx_alloc(graph->count + 1, sizeof *out->values, &out->values));
+  return name_kv(out);
 }
 
-static void declare_kv(mlx_graph_t *g) {
-  const mlx_config_t *c = &g->model->config;
-  if (g->options->kernels) {
-    mlx_builder_state(g->b, MLX_STATE_KV, MLX_TYPE(g->options->dtype, kv_elements(c, g->options)));
-    return;
-  }
-  for (int64_t i = 0; i < c->layers * 2; ++i) {
-    mlx_builder_state(g->b, g->kv_names[i],
-                      MLX_TYPE(g->options->dtype, mlx_module_pool_pages(g->options), g->options->page_size,
-                               c->kv_heads, c->head_dim));
+// The KV pool of the attention kernels.
+static void declare_pool(mlx_function_t *g) {
+  const mlx_attention_t *a = &g->paths.pool;
+  const int64_t elements = g->paths.pool_layers * 2 * mlx_module_pool_pages(g->options) *
+                           g->options->page_size * a->kv_heads * a->head_dim;
+  if (g->paths.pool_layers) mlx_builder_state(g->b, MLX_STATE_KV, MLX_TYPE(g->options->dtype, elements));
+}
+
+static void declare_kv(mlx_function_t *g) {
+  declare_pool(g);
+  for (int id = 1; id <= (int)g->graph->count; ++id) {
+    const mlx_node_t *node = mlx_graph_node(g->graph, id);
+    const mlx_attention_t *a = &node->attention;
+    if (node->kind != MLX_NODE_ATTENTION || g->paths.nodes[id - 1].kernel) continue;
+    for (int i = 0; i < 2; ++i) {
+      mlx_builder_state(g->b, g->kv_names[2 * a->layer + i],
+                        MLX_TYPE(g->options->dtype, mlx_module_pool_pages(g->options), g->options->page_size,
+                                 a->kv_heads, a->head_dim));
+    }
   }
 }
 
-void mlx_graph_declare(mlx_graph_t *g) {
+void mlx_function_declare(mlx_function_t *g) {
   const mlx_config_t *c = &g->model->config;
   for (size_t i = 0; i < g->model->weight_count; ++i) {
     const mlx_weight_t *weight = &g->model->weights[i];
@@ -51,13 +65,13 @@ void mlx_graph_declare(mlx_graph_t *g) {
 // ----------------------------------------------------------------------------------------------------------
 // Prologue of a function: the position of each token, its KV slot, and the causal mask
 
-void mlx_graph_place_tokens(mlx_graph_t *g, mlx_value_t positions, mlx_value_t valid) {
+void mlx_function_place_tokens(mlx_function_t *g, mlx_value_t positions, mlx_value_t valid) {
   mlx_builder_t *b = g->b;
   const int64_t sequences = g->options->sequences, t = g->tokens, m = sequences * t;
   const mlx_type_t grid = MLX_TYPE(MLX_I32, sequences, t), pair = MLX_TYPE(MLX_I32, sequences, t, 1),
                    column = MLX_TYPE(MLX_I32, m, 1);
   g->positions = mlx_build_reshape(b, "positions", positions, MLX_TYPE(MLX_I32, m));
-  if (g->options->kernels) return;  // the kernels compute slots and mask from start, count and pages
+  if (!g->paths.generic_layers) return;  // the kernels compute slots and mask from start, count and pages
   mlx_builder_comment(b, "where each token's keys and values go: page and place in it");
   mlx_value_t size = mlx_build_int(b, "page_size", g->options->page_size, grid);
   mlx_value_t nth = mlx_build_binary(b, "nth_page", "divide", positions, size);
@@ -80,41 +94,41 @@ void mlx_graph_place_tokens(mlx_graph_t *g, mlx_value_t positions, mlx_value_t v
   g->hidden_from_query = mlx_build_compare(b, "hidden_from_query", "GT", key, query);
 }
 
-void mlx_graph_begin_function(mlx_graph_t *g, const char *name, const char *comment, int64_t tokens) {
+void mlx_function_begin_function(mlx_function_t *g, const char *name, const char *comment, int64_t tokens) {
   mlx_builder_begin(g->b, name, comment);
   g->tokens = tokens;
   g->rope_count = 0;
-  g->deferred_count = 0;
   g->split_input = (mlx_value_t){0};
 }
 
-mlx_value_t mlx_graph_pages_argument(mlx_graph_t *g) {
+mlx_value_t mlx_function_pages_argument(mlx_function_t *g) {
   return mlx_builder_argument(
       g->b, "pages", MLX_TYPE(MLX_I32, g->options->sequences, mlx_module_sequence_pages(g->options)));
 }
 
-void mlx_graph_begin_decode(mlx_graph_t *g) {
+void mlx_function_begin_decode(mlx_function_t *g) {
   mlx_builder_t *b = g->b;
   const int64_t sequences = g->options->sequences;
   const mlx_type_t per_sequence = MLX_TYPE(MLX_I32, sequences);
-  mlx_graph_begin_function(
+  mlx_function_begin_function(
       g, "decode_1", "Reads the token of each active row at its position and chooses the one after it.", 1);
   g->active = mlx_builder_argument(b, "active", per_sequence);
-  g->pages = mlx_graph_pages_argument(g);
+  g->pages = mlx_function_pages_argument(g);
   mlx_builder_load(b, MLX_STATE_TOKEN);
   mlx_value_t position = mlx_builder_load(b, MLX_STATE_POSITION);
   mlx_value_t zero = mlx_build_int(b, "zero", 0, per_sequence);
   g->active = mlx_build_compare(b, "took_part", "NE", g->active, zero);
   g->start = position;
-  if (g->options->kernels) g->count = mlx_build_convert(b, "count", g->active, MLX_I32);
+  if (g->paths.pool_layers) g->count = mlx_build_convert(b, "count", g->active, MLX_I32);
   mlx_value_t valid = mlx_build_reshape(b, "valid", g->active, MLX_TYPE(MLX_I1, sequences, 1));
   mlx_value_t positions = mlx_build_reshape(b, "position", position, MLX_TYPE(MLX_I32, sequences, 1));
-  mlx_graph_place_tokens(g, positions, valid);
+  mlx_function_place_tokens(g, positions, valid);
 }
 
-void mlx_graph_release(mlx_graph_t *g) {
+void mlx_function_release(mlx_function_t *g) {
   for (int64_t i = 0; g->kv_names && i < g->model->config.layers * 2; ++i) mlx_free(g->kv_names[i]);
   mlx_free(g->kv_names);
-  mlx_free(g->deferred);
+  mlx_free(g->values);
+  mlx_paths_clear(&g->paths);
   mlx_builder_free(g->b);
 }

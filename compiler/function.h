@@ -1,9 +1,9 @@
-// The function being built: the state that every op lowering reads and writes (struct mlx_graph), and the
+// The function being built: the state that every op lowering reads and writes (mlx_function_t), and the
 // prologue that each emitted function starts with. The bottom of the lowering; it calls no lowering itself.
 #ifndef MLXCEL_COMPILER_FUNCTION_H_
 #define MLXCEL_COMPILER_FUNCTION_H_
 
-#include "compiler/module_options.h"
+#include "compiler/paths.h"
 
 #define MLX_MAX_ROPES 4
 
@@ -19,20 +19,15 @@ typedef struct mlx_rope_table {
   mlx_value_t cos, sin;  // [M, rope->dims / 2]
 } mlx_rope_table_t;
 
-// A matrix product or a rotation whose emission is deferred, because a kernel may fuse it with its consumer.
-typedef struct mlx_deferred {
-  char name[32];
-  mlx_value_t x, weight;  // weight: of a product
-  int64_t head_dim;       // of a rotation; 0 for a product
-  const mlx_rope_t *rope;
-  mlx_value_t emitted;  // id 0 until it is emitted by itself
-} mlx_deferred_t;
-
-struct mlx_graph {
+typedef struct mlx_function {
   mlx_builder_t *b;
   const mlx_model_t *model;
+  const mlx_graph_t *graph;
   const mlx_module_options_t *options;
-  char **kv_names;  // owned: "kv.LAYER.k", "kv.LAYER.v" for each layer
+  mlx_paths_t paths;    // owned
+  mlx_value_t *values;  // owned; node id -> its value in the function being built
+  const char *scope;    // of the node that was emitted last
+  char **kv_names;      // owned: "kv.LAYER.k", "kv.LAYER.v" for each layer
   // Of the function being built. M is sequences * tokens.
   int64_t tokens;                 // T: tokens per sequence
   mlx_value_t positions;          // [M] position of each token
@@ -43,21 +38,22 @@ struct mlx_graph {
   mlx_value_t active;             // [sequences] argument of decode
   mlx_rope_table_t ropes[MLX_MAX_ROPES];
   size_t rope_count;
-  mlx_deferred_t *deferred;  // owned; a value with id -1 refers to the first
-  size_t deferred_count, deferred_capacity;
   // The last input that was split into bf16 parts for a quantized product, and its parts.
   mlx_value_t split_input, split_parts;
-  struct mlx_trace *trace;  // NULL if tracing is off
-};
+} mlx_function_t;
 
-mlx_status_t mlx_graph_name_kv(mlx_graph_t *g) MLX_MUST_USE;  // fills kv_names
-void mlx_graph_declare(mlx_graph_t *g);                       // weights and state
-void mlx_graph_begin_function(mlx_graph_t *g, const char *name, const char *comment, int64_t tokens);
-mlx_value_t mlx_graph_pages_argument(mlx_graph_t *g);
-// Sets positions and, on the generic path, slots and mask. |positions| and |valid| are [sequences, T]. A
-// token that is not valid writes its keys and values to page 0.
-void mlx_graph_place_tokens(mlx_graph_t *g, mlx_value_t positions, mlx_value_t valid);
-void mlx_graph_begin_decode(mlx_graph_t *g);  // decode_1, up to the network
-void mlx_graph_release(mlx_graph_t *g);       // frees the builder and what the graph owns
+// Chooses the path of each node and allocates what the function owns. Release with mlx_function_release, also
+// after an error.
+mlx_status_t mlx_function_create(const mlx_model_t *model, const mlx_graph_t *graph,
+                                 const mlx_module_options_t *options, mlx_function_t *out) MLX_MUST_USE;
+
+void mlx_function_declare(mlx_function_t *g);  // weights and state
+void mlx_function_begin_function(mlx_function_t *g, const char *name, const char *comment, int64_t tokens);
+mlx_value_t mlx_function_pages_argument(mlx_function_t *g);
+// Sets positions and, if any attention is on the generic path, slots and mask. |positions| and |valid| are
+// [sequences, T]. A token that is not valid writes its keys and values to page 0.
+void mlx_function_place_tokens(mlx_function_t *g, mlx_value_t positions, mlx_value_t valid);
+void mlx_function_begin_decode(mlx_function_t *g);  // decode_1, up to the network
+void mlx_function_release(mlx_function_t *g);       // frees the builder and what the function owns
 
 #endif  // MLXCEL_COMPILER_FUNCTION_H_

@@ -2,14 +2,15 @@
 #include "compiler/kernel_plan.h"
 
 #include "base/memory.h"
+#include "compiler/paths.h"
 #include "compiler/plan.h"
 
 // Prefill and decode are the same CPU kernel, so more decode_K functions cost no compile time. K stays small
 // so that output keeps streaming.
-static mlx_status_t use_cpu_kernel(const mlx_model_t *model, mlx_kernels_t *kernels,
+static mlx_status_t use_cpu_kernel(const mlx_model_t *model, const mlx_graph_t *graph, mlx_kernels_t *kernels,
                                    mlx_module_options_t *options, const char **out_missing) {
   mlx_network_plan_t plan;
-  MLX_TRY(mlx_network_plan_make(model, options, &plan));
+  MLX_TRY(mlx_network_plan_make(model, graph, options, &plan));
   const bool fits = plan.fits;
   *out_missing = fits ? NULL : plan.mismatch;
   mlx_network_plan_clear(&plan);
@@ -23,8 +24,8 @@ static mlx_status_t use_cpu_kernel(const mlx_model_t *model, mlx_kernels_t *kern
 
 // Chooses the tile format of each weight. The decode kernel needs one format for all matrices of a group in
 // all layers: it gets the narrowest format that holds every one of them, or none.
-static mlx_status_t plan_tiles(const mlx_model_t *model, const mlx_module_options_t *options,
-                               mlx_tiles_t *tiles) {
+static mlx_status_t plan_tiles(const mlx_model_t *model, const mlx_graph_t *graph,
+                               const mlx_module_options_t *options, mlx_tiles_t *tiles) {
   static const int groups[][4] = {{MLX_DECODE_Q, MLX_DECODE_K, MLX_DECODE_V, -1},
                                   {MLX_DECODE_O, -1},
                                   {MLX_DECODE_GATE, MLX_DECODE_UP, -1},
@@ -32,7 +33,7 @@ static mlx_status_t plan_tiles(const mlx_model_t *model, const mlx_module_option
   for (size_t i = 0; i < model->weight_count; ++i)
     tiles[i] = mlx_weight_stored(&model->weights[i], mlx_module_storage(options)).tiles;
   mlx_network_plan_t plan;
-  MLX_TRY(mlx_network_plan_make(model, options, &plan));
+  MLX_TRY(mlx_network_plan_make(model, graph, options, &plan));
   for (size_t g = 0; plan.fits && g < sizeof groups / sizeof *groups; ++g) {
     mlx_tiles_t common = tiles[plan.weights[groups[g][0]]];
     for (int pass = 0; pass < 2; ++pass) {  // pass 0 finds the common format, pass 1 assigns it
@@ -53,11 +54,11 @@ static mlx_status_t plan_tiles(const mlx_model_t *model, const mlx_module_option
   return NULL;
 }
 
-static mlx_status_t use_tiles(const mlx_model_t *model, mlx_kernels_t *kernels,
+static mlx_status_t use_tiles(const mlx_model_t *model, const mlx_graph_t *graph, mlx_kernels_t *kernels,
                               const mlx_module_options_t *options) {
   mlx_tiles_t *tiles;
   MLX_TRY(mlx_alloc(model->weight_count, sizeof *tiles, &tiles));
-  mlx_status_t status = plan_tiles(model, options, tiles);
+  mlx_status_t status = plan_tiles(model, graph, options, tiles);
   if (status) {
     mlx_free(tiles);
     return status;
@@ -67,30 +68,38 @@ static mlx_status_t use_tiles(const mlx_model_t *model, mlx_kernels_t *kernels,
   return NULL;
 }
 
-// All ops of a module share one KV pool, in the layout of the attention kernels. So a module links no kernels
-// at all if the attention kernels do not support the model.
-static mlx_status_t find_missing_attention(const mlx_model_t *model, const mlx_module_options_t *options,
-                                           const char **out_missing) {
-  const mlx_config_t *c = &model->config;
-  bool fits;
-  *out_missing = "attention heads of this size";
-  if (c->head_dim % 16 != 0 || c->head_dim > 256) return NULL;
-  MLX_TRY(mlx_plan_attention_fits(model, options, &fits));
-  *out_missing = fits ? NULL : "attention with a sliding window, softcap, sinks or unequal heads";
+// *|out_any|: whether any node of the network has a kernel. If none has, linked kernels have no use.
+// *|out_missing|: the feature that the first important node on the generic path needs; NULL: there is none.
+static mlx_status_t check_paths(const mlx_model_t *model, const mlx_graph_t *graph,
+                                const mlx_module_options_t *options, bool *out_any,
+                                const char **out_missing) {
+  mlx_paths_t paths;
+  *out_any = false;
+  *out_missing = NULL;
+  MLX_TRY(mlx_paths_make(model, graph, options, &paths));
+  for (size_t i = 0; i < graph->count; ++i) {
+    *out_any |= paths.nodes[i].kernel;
+    if (!*out_missing) *out_missing = paths.nodes[i].unsupported;
+  }
+  mlx_paths_clear(&paths);
   return NULL;
 }
 
-mlx_status_t mlx_module_use_kernels(const mlx_model_t *model, mlx_kernels_t *kernels,
-                                    mlx_module_options_t *options, const char **out_missing) {
-  if (!kernels->gpu) return use_cpu_kernel(model, kernels, options, out_missing);
+mlx_status_t mlx_module_use_kernels(const mlx_model_t *model, const mlx_graph_t *graph,
+                                    mlx_kernels_t *kernels, mlx_module_options_t *options,
+                                    const char **out_missing) {
+  if (!kernels->gpu) return use_cpu_kernel(model, graph, kernels, options, out_missing);
   mlx_decode_plan_t plan;
-  bool fits;
-  MLX_TRY(find_missing_attention(model, options, out_missing));
-  if (*out_missing) return NULL;
-  if (options->layout == MLX_LAYOUT_TILES) MLX_TRY(use_tiles(model, kernels, options));
+  bool fits, any;
+  if (options->layout == MLX_LAYOUT_TILES) MLX_TRY(use_tiles(model, graph, kernels, options));
   options->kernels = kernels;
+  MLX_TRY(check_paths(model, graph, options, &any, out_missing));
+  if (!any) {
+    options->kernels = NULL;
+    return NULL;
+  }
   mlx_module_options_set_buckets((int64_t[]){16, 128, 512}, 3, options);
-  MLX_TRY(mlx_decode_plan_make(model, options, &plan, &fits));
+  MLX_TRY(mlx_decode_plan_make(model, graph, options, &plan, &fits));
   const int64_t steps[] = {1, 8, 32, 128};
   for (size_t i = 1; fits && i < sizeof steps / sizeof *steps && steps[i] <= plan.max_steps; ++i) {
     options->steps[options->step_count++] = steps[i];

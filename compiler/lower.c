@@ -1,274 +1,230 @@
-// Implements graph/ops.h: chooses the lowering of each op. An op becomes a CUDA kernel (lower_cuda.h) if the
-// module links kernels and one supports the op, else plain StableHLO (lower_stablehlo.h).
-//
-// A kernel may fuse an op with its consumer: a matrix product with the addition or activation after it, a
-// rotation with attention. Emission of such an op is deferred. Until its consumer decides, the op's value has
-// a negative id, which only this file sees.
-#include "graph/ops.h"
+// Walks the nodes of a network. A node becomes a CUDA kernel (lower_cuda.h) if its path says so, else plain
+// StableHLO (lower_stablehlo.h). A node that a kernel computes together with its user is emitted with the
+// user (mlx_paths_fuse).
+#include "compiler/lower.h"
 
-#include <stdio.h>
 #include <string.h>
 
-#include "base/memory.h"
 #include "compiler/cuda_launch.h"
 #include "compiler/lower_cuda.h"
 #include "compiler/lower_stablehlo.h"
-#include "compiler/trace.h"
 
-void mlx_op_scope(mlx_graph_t *g, const char *fmt, ...) {
-  char scope[64];
-  va_list args;
-  va_start(args, fmt);
-  vsnprintf(scope, sizeof scope, fmt, args);
-  va_end(args);
-  if (scope[0]) mlx_builder_comment(g->b, "---- %s ----", scope);
-  mlx_builder_scope(g->b, scope);
+// ----------------------------------------------------------------------------------------------------------
+// Operands
+
+static bool is_fused(const mlx_function_t *f, int id) { return f->paths.fused[id - 1]; }
+
+// The value of a node as it was emitted. Attention and gated products of 16-bit kernels are 16-bit values.
+static mlx_value_t emitted(const mlx_function_t *f, int id) { return id ? f->values[id] : MLX_NONE; }
+
+// The same as f32.
+static mlx_value_t as_f32(mlx_function_t *f, int id) {
+  const mlx_value_t x = emitted(f, id);
+  return x.dtype == MLX_F32 || !x.id ? x : mlx_build_convert(f->b, "wide", x, MLX_F32);
 }
 
-mlx_value_t mlx_op_weight(mlx_graph_t *g, const char *fmt, ...) {
-  char name[256];
-  va_list args;
-  va_start(args, fmt);
-  vsnprintf(name, sizeof name, fmt, args);
-  va_end(args);
-  mlx_value_t value = mlx_builder_load(g->b, name);
-  return value.id ? mlx_cuda_weight(g, name, value) : value;
+// A weight is not converted: its users convert it where they need it.
+static mlx_value_t weight(const mlx_function_t *f, const mlx_node_t *node, int nth) {
+  return emitted(f, node->operands[nth]);
 }
 
-static mlx_value_t traced(mlx_graph_t *g, mlx_value_t result, mlx_trace_op_t op) {
-  op.result = result.id;
-  mlx_trace_add(g, &op);
-  return result;
+// Loads the weights that |node| is the first to use.
+static void load_weights(mlx_function_t *f, const mlx_node_t *node) {
+  for (int i = 0; i < MLX_NODE_OPERANDS; ++i) {
+    const mlx_node_t *operand = mlx_graph_operand(f->graph, node, i);
+    if (!operand || operand->kind != MLX_NODE_WEIGHT) continue;
+    const mlx_value_t loaded = mlx_builder_load(f->b, operand->weight_name);
+    f->values[node->operands[i]] = loaded.id ? mlx_cuda_weight(f, operand->weight_index, loaded) : loaded;
+  }
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Deferred values
+// Products and attention
 
-static mlx_deferred_t *deferred(mlx_graph_t *g, mlx_value_t x) {
-  return x.id < 0 ? &g->deferred[-x.id - 1] : NULL;
+static mlx_value_t lower_linear(mlx_function_t *f, int id, const mlx_node_t *node) {
+  const mlx_value_t x = emitted(f, node->operands[0]);
+  if (!f->paths.nodes[id - 1].kernel)
+    return mlx_generic_linear(f, node->name, as_f32(f, node->operands[0]), weight(f, node, 1));
+  return mlx_cuda_linear(f, node->name, mlx_cuda_uses_gemv(x.dims[0]) ? as_f32(f, node->operands[0]) : x,
+                         weight(f, node, 1), MLX_NONE, MLX_EPILOGUE_NONE);
 }
 
-// |x| as an emitted f32 value: emits a deferred op by itself, widens a 16-bit value.
-static mlx_value_t materialize(mlx_graph_t *g, mlx_value_t x) {
-  mlx_deferred_t *op = deferred(g, x);
-  if (op && !op->emitted.id) {
-    op->emitted = op->head_dim
-                      ? mlx_generic_rope(g, op->name, op->x, op->head_dim, op->rope)
-                      : mlx_cuda_linear(g, op->name, op->x, op->weight, (mlx_value_t){0}, MLX_EPILOGUE_NONE);
+static mlx_value_t lower_add(mlx_function_t *f, const mlx_node_t *node) {
+  for (int i = 0; i < 2; ++i) {
+    if (!is_fused(f, node->operands[i])) continue;
+    const mlx_node_t *product = mlx_graph_operand(f->graph, node, i);
+    const mlx_value_t addend = as_f32(f, node->operands[1 - i]);
+    return mlx_cuda_linear(f, node->name, emitted(f, product->operands[0]), weight(f, product, 1), addend,
+                           MLX_EPILOGUE_ADD);
   }
-  if (op) return op->emitted;
-  return x.dtype == MLX_F32 ? x : mlx_build_convert(g->b, "wide", x, MLX_F32);
+  const mlx_value_t a = as_f32(f, node->operands[0]), b = as_f32(f, node->operands[1]);
+  return mlx_generic_add(f, node->name, a, b);
 }
 
-static bool is_deferred_product(mlx_graph_t *g, mlx_value_t x) {
-  return x.id < 0 && !deferred(g, x)->emitted.id && !deferred(g, x)->head_dim;
-}
-static bool is_deferred_rope(mlx_graph_t *g, mlx_value_t x) {
-  return x.id < 0 && !deferred(g, x)->emitted.id && deferred(g, x)->head_dim;
-}
-
-static mlx_value_t defer(mlx_graph_t *g, const char *name, mlx_deferred_t op, int64_t width) {
-  mlx_status_t status =
-      mlx_reserve(g->deferred_count + 1, sizeof *g->deferred, &g->deferred_capacity, &g->deferred);
-  if (status) {
-    mlx_builder_fail(g->b, status);
-    return (mlx_value_t){0};
+static mlx_value_t lower_gated(mlx_function_t *f, const mlx_node_t *node) {
+  if (is_fused(f, node->operands[0])) {
+    const mlx_node_t *gate = mlx_graph_operand(f->graph, node, 0), *up = mlx_graph_operand(f->graph, node, 1);
+    return mlx_cuda_linear(f, node->name, emitted(f, gate->operands[0]), weight(f, gate, 1), weight(f, up, 1),
+                           MLX_EPILOGUE_SWIGLU);
   }
-  mlx_deferred_t *added = &g->deferred[g->deferred_count++];
-  *added = op;
-  snprintf(added->name, sizeof added->name, "%s", name);
-  return (mlx_value_t){
-      .id = -(int)g->deferred_count, .dtype = MLX_F32, .rank = 2, .dims = {op.x.dims[0], width}};
+  const mlx_value_t gate = as_f32(f, node->operands[0]), up = as_f32(f, node->operands[1]);
+  if (node->act == MLX_ACT_SILU) return mlx_generic_swiglu(f, node->name, gate, up);
+  const mlx_value_t activated = mlx_generic_activate(f, "activated", node->act, gate);
+  return mlx_build_binary(f->b, node->name, "multiply", activated, up);
+}
+
+static mlx_value_t lower_experts(mlx_function_t *f, const mlx_node_t *node) {
+  mlx_experts_t experts = node->experts;
+  experts.gate_bias = weight(f, node, 5);
+  experts.up_bias = weight(f, node, 6);
+  experts.down_bias = weight(f, node, 7);
+  const mlx_value_t x = as_f32(f, node->operands[0]), scores = as_f32(f, node->operands[1]);
+  return mlx_generic_experts(f, node->name, &experts, x, scores, weight(f, node, 2), weight(f, node, 3),
+                             weight(f, node, 4));
+}
+
+static mlx_value_t kernel_attention(mlx_function_t *f, const mlx_attention_t *a, const mlx_node_t *node) {
+  const mlx_node_t *q = mlx_graph_operand(f->graph, node, 0), *k = mlx_graph_operand(f->graph, node, 1);
+  const mlx_value_t v = as_f32(f, node->operands[2]);
+  if (!is_fused(f, node->operands[0])) {
+    const mlx_value_t queries = as_f32(f, node->operands[0]), keys = as_f32(f, node->operands[1]);
+    return mlx_cuda_attention(f, a, queries, keys, v, NULL);
+  }
+  const mlx_rope_table_t *table = mlx_rope_table(f, q->rope);
+  const mlx_value_t queries = as_f32(f, q->operands[0]), keys = as_f32(f, k->operands[0]);
+  return mlx_cuda_attention(f, a, queries, keys, v, table);
+}
+
+static mlx_value_t lower_attention(mlx_function_t *f, int id, const mlx_node_t *node) {
+  const mlx_path_t *path = &f->paths.nodes[id - 1];
+  mlx_attention_t a = node->attention;
+  if (path->kernel) {
+    a.layer = path->pool_layer;
+    return kernel_attention(f, &a, node);
+  }
+  a.sinks = weight(f, node, 3);
+  const mlx_value_t q = as_f32(f, node->operands[0]), k = as_f32(f, node->operands[1]),
+                    v = as_f32(f, node->operands[2]);
+  return mlx_generic_attention(f, &a, q, k, v);
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Ops that kernels have
+// Ops without a kernel
 
-mlx_value_t mlx_op_embed(mlx_graph_t *g, mlx_value_t table, mlx_value_t tokens) {
-  if (table.quantized_weight) return mlx_cuda_quantized_embed(g, table, tokens);
-  return traced(g, mlx_generic_embed(g, table, tokens),
-                (mlx_trace_op_t){.kind = MLX_TRACE_EMBED, .weight = table.id});
-}
-
-mlx_value_t mlx_op_rmsnorm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight, double eps) {
-  x = materialize(g, x);
-  return traced(
-      g, mlx_generic_rmsnorm(g, name, x, weight, eps),
-      (mlx_trace_op_t){.kind = MLX_TRACE_RMSNORM, .operands = {x.id}, .weight = weight.id, .number = eps});
-}
-
-mlx_value_t mlx_op_linear(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight) {
-  if (mlx_cuda_supports_linear(g, weight)) {
-    if (deferred(g, x)) x = materialize(g, x);
-    return mlx_cuda_uses_gemv(x.dims[0])
-               ? mlx_cuda_linear(g, name, materialize(g, x), weight, (mlx_value_t){0}, MLX_EPILOGUE_NONE)
-               : defer(g, name, (mlx_deferred_t){.x = x, .weight = weight}, weight.dims[0]);
-  }
-  x = materialize(g, x);
-  return traced(g, mlx_generic_linear(g, name, x, weight),
-                (mlx_trace_op_t){.kind = MLX_TRACE_LINEAR, .operands = {x.id}, .weight = weight.id});
-}
-
-mlx_value_t mlx_op_add(mlx_graph_t *g, const char *name, mlx_value_t a, mlx_value_t b) {
-  if (is_deferred_product(g, a) && !is_deferred_product(g, b)) {  // addition commutes
-    mlx_value_t other = a;
-    a = b;
-    b = other;
-  }
-  a = materialize(g, a);
-  if (is_deferred_product(g, b))
-    return mlx_cuda_linear(g, name, deferred(g, b)->x, deferred(g, b)->weight, a, MLX_EPILOGUE_ADD);
-  b = materialize(g, b);
-  return traced(g, mlx_generic_add(g, name, a, b),
-                (mlx_trace_op_t){.kind = MLX_TRACE_ADD, .operands = {a.id, b.id}});
-}
-
-mlx_value_t mlx_op_swiglu(mlx_graph_t *g, const char *name, mlx_value_t gate, mlx_value_t up) {
-  if (is_deferred_product(g, gate) && is_deferred_product(g, up) &&
-      deferred(g, gate)->x.id == deferred(g, up)->x.id &&
-      mlx_cuda_supports_swiglu(g, deferred(g, gate)->weight, deferred(g, up)->weight)) {
-    const mlx_deferred_t *first = deferred(g, gate), *second = deferred(g, up);
-    return mlx_cuda_linear(g, name, first->x, first->weight, second->weight, MLX_EPILOGUE_SWIGLU);
-  }
-  gate = materialize(g, gate);
-  up = materialize(g, up);
-  return traced(g, mlx_generic_swiglu(g, name, gate, up),
-                (mlx_trace_op_t){.kind = MLX_TRACE_SWIGLU, .operands = {gate.id, up.id}});
-}
-
-mlx_value_t mlx_op_rope(mlx_graph_t *g, const char *name, mlx_value_t x, int64_t head_dim,
-                        const mlx_rope_t *rope) {
-  x = materialize(g, x);
-  const bool fusable = rope->dims == head_dim && !rope->adjacent;  // with the attention kernel
-  if (g->options->kernels && fusable)
-    return defer(g, name, (mlx_deferred_t){.x = x, .head_dim = head_dim, .rope = rope}, x.dims[1]);
-  return traced(
-      g, mlx_generic_rope(g, name, x, head_dim, rope),
-      (mlx_trace_op_t){.kind = MLX_TRACE_ROPE, .operands = {x.id}, .rope = rope, .head_dim = head_dim});
-}
-
-static mlx_value_t kernel_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k,
-                                    mlx_value_t v) {
-  const bool fused = is_deferred_rope(g, q) && is_deferred_rope(g, k) &&
-                     mlx_rope_equal(deferred(g, q)->rope, deferred(g, k)->rope) &&
-                     deferred(g, q)->head_dim == a->head_dim && deferred(g, k)->head_dim == a->head_dim;
-  if (!fused) return mlx_cuda_attention(g, a, materialize(g, q), materialize(g, k), v, NULL);
-  const mlx_rope_table_t *table = mlx_rope_table(g, deferred(g, q)->rope);
-  return mlx_cuda_attention(g, a, deferred(g, q)->x, deferred(g, k)->x, v, table);
-}
-
-mlx_value_t mlx_op_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k,
-                             mlx_value_t v) {
-  v = materialize(g, v);
-  // mlx_module_use_kernels links kernels only if they support the attention of every layer.
-  if (g->options->kernels) return kernel_attention(g, a, q, k, v);
-  q = materialize(g, q);
-  k = materialize(g, k);
-  return traced(
-      g, mlx_generic_attention(g, a, q, k, v),
-      (mlx_trace_op_t){.kind = MLX_TRACE_ATTENTION, .operands = {q.id, k.id, v.id}, .attention = *a});
-}
-
-// ----------------------------------------------------------------------------------------------------------
-// Ops without a kernel. Their trace entries carry a name for messages.
-
-static mlx_value_t other(mlx_graph_t *g, const char *op, mlx_value_t result) {
-  return traced(g, result, (mlx_trace_op_t){.kind = MLX_TRACE_OTHER, .name = op});
-}
-
-mlx_value_t mlx_op_layernorm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
-                             mlx_value_t bias, double eps) {
-  return other(g, "layer norm", mlx_generic_layernorm(g, name, materialize(g, x), weight, bias, eps));
-}
-
-static mlx_value_t as_heads(mlx_graph_t *g, mlx_value_t x, int64_t head_dim) {
-  return mlx_build_reshape(g->b, "each_head", x,
+static mlx_value_t as_heads(mlx_function_t *f, mlx_value_t x, int64_t head_dim) {
+  return mlx_build_reshape(f->b, "each_head", x,
                            MLX_TYPE(MLX_F32, x.dims[0] * (x.dims[1] / head_dim), head_dim));
 }
 
-mlx_value_t mlx_op_head_rmsnorm(mlx_graph_t *g, const char *name, mlx_value_t x, int64_t head_dim,
-                                mlx_value_t weight, double eps) {
-  x = materialize(g, x);
-  mlx_value_t normed = mlx_generic_rmsnorm(g, "each_head_normed", as_heads(g, x, head_dim), weight, eps);
-  return other(g, "QK norm", mlx_build_reshape(g->b, name, normed, mlx_type_of(x)));
+static mlx_value_t lower_head_rmsnorm(mlx_function_t *f, const mlx_node_t *node, mlx_value_t x) {
+  const mlx_value_t heads = as_heads(f, x, node->head_dim);
+  const mlx_value_t normed = mlx_generic_rmsnorm(f, "each_head_normed", heads, weight(f, node, 1), node->eps);
+  return mlx_build_reshape(f->b, node->name, normed, mlx_type_of(x));
 }
 
-mlx_value_t mlx_op_head_layernorm(mlx_graph_t *g, const char *name, mlx_value_t x, int64_t head_dim,
-                                  mlx_value_t weight, double eps) {
-  x = materialize(g, x);
-  const bool shared = weight.rank == 1;
-  mlx_value_t normed = mlx_generic_layernorm(g, "each_head_normed", as_heads(g, x, head_dim),
-                                             shared ? weight : MLX_NONE, MLX_NONE, eps);
-  normed = mlx_build_reshape(g->b, shared ? name : "heads_normed", normed, mlx_type_of(x));
-  if (shared) return other(g, "QK norm", normed);
-  mlx_value_t wide = mlx_build_convert(g->b, "gain_f32", weight, MLX_F32);
-  mlx_value_t flat = mlx_build_reshape(g->b, "gain", wide, MLX_TYPE(MLX_F32, x.dims[1]));
-  mlx_value_t gains = mlx_build_broadcast(g->b, "gains", flat, (int64_t[]){1}, mlx_type_of(x));
-  return other(g, "QK norm", mlx_build_binary(g->b, name, "multiply", normed, gains));
+static mlx_value_t lower_head_layernorm(mlx_function_t *f, const mlx_node_t *node, mlx_value_t x) {
+  const mlx_value_t gain = weight(f, node, 1);
+  const bool shared = gain.rank == 1;  // by all heads
+  const mlx_value_t heads = as_heads(f, x, node->head_dim);
+  mlx_value_t normed =
+      mlx_generic_layernorm(f, "each_head_normed", heads, shared ? gain : MLX_NONE, MLX_NONE, node->eps);
+  normed = mlx_build_reshape(f->b, shared ? node->name : "heads_normed", normed, mlx_type_of(x));
+  if (shared) return normed;
+  const mlx_value_t wide = mlx_build_convert(f->b, "gain_f32", gain, MLX_F32);
+  const mlx_value_t flat = mlx_build_reshape(f->b, "gain", wide, MLX_TYPE(MLX_F32, x.dims[1]));
+  const mlx_value_t gains = mlx_build_broadcast(f->b, "gains", flat, (int64_t[]){1}, mlx_type_of(x));
+  return mlx_build_binary(f->b, node->name, "multiply", normed, gains);
 }
 
-mlx_value_t mlx_op_linear_bias(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
-                               mlx_value_t bias) {
-  if (!bias.id) return mlx_op_linear(g, name, x, weight);
-  mlx_value_t product = mlx_op_linear(g, "unbiased", x, weight);
-  return other(g, "biases", mlx_generic_bias(g, name, materialize(g, product), bias));
+static mlx_value_t lower_scale_rows(mlx_function_t *f, const mlx_node_t *node, mlx_value_t x) {
+  const mlx_value_t factor = as_f32(f, node->operands[1]);
+  const mlx_value_t factors = mlx_build_broadcast(f->b, "factors", factor, (int64_t[]){0, 1}, mlx_type_of(x));
+  return mlx_build_binary(f->b, node->name, "multiply", x, factors);
 }
 
-mlx_value_t mlx_op_multiply(mlx_graph_t *g, const char *name, mlx_value_t a, mlx_value_t b) {
-  a = materialize(g, a);
-  b = materialize(g, b);
-  return other(g, "elementwise products", mlx_build_binary(g->b, name, "multiply", a, b));
+static mlx_value_t lower_embed(mlx_function_t *f, int id, const mlx_node_t *node) {
+  const mlx_value_t table = weight(f, node, 0), indices = emitted(f, node->operands[1]);
+  return f->paths.nodes[id - 1].kernel ? mlx_cuda_quantized_embed(f, table, indices)
+                                       : mlx_generic_embed(f, table, indices);
 }
 
-mlx_value_t mlx_op_scale(mlx_graph_t *g, const char *name, mlx_value_t x, double factor) {
-  if (factor == 1.0) return x;
-  return other(g, "scaled activations", mlx_generic_scale(g, name, materialize(g, x), factor));
+// Ops with one activation as operand; |x| is its value as f32.
+static mlx_value_t lower_simple(mlx_function_t *f, const mlx_node_t *node, mlx_value_t x) {
+  const char *name = node->name;
+  switch (node->kind) {
+    case MLX_NODE_RMSNORM: return mlx_generic_rmsnorm(f, name, x, weight(f, node, 1), node->eps);
+    case MLX_NODE_LAYERNORM:
+      return mlx_generic_layernorm(f, name, x, weight(f, node, 1), weight(f, node, 2), node->eps);
+    case MLX_NODE_HEAD_RMSNORM: return lower_head_rmsnorm(f, node, x);
+    case MLX_NODE_HEAD_LAYERNORM: return lower_head_layernorm(f, node, x);
+    case MLX_NODE_BIAS: return mlx_generic_bias(f, name, x, weight(f, node, 1));
+    case MLX_NODE_MULTIPLY: return mlx_build_binary(f->b, name, "multiply", x, as_f32(f, node->operands[1]));
+    case MLX_NODE_SCALE: return mlx_generic_scale(f, name, x, node->factor);
+    case MLX_NODE_SOFTCAP: return mlx_generic_softcap(f, name, x, node->cap);
+    case MLX_NODE_CLIP: return mlx_generic_clip(f, name, x, node->limit);
+    case MLX_NODE_GROW: return mlx_generic_grow(f, name, x, node->beta, node->period);
+    case MLX_NODE_ACTIVATE: return mlx_generic_activate(f, name, node->act, x);
+    case MLX_NODE_SIGMOID: return mlx_build_unary(f->b, name, "logistic", x);
+    case MLX_NODE_SCALE_ROWS: return lower_scale_rows(f, node, x);
+    case MLX_NODE_COLUMNS:
+      return mlx_build_slice_last(f->b, name, x, node->start, node->start + node->dims[1]);
+    case MLX_NODE_ROPE: return mlx_generic_rope(f, name, x, node->head_dim, node->rope);
+    default:
+      mlx_builder_fail(f->b,
+                       mlx_error(MLX_INTERNAL, "op '%s' has no lowering", mlx_node_kind_name(node->kind)));
+      return MLX_NONE;
+  }
 }
 
-mlx_value_t mlx_op_softcap(mlx_graph_t *g, const char *name, mlx_value_t x, double cap) {
-  return other(g, "softcap", mlx_generic_softcap(g, name, materialize(g, x), cap));
+// ----------------------------------------------------------------------------------------------------------
+// The walk
+
+static mlx_value_t lower_node(mlx_function_t *f, int id, const mlx_node_t *node) {
+  switch (node->kind) {
+    case MLX_NODE_EMBED: return lower_embed(f, id, node);
+    case MLX_NODE_LINEAR: return lower_linear(f, id, node);
+    case MLX_NODE_ADD: return lower_add(f, node);
+    case MLX_NODE_GATED: return lower_gated(f, node);
+    case MLX_NODE_EXPERTS: return lower_experts(f, node);
+    case MLX_NODE_ATTENTION: return lower_attention(f, id, node);
+    case MLX_NODE_LOGITS: return as_f32(f, node->operands[0]);
+    default: return lower_simple(f, node, as_f32(f, node->operands[0]));
+  }
 }
 
-mlx_value_t mlx_op_clip(mlx_graph_t *g, const char *name, mlx_value_t x, double limit) {
-  return other(g, "clipping", mlx_generic_clip(g, name, materialize(g, x), limit));
+static mlx_value_t select_wanted(mlx_function_t *f, mlx_value_t hidden, mlx_value_t wanted) {
+  if (!wanted.id) return hidden;
+  mlx_builder_comment(f->b, "hidden states of the tokens whose logits are wanted");
+  return mlx_build_gather(f->b, "wanted", hidden, wanted);
 }
 
-mlx_value_t mlx_op_grow(mlx_graph_t *g, const char *name, mlx_value_t x, double beta, int64_t period) {
-  return other(g, "position-scaled queries", mlx_generic_grow(g, name, materialize(g, x), beta, period));
+// Names after this node start with its scope, and a comment opens the scope.
+static void enter_scope(mlx_function_t *f, const char *scope) {
+  if (!strcmp(f->scope, scope)) return;
+  f->scope = scope;
+  if (scope[0]) mlx_builder_comment(f->b, "---- %s ----", scope);
+  mlx_builder_scope(f->b, scope);
 }
 
-mlx_value_t mlx_op_activate(mlx_graph_t *g, const char *name, mlx_act_t act, mlx_value_t x) {
-  return other(g, "this activation function", mlx_generic_activate(g, name, act, materialize(g, x)));
+mlx_value_t mlx_lower_network(mlx_function_t *f, mlx_value_t tokens, mlx_value_t wanted) {
+  const int last = (int)f->graph->count;
+  mlx_paths_fuse(f->graph, f->options, tokens.dims[0], wanted.id ? wanted.dims[0] : tokens.dims[0],
+                 &f->paths);
+  f->scope = "";
+  for (int id = 1; id <= last; ++id) {
+    const mlx_node_t *node = mlx_graph_node(f->graph, id);
+    mlx_value_t *value = &f->values[id];
+    if (node->kind == MLX_NODE_TOKENS) {
+      *value = tokens;
+    } else if (node->kind == MLX_NODE_POSITIONS) {
+      *value = f->positions;
+    } else if (node->kind != MLX_NODE_WEIGHT) {
+      enter_scope(f, node->scope);
+      load_weights(f, node);
+      if (is_fused(f, id)) continue;
+      *value = node->kind == MLX_NODE_WANTED ? select_wanted(f, as_f32(f, node->operands[0]), wanted)
+                                             : lower_node(f, id, node);
+    }
+  }
+  return f->values[last];
 }
-
-mlx_value_t mlx_op_gated(mlx_graph_t *g, const char *name, mlx_act_t act, mlx_value_t gate, mlx_value_t up) {
-  if (act == MLX_ACT_SILU) return mlx_op_swiglu(g, name, gate, up);
-  return mlx_op_multiply(g, name, mlx_op_activate(g, "activated", act, gate), up);
-}
-
-mlx_value_t mlx_op_experts(mlx_graph_t *g, const char *name, const mlx_experts_t *e, mlx_value_t x,
-                           mlx_value_t scores, mlx_value_t gate, mlx_value_t up, mlx_value_t down) {
-  x = materialize(g, x);
-  scores = materialize(g, scores);
-  return other(g, "mixture of experts", mlx_generic_experts(g, name, e, x, scores, gate, up, down));
-}
-
-mlx_value_t mlx_op_sigmoid(mlx_graph_t *g, const char *name, mlx_value_t x) {
-  return other(g, "sigmoid gates", mlx_build_unary(g->b, name, "logistic", materialize(g, x)));
-}
-
-mlx_value_t mlx_op_scale_rows(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t factor) {
-  x = materialize(g, x);
-  mlx_value_t factors =
-      mlx_build_broadcast(g->b, "factors", materialize(g, factor), (int64_t[]){0, 1}, mlx_type_of(x));
-  return other(g, "per-token scaling", mlx_build_binary(g->b, name, "multiply", x, factors));
-}
-
-mlx_value_t mlx_op_columns(mlx_graph_t *g, const char *name, mlx_value_t x, int64_t start, int64_t count) {
-  return other(g, "fused projections",
-               mlx_build_slice_last(g->b, name, materialize(g, x), start, start + count));
-}
-
-mlx_value_t mlx_op_positions(mlx_graph_t *g) { return other(g, "learned position embeddings", g->positions); }
-
-int64_t mlx_op_context(const mlx_graph_t *g) { return g->options->context; }

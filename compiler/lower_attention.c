@@ -22,7 +22,7 @@ static mlx_value_t reduce_angle(mlx_builder_t *b, mlx_value_t angle) {
   return angle;
 }
 
-static mlx_rope_table_t make_rope_table(mlx_graph_t *g, const mlx_rope_t *rope) {
+static mlx_rope_table_t make_rope_table(mlx_function_t *g, const mlx_rope_t *rope) {
   mlx_builder_t *b = g->b;
   const int64_t half = rope->dims / 2, m = g->positions.dims[0];
   const mlx_type_t full = MLX_TYPE(MLX_F32, m, half);
@@ -42,7 +42,7 @@ static mlx_rope_table_t make_rope_table(mlx_graph_t *g, const mlx_rope_t *rope) 
   return table;
 }
 
-const mlx_rope_table_t *mlx_rope_table(mlx_graph_t *g, const mlx_rope_t *rope) {
+const mlx_rope_table_t *mlx_rope_table(mlx_function_t *g, const mlx_rope_t *rope) {
   for (size_t i = 0; i < g->rope_count; ++i) {
     if (mlx_rope_equal(g->ropes[i].rope, rope)) return &g->ropes[i];
   }
@@ -73,7 +73,7 @@ static mlx_value_t join_pairs(mlx_builder_t *b, mlx_value_t low, mlx_value_t hig
   return mlx_build_reshape(b, "turned", pairs, MLX_TYPE(MLX_F32, m, heads, 2 * half));
 }
 
-mlx_value_t mlx_generic_rope(mlx_graph_t *g, const char *name, mlx_value_t x, int64_t head_dim,
+mlx_value_t mlx_generic_rope(mlx_function_t *g, const char *name, mlx_value_t x, int64_t head_dim,
                              const mlx_rope_t *rope) {
   mlx_builder_t *b = g->b;
   const int64_t m = x.dims[0], heads = x.dims[1] / head_dim, dims = rope->dims;
@@ -104,8 +104,8 @@ mlx_value_t mlx_generic_rope(mlx_graph_t *g, const char *name, mlx_value_t x, in
 
 // Writes |x| [M, kv_heads * head_dim] to this layer's KV pool and returns all positions of each sequence:
 // [sequences, context, kv_heads, head_dim].
-static mlx_value_t update_cache(mlx_graph_t *g, const mlx_attention_t *a, const char *cache, const char *name,
-                                mlx_value_t x) {
+static mlx_value_t update_cache(mlx_function_t *g, const mlx_attention_t *a, const char *cache,
+                                const char *name, mlx_value_t x) {
   mlx_builder_t *b = g->b;
   const int64_t sequences = g->options->sequences, pages = mlx_module_sequence_pages(g->options);
   mlx_value_t by_head =
@@ -123,7 +123,7 @@ static mlx_value_t update_cache(mlx_graph_t *g, const mlx_attention_t *a, const 
 }
 
 // The mask: positions after the query and, with a sliding window, positions before the window.
-static mlx_value_t hidden_positions(mlx_graph_t *g, const mlx_attention_t *a) {
+static mlx_value_t hidden_positions(mlx_function_t *g, const mlx_attention_t *a) {
   mlx_builder_t *b = g->b;
   if (!a->window || a->window >= g->options->context) return g->hidden_from_query;
   const mlx_type_t mask =
@@ -139,7 +139,7 @@ static mlx_value_t hidden_positions(mlx_graph_t *g, const mlx_attention_t *a) {
 }
 
 // The attention sink as one more score per query: [sequences, kv_heads, T, group]
-static mlx_value_t sink_scores(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t like) {
+static mlx_value_t sink_scores(mlx_function_t *g, const mlx_attention_t *a, mlx_value_t like) {
   mlx_value_t by_group = mlx_build_reshape(g->b, "sinks_by_group", a->sinks,
                                            MLX_TYPE(MLX_F32, a->kv_heads, a->heads / a->kv_heads));
   return mlx_build_broadcast(g->b, "sink", by_group, (int64_t[]){1, 3}, mlx_type_of(like));
@@ -147,7 +147,7 @@ static mlx_value_t sink_scores(mlx_graph_t *g, const mlx_attention_t *a, mlx_val
 
 // Softmax over the last dimension of [sequences, kv_heads, T, group, context]. A sink adds to the sum, but
 // has no value.
-static mlx_value_t softmax(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t scores) {
+static mlx_value_t softmax(mlx_function_t *g, const mlx_attention_t *a, mlx_value_t scores) {
   mlx_builder_t *b = g->b;
   const int64_t outer[] = {0, 1, 2, 3};
   mlx_value_t peak = mlx_build_reduce_last(b, "peak", "maximum", scores), sink = {0};
@@ -168,7 +168,7 @@ static mlx_value_t softmax(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t
   return mlx_build_binary(b, "weights", "divide", power, sums);
 }
 
-mlx_value_t mlx_generic_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k,
+mlx_value_t mlx_generic_attention(mlx_function_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k,
                                   mlx_value_t v) {
   mlx_builder_t *b = g->b;
   const int64_t sequences = g->options->sequences, t = g->tokens,

@@ -9,25 +9,14 @@
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-static mlx_value_t as_16_bits(mlx_graph_t *g, mlx_value_t x) {
+static mlx_value_t as_16_bits(mlx_function_t *g, mlx_value_t x) {
   return x.dtype == MLX_F32 ? mlx_build_convert(g->b, "narrow", x, g->options->dtype) : x;
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // Linear
 
-bool mlx_cuda_supports_linear(const mlx_graph_t *g, mlx_value_t weight) {
-  return weight.quantized_weight || (g->options->kernels && weight.rank == 2 &&
-                                     weight.dtype == g->options->dtype && weight.dims[1] % 8 == 0);
-}
-
-bool mlx_cuda_supports_swiglu(const mlx_graph_t *g, mlx_value_t gate, mlx_value_t up) {
-  if (!gate.quantized_weight || !up.quantized_weight) return !gate.quantized_weight && !up.quantized_weight;
-  return mlx_tiles_equal(g->options->kernels->tiles[gate.quantized_weight - 1],
-                         g->options->kernels->tiles[up.quantized_weight - 1]);
-}
-
-static mlx_value_t gemv(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight) {
+static mlx_value_t gemv(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight) {
   const int64_t n = weight.dims[0], rows = n >= 16384 ? 4 : n >= 8192 ? 2 : 1, warps = 8;
   mlx_text_t definitions = {0};
   mlx_text_puts(&definitions, "NAME=mlx_gemv\n");
@@ -85,7 +74,7 @@ static tile_t hopper_tile(int64_t m, int64_t n, int64_t k, mlx_epilogue_t epilog
   return split_k_tile(m, n, k, epilogue, processors);
 }
 
-static mlx_value_t gemm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
+static mlx_value_t gemm(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
                         mlx_value_t other, mlx_epilogue_t epilogue) {
   const int64_t m = x.dims[0], n = weight.dims[0], k = weight.dims[1],
                 processors = g->options->kernels->gpu->blocks;
@@ -113,7 +102,7 @@ static mlx_value_t gemm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_val
   return kernel.file ? mlx_build_extern(g->b, name, &kernel, NULL) : (mlx_value_t){0};
 }
 
-mlx_value_t mlx_cuda_linear(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
+mlx_value_t mlx_cuda_linear(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
                             mlx_value_t other, mlx_epilogue_t epilogue) {
   if (weight.quantized_weight) return mlx_cuda_quantized_linear(g, name, x, weight, other, epilogue);
   return mlx_cuda_uses_gemv(x.dims[0]) ? gemv(g, name, x, weight) : gemm(g, name, x, weight, other, epilogue);
@@ -127,7 +116,7 @@ typedef struct attend_tile {
   int64_t wq, wk, keys, split;  // WQ, WK, KEYS and SPLIT of attention.cu
 } attend_tile_t;
 
-static attend_tile_t choose_attend_tile(const mlx_graph_t *g, const mlx_attention_t *a) {
+static attend_tile_t choose_attend_tile(const mlx_function_t *g, const mlx_attention_t *a) {
   const int64_t step = a->head_dim <= 80    ? 128
                        : a->head_dim <= 184 ? 64
                                             : 32;  // double-buffered keys and values fit shared memory
@@ -146,7 +135,7 @@ static attend_tile_t choose_attend_tile(const mlx_graph_t *g, const mlx_attentio
 }
 
 // The macros that attention.cu and attention_f32.cu share.
-static mlx_text_t define_attention(const mlx_graph_t *g, const mlx_attention_t *a, bool rotate) {
+static mlx_text_t define_attention(const mlx_function_t *g, const mlx_attention_t *a, bool rotate) {
   const mlx_module_options_t *o = g->options;
   mlx_text_t definitions = {0};
   mlx_text_printf(&definitions, "APPEND_NAME=mlx_append\nATTEND_NAME=mlx_attend\nSCALE=%.9ef\n", a->scale);
@@ -158,7 +147,7 @@ static mlx_text_t define_attention(const mlx_graph_t *g, const mlx_attention_t *
 }
 
 // Writes k and v to the KV pool and returns q. If |table| is set, the kernel rotates q and k by it.
-static mlx_value_t append(mlx_graph_t *g, const mlx_attention_t *a, const char *file, mlx_value_t q,
+static mlx_value_t append(mlx_function_t *g, const mlx_attention_t *a, const char *file, mlx_value_t q,
                           mlx_value_t k, mlx_value_t v, const mlx_rope_table_t *table) {
   const int64_t m = g->options->sequences * g->tokens;
   mlx_extern_t kernel = {.symbol = "mlx_append",
@@ -184,7 +173,7 @@ static mlx_value_t append(mlx_graph_t *g, const mlx_attention_t *a, const char *
 }
 
 // The attention launch with 16-bit keys and values (attend_16) or f32 ones (attend_32).
-static mlx_extern_t attend_16(mlx_graph_t *g, const mlx_attention_t *a, bool rotate) {
+static mlx_extern_t attend_16(mlx_function_t *g, const mlx_attention_t *a, bool rotate) {
   const attend_tile_t t = choose_attend_tile(g, a);
   const int64_t keys = t.wk * t.keys, merging = t.wq * t.wk * 8;
   mlx_text_t definitions = define_attention(g, a, rotate);
@@ -196,7 +185,7 @@ static mlx_extern_t attend_16(mlx_graph_t *g, const mlx_attention_t *a, bool rot
       .shared_bytes = (keys > merging ? keys : merging) * (a->head_dim + 8) * 8 + t.wq * (t.wk + 1) * 128};
 }
 
-static mlx_extern_t attend_32(mlx_graph_t *g, const mlx_attention_t *a, bool rotate) {
+static mlx_extern_t attend_32(mlx_function_t *g, const mlx_attention_t *a, bool rotate) {
   const int64_t sequences = g->options->sequences, processors = g->options->kernels->gpu->blocks;
   const mlx_attend_f32_tile_t t = mlx_attend_f32_tile(sequences, g->tokens, a->heads, a->kv_heads,
                                                       a->head_dim, mlx_cuda_is_hopper(g), processors);
@@ -210,7 +199,7 @@ static mlx_extern_t attend_32(mlx_graph_t *g, const mlx_attention_t *a, bool rot
       .shared_bytes = t.shared_bytes};
 }
 
-mlx_value_t mlx_cuda_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k,
+mlx_value_t mlx_cuda_attention(mlx_function_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k,
                                mlx_value_t v, const mlx_rope_table_t *table) {
   mlx_extern_t attend =
       g->options->dtype == MLX_F32 ? attend_32(g, a, table != NULL) : attend_16(g, a, table != NULL);

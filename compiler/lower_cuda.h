@@ -1,5 +1,4 @@
-// The CUDA kernel path: ops of graph/ops.h as launches of kernels/cuda. Valid only if options->kernels is
-// set.
+// The CUDA kernel path: nodes as launches of kernels/cuda. compiler/paths.h says which nodes have a kernel.
 #ifndef MLXCEL_COMPILER_LOWER_CUDA_H_
 #define MLXCEL_COMPILER_LOWER_CUDA_H_
 
@@ -12,24 +11,21 @@ typedef enum mlx_epilogue {
   MLX_EPILOGUE_SWIGLU = 2,  // multiplies by two weights and combines both products
 } mlx_epilogue_t;
 
-bool mlx_cuda_supports_linear(const mlx_graph_t *g, mlx_value_t weight);
-// Whether one kernel can compute swiglu(x * gate, x * up).
-bool mlx_cuda_supports_swiglu(const mlx_graph_t *g, mlx_value_t gate, mlx_value_t up);
 // A product of few tokens (mlx_cuda_uses_gemv) has no epilogue.
 // |other|: the f32 addend of EPILOGUE_ADD, or the second weight of EPILOGUE_SWIGLU, whose result has the
 // dtype of 16-bit weights.
-mlx_value_t mlx_cuda_linear(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
+mlx_value_t mlx_cuda_linear(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
                             mlx_value_t other, mlx_epilogue_t epilogue);
 // |table|: the kernel rotates q and k by it; NULL if they need no rotation.
-mlx_value_t mlx_cuda_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k,
+mlx_value_t mlx_cuda_attention(mlx_function_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k,
                                mlx_value_t v, const mlx_rope_table_t *table);
 
 // ---- lower_cuda_quantized.c ----
 
-mlx_value_t mlx_cuda_quantized_linear(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
+mlx_value_t mlx_cuda_quantized_linear(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
                                       mlx_value_t other, mlx_epilogue_t epilogue);
 // A loaded weight as the ops use it: a quantized one gets its logical type and its index in the model.
-mlx_value_t mlx_cuda_weight(mlx_graph_t *g, const char *name, mlx_value_t loaded);
-mlx_value_t mlx_cuda_quantized_embed(mlx_graph_t *g, mlx_value_t table, mlx_value_t tokens);
+mlx_value_t mlx_cuda_weight(const mlx_function_t *g, size_t index, mlx_value_t loaded);
+mlx_value_t mlx_cuda_quantized_embed(mlx_function_t *g, mlx_value_t table, mlx_value_t tokens);
 
 #endif  // MLXCEL_COMPILER_LOWER_CUDA_H_

@@ -1,47 +1,42 @@
 // Ops on quantized weights: launches of kernels/cuda/packed.cu.
-#include <string.h>
-
 #include "compiler/cuda_image.h"
 #include "compiler/cuda_launch.h"
 #include "compiler/lower_cuda.h"
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-mlx_value_t mlx_cuda_weight(mlx_graph_t *g, const char *name, mlx_value_t loaded) {
+mlx_value_t mlx_cuda_weight(const mlx_function_t *g, size_t index, mlx_value_t loaded) {
   const mlx_tiles_t *tiles = g->options->kernels ? g->options->kernels->tiles : NULL;
-  for (size_t i = 0; tiles && i < g->model->weight_count; ++i) {
-    const mlx_weight_t *weight = &g->model->weights[i];
-    if (!tiles[i].bits || strcmp(weight->name, name)) continue;
-    return (mlx_value_t){.id = loaded.id,
-                         .dtype = MLX_F32,
-                         .rank = 2,
-                         .dims = {weight->tensor.dims[0], weight->tensor.dims[1]},
-                         .quantized_weight = (int)i + 1};
-  }
-  return loaded;
+  if (!tiles || !tiles[index].bits) return loaded;
+  const int64_t *dims = g->model->weights[index].tensor.dims;
+  return (mlx_value_t){.id = loaded.id,
+                       .dtype = MLX_F32,
+                       .rank = 2,
+                       .dims = {dims[0], dims[1]},
+                       .quantized_weight = (int)index + 1};
 }
 
-static mlx_tiles_t tiles_of(const mlx_graph_t *g, mlx_value_t weight) {
+static mlx_tiles_t tiles_of(const mlx_function_t *g, mlx_value_t weight) {
   return g->options->kernels->tiles[weight.quantized_weight - 1];
 }
 
 // The weight as the module stores it: the 32-bit words of its tiles.
-static mlx_value_t words_of(const mlx_graph_t *g, mlx_value_t weight) {
+static mlx_value_t words_of(const mlx_function_t *g, mlx_value_t weight) {
   const int64_t words = (int64_t)(mlx_tiles_bytes(tiles_of(g, weight), weight.dims[0], weight.dims[1]) / 4);
   return (mlx_value_t){.id = weight.id, .dtype = MLX_I32, .rank = 1, .dims = {words}};
 }
 
-static void define_weight(const mlx_graph_t *g, mlx_text_t *d, mlx_value_t weight) {
+static void define_weight(const mlx_function_t *g, mlx_text_t *d, mlx_value_t weight) {
   const mlx_tiles_t tiles = tiles_of(g, weight);
   MLX_DEFINE(d, {"N", weight.dims[0]}, {"K", weight.dims[1]}, {"BITS", tiles.bits}, {"SCALE_F32", tiles.wide},
              {"OFFSET", tiles.offset}, {"HALVES", tiles.halves}, {"CENTER", tiles.center});
 }
 
-static mlx_value_t call(mlx_graph_t *g, const char *name, const mlx_extern_t *kernel) {
+static mlx_value_t call(mlx_function_t *g, const char *name, const mlx_extern_t *kernel) {
   return kernel->file ? mlx_build_extern(g->b, name, kernel, NULL) : (mlx_value_t){0};
 }
 
-static mlx_value_t gemv(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight) {
+static mlx_value_t gemv(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight) {
   const int64_t m = x.dims[0], n = weight.dims[0];
   const mlx_quantized_gemv_t s = mlx_quantized_gemv(m, n, weight.dims[1], g->options->kernels->gpu->blocks);
   mlx_text_t definitions = {0};
@@ -61,7 +56,7 @@ static mlx_value_t gemv(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_val
 }
 
 // |x| split into bf16 parts that add up to its f32 values. Consecutive products with the same x share them.
-static mlx_value_t split_into_parts(mlx_graph_t *g, mlx_value_t x) {
+static mlx_value_t split_into_parts(mlx_function_t *g, mlx_value_t x) {
   const int64_t m = x.dims[0], k = x.dims[1];
   if (g->split_input.id == x.id) return g->split_parts;
   mlx_text_t definitions = {0};
@@ -81,7 +76,7 @@ static mlx_value_t split_into_parts(mlx_graph_t *g, mlx_value_t x) {
   return g->split_parts;
 }
 
-static mlx_value_t gemm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
+static mlx_value_t gemm(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
                         mlx_value_t other, mlx_epilogue_t epilogue) {
   const int64_t m = x.dims[0], n = weight.dims[0], k = weight.dims[1],
                 processors = g->options->kernels->gpu->blocks;
@@ -105,12 +100,12 @@ static mlx_value_t gemm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_val
                               .result = MLX_TYPE(MLX_F32, m, n)});
 }
 
-mlx_value_t mlx_cuda_quantized_linear(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
+mlx_value_t mlx_cuda_quantized_linear(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
                                       mlx_value_t other, mlx_epilogue_t epilogue) {
   return mlx_cuda_uses_gemv(x.dims[0]) ? gemv(g, name, x, weight) : gemm(g, name, x, weight, other, epilogue);
 }
 
-mlx_value_t mlx_cuda_quantized_embed(mlx_graph_t *g, mlx_value_t table, mlx_value_t tokens) {
+mlx_value_t mlx_cuda_quantized_embed(mlx_function_t *g, mlx_value_t table, mlx_value_t tokens) {
   const int64_t m = tokens.dims[0], k = table.dims[1];
   mlx_text_t definitions = {0};
   mlx_text_puts(&definitions, "NAME=mlx_embed\n");

@@ -33,7 +33,7 @@ static mlx_value_t is_index(mlx_builder_t *b, mlx_value_t index, mlx_type_t type
   return mlx_build_compare(b, "is_chosen", "EQ", expert, chosen_expert);
 }
 
-static void choose(mlx_graph_t *g, const mlx_experts_t *e, mlx_value_t scores, chosen_t *out) {
+static void choose(mlx_function_t *g, const mlx_experts_t *e, mlx_value_t scores, chosen_t *out) {
   mlx_builder_t *b = g->b;
   const mlx_type_t type = mlx_type_of(scores);
   mlx_value_t probabilities = softmax(b, scores), remaining = scores, total = {0};
@@ -54,7 +54,7 @@ static void choose(mlx_graph_t *g, const mlx_experts_t *e, mlx_value_t scores, c
 
 // act(gate) * up or, if there is a limit, the clamped variant of gpt-oss. |gate| and |up| have the same
 // shape.
-static mlx_value_t gated(mlx_graph_t *g, const mlx_experts_t *e, mlx_value_t gate, mlx_value_t up) {
+static mlx_value_t gated(mlx_function_t *g, const mlx_experts_t *e, mlx_value_t gate, mlx_value_t up) {
   mlx_builder_t *b = g->b;
   if (e->limit == 0.0) {
     gate = mlx_generic_activate(g, "act", e->act, gate);
@@ -90,7 +90,7 @@ static mlx_value_t multiply_gathered(mlx_builder_t *b, const char *name, mlx_val
   return bias.id ? mlx_build_binary(b, name, "add", product, gather_expert(b, bias, index)) : product;
 }
 
-static mlx_value_t compute_chosen(mlx_graph_t *g, const char *name, const mlx_experts_t *e,
+static mlx_value_t compute_chosen(mlx_function_t *g, const char *name, const mlx_experts_t *e,
                                   const chosen_t *chosen, mlx_value_t x, mlx_value_t gate, mlx_value_t up,
                                   mlx_value_t down) {
   mlx_builder_t *b = g->b;
@@ -136,7 +136,7 @@ static mlx_value_t multiply_all(mlx_builder_t *b, const char *name, mlx_value_t 
   return mlx_build_binary(b, name, "add", product, biases);
 }
 
-static mlx_value_t compute_all(mlx_graph_t *g, const char *name, const mlx_experts_t *e,
+static mlx_value_t compute_all(mlx_function_t *g, const char *name, const mlx_experts_t *e,
                                const chosen_t *chosen, mlx_value_t x, mlx_type_t scores, mlx_value_t gate,
                                mlx_value_t up, mlx_value_t down) {
   mlx_builder_t *b = g->b;
@@ -158,7 +158,7 @@ static mlx_value_t compute_all(mlx_graph_t *g, const char *name, const mlx_exper
   return mlx_build_binary(b, name, "add", sum, bias);
 }
 
-mlx_value_t mlx_generic_experts(mlx_graph_t *g, const char *name, const mlx_experts_t *e, mlx_value_t x,
+mlx_value_t mlx_generic_experts(mlx_function_t *g, const char *name, const mlx_experts_t *e, mlx_value_t x,
                                 mlx_value_t scores, mlx_value_t gate, mlx_value_t up, mlx_value_t down) {
   chosen_t chosen;
   if (e->used < 1 || e->used > MAX_USED || e->used > scores.dims[1]) {

@@ -1,14 +1,14 @@
 // Embedding, norms, products, activations and elementwise ops as plain StableHLO.
 #include "compiler/lower_stablehlo.h"
 
-mlx_value_t mlx_generic_embed(mlx_graph_t *g, mlx_value_t table, mlx_value_t tokens) {
+mlx_value_t mlx_generic_embed(mlx_function_t *g, mlx_value_t table, mlx_value_t tokens) {
   mlx_builder_comment(g->b, "embedding rows of the tokens");
   mlx_value_t indices = mlx_build_reshape(g->b, "token_index", tokens, MLX_TYPE(MLX_I32, tokens.dims[0], 1));
   mlx_value_t rows = mlx_build_gather(g->b, "embedded", table, indices);
   return mlx_build_convert(g->b, "embedded_f32", rows, MLX_F32);
 }
 
-mlx_value_t mlx_generic_rmsnorm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
+mlx_value_t mlx_generic_rmsnorm(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
                                 double eps) {
   mlx_builder_t *b = g->b;
   const int64_t m = x.dims[0], width = x.dims[1];
@@ -30,7 +30,7 @@ mlx_value_t mlx_generic_rmsnorm(mlx_graph_t *g, const char *name, mlx_value_t x,
 // IREE would make a transposed copy of every weight when the module is loaded. A weight that is not f32 is
 // converted inside the product: IREE fuses both into one dispatch and makes no f32 copy (checked by
 // tests/graph_test.c).
-mlx_value_t mlx_generic_linear(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight) {
+mlx_value_t mlx_generic_linear(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight) {
   const mlx_dot_t over_width = {.left_contract = 1, .right_contract = 1};
   mlx_value_t wide = mlx_build_convert(g->b, "weight_f32", weight, MLX_F32);
   mlx_value_t by_output = mlx_build_dot(g->b, "by_output", wide, x, over_width);  // [out, M]
@@ -38,41 +38,42 @@ mlx_value_t mlx_generic_linear(mlx_graph_t *g, const char *name, mlx_value_t x, 
   return mlx_build_transpose(g->b, name, by_output, (int64_t[]){1, 0});
 }
 
-mlx_value_t mlx_generic_add(mlx_graph_t *g, const char *name, mlx_value_t a, mlx_value_t b) {
+mlx_value_t mlx_generic_add(mlx_function_t *g, const char *name, mlx_value_t a, mlx_value_t b) {
   return mlx_build_binary(g->b, name, "add", a, b);
 }
 
-mlx_value_t mlx_generic_swiglu(mlx_graph_t *g, const char *name, mlx_value_t gate, mlx_value_t up) {
+mlx_value_t mlx_generic_swiglu(mlx_function_t *g, const char *name, mlx_value_t gate, mlx_value_t up) {
   mlx_value_t sigmoid = mlx_build_unary(g->b, "sigmoid", "logistic", gate);
   mlx_value_t silu = mlx_build_binary(g->b, "silu", "multiply", gate, sigmoid);
   return mlx_build_binary(g->b, name, "multiply", silu, up);
 }
 
-mlx_value_t mlx_generic_bias(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t bias) {
+mlx_value_t mlx_generic_bias(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t bias) {
   mlx_value_t wide = mlx_build_broadcast(g->b, "bias", bias, (int64_t[]){1}, mlx_type_of(x));
   return mlx_build_binary(g->b, name, "add", x, wide);
 }
 
-mlx_value_t mlx_generic_scale(mlx_graph_t *g, const char *name, mlx_value_t x, double factor) {
+mlx_value_t mlx_generic_scale(mlx_function_t *g, const char *name, mlx_value_t x, double factor) {
   mlx_value_t factors = mlx_build_float(g->b, "factor", factor, mlx_type_of(x));
   return mlx_build_binary(g->b, name, "multiply", x, factors);
 }
 
-mlx_value_t mlx_generic_softcap(mlx_graph_t *g, const char *name, mlx_value_t x, double cap) {
+mlx_value_t mlx_generic_softcap(mlx_function_t *g, const char *name, mlx_value_t x, double cap) {
   mlx_value_t caps = mlx_build_float(g->b, "cap", cap, mlx_type_of(x));
   mlx_value_t ratio = mlx_build_binary(g->b, "of_cap", "divide", x, caps);
   mlx_value_t tanh_value = mlx_build_unary(g->b, "bent", "tanh", ratio);
   return mlx_build_binary(g->b, name, "multiply", tanh_value, caps);
 }
 
-mlx_value_t mlx_generic_clip(mlx_graph_t *g, const char *name, mlx_value_t x, double limit) {
+mlx_value_t mlx_generic_clip(mlx_function_t *g, const char *name, mlx_value_t x, double limit) {
   mlx_value_t max = mlx_build_float(g->b, "most", limit, mlx_type_of(x));
   mlx_value_t min = mlx_build_float(g->b, "least", -limit, mlx_type_of(x));
   x = mlx_build_binary(g->b, "not_above", "minimum", x, max);
   return mlx_build_binary(g->b, name, "maximum", x, min);
 }
 
-mlx_value_t mlx_generic_grow(mlx_graph_t *g, const char *name, mlx_value_t x, double beta, int64_t period) {
+mlx_value_t mlx_generic_grow(mlx_function_t *g, const char *name, mlx_value_t x, double beta,
+                             int64_t period) {
   mlx_builder_t *b = g->b;
   mlx_value_t size = mlx_build_int(b, "period", period, mlx_type_of(g->positions));
   mlx_value_t whole = mlx_build_binary(b, "whole_periods", "divide", g->positions, size);
@@ -94,7 +95,7 @@ static mlx_value_t mean(mlx_builder_t *b, const char *name, mlx_value_t x) {
   return mlx_build_binary(b, name, "divide", sum, count);
 }
 
-mlx_value_t mlx_generic_layernorm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
+mlx_value_t mlx_generic_layernorm(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
                                   mlx_value_t bias, double eps) {
   mlx_builder_t *b = g->b;
   const mlx_type_t full = mlx_type_of(x);
@@ -132,7 +133,7 @@ static mlx_value_t polynomial(mlx_builder_t *b, mlx_value_t y, const double *c, 
 
 // StableHLO has no error function. This is the rational approximation of XLA and Eigen for f32. It computes
 // x P(x^2) / Q(x^2) on [-4, 4] and is constant outside. The error is at most 3e-7.
-static mlx_value_t error_function(mlx_graph_t *g, mlx_value_t x) {
+static mlx_value_t error_function(mlx_function_t *g, mlx_value_t x) {
   static const double p[] = {-1.60960333262415e-02, -2.95459980854025e-03, -7.34990630326855e-04,
                              -5.69250639462346e-05, -2.10102402082508e-06, 2.77068142495902e-08,
                              -2.72614225801306e-10};
@@ -156,13 +157,13 @@ static mlx_value_t gelu_from(mlx_builder_t *b, const char *name, mlx_value_t x, 
   return mlx_build_binary(b, name, "multiply", half_x, one_plus_t);
 }
 
-static mlx_value_t gelu(mlx_graph_t *g, const char *name, mlx_value_t x) {
+static mlx_value_t gelu(mlx_function_t *g, const char *name, mlx_value_t x) {
   mlx_value_t scaled = mlx_generic_scale(g, "over_root_two", x, 0.70710678118654752);
   return gelu_from(g->b, name, x, error_function(g, scaled));
 }
 
 // Replaces the error function by tanh(sqrt(2 / pi) (x + 0.044715 x^3)).
-static mlx_value_t gelu_tanh(mlx_graph_t *g, const char *name, mlx_value_t x) {
+static mlx_value_t gelu_tanh(mlx_function_t *g, const char *name, mlx_value_t x) {
   mlx_builder_t *b = g->b;
   mlx_value_t square = mlx_build_binary(b, "square", "multiply", x, x);
   mlx_value_t cube = mlx_build_binary(b, "cube", "multiply", square, x);
@@ -172,7 +173,7 @@ static mlx_value_t gelu_tanh(mlx_graph_t *g, const char *name, mlx_value_t x) {
   return gelu_from(b, name, x, mlx_build_unary(b, "tanh", "tanh", inner));
 }
 
-mlx_value_t mlx_generic_activate(mlx_graph_t *g, const char *name, mlx_act_t act, mlx_value_t x) {
+mlx_value_t mlx_generic_activate(mlx_function_t *g, const char *name, mlx_act_t act, mlx_value_t x) {
   mlx_builder_t *b = g->b;
   if (act == MLX_ACT_GELU) return gelu(g, name, x);
   if (act == MLX_ACT_GELU_TANH) return gelu_tanh(g, name, x);

@@ -1,19 +1,17 @@
-// Matches a trace against a network of Llama's form, and plans the launch of the CUDA decode kernel.
+// Matches the nodes of a graph against a network of Llama's form, and plans the launch of the CUDA decode
+// kernel.
 #include "compiler/plan.h"
 
-#include <string.h>
-
 #include "base/memory.h"
-#include "compiler/trace.h"
 #include "compiler/weights.h"
 #include "kernels/cpu/layout.h"
 
 // ----------------------------------------------------------------------------------------------------------
-// Matching the trace, op by op, against a network of Llama's form
+// Matching the nodes, one after the other, against a network of Llama's form
 
 typedef struct matcher {
-  const mlx_trace_t *trace;
-  size_t at;  // next op
+  const mlx_graph_t *graph;
+  int at;  // id of the last matched node
   const mlx_model_t *model;
   const uint64_t *offsets;  // of the weights in the archive; NULL: offsets need no fixed stride
   mlx_storage_t storage;    // of the weights at those offsets
@@ -24,40 +22,64 @@ typedef struct matcher {
   const char *mismatch;  // the first op that no kernel has; NULL if the network differs in another way
 } matcher_t;
 
-static const mlx_trace_op_t no_op;  // returned past the end of the trace
-
-// The next op. The network fits only if the op has this kind and these first operands.
-static const mlx_trace_op_t *expect(matcher_t *m, mlx_trace_kind_t kind, int first, int second) {
-  const mlx_trace_op_t *op = m->fits && m->at < m->trace->count ? &m->trace->ops[m->at++] : &no_op;
-  if (m->fits && op->kind == MLX_TRACE_OTHER) m->mismatch = op->name;
-  m->fits =
-      m->fits && op != &no_op && op->kind == kind && op->operands[0] == first && op->operands[1] == second;
-  return op;
+// The name of an op that the whole-network kernels do not have, for messages; NULL: they have it.
+static const char *unsupported_op(const mlx_node_t *node) {
+  static const char *const names[MLX_NODE_KINDS] = {
+      [MLX_NODE_EMBED] = "learned position embeddings",  // the embedding of the tokens is matched before
+      [MLX_NODE_LAYERNORM] = "layer norm",
+      [MLX_NODE_HEAD_RMSNORM] = "QK norm",
+      [MLX_NODE_HEAD_LAYERNORM] = "QK norm",
+      [MLX_NODE_BIAS] = "biases",
+      [MLX_NODE_MULTIPLY] = "elementwise products",
+      [MLX_NODE_SCALE] = "scaled activations",
+      [MLX_NODE_SOFTCAP] = "softcap",
+      [MLX_NODE_CLIP] = "clipping",
+      [MLX_NODE_GROW] = "position-scaled queries",
+      [MLX_NODE_ACTIVATE] = "this activation function",
+      [MLX_NODE_EXPERTS] = "mixture of experts",
+      [MLX_NODE_SIGMOID] = "sigmoid gates",
+      [MLX_NODE_SCALE_ROWS] = "per-token scaling",
+      [MLX_NODE_COLUMNS] = "fused projections",
+  };
+  if (node->kind == MLX_NODE_GATED && node->act != MLX_ACT_SILU) return "this activation function";
+  return names[node->kind];
 }
 
-static const mlx_weight_t *weight_of(const matcher_t *m, const mlx_trace_op_t *op, size_t *out_index) {
-  for (size_t i = 0; i < m->model->weight_count; ++i) {
-    if (!op->weight || m->trace->weights[i].id != op->weight) continue;
-    *out_index = i;
-    return &m->model->weights[i];
-  }
-  return NULL;
+static bool is_input(mlx_node_kind_t kind) {
+  return kind == MLX_NODE_TOKENS || kind == MLX_NODE_POSITIONS || kind == MLX_NODE_WEIGHT;
 }
 
-// Records the weight of |op| as the weight |which| of |layer|. Its shape must be [rows, columns]; columns 0
-// means a vector.
-static void match_weight(matcher_t *m, mlx_decode_weight_t which, int64_t layer, const mlx_trace_op_t *op,
+// The next node that computes something. The network fits only if it has this kind and these activations as
+// its first operands. Returns its id; 0 if the network does not fit.
+static int expect(matcher_t *m, mlx_node_kind_t kind, int first, int second) {
+  if (!m->fits) return 0;
+  do {
+    ++m->at;
+  } while (m->at <= (int)m->graph->count && is_input(mlx_graph_node(m->graph, m->at)->kind));
+  const mlx_node_t *node = m->at <= (int)m->graph->count ? mlx_graph_node(m->graph, m->at) : NULL;
+  if (node) m->mismatch = unsupported_op(node);
+  m->fits = node && !m->mismatch && node->kind == kind && node->operands[0] == first &&
+            (!second || node->operands[1] == second);
+  return m->fits ? m->at : 0;
+}
+
+static const mlx_node_t *node_at(const matcher_t *m, int id) { return mlx_graph_node(m->graph, id); }
+
+// Records operand |operand| of node |id| as the weight |which| of |layer|. Its shape must be [rows, columns];
+// columns 0 means a vector.
+static void match_weight(matcher_t *m, mlx_decode_weight_t which, int64_t layer, int id, int operand,
                          int64_t rows, int64_t columns) {
   mlx_decode_offset_t *offset = &m->plan->offsets[which];
-  size_t index = 0;
-  const mlx_weight_t *weight = m->fits ? weight_of(m, op, &index) : NULL;
-  m->fits = weight && weight->tensor.rank == (columns ? 2 : 1) && weight->tensor.dims[0] == rows &&
-            (!columns || weight->tensor.dims[1] == columns);
   if (!m->fits) return;
+  const mlx_node_t *weight = mlx_graph_operand(m->graph, node_at(m, id), operand);
+  m->fits = weight && weight->kind == MLX_NODE_WEIGHT && weight->rank == (columns ? 2 : 1) &&
+            weight->dims[0] == rows && (!columns || weight->dims[1] == columns);
+  if (!m->fits) return;
+  const size_t index = weight->weight_index;
   if (m->indices) m->indices[layer * MLX_DECODE_WEIGHTS + which] = index;
   if (!m->offsets) return;
   const uint64_t at = m->offsets[index];
-  const mlx_tiles_t tiles = mlx_weight_stored(weight, m->storage).tiles;
+  const mlx_tiles_t tiles = mlx_weight_stored(&m->model->weights[index], m->storage).tiles;
   if (layer == 0) offset->first = at, m->plan->tiles[which] = tiles;
   if (layer == 1) offset->stride = at - offset->first;
   m->fits = offset->first + (uint64_t)layer * offset->stride == at &&
@@ -71,29 +93,31 @@ static void match_number(matcher_t *m, bool first, double *number, double value)
 }
 
 static int match_norm(matcher_t *m, mlx_decode_weight_t which, int64_t layer, int x) {
-  const mlx_trace_op_t *norm = expect(m, MLX_TRACE_RMSNORM, x, 0);
-  match_weight(m, which, layer, norm, m->plan->hidden, 0);
-  match_number(m, which == MLX_DECODE_ATTN_NORM && layer == 0, &m->plan->norm_eps, norm->number);
-  return norm->result;
+  const int norm = expect(m, MLX_NODE_RMSNORM, x, 0);
+  if (!norm) return 0;
+  match_weight(m, which, layer, norm, 1, m->plan->hidden, 0);
+  match_number(m, which == MLX_DECODE_ATTN_NORM && layer == 0, &m->plan->norm_eps, node_at(m, norm)->eps);
+  return norm;
 }
 
 static int match_linear(matcher_t *m, mlx_decode_weight_t which, int64_t layer, int x, int64_t rows,
                         int64_t columns) {
-  const mlx_trace_op_t *linear = expect(m, MLX_TRACE_LINEAR, x, 0);
-  match_weight(m, which, layer, linear, rows, columns);
-  return linear->result;
+  const int linear = expect(m, MLX_NODE_LINEAR, x, 0);
+  match_weight(m, which, layer, linear, 1, rows, columns);
+  return linear;
 }
 
 static int match_rope(matcher_t *m, bool first, int x) {
-  const mlx_trace_op_t *rope = expect(m, MLX_TRACE_ROPE, x, 0);
-  if (first) m->plan->rope = rope->rope;
-  m->fits = m->fits && rope->head_dim == m->model->config.head_dim &&
-            mlx_rope_equal(rope->rope, m->plan->rope) && rope->rope->dims == rope->head_dim &&
-            !rope->rope->adjacent && rope->rope->scale == 1.0;
-  return rope->result;
+  const int id = expect(m, MLX_NODE_ROPE, x, 0);
+  if (!id) return 0;
+  const mlx_node_t *node = node_at(m, id);
+  if (first) m->plan->rope = node->rope;
+  m->fits = node->head_dim == m->model->config.head_dim && mlx_rope_equal(node->rope, m->plan->rope) &&
+            node->rope->dims == node->head_dim && !node->rope->adjacent && node->rope->scale == 1.0;
+  return id;
 }
 
-// The attention kernels do not support softcap, sinks, or a sliding window shorter than the context.
+// Softcap, sinks and a sliding window shorter than the context are not supported.
 static bool is_full_attention(const mlx_attention_t *a, int64_t context) {
   return (!a->window || a->window >= context) && a->softcap == 0.0 && !a->sinks.id;
 }
@@ -107,14 +131,15 @@ static int match_attention(matcher_t *m, int64_t layer, int x) {
   int v = match_linear(m, MLX_DECODE_V, layer, h, keys, c->hidden);
   q = match_rope(m, layer == 0, q);
   k = match_rope(m, false, k);
-  const mlx_trace_op_t *attention = expect(m, MLX_TRACE_ATTENTION, q, k);
-  const mlx_attention_t *a = &attention->attention;
+  const int attention = expect(m, MLX_NODE_ATTENTION, q, k);
+  if (!attention) return 0;
+  const mlx_attention_t *a = &node_at(m, attention)->attention;
   if (layer == 0) m->plan->attention = *a;
-  m->fits = m->fits && attention->operands[2] == v && a->layer == layer && a->heads == c->heads &&
+  m->fits = node_at(m, attention)->operands[2] == v && a->layer == layer && a->heads == c->heads &&
             a->kv_heads == c->kv_heads && a->head_dim == c->head_dim &&
             a->scale == m->plan->attention.scale && is_full_attention(a, m->context);
-  int o = match_linear(m, MLX_DECODE_O, layer, attention->result, c->hidden, queries);
-  return expect(m, MLX_TRACE_ADD, x, o)->result;
+  int o = match_linear(m, MLX_DECODE_O, layer, attention, c->hidden, queries);
+  return expect(m, MLX_NODE_ADD, x, o);
 }
 
 static int match_mlp(matcher_t *m, int64_t layer, int x) {
@@ -122,21 +147,29 @@ static int match_mlp(matcher_t *m, int64_t layer, int x) {
   int h = match_norm(m, MLX_DECODE_MLP_NORM, layer, x);
   int gate = match_linear(m, MLX_DECODE_GATE, layer, h, c->ffn, c->hidden);
   int up = match_linear(m, MLX_DECODE_UP, layer, h, c->ffn, c->hidden);
-  int act = expect(m, MLX_TRACE_SWIGLU, gate, up)->result;
+  int act = expect(m, MLX_NODE_GATED, gate, up);
   int down = match_linear(m, MLX_DECODE_DOWN, layer, act, c->hidden, c->ffn);
-  return expect(m, MLX_TRACE_ADD, x, down)->result;
+  return expect(m, MLX_NODE_ADD, x, down);
+}
+
+static bool embeds_tokens(const matcher_t *m, int embed) {
+  return mlx_graph_operand(m->graph, node_at(m, embed), 1)->kind == MLX_NODE_TOKENS;
 }
 
 static void match_network(matcher_t *m) {
   const mlx_config_t *c = &m->model->config;
-  const mlx_trace_op_t *embed = expect(m, MLX_TRACE_EMBED, 0, 0);
-  match_weight(m, MLX_DECODE_EMBED, 0, embed, c->vocab, c->hidden);
-  int x = embed->result;
+  // An embed node has its table as operand 0.
+  int x = 1;
+  while (x <= (int)m->graph->count && node_at(m, x)->kind != MLX_NODE_EMBED) ++x;
+  m->at = x;
+  m->fits = x <= (int)m->graph->count && embeds_tokens(m, x);
+  match_weight(m, MLX_DECODE_EMBED, 0, x, 0, c->vocab, c->hidden);
   for (int64_t layer = 0; layer < c->layers && m->fits; ++layer)
     x = match_mlp(m, layer, match_attention(m, layer, x));
   x = match_norm(m, MLX_DECODE_FINAL_NORM, 0, x);
-  match_linear(m, MLX_DECODE_HEAD, 0, x, c->vocab, c->hidden);
-  m->fits = m->fits && m->at == m->trace->count;
+  x = expect(m, MLX_NODE_WANTED, x, 0);
+  x = match_linear(m, MLX_DECODE_HEAD, 0, x, c->vocab, c->hidden);
+  expect(m, MLX_NODE_LOGITS, x, 0);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -202,39 +235,22 @@ static bool launch_fits(const mlx_model_t *model, bool quantized, const mlx_deco
 // One launch of the decode kernel reads at most this many bytes: an eighth of a second on an H200.
 #define MAX_LAUNCH_BYTES 600000000000u
 
-mlx_status_t mlx_plan_attention_fits(const mlx_model_t *model, const mlx_module_options_t *options,
-                                     bool *out_fits) {
-  const mlx_config_t *c = &model->config;
-  mlx_trace_t trace;
-  mlx_status_t status = mlx_trace_record(model, options, &trace);
-  *out_fits = !status;
-  for (size_t i = 0; i < trace.count; ++i) {
-    const mlx_attention_t *a = &trace.ops[i].attention;
-    if (trace.ops[i].kind != MLX_TRACE_ATTENTION) continue;
-    *out_fits = *out_fits && is_full_attention(a, options->context) && a->heads == c->heads &&
-                a->kv_heads == c->kv_heads && a->head_dim == c->head_dim;
-  }
-  mlx_trace_clear(&trace);
-  return status;
-}
-
-mlx_status_t mlx_decode_plan_make(const mlx_model_t *model, const mlx_module_options_t *options,
-                                  mlx_decode_plan_t *out_plan, bool *out_fits) {
+mlx_status_t mlx_decode_plan_make(const mlx_model_t *model, const mlx_graph_t *graph,
+                                  const mlx_module_options_t *options, mlx_decode_plan_t *out_plan,
+                                  bool *out_fits) {
   *out_plan = (mlx_decode_plan_t){.hidden = model->config.hidden, .ffn = model->config.ffn};
   *out_fits = false;
   if (!options->kernels || options->sequences != 1) return NULL;
   const bool quantized = options->layout == MLX_LAYOUT_TILES;
   plan_launch(model, options->kernels->gpu, quantized, out_plan);
-  mlx_trace_t trace;
   uint64_t *offsets = NULL;
-  matcher_t matcher = {.trace = &trace,
+  matcher_t matcher = {.graph = graph,
                        .model = model,
                        .storage = mlx_module_storage(options),
                        .plan = out_plan,
                        .context = options->context,
                        .fits = true};
-  mlx_status_t status = mlx_trace_record(model, options, &trace);
-  if (!status) status = mlx_alloc(model->weight_count, sizeof *offsets, &offsets);
+  mlx_status_t status = mlx_alloc(model->weight_count, sizeof *offsets, &offsets);
   if (!status) {
     const uint64_t bytes = mlx_weights_layout(model, matcher.storage, offsets);  // each step reads all
     out_plan->max_steps = (int64_t)(MAX_LAUNCH_BYTES / bytes);
@@ -242,7 +258,6 @@ mlx_status_t mlx_decode_plan_make(const mlx_model_t *model, const mlx_module_opt
     match_network(&matcher);
     *out_fits = matcher.fits && launch_fits(model, quantized, out_plan);
   }
-  mlx_trace_clear(&trace);
   mlx_free(offsets);
   return status;
 }
@@ -253,21 +268,17 @@ static bool cpu_shape_fits(const mlx_config_t *c) {
          c->heads * c->head_dim <= max;
 }
 
-mlx_status_t mlx_network_plan_make(const mlx_model_t *model, const mlx_module_options_t *options,
-                                   mlx_network_plan_t *out_plan) {
+mlx_status_t mlx_network_plan_make(const mlx_model_t *model, const mlx_graph_t *graph,
+                                   const mlx_module_options_t *options, mlx_network_plan_t *out_plan) {
   *out_plan = (mlx_network_plan_t){.mismatch = "these head or layer sizes"};
   if (!cpu_shape_fits(&model->config)) return NULL;
   mlx_decode_plan_t plan = {.hidden = model->config.hidden, .ffn = model->config.ffn};
-  mlx_trace_t trace;
   matcher_t matcher = {
-      .trace = &trace, .model = model, .plan = &plan, .context = options->context, .fits = true};
-  mlx_status_t status = mlx_trace_record(model, options, &trace);
-  if (!status)
-    status = mlx_alloc((size_t)model->config.layers * MLX_DECODE_WEIGHTS, sizeof *out_plan->weights,
-                       &out_plan->weights);
+      .graph = graph, .model = model, .plan = &plan, .context = options->context, .fits = true};
+  mlx_status_t status = mlx_alloc((size_t)model->config.layers * MLX_DECODE_WEIGHTS,
+                                  sizeof *out_plan->weights, &out_plan->weights);
   matcher.indices = out_plan->weights;
   if (!status) match_network(&matcher);
-  mlx_trace_clear(&trace);
   if (status) {
     mlx_network_plan_clear(out_plan);
     return status;

@@ -1,4 +1,4 @@
-// Plan: recognizes a network of Llama's form in its trace, and describes it for the kernels that compute a
+// Plan: recognizes a network of Llama's form in its graph, and describes it for the kernels that compute a
 // whole network: kernels/cuda/decode.cu (decode plan) and kernels/cpu/network.c (network plan).
 #ifndef MLXCEL_COMPILER_PLAN_H_
 #define MLXCEL_COMPILER_PLAN_H_
@@ -41,8 +41,9 @@ typedef struct mlx_decode_plan {
 
 // *|out_fits| is false if the network has another form, or a layout or size that the decode kernel does not
 // support on this GPU.
-mlx_status_t mlx_decode_plan_make(const mlx_model_t *model, const mlx_module_options_t *options,
-                                  mlx_decode_plan_t *out_plan, bool *out_fits) MLX_MUST_USE;
+mlx_status_t mlx_decode_plan_make(const mlx_model_t *model, const mlx_graph_t *graph,
+                                  const mlx_module_options_t *options, mlx_decode_plan_t *out_plan,
+                                  bool *out_fits) MLX_MUST_USE;
 
 // The same network for the CPU kernel, which takes an offset for each weight and needs no fixed stride.
 typedef struct mlx_network_plan {
@@ -55,13 +56,9 @@ typedef struct mlx_network_plan {
 } mlx_network_plan_t;
 
 // A network that does not fit is no error. Release with mlx_network_plan_clear.
-mlx_status_t mlx_network_plan_make(const mlx_model_t *model, const mlx_module_options_t *options,
+mlx_status_t mlx_network_plan_make(const mlx_model_t *model, const mlx_graph_t *graph,
+                                   const mlx_module_options_t *options,
                                    mlx_network_plan_t *out_plan) MLX_MUST_USE;
 void mlx_network_plan_clear(mlx_network_plan_t *plan);
-
-// *|out_fits|: whether kernels/cuda/attention.cu can compute the attention of every layer. It supports no
-// sliding window shorter than the context, no softcap and no sinks, and needs the same heads in all layers.
-mlx_status_t mlx_plan_attention_fits(const mlx_model_t *model, const mlx_module_options_t *options,
-                                     bool *out_fits) MLX_MUST_USE;
 
 #endif  // MLXCEL_COMPILER_PLAN_H_

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "graph/roles.h"
+
 // Whether each row of the weight is a row of the stored tensor, in any order.
 static bool keeps_rows(const mlx_weight_t *weight) {
   return !weight->parts && !weight->fused_part && weight->value_offset == 0.0 &&
@@ -24,8 +26,8 @@ static bool exact_format(const mlx_weight_t *weight, mlx_panel_format_t *out_for
   return *out_format != MLX_PANEL_NONE;
 }
 
-static bool is_vocabulary(const mlx_weight_t *weight) {
-  return !strcmp(weight->name, "model.embed_tokens.weight") || !strcmp(weight->name, "lm_head.weight");
+bool mlx_weight_is_matrix(const mlx_weight_t *weight) {
+  return weight->tensor.rank == 2 && !(weight->roles & MLX_ROLE_VECTOR);
 }
 
 static double bits_in_file(const mlx_weight_t *weight) {
@@ -36,11 +38,14 @@ static double bits_in_file(const mlx_weight_t *weight) {
 }
 
 // The type that |weight| is quantized to, or MLX_QUANTIZE_NONE. A weight that already has as few bits is not
-// quantized again: that would lose precision and save nothing.
+// quantized again: that would lose precision and save nothing. A router stays as it is: it is small, and an
+// error in it selects other experts.
 static mlx_quantize_t quantize_to(const mlx_weight_t *weight, mlx_storage_t storage,
                                   mlx_panel_format_t *out_format) {
+  const unsigned tables = MLX_ROLE_EMBEDDING | MLX_ROLE_POSITIONS | MLX_ROLE_HEAD;
   const mlx_quantize_t kind =
-      is_vocabulary(weight) ? mlx_quantize_of_vocabulary(storage.quantize) : storage.quantize;
+      weight->roles & tables ? mlx_quantize_of_vocabulary(storage.quantize) : storage.quantize;
+  if (weight->roles & MLX_ROLE_ROUTER) return MLX_QUANTIZE_NONE;
   if (kind == MLX_QUANTIZE_NONE || weight->parts || columns_of(weight) % MLX_CODES) return MLX_QUANTIZE_NONE;
   *out_format = mlx_dtype_info(mlx_quantize_dtype(kind))->panel;
   return bits_in_file(weight) > mlx_panel_bits(*out_format) ? kind : MLX_QUANTIZE_NONE;
@@ -56,11 +61,15 @@ static void choose_tiles(const mlx_weight_t *weight, mlx_storage_t storage, mlx_
   if (out->tiles.bits && storage.tiles) out->tiles = storage.tiles[weight - storage.weights];
 }
 
+static bool is_vector(const mlx_weight_t *weight) {
+  return weight->tensor.rank < 2 || (weight->roles & MLX_ROLE_VECTOR);
+}
+
 mlx_stored_t mlx_weight_stored(const mlx_weight_t *weight, mlx_storage_t storage) {
-  mlx_stored_t out = {.kind = MLX_STORED_FLOATS, .dtype = weight->tensor.rank < 2 ? MLX_F32 : storage.dtype};
+  mlx_stored_t out = {.kind = MLX_STORED_FLOATS, .dtype = is_vector(weight) ? MLX_F32 : storage.dtype};
   out.format = mlx_dtype_info(out.dtype)->panel;
   const bool tiles = storage.layout == MLX_LAYOUT_TILES;
-  if ((storage.layout != MLX_LAYOUT_QUANTIZED_PANELS && !tiles) || weight->tensor.rank != 2) return out;
+  if ((storage.layout != MLX_LAYOUT_QUANTIZED_PANELS && !tiles) || !mlx_weight_is_matrix(weight)) return out;
   mlx_panel_format_t format;
   out.quantize = quantize_to(weight, storage, &format);
   if (tiles) {
@@ -83,8 +92,8 @@ mlx_stored_t mlx_weight_stored(const mlx_weight_t *weight, mlx_storage_t storage
 size_t mlx_weights_count(const mlx_model_t *model, mlx_storage_t storage, mlx_stored_kind_t kind) {
   size_t count = 0;
   for (size_t i = 0; i < model->weight_count; ++i) {
-    count +=
-        model->weights[i].tensor.rank == 2 && mlx_weight_stored(&model->weights[i], storage).kind == kind;
+    count += mlx_weight_is_matrix(&model->weights[i]) &&
+             mlx_weight_stored(&model->weights[i], storage).kind == kind;
   }
   return count;
 }
@@ -133,9 +142,10 @@ static void describe_stored(const mlx_weight_t *weight, mlx_storage_t storage, c
                  : "");
   } else {
     snprintf(out, size, "stored as %s%s", info->name,
-             storage.quantize && columns_of(weight) % MLX_CODES
-                 ? ": its number of columns is not a multiple of 32"
-                 : "");
+             !storage.quantize                 ? ""
+             : weight->roles & MLX_ROLE_ROUTER ? ": a router is not quantized"
+             : columns_of(weight) % MLX_CODES  ? ": its number of columns is not a multiple of 32"
+                                               : "");
   }
 }
 
@@ -145,7 +155,7 @@ void mlx_weights_explain(const mlx_model_t *model, mlx_storage_t storage, const 
   for (size_t i = 0; i < model->weight_count; ++i) {
     char source[80], stored[120], text[240];
     size_t line = 0;
-    if (model->weights[i].tensor.rank != 2) continue;
+    if (!mlx_weight_is_matrix(&model->weights[i])) continue;
     describe_source(&model->weights[i], source, sizeof source);
     describe_stored(&model->weights[i], storage, stored, sizeof stored);
     snprintf(text, sizeof text, "%s: %s", source, stored);

@@ -41,6 +41,9 @@ typedef struct mlx_stored {
   mlx_quantize_t quantize;    // of kind MLX_STORED_QUANTIZED
 } mlx_stored_t;
 bool mlx_weight_is_quantized(const mlx_weight_t *weight);  // in its file
+// Whether it is the matrix of a product or an embedding table. Norms, biases and sinks are none, whatever
+// their rank; nor are the weights of experts, which have rank 3.
+bool mlx_weight_is_matrix(const mlx_weight_t *weight);
 mlx_stored_t mlx_weight_stored(const mlx_weight_t *weight, mlx_storage_t storage);
 
 // Number of matrices that are stored as |kind|.

@@ -206,7 +206,7 @@ static mlx_status_t write_rows(mlx_archive_writer_t *archive, const conversion_t
 }
 
 static bool in_panels(const mlx_weight_t *weight, mlx_storage_t storage, mlx_stored_t stored) {
-  return weight->tensor.rank == 2 &&
+  return mlx_weight_is_matrix(weight) &&
          (storage.layout == MLX_LAYOUT_TILES ? stored.tiles.bits != 0 : storage.layout != MLX_LAYOUT_ROWS);
 }
 

@@ -1,9 +1,313 @@
-// Comparison of RoPE parameters.
+// The ops of graph/ops.h: each checks dtypes and shapes and appends a node.
 #include "graph/ops.h"
 
+#include <stdio.h>
 #include <string.h>
+
+#include "graph/graph.h"
 
 bool mlx_rope_equal(const mlx_rope_t *a, const mlx_rope_t *b) {
   if (a->dims != b->dims || a->adjacent != b->adjacent || a->scale != b->scale) return false;
   return !memcmp(a->frequencies, b->frequencies, (size_t)(a->dims / 2) * sizeof *a->frequencies);
+}
+
+int64_t mlx_op_context(const mlx_graph_t *g) { return g->context; }
+
+void mlx_op_scope(mlx_graph_t *g, const char *fmt, ...) {
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(g->scope, sizeof g->scope, fmt, args);
+  va_end(args);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Checks
+
+static mlx_shape_text_t shape_of(mlx_value_t x) { return mlx_shape_text(x.dtype, x.rank, x.dims); }
+
+// Fails because the operands |a| and |b| do not fit. The message names the op, its scope and both shapes.
+static mlx_value_t refuse(mlx_graph_t *g, const mlx_node_t *node, mlx_value_t a, mlx_value_t b,
+                          const char *rule) {
+  const char *dot = g->scope[0] ? "." : "";
+  mlx_graph_fail(g, b.id ? mlx_error(MLX_INTERNAL, "op '%s%s%s' (%s): %s and %s do not fit: %s", g->scope,
+                                     dot, node->name, mlx_node_kind_name(node->kind), shape_of(a).chars,
+                                     shape_of(b).chars, rule)
+                         : mlx_error(MLX_INTERNAL, "op '%s%s%s' (%s): %s does not fit: %s", g->scope, dot,
+                                     node->name, mlx_node_kind_name(node->kind), shape_of(a).chars, rule));
+  return MLX_NONE;
+}
+
+#define REQUIRE(condition, a, b, rule)                           \
+  do {                                                           \
+    if (g->status) return MLX_NONE;                              \
+    if (!(condition)) return refuse(g, &node, (a), (b), (rule)); \
+  } while (0)
+
+static bool is_vector(mlx_value_t x, int64_t width) {
+  return x.id && x.dtype == MLX_F32 && x.rank == 1 && x.dims[0] == width;
+}
+static bool is_matrix(mlx_value_t x) { return x.id && x.dtype == MLX_F32 && x.rank == 2; }
+static bool is_rows(mlx_value_t x) { return is_matrix(x) && x.dims[0] < 0; }  // one row per token
+static bool is_rows_of(mlx_value_t x, int64_t width) { return is_rows(x) && x.dims[1] == width; }
+static bool same_shape(mlx_value_t a, mlx_value_t b) {
+  return is_rows(a) && is_rows(b) && a.dims[0] == b.dims[0] && a.dims[1] == b.dims[1];
+}
+
+static mlx_node_t node_of(mlx_node_kind_t kind, const char *name, mlx_value_t x, mlx_value_t y) {
+  mlx_node_t node = {
+      .kind = kind, .dtype = MLX_F32, .rank = 2, .dims = {x.dims[0], x.dims[1]}, .operands = {x.id, y.id}};
+  snprintf(node.name, sizeof node.name, "%s", name);
+  return node;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Inputs
+
+mlx_value_t mlx_op_weight(mlx_graph_t *g, const char *fmt, ...) {
+  char name[256];
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(name, sizeof name, fmt, args);
+  va_end(args);
+  if (g->status) return MLX_NONE;
+  for (int id = 1; id <= (int)g->weight_count; ++id) {
+    const mlx_node_t *node = mlx_graph_node(g, id);
+    if (strcmp(node->weight_name, name)) continue;
+    mlx_value_t value = {.id = id, .dtype = node->dtype, .rank = node->rank};
+    memcpy(value.dims, node->dims, sizeof value.dims);
+    return value;
+  }
+  mlx_graph_fail(
+      g, mlx_error(MLX_INTERNAL, "the network uses a weight '%s' that the model does not have", name));
+  return MLX_NONE;
+}
+
+mlx_value_t mlx_op_positions(mlx_graph_t *g) {
+  mlx_value_t value = {.id = g->positions, .dtype = MLX_I32, .rank = 1, .dims = {MLX_DIM_TOKENS}};
+  if (g->status) return MLX_NONE;
+  if (value.id) return value;
+  char scope[sizeof g->scope];
+  memcpy(scope, g->scope, sizeof scope);
+  g->scope[0] = 0;  // the first user may be inside a layer; all layers share the node
+  value = mlx_graph_append(g, &(mlx_node_t){.kind = MLX_NODE_POSITIONS,
+                                            .name = "positions",
+                                            .dtype = MLX_I32,
+                                            .rank = 1,
+                                            .dims = {MLX_DIM_TOKENS}});
+  memcpy(g->scope, scope, sizeof scope);
+  g->positions = value.id;
+  return value;
+}
+
+mlx_value_t mlx_op_embed(mlx_graph_t *g, mlx_value_t table, mlx_value_t tokens) {
+  mlx_node_t node = node_of(MLX_NODE_EMBED, "embedded", table, tokens);
+  REQUIRE(is_matrix(table) && tokens.id && tokens.dtype == MLX_I32 && tokens.rank == 1, table, tokens,
+          "expected a table [rows, width] and indices i32[M]");
+  node.dims[0] = tokens.dims[0];
+  return mlx_graph_append(g, &node);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Norms
+
+mlx_value_t mlx_op_rmsnorm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight, double eps) {
+  mlx_node_t node = node_of(MLX_NODE_RMSNORM, name, x, weight);
+  REQUIRE(is_rows(x) && is_vector(weight, x.dims[1]), x, weight, "expected x [M, width] and weight [width]");
+  node.eps = eps;
+  return mlx_graph_append(g, &node);
+}
+
+mlx_value_t mlx_op_layernorm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
+                             mlx_value_t bias, double eps) {
+  mlx_node_t node = node_of(MLX_NODE_LAYERNORM, name, x, weight);
+  REQUIRE(is_rows(x) && (!weight.id || is_vector(weight, x.dims[1])), x, weight,
+          "expected x [M, width] and weight [width]");
+  REQUIRE(!bias.id || is_vector(bias, x.dims[1]), x, bias, "expected x [M, width] and bias [width]");
+  node.operands[2] = bias.id;
+  node.eps = eps;
+  return mlx_graph_append(g, &node);
+}
+
+mlx_value_t mlx_op_head_rmsnorm(mlx_graph_t *g, const char *name, mlx_value_t x, int64_t head_dim,
+                                mlx_value_t weight, double eps) {
+  mlx_node_t node = node_of(MLX_NODE_HEAD_RMSNORM, name, x, weight);
+  REQUIRE(is_rows(x) && head_dim > 0 && x.dims[1] % head_dim == 0 && is_vector(weight, head_dim), x, weight,
+          "expected x [M, heads * head_dim] and weight [head_dim]");
+  node.eps = eps;
+  node.head_dim = head_dim;
+  return mlx_graph_append(g, &node);
+}
+
+mlx_value_t mlx_op_head_layernorm(mlx_graph_t *g, const char *name, mlx_value_t x, int64_t head_dim,
+                                  mlx_value_t weight, double eps) {
+  mlx_node_t node = node_of(MLX_NODE_HEAD_LAYERNORM, name, x, weight);
+  const bool per_head =
+      is_matrix(weight) && weight.dims[0] * head_dim == x.dims[1] && weight.dims[1] == head_dim;
+  REQUIRE(
+      is_rows(x) && head_dim > 0 && x.dims[1] % head_dim == 0 && (per_head || is_vector(weight, head_dim)), x,
+      weight, "expected x [M, heads * head_dim] and weight [head_dim] or [heads, head_dim]");
+  node.eps = eps;
+  node.head_dim = head_dim;
+  return mlx_graph_append(g, &node);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Products
+
+mlx_value_t mlx_op_linear(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight) {
+  mlx_node_t node = node_of(MLX_NODE_LINEAR, name, x, weight);
+  REQUIRE(is_rows(x) && is_matrix(weight) && weight.dims[1] == x.dims[1], x, weight,
+          "expected x [M, in] and weight [out, in]");
+  node.dims[1] = weight.dims[0];
+  return mlx_graph_append(g, &node);
+}
+
+mlx_value_t mlx_op_linear_bias(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
+                               mlx_value_t bias) {
+  if (!bias.id) return mlx_op_linear(g, name, x, weight);
+  char product_name[sizeof((mlx_node_t *)0)->name];
+  snprintf(product_name, sizeof product_name, "%s_product", name);
+  mlx_value_t product = mlx_op_linear(g, product_name, x, weight);
+  mlx_node_t node = node_of(MLX_NODE_BIAS, name, product, bias);
+  REQUIRE(is_vector(bias, product.dims[1]), product, bias, "expected x [M, width] and bias [width]");
+  return mlx_graph_append(g, &node);
+}
+
+static bool experts_fit(const mlx_experts_t *e, mlx_value_t x, mlx_value_t gate, mlx_value_t up,
+                        mlx_value_t down) {
+  const int64_t experts = gate.dims[0], ffn = gate.dims[1], hidden = x.dims[1];
+  const mlx_value_t biases[] = {e->gate_bias, e->up_bias, e->down_bias};
+  for (int i = 0; i < 3; ++i) {
+    const int64_t width = i < 2 ? ffn : hidden;
+    if (biases[i].id && !(is_matrix(biases[i]) && biases[i].dims[0] == experts && biases[i].dims[1] == width))
+      return false;
+  }
+  return gate.rank == 3 && up.rank == 3 && down.rank == 3 && gate.dims[2] == hidden &&
+         up.dims[0] == experts && up.dims[1] == ffn && up.dims[2] == hidden && down.dims[0] == experts &&
+         down.dims[1] == hidden && down.dims[2] == ffn;
+}
+
+mlx_value_t mlx_op_experts(mlx_graph_t *g, const char *name, const mlx_experts_t *e, mlx_value_t x,
+                           mlx_value_t scores, mlx_value_t gate, mlx_value_t up, mlx_value_t down) {
+  mlx_node_t node = node_of(MLX_NODE_EXPERTS, name, x, scores);
+  REQUIRE(is_rows(x) && is_rows_of(scores, gate.dims[0]) && scores.dims[0] == x.dims[0], x, scores,
+          "expected x [M, hidden] and scores [M, experts]");
+  REQUIRE(
+      experts_fit(e, x, gate, up, down), gate, down,
+      "expected gate and up [experts, ffn, hidden] and down [experts, hidden, ffn], with biases [experts, "
+      "ffn] and [experts, hidden]");
+  const int more[] = {gate.id, up.id, down.id, e->gate_bias.id, e->up_bias.id, e->down_bias.id};
+  memcpy(node.operands + 2, more, sizeof more);
+  node.experts = *e;
+  return mlx_graph_append(g, &node);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Elementwise ops
+
+static mlx_value_t combine(mlx_graph_t *g, mlx_node_t node, mlx_value_t a, mlx_value_t b) {
+  REQUIRE(same_shape(a, b), a, b, "expected equal shapes [M, width]");
+  return mlx_graph_append(g, &node);
+}
+
+static mlx_value_t change(mlx_graph_t *g, mlx_node_t node, mlx_value_t x) {
+  REQUIRE(is_rows(x), x, MLX_NONE, "expected x [M, width]");
+  return mlx_graph_append(g, &node);
+}
+
+mlx_value_t mlx_op_add(mlx_graph_t *g, const char *name, mlx_value_t a, mlx_value_t b) {
+  return combine(g, node_of(MLX_NODE_ADD, name, a, b), a, b);
+}
+
+mlx_value_t mlx_op_multiply(mlx_graph_t *g, const char *name, mlx_value_t a, mlx_value_t b) {
+  return combine(g, node_of(MLX_NODE_MULTIPLY, name, a, b), a, b);
+}
+
+mlx_value_t mlx_op_gated(mlx_graph_t *g, const char *name, mlx_act_t act, mlx_value_t gate, mlx_value_t up) {
+  mlx_node_t node = node_of(MLX_NODE_GATED, name, gate, up);
+  node.act = act;
+  return combine(g, node, gate, up);
+}
+
+mlx_value_t mlx_op_swiglu(mlx_graph_t *g, const char *name, mlx_value_t gate, mlx_value_t up) {
+  return mlx_op_gated(g, name, MLX_ACT_SILU, gate, up);
+}
+
+mlx_value_t mlx_op_scale(mlx_graph_t *g, const char *name, mlx_value_t x, double factor) {
+  if (factor == 1.0) return x;
+  mlx_node_t node = node_of(MLX_NODE_SCALE, name, x, MLX_NONE);
+  node.factor = factor;
+  return change(g, node, x);
+}
+
+mlx_value_t mlx_op_softcap(mlx_graph_t *g, const char *name, mlx_value_t x, double cap) {
+  mlx_node_t node = node_of(MLX_NODE_SOFTCAP, name, x, MLX_NONE);
+  node.cap = cap;
+  return change(g, node, x);
+}
+
+mlx_value_t mlx_op_clip(mlx_graph_t *g, const char *name, mlx_value_t x, double limit) {
+  mlx_node_t node = node_of(MLX_NODE_CLIP, name, x, MLX_NONE);
+  node.limit = limit;
+  return change(g, node, x);
+}
+
+mlx_value_t mlx_op_grow(mlx_graph_t *g, const char *name, mlx_value_t x, double beta, int64_t period) {
+  mlx_node_t node = node_of(MLX_NODE_GROW, name, x, mlx_op_positions(g));
+  node.beta = beta;
+  node.period = period;
+  return change(g, node, x);
+}
+
+mlx_value_t mlx_op_activate(mlx_graph_t *g, const char *name, mlx_act_t act, mlx_value_t x) {
+  mlx_node_t node = node_of(MLX_NODE_ACTIVATE, name, x, MLX_NONE);
+  node.act = act;
+  return change(g, node, x);
+}
+
+mlx_value_t mlx_op_sigmoid(mlx_graph_t *g, const char *name, mlx_value_t x) {
+  return change(g, node_of(MLX_NODE_SIGMOID, name, x, MLX_NONE), x);
+}
+
+mlx_value_t mlx_op_scale_rows(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t factor) {
+  mlx_node_t node = node_of(MLX_NODE_SCALE_ROWS, name, x, factor);
+  REQUIRE(is_rows(x) && is_rows_of(factor, 1) && factor.dims[0] == x.dims[0], x, factor,
+          "expected x [M, width] and factor [M, 1]");
+  return mlx_graph_append(g, &node);
+}
+
+mlx_value_t mlx_op_columns(mlx_graph_t *g, const char *name, mlx_value_t x, int64_t start, int64_t count) {
+  mlx_node_t node = node_of(MLX_NODE_COLUMNS, name, x, MLX_NONE);
+  REQUIRE(is_rows(x) && start >= 0 && count > 0 && start <= x.dims[1] - count, x, MLX_NONE,
+          "the columns are outside of it");
+  node.dims[1] = count;
+  node.start = start;
+  return mlx_graph_append(g, &node);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Attention
+
+mlx_value_t mlx_op_rope(mlx_graph_t *g, const char *name, mlx_value_t x, int64_t head_dim,
+                        const mlx_rope_t *rope) {
+  mlx_node_t node = node_of(MLX_NODE_ROPE, name, x, mlx_op_positions(g));
+  REQUIRE(is_rows(x) && head_dim > 0 && x.dims[1] % head_dim == 0 && rope->dims <= head_dim, x, MLX_NONE,
+          "expected x [M, heads * head_dim] and at most head_dim rotated elements");
+  node.head_dim = head_dim;
+  node.rope = rope;
+  return mlx_graph_append(g, &node);
+}
+
+mlx_value_t mlx_op_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k,
+                             mlx_value_t v) {
+  mlx_node_t node = node_of(MLX_NODE_ATTENTION, "attended", q, k);
+  REQUIRE(a->kv_heads > 0 && a->heads % a->kv_heads == 0 && is_rows_of(q, a->heads * a->head_dim) &&
+              is_rows_of(k, a->kv_heads * a->head_dim),
+          q, k, "expected q [M, heads * head_dim] and k [M, kv_heads * head_dim]");
+  REQUIRE(same_shape(k, v), k, v, "expected equal shapes of k and v");
+  REQUIRE(!a->sinks.id || is_vector(a->sinks, a->heads), q, a->sinks, "expected sinks [heads]");
+  node.operands[2] = v.id;
+  node.operands[3] = a->sinks.id;
+  node.attention = *a;
+  return mlx_graph_append(g, &node);
 }

@@ -11,6 +11,7 @@
 #define MLXCEL_MODELS_MODEL_H_
 
 #include "base/status.h"
+#include "graph/graph.h"
 #include "models/arch.h"
 #include "models/config.h"
 #include "models/import/packing.h"
@@ -27,6 +28,7 @@ typedef struct mlx_weight {
   double value_offset;           // added to every stored value
   const mlx_tensor_t **parts;    // owned: the dims[0] tensors that are stacked; NULL: one tensor
   mlx_packing_t *part_packings;  // owned: how each part is quantized; NULL: not quantized
+  unsigned roles;                // what the network uses it for (graph/roles.h); 0: unknown
 } mlx_weight_t;
 
 struct mlx_model {
@@ -41,5 +43,14 @@ struct mlx_model {
 // mlx_model_close.
 mlx_status_t mlx_model_open(const char *path, mlx_model_t **out_model) MLX_MUST_USE;
 void mlx_model_close(mlx_model_t *model);
+
+// ---- models/shared/network.c ----
+
+// Builds the network of |model| for this context length. Some models choose their RoPE by it; the rest of the
+// graph does not depend on it. Release with mlx_graph_free, before mlx_model_close.
+mlx_status_t mlx_model_build_graph(const mlx_model_t *model, int64_t context,
+                                   mlx_graph_t **out_graph) MLX_MUST_USE;
+// Sets the roles of all weights. mlx_model_open calls it; a network with wrong shapes fails there.
+mlx_status_t mlx_model_find_roles(mlx_model_t *model) MLX_MUST_USE;
 
 #endif  // MLXCEL_MODELS_MODEL_H_

@@ -111,10 +111,13 @@ static reading_t read_model(const char *path) {
   char folder[] = "/tmp/mlxcel-arch-XXXXXX", archive[64];
   reading_t r;
   mlx_model_t *model;
+  mlx_graph_t *graph;
   mlx_module_options_t options;
   CHECK_OK(mlx_model_open(path, &model));
   mlx_module_options_initialize(256, &options);
-  CHECK_OK(mlx_module_emit(model, &options, &r.network, &r.network_length));
+  CHECK_OK(mlx_model_build_graph(model, options.context, &graph));
+  CHECK_OK(mlx_module_emit(model, graph, &options, &r.network, &r.network_length));
+  mlx_graph_free(graph);
   CHECK(mkdtemp(folder));
   snprintf(archive, sizeof archive, "%s/w.irpa", folder);
   CHECK_OK(mlx_weights_write(model, (mlx_storage_t){.dtype = MLX_F32}, archive, NULL));

@@ -27,12 +27,15 @@ static lowered_t lower(const char *path, int64_t context) {
   char folder[] = "/tmp/mlxcel-gguf-arch-XXXXXX", archive[64];
   lowered_t out = {0};
   mlx_model_t *model;
+  mlx_graph_t *graph;
   mlx_module_options_t options;
   CHECK_OK(mlx_model_open(path, &model));
   mlx_module_options_initialize(context, &options);
   options.form = MLX_FORM_IREE;
   options.dtype = MLX_F32;
-  CHECK_OK(mlx_module_emit(model, &options, &out.text, &out.text_length));
+  CHECK_OK(mlx_model_build_graph(model, options.context, &graph));
+  CHECK_OK(mlx_module_emit(model, graph, &options, &out.text, &out.text_length));
+  mlx_graph_free(graph);
   CHECK(mkdtemp(folder));
   snprintf(archive, sizeof archive, "%s/weights.irpa", folder);
   CHECK_OK(mlx_weights_write(model, (mlx_storage_t){.dtype = MLX_F32}, archive, NULL));

@@ -102,8 +102,7 @@ TEST(required_kernels_fail_with_the_reason_if_unsupported) {
       {"cuda:sm_75", MLX_BF16, "no fast kernels: the kernels need an sm_80 or newer GPU"},
       {"cuda:sm_80", MLX_F32,
        "no fast kernels: the kernels need quantized or 16-bit weights (--dtype bf16 or f16)"},
-      {"cuda:sm_90", MLX_F16,
-       "llama has no fast GPU kernel yet (not supported: attention heads of this size)"},
+      {"cuda:sm_90", MLX_F16, "llama has no fast GPU kernel for attention heads of this size"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
     mlx_manifest_t manifest;
@@ -114,13 +113,14 @@ TEST(required_kernels_fail_with_the_reason_if_unsupported) {
   }
 }
 
-TEST(auto_uses_the_generic_path_with_a_note_if_attention_is_unsupported) {
+TEST(unsupported_attention_is_lowered_by_itself_with_a_note_and_products_keep_their_kernels) {
   mlx_manifest_t manifest;
   CHECK_OK(compile(TINY_HEADS, options_for("cuda:sm_80", MLX_BF16, MLX_KERNELS_AUTO), &manifest));
-  check_manifest(&manifest, "none (generic path)", 1);
-  CHECK_CONTAINS(notes,
-                 "llama has no fast GPU kernel yet (not supported: attention heads of this size); using the "
-                 "generic path (slower)");
+  check_manifest(&manifest, "linear", 1);
+  CHECK_CONTAINS(
+      notes,
+      "llama has no fast GPU kernel for attention heads of this size; using the generic path for it "
+      "(slower)");
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -148,6 +148,7 @@ static char *emit_as(mlx_quantize_t quantize, const random_llama_t *shape, const
                      const mlx_gpu_kind_t *gpu, int64_t context, mlx_kernels_t *out_kernels,
                      mlx_module_options_t *out_options) {
   mlx_model_t *model;
+  mlx_graph_t *graph;
   const char *missing;
   char *text;
   CHECK_OK(mlx_model_open(random_llama_write(shape, root, name), &model));
@@ -157,11 +158,13 @@ static char *emit_as(mlx_quantize_t quantize, const random_llama_t *shape, const
   out_options->quantize = quantize;
   if (quantize) out_options->layout = MLX_LAYOUT_TILES;
   *out_kernels = (mlx_kernels_t){.gpu = gpu, .dtype = out_options->dtype};
-  CHECK_OK(mlx_module_use_kernels(model, out_kernels, out_options, &missing));
+  CHECK_OK(mlx_model_build_graph(model, context, &graph));
+  CHECK_OK(mlx_module_use_kernels(model, graph, out_kernels, out_options, &missing));
   CHECK(out_options->kernels == out_kernels);
   out_options->buckets[0] = context;
   out_options->bucket_count = 1;
-  CHECK_OK(mlx_module_emit(model, out_options, &text, NULL));
+  CHECK_OK(mlx_module_emit(model, graph, out_options, &text, NULL));
+  mlx_graph_free(graph);
   mlx_model_close(model);
   return text;
 }
@@ -373,7 +376,7 @@ int main(int argc, char **argv) {
       // First the cases without NVRTC: once opened, the library stays loaded and the loader finds it.
       CASE(without_nvrtc_auto_uses_the_generic_path_with_a_note_and_required_fails),
       CASE(required_kernels_fail_with_the_reason_if_unsupported),
-      CASE(auto_uses_the_generic_path_with_a_note_if_attention_is_unsupported),
+      CASE(unsupported_attention_is_lowered_by_itself_with_a_note_and_products_keep_their_kernels),
       CASE(manifest_lists_the_linked_kernels_and_decode_steps),
       CASE(network_too_wide_for_shared_memory_decodes_op_by_op),
       CASE(module_with_kernels_matches_golden_and_iree_compile_parses_it),

@@ -335,7 +335,8 @@ static mlx_status_t open_into(const char *path, mlx_model_t *model) {
   MLX_TRY(model->arch->read_config(model->source, &model->config));
   MLX_TRY(mlx_source_check_unread(model->source));
   MLX_TRY(add_weights(model));
-  return check_all_used(model);
+  MLX_TRY(check_all_used(model));
+  return mlx_model_find_roles(model);
 }
 
 mlx_status_t mlx_model_open(const char *path, mlx_model_t **out_model) {

@@ -31,6 +31,15 @@ module @mlxcel {
     %position = stablehlo.add %starts, %nth_token : tensor<1x16xi32>
     %positions = stablehlo.reshape %position : (tensor<1x16xi32>) -> tensor<16xi32>
     %flat_tokens = stablehlo.reshape %tokens : (tensor<1x16xi32>) -> tensor<16xi32>
+
+    // index of each sequence's last token
+    %one = stablehlo.constant dense<1> : tensor<1xi32>
+    %last = stablehlo.subtract %count, %one : tensor<1xi32>
+    %tokens_a_row = stablehlo.constant dense<16> : tensor<1xi32>
+    %row = stablehlo.iota dim = 0 : tensor<1xi32>
+    %row_start = stablehlo.multiply %row, %tokens_a_row : tensor<1xi32>
+    %last_row = stablehlo.add %row_start, %last : tensor<1xi32>
+    %last_index = stablehlo.reshape %last_row : (tensor<1xi32>) -> tensor<1x1xi32>
     %model.embed_tokens.weight = util.global.load @"model.embed_tokens.weight" : tensor<320x64xbf16>
 
     // embedding rows of the tokens
@@ -53,8 +62,6 @@ module @mlxcel {
     %layer0.gains = stablehlo.broadcast_in_dim %model.layers.0.input_layernorm.weight, dims = [1] : (tensor<64xf32>) -> tensor<16x64xf32>
     %layer0.attn_in = stablehlo.multiply %layer0.normed, %layer0.gains : tensor<16x64xf32>
     %model.layers.0.self_attn.q_proj.weight = util.global.load @"model.layers.0.self_attn.q_proj.weight" : tensor<64x64xbf16>
-    %model.layers.0.self_attn.k_proj.weight = util.global.load @"model.layers.0.self_attn.k_proj.weight" : tensor<32x64xbf16>
-    %model.layers.0.self_attn.v_proj.weight = util.global.load @"model.layers.0.self_attn.v_proj.weight" : tensor<32x64xbf16>
     %layer0.narrow = stablehlo.convert %layer0.attn_in : (tensor<16x64xf32>) -> tensor<16x64xbf16>
     %layer0.q:1 = hal.dispatch.extern "mlx_linear"(%layer0.narrow, %model.layers.0.self_attn.q_proj.weight) : (tensor<16x64xbf16>, tensor<64x64xbf16>) -> (tensor<16x64xf32>)
       count(%device: !hal.device) -> (index, index, index) {
@@ -66,6 +73,7 @@ module @mlxcel {
       layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer>]>)
       objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "linear1.fatbin"}>] })
       <workgroup_size = [128 : index, 1 : index, 1 : index], workgroup_local_memory = 82048>
+    %model.layers.0.self_attn.k_proj.weight = util.global.load @"model.layers.0.self_attn.k_proj.weight" : tensor<32x64xbf16>
     %layer0.narrow_2 = stablehlo.convert %layer0.attn_in : (tensor<16x64xf32>) -> tensor<16x64xbf16>
     %layer0.k:1 = hal.dispatch.extern "mlx_linear"(%layer0.narrow_2, %model.layers.0.self_attn.k_proj.weight) : (tensor<16x64xbf16>, tensor<32x64xbf16>) -> (tensor<16x32xf32>)
       count(%device: !hal.device) -> (index, index, index) {
@@ -77,6 +85,7 @@ module @mlxcel {
       layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer>]>)
       objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "linear2.fatbin"}>] })
       <workgroup_size = [128 : index, 1 : index, 1 : index], workgroup_local_memory = 82048>
+    %model.layers.0.self_attn.v_proj.weight = util.global.load @"model.layers.0.self_attn.v_proj.weight" : tensor<32x64xbf16>
     %layer0.narrow_3 = stablehlo.convert %layer0.attn_in : (tensor<16x64xf32>) -> tensor<16x64xbf16>
     %layer0.v:1 = hal.dispatch.extern "mlx_linear"(%layer0.narrow_3, %model.layers.0.self_attn.v_proj.weight) : (tensor<16x64xbf16>, tensor<32x64xbf16>) -> (tensor<16x32xf32>)
       count(%device: !hal.device) -> (index, index, index) {
@@ -193,17 +202,10 @@ module @mlxcel {
     %gains = stablehlo.broadcast_in_dim %model.norm.weight, dims = [1] : (tensor<64xf32>) -> tensor<16x64xf32>
     %final = stablehlo.multiply %normed, %gains : tensor<16x64xf32>
 
-    // logits of each row's last token
-    %one = stablehlo.constant dense<1> : tensor<1xi32>
-    %last = stablehlo.subtract %count, %one : tensor<1xi32>
-    %tokens_a_row = stablehlo.constant dense<16> : tensor<1xi32>
-    %row = stablehlo.iota dim = 0 : tensor<1xi32>
-    %row_start = stablehlo.multiply %row, %tokens_a_row : tensor<1xi32>
-    %last_row = stablehlo.add %row_start, %last : tensor<1xi32>
-    %last_index = stablehlo.reshape %last_row : (tensor<1xi32>) -> tensor<1x1xi32>
-    %last_hidden = "stablehlo.gather"(%final, %last_index) <{dimension_numbers = #stablehlo.gather<offset_dims = [1], collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>, indices_are_sorted = false, slice_sizes = array<i64: 1, 64>}> : (tensor<16x64xf32>, tensor<1x1xi32>) -> tensor<1x64xf32>
+    // hidden states of the tokens whose logits are wanted
+    %wanted = "stablehlo.gather"(%final, %last_index) <{dimension_numbers = #stablehlo.gather<offset_dims = [1], collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>, indices_are_sorted = false, slice_sizes = array<i64: 1, 64>}> : (tensor<16x64xf32>, tensor<1x1xi32>) -> tensor<1x64xf32>
     %lm_head.weight = util.global.load @"lm_head.weight" : tensor<320x64xbf16>
-    %logits:1 = hal.dispatch.extern "mlx_gemv"(%last_hidden, %lm_head.weight) : (tensor<1x64xf32>, tensor<320x64xbf16>) -> (tensor<1x320xf32>)
+    %logits:1 = hal.dispatch.extern "mlx_gemv"(%wanted, %lm_head.weight) : (tensor<1x64xf32>, tensor<320x64xbf16>) -> (tensor<1x320xf32>)
       count(%device: !hal.device) -> (index, index, index) {
         %g0 = arith.constant 40 : index
         %g1 = arith.constant 1 : index

@@ -62,6 +62,15 @@ module @mlxcel {
     %hidden_from_query = stablehlo.compare GT, %key_position, %query_position : (tensor<1x16x64xi32>, tensor<1x16x64xi32>) -> tensor<1x16x64xi1>
     %flat_tokens = stablehlo.reshape %tokens : (tensor<1x16xi32>) -> tensor<16xi32>
 
+    // index of each sequence's last token
+    %one = stablehlo.constant dense<1> : tensor<1xi32>
+    %last = stablehlo.subtract %count, %one : tensor<1xi32>
+    %tokens_a_row = stablehlo.constant dense<16> : tensor<1xi32>
+    %row_2 = stablehlo.iota dim = 0 : tensor<1xi32>
+    %row_start = stablehlo.multiply %row_2, %tokens_a_row : tensor<1xi32>
+    %last_row = stablehlo.add %row_start, %last : tensor<1xi32>
+    %last_index = stablehlo.reshape %last_row : (tensor<1xi32>) -> tensor<1x1xi32>
+
     // embedding rows of the tokens
     %token_index = stablehlo.reshape %flat_tokens : (tensor<16xi32>) -> tensor<16x1xi32>
     %embedded = "stablehlo.gather"(%model.embed_tokens.weight, %token_index) <{dimension_numbers = #stablehlo.gather<offset_dims = [1], collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>, indices_are_sorted = false, slice_sizes = array<i64: 1, 32>}> : (tensor<320x32xf32>, tensor<16x1xi32>) -> tensor<16x32xf32>
@@ -309,16 +318,9 @@ module @mlxcel {
     %gains = stablehlo.broadcast_in_dim %model.norm.weight, dims = [1] : (tensor<32xf32>) -> tensor<16x32xf32>
     %final = stablehlo.multiply %normed, %gains : tensor<16x32xf32>
 
-    // logits of each row's last token
-    %one = stablehlo.constant dense<1> : tensor<1xi32>
-    %last = stablehlo.subtract %count, %one : tensor<1xi32>
-    %tokens_a_row = stablehlo.constant dense<16> : tensor<1xi32>
-    %row_2 = stablehlo.iota dim = 0 : tensor<1xi32>
-    %row_start = stablehlo.multiply %row_2, %tokens_a_row : tensor<1xi32>
-    %last_row = stablehlo.add %row_start, %last : tensor<1xi32>
-    %last_index = stablehlo.reshape %last_row : (tensor<1xi32>) -> tensor<1x1xi32>
-    %last_hidden = "stablehlo.gather"(%final, %last_index) <{dimension_numbers = #stablehlo.gather<offset_dims = [1], collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>, indices_are_sorted = false, slice_sizes = array<i64: 1, 32>}> : (tensor<16x32xf32>, tensor<1x1xi32>) -> tensor<1x32xf32>
-    %by_output = stablehlo.dot_general %lm_head.weight, %last_hidden, contracting_dims = [1] x [1] : (tensor<320x32xf32>, tensor<1x32xf32>) -> tensor<320x1xf32>
+    // hidden states of the tokens whose logits are wanted
+    %wanted = "stablehlo.gather"(%final, %last_index) <{dimension_numbers = #stablehlo.gather<offset_dims = [1], collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>, indices_are_sorted = false, slice_sizes = array<i64: 1, 32>}> : (tensor<16x32xf32>, tensor<1x1xi32>) -> tensor<1x32xf32>
+    %by_output = stablehlo.dot_general %lm_head.weight, %wanted, contracting_dims = [1] x [1] : (tensor<320x32xf32>, tensor<1x32xf32>) -> tensor<320x1xf32>
     %logits = stablehlo.reshape %by_output : (tensor<320x1xf32>) -> tensor<1x320xf32>
     %zero = stablehlo.constant dense<0> : tensor<1xi32>
     %took_part = stablehlo.compare GT, %count, %zero : (tensor<1xi32>, tensor<1xi32>) -> tensor<1xi1>

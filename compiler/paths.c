@@ -1,0 +1,153 @@
+// Chooses the path of each node, and finds the nodes that kernels compute together.
+#include "compiler/paths.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+#include "compiler/cuda_launch.h"
+
+// ----------------------------------------------------------------------------------------------------------
+// Path of each node
+
+static mlx_stored_t stored_weight(const mlx_model_t *model, const mlx_module_options_t *options,
+                                  const mlx_node_t *weight) {
+  return mlx_weight_stored(&model->weights[weight->weight_index], mlx_module_storage(options));
+}
+
+// linear.cu multiplies 16-bit matrices, packed.cu quantized ones. NULL: supported.
+static const char *unsupported_linear(const mlx_stored_t stored, const mlx_module_options_t *options,
+                                      const mlx_node_t *weight) {
+  if (stored.tiles.bits) return NULL;
+  if (options->dtype == MLX_F32) return "products with f32 matrices";
+  return weight->dims[1] % 8 ? "matrices whose number of columns is not a multiple of 8" : NULL;
+}
+
+// The feature of |a| that attention.cu and attention_f32.cu do not support; NULL: they support it.
+static const char *unsupported_attention(const mlx_attention_t *a, int64_t context,
+                                         const mlx_paths_t *paths) {
+  if (a->head_dim % 16 != 0 || a->head_dim > 256) return "attention heads of this size";
+  if (a->window && a->window < context) return "attention with a sliding window";
+  if (a->softcap != 0.0) return "attention with softcap";
+  if (a->sinks.id) return "attention with sinks";
+  const mlx_attention_t *pool = &paths->pool;
+  const bool same = a->heads == pool->heads && a->kv_heads == pool->kv_heads && a->head_dim == pool->head_dim;
+  return paths->pool_layers && !same ? "attention with unequal heads" : NULL;
+}
+
+static void choose_attention(const mlx_attention_t *a, int64_t context, mlx_paths_t *paths, mlx_path_t *out) {
+  out->unsupported = unsupported_attention(a, context, paths);
+  out->kernel = !out->unsupported;
+  if (!out->kernel) return;
+  if (!paths->pool_layers) paths->pool = *a;
+  out->pool_layer = paths->pool_layers++;
+}
+
+static void choose(const mlx_model_t *model, const mlx_graph_t *graph, const mlx_module_options_t *options,
+                   const mlx_node_t *node, mlx_paths_t *paths, mlx_path_t *out) {
+  if (node->kind == MLX_NODE_LINEAR) {
+    const mlx_node_t *weight = mlx_graph_operand(graph, node, 1);
+    out->unsupported = unsupported_linear(stored_weight(model, options, weight), options, weight);
+    out->kernel = !out->unsupported;
+  } else if (node->kind == MLX_NODE_EMBED) {
+    out->kernel = stored_weight(model, options, mlx_graph_operand(graph, node, 0)).tiles.bits != 0;
+  } else if (node->kind == MLX_NODE_ATTENTION) {
+    choose_attention(&node->attention, options->context, paths, out);
+  } else if (node->kind == MLX_NODE_EXPERTS) {
+    out->unsupported = "mixtures of experts";
+  }
+}
+
+mlx_status_t mlx_paths_make(const mlx_model_t *model, const mlx_graph_t *graph,
+                            const mlx_module_options_t *options, mlx_paths_t *out_paths) {
+  *out_paths = (mlx_paths_t){0};
+  mlx_status_t status = mlx_alloc(graph->count, sizeof *out_paths->nodes, &out_paths->nodes);
+  if (!status) status = mlx_alloc(graph->count, sizeof *out_paths->fused, &out_paths->fused);
+  if (status) {
+    mlx_paths_clear(out_paths);
+    return status;
+  }
+  for (int id = 1; id <= (int)graph->count; ++id) {
+    const mlx_node_t *node = mlx_graph_node(graph, id);
+    mlx_path_t *path = &out_paths->nodes[id - 1];
+    if (options->kernels) choose(model, graph, options, node, out_paths, path);
+    out_paths->generic_layers += node->kind == MLX_NODE_ATTENTION && !path->kernel;
+  }
+  return NULL;
+}
+
+void mlx_paths_clear(mlx_paths_t *paths) {
+  mlx_free(paths->nodes);
+  mlx_free(paths->fused);
+  *paths = (mlx_paths_t){0};
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Nodes that kernels compute together
+
+typedef struct fusion {
+  const mlx_graph_t *graph;
+  const mlx_module_options_t *options;
+  int64_t tokens, wanted;
+  mlx_paths_t *paths;
+} fusion_t;
+
+// Whether |id| is a product that a kernel with an epilogue computes, and only one node uses it. Products of
+// few tokens have no epilogue.
+static bool is_free_product(const fusion_t *f, int id) {
+  const mlx_node_t *node = mlx_graph_node(f->graph, id);
+  const int64_t rows = node->dims[0] == MLX_DIM_TOKENS ? f->tokens : f->wanted;
+  return node->kind == MLX_NODE_LINEAR && f->paths->nodes[id - 1].kernel && node->uses == 1 &&
+         !mlx_cuda_uses_gemv(rows);
+}
+
+static void fuse_add(const fusion_t *f, const mlx_node_t *node) {
+  for (int i = 1; i >= 0; --i) {
+    if (!is_free_product(f, node->operands[i])) continue;
+    f->paths->fused[node->operands[i] - 1] = true;
+    return;
+  }
+}
+
+static bool same_format(const fusion_t *f, const mlx_node_t *a, const mlx_node_t *b) {
+  const mlx_tiles_t *tiles = f->options->kernels->tiles;
+  const mlx_node_t *first = mlx_graph_operand(f->graph, a, 1), *second = mlx_graph_operand(f->graph, b, 1);
+  if (first->dims[0] != second->dims[0]) return false;
+  return !tiles || mlx_tiles_equal(tiles[first->weight_index], tiles[second->weight_index]);
+}
+
+static void fuse_gated(const fusion_t *f, const mlx_node_t *node) {
+  const mlx_node_t *gate = mlx_graph_operand(f->graph, node, 0), *up = mlx_graph_operand(f->graph, node, 1);
+  if (node->act != MLX_ACT_SILU || gate == up || !is_free_product(f, node->operands[0]) ||
+      !is_free_product(f, node->operands[1]) || gate->operands[0] != up->operands[0] ||
+      !same_format(f, gate, up))
+    return;
+  f->paths->fused[node->operands[0] - 1] = f->paths->fused[node->operands[1] - 1] = true;
+}
+
+static bool is_free_rope(const fusion_t *f, int id, int64_t head_dim) {
+  const mlx_node_t *node = mlx_graph_node(f->graph, id);
+  return node->kind == MLX_NODE_ROPE && node->uses == 1 && node->head_dim == head_dim &&
+         node->rope->dims == head_dim && !node->rope->adjacent;
+}
+
+static void fuse_attention(const fusion_t *f, int id, const mlx_node_t *node) {
+  const int q = node->operands[0], k = node->operands[1];
+  const int64_t head_dim = node->attention.head_dim;
+  if (!f->paths->nodes[id - 1].kernel || q == k || !is_free_rope(f, q, head_dim) ||
+      !is_free_rope(f, k, head_dim) ||
+      !mlx_rope_equal(mlx_graph_node(f->graph, q)->rope, mlx_graph_node(f->graph, k)->rope))
+    return;
+  f->paths->fused[q - 1] = f->paths->fused[k - 1] = true;
+}
+
+void mlx_paths_fuse(const mlx_graph_t *graph, const mlx_module_options_t *options, int64_t tokens,
+                    int64_t wanted, mlx_paths_t *paths) {
+  const fusion_t f = {graph, options, tokens, wanted, paths};
+  memset(paths->fused, 0, graph->count * sizeof *paths->fused);
+  for (int id = 1; options->kernels && id <= (int)graph->count; ++id) {
+    const mlx_node_t *node = mlx_graph_node(graph, id);
+    if (node->kind == MLX_NODE_ADD) fuse_add(&f, node);
+    if (node->kind == MLX_NODE_GATED) fuse_gated(&f, node);
+    if (node->kind == MLX_NODE_ATTENTION) fuse_attention(&f, id, node);
+  }
+}

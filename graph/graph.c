@@ -1,0 +1,95 @@
+// Construction and release of a graph.
+#include "graph/graph.h"
+
+#include <limits.h>
+#include <string.h>
+
+#include "base/memory.h"
+
+void mlx_graph_free(mlx_graph_t *graph) {
+  if (!graph) return;
+  mlx_free(graph->nodes);
+  mlx_status_free(graph->status);
+  mlx_free(graph);
+}
+
+void mlx_graph_fail(mlx_graph_t *graph, mlx_status_t status) {
+  graph->status = mlx_status_join(graph->status, status);
+}
+
+mlx_value_t mlx_graph_append(mlx_graph_t *graph, const mlx_node_t *node) {
+  if (graph->status) return MLX_NONE;
+  mlx_status_t status = graph->count < INT_MAX ? mlx_reserve(graph->count + 1, sizeof *graph->nodes,
+                                                             &graph->capacity, &graph->nodes)
+                                               : mlx_error(MLX_INTERNAL, "the network has too many ops");
+  if (status) {
+    mlx_graph_fail(graph, status);
+    return MLX_NONE;
+  }
+  mlx_node_t *added = &graph->nodes[graph->count++];
+  *added = *node;
+  memcpy(added->scope, graph->scope, sizeof added->scope);
+  for (int i = 0; i < MLX_NODE_OPERANDS; ++i) {
+    if (added->operands[i]) ++graph->nodes[added->operands[i] - 1].uses;
+  }
+  mlx_value_t value = {.id = (int)graph->count, .dtype = node->dtype, .rank = node->rank};
+  memcpy(value.dims, node->dims, sizeof value.dims);
+  return value;
+}
+
+mlx_status_t mlx_graph_create(const mlx_graph_weight_t *weights, size_t weight_count, int64_t context,
+                              mlx_graph_t **out_graph) {
+  MLX_TRY(mlx_alloc(1, sizeof **out_graph, out_graph));
+  mlx_graph_t *graph = *out_graph;
+  graph->context = context;
+  graph->weight_count = weight_count;
+  for (size_t i = 0; i < weight_count; ++i) {
+    mlx_node_t node = {.kind = MLX_NODE_WEIGHT,
+                       .dtype = MLX_F32,
+                       .rank = weights[i].rank,
+                       .weight_index = i,
+                       .weight_name = weights[i].name};
+    memcpy(node.dims, weights[i].dims, sizeof node.dims);
+    mlx_graph_append(graph, &node);
+  }
+  return NULL;
+}
+
+mlx_value_t mlx_graph_tokens(mlx_graph_t *graph) {
+  return mlx_graph_append(
+      graph,
+      &(mlx_node_t){
+          .kind = MLX_NODE_TOKENS, .name = "tokens", .dtype = MLX_I32, .rank = 1, .dims = {MLX_DIM_TOKENS}});
+}
+
+mlx_value_t mlx_graph_wanted(mlx_graph_t *graph, mlx_value_t hidden) {
+  if (graph->status) return MLX_NONE;
+  if (!hidden.id || hidden.rank != 2 || hidden.dims[0] != MLX_DIM_TOKENS) {
+    mlx_graph_fail(
+        graph, mlx_error(MLX_INTERNAL, "the network returns %s as its hidden states; expected f32[M, hidden]",
+                         mlx_shape_text(hidden.dtype, hidden.rank, hidden.dims).chars));
+    return MLX_NONE;
+  }
+  return mlx_graph_append(graph, &(mlx_node_t){.kind = MLX_NODE_WANTED,
+                                               .name = "wanted",
+                                               .dtype = hidden.dtype,
+                                               .rank = 2,
+                                               .dims = {MLX_DIM_WANTED, hidden.dims[1]},
+                                               .operands = {hidden.id}});
+}
+
+mlx_status_t mlx_graph_finish(mlx_graph_t *graph, mlx_value_t logits) {
+  if (!graph->status && (!logits.id || logits.rank != 2 || logits.dims[0] != MLX_DIM_WANTED)) {
+    mlx_graph_fail(graph, mlx_error(MLX_INTERNAL, "the LM head returns %s; expected f32[W, vocab]",
+                                    mlx_shape_text(logits.dtype, logits.rank, logits.dims).chars));
+  }
+  mlx_graph_append(graph, &(mlx_node_t){.kind = MLX_NODE_LOGITS,
+                                        .name = "logits",
+                                        .dtype = logits.dtype,
+                                        .rank = 2,
+                                        .dims = {logits.dims[0], logits.dims[1]},
+                                        .operands = {logits.id}});
+  mlx_status_t status = graph->status;
+  graph->status = NULL;
+  return status;
+}

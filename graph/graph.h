@@ -1,0 +1,143 @@
+// Graph: the network of a model as typed nodes. An architecture builds it once (graph/ops.h); every back end
+// reads it.
+//
+// How a back end walks a graph:
+//
+//   for (int id = 1; id <= (int)graph->count; ++id) {
+//     const mlx_node_t *node = mlx_graph_node(graph, id);
+//     ... node->kind, node->operands, the attributes of that kind ...
+//   }
+//
+// Nodes are in an order in which they can be executed: every operand of a node has a smaller id. The first
+// nodes are the weights, in the order of the model's list: weight i has id i + 1. MLX_NODE_TOKENS follows.
+// The last node is MLX_NODE_LOGITS. Operand 0 means "none"; the enum below lists the operands of each kind in
+// order. node->uses counts the operands that refer to a node: a back end may merge a node with its only user
+// if uses == 1.
+//
+// The number of tokens of a step is not part of the graph. Dimension MLX_DIM_TOKENS stands for all tokens of
+// a step (M = sequences x tokens, flattened), MLX_DIM_WANTED for the tokens whose logits are wanted. All
+// other dimensions are numbers. Activations and weights have dtype f32 here: a graph says what is computed,
+// and compiler/storage.h decides how a weight is stored.
+//
+// A graph owns its nodes and borrows the names of weights and the ropes: the model must outlive it. It is
+// immutable after mlx_graph_finish, and then any number of threads may read it.
+#ifndef MLXCEL_GRAPH_GRAPH_H_
+#define MLXCEL_GRAPH_GRAPH_H_
+
+#include <stddef.h>
+
+#include "base/text.h"
+#include "graph/ops.h"
+
+#define MLX_DIM_TOKENS (-1)
+#define MLX_DIM_WANTED (-2)
+#define MLX_NODE_OPERANDS 8
+
+typedef enum mlx_node_kind {
+  MLX_NODE_TOKENS,          // () -> i32 [M]: token ids
+  MLX_NODE_POSITIONS,       // () -> i32 [M]: position of each token in its sequence
+  MLX_NODE_WEIGHT,          // () -> the weight |weight_index|
+  MLX_NODE_EMBED,           // (table [rows, width], indices i32 [M]) -> [M, width]
+  MLX_NODE_RMSNORM,         // (x, weight) eps
+  MLX_NODE_LAYERNORM,       // (x, weight or none, bias or none) eps
+  MLX_NODE_HEAD_RMSNORM,    // (x, weight [head_dim]) eps, head_dim
+  MLX_NODE_HEAD_LAYERNORM,  // (x, weight [head_dim] or [heads, head_dim]) eps, head_dim
+  MLX_NODE_LINEAR,          // (x [M, in], weight [out, in]) -> [M, out]
+  MLX_NODE_BIAS,            // (x [M, width], bias [width]): x + bias
+  MLX_NODE_ADD,             // (a, b)
+  MLX_NODE_MULTIPLY,        // (a, b)
+  MLX_NODE_SCALE,           // (x) factor
+  MLX_NODE_SOFTCAP,         // (x) cap
+  MLX_NODE_CLIP,            // (x) limit
+  MLX_NODE_GROW,            // (x, positions) beta, period
+  MLX_NODE_ACTIVATE,        // (x) act
+  MLX_NODE_GATED,           // (gate, up) act: act(gate) * up
+  MLX_NODE_EXPERTS,         // (x, scores, gate, up, down, gate bias, up bias, down bias) experts
+  MLX_NODE_SIGMOID,         // (x)
+  MLX_NODE_SCALE_ROWS,      // (x [M, width], factor [M, 1])
+  MLX_NODE_COLUMNS,         // (x) start: columns [start, start + width of the result)
+  MLX_NODE_ROPE,            // (x, positions) head_dim, rope
+  MLX_NODE_ATTENTION,       // (q, k, v, sinks or none) attention
+  MLX_NODE_WANTED,          // (hidden [M, hidden]) -> [W, hidden]: the rows of the wanted tokens
+  MLX_NODE_LOGITS,          // (x [W, vocab]): the result of the graph, unchanged
+  MLX_NODE_KINDS
+} mlx_node_kind_t;
+const char *mlx_node_kind_name(mlx_node_kind_t kind);  // "linear"
+
+typedef struct mlx_node {
+  mlx_node_kind_t kind;
+  char scope[24], name[40];  // "layer3", "q"; a weight has neither
+  mlx_dtype_t dtype;         // of the result
+  int rank;
+  int64_t dims[MLX_VALUE_RANK];
+  int operands[MLX_NODE_OPERANDS];  // node ids; 0: none
+  int uses;                         // operands of other nodes that refer to this node
+  // Attributes. Only those that the kind lists are set.
+  union {
+    double number;  // eps, factor, cap, limit or beta
+    double eps, factor, cap, limit, beta;
+  };
+  int64_t head_dim, period, start;
+  mlx_act_t act;
+  const mlx_rope_t *rope;     // borrowed
+  mlx_attention_t attention;  // |sinks| is operand 3
+  mlx_experts_t experts;      // its biases are operands 5 to 7
+  size_t weight_index;        // in the model's list of weights
+  const char *weight_name;    // borrowed
+} mlx_node_t;
+
+// A weight of the model: its name and shape. The index in the list identifies it everywhere.
+typedef struct mlx_graph_weight {
+  const char *name;
+  int rank;
+  int64_t dims[MLX_VALUE_RANK];
+} mlx_graph_weight_t;
+
+struct mlx_graph {
+  mlx_node_t *nodes;  // owned; node id - 1. Use mlx_graph_node.
+  size_t count, capacity;
+  size_t weight_count;
+  int64_t context;
+  // Of the construction.
+  char scope[24];
+  int positions;        // node id; 0: not used yet
+  mlx_status_t status;  // owned: the first error
+};
+
+// Starts a graph. |context|: the context length that is compiled. Release with mlx_graph_free.
+mlx_status_t mlx_graph_create(const mlx_graph_weight_t *weights, size_t weight_count, int64_t context,
+                              mlx_graph_t **out_graph) MLX_MUST_USE;
+void mlx_graph_free(mlx_graph_t *graph);
+
+mlx_value_t mlx_graph_tokens(mlx_graph_t *graph);
+mlx_value_t mlx_graph_wanted(mlx_graph_t *graph, mlx_value_t hidden);
+// Adds MLX_NODE_LOGITS. Returns the first error of the construction.
+mlx_status_t mlx_graph_finish(mlx_graph_t *graph, mlx_value_t logits) MLX_MUST_USE;
+
+// The node with this id. |id| must be from 1 to graph->count.
+static inline const mlx_node_t *mlx_graph_node(const mlx_graph_t *graph, int id) {
+  return &graph->nodes[id - 1];
+}
+// The node that operand |nth| of |node| refers to; NULL: none.
+static inline const mlx_node_t *mlx_graph_operand(const mlx_graph_t *graph, const mlx_node_t *node, int nth) {
+  return node->operands[nth] ? mlx_graph_node(graph, node->operands[nth]) : NULL;
+}
+
+// Appends one line per node:
+//   %7 layer0.attn_in = rmsnorm(%3, %6) eps=1e-05 : f32[M, 32]
+// M is MLX_DIM_TOKENS, W is MLX_DIM_WANTED.
+void mlx_graph_print(const mlx_graph_t *graph, mlx_text_t *out);
+
+// ---- for graph/*.c ----
+
+typedef struct mlx_shape_text {
+  char chars[160];
+} mlx_shape_text_t;
+mlx_shape_text_t mlx_shape_text(mlx_dtype_t dtype, int rank, const int64_t *dims);  // "f32[M, 32]"
+
+// Appends |node| with the scope of the graph. Returns its value; MLX_NONE after an error.
+mlx_value_t mlx_graph_append(mlx_graph_t *graph, const mlx_node_t *node);
+// Records |status| unless there is an earlier error; takes ownership.
+void mlx_graph_fail(mlx_graph_t *graph, mlx_status_t status);
+
+#endif  // MLXCEL_GRAPH_GRAPH_H_

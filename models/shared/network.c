@@ -1,0 +1,46 @@
+// The network of a model as a graph, and the role of each weight in it.
+#include "base/memory.h"
+#include "graph/roles.h"
+#include "models/model.h"
+
+static mlx_status_t build(const mlx_model_t *model, mlx_graph_t *graph) {
+  mlx_value_t tokens = mlx_graph_tokens(graph);
+  mlx_value_t hidden = model->arch->forward(graph, model, tokens);  // [M, hidden]
+  mlx_value_t wanted = mlx_graph_wanted(graph, hidden);             // [W, hidden]
+  return mlx_graph_finish(graph, model->arch->head(graph, model, wanted));
+}
+
+mlx_status_t mlx_model_build_graph(const mlx_model_t *model, int64_t context, mlx_graph_t **out_graph) {
+  mlx_graph_weight_t *weights;
+  *out_graph = NULL;
+  MLX_TRY(mlx_alloc(model->weight_count, sizeof *weights, &weights));
+  for (size_t i = 0; i < model->weight_count; ++i) {
+    const mlx_tensor_t *tensor = &model->weights[i].tensor;
+    weights[i] = (mlx_graph_weight_t){.name = model->weights[i].name, .rank = tensor->rank};
+    for (int d = 0; d < tensor->rank; ++d) weights[i].dims[d] = tensor->dims[d];
+  }
+  mlx_graph_t *graph = NULL;
+  mlx_status_t status = mlx_graph_create(weights, model->weight_count, context, &graph);
+  mlx_free(weights);
+  if (!status) status = build(model, graph);
+  if (status) {
+    mlx_graph_free(graph);
+    return status;
+  }
+  *out_graph = graph;
+  return NULL;
+}
+
+mlx_status_t mlx_model_find_roles(mlx_model_t *model) {
+  mlx_graph_t *graph;
+  unsigned *roles;
+  MLX_TRY(mlx_model_build_graph(model, model->config.context, &graph));
+  mlx_status_t status = mlx_alloc(model->weight_count, sizeof *roles, &roles);
+  if (!status) {
+    mlx_graph_roles(graph, roles);
+    for (size_t i = 0; i < model->weight_count; ++i) model->weights[i].roles = roles[i];
+    mlx_free(roles);
+  }
+  mlx_graph_free(graph);
+  return status;
+}

@@ -1,0 +1,151 @@
+// The op graph: its text form, the checks of its ops, and the roles of weights.
+#include "graph/graph.h"
+
+#include "graph/roles.h"
+#include "models/model.h"
+#include "tests/golden_text.h"
+
+#define FIXTURE(name) MLXCEL_SOURCE_DIR "/tests/fixtures/" name
+#define GOLDEN(name) MLXCEL_SOURCE_DIR "/tests/goldens/" name
+
+static void check_graph(const char *fixture, int64_t context, const char *golden) {
+  mlx_model_t *model;
+  mlx_graph_t *graph;
+  mlx_text_t text = {0};
+  CHECK_OK(mlx_model_open(fixture, &model));
+  CHECK_OK(mlx_model_build_graph(model, context, &graph));
+  mlx_graph_print(graph, &text);
+  CHECK_OK(mlx_text_finish(&text));
+  check_golden_text(text.data, text.length, golden);
+  mlx_text_clear(&text);
+  mlx_graph_free(graph);
+  mlx_model_close(model);
+}
+
+TEST(graph_of_tiny_llama_matches_golden) {
+  check_graph(FIXTURE("tiny-llama"), 64, GOLDEN("tiny-llama.graph.txt"));
+}
+
+// Experts with biases, sinks, sliding windows, biases of projections.
+TEST(graph_of_gpt_oss_matches_golden) { check_graph(FIXTURE("gpt_oss"), 64, GOLDEN("gpt_oss.graph.txt")); }
+
+// A file's format does not change the network.
+TEST(gguf_and_safetensors_give_the_same_graph) {
+  check_graph(FIXTURE("tiny-llama.gguf"), 64, GOLDEN("tiny-llama.graph.txt"));
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Checks
+
+static const mlx_graph_weight_t weights[] = {
+    {"table", 2, {10, 8}}, {"square", 2, {8, 8}}, {"tall", 2, {16, 8}},    {"norm", 1, {8}},
+    {"odd", 2, {8, 6}},    {"router", 2, {4, 8}}, {"gate", 3, {4, 16, 8}}, {"down", 3, {4, 8, 16}}};
+
+static mlx_graph_t *new_graph(void) {
+  mlx_graph_t *graph;
+  CHECK_OK(mlx_graph_create(weights, sizeof weights / sizeof *weights, 64, &graph));
+  return graph;
+}
+
+static void check_refused(mlx_graph_t *graph, mlx_value_t logits, const char *message) {
+  CHECK_INT(logits.id, 0);
+  CHECK_ERROR(mlx_graph_finish(graph, logits), MLX_INTERNAL, message);
+  mlx_graph_free(graph);
+}
+
+TEST(shape_errors_name_the_op_its_scope_and_both_shapes) {
+  mlx_graph_t *g = new_graph();
+  mlx_value_t x = mlx_op_embed(g, mlx_op_weight(g, "table"), mlx_graph_tokens(g));
+  mlx_op_scope(g, "layer%d", 3);
+  mlx_value_t q = mlx_op_linear(g, "q", x, mlx_op_weight(g, "odd"));
+  check_refused(g, q,
+                "op 'layer3.q' (linear): f32[M, 8] and f32[8, 6] do not fit: expected x [M, in] and weight "
+                "[out, in]");
+  g = new_graph();
+  x = mlx_op_embed(g, mlx_op_weight(g, "table"), mlx_graph_tokens(g));
+  mlx_value_t wide = mlx_op_linear(g, "wide", x, mlx_op_weight(g, "tall"));
+  check_refused(g, mlx_op_add(g, "sum", x, wide),
+                "op 'sum' (add): f32[M, 8] and f32[M, 16] do not fit: expected equal shapes [M, width]");
+}
+
+TEST(dtype_errors_and_missing_weights_are_found) {
+  mlx_graph_t *g = new_graph();
+  mlx_value_t tokens = mlx_graph_tokens(g);
+  check_refused(
+      g, mlx_op_rmsnorm(g, "norm", tokens, mlx_op_weight(g, "norm"), 1e-5),
+      "op 'norm' (rmsnorm): i32[M] and f32[8] do not fit: expected x [M, width] and weight [width]");
+  g = new_graph();
+  check_refused(g, mlx_op_embed(g, mlx_op_weight(g, "tabel"), mlx_graph_tokens(g)),
+                "the network uses a weight 'tabel' that the model does not have");
+}
+
+// The rows of wanted tokens and those of all tokens are different dimensions.
+TEST(rows_of_tokens_and_of_wanted_tokens_do_not_mix) {
+  mlx_graph_t *g = new_graph();
+  mlx_value_t x = mlx_op_embed(g, mlx_op_weight(g, "table"), mlx_graph_tokens(g));
+  mlx_value_t wanted = mlx_graph_wanted(g, x);
+  check_refused(g, mlx_op_add(g, "sum", x, wanted),
+                "op 'sum' (add): f32[M, 8] and f32[W, 8] do not fit: expected equal shapes [M, width]");
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Roles
+
+TEST(roles_come_from_use_also_through_bias_sigmoid_and_softcap) {
+  mlx_graph_t *g = new_graph();
+  unsigned roles[sizeof weights / sizeof *weights];
+  mlx_value_t table = mlx_op_weight(g, "table"), x = mlx_op_embed(g, table, mlx_graph_tokens(g));
+  x = mlx_op_rmsnorm(g, "norm", x, mlx_op_weight(g, "norm"), 1e-5);
+  x = mlx_op_linear(g, "projection", x, mlx_op_weight(g, "square"));
+  mlx_value_t scores = mlx_op_sigmoid(g, "scores", mlx_op_linear(g, "router", x, mlx_op_weight(g, "router")));
+  const mlx_experts_t experts = {.used = 2};
+  mlx_value_t gate = mlx_op_weight(g, "gate");
+  x = mlx_op_experts(g, "experts", &experts, x, scores, gate, gate, mlx_op_weight(g, "down"));
+  mlx_value_t logits = mlx_op_linear(g, "logits", mlx_graph_wanted(g, x), table);
+  CHECK_OK(mlx_graph_finish(g, mlx_op_softcap(g, "capped", logits, 30.0)));
+  mlx_graph_roles(g, roles);
+  const unsigned expected[] = {MLX_ROLE_EMBEDDING | MLX_ROLE_HEAD,
+                               MLX_ROLE_PROJECTION,
+                               0,
+                               MLX_ROLE_VECTOR,
+                               0,
+                               MLX_ROLE_ROUTER,
+                               MLX_ROLE_EXPERT,
+                               MLX_ROLE_EXPERT};
+  for (size_t i = 0; i < sizeof roles / sizeof *roles; ++i) CHECK_INT(roles[i], expected[i]);
+  mlx_graph_free(g);
+}
+
+static void check_role(const char *fixture, const char *name, unsigned roles) {
+  mlx_model_t *model;
+  size_t found = 0;
+  CHECK_OK(mlx_model_open(fixture, &model));
+  for (size_t i = 0; i < model->weight_count; ++i) {
+    if (strcmp(model->weights[i].name, name)) continue;
+    ++found;
+    if (model->weights[i].roles != roles)
+      CHECK_FAIL("%s of %s has roles %u, not %u", name, fixture, model->weights[i].roles, roles);
+  }
+  CHECK_INT(found, 1);
+  mlx_model_close(model);
+}
+
+// Their names differ from Llama's.
+TEST(embeddings_heads_and_routers_of_other_names_are_found) {
+  check_role(FIXTURE("gpt2"), "transformer.wte.weight", MLX_ROLE_EMBEDDING | MLX_ROLE_HEAD);
+  check_role(FIXTURE("gpt2"), "transformer.wpe.weight", MLX_ROLE_POSITIONS);
+  check_role(FIXTURE("gpt_neox"), "gpt_neox.embed_in.weight", MLX_ROLE_EMBEDDING);
+  check_role(FIXTURE("gpt_neox"), "embed_out.weight", MLX_ROLE_HEAD);
+  check_role(FIXTURE("gpt_oss"), "model.layers.0.mlp.router.weight", MLX_ROLE_ROUTER);
+  check_role(FIXTURE("gpt_oss"), "model.layers.0.mlp.experts.gate.bias", MLX_ROLE_VECTOR);
+  check_role(FIXTURE("qwen2_moe"), "model.layers.0.mlp.gate.weight", MLX_ROLE_ROUTER);
+  check_role(FIXTURE("qwen2_moe"), "model.layers.0.mlp.shared_expert_gate.weight", MLX_ROLE_PROJECTION);
+}
+
+TEST_MAIN(CASE(graph_of_tiny_llama_matches_golden), CASE(graph_of_gpt_oss_matches_golden),
+          CASE(gguf_and_safetensors_give_the_same_graph),
+          CASE(shape_errors_name_the_op_its_scope_and_both_shapes),
+          CASE(dtype_errors_and_missing_weights_are_found),
+          CASE(rows_of_tokens_and_of_wanted_tokens_do_not_mix),
+          CASE(roles_come_from_use_also_through_bias_sigmoid_and_softcap),
+          CASE(embeddings_heads_and_routers_of_other_names_are_found))
