@@ -76,7 +76,7 @@ mlx_status_t mlx_job_module_options(const mlx_model_t *model, const mlx_compile_
   }
   mlx_module_options_initialize(context, out_module);
   out_module->form = form;
-  out_module->dtype = options->dtype;
+  out_module->dtype = out_module->kv = options->dtype;
   if (options->sequences) out_module->sequences = options->sequences;
   return NULL;
 }

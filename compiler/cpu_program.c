@@ -84,7 +84,7 @@ static bool find_readers(const mlx_cpu_writer_t *w, int id, mlx_program_buffer_t
     if (!p->stage || w->products.absorbed[user - 1] || p->x != id) continue;
     const bool codes = is_quantized(w, p->weight) || is_quantized(w, p->up);
     const int from = codes ? MLX_CPU_MIN_TILED_ROWS : 1;
-    const bool logits = user < (int)graph->count && mlx_graph_node(graph, user + 1)->kind == MLX_NODE_LOGITS;
+    const bool logits = mlx_graph_node(graph, (int)graph->count)->operands[0] == user;
     readers += p->up && !p->up_row ? 2 : 1;
     if (codes && logits) {
       out->plain_below = INT_MAX;
@@ -100,8 +100,8 @@ static bool find_readers(const mlx_cpu_writer_t *w, int id, mlx_program_buffer_t
 static mlx_status_t take_parts(mlx_cpu_writer_t *w, int id, mlx_program_buffer_t *out) {
   const mlx_node_t *node = mlx_graph_node(w->graph, id);
   const int64_t width = mlx_cpu_width(node);
-  const bool stores = node->kind != MLX_NODE_ROPE && node->kind != MLX_NODE_HEAD_RMSNORM &&
-                      (node->kind != MLX_NODE_ATTENTION || node->attention.head_dim % 16 == 0);
+  const bool stores =
+      node->kind != MLX_NODE_ROPE && (node->kind != MLX_NODE_ATTENTION || node->attention.head_dim % 16 == 0);
   out->parts = 0;
   if (!w->program->header.tiles || !stores || width % MLX_PANEL_BLOCK || !find_readers(w, id, out)) {
     out->parts_from = out->plain_below = INT_MAX;
@@ -143,8 +143,7 @@ mlx_status_t mlx_cpu_read(mlx_cpu_writer_t *w, int id, mlx_program_buffer_t *out
 // A product reads the place while other threads write it, so no other instruction of its phase may read it.
 bool mlx_cpu_is_last_use(mlx_cpu_writer_t *w, int id) {
   const mlx_cpu_value_t *value = mlx_cpu_value(w, id);
-  return place_of(w, id) == id && value->remaining == 1 &&
-         value->read_phase != w->program->header.phases - 1;
+  return place_of(w, id) == id && value->remaining == 1 && value->read_phase != w->program->header.phases - 1;
 }
 
 mlx_status_t mlx_cpu_take_over(mlx_cpu_writer_t *w, int id, int from, mlx_program_buffer_t *out_buffer) {
@@ -224,8 +223,7 @@ static mlx_status_t write_all(mlx_cpu_writer_t *w, const char *cpu_level) {
   MLX_TRY(mlx_alloc(w->model->weight_count, sizeof *w->offsets, &w->offsets));
   w->program->archive_bytes = mlx_weights_layout(w->model, w->storage, w->offsets);
   for (int id = 1; id <= (int)graph->count; ++id)
-    *mlx_cpu_value(w, id) =
-        (mlx_cpu_value_t){.remaining = mlx_graph_node(graph, id)->uses, .read_phase = -1};
+    *mlx_cpu_value(w, id) = (mlx_cpu_value_t){.remaining = mlx_graph_node(graph, id)->uses, .read_phase = -1};
   MLX_TRY(start(w, cpu_level));
   for (int id = 1; id <= (int)graph->count; ++id) {
     const mlx_node_t *node = mlx_graph_node(graph, id);

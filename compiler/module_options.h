@@ -9,7 +9,9 @@
 
 typedef struct mlx_module_options {
   mlx_form_t form;
-  mlx_dtype_t dtype;    // of the KV cache and of the weights (mlx_weight_stored)
+  mlx_dtype_t
+      dtype;       // of the weights (mlx_weight_stored) and, except on the CPU kernel path, of the KV cache
+  mlx_dtype_t kv;  // of the KV cache on the CPU kernel path: f32, f16, bf16 or Q8_0
   mlx_layout_t layout;  // of the weights; the generic path reads MLX_LAYOUT_ROWS only
   mlx_quantize_t quantize;
   int64_t context;                   // positions per sequence; the pages round it up

@@ -7,15 +7,15 @@
 // One matrix product with its epilogue, in the order in which the kernel applies it (mlx_instruction_t):
 // bias, clip, activation or gate, factor, softcap, addition. The ids are of nodes; 0: none.
 typedef struct mlx_product {
-  int stage;           // of the last node; 0: this node is no product
-  int x;               // input
-  int weight, bias;    // weight nodes
-  int up, up_bias;     // second matrix of a gate
-  int64_t up_row;      // row of |up| at which the second matrix starts: gate and up in one weight
-  int64_t rows;        // of the matrix
+  int stage;                 // of the last node; 0: this node is no product
+  int x;                     // input
+  int weight, bias;          // weight nodes
+  int up, up_bias;           // second matrix of a gate
+  int64_t up_row;            // row of |up| at which the second matrix starts: gate and up in one weight
+  int64_t rows;              // of the matrix
   double clip, factor, cap;  // 0: none
-  int act;             // mlx_act_t, or -1
-  int added;           // node that is added
+  int act;                   // mlx_act_t, or -1
+  int added;                 // node that is added
 } mlx_product_t;
 
 typedef struct mlx_products {

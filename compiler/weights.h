@@ -6,7 +6,7 @@
 
 // Part of the cache key. Change it whenever the bytes written for the same model change.
 #define MLX_WEIGHTS_LAYOUT "rows as Hugging Face has them, vectors f32, irpa 0"
-#define MLX_PANELS_LAYOUT "panels of 16 rows, vectors f32, irpa 3"
+#define MLX_PANELS_LAYOUT "panels of 16 rows, bf16 in pairs, vectors f32, irpa 3"
 #define MLX_TILES_LAYOUT "tiles of 8 rows, vectors f32, irpa 2"
 
 // Byte offset of each weight, relative to the first; |out_offsets| has room for all. Returns the bytes from

@@ -199,10 +199,9 @@ INLINE void attention_tokens(const attention_t *a, int32_t format, int TOKENS, i
 }
 
 // Attention for |count| tokens. If count < ATTEND_TOKENS, the unused entries of q repeat a valid pointer.
-#define ATTEND_CASE(format)                                               \
-  case format:                                                            \
-    count == 1 ? attention_tokens(a, format, 1, 1)                        \
-               : attention_tokens(a, format, ATTEND_TOKENS, count);       \
+#define ATTEND_CASE(format)                                                                             \
+  case format:                                                                                          \
+    count == 1 ? attention_tokens(a, format, 1, 1) : attention_tokens(a, format, ATTEND_TOKENS, count); \
     break
 static void attention_run(const attention_t *a, int32_t format, int count) {
   switch (format) {

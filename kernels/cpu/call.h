@@ -75,8 +75,7 @@ INLINE int64_t parts_stride(int columns) { return (int64_t)columns / MLX_PANEL_B
 
 // Stores the parts of 16 columns of a row, starting at |column|. The buffer has |columns| columns.
 INLINE void store_parts(uint16_t *parts, v16 values, int row, int columns, int column) {
-  uint16_t *tiles =
-      parts + row / 16 * parts_stride(columns) + (int64_t)(column / MLX_PANEL_BLOCK) * A_BLOCK;
+  uint16_t *tiles = parts + row / 16 * parts_stride(columns) + (int64_t)(column / MLX_PANEL_BLOCK) * A_BLOCK;
   split_columns(values, tiles + row % 16 * MLX_PANEL_BLOCK + column % MLX_PANEL_BLOCK);
 }
 // Stores the parts of a whole row, from its f32 values.

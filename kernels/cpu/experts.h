@@ -107,8 +107,8 @@ static void sum_experts(const call_t *c, const mlx_instruction_t *i, int row) {
     const int count = min_int(16, i->width - k);
     v16 sum = v_zero();
     for (int e = 0; e < i->used; ++e)
-      sum = v_add(sum, v_mul(load_some(row_at(c, &i->a, first + e) + k, count),
-                             v_all(r.weight_of[first + e])));
+      sum =
+          v_add(sum, v_mul(load_some(row_at(c, &i->a, first + e) + k, count), v_all(r.weight_of[first + e])));
     store_some(out + k, sum, count);
   }
   store_row_parts(c, &i->out, row_count(c, i), row, i->width);

@@ -197,23 +197,23 @@ static v16 multiply_panel(int32_t format, const uint8_t *panel, const vector_t *
 }
 
 // Up to PLAIN_PANELS panels of plain values.
-#define PLAIN_CASE(format)                                                                               \
-  case MLX_PANEL_##format:                                                                               \
-    count == PLAIN_PANELS                                                                                \
-        ? multiply_plain(MLX_PANEL_##format, PLAIN_PANELS, panel, bytes, x->x, columns, out)             \
-        : multiply_plain(MLX_PANEL_##format, 1, panel, bytes, x->x, columns, out);                       \
+#define PLAIN_CASE(format)                                                                   \
+  case MLX_PANEL_##format:                                                                   \
+    count == PLAIN_PANELS                                                                    \
+        ? multiply_plain(MLX_PANEL_##format, PLAIN_PANELS, panel, bytes, x->x, columns, out) \
+        : multiply_plain(MLX_PANEL_##format, 1, panel, bytes, x->x, columns, out);           \
     break
 // Returns how many panels it multiplied: 1 or PLAIN_PANELS.
 static int multiply_plain_panels(int32_t format, int count, const uint8_t *panel, int64_t bytes,
                                  const vector_t *x, int columns, v16 *out) {
-  if (count < PLAIN_PANELS) count = 1;
+  count = count < PLAIN_PANELS ? 1 : PLAIN_PANELS;
   switch (format) {
     PLAIN_CASE(F32);
     PLAIN_CASE(F16);
     PLAIN_CASE(BF16);
     default: break;
   }
-  return count < PLAIN_PANELS ? 1 : PLAIN_PANELS;
+  return count;
 }
 #undef PLAIN_CASE
 

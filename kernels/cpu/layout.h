@@ -30,8 +30,8 @@
 //
 // panel_format.h has the same formats as a table; graph/dtype.c maps each file type to a format.
 //
-// KV pool: per attention layer [pool pages][KV heads], each the keys and the values of a page. Padded: head_dim
-// rounded up to 16.
+// KV pool: per attention layer [pool pages][KV heads], each the keys and the values of a page. Padded:
+// head_dim rounded up to 16.
 //   F32, F16, BF16  keys [head_dim][16 positions]; values [16 positions][padded]
 //   Q8              keys and values as signed bytes in that order, each followed by 16 scales (f32), one per
 //                   position
@@ -94,7 +94,8 @@ typedef enum mlx_instruction_kind {
   MLX_RUN_GROUP,   // mixture of experts: sorts the pairs of token and expert by expert
   // One item per row. Neighbouring instructions of this group share a phase.
   MLX_RUN_EMBED,       // out = row of the table |weight|; op: MLX_INDEX_*
-  MLX_RUN_ROPE_TABLE,  // out = cosines, then sines of the |dims| / 2 frequencies at |floats|, times numbers[0]
+  MLX_RUN_ROPE_TABLE,  // out = cosines, then sines of the |dims| / 2 frequencies at |floats|, times
+                       // numbers[0]
   MLX_RUN_NORM,        // out = norm of each of |heads| groups of |width| values of a; op: MLX_NORM_*;
                        // numbers[0]: eps
   MLX_RUN_MAP,         // out = op(a, b), element by element; op: MLX_MAP_*
@@ -116,20 +117,20 @@ typedef enum mlx_rows {
 
 enum { MLX_INDEX_TOKENS, MLX_INDEX_POSITIONS };
 enum { MLX_NORM_RMS, MLX_NORM_LAYER };
-typedef enum mlx_map {
+typedef enum mlx_map_op {
   MLX_MAP_COPY,
   MLX_MAP_ADD,
   MLX_MAP_MULTIPLY,
-  MLX_MAP_SCALE,       // a * numbers[0]
-  MLX_MAP_SOFTCAP,     // numbers[0] * tanh(a / numbers[0])
-  MLX_MAP_CLIP,        // to [-numbers[0], numbers[0]]
-  MLX_MAP_GROW,        // a * (1 + numbers[0] * log(1 + floor(position / period))); period: |dims|
+  MLX_MAP_SCALE,    // a * numbers[0]
+  MLX_MAP_SOFTCAP,  // numbers[0] * tanh(a / numbers[0])
+  MLX_MAP_CLIP,     // to [-numbers[0], numbers[0]]
+  MLX_MAP_GROW,     // a * (1 + numbers[0] * log(1 + floor(position / period))); period: |dims|
   MLX_MAP_SIGMOID,
-  MLX_MAP_SCALE_ROWS,  // a * b[0]
-  MLX_MAP_BIAS,        // a + the vector |weight|
-  MLX_MAP_ACTIVATE,    // act(a); MLX_MAP_ACTIVATE + act
+  MLX_MAP_SCALE_ROWS,                    // a * b[0]
+  MLX_MAP_BIAS,                          // a + the vector |weight|
+  MLX_MAP_ACTIVATE,                      // act(a); MLX_MAP_ACTIVATE + act
   MLX_MAP_GATED = MLX_MAP_ACTIVATE + 8,  // act(a) * b; MLX_MAP_GATED + act
-} mlx_map_t;
+} mlx_map_op_t;
 // The order of mlx_act_t.
 enum { MLX_RUN_SILU, MLX_RUN_GELU, MLX_RUN_GELU_TANH, MLX_RUN_RELU, MLX_RUN_RELU2, MLX_RUN_NO_ACT };
 
@@ -144,12 +145,12 @@ typedef struct mlx_instruction {
   // Products.
   int32_t out_rows;  // of the matrix
   int32_t act;
-  int32_t adds;    // 1: adds b
-  int32_t logits;  // 1: the output is the logits, not |out|
+  int32_t adds;                    // 1: adds b
+  int32_t logits;                  // 1: the output is the logits, not |out|
   float clip, factor, cap, slope;  // experts with a slope: see product.h; |clip| is the limit
   // Attention, RoPE, experts.
   int32_t heads, kv_heads, head_dim, dims;
-  int32_t window;   // 0: none
+  int32_t window;  // 0: none
   int32_t experts, used, sum_to_one;
   int64_t kv_at;    // byte offset of the layer in the KV pool
   int64_t floats;   // index of its floats

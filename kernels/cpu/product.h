@@ -2,9 +2,9 @@
 // blocks, or on AMX tiles. The epilogue adds a bias, applies an activation, adds the residual stream or finds
 // the largest logit.
 //
-// The result of a row does not depend on the other rows of the step. With weights in f32, f16 or bf16 all ways
-// give the same bits. With quantized weights, steps of MLX_CPU_MIN_TILED_ROWS rows and more are multiplied in
-// another way than smaller ones; both have the accuracy of f32.
+// The result of a row does not depend on the other rows of the step. With weights in f32, f16 or bf16 all
+// ways give the same bits. With quantized weights, steps of MLX_CPU_MIN_TILED_ROWS rows and more are
+// multiplied in another way than smaller ones; both have the accuracy of f32.
 #ifndef MLXCEL_KERNELS_CPU_PRODUCT_H_
 #define MLXCEL_KERNELS_CPU_PRODUCT_H_
 
@@ -82,18 +82,10 @@ INLINE int output_row(const product_t *p, int token) { return p->pairs ? p->pair
 // ----------------------------------------------------------------------------------------------------------
 // Epilogue
 
-// 16 values of a bias vector or, for experts, of row |expert| of a matrix of biases.
-static v16 load_bias(const call_t *c, const product_t *p, const mlx_program_weight_t *bias, int panel,
+// 16 values of a bias: [rows] or, for experts, [experts, rows].
+INLINE v16 load_bias(const call_t *c, const product_t *p, const mlx_program_weight_t *bias, int panel,
                      int count) {
-  if (!p->pairs) return load_some(vector_at(c, bias) + 16 * panel, count);
-  float wide[16][16], lanes[16];
-  const uint8_t *at = c->weights + bias->at + p->expert / 16 * mlx_panel_bytes(bias->format, p->rows);
-  for (int k = 0; k < 16; ++k) {
-    const int column = 16 * panel + min_int(k, count - 1);
-    v_store(wide[k], load_column(bias->format, at, column));
-    lanes[k] = wide[k][p->expert % 16];
-  }
-  return v_load(lanes);
+  return load_some(vector_at(c, bias) + (int64_t)p->expert * p->rows + 16 * panel, count);
 }
 
 // The gate of gpt-oss: g * sigmoid(slope * g) * (u + 1), with g and u clamped.
@@ -177,8 +169,7 @@ static void multiply_row(const call_t *c, const product_t *p, worker_t *worker, 
     done = multiply_panels(p->format, p->weight, panel, to - panel, &worker->vector, p->columns, value);
     for (int i = 0, more; p->up && i < done; i += more)
       more = multiply_panels(p->up_format, p->up, panel + i, done - i, &worker->vector, p->columns, up + i);
-    for (int i = 0; i < done; ++i)
-      apply_epilogue(c, p, token, panel + i, value[i], p->up ? up[i] : value[i]);
+    for (int i = 0; i < done; ++i) apply_epilogue(c, p, token, panel + i, value[i], p->up ? up[i] : value[i]);
   }
 }
 
@@ -202,8 +193,7 @@ static void multiply_block(const call_t *c, const product_t *p, int item) {
     }
     for (int t = 0; t < tokens; t += TILE_TOKENS) {
       const float *x[TILE_TOKENS];
-      for (int i = 0; i < TILE_TOKENS; ++i)
-        x[i] = input_row(c, p, token + min_int(t + i, tokens - 1)) + k;
+      for (int i = 0; i < TILE_TOKENS; ++i) x[i] = input_row(c, p, token + min_int(t + i, tokens - 1)) + k;
       multiply_tile(wide, x, count, sums + t * TILE_ROWS);
     }
   }
@@ -258,8 +248,7 @@ static void multiply_few_panels(const call_t *c, const product_t *p, int first, 
   for (int i = 0; i < count; ++i) {
     for (int t = 0; t < p->tokens; ++t) {
       const float *sum = sums + (i * p->tokens + t) * 16;
-      apply_epilogue(c, p, t, first + i, v_load(sum),
-                     p->up ? v_load(sum + half * p->tokens * 16) : v_zero());
+      apply_epilogue(c, p, t, first + i, v_load(sum), p->up ? v_load(sum + half * p->tokens * 16) : v_zero());
     }
   }
 }

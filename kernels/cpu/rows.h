@@ -34,14 +34,6 @@ static void fill_rope_table(const call_t *c, const mlx_instruction_t *i, int row
 // ----------------------------------------------------------------------------------------------------------
 // Norms
 
-// Weight of head |head|: a vector that all heads share, or a row of a matrix in panels, copied to |copy|.
-INLINE const float *head_weight(const call_t *c, const mlx_instruction_t *i, int head, float *copy) {
-  if (!has_weight(&i->weight)) return 0;
-  if (i->kv_heads != i->heads) return vector_at(c, &i->weight);
-  dequantize_row(i->weight.format, c->weights + i->weight.at, head, i->width, copy);
-  return copy;
-}
-
 static void rms_norm(const float *x, const float *gain, int width, float eps, float *out) {
   const int whole = width / 16 * 16;
   v16 squares = v_zero();
@@ -80,12 +72,12 @@ static void layer_norm(const float *x, const float *gain, const float *bias, int
   }
 }
 
-// |kv_heads| equals |heads| if each head has its own weight.
+// |dims| is the distance between the weights of two heads: 0 if they share one.
 static void norm_row(const call_t *c, const mlx_instruction_t *i, int row) {
   const float *x = row_at(c, &i->a, source_row(c, i, row));
-  float *out = row_at(c, &i->out, row), copy[MLX_CPU_MAX_HEAD_DIM];
+  float *out = row_at(c, &i->out, row);
   for (int head = 0; head < i->heads; ++head, x += i->width, out += i->width) {
-    const float *gain = head_weight(c, i, head, copy);
+    const float *gain = has_weight(&i->weight) ? vector_at(c, &i->weight) + head * i->dims : 0;
     if (i->op == MLX_NORM_RMS)
       rms_norm(x, gain, i->width, i->numbers[0], out);
     else
@@ -180,7 +172,8 @@ static void store_kv(int32_t format, const float *x, int head_dim, uint8_t *at, 
 }
 
 // Q8: codes of -127 to 127 with one scale.
-static void store_kv_q8(const float *x, int head_dim, uint8_t *at, int64_t first, int64_t step, float *scale) {
+static void store_kv_q8(const float *x, int head_dim, uint8_t *at, int64_t first, int64_t step,
+                        float *scale) {
   float largest = 0;
   for (int d = 0; d < head_dim; ++d) {
     const float size = x[d] < 0 ? -x[d] : x[d];
@@ -203,13 +196,12 @@ static void append_row(const call_t *c, const mlx_instruction_t *i, int row) {
   const int64_t page = listed < 0 || listed >= n->pool_pages ? 0 : listed;
   const int64_t bytes = mlx_kv_head_bytes(n->kv_format, hd);
   for (int head = 0; head < i->kv_heads; ++head, k += hd, v += hd) {
-    uint8_t *keys = c->kv + i->kv_at + page * mlx_kv_page_bytes(n->kv_format, i->kv_heads, hd) +
-                    2 * head * bytes,
+    uint8_t *keys =
+                c->kv + i->kv_at + page * mlx_kv_page_bytes(n->kv_format, i->kv_heads, hd) + 2 * head * bytes,
             *values = keys + bytes;
     if (n->kv_format == MLX_KV_Q8) {
       store_kv_q8(k, hd, keys, place, MLX_CPU_PAGE, (float *)(void *)(keys + bytes) - MLX_CPU_PAGE + place);
-      store_kv_q8(v, hd, values, place * padded, 1,
-                  (float *)(void *)(values + bytes) - MLX_CPU_PAGE + place);
+      store_kv_q8(v, hd, values, place * padded, 1, (float *)(void *)(values + bytes) - MLX_CPU_PAGE + place);
       continue;
     }
     store_kv(n->kv_format, k, hd, keys, place, MLX_CPU_PAGE);

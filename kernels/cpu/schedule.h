@@ -2,12 +2,12 @@
 // last item opens the next phase.
 //
 // IREE may run the workgroups of a call one after another on one thread, or all at once. So a workgroup must
-// never wait for a workgroup that has not started. A phase is a number of items. Each running workgroup claims
-// some items, computes them, and claims more. One 64-bit word, the ticket, holds the phase and its next item.
-// The workgroup that completes the last item of a phase opens the next phase; it runs phases with a single
-// item at once by itself. So one thread alone can run the whole call, and a thread that starts late joins at
-// the current phase. Results do not depend on the number of threads: an item is computed the same way by every
-// thread, and no sum is divided between items.
+// never wait for a workgroup that has not started. A phase is a number of items. Each running workgroup
+// claims some items, computes them, and claims more. One 64-bit word, the ticket, holds the phase and its
+// next item. The workgroup that completes the last item of a phase opens the next phase; it runs phases with
+// a single item at once by itself. So one thread alone can run the whole call, and a thread that starts late
+// joins at the current phase. Results do not depend on the number of threads: an item is computed the same
+// way by every thread, and no sum is divided between items.
 //
 // Preemption: on a busy machine a thread can lose its core while it holds items, and all other threads wait.
 // A thread that waited too long sets |late|. After MAX_DELAYS such phases, the preempted thread leaves the

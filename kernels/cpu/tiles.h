@@ -114,14 +114,14 @@ INLINE void multiply_tiles(const uint16_t *a, int64_t second, tile_pair_t b, int
   TILE_STORE(3, sums + 528, stride);
 }
 
-// Up to 16 tokens with FEW_PANELS panels: one block of columns. Tiles 0 to 3 are the sums, 4 to 6 the parts of
-// a. Each sum adds the products in the order of multiply_tiles, so the results have the same bits.
-#define MULTIPLY_FEW(sum, from)                            \
-  for (int part = 0; part < parts; ++part) {               \
-    TILE_LOAD(7, (from) + part * TILE, 64);                \
-    TILE_MULTIPLY(sum, 4, 7);                              \
-    if (part < 2) TILE_MULTIPLY(sum, 5, 7);                \
-    if (part < 1) TILE_MULTIPLY(sum, 6, 7);                \
+// Up to 16 tokens with FEW_PANELS panels: one block of columns. Tiles 0 to 3 are the sums, 4 to 6 the parts
+// of a. Each sum adds the products in the order of multiply_tiles, so the results have the same bits.
+#define MULTIPLY_FEW(sum, from)              \
+  for (int part = 0; part < parts; ++part) { \
+    TILE_LOAD(7, (from) + part * TILE, 64);  \
+    TILE_MULTIPLY(sum, 4, 7);                \
+    if (part < 2) TILE_MULTIPLY(sum, 5, 7);  \
+    if (part < 1) TILE_MULTIPLY(sum, 6, 7);  \
   }
 INLINE void multiply_few(const uint16_t *a, const uint16_t *const b[FEW_PANELS], int parts) {
   TILE_LOAD(4, a, 64);

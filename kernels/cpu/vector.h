@@ -40,8 +40,7 @@ INLINE v16 v_load_first(const void *p) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16));
 }
 INLINE v16 v_load_second(const void *p) {
-  return _mm512_castsi512_ps(
-      _mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32((int)0xffff0000)));
+  return _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32((int)0xffff0000)));
 }
 INLINE v16 v_load_i8(const void *p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p))); }
 INLINE v16 v_load_u8(const void *p) { return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(p))); }
@@ -117,8 +116,7 @@ INLINE __m256 first_of_8(const __m256i *p) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_loadu_si256(p), 16));
 }
 INLINE __m256 second_of_8(const __m256i *p) {
-  return _mm256_castsi256_ps(
-      _mm256_and_si256(_mm256_loadu_si256(p), _mm256_set1_epi32((int)0xffff0000)));
+  return _mm256_castsi256_ps(_mm256_and_si256(_mm256_loadu_si256(p), _mm256_set1_epi32((int)0xffff0000)));
 }
 INLINE v16 v_load_first(const void *p) { return BOTH(first_of_8(p), first_of_8((const __m256i *)p + 1)); }
 INLINE v16 v_load_second(const void *p) { return BOTH(second_of_8(p), second_of_8((const __m256i *)p + 1)); }
