@@ -35,6 +35,17 @@ static void put_names(mlx_text_t *json, const char *key, const char names[][16],
   mlx_text_puts(json, "],\n");
 }
 
+static void put_ops(mlx_text_t *json, const mlx_variant_t *variant) {
+  mlx_text_puts(json, INNER "\"ops\": [");
+  for (size_t i = 0; i < variant->op_count; ++i) {
+    const mlx_variant_op_t *op = &variant->ops[i];
+    mlx_text_printf(json, "%s\n" INNER "  {\"op\": \"%s\", \"count\": %lld, \"decode\": \"%s\", ",
+                    i ? "," : "", op->op, (long long)op->count, op->decode);
+    mlx_text_printf(json, "\"prefill\": \"%s\", \"bytes\": %lld}", op->prefill, (long long)op->bytes);
+  }
+  mlx_text_puts(json, variant->op_count ? "\n" INNER "],\n" : "],\n");
+}
+
 static void put_variant(mlx_text_t *json, const mlx_variant_t *variant) {
   mlx_text_puts(json, "    {\n");
   put_text(json, INNER, "target", variant->target);
@@ -51,6 +62,7 @@ static void put_variant(mlx_text_t *json, const mlx_variant_t *variant) {
   put_numbers(json, "decode", variant->decode, variant->decode_count);
   put_names(json, "kernels", (const char(*)[16])variant->kernels, variant->kernel_count);
   put_text(json, INNER, "kernels_digest", variant->kernels_digest);
+  put_ops(json, variant);
   if (variant->level_count)
     put_names(json, "levels", (const char(*)[16])variant->levels, variant->level_count);
   put_int(json, INNER, "driver", variant->driver);
@@ -240,6 +252,32 @@ static mlx_status_t read_names(const mlx_json_t *json, yyjson_val *object, const
   return NULL;
 }
 
+static mlx_status_t read_name(const mlx_json_t *json, yyjson_val *object, const char *key, char out[16]) {
+  const char *text;
+  MLX_TRY(mlx_json_string(json, object, key, &text));
+  if (!is_plain_name(text, 16)) return mlx_json_error(json, key, "is not a plain name");
+  snprintf(out, 16, "%s", text);
+  return NULL;
+}
+
+static mlx_status_t read_ops(const mlx_json_t *json, yyjson_val *object, mlx_variant_t *variant) {
+  yyjson_val *list = mlx_json_find(object, "ops"), *item;
+  size_t index, count;
+  if (!list) return NULL;
+  if (!yyjson_is_arr(list) || yyjson_arr_size(list) > MLX_MAX_OPS)
+    return mlx_json_error(json, "ops", "is not a list or has too many items");
+  yyjson_arr_foreach(list, index, count, item) {
+    mlx_variant_op_t *op = &variant->ops[index];
+    MLX_TRY(read_name(json, item, "op", op->op));
+    MLX_TRY(read_name(json, item, "decode", op->decode));
+    MLX_TRY(read_name(json, item, "prefill", op->prefill));
+    MLX_TRY(mlx_json_int(json, item, "count", 1, 1 << 30, &op->count));
+    MLX_TRY(mlx_json_int(json, item, "bytes", 0, INT64_MAX, &op->bytes));
+  }
+  variant->op_count = yyjson_arr_size(list);
+  return NULL;
+}
+
 static mlx_status_t read_levels(const mlx_json_t *json, yyjson_val *object, mlx_variant_t *variant) {
   MLX_TRY(read_names(json, object, "levels", MLX_MAX_LEVELS, variant->levels, &variant->level_count));
   const bool portable = !strcmp(variant->target, MLX_TARGET_PORTABLE);
@@ -292,6 +330,7 @@ static mlx_status_t read_variant(const mlx_json_t *json, yyjson_val *object, mlx
   MLX_TRY(read_names(json, object, "kernels", MLX_MAX_KERNELS, variant->kernels, &variant->kernel_count));
   MLX_TRY(read_text_or(json, object, "kernels_digest", "", variant->kernels_digest,
                        sizeof variant->kernels_digest));
+  MLX_TRY(read_ops(json, object, variant));
   MLX_TRY(read_levels(json, object, variant));
   MLX_TRY(read_bytes(json, object, "driver", &variant->driver));
   MLX_TRY(read_bytes(json, object, "state_bytes", &variant->state_bytes));
@@ -467,6 +506,35 @@ bool mlx_manifest_needs(const mlx_manifest_t *m, const char *target, const char 
 static void join_names(const char names[][16], size_t count, char *out, size_t size) {
   for (size_t i = 0, length = 0; i < count; ++i) {
     length += (size_t)snprintf(out + length, size - length, "%s%s", i ? ", " : "", names[i]);
+  }
+}
+
+static bool reads_kv(const mlx_variant_op_t *op) { return !strcmp(op->op, "attention"); }
+
+int64_t mlx_variant_weight_bytes(const mlx_variant_t *variant) {
+  int64_t total = 0;
+  for (size_t i = 0; i < variant->op_count; ++i) {
+    const mlx_variant_op_t *op = &variant->ops[i];
+    if (!reads_kv(op) && op->bytes <= INT64_MAX - total) total += op->bytes;
+  }
+  return total;
+}
+
+void mlx_variant_op_cost(const mlx_variant_op_t *op, int64_t total, char *out, size_t size) {
+  char bytes[32];
+  out[0] = 0;
+  if (!op->bytes) return;
+  if (op->bytes < 10 << 10) {
+    snprintf(bytes, sizeof bytes, "%lld bytes", (long long)op->bytes);
+  } else if (op->bytes < 10 << 20) {
+    snprintf(bytes, sizeof bytes, "%.1f KiB", (double)op->bytes / (1 << 10));
+  } else {
+    snprintf(bytes, sizeof bytes, "%.1f MiB", (double)op->bytes / (1 << 20));
+  }
+  if (reads_kv(op)) {
+    snprintf(out, size, "%s of KV per position", bytes);
+  } else {
+    snprintf(out, size, "%s of weights per token (%.0f%%)", bytes, 100 * (double)op->bytes / (double)total);
   }
 }
 

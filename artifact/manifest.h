@@ -31,6 +31,7 @@
 #define MLX_MAX_EOS 16
 #define MLX_MAX_GROUP 1024  // largest K of a decode_K function: tokens decoded by one call
 #define MLX_MAX_KERNELS 8
+#define MLX_MAX_OPS 48
 #define MLX_MAX_LEVELS 8
 #define MLX_MAX_TARGETS 8
 #define MLX_MAX_LICENCES 8
@@ -45,6 +46,14 @@ typedef struct mlx_bundle_file {
   int64_t size;                // bytes
   char sha256[MLX_DIGEST_HEX];
 } mlx_bundle_file_t;
+
+// Ops of one kind that take the same path.
+typedef struct mlx_variant_op {
+  char op[16];                   // "linear", "attention"
+  char decode[16], prefill[16];  // the kernel that computes them: "decode", "linear"; or "generic"
+  int64_t count;
+  int64_t bytes;  // weights that they read per token; for attention, keys and values per position
+} mlx_variant_op_t;
 
 // Code for one target, and the shapes it was compiled for.
 typedef struct mlx_variant {
@@ -66,6 +75,8 @@ typedef struct mlx_variant {
   size_t kernel_count;
   char kernels_digest[MLX_DIGEST_HEX];  // over the kernels' sources and definitions, or their objects; empty
                                         // without kernels
+  mlx_variant_op_t ops[MLX_MAX_OPS];    // empty in bundles of older compilers
+  size_t op_count;
   char levels[MLX_MAX_LEVELS][16];  // CPU levels with a module; only for cpu:portable; ascending within one
                                     // architecture
   size_t level_count;
@@ -136,6 +147,12 @@ bool mlx_is_bundle_file(const char *name);
 bool mlx_is_module_file(const char *name);
 bool mlx_is_weights_file(const char *name);
 bool mlx_is_licence_file(const char *name);
+
+// Bytes of weights that one token reads: all ops except attention.
+int64_t mlx_variant_weight_bytes(const mlx_variant_t *variant);
+// What the ops read: "1.5 MiB of weights per token (93%)" or "2048 bytes of KV per position". Empty for ops
+// that read neither. |total|: mlx_variant_weight_bytes.
+void mlx_variant_op_cost(const mlx_variant_op_t *op, int64_t total, char *out, size_t size);
 
 // "x86-64, x86-64-v3, aarch64": the levels of a portable target.
 typedef struct mlx_levels_text {

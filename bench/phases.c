@@ -95,7 +95,9 @@ static mlx_program_buffer_t buffer(int columns, bool parts, bool plain) {
   mlx_program_buffer_t out = {.at = header.words,
                               .stride = columns,
                               .parts_from = parts_always ? 1 : MLX_CPU_MIN_TILED_ROWS,
-                              .plain_below = plain ? 1 << 30 : parts_always ? 1 : MLX_CPU_MIN_TILED_ROWS};
+                              .plain_below = plain          ? 1 << 30
+                                             : parts_always ? 1
+                                                            : MLX_CPU_MIN_TILED_ROWS};
   header.words += mlx_round_up((int64_t)PROMPT * columns, 16);
   if (parts && HAS_TILES) {
     out.parts = header.words;
@@ -145,11 +147,13 @@ static void add_rope(int heads, mlx_program_buffer_t x, mlx_program_buffer_t tab
   i->a = i->out = x, i->b = table, i->heads = heads;
 }
 
-static void add_layer(mlx_panel_format_t body, int layer, mlx_program_buffer_t x, mlx_program_buffer_t table) {
+static void add_layer(mlx_panel_format_t body, int layer, mlx_program_buffer_t x,
+                      mlx_program_buffer_t table) {
   static mlx_program_buffer_t h, q, k, v, attended, act;
   if (layer == 0) {
     h = buffer(HIDDEN, true, false), q = buffer(Q_WIDTH, false, true), k = buffer(KV_WIDTH, false, true);
-    v = buffer(KV_WIDTH, false, true), attended = buffer(Q_WIDTH, true, false), act = buffer(FFN, true, false);
+    v = buffer(KV_WIDTH, false, true), attended = buffer(Q_WIDTH, true, false),
+    act = buffer(FFN, true, false);
   }
   add_norm(MLX_ROWS_TOKENS, x, h);
   add_product(body, Q_WIDTH, h, q, true);
@@ -247,7 +251,9 @@ static void *run_phases(void *argument) {
   for (uint64_t number = 0; number < end; ++number) {
     const int at = (int)(number % (uint64_t)header.phases), in = at - BEFORE_LAYERS,
               after = in - IN_LAYER * LAYERS;
-    double *best_time = in < 0 ? &shortest[0][at] : after < 0 ? &shortest[1][in % IN_LAYER] : &shortest[2][after];
+    double *best_time = in < 0      ? &shortest[0][at]
+                        : after < 0 ? &shortest[1][in % IN_LAYER]
+                                    : &shortest[2][after];
     const double begin = seconds();
     const int64_t items = item_count(&call, number), from = items * me / threads,
                   to = items * (me + 1) / threads;

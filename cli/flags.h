@@ -83,7 +83,7 @@ typedef struct mlx_flag {
   MLX_INT_FLAG(type, field, "-c, --ctx, --ctx-size", "N", text, min_value, max_value)
 #define MLX_JSON_FLAG(type, field) MLX_SWITCH_FLAG(type, field, "--json", "print JSON on stdout")
 #define MLX_VERBOSE_FLAG(type, field) \
-  MLX_SWITCH_FLAG(type, field, "-v, --verbose", "print device, kernels and weight formats on stderr")
+  MLX_SWITCH_FLAG(type, field, "-v, --verbose", "print device, weight formats and the path of each op on stderr")
 #define MLX_QUIET_FLAG(type, field) \
   MLX_SWITCH_FLAG(type, field, "-q, --quiet", "print no progress, notes or timings on stderr")
 #define MLX_DTYPE_FLAG(type, field) \

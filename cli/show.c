@@ -10,6 +10,7 @@
 #include "cli/parse.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
+#include "graph/roles.h"
 #include "models/model.h"
 
 #define MIB (1024.0 * 1024.0)
@@ -25,7 +26,8 @@ typedef struct flags {
 
 typedef struct group {
   const char *title;
-  const char *parts[6];  // substrings of weight names; a weight belongs to the first group with a match
+  unsigned roles;        // weights with one of these roles (graph/roles.h)
+  const char *parts[6];  // substrings of the names of other weights. A weight belongs to the first match
   uint64_t elements, bytes;
   char types[96];  // "Q4_1, F32"
 } group_t;
@@ -67,10 +69,11 @@ static void add_weight(group_t *group, const mlx_weight_t *weight) {
     group->bytes += quantized_bytes(&packing[i]) / (weight->fused_part ? 2 : 1);
 }
 
-static group_t *group_of(group_t *groups, size_t count, const char *name) {
+static group_t *group_of(group_t *groups, size_t count, const mlx_weight_t *weight) {
   for (size_t i = 0; i + 1 < count; ++i) {
+    if (weight->roles & groups[i].roles) return &groups[i];
     for (const char *const *part = groups[i].parts; *part; ++part) {
-      if (strstr(name, *part)) return &groups[i];
+      if (strstr(weight->name, *part)) return &groups[i];
     }
   }
   return &groups[count - 1];
@@ -79,8 +82,8 @@ static group_t *group_of(group_t *groups, size_t count, const char *name) {
 // ----------------------------------------------------------------------------------------------------------
 // Output
 
-static uint64_t kv_bytes(const mlx_config_t *c, uint64_t positions, uint64_t bytes) {
-  return (uint64_t)(c->layers * 2 * c->kv_heads * c->head_dim) * positions * bytes;
+static uint64_t kv_bytes(int64_t kv_numbers, uint64_t positions, uint64_t bytes) {
+  return (uint64_t)kv_numbers * positions * bytes;
 }
 
 typedef struct totals {
@@ -112,9 +115,10 @@ static void print_config(const mlx_model_t *model, const char *kind) {
   printf(c->window ? ", sliding window of %lld\n" : "\n", (long long)c->window);
 }
 
-static void print_groups(const group_t *groups, size_t count, const mlx_config_t *c, int64_t context) {
+static void print_groups(const group_t *groups, size_t count, int64_t kv_numbers, int64_t context) {
   const totals_t all = add_up(groups, count);
-  const uint64_t wide_kv = kv_bytes(c, (uint64_t)context, 4), half_kv = kv_bytes(c, (uint64_t)context, 2);
+  const uint64_t wide_kv = kv_bytes(kv_numbers, (uint64_t)context, 4),
+                 half_kv = kv_bytes(kv_numbers, (uint64_t)context, 2);
   printf("\n%-12s %12s %12s  %s\n", "weights", "parameters", "MiB", "stored as");
   for (size_t i = 0; i < count; ++i) {
     if (!groups[i].elements) continue;
@@ -134,7 +138,7 @@ static void print_groups(const group_t *groups, size_t count, const mlx_config_t
 }
 
 static mlx_status_t print_json(const group_t *groups, size_t count, const mlx_model_t *model,
-                               const char *kind, int64_t context) {
+                               const char *kind, int64_t kv_numbers, int64_t context) {
   const mlx_config_t *c = &model->config;
   const struct {
     const char *name;
@@ -166,7 +170,8 @@ static mlx_status_t print_json(const group_t *groups, size_t count, const mlx_mo
     comma = ",";
   }
   const totals_t all = add_up(groups, count);
-  const uint64_t wide_kv = kv_bytes(c, (uint64_t)context, 4), half_kv = kv_bytes(c, (uint64_t)context, 2);
+  const uint64_t wide_kv = kv_bytes(kv_numbers, (uint64_t)context, 4),
+                 half_kv = kv_bytes(kv_numbers, (uint64_t)context, 2);
   mlx_text_printf(&text, "\n  ],\n  \"parameters\": %llu,\n  \"bytes\": %llu,\n",
                   (unsigned long long)all.elements, (unsigned long long)all.bytes);
   mlx_text_printf(&text, "  \"kv_bytes\": {\"positions\": %lld, \"f32\": %llu, \"bf16\": %llu},\n",
@@ -182,11 +187,11 @@ static mlx_status_t print_json(const group_t *groups, size_t count, const mlx_mo
 }
 
 static mlx_status_t show_model(const char *path, int64_t context, bool json) {
-  group_t groups[] = {{.title = "embedding", .parts = {"embed_tokens", "wte", "wpe", "embed_in"}},
-                      {.title = "LM head", .parts = {"lm_head", "embed_out"}},
+  group_t groups[] = {{.title = "embedding", .roles = MLX_ROLE_EMBEDDING | MLX_ROLE_POSITIONS},
+                      {.title = "LM head", .roles = MLX_ROLE_HEAD},
                       {.title = "norms", .parts = {"norm", "ln_"}},
                       {.title = "attention", .parts = {"attn", "attention"}},
-                      {.title = "experts", .parts = {"experts", "block_sparse_moe"}},
+                      {.title = "experts", .roles = MLX_ROLE_EXPERT | MLX_ROLE_ROUTER, .parts = {"experts"}},
                       {.title = "MLP", .parts = {"mlp", "feed_forward"}},
                       {.title = "other"}};
   const size_t count = sizeof groups / sizeof *groups;
@@ -194,17 +199,29 @@ static mlx_status_t show_model(const char *path, int64_t context, bool json) {
   MLX_TRY(mlx_model_open(path, &model));
   const char *kind = model->arch->hf_types[0];
   for (size_t i = 0; i < model->weight_count; ++i)
-    add_weight(group_of(groups, count, model->weights[i].name), &model->weights[i]);
+    add_weight(group_of(groups, count, &model->weights[i]), &model->weights[i]);
   if (context <= 0 || context > model->config.context) context = model->config.context;
   mlx_status_t status = NULL;
   if (json) {
-    status = print_json(groups, count, model, kind, context);
+    status = print_json(groups, count, model, kind, model->kv_numbers, context);
   } else {
     print_config(model, kind);
-    print_groups(groups, count, &model->config, context);
+    print_groups(groups, count, model->kv_numbers, context);
   }
   mlx_model_close(model);
   return status;
+}
+
+static void print_ops(const mlx_variant_t *v) {
+  const int64_t total = mlx_variant_weight_bytes(v);
+  if (v->op_count) printf("\n%-16s %6s  %-14s %-14s %s\n", "op", "count", "decode", "prefill", "reads");
+  for (size_t i = 0; i < v->op_count; ++i) {
+    const mlx_variant_op_t *op = &v->ops[i];
+    char cost[64];
+    mlx_variant_op_cost(op, total, cost, sizeof cost);
+    printf("%-16s %6lld  %-14s %-14s %s\n", op->op, (long long)op->count, op->decode, op->prefill,
+           cost[0] ? cost : "-");
+  }
 }
 
 static void print_variant(const mlx_variant_t *v, bool with_target) {
@@ -213,6 +230,7 @@ static void print_variant(const mlx_variant_t *v, bool with_target) {
   if (v->level_count) printf("levels        %s\n", mlx_variant_levels_text(v).text);
   printf("kernels       %s\n", mlx_variant_kernels_text(v).text);
   printf("memory        %.1f MiB besides the weights\n", (double)v->state_bytes / MIB);
+  print_ops(v);
 }
 
 static void print_manifest(const mlx_manifest_t *m) {

@@ -25,8 +25,10 @@ static mlx_status_t compile_module(mlx_compile_job_t *job, const char *model_pat
   mlx_compiled_file_t *module = &out->modules[out->module_count];
   MLX_TRY(mlx_job_choose_kernels(job));
   MLX_TRY(mlx_job_check_quantized(job));
-  if (job->options->verbose)
+  if (job->options->verbose) {
     mlx_weights_explain(job->model, mlx_module_storage(&job->module), mlx_job_notes(job));
+    MLX_TRY(mlx_job_explain_ops(job));
+  }
   mlx_title_t title = {.context = job->module.context};
   snprintf(title.model, sizeof title.model, "%.64s", mlx_file_name(model_path).text);
   snprintf(title.dtype, sizeof title.dtype, "%s", mlx_job_storage_name(job));
@@ -94,8 +96,7 @@ static mlx_status_t compile_target(mlx_compile_job_t *job, const char *model_pat
   MLX_TRY(job->target.portable ? compile_levels(job, model_path, out)
                                : compile_module(job, model_path, NULL, out));
   if (!job->options->module_only) MLX_TRY(mlx_job_get_weights(job, out, &weights));
-  mlx_job_describe_target(job, &out->modules[first], out->module_count - first, weights);
-  return NULL;
+  return mlx_job_describe_target(job, &out->modules[first], out->module_count - first, weights);
 }
 
 // The next target of a list like "cuda:sm_90,cpu:portable"; NULL after the last. Advances |cursor|.

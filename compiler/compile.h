@@ -31,17 +31,19 @@ mlx_status_t mlx_kernel_choice_parse(const char *text, mlx_kernel_choice_t *out_
 typedef enum mlx_weights_choice {
   MLX_WEIGHTS_FLOAT,      // every matrix in the given dtype
   MLX_WEIGHTS_QUANTIZED,  // as quantized in the file; fail if no kernel supports that
-  MLX_WEIGHTS_AUTO,       // quantized if possible
+  MLX_WEIGHTS_AUTO,       // as in the file, quantized or 16-bit floats, if possible; else f32
 } mlx_weights_choice_t;
-// Parses the value of --dtype: "auto", "quantized" (both store other weights as f32), or a dtype.
+// Parses the value of --dtype: "auto", "quantized" or a dtype.
 mlx_status_t mlx_weights_choice_parse(const char *text, mlx_weights_choice_t *out_choice,
                                       mlx_dtype_t *out_dtype) MLX_MUST_USE;
 
 typedef struct mlx_compile_options {
   const char *target;  // "cpu", "cpu:x86-64-v3", "cpu:portable", "cuda:sm_90", or a comma-separated list;
                        // NULL: "cpu"
-  mlx_dtype_t dtype;   // of stored weights and of the KV cache; MLX_F32 matches Hugging Face fp32
+  mlx_dtype_t dtype;   // with MLX_WEIGHTS_FLOAT: of the weights; 16 bits also round activations. Else MLX_F32
   mlx_weights_choice_t weights;
+  mlx_dtype_t kv;  // of the KV cache, if |kv_given|; else |dtype|
+  bool kv_given;
   mlx_quantize_t quantize;  // quantizes matrices that have more bits. Fails with MLX_WEIGHTS_FLOAT, or if no
                             // matrix can be quantized
   int64_t context;          // context length; 0: the model's, at most 2048; MLX_CONTEXT_OF_MODEL: the model's
@@ -50,9 +52,9 @@ typedef struct mlx_compile_options {
   const char *iree_compile;    // NULL: searched as compiler/driver.h describes
   double time_limit_seconds;   // for iree-compile; 0: the driver's default
   const mlx_report_t *report;  // may be NULL
-  bool verbose;                // report how each kind of weight is stored
-  uint64_t memory;             // bytes of device memory; 0: unknown, or this machine's for target "cpu"
-  bool module_only;            // compile the module and skip the weights
+  bool verbose;      // report how each kind of weight is stored and which path each kind of op takes
+  uint64_t memory;   // bytes of device memory; 0: unknown, or this machine's for target "cpu"
+  bool module_only;  // compile the module and skip the weights
   // Called after the model is read and before anything slow, with only the tokenizer filled in. A status from
   // it ends the compilation. May be NULL.
   mlx_status_t (*accept)(void *user, const mlx_compiled_t *tokenizer, int64_t context, int64_t vocab);

@@ -25,13 +25,8 @@ static mlx_status_t choose_context(const mlx_config_t *config, int64_t requested
 }
 
 bool mlx_job_kv_bytes(const mlx_compile_job_t *job, int64_t positions, size_t *out_bytes) {
-  size_t elements = 0;  // of one position
-  for (int id = 1; id <= (int)job->graph->count; ++id) {
-    const mlx_node_t *node = mlx_graph_node(job->graph, id);
-    if (node->kind == MLX_NODE_ATTENTION)
-      elements += (size_t)(2 * node->attention.kv_heads * node->attention.head_dim);
-  }
-  return mlx_mul(elements, mlx_dtype_info(job->module.dtype)->block_bytes, out_bytes) &&
+  const size_t numbers = (size_t)mlx_graph_kv_numbers(job->graph);
+  return mlx_mul(numbers, mlx_dtype_info(job->module.kv)->block_bytes, out_bytes) &&
          mlx_mul(*out_bytes, (size_t)positions, out_bytes);
 }
 
@@ -76,7 +71,10 @@ mlx_status_t mlx_job_module_options(const mlx_model_t *model, const mlx_compile_
   }
   mlx_module_options_initialize(context, out_module);
   out_module->form = form;
-  out_module->dtype = out_module->kv = options->dtype;
+  out_module->dtype = options->dtype;
+  out_module->as_stored = options->weights != MLX_WEIGHTS_FLOAT;
+  out_module->narrow = options->weights == MLX_WEIGHTS_FLOAT && options->dtype != MLX_F32;
+  out_module->kv = options->kv_given ? options->kv : options->dtype;
   if (options->sequences) out_module->sequences = options->sequences;
   return NULL;
 }

@@ -60,6 +60,13 @@ const char *mlx_job_storage_name(const mlx_compile_job_t *job);  // "bf16", "qua
 // Where to report a note that holds for every CPU level of a target: NULL after the first level.
 const mlx_report_t *mlx_job_notes(const mlx_compile_job_t *job);
 
+// ---- compile_ops.c ----
+
+// Fills out->ops: the path of each kind of op of the current module, and what it costs.
+mlx_status_t mlx_job_describe_ops(const mlx_compile_job_t *job, mlx_variant_t *out) MLX_MUST_USE;
+// Reports the same as notes.
+mlx_status_t mlx_job_explain_ops(const mlx_compile_job_t *job) MLX_MUST_USE;
+
 // ---- compile_module.c ----
 
 void mlx_job_write_title(const mlx_title_t *title, char *out, size_t size);
@@ -76,8 +83,8 @@ mlx_status_t mlx_job_get_weights(mlx_compile_job_t *job, mlx_compiled_t *out,
 mlx_status_t mlx_job_find_licences(const mlx_compile_job_t *job, mlx_compiled_t *out) MLX_MUST_USE;
 mlx_status_t mlx_job_describe_model(mlx_compile_job_t *job) MLX_MUST_USE;
 // Adds the current target to the manifest. |modules| are the modules compiled for it.
-void mlx_job_describe_target(mlx_compile_job_t *job, const mlx_compiled_file_t *modules, size_t module_count,
-                             const mlx_compiled_file_t *weights);
+mlx_status_t mlx_job_describe_target(mlx_compile_job_t *job, const mlx_compiled_file_t *modules,
+                                     size_t module_count, const mlx_compiled_file_t *weights) MLX_MUST_USE;
 mlx_status_t mlx_job_write_manifest(mlx_compile_job_t *job, mlx_compiled_t *out) MLX_MUST_USE;
 
 #endif  // MLXCEL_COMPILER_COMPILE_JOB_H_

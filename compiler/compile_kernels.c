@@ -148,8 +148,15 @@ mlx_status_t mlx_job_check_quantize(const mlx_compile_job_t *job) {
 }
 
 const char *mlx_job_storage_name(const mlx_compile_job_t *job) {
-  if (!stays_quantized(job)) return mlx_dtype_info(job->module.dtype)->mlir;
-  return job->module.quantize ? mlx_quantize_name(job->module.quantize) : "quantized";
+  if (stays_quantized(job))
+    return job->module.quantize ? mlx_quantize_name(job->module.quantize) : "quantized";
+  mlx_dtype_t dtype = job->module.dtype;
+  for (size_t i = 0; i < job->model->weight_count; ++i) {  // with as_stored: the narrowest dtype of a matrix
+    const mlx_weight_t *weight = &job->model->weights[i];
+    const mlx_stored_t stored = mlx_weight_stored(weight, mlx_module_storage(&job->module));
+    if (weight->tensor.rank >= 2 && stored.dtype != MLX_F32) dtype = stored.dtype;
+  }
+  return mlx_dtype_info(dtype)->mlir;
 }
 
 mlx_status_t mlx_job_choose_kernels(mlx_compile_job_t *job) {

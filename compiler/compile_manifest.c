@@ -91,8 +91,8 @@ mlx_status_t mlx_job_describe_model(mlx_compile_job_t *job) {
   return mlx_source_eos_ids(job->model->source, m->eos, MLX_MAX_EOS, &m->eos_count);
 }
 
-void mlx_job_describe_target(mlx_compile_job_t *job, const mlx_compiled_file_t *modules, size_t module_count,
-                             const mlx_compiled_file_t *weights) {
+mlx_status_t mlx_job_describe_target(mlx_compile_job_t *job, const mlx_compiled_file_t *modules,
+                                     size_t module_count, const mlx_compiled_file_t *weights) {
   size_t position = 0, pool = 0;
   if (!mlx_job_kv_bytes(job, 1, &position) ||
       !mlx_job_kv_bytes(job, mlx_job_pool_positions(&job->module), &pool))
@@ -126,6 +126,7 @@ void mlx_job_describe_target(mlx_compile_job_t *job, const mlx_compiled_file_t *
   for (size_t i = 0; job->target.portable && i < module_count; ++i) {
     snprintf(v->levels[v->level_count++], sizeof v->levels[0], "%s", modules[i].level);
   }
+  return mlx_job_describe_ops(job, v);
 }
 
 mlx_status_t mlx_job_write_manifest(mlx_compile_job_t *job, mlx_compiled_t *out) {

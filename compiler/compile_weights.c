@@ -36,12 +36,14 @@ static mlx_status_t find_weights(mlx_compile_job_t *job, mlx_cache_entry_t *out_
                                         [MLX_LAYOUT_QUANTIZED_PANELS] = MLX_PANELS_LAYOUT,
                                         [MLX_LAYOUT_TILES] = MLX_TILES_LAYOUT};
   mlx_digest_field(&digest, "layout", layouts[job->module.layout], strlen(layouts[job->module.layout]));
-  mlx_digest_field(&digest, "dtype", dtype, strlen(dtype));
-  // Tile formats depend on more than the source files: mlx_module_use_kernels unifies them across layers.
-  for (size_t i = 0; job->kernels.tiles && i < job->model->weight_count; ++i) {
-    char tiles[64];
-    snprintf(tiles, sizeof tiles, MLX_TILES_FORMAT, MLX_TILES_ARGUMENTS(job->kernels.tiles[i]));
-    mlx_digest_field(&digest, "tiles", tiles, strlen(tiles));
+  // How a weight is stored depends on more than the source files: on the options, and mlx_module_use_kernels
+  // unifies tile formats across layers.
+  for (size_t i = 0; i < job->model->weight_count; ++i) {
+    const mlx_stored_t stored = mlx_weight_stored(&job->model->weights[i], mlx_module_storage(&job->module));
+    char text[96];
+    snprintf(text, sizeof text, "%d %s %d " MLX_TILES_FORMAT, (int)stored.kind,
+             mlx_dtype_info(stored.dtype)->name, (int)stored.format, MLX_TILES_ARGUMENTS(stored.tiles));
+    mlx_digest_field(&digest, "stored", text, strlen(text));
   }
   mlx_digest_field(&digest, "source", job->weights_digest, strlen(job->weights_digest));
   mlx_digest_end(&digest, key);

@@ -1,4 +1,6 @@
 // Translates the nodes of a graph into instructions of the CPU kernel, one function per kind.
+#include <limits.h>
+
 #include "compiler/cpu_writer.h"
 
 // A zero offset is a valid place in the archive, so weights that are missing are marked.
@@ -208,6 +210,95 @@ static mlx_status_t write_attention(mlx_cpu_writer_t *w, int id) {
   return mlx_cpu_append(w, &attend);
 }
 
+// ----------------------------------------------------------------------------------------------------------
+// Mixture of experts
+
+typedef struct experts {
+  const mlx_node_t *node;
+  int64_t experts, ffn, hidden, pairs;
+  mlx_instruction_t common;  // the fields that all its instructions share
+} experts_t;
+
+static mlx_status_t write_routing(mlx_cpu_writer_t *w, experts_t *e) {
+  mlx_instruction_t route = e->common, group = e->common;
+  route.kind = MLX_RUN_ROUTE;
+  group.kind = MLX_RUN_GROUP;
+  MLX_TRY(mlx_cpu_begin(w, &route));
+  MLX_TRY(mlx_cpu_read(w, e->node->operands[1], &route.a));
+  MLX_TRY(mlx_cpu_append(w, &route));
+  MLX_TRY(mlx_cpu_begin(w, &group));
+  return mlx_cpu_append(w, &group);
+}
+
+// Takes a place of |width| columns for each pair of token and expert.
+static mlx_status_t take_pairs(mlx_cpu_writer_t *w, const experts_t *e, int64_t width,
+                               mlx_program_buffer_t *out) {
+  *out = (mlx_program_buffer_t){.stride = (int32_t)width, .parts_from = INT_MAX, .plain_below = INT_MAX};
+  return mlx_scratch_take(&w->scratch, e->pairs * width, &out->at);
+}
+
+static mlx_status_t write_expert_products(mlx_cpu_writer_t *w, const experts_t *e,
+                                          mlx_program_buffer_t *out) {
+  const int *operands = e->node->operands;
+  const mlx_experts_t *params = &e->node->experts;
+  mlx_instruction_t gate = e->common, down;
+  gate.kind = MLX_RUN_EXPERT_PRODUCT;
+  down = gate;
+  gate.width = down.out_rows = (int32_t)e->hidden;
+  gate.out_rows = down.width = (int32_t)e->ffn;
+  gate.weight = mlx_cpu_weight(w, operands[2]);
+  gate.up = mlx_cpu_weight(w, operands[3]);
+  gate.bias = mlx_cpu_weight(w, operands[5]);
+  gate.up_bias = mlx_cpu_weight(w, operands[6]);
+  gate.act = (int32_t)params->act;
+  gate.clip = (float)params->limit;
+  gate.slope = params->limit == 0.0 ? 0 : (float)params->slope;
+  MLX_TRY(mlx_cpu_begin(w, &gate));
+  MLX_TRY(take_pairs(w, e, e->ffn, &gate.out));
+  MLX_TRY(mlx_cpu_read(w, operands[0], &gate.a));
+  MLX_TRY(mlx_cpu_append(w, &gate));
+  down.op = 1;
+  down.weight = mlx_cpu_weight(w, operands[4]);
+  down.bias = mlx_cpu_weight(w, operands[7]);
+  down.a = gate.out;
+  MLX_TRY(mlx_cpu_begin(w, &down));
+  MLX_TRY(take_pairs(w, e, e->hidden, &down.out));
+  *out = down.out;
+  MLX_TRY(mlx_scratch_release(&w->scratch, gate.out.at));
+  return mlx_cpu_append(w, &down);
+}
+
+static mlx_status_t write_experts(mlx_cpu_writer_t *w, int id) {
+  const mlx_node_t *node = mlx_graph_node(w->graph, id), *gate = mlx_graph_operand(w->graph, node, 2);
+  experts_t e = {.node = node,
+                 .experts = gate->dims[0],
+                 .ffn = gate->dims[1],
+                 .hidden = gate->dims[2],
+                 .pairs = w->program->header.max_tokens * node->experts.used,
+                 .common = instruction_of(MLX_RUN_ROUTE, MLX_ROWS_TOKENS)};
+  if (e.experts > MLX_CPU_MAX_EXPERTS || node->experts.used > MLX_CPU_MAX_USED || e.ffn > MLX_CPU_MAX_COLUMNS)
+    return mlx_cpu_unsupported(w, "so many experts");
+  e.common.experts = (int32_t)e.experts;
+  e.common.used = (int32_t)node->experts.used;
+  e.common.sum_to_one = node->experts.sum_to_one;
+  mlx_instruction_t sum = e.common;
+  // The first phase of the experts takes the place of the routing arrays.
+  MLX_TRY(mlx_cpu_begin(w, &(mlx_instruction_t){.kind = MLX_RUN_ROUTE}));
+  MLX_TRY(mlx_scratch_take(&w->scratch,
+                           mlx_routing_words(w->program->header.max_tokens, node->experts.used, e.experts),
+                           &e.common.routing));
+  MLX_TRY(write_routing(w, &e));
+  MLX_TRY(write_expert_products(w, &e, &sum.a));
+  sum.kind = MLX_RUN_EXPERT_SUM;
+  sum.routing = e.common.routing;
+  sum.width = (int32_t)e.hidden;
+  MLX_TRY(mlx_cpu_begin(w, &sum));
+  MLX_TRY(mlx_cpu_take(w, id, &sum.out));
+  MLX_TRY(mlx_scratch_release(&w->scratch, sum.a.at));
+  MLX_TRY(mlx_scratch_release(&w->scratch, sum.routing));
+  return mlx_cpu_append(w, &sum);
+}
+
 mlx_status_t mlx_cpu_write_node(mlx_cpu_writer_t *w, int id) {
   const mlx_node_t *node = mlx_graph_node(w->graph, id);
   if (w->products.absorbed[id - 1]) return NULL;
@@ -225,7 +316,7 @@ mlx_status_t mlx_cpu_write_node(mlx_cpu_writer_t *w, int id) {
     case MLX_NODE_ROPE: return write_rope(w, id);
     case MLX_NODE_COLUMNS: return write_columns(w, id);
     case MLX_NODE_ATTENTION: return write_attention(w, id);
-    case MLX_NODE_EXPERTS: return mlx_cpu_unsupported(w, "mixture of experts");
+    case MLX_NODE_EXPERTS: return write_experts(w, id);
     case MLX_NODE_WANTED:
       return is_norm_of_wanted(w, node) ? write_norm(w, node->operands[0], id) : write_map(w, id);
     default: return write_map(w, id);

@@ -31,14 +31,14 @@ static mlx_status_t declare_for_decode(mlx_function_t *g, const mlx_decode_plan_
 static mlx_value_t choose_token(mlx_function_t *g, mlx_value_t logits, mlx_value_t active,
                                 mlx_value_t new_position) {
   mlx_builder_t *b = g->b;
-  mlx_builder_comment(b, "the next token, and the state of the rows that took part");
+  mlx_builder_comment(b, "the next token, and the state of the active sequences");
   mlx_value_t next = mlx_build_argmax_last(b, "next", logits);
   mlx_value_t old_token = mlx_builder_load(b, MLX_STATE_TOKEN);
   mlx_value_t token = mlx_build_select(b, "new_token", active, next, old_token);
   mlx_value_t old_position = mlx_builder_load(b, MLX_STATE_POSITION);
   mlx_value_t position = mlx_build_select(b, "new_position", active, new_position, old_position);
   mlx_value_t old_logits = mlx_builder_load(b, MLX_STATE_LOGITS);
-  mlx_value_t active_wide = mlx_build_broadcast(b, "took_part_wide", active, (int64_t[]){0},
+  mlx_value_t active_wide = mlx_build_broadcast(b, "is_active_wide", active, (int64_t[]){0},
                                                 mlx_type(MLX_I1, old_logits.rank, old_logits.dims));
   mlx_value_t kept = mlx_build_select(b, "new_logits", active_wide, logits, old_logits);
   mlx_builder_store(b, MLX_STATE_TOKEN, token);
@@ -53,8 +53,10 @@ static void emit_prefill(mlx_function_t *g, int64_t tokens) {
   const mlx_type_t per_sequence = MLX_TYPE(MLX_I32, sequences), grid = MLX_TYPE(MLX_I32, sequences, tokens);
   char name[32];
   snprintf(name, sizeof name, "prefill_%lld", (long long)tokens);
-  mlx_function_begin_function(
-      g, name, "Reads count[row] tokens that stand at start[row]; a row with count 0 is left alone.", tokens);
+  mlx_function_begin_function(g, name,
+                              "Reads count[s] tokens of each sequence s, from position start[s] on. A "
+                              "sequence with count 0 keeps its state.",
+                              tokens);
   mlx_value_t input = mlx_builder_argument(b, "tokens", grid);
   mlx_value_t start = g->start = mlx_builder_argument(b, "start", per_sequence);
   mlx_value_t count = g->count = mlx_builder_argument(b, "count", per_sequence);
@@ -71,15 +73,15 @@ static void emit_prefill(mlx_function_t *g, int64_t tokens) {
   mlx_builder_comment(b, "index of each sequence's last token");
   mlx_value_t one = mlx_build_int(b, "one", 1, per_sequence);
   mlx_value_t last = mlx_build_binary(b, "last", "subtract", count, one);
-  mlx_value_t width = mlx_build_int(b, "tokens_a_row", tokens, per_sequence);
-  mlx_value_t row = mlx_build_iota(b, "row", 0, per_sequence);
-  mlx_value_t offset = mlx_build_binary(b, "row_start", "multiply", row, width);
-  mlx_value_t last_row = mlx_build_binary(b, "last_row", "add", offset, last);
+  mlx_value_t width = mlx_build_int(b, "tokens_per_sequence", tokens, per_sequence);
+  mlx_value_t row = mlx_build_iota(b, "sequence", 0, per_sequence);
+  mlx_value_t offset = mlx_build_binary(b, "sequence_start", "multiply", row, width);
+  mlx_value_t last_row = mlx_build_binary(b, "last_token", "add", offset, last);
   mlx_value_t index = mlx_build_reshape(b, "last_index", last_row, MLX_TYPE(MLX_I32, sequences, 1));
   mlx_value_t logits = mlx_lower_network(g, flat, index);
 
   mlx_value_t zero = mlx_build_int(b, "zero", 0, per_sequence);
-  mlx_value_t active = mlx_build_compare(b, "took_part", "GT", count, zero);
+  mlx_value_t active = mlx_build_compare(b, "is_active", "GT", count, zero);
   mlx_value_t end = mlx_build_binary(b, "end", "add", start, count);
   mlx_value_t token = choose_token(g, logits, active, end);
   mlx_builder_end(b, &token, 1);
@@ -101,7 +103,7 @@ static void emit_decode(mlx_function_t *g) {
 // The pure form needs no such function: its results include the logits.
 static void emit_logits(mlx_function_t *g) {
   if (mlx_builder_form(g->b) == MLX_FORM_PURE) return;
-  mlx_function_begin_function(g, "logits", "The logits that chose each row's current token.", 0);
+  mlx_function_begin_function(g, "logits", "The logits that chose each sequence's current token.", 0);
   mlx_value_t logits = mlx_builder_load(g->b, MLX_STATE_LOGITS);
   mlx_builder_end(g->b, &logits, 1);
 }

@@ -63,7 +63,7 @@ void mlx_cuda_emit_decode(mlx_function_t *g, const mlx_decode_plan_t *plan, int6
   snprintf(name, sizeof name, "decode_%lld", (long long)steps);
   mlx_builder_begin(
       b, name,
-      "Reads the token of the row, if it is active, and goes on from there, one token after the other.");
+      "Reads the token of the sequence, if it is active, and decodes the next tokens one after the other.");
   mlx_value_t active = mlx_builder_argument(b, "active", MLX_TYPE(MLX_I32, 1));
   mlx_value_t pages =
       mlx_builder_argument(b, "pages", MLX_TYPE(MLX_I32, 1, mlx_module_sequence_pages(g->options)));

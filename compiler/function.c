@@ -72,26 +72,26 @@ void mlx_function_place_tokens(mlx_function_t *g, mlx_value_t positions, mlx_val
                    column = MLX_TYPE(MLX_I32, m, 1);
   g->positions = mlx_build_reshape(b, "positions", positions, MLX_TYPE(MLX_I32, m));
   if (!g->paths.generic_layers) return;  // the kernels compute slots and mask from start, count and pages
-  mlx_builder_comment(b, "where each token's keys and values go: page and place in it");
+  mlx_builder_comment(b, "KV slot of each token: page and index in the page");
   mlx_value_t size = mlx_build_int(b, "page_size", g->options->page_size, grid);
-  mlx_value_t nth = mlx_build_binary(b, "nth_page", "divide", positions, size);
-  mlx_value_t index_in_page = mlx_build_binary(b, "place", "remainder", positions, size);
-  mlx_value_t sequence = mlx_build_iota(b, "row", 0, grid);
-  mlx_value_t sequence_part = mlx_build_reshape(b, "row_part", sequence, pair);
-  mlx_value_t page_part = mlx_build_reshape(b, "page_part", nth, pair);
-  mlx_value_t index = mlx_build_concat_last(b, "row_and_page", sequence_part, page_part);
+  mlx_value_t nth = mlx_build_binary(b, "page_number", "divide", positions, size);
+  mlx_value_t index_in_page = mlx_build_binary(b, "index_in_page", "remainder", positions, size);
+  mlx_value_t sequence = mlx_build_iota(b, "sequence", 0, grid);
+  mlx_value_t sequence_part = mlx_build_reshape(b, "sequence_column", sequence, pair);
+  mlx_value_t page_part = mlx_build_reshape(b, "page_number_column", nth, pair);
+  mlx_value_t index = mlx_build_concat_last(b, "sequence_and_page", sequence_part, page_part);
   mlx_value_t page = mlx_build_gather(b, "page", g->pages, index);  // [sequences, T]
-  mlx_value_t no_page = mlx_build_int(b, "no_page", 0, grid);
-  page = mlx_build_select(b, "page_or_none", valid, page, no_page);
+  mlx_value_t no_page = mlx_build_int(b, "scratch_page", 0, grid);
+  page = mlx_build_select(b, "page_or_scratch", valid, page, no_page);
   mlx_value_t page_column = mlx_build_reshape(b, "page_column", page, column);
-  mlx_value_t index_column = mlx_build_reshape(b, "place_column", index_in_page, column);
+  mlx_value_t index_column = mlx_build_reshape(b, "index_column", index_in_page, column);
   g->slots = mlx_build_concat_last(b, "slots", page_column, index_column);
 
-  mlx_builder_comment(b, "what each query may not see: every later position");
+  mlx_builder_comment(b, "causal mask: positions after each query's own");
   const mlx_type_t mask = MLX_TYPE(MLX_I32, sequences, t, mlx_module_sequence_positions(g->options));
   mlx_value_t key = mlx_build_iota(b, "key_position", 2, mask);
   mlx_value_t query = mlx_build_broadcast(b, "query_position", positions, (int64_t[]){0, 1}, mask);
-  g->hidden_from_query = mlx_build_compare(b, "hidden_from_query", "GT", key, query);
+  g->hidden_from_query = mlx_build_compare(b, "is_later", "GT", key, query);
 }
 
 void mlx_function_begin_function(mlx_function_t *g, const char *name, const char *comment, int64_t tokens) {
@@ -111,13 +111,13 @@ void mlx_function_begin_decode(mlx_function_t *g) {
   const int64_t sequences = g->options->sequences;
   const mlx_type_t per_sequence = MLX_TYPE(MLX_I32, sequences);
   mlx_function_begin_function(
-      g, "decode_1", "Reads the token of each active row at its position and chooses the one after it.", 1);
+      g, "decode_1", "Reads the token of each active sequence at its position and chooses the next one.", 1);
   g->active = mlx_builder_argument(b, "active", per_sequence);
   g->pages = mlx_function_pages_argument(g);
   mlx_builder_load(b, MLX_STATE_TOKEN);
   mlx_value_t position = mlx_builder_load(b, MLX_STATE_POSITION);
   mlx_value_t zero = mlx_build_int(b, "zero", 0, per_sequence);
-  g->active = mlx_build_compare(b, "took_part", "NE", g->active, zero);
+  g->active = mlx_build_compare(b, "is_active", "NE", g->active, zero);
   g->start = position;
   if (g->paths.pool_layers) g->count = mlx_build_convert(b, "count", g->active, MLX_I32);
   mlx_value_t valid = mlx_build_reshape(b, "valid", g->active, MLX_TYPE(MLX_I1, sequences, 1));

@@ -20,7 +20,7 @@ static mlx_value_t emitted(const mlx_function_t *f, int id) { return id ? f->val
 // The same as f32.
 static mlx_value_t as_f32(mlx_function_t *f, int id) {
   const mlx_value_t x = emitted(f, id);
-  return x.dtype == MLX_F32 || !x.id ? x : mlx_build_convert(f->b, "wide", x, MLX_F32);
+  return x.dtype == MLX_F32 || !x.id ? x : mlx_build_convert(f->b, "as_f32", x, MLX_F32);
 }
 
 // A weight is not converted: its users convert it where they need it.

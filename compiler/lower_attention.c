@@ -11,13 +11,14 @@
 // rotations are exact. The sum of the parts is off by 7e-15.
 static mlx_value_t reduce_angle(mlx_builder_t *b, mlx_value_t angle) {
   static const double parts[] = {6.28125, 0.0019350051879882812, 3.019916050561733e-07};
-  mlx_value_t per_radian = mlx_build_float(b, "turns_per_radian", 0.15915494309189535, mlx_type_of(angle));
-  mlx_value_t rotations = mlx_build_binary(b, "turns", "multiply", angle, per_radian);
-  rotations = mlx_build_unary(b, "whole_turns", "round_nearest_even", rotations);
+  mlx_value_t per_radian =
+      mlx_build_float(b, "rotations_per_radian", 0.15915494309189535, mlx_type_of(angle));
+  mlx_value_t rotations = mlx_build_binary(b, "rotations", "multiply", angle, per_radian);
+  rotations = mlx_build_unary(b, "whole_rotations", "round_nearest_even", rotations);
   for (size_t i = 0; i < sizeof parts / sizeof *parts; ++i) {
-    mlx_value_t part = mlx_build_float(b, "turn_part", parts[i], mlx_type_of(angle));
-    mlx_value_t product = mlx_build_binary(b, "turned_part", "multiply", rotations, part);
-    angle = mlx_build_binary(b, "angle_left", "subtract", angle, product);
+    mlx_value_t part = mlx_build_float(b, "two_pi_part", parts[i], mlx_type_of(angle));
+    mlx_value_t product = mlx_build_binary(b, "rotation_part", "multiply", rotations, part);
+    angle = mlx_build_binary(b, "reduced_angle", "subtract", angle, product);
   }
   return angle;
 }
@@ -65,12 +66,12 @@ static mlx_value_t pair_part(mlx_builder_t *b, const char *name, mlx_value_t x, 
 }
 
 static mlx_value_t join_pairs(mlx_builder_t *b, mlx_value_t low, mlx_value_t high, bool adjacent) {
-  if (!adjacent) return mlx_build_concat_last(b, "turned", low, high);
+  if (!adjacent) return mlx_build_concat_last(b, "rotated", low, high);
   const int64_t m = low.dims[0], heads = low.dims[1], half = low.dims[2];
   low = mlx_build_reshape(b, "low_column", low, MLX_TYPE(MLX_F32, m, heads, half, 1));
   high = mlx_build_reshape(b, "high_column", high, MLX_TYPE(MLX_F32, m, heads, half, 1));
-  mlx_value_t pairs = mlx_build_concat_last(b, "turned_pairs", low, high);
-  return mlx_build_reshape(b, "turned", pairs, MLX_TYPE(MLX_F32, m, heads, 2 * half));
+  mlx_value_t pairs = mlx_build_concat_last(b, "rotated_pairs", low, high);
+  return mlx_build_reshape(b, "rotated", pairs, MLX_TYPE(MLX_F32, m, heads, 2 * half));
 }
 
 mlx_value_t mlx_generic_rope(mlx_function_t *g, const char *name, mlx_value_t x, int64_t head_dim,
@@ -80,7 +81,7 @@ mlx_value_t mlx_generic_rope(mlx_function_t *g, const char *name, mlx_value_t x,
   const mlx_type_t part = MLX_TYPE(MLX_F32, m, heads, dims / 2);
   const mlx_rope_table_t *table = mlx_rope_table(g, rope);
   mlx_value_t whole = mlx_build_reshape(b, "by_head", x, MLX_TYPE(MLX_F32, m, heads, head_dim));
-  mlx_value_t split = dims < head_dim ? mlx_build_slice_last(b, "to_turn", whole, 0, dims) : whole;
+  mlx_value_t split = dims < head_dim ? mlx_build_slice_last(b, "to_rotate", whole, 0, dims) : whole;
   mlx_value_t low = pair_part(b, "low", split, rope->adjacent, 0);
   mlx_value_t high = pair_part(b, "high", split, rope->adjacent, 1);
   mlx_value_t cos = mlx_build_broadcast(b, "cos", table->cos, (int64_t[]){0, 2}, part);
@@ -93,8 +94,8 @@ mlx_value_t mlx_generic_rope(mlx_function_t *g, const char *name, mlx_value_t x,
   mlx_value_t new_high = mlx_build_binary(b, "new_high", "add", high_cos, low_sin);
   mlx_value_t rotated = join_pairs(b, new_low, new_high, rope->adjacent);
   if (dims < head_dim) {
-    mlx_value_t rest = mlx_build_slice_last(b, "not_turned", whole, dims, head_dim);
-    rotated = mlx_build_concat_last(b, "turned_and_rest", rotated, rest);
+    mlx_value_t rest = mlx_build_slice_last(b, "not_rotated", whole, dims, head_dim);
+    rotated = mlx_build_concat_last(b, "rotated_and_rest", rotated, rest);
   }
   return mlx_build_reshape(b, name, rotated, MLX_TYPE(MLX_F32, m, heads * head_dim));
 }
@@ -110,7 +111,7 @@ static mlx_value_t update_cache(mlx_function_t *g, const mlx_attention_t *a, con
   const int64_t sequences = g->options->sequences, pages = mlx_module_sequence_pages(g->options);
   mlx_value_t by_head =
       mlx_build_reshape(b, "by_head", x, MLX_TYPE(MLX_F32, x.dims[0], a->kv_heads, a->head_dim));
-  mlx_value_t stored = mlx_build_convert(b, "stored", by_head, g->options->dtype);
+  mlx_value_t stored = mlx_build_convert(b, "as_stored", by_head, g->options->dtype);
   mlx_value_t old_pool = mlx_builder_load(b, cache);
   mlx_value_t pool = mlx_build_scatter(b, "pool", old_pool, g->slots, stored);
   mlx_builder_store(b, cache, pool);
@@ -129,13 +130,13 @@ static mlx_value_t hidden_positions(mlx_function_t *g, const mlx_attention_t *a)
   const mlx_type_t mask =
       MLX_TYPE(MLX_I32, g->options->sequences, g->tokens, mlx_module_sequence_positions(g->options));
   mlx_value_t key = mlx_build_iota(b, "key_position", 2, mask);
-  mlx_value_t position = mlx_build_reshape(b, "position_by_row", g->positions,
+  mlx_value_t position = mlx_build_reshape(b, "position_by_sequence", g->positions,
                                            MLX_TYPE(MLX_I32, g->options->sequences, g->tokens));
   mlx_value_t query = mlx_build_broadcast(b, "query_position", position, (int64_t[]){0, 1}, mask);
   mlx_value_t width = mlx_build_int(b, "window", a->window, mask);
-  mlx_value_t last_before_window = mlx_build_binary(b, "last_left_behind", "subtract", query, width);
-  mlx_value_t before_window = mlx_build_compare(b, "left_behind", "LE", key, last_before_window);
-  return mlx_build_binary(b, "hidden_or_left", "or", g->hidden_from_query, before_window);
+  mlx_value_t last_before_window = mlx_build_binary(b, "last_before_window", "subtract", query, width);
+  mlx_value_t before_window = mlx_build_compare(b, "before_window", "LE", key, last_before_window);
+  return mlx_build_binary(b, "is_masked", "or", g->hidden_from_query, before_window);
 }
 
 // The attention sink as one more score per query: [sequences, kv_heads, T, group]
@@ -150,21 +151,21 @@ static mlx_value_t sink_scores(mlx_function_t *g, const mlx_attention_t *a, mlx_
 static mlx_value_t softmax(mlx_function_t *g, const mlx_attention_t *a, mlx_value_t scores) {
   mlx_builder_t *b = g->b;
   const int64_t outer[] = {0, 1, 2, 3};
-  mlx_value_t peak = mlx_build_reduce_last(b, "peak", "maximum", scores), sink = {0};
+  mlx_value_t peak = mlx_build_reduce_last(b, "max_score", "maximum", scores), sink = {0};
   if (a->sinks.id) {
     sink = sink_scores(g, a, peak);
-    peak = mlx_build_binary(b, "peak_or_sink", "maximum", peak, sink);
+    peak = mlx_build_binary(b, "max_with_sink", "maximum", peak, sink);
   }
-  mlx_value_t peaks = mlx_build_broadcast(b, "peaks", peak, outer, mlx_type_of(scores));
-  mlx_value_t below_peak = mlx_build_binary(b, "below_peak", "subtract", scores, peaks);
-  mlx_value_t power = mlx_build_unary(b, "power", "exponential", below_peak);
-  mlx_value_t sum = mlx_build_reduce_last(b, "power_sum", "add", power);
+  mlx_value_t peaks = mlx_build_broadcast(b, "max_scores", peak, outer, mlx_type_of(scores));
+  mlx_value_t below_peak = mlx_build_binary(b, "minus_max", "subtract", scores, peaks);
+  mlx_value_t power = mlx_build_unary(b, "exp", "exponential", below_peak);
+  mlx_value_t sum = mlx_build_reduce_last(b, "exp_sum", "add", power);
   if (a->sinks.id) {
-    mlx_value_t sink_below = mlx_build_binary(b, "sink_below_peak", "subtract", sink, peak);
-    mlx_value_t sink_power = mlx_build_unary(b, "sink_power", "exponential", sink_below);
+    mlx_value_t sink_below = mlx_build_binary(b, "sink_minus_max", "subtract", sink, peak);
+    mlx_value_t sink_power = mlx_build_unary(b, "sink_exp", "exponential", sink_below);
     sum = mlx_build_binary(b, "sum_with_sink", "add", sum, sink_power);
   }
-  mlx_value_t sums = mlx_build_broadcast(b, "power_sums", sum, outer, mlx_type_of(scores));
+  mlx_value_t sums = mlx_build_broadcast(b, "exp_sums", sum, outer, mlx_type_of(scores));
   return mlx_build_binary(b, "weights", "divide", power, sums);
 }
 
@@ -185,15 +186,15 @@ mlx_value_t mlx_generic_attention(mlx_function_t *g, const mlx_attention_t *a, m
       mlx_build_dot(b, "scores", query, keys, over_head);  // [sequences, kv_heads, T, group, context]
   if (a->softcap != 0.0) scores = mlx_generic_softcap(g, "capped_scores", scores, a->softcap);
   mlx_value_t mask = hidden_positions(g, a);
-  mlx_value_t masked = mlx_build_broadcast(b, "hidden", mask, (int64_t[]){0, 2, 4},
+  mlx_value_t masked = mlx_build_broadcast(b, "mask", mask, (int64_t[]){0, 2, 4},
                                            MLX_TYPE(MLX_I1, sequences, a->kv_heads, t, group, context));
-  mlx_value_t minus_infinity = mlx_build_float(b, "nothing", -INFINITY, mlx_type_of(scores));
-  mlx_value_t masked_scores = mlx_build_select(b, "seen", masked, minus_infinity, scores);
+  mlx_value_t minus_infinity = mlx_build_float(b, "minus_infinity", -INFINITY, mlx_type_of(scores));
+  mlx_value_t masked_scores = mlx_build_select(b, "masked_scores", masked, minus_infinity, scores);
   mlx_value_t weights = softmax(g, a, masked_scores);
 
   const mlx_dot_t over_context = {2, {0, 1}, {0, 2}, 4, 1};
-  mlx_value_t attended =
-      mlx_build_dot(b, "mixed", weights, values, over_context);  // [sequences, kv_heads, T, group, head_dim]
-  attended = mlx_build_transpose(b, "mixed_by_token", attended, (int64_t[]){0, 2, 1, 3, 4});
+  mlx_value_t attended = mlx_build_dot(b, "weighted_values", weights, values,
+                                       over_context);  // [sequences, kv_heads, T, group, head_dim]
+  attended = mlx_build_transpose(b, "values_by_token", attended, (int64_t[]){0, 2, 1, 3, 4});
   return mlx_build_reshape(b, "attended", attended, MLX_TYPE(MLX_F32, sequences * t, a->heads * a->head_dim));
 }

@@ -16,13 +16,13 @@ typedef struct chosen {
 // Softmax over the last dimension of [M, n].
 static mlx_value_t softmax(mlx_builder_t *b, mlx_value_t x) {
   const int64_t outer[] = {0};
-  mlx_value_t peak = mlx_build_reduce_last(b, "peak", "maximum", x);
-  mlx_value_t peaks = mlx_build_broadcast(b, "peaks", peak, outer, mlx_type_of(x));
-  mlx_value_t below = mlx_build_binary(b, "below_peak", "subtract", x, peaks);
-  mlx_value_t power = mlx_build_unary(b, "power", "exponential", below);
-  mlx_value_t sum = mlx_build_reduce_last(b, "power_sum", "add", power);
-  mlx_value_t sums = mlx_build_broadcast(b, "power_sums", sum, outer, mlx_type_of(x));
-  return mlx_build_binary(b, "share", "divide", power, sums);
+  mlx_value_t peak = mlx_build_reduce_last(b, "max_score", "maximum", x);
+  mlx_value_t peaks = mlx_build_broadcast(b, "max_scores", peak, outer, mlx_type_of(x));
+  mlx_value_t below = mlx_build_binary(b, "minus_max", "subtract", x, peaks);
+  mlx_value_t power = mlx_build_unary(b, "exp", "exponential", below);
+  mlx_value_t sum = mlx_build_reduce_last(b, "exp_sum", "add", power);
+  mlx_value_t sums = mlx_build_broadcast(b, "exp_sums", sum, outer, mlx_type_of(x));
+  return mlx_build_binary(b, "probability", "divide", power, sums);
 }
 
 // [M, n] i1: true at column |index| [M] of each row
@@ -37,18 +37,18 @@ static void choose(mlx_function_t *g, const mlx_experts_t *e, mlx_value_t scores
   mlx_builder_t *b = g->b;
   const mlx_type_t type = mlx_type_of(scores);
   mlx_value_t probabilities = softmax(b, scores), remaining = scores, total = {0};
-  mlx_value_t zero = mlx_build_float(b, "none", 0.0, type);
+  mlx_value_t zero = mlx_build_float(b, "zero", 0.0, type);
   mlx_value_t lowest = mlx_build_float(b, "lowest", -INFINITY, type);
   for (out->count = 0; out->count < e->used; ++out->count) {
     mlx_value_t index = out->index[out->count] = mlx_build_argmax_last(b, "best", remaining);
     mlx_value_t is_chosen = is_index(b, index, type);
-    mlx_value_t selected = mlx_build_select(b, "its_share", is_chosen, probabilities, zero);
+    mlx_value_t selected = mlx_build_select(b, "its_probability", is_chosen, probabilities, zero);
     mlx_value_t weight = out->weight[out->count] = mlx_build_reduce_last(b, "weight", "add", selected);
-    remaining = mlx_build_select(b, "scores_left", is_chosen, lowest, remaining);
+    remaining = mlx_build_select(b, "remaining_scores", is_chosen, lowest, remaining);
     total = total.id ? mlx_build_binary(b, "weight_sum", "add", total, weight) : weight;
   }
   for (int64_t i = 0; i < out->count && e->sum_to_one; ++i) {
-    out->weight[i] = mlx_build_binary(b, "weight_of_sum", "divide", out->weight[i], total);
+    out->weight[i] = mlx_build_binary(b, "normalized_weight", "divide", out->weight[i], total);
   }
 }
 
@@ -62,12 +62,12 @@ static mlx_value_t gated(mlx_function_t *g, const mlx_experts_t *e, mlx_value_t 
   }
   mlx_value_t limit = mlx_build_float(b, "limit", e->limit, mlx_type_of(gate));
   mlx_value_t one = mlx_build_float(b, "one", 1.0, mlx_type_of(up));
-  gate = mlx_build_binary(b, "gate_within", "minimum", gate, limit);
-  up = mlx_generic_clip(g, "up_within", up, e->limit);
-  mlx_value_t sigmoid = mlx_generic_scale(g, "steeper", gate, e->slope);
-  sigmoid = mlx_build_unary(b, "open_share", "logistic", sigmoid);
-  gate = mlx_build_binary(b, "opened", "multiply", gate, sigmoid);
-  up = mlx_build_binary(b, "up_and_one", "add", up, one);
+  gate = mlx_build_binary(b, "clipped_gate", "minimum", gate, limit);
+  up = mlx_generic_clip(g, "clipped_up", up, e->limit);
+  mlx_value_t sigmoid = mlx_generic_scale(g, "sloped_gate", gate, e->slope);
+  sigmoid = mlx_build_unary(b, "sigmoid", "logistic", sigmoid);
+  gate = mlx_build_binary(b, "gated", "multiply", gate, sigmoid);
+  up = mlx_build_binary(b, "up_plus_one", "add", up, one);
   return mlx_build_binary(b, "inner", "multiply", up, gate);
 }
 
@@ -76,9 +76,9 @@ static mlx_value_t gated(mlx_function_t *g, const mlx_experts_t *e, mlx_value_t 
 
 // Gathers the entry of |all| [experts, ...] for each token's expert, as f32 [M, ...].
 static mlx_value_t gather_expert(mlx_builder_t *b, mlx_value_t all, mlx_value_t index) {
-  mlx_value_t column = mlx_build_reshape(b, "which", index, MLX_TYPE(MLX_I32, index.dims[0], 1));
-  mlx_value_t gathered = mlx_build_gather(b, "own_weights", all, column);
-  return mlx_build_convert(b, "own_f32", gathered, MLX_F32);
+  mlx_value_t column = mlx_build_reshape(b, "expert_column", index, MLX_TYPE(MLX_I32, index.dims[0], 1));
+  mlx_value_t gathered = mlx_build_gather(b, "expert_weights", all, column);
+  return mlx_build_convert(b, "expert_weights_f32", gathered, MLX_F32);
 }
 
 // Product of each token x [M, columns] with the weights of its expert, plus bias -> [M, rows].
@@ -149,8 +149,8 @@ static mlx_value_t compute_all(mlx_function_t *g, const char *name, const mlx_ex
       mlx_build_broadcast(b, "weights_wide", weights, (int64_t[]){2, 0}, mlx_type_of(inner));
   inner = mlx_build_binary(b, "weighted", "multiply", inner, weight_of_inner);
   down = mlx_build_convert(b, "down_f32", down, MLX_F32);
-  mlx_value_t output = mlx_build_dot(b, "down", down, inner, over_ffn);             // [experts, hidden, M]
-  output = mlx_build_transpose(b, "given_by_token", output, (int64_t[]){2, 1, 0});  // [M, hidden, experts]
+  mlx_value_t output = mlx_build_dot(b, "down", down, inner, over_ffn);              // [experts, hidden, M]
+  output = mlx_build_transpose(b, "output_by_token", output, (int64_t[]){2, 1, 0});  // [M, hidden, experts]
   mlx_value_t sum = mlx_build_reduce_last(b, e->down_bias.id ? "unbiased_sum" : name, "add", output);
   if (!e->down_bias.id) return sum;
   mlx_value_t bias = mlx_build_convert(b, "down_bias", e->down_bias, MLX_F32);  // [experts, hidden]

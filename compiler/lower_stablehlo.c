@@ -18,7 +18,7 @@ mlx_value_t mlx_generic_rmsnorm(mlx_function_t *g, const char *name, mlx_value_t
   mlx_value_t count = mlx_build_float(b, "width", (double)width, row);
   mlx_value_t mean = mlx_build_binary(b, "square_mean", "divide", sum, count);
   mlx_value_t small = mlx_build_float(b, "eps", eps, row);
-  mlx_value_t safe = mlx_build_binary(b, "safe_mean", "add", mean, small);
+  mlx_value_t safe = mlx_build_binary(b, "mean_plus_eps", "add", mean, small);
   mlx_value_t scale = mlx_build_unary(b, "rms_scale", "rsqrt", safe);
   mlx_value_t scales = mlx_build_broadcast(b, "rms_scales", scale, (int64_t[]){0}, full);
   mlx_value_t normed = mlx_build_binary(b, "normed", "multiply", x, scales);
@@ -60,15 +60,15 @@ mlx_value_t mlx_generic_scale(mlx_function_t *g, const char *name, mlx_value_t x
 
 mlx_value_t mlx_generic_softcap(mlx_function_t *g, const char *name, mlx_value_t x, double cap) {
   mlx_value_t caps = mlx_build_float(g->b, "cap", cap, mlx_type_of(x));
-  mlx_value_t ratio = mlx_build_binary(g->b, "of_cap", "divide", x, caps);
-  mlx_value_t tanh_value = mlx_build_unary(g->b, "bent", "tanh", ratio);
+  mlx_value_t ratio = mlx_build_binary(g->b, "ratio", "divide", x, caps);
+  mlx_value_t tanh_value = mlx_build_unary(g->b, "tanh", "tanh", ratio);
   return mlx_build_binary(g->b, name, "multiply", tanh_value, caps);
 }
 
 mlx_value_t mlx_generic_clip(mlx_function_t *g, const char *name, mlx_value_t x, double limit) {
-  mlx_value_t max = mlx_build_float(g->b, "most", limit, mlx_type_of(x));
-  mlx_value_t min = mlx_build_float(g->b, "least", -limit, mlx_type_of(x));
-  x = mlx_build_binary(g->b, "not_above", "minimum", x, max);
+  mlx_value_t max = mlx_build_float(g->b, "upper", limit, mlx_type_of(x));
+  mlx_value_t min = mlx_build_float(g->b, "lower", -limit, mlx_type_of(x));
+  x = mlx_build_binary(g->b, "below_upper", "minimum", x, max);
   return mlx_build_binary(g->b, name, "maximum", x, min);
 }
 
@@ -105,14 +105,14 @@ mlx_value_t mlx_generic_layernorm(mlx_function_t *g, const char *name, mlx_value
   mlx_value_t square = mlx_build_binary(b, "square", "multiply", centred, centred);
   mlx_value_t variance = mean(b, "variance", square);
   mlx_value_t epsilon = mlx_build_float(b, "eps", eps, mlx_type_of(variance));
-  mlx_value_t safe = mlx_build_binary(b, "safe_variance", "add", variance, epsilon);
+  mlx_value_t safe = mlx_build_binary(b, "variance_plus_eps", "add", variance, epsilon);
   mlx_value_t scale = mlx_build_unary(b, "norm_scale", "rsqrt", safe);
   mlx_value_t scales = mlx_build_broadcast(b, "norm_scales", scale, (int64_t[]){0}, full);
   mlx_value_t normed =
       mlx_build_binary(b, weight.id || bias.id ? "normed" : name, "multiply", centred, scales);
   if (weight.id) {
     mlx_value_t gains = mlx_build_broadcast(b, "gains", weight, (int64_t[]){1}, full);
-    normed = mlx_build_binary(b, bias.id ? "gained" : name, "multiply", normed, gains);
+    normed = mlx_build_binary(b, bias.id ? "scaled" : name, "multiply", normed, gains);
   }
   return bias.id ? mlx_generic_bias(g, name, normed, bias) : normed;
 }
@@ -140,7 +140,7 @@ static mlx_value_t error_function(mlx_function_t *g, mlx_value_t x) {
   static const double q[] = {-1.42647390514189e-02, -7.37332916720468e-03, -1.68282697438203e-03,
                              -2.13374055278905e-04, -1.45660718464996e-05};
   mlx_builder_t *b = g->b;
-  x = mlx_generic_clip(g, "within_four", x, 4.0);
+  x = mlx_generic_clip(g, "clipped", x, 4.0);
   mlx_value_t square = mlx_build_binary(b, "square", "multiply", x, x);
   mlx_value_t numerator = polynomial(b, square, p, 7);
   mlx_value_t denominator = polynomial(b, square, q, 5);
@@ -152,7 +152,7 @@ static mlx_value_t error_function(mlx_function_t *g, mlx_value_t x) {
 static mlx_value_t gelu_from(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t t) {
   mlx_value_t one = mlx_build_float(b, "one", 1.0, mlx_type_of(x));
   mlx_value_t half = mlx_build_float(b, "half", 0.5, mlx_type_of(x));
-  mlx_value_t one_plus_t = mlx_build_binary(b, "share", "add", t, one);
+  mlx_value_t one_plus_t = mlx_build_binary(b, "one_plus_t", "add", t, one);
   mlx_value_t half_x = mlx_build_binary(b, "half_x", "multiply", x, half);
   return mlx_build_binary(b, name, "multiply", half_x, one_plus_t);
 }
@@ -167,7 +167,7 @@ static mlx_value_t gelu_tanh(mlx_function_t *g, const char *name, mlx_value_t x)
   mlx_builder_t *b = g->b;
   mlx_value_t square = mlx_build_binary(b, "square", "multiply", x, x);
   mlx_value_t cube = mlx_build_binary(b, "cube", "multiply", square, x);
-  cube = mlx_generic_scale(g, "part_of_cube", cube, 0.044715);
+  cube = mlx_generic_scale(g, "scaled_cube", cube, 0.044715);
   mlx_value_t inner = mlx_build_binary(b, "inner", "add", x, cube);
   inner = mlx_generic_scale(g, "inner_scaled", inner, 0.79788456080286536);
   return gelu_from(b, name, x, mlx_build_unary(b, "tanh", "tanh", inner));

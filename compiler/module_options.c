@@ -16,6 +16,7 @@ void mlx_module_options_initialize(int64_t context, mlx_module_options_t *out_op
 
 mlx_storage_t mlx_module_storage(const mlx_module_options_t *options) {
   return (mlx_storage_t){.dtype = options->dtype,
+                         .as_stored = options->as_stored,
                          .layout = options->layout,
                          .quantize = options->quantize,
                          .weights = options->kernels ? options->kernels->weights : NULL,

@@ -9,9 +9,10 @@
 
 typedef struct mlx_module_options {
   mlx_form_t form;
-  mlx_dtype_t
-      dtype;       // of the weights (mlx_weight_stored) and, except on the CPU kernel path, of the KV cache
-  mlx_dtype_t kv;  // of the KV cache on the CPU kernel path: f32, f16, bf16 or Q8_0
+  mlx_dtype_t dtype;    // of weights that do not keep the dtype of their file (mlx_weight_stored)
+  bool as_stored;       // 16-bit matrices keep the dtype of their file
+  bool narrow;          // prefill rounds activations to |dtype|, which has 16 bits
+  mlx_dtype_t kv;       // of the KV cache
   mlx_layout_t layout;  // of the weights; the generic path reads MLX_LAYOUT_ROWS only
   mlx_quantize_t quantize;
   int64_t context;                   // positions per sequence; the pages round it up

@@ -7,7 +7,8 @@
 #include "compiler/tiles.h"
 #include "models/model.h"
 
-// How matrices are stored. "The dtype" is mlx_storage_t.dtype.
+// How matrices are stored. "The dtype" is mlx_storage_t.dtype, or with as_stored
+// the dtype of the file.
 typedef enum mlx_layout {
   MLX_LAYOUT_ROWS,              // row-major, in the dtype
   MLX_LAYOUT_PANELS,            // CPU panels of 16 rows (kernels/cpu/panel_format.h), in the dtype
@@ -19,6 +20,7 @@ typedef enum mlx_layout {
 
 typedef struct mlx_storage {
   mlx_dtype_t dtype;
+  bool as_stored;  // a matrix of bf16 or f16 keeps the dtype of its file
   mlx_layout_t layout;
   mlx_quantize_t quantize;      // applied to matrices with more bits, in the two quantized layouts only
   const mlx_weight_t *weights;  // the model's, to index |tiles|; may be NULL
@@ -44,6 +46,8 @@ bool mlx_weight_is_quantized(const mlx_weight_t *weight);  // in its file
 // Whether it is the matrix of a product or an embedding table. Norms, biases and sinks are none, whatever
 // their rank; nor are the weights of experts, which have rank 3.
 bool mlx_weight_is_matrix(const mlx_weight_t *weight);
+// Whether it is stored in CPU panels: a matrix, or the matrices of experts one after the other.
+bool mlx_weight_in_panels(const mlx_weight_t *weight, mlx_layout_t layout);
 mlx_stored_t mlx_weight_stored(const mlx_weight_t *weight, mlx_storage_t storage);
 
 // Number of matrices that are stored as |kind|.

@@ -5,9 +5,12 @@
 #include "compiler/storage.h"
 
 // Part of the cache key. Change it whenever the bytes written for the same model change.
-#define MLX_WEIGHTS_LAYOUT "rows as Hugging Face has them, vectors f32, irpa 0"
-#define MLX_PANELS_LAYOUT "panels of 16 rows, bf16 in pairs, vectors f32, irpa 3"
-#define MLX_TILES_LAYOUT "tiles of 8 rows, vectors f32, irpa 2"
+#define MLX_WEIGHTS_LAYOUT "rows as Hugging Face has them, vectors f32, irpa 1"
+#define MLX_PANELS_LAYOUT "panels of 16 rows, bf16 in pairs, vectors f32, irpa 4"
+#define MLX_TILES_LAYOUT "tiles of 8 rows, vectors f32, irpa 3"
+
+// Bytes of one weight in the archive, without alignment.
+uint64_t mlx_weight_stored_bytes(const mlx_weight_t *weight, mlx_storage_t storage);
 
 // Byte offset of each weight, relative to the first; |out_offsets| has room for all. Returns the bytes from
 // the start of the first to the end of the last: the size of MLX_WHOLE_ARCHIVE.

@@ -93,3 +93,12 @@ mlx_status_t mlx_graph_finish(mlx_graph_t *graph, mlx_value_t logits) {
   graph->status = NULL;
   return status;
 }
+
+int64_t mlx_graph_kv_numbers(const mlx_graph_t *graph) {
+  int64_t numbers = 0;
+  for (int id = 1; id <= (int)graph->count; ++id) {
+    const mlx_node_t *node = mlx_graph_node(graph, id);
+    if (node->kind == MLX_NODE_ATTENTION) numbers += 2 * node->attention.kv_heads * node->attention.head_dim;
+  }
+  return numbers;
+}

@@ -123,6 +123,9 @@ static inline const mlx_node_t *mlx_graph_operand(const mlx_graph_t *graph, cons
   return node->operands[nth] ? mlx_graph_node(graph, node->operands[nth]) : NULL;
 }
 
+// Numbers that the KV cache keeps for one position: keys and values of all attention nodes.
+int64_t mlx_graph_kv_numbers(const mlx_graph_t *graph);
+
 // Appends one line per node:
 //   %7 layer0.attn_in = rmsnorm(%3, %6) eps=1e-05 : f32[M, 32]
 // M is MLX_DIM_TOKENS, W is MLX_DIM_WANTED.

@@ -1,10 +1,9 @@
 // The ops that a model is written in. An architecture's forward() is a list of these calls and reads like the
-// paper. The compiler lowers each op: compiler/lower.c chooses the lowering, compiler/lower_stablehlo.h
-// declares the generic ones.
+// paper. Each call checks dtypes and shapes and appends a node to the graph (graph/graph.h).
 //
 // Shapes: M = sequences x tokens, flattened. Activations are f32 [M, width].
-// The graph keeps the first error. After it every op returns a value with id 0, and the compiler reports the
-// error.
+// The graph keeps the first error. After it every op returns a value with id 0, and mlx_graph_finish returns
+// the error.
 #ifndef MLXCEL_GRAPH_OPS_H_
 #define MLXCEL_GRAPH_OPS_H_
 
@@ -29,18 +28,19 @@ bool mlx_rope_equal(const mlx_rope_t *a, const mlx_rope_t *b);
 
 typedef enum mlx_act { MLX_ACT_SILU, MLX_ACT_GELU, MLX_ACT_GELU_TANH, MLX_ACT_RELU, MLX_ACT_RELU2 } mlx_act_t;
 
-// A typed SSA value. Copy it freely; it is valid only inside the graph that made it.
+// A typed value: of a graph, or of a function that the compiler emits. Copy it freely; it is valid only
+// there.
 typedef struct mlx_value {
-  int id;  // 0: no value
+  int id;  // in a graph, the id of the node that makes it; 0: no value
   mlx_dtype_t dtype;
   int rank;
   int64_t dims[MLX_VALUE_RANK];
-  int quantized_weight;  // 1 + index in the model's weights, if this is a weight that stays quantized; else 0
+  int quantized_weight;  // compiler only: 1 + index in the model's weights, if it is stored in tiles; else 0
 } mlx_value_t;
 
 typedef struct mlx_graph mlx_graph_t;
 
-// Prefix of all later names ("layer3" gives "layer3.q"). Also emits a comment line. "" ends the scope.
+// Scope of all later ops ("layer3" gives "layer3.q"). "" ends the scope.
 void mlx_op_scope(mlx_graph_t *graph, const char *fmt, ...) MLX_PRINTF(2, 3);
 
 // A weight by its Hugging Face name.
@@ -79,7 +79,7 @@ mlx_value_t mlx_op_head_layernorm(mlx_graph_t *graph, const char *name, mlx_valu
 mlx_value_t mlx_op_linear_bias(mlx_graph_t *graph, const char *name, mlx_value_t x, mlx_value_t weight,
                                mlx_value_t bias);
 mlx_value_t mlx_op_multiply(mlx_graph_t *graph, const char *name, mlx_value_t a, mlx_value_t b);
-// x * factor; a factor of 1.0 emits nothing
+// x * factor; for a factor of 1.0, x itself
 mlx_value_t mlx_op_scale(mlx_graph_t *graph, const char *name, mlx_value_t x, double factor);
 // cap * tanh(x / cap)
 mlx_value_t mlx_op_softcap(mlx_graph_t *graph, const char *name, mlx_value_t x, double cap);

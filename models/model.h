@@ -37,6 +37,7 @@ struct mlx_model {
   mlx_source_t *source;   // owned
   mlx_weight_t *weights;  // owned, in the order of the arch's rules, layer by layer
   size_t weight_count;
+  int64_t kv_numbers;  // that the KV cache keeps for one position, all layers
 };
 
 // Opens |path| and reads it through its architecture; checks every field and every shape. Release with
@@ -50,7 +51,8 @@ void mlx_model_close(mlx_model_t *model);
 // graph does not depend on it. Release with mlx_graph_free, before mlx_model_close.
 mlx_status_t mlx_model_build_graph(const mlx_model_t *model, int64_t context,
                                    mlx_graph_t **out_graph) MLX_MUST_USE;
-// Sets the roles of all weights. mlx_model_open calls it; a network with wrong shapes fails there.
-mlx_status_t mlx_model_find_roles(mlx_model_t *model) MLX_MUST_USE;
+// Sets the roles of all weights, and kv_numbers. mlx_model_open calls it; a network with wrong shapes fails
+// there.
+mlx_status_t mlx_model_read_network(mlx_model_t *model) MLX_MUST_USE;
 
 #endif  // MLXCEL_MODELS_MODEL_H_

@@ -96,7 +96,13 @@ TEST(folder_and_single_file_generate_the_same_tokens) {
   // tar alone converts between the two forms.
   SHELL("mkdir out && tar xf one.mlxb -C out && diff -r out m.mlxb && tar cf again.mlxb -C out .");
   check_tokens(in_root("again.mlxb"), NULL, ids);
-  RUN_OK("show", in_root("one.mlxb"));
+  command_t run;
+  RUN(&run, "show", in_root("one.mlxb"));
+  CHECK_INT(run.exit_code, 0);
+  CHECK_CONTAINS(run.out, "op                count  decode         prefill        reads\n");
+  CHECK_CONTAINS(run.out, "\nlinear ");
+  CHECK_CONTAINS(run.out, "of KV per position\n");
+  command_free(&run);
   RUN_OK("tokenize", "-m", in_root("one.mlxb"), "-p", "hello");
   RUN_OK("compile", make_model(), "--ctx", "64", "-o", in_root("one.mlxb"));  // each form replaces the other
   CHECK(mlx_is_dir(in_root("one.mlxb")));

@@ -25,7 +25,7 @@ static const random_llama_t wide = {136, 9224, 18, 2, 128, 1, 320, false, 10000}
 // ----------------------------------------------------------------------------------------------------------
 // Compiling
 
-static char notes[1024];
+static char notes[4096];
 static void collect(void *user, mlx_report_kind_t kind, const char *text) {
   (void)user;
   if (kind == MLX_REPORT_NOTE) snprintf(notes + strlen(notes), sizeof notes - strlen(notes), "%s\n", text);
@@ -227,6 +227,166 @@ TEST(every_state_of_a_module_with_kernels_has_a_different_initial_value) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
+// Networks of which only some ops have kernels
+
+#define GEMMA3 MLXCEL_SOURCE_DIR "/tests/fixtures/gemma3"  // layer 0 has a window of 12, layer 1 none
+
+static char *emit_fixture(const char *fixture, mlx_quantize_t quantize, int64_t context,
+                          mlx_kernels_t *out_kernels, const char **out_missing) {
+  mlx_model_t *model;
+  mlx_graph_t *graph;
+  mlx_module_options_t options;
+  char *text;
+  CHECK_OK(mlx_model_open(fixture, &model));
+  CHECK_OK(mlx_model_build_graph(model, context, &graph));
+  mlx_module_options_initialize(context, &options);
+  options.form = MLX_FORM_IREE;
+  options.dtype = quantize ? MLX_F32 : MLX_BF16;
+  options.quantize = quantize;
+  if (quantize) options.layout = MLX_LAYOUT_TILES;
+  *out_kernels = (mlx_kernels_t){.gpu = mlx_gpu_kind_find(90), .dtype = options.dtype};
+  CHECK_OK(mlx_module_use_kernels(model, graph, out_kernels, &options, out_missing));
+  CHECK(options.kernels == out_kernels);
+  CHECK_OK(mlx_module_emit(model, graph, &options, &text, NULL));
+  mlx_graph_free(graph);
+  mlx_model_close(model);
+  return text;
+}
+
+static size_t count_text(const char *text, const char *part) {
+  size_t count = 0;
+  for (; (text = strstr(text, part)); ++text) ++count;
+  return count;
+}
+
+// The pool has one layer: layer 1 of the network is its layer 0.
+static void check_gemma3_kv(const char *text, const char *dtype) {
+  char line[128];
+  for (int i = 0; i < 2; ++i) {
+    snprintf(line, sizeof line, "@\"kv.0.%c\" = dense<", "kv"[i]);
+    CHECK_CONTAINS(text, line);
+    snprintf(line, sizeof line, "@\"kv.1.%c\"", "kv"[i]);
+    CHECK(!strstr(text, line));
+  }
+  // 1 layer, keys and values, 1 + 2 pages of 16 positions, 2 heads of 16
+  snprintf(line, sizeof line, "tensor<%dx%s>", 2 * 3 * 16 * 2 * 16, dtype);
+  CHECK_CONTAINS(text, line);
+}
+
+TEST(layer_with_a_window_has_its_own_kv_state_and_every_product_keeps_its_kernel) {
+  mlx_kernels_t kernels;
+  const char *missing;
+  char *text = emit_fixture(GEMMA3, MLX_QUANTIZE_NONE, 32, &kernels, &missing);
+  CHECK_TEXT(missing, "attention with a sliding window");
+  check_gemma3_kv(text, "bf16");
+  // Two functions, decode_1 and prefill_16: 7 products in each of 2 layers, and the head.
+  CHECK_INT(count_text(text, "\"mlx_linear\"") + count_text(text, "\"mlx_gemv\""), 2 * (7 * 2 + 1));
+  CHECK_INT(count_text(text, "\"mlx_attend\""), 2);
+  CHECK(!strstr(text, "by_output"));  // a product on the generic path
+  mlx_free(text);
+  mlx_kernels_clear(&kernels);
+}
+
+TEST(window_as_long_as_the_context_needs_no_generic_attention) {
+  mlx_kernels_t kernels;
+  const char *missing;
+  char *text = emit_fixture(GEMMA3, MLX_QUANTIZE_NONE, 12, &kernels, &missing);
+  CHECK(!missing && !strstr(text, "kv.0.k"));
+  CHECK_INT(count_text(text, "\"mlx_attend\""), 2 * 2);
+  mlx_free(text);
+  mlx_kernels_clear(&kernels);
+}
+
+TEST(quantized_products_keep_their_kernels_beside_generic_attention) {
+  mlx_kernels_t kernels;
+  const char *missing;
+  char *text = emit_fixture(GEMMA3, MLX_QUANTIZE_Q8_0, 32, &kernels, &missing);
+  check_gemma3_kv(text, "f32");
+  CHECK(mlx_kernels_use(&kernels, MLX_KERNEL_PACKED) && mlx_kernels_use(&kernels, MLX_KERNEL_ATTENTION_F32));
+  // down_proj has 48 columns, which is no multiple of 32: it stays f32 and is lowered by itself.
+  CHECK_CONTAINS(text, "mlp.down_proj.weight\"> : tensor<32x48xf32>");
+  CHECK(!mlx_kernels_use(&kernels, MLX_KERNEL_LINEAR));
+  CHECK_INT(count_text(text, "\"mlx_packed_linear\"") + count_text(text, "\"mlx_packed_gemv\""),
+            2 * (6 * 2 + 1));
+  CHECK_INT(count_text(text, "by_output"), 2 * 2 * 2);  // down_proj: defined and used, per layer and function
+  mlx_free(text);
+  mlx_kernels_clear(&kernels);
+}
+
+static void check_op(const mlx_variant_t *v, const char *op, const char *decode, const char *prefill,
+                     int64_t count, int64_t bytes) {
+  for (size_t i = 0; i < v->op_count; ++i) {
+    const mlx_variant_op_t *at = &v->ops[i];
+    if (strcmp(at->op, op) || strcmp(at->decode, decode) || strcmp(at->prefill, prefill)) continue;
+    CHECK_INT(at->count, count);
+    CHECK_INT(at->bytes, bytes);
+    return;
+  }
+  CHECK_FAIL("the manifest has no %s with the paths %s and %s", op, decode, prefill);
+}
+
+// The fixture in a folder with a tokenizer, which compiling needs.
+static const char *gemma3_with_tokenizer(void) {
+  static char folder[128];
+  char from[160], to[160];
+  static const char *const files[] = {"gemma3/config.json", "gemma3/model.safetensors",
+                                      "tiny-llama/tokenizer.json"};
+  snprintf(folder, sizeof folder, "%s/gemma3", root);
+  CHECK_OK(mlx_make_dirs(folder, 0777));
+  for (size_t i = 0; i < sizeof files / sizeof *files; ++i) {
+    snprintf(from, sizeof from, MLXCEL_SOURCE_DIR "/tests/fixtures/%s", files[i]);
+    snprintf(to, sizeof to, "%s%s", folder, strchr(files[i], '/'));
+    if (!mlx_is_file(to)) CHECK_OK(mlx_copy_file(from, to));
+  }
+  return folder;
+}
+
+TEST(manifest_and_verbose_notes_list_the_path_and_cost_of_each_kind_of_op) {
+  mlx_manifest_t manifest;
+  mlx_compile_options_t options = options_for("cuda:sm_90", MLX_BF16, MLX_KERNELS_AUTO);
+  options.context = 32;
+  options.verbose = true;
+  CHECK_OK(compile(gemma3_with_tokenizer(), options, &manifest));
+  const mlx_variant_t *v = &manifest.variants[0];
+  // Per layer q, k, v, o, gate, up and down; the head. All in bf16.
+  const int64_t layer = 64 * 32 + 2 * 32 * 32 + 32 * 64 + 3 * 48 * 32;
+  check_op(v, "linear", "linear", "linear", 15, 2 * (2 * layer + 320 * 32));
+  check_op(v, "attention", "generic", "generic", 1, 2 * 2 * 16 * 2);  // keys and values of 2 heads of 16
+  check_op(v, "attention", "attention", "attention", 1, 2 * 2 * 16 * 2);
+  check_op(v, "rope", "attention", "attention", 2, 0);
+  check_op(v, "embed", "generic", "generic", 1, 32 * 2);  // one row
+  CHECK_CONTAINS(notes, "ops: 15 linear: kernel linear; 62.0 KiB of weights per token (98%)\n");
+  CHECK_CONTAINS(notes, "ops: 1 attention: generic path; 128 bytes of KV per position\n");
+  CHECK_CONTAINS(notes,
+                 "gemma3_text has no fast GPU kernel for attention with a sliding window; using the "
+                 "generic path for it (slower)\n");
+}
+
+TEST(ops_of_the_decode_kernel_have_another_path_in_prefill) {
+  mlx_manifest_t manifest;
+  const char *model = random_llama_write(&one_layer, root, "one-layer");
+  CHECK_OK(compile(model, options_for("cuda:sm_90", MLX_BF16, MLX_KERNELS_REQUIRED), &manifest));
+  const mlx_variant_t *v = &manifest.variants[0];
+  check_op(v, "attention", "decode", "attention", 1, 2 * 2 * 16 * 2);
+  check_op(v, "gated", "decode", "linear", 1, 0);
+  check_op(v, "add", "decode", "linear", 2, 0);
+  check_op(v, "rmsnorm", "decode", "generic", 3, 3 * 64 * 4);
+}
+
+// A router is never quantized, and its product is then not one of the quantized kernels.
+TEST(router_stays_f32_in_a_quantized_mixture_of_experts) {
+  mlx_kernels_t kernels;
+  const char *missing;
+  char *text =
+      emit_fixture(MLXCEL_SOURCE_DIR "/tests/fixtures/gpt_oss", MLX_QUANTIZE_Q8_0, 32, &kernels, &missing);
+  CHECK_CONTAINS(text, "mlp.router.weight\"> : tensor<6x32xf32>");
+  CHECK_CONTAINS(text, "self_attn.q_proj.weight\"> : tensor<");
+  CHECK(!strstr(text, "self_attn.q_proj.weight\"> : tensor<64x32xf32>"));
+  mlx_free(text);
+  mlx_kernels_clear(&kernels);
+}
+
+// ----------------------------------------------------------------------------------------------------------
 // Images and keys
 
 static void key_of(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc, char out_hex[MLX_DIGEST_HEX]) {
@@ -381,6 +541,12 @@ int main(int argc, char **argv) {
       CASE(network_too_wide_for_shared_memory_decodes_op_by_op),
       CASE(module_with_kernels_matches_golden_and_iree_compile_parses_it),
       CASE(every_state_of_a_module_with_kernels_has_a_different_initial_value),
+      CASE(layer_with_a_window_has_its_own_kv_state_and_every_product_keeps_its_kernel),
+      CASE(window_as_long_as_the_context_needs_no_generic_attention),
+      CASE(quantized_products_keep_their_kernels_beside_generic_attention),
+      CASE(router_stays_f32_in_a_quantized_mixture_of_experts),
+      CASE(manifest_and_verbose_notes_list_the_path_and_cost_of_each_kind_of_op),
+      CASE(ops_of_the_decode_kernel_have_another_path_in_prefill),
       CASE(every_change_of_a_kernel_changes_the_module_key),
       CASE(module_key_covers_source_definitions_and_nvrtc_of_each_image),
       CASE(module_key_for_a_cpu_covers_the_object),

@@ -132,6 +132,52 @@ static void digest_of(const char *model_path, mlx_quantize_t kind, char out_hex[
   mlx_model_close(model);
 }
 
+static mlx_quantize_t stored_as(const char *fixture, const char *name, mlx_quantize_t kind,
+                                mlx_layout_t layout) {
+  const mlx_storage_t storage = {.dtype = MLX_F32, .layout = layout, .quantize = kind};
+  mlx_model_t *model;
+  char path[256];
+  snprintf(path, sizeof path, MLXCEL_SOURCE_DIR "/tests/fixtures/%s", fixture);
+  CHECK_OK(mlx_model_open(path, &model));
+  size_t at = 0;
+  while (at < model->weight_count && strcmp(model->weights[at].name, name)) ++at;
+  CHECK(at < model->weight_count);
+  const mlx_quantize_t quantize = mlx_weight_stored(&model->weights[at], storage).quantize;
+  mlx_model_close(model);
+  return quantize;
+}
+
+// docs/quantization.md has the table. Names do not decide: GPT-2 and GPT-NeoX have others than Llama.
+TEST(use_of_a_weight_decides_its_bits_not_its_name) {
+  static const struct {
+    const char *fixture, *name;
+    mlx_quantize_t expected;  // with --quantize q4
+  } cases[] = {
+      {"tiny-llama", "model.embed_tokens.weight", MLX_QUANTIZE_Q8_0},
+      {"tiny-llama", "lm_head.weight", MLX_QUANTIZE_Q8_0},
+      {"tiny-llama", "model.layers.0.self_attn.q_proj.weight", MLX_QUANTIZE_Q4_1},
+      {"gpt2", "transformer.wte.weight", MLX_QUANTIZE_Q8_0},
+      {"gpt2", "transformer.wpe.weight", MLX_QUANTIZE_Q8_0},
+      {"gpt2", "transformer.h.0.attn.c_attn.weight", MLX_QUANTIZE_Q4_1},
+      {"gpt_neox", "gpt_neox.embed_in.weight", MLX_QUANTIZE_Q8_0},
+      {"gpt_neox", "embed_out.weight", MLX_QUANTIZE_Q8_0},
+      {"gpt_oss", "model.layers.0.mlp.router.weight", MLX_QUANTIZE_NONE},
+      {"mixtral", "model.layers.0.block_sparse_moe.gate.weight", MLX_QUANTIZE_NONE},
+      {"qwen2_moe", "model.layers.0.mlp.gate.weight", MLX_QUANTIZE_NONE},
+      {"qwen2_moe", "model.layers.0.mlp.shared_expert.gate_proj.weight", MLX_QUANTIZE_Q4_1},
+      {"gpt_oss", "model.layers.0.mlp.experts.down.bias", MLX_QUANTIZE_NONE},  // [experts, hidden]
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+    for (int layout = MLX_LAYOUT_QUANTIZED_PANELS; layout <= MLX_LAYOUT_TILES; ++layout) {
+      const mlx_quantize_t got =
+          stored_as(cases[i].fixture, cases[i].name, MLX_QUANTIZE_Q4_1, (mlx_layout_t)layout);
+      if (got != cases[i].expected)
+        CHECK_FAIL("%s of %s gets type %d, not %d", cases[i].name, cases[i].fixture, (int)got,
+                   (int)cases[i].expected);
+    }
+  }
+}
+
 // Every C compiler and machine must give these digests. Another digest means that quantization differs there.
 TEST(quantized_archive_has_the_same_bytes_on_every_machine) {
   static const struct {
@@ -301,6 +347,7 @@ TEST(value_that_is_not_finite_fails_and_names_its_tensor) {
 int main(int argc, char **argv) {
   static const check_case_t cases[] = {CASE(search_has_less_error_than_the_simple_conversion),
                                        CASE(constant_zero_and_out_of_range_blocks_are_quantized),
+                                       CASE(use_of_a_weight_decides_its_bits_not_its_name),
                                        CASE(quantized_archive_has_the_same_bytes_on_every_machine),
                                        CASE(quantized_model_matches_the_f32_model_of_its_dequantized_weights),
                                        CASE(verbose_compile_reports_how_weights_are_stored),

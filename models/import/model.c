@@ -336,7 +336,7 @@ static mlx_status_t open_into(const char *path, mlx_model_t *model) {
   MLX_TRY(mlx_source_check_unread(model->source));
   MLX_TRY(add_weights(model));
   MLX_TRY(check_all_used(model));
-  return mlx_model_find_roles(model);
+  return mlx_model_read_network(model);
 }
 
 mlx_status_t mlx_model_open(const char *path, mlx_model_t **out_model) {

@@ -31,13 +31,14 @@ mlx_status_t mlx_model_build_graph(const mlx_model_t *model, int64_t context, ml
   return NULL;
 }
 
-mlx_status_t mlx_model_find_roles(mlx_model_t *model) {
+mlx_status_t mlx_model_read_network(mlx_model_t *model) {
   mlx_graph_t *graph;
   unsigned *roles;
   MLX_TRY(mlx_model_build_graph(model, model->config.context, &graph));
   mlx_status_t status = mlx_alloc(model->weight_count, sizeof *roles, &roles);
   if (!status) {
     mlx_graph_roles(graph, roles);
+    model->kv_numbers = mlx_graph_kv_numbers(graph);
     for (size_t i = 0; i < model->weight_count; ++i) model->weights[i].roles = roles[i];
     mlx_free(roles);
   }

@@ -18,7 +18,7 @@ module @mlxcel {
   util.global private @"*" = #flow.parameter.named<"model"::"*"> : tensor<36032xi32>
   util.global private mutable @"state.scratch" = dense<-1> : tensor<3456xi32>
 
-  // Reads count[row] tokens that stand at start[row]; a row with count 0 is left alone.
+  // Reads count[s] tokens of each sequence s, from position start[s] on. A sequence with count 0 keeps its state.
   func.func @prefill_16(
       %tokens: tensor<1x16xi32>,
       %start: tensor<1xi32>,
@@ -35,11 +35,11 @@ module @mlxcel {
     // index of each sequence's last token
     %one = stablehlo.constant dense<1> : tensor<1xi32>
     %last = stablehlo.subtract %count, %one : tensor<1xi32>
-    %tokens_a_row = stablehlo.constant dense<16> : tensor<1xi32>
-    %row = stablehlo.iota dim = 0 : tensor<1xi32>
-    %row_start = stablehlo.multiply %row, %tokens_a_row : tensor<1xi32>
-    %last_row = stablehlo.add %row_start, %last : tensor<1xi32>
-    %last_index = stablehlo.reshape %last_row : (tensor<1xi32>) -> tensor<1x1xi32>
+    %tokens_per_sequence = stablehlo.constant dense<16> : tensor<1xi32>
+    %sequence = stablehlo.iota dim = 0 : tensor<1xi32>
+    %sequence_start = stablehlo.multiply %sequence, %tokens_per_sequence : tensor<1xi32>
+    %last_token = stablehlo.add %sequence_start, %last : tensor<1xi32>
+    %last_index = stablehlo.reshape %last_token : (tensor<1xi32>) -> tensor<1x1xi32>
     %model.embed_tokens.weight = util.global.load @"model.embed_tokens.weight" : tensor<320x64xbf16>
 
     // embedding rows of the tokens
@@ -55,8 +55,8 @@ module @mlxcel {
     %layer0.width = stablehlo.constant dense<6.400000000e+01> : tensor<16xf32>
     %layer0.square_mean = stablehlo.divide %layer0.square_sum, %layer0.width : tensor<16xf32>
     %layer0.eps = stablehlo.constant dense<9.999999747e-06> : tensor<16xf32>
-    %layer0.safe_mean = stablehlo.add %layer0.square_mean, %layer0.eps : tensor<16xf32>
-    %layer0.rms_scale = stablehlo.rsqrt %layer0.safe_mean : tensor<16xf32>
+    %layer0.mean_plus_eps = stablehlo.add %layer0.square_mean, %layer0.eps : tensor<16xf32>
+    %layer0.rms_scale = stablehlo.rsqrt %layer0.mean_plus_eps : tensor<16xf32>
     %layer0.rms_scales = stablehlo.broadcast_in_dim %layer0.rms_scale, dims = [0] : (tensor<16xf32>) -> tensor<16x64xf32>
     %layer0.normed = stablehlo.multiply %embedded_f32, %layer0.rms_scales : tensor<16x64xf32>
     %layer0.gains = stablehlo.broadcast_in_dim %model.layers.0.input_layernorm.weight, dims = [1] : (tensor<64xf32>) -> tensor<16x64xf32>
@@ -102,20 +102,20 @@ module @mlxcel {
     %layer0.rope_position = stablehlo.broadcast_in_dim %layer0.position_f32, dims = [0] : (tensor<16xf32>) -> tensor<16x8xf32>
     %layer0.rope_frequencies = stablehlo.broadcast_in_dim %layer0.rope_frequency, dims = [1] : (tensor<8xf32>) -> tensor<16x8xf32>
     %layer0.rope_angle = stablehlo.multiply %layer0.rope_position, %layer0.rope_frequencies : tensor<16x8xf32>
-    %layer0.turns_per_radian = stablehlo.constant dense<1.591549367e-01> : tensor<16x8xf32>
-    %layer0.turns = stablehlo.multiply %layer0.rope_angle, %layer0.turns_per_radian : tensor<16x8xf32>
-    %layer0.whole_turns = stablehlo.round_nearest_even %layer0.turns : tensor<16x8xf32>
-    %layer0.turn_part = stablehlo.constant dense<6.281250000e+00> : tensor<16x8xf32>
-    %layer0.turned_part = stablehlo.multiply %layer0.whole_turns, %layer0.turn_part : tensor<16x8xf32>
-    %layer0.angle_left = stablehlo.subtract %layer0.rope_angle, %layer0.turned_part : tensor<16x8xf32>
-    %layer0.turn_part_2 = stablehlo.constant dense<1.935005188e-03> : tensor<16x8xf32>
-    %layer0.turned_part_2 = stablehlo.multiply %layer0.whole_turns, %layer0.turn_part_2 : tensor<16x8xf32>
-    %layer0.angle_left_2 = stablehlo.subtract %layer0.angle_left, %layer0.turned_part_2 : tensor<16x8xf32>
-    %layer0.turn_part_3 = stablehlo.constant dense<3.019916051e-07> : tensor<16x8xf32>
-    %layer0.turned_part_3 = stablehlo.multiply %layer0.whole_turns, %layer0.turn_part_3 : tensor<16x8xf32>
-    %layer0.angle_left_3 = stablehlo.subtract %layer0.angle_left_2, %layer0.turned_part_3 : tensor<16x8xf32>
-    %layer0.rope_cos = stablehlo.cosine %layer0.angle_left_3 : tensor<16x8xf32>
-    %layer0.rope_sin = stablehlo.sine %layer0.angle_left_3 : tensor<16x8xf32>
+    %layer0.rotations_per_radian = stablehlo.constant dense<1.591549367e-01> : tensor<16x8xf32>
+    %layer0.rotations = stablehlo.multiply %layer0.rope_angle, %layer0.rotations_per_radian : tensor<16x8xf32>
+    %layer0.whole_rotations = stablehlo.round_nearest_even %layer0.rotations : tensor<16x8xf32>
+    %layer0.two_pi_part = stablehlo.constant dense<6.281250000e+00> : tensor<16x8xf32>
+    %layer0.rotation_part = stablehlo.multiply %layer0.whole_rotations, %layer0.two_pi_part : tensor<16x8xf32>
+    %layer0.reduced_angle = stablehlo.subtract %layer0.rope_angle, %layer0.rotation_part : tensor<16x8xf32>
+    %layer0.two_pi_part_2 = stablehlo.constant dense<1.935005188e-03> : tensor<16x8xf32>
+    %layer0.rotation_part_2 = stablehlo.multiply %layer0.whole_rotations, %layer0.two_pi_part_2 : tensor<16x8xf32>
+    %layer0.reduced_angle_2 = stablehlo.subtract %layer0.reduced_angle, %layer0.rotation_part_2 : tensor<16x8xf32>
+    %layer0.two_pi_part_3 = stablehlo.constant dense<3.019916051e-07> : tensor<16x8xf32>
+    %layer0.rotation_part_3 = stablehlo.multiply %layer0.whole_rotations, %layer0.two_pi_part_3 : tensor<16x8xf32>
+    %layer0.reduced_angle_3 = stablehlo.subtract %layer0.reduced_angle_2, %layer0.rotation_part_3 : tensor<16x8xf32>
+    %layer0.rope_cos = stablehlo.cosine %layer0.reduced_angle_3 : tensor<16x8xf32>
+    %layer0.rope_sin = stablehlo.sine %layer0.reduced_angle_3 : tensor<16x8xf32>
     %state.kv = util.global.load @"state.kv" : tensor<2048xbf16>
     %layer0.append_constant = arith.constant 0 : i32
     %layer0.append:2 = hal.dispatch.extern "mlx_append"(%layer0.append_constant, %layer0.q#0, %layer0.k#0, %layer0.v#0, %layer0.rope_cos, %layer0.rope_sin, %start, %count, %pages, %state.kv) : (i32, tensor<16x64xf32>, tensor<16x32xf32>, tensor<16x32xf32>, tensor<16x8xf32>, tensor<16x8xf32>, tensor<1xi32>, tensor<1xi32>, tensor<1x1xi32>, tensor<2048xbf16>) -> (%state.kv, tensor<16x64xf32>)
@@ -158,8 +158,8 @@ module @mlxcel {
     %layer0.width_2 = stablehlo.constant dense<6.400000000e+01> : tensor<16xf32>
     %layer0.square_mean_2 = stablehlo.divide %layer0.square_sum_2, %layer0.width_2 : tensor<16xf32>
     %layer0.eps_2 = stablehlo.constant dense<9.999999747e-06> : tensor<16xf32>
-    %layer0.safe_mean_2 = stablehlo.add %layer0.square_mean_2, %layer0.eps_2 : tensor<16xf32>
-    %layer0.rms_scale_2 = stablehlo.rsqrt %layer0.safe_mean_2 : tensor<16xf32>
+    %layer0.mean_plus_eps_2 = stablehlo.add %layer0.square_mean_2, %layer0.eps_2 : tensor<16xf32>
+    %layer0.rms_scale_2 = stablehlo.rsqrt %layer0.mean_plus_eps_2 : tensor<16xf32>
     %layer0.rms_scales_2 = stablehlo.broadcast_in_dim %layer0.rms_scale_2, dims = [0] : (tensor<16xf32>) -> tensor<16x64xf32>
     %layer0.normed_2 = stablehlo.multiply %layer0.after_attn#0, %layer0.rms_scales_2 : tensor<16x64xf32>
     %layer0.gains_2 = stablehlo.broadcast_in_dim %model.layers.0.post_attention_layernorm.weight, dims = [1] : (tensor<64xf32>) -> tensor<16x64xf32>
@@ -195,8 +195,8 @@ module @mlxcel {
     %width = stablehlo.constant dense<6.400000000e+01> : tensor<16xf32>
     %square_mean = stablehlo.divide %square_sum, %width : tensor<16xf32>
     %eps = stablehlo.constant dense<9.999999747e-06> : tensor<16xf32>
-    %safe_mean = stablehlo.add %square_mean, %eps : tensor<16xf32>
-    %rms_scale = stablehlo.rsqrt %safe_mean : tensor<16xf32>
+    %mean_plus_eps = stablehlo.add %square_mean, %eps : tensor<16xf32>
+    %rms_scale = stablehlo.rsqrt %mean_plus_eps : tensor<16xf32>
     %rms_scales = stablehlo.broadcast_in_dim %rms_scale, dims = [0] : (tensor<16xf32>) -> tensor<16x64xf32>
     %normed = stablehlo.multiply %layer0.out#0, %rms_scales : tensor<16x64xf32>
     %gains = stablehlo.broadcast_in_dim %model.norm.weight, dims = [1] : (tensor<64xf32>) -> tensor<16x64xf32>
@@ -216,10 +216,10 @@ module @mlxcel {
       objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "linear7.fatbin"}>] })
       <workgroup_size = [256 : index, 1 : index, 1 : index]>
     %zero = stablehlo.constant dense<0> : tensor<1xi32>
-    %took_part = stablehlo.compare GT, %count, %zero : (tensor<1xi32>, tensor<1xi32>) -> tensor<1xi1>
+    %is_active = stablehlo.compare GT, %count, %zero : (tensor<1xi32>, tensor<1xi32>) -> tensor<1xi1>
     %end = stablehlo.add %start, %count : tensor<1xi32>
 
-    // the next token, and the state of the rows that took part
+    // the next token, and the state of the active sequences
     %start_3 = stablehlo.constant dense<0xFF800000> : tensor<f32>  // -inf
     %largest = stablehlo.reduce(%logits#0 init: %start_3) applies stablehlo.maximum across dimensions = [1] : (tensor<1x320xf32>, tensor<f32>) -> tensor<1xf32>
     %largest_wide = stablehlo.broadcast_in_dim %largest, dims = [0] : (tensor<1xf32>) -> tensor<1x320xf32>
@@ -236,19 +236,19 @@ module @mlxcel {
     %first_largest = stablehlo.subtract %last_place, %furthest : tensor<1xf32>
     %next = stablehlo.convert %first_largest : (tensor<1xf32>) -> tensor<1xi32>
     %state.token = util.global.load @"state.token" : tensor<1xi32>
-    %new_token = stablehlo.select %took_part, %next, %state.token : tensor<1xi1>, tensor<1xi32>
+    %new_token = stablehlo.select %is_active, %next, %state.token : tensor<1xi1>, tensor<1xi32>
     %state.position = util.global.load @"state.position" : tensor<1xi32>
-    %new_position = stablehlo.select %took_part, %end, %state.position : tensor<1xi1>, tensor<1xi32>
+    %new_position = stablehlo.select %is_active, %end, %state.position : tensor<1xi1>, tensor<1xi32>
     %state.logits = util.global.load @"state.logits" : tensor<1x320xf32>
-    %took_part_wide = stablehlo.broadcast_in_dim %took_part, dims = [0] : (tensor<1xi1>) -> tensor<1x320xi1>
-    %new_logits = stablehlo.select %took_part_wide, %logits#0, %state.logits : tensor<1x320xi1>, tensor<1x320xf32>
+    %is_active_wide = stablehlo.broadcast_in_dim %is_active, dims = [0] : (tensor<1xi1>) -> tensor<1x320xi1>
+    %new_logits = stablehlo.select %is_active_wide, %logits#0, %state.logits : tensor<1x320xi1>, tensor<1x320xf32>
     util.global.store %new_token, @"state.token" : tensor<1xi32>
     util.global.store %new_position, @"state.position" : tensor<1xi32>
     util.global.store %new_logits, @"state.logits" : tensor<1x320xf32>
     return %new_token : tensor<1xi32>
   }
 
-  // Reads the token of the row, if it is active, and goes on from there, one token after the other.
+  // Reads the token of the sequence, if it is active, and decodes the next tokens one after the other.
   func.func @decode_1(
       %active: tensor<1xi32>,
       %pages: tensor<1x1xi32>) -> (tensor<1x1xi32>) {
@@ -277,7 +277,7 @@ module @mlxcel {
     return %chosen#5 : tensor<1x1xi32>
   }
 
-  // Reads the token of the row, if it is active, and goes on from there, one token after the other.
+  // Reads the token of the sequence, if it is active, and decodes the next tokens one after the other.
   func.func @decode_8(
       %active: tensor<1xi32>,
       %pages: tensor<1x1xi32>) -> (tensor<1x8xi32>) {
@@ -306,7 +306,7 @@ module @mlxcel {
     return %chosen#5 : tensor<1x8xi32>
   }
 
-  // Reads the token of the row, if it is active, and goes on from there, one token after the other.
+  // Reads the token of the sequence, if it is active, and decodes the next tokens one after the other.
   func.func @decode_32(
       %active: tensor<1xi32>,
       %pages: tensor<1x1xi32>) -> (tensor<1x32xi32>) {
@@ -335,7 +335,7 @@ module @mlxcel {
     return %chosen#5 : tensor<1x32xi32>
   }
 
-  // Reads the token of the row, if it is active, and goes on from there, one token after the other.
+  // Reads the token of the sequence, if it is active, and decodes the next tokens one after the other.
   func.func @decode_128(
       %active: tensor<1xi32>,
       %pages: tensor<1x1xi32>) -> (tensor<1x128xi32>) {
@@ -364,7 +364,7 @@ module @mlxcel {
     return %chosen#5 : tensor<1x128xi32>
   }
 
-  // The logits that chose each row's current token.
+  // The logits that chose each sequence's current token.
   func.func @logits() -> (tensor<1x320xf32>) {
     %state.logits = util.global.load @"state.logits" : tensor<1x320xf32>
     return %state.logits : tensor<1x320xf32>

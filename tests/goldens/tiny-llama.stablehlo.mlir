@@ -1,6 +1,6 @@
 module @mlxcel {
 
-  // Reads count[row] tokens that stand at start[row]; a row with count 0 is left alone.
+  // Reads count[s] tokens of each sequence s, from position start[s] on. A sequence with count 0 keeps its state.
   func.func public @prefill_16(
       %model.embed_tokens.weight: tensor<320x32xf32>,
       %model.layers.0.input_layernorm.weight: tensor<32xf32>,
@@ -41,35 +41,35 @@ module @mlxcel {
     %position = stablehlo.add %starts, %nth_token : tensor<1x16xi32>
     %positions = stablehlo.reshape %position : (tensor<1x16xi32>) -> tensor<16xi32>
 
-    // where each token's keys and values go: page and place in it
+    // KV slot of each token: page and index in the page
     %page_size = stablehlo.constant dense<16> : tensor<1x16xi32>
-    %nth_page = stablehlo.divide %position, %page_size : tensor<1x16xi32>
-    %place = stablehlo.remainder %position, %page_size : tensor<1x16xi32>
-    %row = stablehlo.iota dim = 0 : tensor<1x16xi32>
-    %row_part = stablehlo.reshape %row : (tensor<1x16xi32>) -> tensor<1x16x1xi32>
-    %page_part = stablehlo.reshape %nth_page : (tensor<1x16xi32>) -> tensor<1x16x1xi32>
-    %row_and_page = stablehlo.concatenate %row_part, %page_part, dim = 2 : (tensor<1x16x1xi32>, tensor<1x16x1xi32>) -> tensor<1x16x2xi32>
-    %page = "stablehlo.gather"(%pages, %row_and_page) <{dimension_numbers = #stablehlo.gather<offset_dims = [], collapsed_slice_dims = [0, 1], start_index_map = [0, 1], index_vector_dim = 2>, indices_are_sorted = false, slice_sizes = array<i64: 1, 1>}> : (tensor<1x4xi32>, tensor<1x16x2xi32>) -> tensor<1x16xi32>
-    %no_page = stablehlo.constant dense<0> : tensor<1x16xi32>
-    %page_or_none = stablehlo.select %valid, %page, %no_page : tensor<1x16xi1>, tensor<1x16xi32>
-    %page_column = stablehlo.reshape %page_or_none : (tensor<1x16xi32>) -> tensor<16x1xi32>
-    %place_column = stablehlo.reshape %place : (tensor<1x16xi32>) -> tensor<16x1xi32>
-    %slots = stablehlo.concatenate %page_column, %place_column, dim = 1 : (tensor<16x1xi32>, tensor<16x1xi32>) -> tensor<16x2xi32>
+    %page_number = stablehlo.divide %position, %page_size : tensor<1x16xi32>
+    %index_in_page = stablehlo.remainder %position, %page_size : tensor<1x16xi32>
+    %sequence = stablehlo.iota dim = 0 : tensor<1x16xi32>
+    %sequence_column = stablehlo.reshape %sequence : (tensor<1x16xi32>) -> tensor<1x16x1xi32>
+    %page_number_column = stablehlo.reshape %page_number : (tensor<1x16xi32>) -> tensor<1x16x1xi32>
+    %sequence_and_page = stablehlo.concatenate %sequence_column, %page_number_column, dim = 2 : (tensor<1x16x1xi32>, tensor<1x16x1xi32>) -> tensor<1x16x2xi32>
+    %page = "stablehlo.gather"(%pages, %sequence_and_page) <{dimension_numbers = #stablehlo.gather<offset_dims = [], collapsed_slice_dims = [0, 1], start_index_map = [0, 1], index_vector_dim = 2>, indices_are_sorted = false, slice_sizes = array<i64: 1, 1>}> : (tensor<1x4xi32>, tensor<1x16x2xi32>) -> tensor<1x16xi32>
+    %scratch_page = stablehlo.constant dense<0> : tensor<1x16xi32>
+    %page_or_scratch = stablehlo.select %valid, %page, %scratch_page : tensor<1x16xi1>, tensor<1x16xi32>
+    %page_column = stablehlo.reshape %page_or_scratch : (tensor<1x16xi32>) -> tensor<16x1xi32>
+    %index_column = stablehlo.reshape %index_in_page : (tensor<1x16xi32>) -> tensor<16x1xi32>
+    %slots = stablehlo.concatenate %page_column, %index_column, dim = 1 : (tensor<16x1xi32>, tensor<16x1xi32>) -> tensor<16x2xi32>
 
-    // what each query may not see: every later position
+    // causal mask: positions after each query's own
     %key_position = stablehlo.iota dim = 2 : tensor<1x16x64xi32>
     %query_position = stablehlo.broadcast_in_dim %position, dims = [0, 1] : (tensor<1x16xi32>) -> tensor<1x16x64xi32>
-    %hidden_from_query = stablehlo.compare GT, %key_position, %query_position : (tensor<1x16x64xi32>, tensor<1x16x64xi32>) -> tensor<1x16x64xi1>
+    %is_later = stablehlo.compare GT, %key_position, %query_position : (tensor<1x16x64xi32>, tensor<1x16x64xi32>) -> tensor<1x16x64xi1>
     %flat_tokens = stablehlo.reshape %tokens : (tensor<1x16xi32>) -> tensor<16xi32>
 
     // index of each sequence's last token
     %one = stablehlo.constant dense<1> : tensor<1xi32>
     %last = stablehlo.subtract %count, %one : tensor<1xi32>
-    %tokens_a_row = stablehlo.constant dense<16> : tensor<1xi32>
-    %row_2 = stablehlo.iota dim = 0 : tensor<1xi32>
-    %row_start = stablehlo.multiply %row_2, %tokens_a_row : tensor<1xi32>
-    %last_row = stablehlo.add %row_start, %last : tensor<1xi32>
-    %last_index = stablehlo.reshape %last_row : (tensor<1xi32>) -> tensor<1x1xi32>
+    %tokens_per_sequence = stablehlo.constant dense<16> : tensor<1xi32>
+    %sequence_2 = stablehlo.iota dim = 0 : tensor<1xi32>
+    %sequence_start = stablehlo.multiply %sequence_2, %tokens_per_sequence : tensor<1xi32>
+    %last_token = stablehlo.add %sequence_start, %last : tensor<1xi32>
+    %last_index = stablehlo.reshape %last_token : (tensor<1xi32>) -> tensor<1x1xi32>
 
     // embedding rows of the tokens
     %token_index = stablehlo.reshape %flat_tokens : (tensor<16xi32>) -> tensor<16x1xi32>
@@ -82,8 +82,8 @@ module @mlxcel {
     %layer0.width = stablehlo.constant dense<3.200000000e+01> : tensor<16xf32>
     %layer0.square_mean = stablehlo.divide %layer0.square_sum, %layer0.width : tensor<16xf32>
     %layer0.eps = stablehlo.constant dense<9.999999747e-06> : tensor<16xf32>
-    %layer0.safe_mean = stablehlo.add %layer0.square_mean, %layer0.eps : tensor<16xf32>
-    %layer0.rms_scale = stablehlo.rsqrt %layer0.safe_mean : tensor<16xf32>
+    %layer0.mean_plus_eps = stablehlo.add %layer0.square_mean, %layer0.eps : tensor<16xf32>
+    %layer0.rms_scale = stablehlo.rsqrt %layer0.mean_plus_eps : tensor<16xf32>
     %layer0.rms_scales = stablehlo.broadcast_in_dim %layer0.rms_scale, dims = [0] : (tensor<16xf32>) -> tensor<16x32xf32>
     %layer0.normed = stablehlo.multiply %embedded, %layer0.rms_scales : tensor<16x32xf32>
     %layer0.gains = stablehlo.broadcast_in_dim %model.layers.0.input_layernorm.weight, dims = [1] : (tensor<32xf32>) -> tensor<16x32xf32>
@@ -99,20 +99,20 @@ module @mlxcel {
     %layer0.rope_position = stablehlo.broadcast_in_dim %layer0.position_f32, dims = [0] : (tensor<16xf32>) -> tensor<16x4xf32>
     %layer0.rope_frequencies = stablehlo.broadcast_in_dim %layer0.rope_frequency, dims = [1] : (tensor<4xf32>) -> tensor<16x4xf32>
     %layer0.rope_angle = stablehlo.multiply %layer0.rope_position, %layer0.rope_frequencies : tensor<16x4xf32>
-    %layer0.turns_per_radian = stablehlo.constant dense<1.591549367e-01> : tensor<16x4xf32>
-    %layer0.turns = stablehlo.multiply %layer0.rope_angle, %layer0.turns_per_radian : tensor<16x4xf32>
-    %layer0.whole_turns = stablehlo.round_nearest_even %layer0.turns : tensor<16x4xf32>
-    %layer0.turn_part = stablehlo.constant dense<6.281250000e+00> : tensor<16x4xf32>
-    %layer0.turned_part = stablehlo.multiply %layer0.whole_turns, %layer0.turn_part : tensor<16x4xf32>
-    %layer0.angle_left = stablehlo.subtract %layer0.rope_angle, %layer0.turned_part : tensor<16x4xf32>
-    %layer0.turn_part_2 = stablehlo.constant dense<1.935005188e-03> : tensor<16x4xf32>
-    %layer0.turned_part_2 = stablehlo.multiply %layer0.whole_turns, %layer0.turn_part_2 : tensor<16x4xf32>
-    %layer0.angle_left_2 = stablehlo.subtract %layer0.angle_left, %layer0.turned_part_2 : tensor<16x4xf32>
-    %layer0.turn_part_3 = stablehlo.constant dense<3.019916051e-07> : tensor<16x4xf32>
-    %layer0.turned_part_3 = stablehlo.multiply %layer0.whole_turns, %layer0.turn_part_3 : tensor<16x4xf32>
-    %layer0.angle_left_3 = stablehlo.subtract %layer0.angle_left_2, %layer0.turned_part_3 : tensor<16x4xf32>
-    %layer0.rope_cos = stablehlo.cosine %layer0.angle_left_3 : tensor<16x4xf32>
-    %layer0.rope_sin = stablehlo.sine %layer0.angle_left_3 : tensor<16x4xf32>
+    %layer0.rotations_per_radian = stablehlo.constant dense<1.591549367e-01> : tensor<16x4xf32>
+    %layer0.rotations = stablehlo.multiply %layer0.rope_angle, %layer0.rotations_per_radian : tensor<16x4xf32>
+    %layer0.whole_rotations = stablehlo.round_nearest_even %layer0.rotations : tensor<16x4xf32>
+    %layer0.two_pi_part = stablehlo.constant dense<6.281250000e+00> : tensor<16x4xf32>
+    %layer0.rotation_part = stablehlo.multiply %layer0.whole_rotations, %layer0.two_pi_part : tensor<16x4xf32>
+    %layer0.reduced_angle = stablehlo.subtract %layer0.rope_angle, %layer0.rotation_part : tensor<16x4xf32>
+    %layer0.two_pi_part_2 = stablehlo.constant dense<1.935005188e-03> : tensor<16x4xf32>
+    %layer0.rotation_part_2 = stablehlo.multiply %layer0.whole_rotations, %layer0.two_pi_part_2 : tensor<16x4xf32>
+    %layer0.reduced_angle_2 = stablehlo.subtract %layer0.reduced_angle, %layer0.rotation_part_2 : tensor<16x4xf32>
+    %layer0.two_pi_part_3 = stablehlo.constant dense<3.019916051e-07> : tensor<16x4xf32>
+    %layer0.rotation_part_3 = stablehlo.multiply %layer0.whole_rotations, %layer0.two_pi_part_3 : tensor<16x4xf32>
+    %layer0.reduced_angle_3 = stablehlo.subtract %layer0.reduced_angle_2, %layer0.rotation_part_3 : tensor<16x4xf32>
+    %layer0.rope_cos = stablehlo.cosine %layer0.reduced_angle_3 : tensor<16x4xf32>
+    %layer0.rope_sin = stablehlo.sine %layer0.reduced_angle_3 : tensor<16x4xf32>
     %layer0.by_head = stablehlo.reshape %layer0.q : (tensor<16x32xf32>) -> tensor<16x4x8xf32>
     %layer0.low = stablehlo.slice %layer0.by_head [0:16, 0:4, 0:4] : (tensor<16x4x8xf32>) -> tensor<16x4x4xf32>
     %layer0.high = stablehlo.slice %layer0.by_head [0:16, 0:4, 4:8] : (tensor<16x4x8xf32>) -> tensor<16x4x4xf32>
@@ -124,8 +124,8 @@ module @mlxcel {
     %layer0.high_cos = stablehlo.multiply %layer0.high, %layer0.cos : tensor<16x4x4xf32>
     %layer0.low_sin = stablehlo.multiply %layer0.low, %layer0.sin : tensor<16x4x4xf32>
     %layer0.new_high = stablehlo.add %layer0.high_cos, %layer0.low_sin : tensor<16x4x4xf32>
-    %layer0.turned = stablehlo.concatenate %layer0.new_low, %layer0.new_high, dim = 2 : (tensor<16x4x4xf32>, tensor<16x4x4xf32>) -> tensor<16x4x8xf32>
-    %layer0.q_rope = stablehlo.reshape %layer0.turned : (tensor<16x4x8xf32>) -> tensor<16x32xf32>
+    %layer0.rotated = stablehlo.concatenate %layer0.new_low, %layer0.new_high, dim = 2 : (tensor<16x4x4xf32>, tensor<16x4x4xf32>) -> tensor<16x4x8xf32>
+    %layer0.q_rope = stablehlo.reshape %layer0.rotated : (tensor<16x4x8xf32>) -> tensor<16x32xf32>
     %layer0.by_head_2 = stablehlo.reshape %layer0.k : (tensor<16x16xf32>) -> tensor<16x2x8xf32>
     %layer0.low_2 = stablehlo.slice %layer0.by_head_2 [0:16, 0:2, 0:4] : (tensor<16x2x8xf32>) -> tensor<16x2x4xf32>
     %layer0.high_2 = stablehlo.slice %layer0.by_head_2 [0:16, 0:2, 4:8] : (tensor<16x2x8xf32>) -> tensor<16x2x4xf32>
@@ -137,8 +137,8 @@ module @mlxcel {
     %layer0.high_cos_2 = stablehlo.multiply %layer0.high_2, %layer0.cos_2 : tensor<16x2x4xf32>
     %layer0.low_sin_2 = stablehlo.multiply %layer0.low_2, %layer0.sin_2 : tensor<16x2x4xf32>
     %layer0.new_high_2 = stablehlo.add %layer0.high_cos_2, %layer0.low_sin_2 : tensor<16x2x4xf32>
-    %layer0.turned_2 = stablehlo.concatenate %layer0.new_low_2, %layer0.new_high_2, dim = 2 : (tensor<16x2x4xf32>, tensor<16x2x4xf32>) -> tensor<16x2x8xf32>
-    %layer0.k_rope = stablehlo.reshape %layer0.turned_2 : (tensor<16x2x8xf32>) -> tensor<16x16xf32>
+    %layer0.rotated_2 = stablehlo.concatenate %layer0.new_low_2, %layer0.new_high_2, dim = 2 : (tensor<16x2x4xf32>, tensor<16x2x4xf32>) -> tensor<16x2x8xf32>
+    %layer0.k_rope = stablehlo.reshape %layer0.rotated_2 : (tensor<16x2x8xf32>) -> tensor<16x16xf32>
     %layer0.by_head_3 = stablehlo.reshape %layer0.k_rope : (tensor<16x16xf32>) -> tensor<16x2x8xf32>
     %layer0.pool = "stablehlo.scatter"(%kv.0.k, %slots, %layer0.by_head_3) <{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [1, 2], inserted_window_dims = [0, 1], scatter_dims_to_operand_dims = [0, 1], index_vector_dim = 1>, indices_are_sorted = false, unique_indices = false}> ({
     ^bb0(%old: tensor<f32>, %new: tensor<f32>):
@@ -159,21 +159,21 @@ module @mlxcel {
     %layer0.scale = stablehlo.constant dense<3.535533845e-01> : tensor<1x16x2x2x8xf32>
     %layer0.scaled_query = stablehlo.multiply %layer0.query, %layer0.scale : tensor<1x16x2x2x8xf32>
     %layer0.scores = stablehlo.dot_general %layer0.scaled_query, %layer0.keys, batching_dims = [0, 2] x [0, 2], contracting_dims = [4] x [3] : (tensor<1x16x2x2x8xf32>, tensor<1x64x2x8xf32>) -> tensor<1x2x16x2x64xf32>
-    %layer0.hidden = stablehlo.broadcast_in_dim %hidden_from_query, dims = [0, 2, 4] : (tensor<1x16x64xi1>) -> tensor<1x2x16x2x64xi1>
-    %layer0.nothing = stablehlo.constant dense<0xFF800000> : tensor<1x2x16x2x64xf32>  // -inf
-    %layer0.seen = stablehlo.select %layer0.hidden, %layer0.nothing, %layer0.scores : tensor<1x2x16x2x64xi1>, tensor<1x2x16x2x64xf32>
+    %layer0.mask = stablehlo.broadcast_in_dim %is_later, dims = [0, 2, 4] : (tensor<1x16x64xi1>) -> tensor<1x2x16x2x64xi1>
+    %layer0.minus_infinity = stablehlo.constant dense<0xFF800000> : tensor<1x2x16x2x64xf32>  // -inf
+    %layer0.masked_scores = stablehlo.select %layer0.mask, %layer0.minus_infinity, %layer0.scores : tensor<1x2x16x2x64xi1>, tensor<1x2x16x2x64xf32>
     %layer0.start_2 = stablehlo.constant dense<0xFF800000> : tensor<f32>  // -inf
-    %layer0.peak = stablehlo.reduce(%layer0.seen init: %layer0.start_2) applies stablehlo.maximum across dimensions = [4] : (tensor<1x2x16x2x64xf32>, tensor<f32>) -> tensor<1x2x16x2xf32>
-    %layer0.peaks = stablehlo.broadcast_in_dim %layer0.peak, dims = [0, 1, 2, 3] : (tensor<1x2x16x2xf32>) -> tensor<1x2x16x2x64xf32>
-    %layer0.below_peak = stablehlo.subtract %layer0.seen, %layer0.peaks : tensor<1x2x16x2x64xf32>
-    %layer0.power = stablehlo.exponential %layer0.below_peak : tensor<1x2x16x2x64xf32>
+    %layer0.max_score = stablehlo.reduce(%layer0.masked_scores init: %layer0.start_2) applies stablehlo.maximum across dimensions = [4] : (tensor<1x2x16x2x64xf32>, tensor<f32>) -> tensor<1x2x16x2xf32>
+    %layer0.max_scores = stablehlo.broadcast_in_dim %layer0.max_score, dims = [0, 1, 2, 3] : (tensor<1x2x16x2xf32>) -> tensor<1x2x16x2x64xf32>
+    %layer0.minus_max = stablehlo.subtract %layer0.masked_scores, %layer0.max_scores : tensor<1x2x16x2x64xf32>
+    %layer0.exp = stablehlo.exponential %layer0.minus_max : tensor<1x2x16x2x64xf32>
     %layer0.start_3 = stablehlo.constant dense<0.000000000e+00> : tensor<f32>
-    %layer0.power_sum = stablehlo.reduce(%layer0.power init: %layer0.start_3) applies stablehlo.add across dimensions = [4] : (tensor<1x2x16x2x64xf32>, tensor<f32>) -> tensor<1x2x16x2xf32>
-    %layer0.power_sums = stablehlo.broadcast_in_dim %layer0.power_sum, dims = [0, 1, 2, 3] : (tensor<1x2x16x2xf32>) -> tensor<1x2x16x2x64xf32>
-    %layer0.weights = stablehlo.divide %layer0.power, %layer0.power_sums : tensor<1x2x16x2x64xf32>
-    %layer0.mixed = stablehlo.dot_general %layer0.weights, %layer0.values, batching_dims = [0, 1] x [0, 2], contracting_dims = [4] x [1] : (tensor<1x2x16x2x64xf32>, tensor<1x64x2x8xf32>) -> tensor<1x2x16x2x8xf32>
-    %layer0.mixed_by_token = stablehlo.transpose %layer0.mixed, dims = [0, 2, 1, 3, 4] : (tensor<1x2x16x2x8xf32>) -> tensor<1x16x2x2x8xf32>
-    %layer0.attended = stablehlo.reshape %layer0.mixed_by_token : (tensor<1x16x2x2x8xf32>) -> tensor<16x32xf32>
+    %layer0.exp_sum = stablehlo.reduce(%layer0.exp init: %layer0.start_3) applies stablehlo.add across dimensions = [4] : (tensor<1x2x16x2x64xf32>, tensor<f32>) -> tensor<1x2x16x2xf32>
+    %layer0.exp_sums = stablehlo.broadcast_in_dim %layer0.exp_sum, dims = [0, 1, 2, 3] : (tensor<1x2x16x2xf32>) -> tensor<1x2x16x2x64xf32>
+    %layer0.weights = stablehlo.divide %layer0.exp, %layer0.exp_sums : tensor<1x2x16x2x64xf32>
+    %layer0.weighted_values = stablehlo.dot_general %layer0.weights, %layer0.values, batching_dims = [0, 1] x [0, 2], contracting_dims = [4] x [1] : (tensor<1x2x16x2x64xf32>, tensor<1x64x2x8xf32>) -> tensor<1x2x16x2x8xf32>
+    %layer0.values_by_token = stablehlo.transpose %layer0.weighted_values, dims = [0, 2, 1, 3, 4] : (tensor<1x2x16x2x8xf32>) -> tensor<1x16x2x2x8xf32>
+    %layer0.attended = stablehlo.reshape %layer0.values_by_token : (tensor<1x16x2x2x8xf32>) -> tensor<16x32xf32>
     %layer0.by_output_4 = stablehlo.dot_general %model.layers.0.self_attn.o_proj.weight, %layer0.attended, contracting_dims = [1] x [1] : (tensor<32x32xf32>, tensor<16x32xf32>) -> tensor<32x16xf32>
     %layer0.o = stablehlo.transpose %layer0.by_output_4, dims = [1, 0] : (tensor<32x16xf32>) -> tensor<16x32xf32>
     %layer0.after_attn = stablehlo.add %embedded, %layer0.o : tensor<16x32xf32>
@@ -183,8 +183,8 @@ module @mlxcel {
     %layer0.width_2 = stablehlo.constant dense<3.200000000e+01> : tensor<16xf32>
     %layer0.square_mean_2 = stablehlo.divide %layer0.square_sum_2, %layer0.width_2 : tensor<16xf32>
     %layer0.eps_2 = stablehlo.constant dense<9.999999747e-06> : tensor<16xf32>
-    %layer0.safe_mean_2 = stablehlo.add %layer0.square_mean_2, %layer0.eps_2 : tensor<16xf32>
-    %layer0.rms_scale_2 = stablehlo.rsqrt %layer0.safe_mean_2 : tensor<16xf32>
+    %layer0.mean_plus_eps_2 = stablehlo.add %layer0.square_mean_2, %layer0.eps_2 : tensor<16xf32>
+    %layer0.rms_scale_2 = stablehlo.rsqrt %layer0.mean_plus_eps_2 : tensor<16xf32>
     %layer0.rms_scales_2 = stablehlo.broadcast_in_dim %layer0.rms_scale_2, dims = [0] : (tensor<16xf32>) -> tensor<16x32xf32>
     %layer0.normed_2 = stablehlo.multiply %layer0.after_attn, %layer0.rms_scales_2 : tensor<16x32xf32>
     %layer0.gains_2 = stablehlo.broadcast_in_dim %model.layers.0.post_attention_layernorm.weight, dims = [1] : (tensor<32xf32>) -> tensor<16x32xf32>
@@ -207,8 +207,8 @@ module @mlxcel {
     %layer1.width = stablehlo.constant dense<3.200000000e+01> : tensor<16xf32>
     %layer1.square_mean = stablehlo.divide %layer1.square_sum, %layer1.width : tensor<16xf32>
     %layer1.eps = stablehlo.constant dense<9.999999747e-06> : tensor<16xf32>
-    %layer1.safe_mean = stablehlo.add %layer1.square_mean, %layer1.eps : tensor<16xf32>
-    %layer1.rms_scale = stablehlo.rsqrt %layer1.safe_mean : tensor<16xf32>
+    %layer1.mean_plus_eps = stablehlo.add %layer1.square_mean, %layer1.eps : tensor<16xf32>
+    %layer1.rms_scale = stablehlo.rsqrt %layer1.mean_plus_eps : tensor<16xf32>
     %layer1.rms_scales = stablehlo.broadcast_in_dim %layer1.rms_scale, dims = [0] : (tensor<16xf32>) -> tensor<16x32xf32>
     %layer1.normed = stablehlo.multiply %layer0.out, %layer1.rms_scales : tensor<16x32xf32>
     %layer1.gains = stablehlo.broadcast_in_dim %model.layers.1.input_layernorm.weight, dims = [1] : (tensor<32xf32>) -> tensor<16x32xf32>
@@ -230,8 +230,8 @@ module @mlxcel {
     %layer1.high_cos = stablehlo.multiply %layer1.high, %layer1.cos : tensor<16x4x4xf32>
     %layer1.low_sin = stablehlo.multiply %layer1.low, %layer1.sin : tensor<16x4x4xf32>
     %layer1.new_high = stablehlo.add %layer1.high_cos, %layer1.low_sin : tensor<16x4x4xf32>
-    %layer1.turned = stablehlo.concatenate %layer1.new_low, %layer1.new_high, dim = 2 : (tensor<16x4x4xf32>, tensor<16x4x4xf32>) -> tensor<16x4x8xf32>
-    %layer1.q_rope = stablehlo.reshape %layer1.turned : (tensor<16x4x8xf32>) -> tensor<16x32xf32>
+    %layer1.rotated = stablehlo.concatenate %layer1.new_low, %layer1.new_high, dim = 2 : (tensor<16x4x4xf32>, tensor<16x4x4xf32>) -> tensor<16x4x8xf32>
+    %layer1.q_rope = stablehlo.reshape %layer1.rotated : (tensor<16x4x8xf32>) -> tensor<16x32xf32>
     %layer1.by_head_2 = stablehlo.reshape %layer1.k : (tensor<16x16xf32>) -> tensor<16x2x8xf32>
     %layer1.low_2 = stablehlo.slice %layer1.by_head_2 [0:16, 0:2, 0:4] : (tensor<16x2x8xf32>) -> tensor<16x2x4xf32>
     %layer1.high_2 = stablehlo.slice %layer1.by_head_2 [0:16, 0:2, 4:8] : (tensor<16x2x8xf32>) -> tensor<16x2x4xf32>
@@ -243,8 +243,8 @@ module @mlxcel {
     %layer1.high_cos_2 = stablehlo.multiply %layer1.high_2, %layer1.cos_2 : tensor<16x2x4xf32>
     %layer1.low_sin_2 = stablehlo.multiply %layer1.low_2, %layer1.sin_2 : tensor<16x2x4xf32>
     %layer1.new_high_2 = stablehlo.add %layer1.high_cos_2, %layer1.low_sin_2 : tensor<16x2x4xf32>
-    %layer1.turned_2 = stablehlo.concatenate %layer1.new_low_2, %layer1.new_high_2, dim = 2 : (tensor<16x2x4xf32>, tensor<16x2x4xf32>) -> tensor<16x2x8xf32>
-    %layer1.k_rope = stablehlo.reshape %layer1.turned_2 : (tensor<16x2x8xf32>) -> tensor<16x16xf32>
+    %layer1.rotated_2 = stablehlo.concatenate %layer1.new_low_2, %layer1.new_high_2, dim = 2 : (tensor<16x2x4xf32>, tensor<16x2x4xf32>) -> tensor<16x2x8xf32>
+    %layer1.k_rope = stablehlo.reshape %layer1.rotated_2 : (tensor<16x2x8xf32>) -> tensor<16x16xf32>
     %layer1.by_head_3 = stablehlo.reshape %layer1.k_rope : (tensor<16x16xf32>) -> tensor<16x2x8xf32>
     %layer1.pool = "stablehlo.scatter"(%kv.1.k, %slots, %layer1.by_head_3) <{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [1, 2], inserted_window_dims = [0, 1], scatter_dims_to_operand_dims = [0, 1], index_vector_dim = 1>, indices_are_sorted = false, unique_indices = false}> ({
     ^bb0(%old: tensor<f32>, %new: tensor<f32>):
@@ -265,21 +265,21 @@ module @mlxcel {
     %layer1.scale = stablehlo.constant dense<3.535533845e-01> : tensor<1x16x2x2x8xf32>
     %layer1.scaled_query = stablehlo.multiply %layer1.query, %layer1.scale : tensor<1x16x2x2x8xf32>
     %layer1.scores = stablehlo.dot_general %layer1.scaled_query, %layer1.keys, batching_dims = [0, 2] x [0, 2], contracting_dims = [4] x [3] : (tensor<1x16x2x2x8xf32>, tensor<1x64x2x8xf32>) -> tensor<1x2x16x2x64xf32>
-    %layer1.hidden = stablehlo.broadcast_in_dim %hidden_from_query, dims = [0, 2, 4] : (tensor<1x16x64xi1>) -> tensor<1x2x16x2x64xi1>
-    %layer1.nothing = stablehlo.constant dense<0xFF800000> : tensor<1x2x16x2x64xf32>  // -inf
-    %layer1.seen = stablehlo.select %layer1.hidden, %layer1.nothing, %layer1.scores : tensor<1x2x16x2x64xi1>, tensor<1x2x16x2x64xf32>
+    %layer1.mask = stablehlo.broadcast_in_dim %is_later, dims = [0, 2, 4] : (tensor<1x16x64xi1>) -> tensor<1x2x16x2x64xi1>
+    %layer1.minus_infinity = stablehlo.constant dense<0xFF800000> : tensor<1x2x16x2x64xf32>  // -inf
+    %layer1.masked_scores = stablehlo.select %layer1.mask, %layer1.minus_infinity, %layer1.scores : tensor<1x2x16x2x64xi1>, tensor<1x2x16x2x64xf32>
     %layer1.start_2 = stablehlo.constant dense<0xFF800000> : tensor<f32>  // -inf
-    %layer1.peak = stablehlo.reduce(%layer1.seen init: %layer1.start_2) applies stablehlo.maximum across dimensions = [4] : (tensor<1x2x16x2x64xf32>, tensor<f32>) -> tensor<1x2x16x2xf32>
-    %layer1.peaks = stablehlo.broadcast_in_dim %layer1.peak, dims = [0, 1, 2, 3] : (tensor<1x2x16x2xf32>) -> tensor<1x2x16x2x64xf32>
-    %layer1.below_peak = stablehlo.subtract %layer1.seen, %layer1.peaks : tensor<1x2x16x2x64xf32>
-    %layer1.power = stablehlo.exponential %layer1.below_peak : tensor<1x2x16x2x64xf32>
+    %layer1.max_score = stablehlo.reduce(%layer1.masked_scores init: %layer1.start_2) applies stablehlo.maximum across dimensions = [4] : (tensor<1x2x16x2x64xf32>, tensor<f32>) -> tensor<1x2x16x2xf32>
+    %layer1.max_scores = stablehlo.broadcast_in_dim %layer1.max_score, dims = [0, 1, 2, 3] : (tensor<1x2x16x2xf32>) -> tensor<1x2x16x2x64xf32>
+    %layer1.minus_max = stablehlo.subtract %layer1.masked_scores, %layer1.max_scores : tensor<1x2x16x2x64xf32>
+    %layer1.exp = stablehlo.exponential %layer1.minus_max : tensor<1x2x16x2x64xf32>
     %layer1.start_3 = stablehlo.constant dense<0.000000000e+00> : tensor<f32>
-    %layer1.power_sum = stablehlo.reduce(%layer1.power init: %layer1.start_3) applies stablehlo.add across dimensions = [4] : (tensor<1x2x16x2x64xf32>, tensor<f32>) -> tensor<1x2x16x2xf32>
-    %layer1.power_sums = stablehlo.broadcast_in_dim %layer1.power_sum, dims = [0, 1, 2, 3] : (tensor<1x2x16x2xf32>) -> tensor<1x2x16x2x64xf32>
-    %layer1.weights = stablehlo.divide %layer1.power, %layer1.power_sums : tensor<1x2x16x2x64xf32>
-    %layer1.mixed = stablehlo.dot_general %layer1.weights, %layer1.values, batching_dims = [0, 1] x [0, 2], contracting_dims = [4] x [1] : (tensor<1x2x16x2x64xf32>, tensor<1x64x2x8xf32>) -> tensor<1x2x16x2x8xf32>
-    %layer1.mixed_by_token = stablehlo.transpose %layer1.mixed, dims = [0, 2, 1, 3, 4] : (tensor<1x2x16x2x8xf32>) -> tensor<1x16x2x2x8xf32>
-    %layer1.attended = stablehlo.reshape %layer1.mixed_by_token : (tensor<1x16x2x2x8xf32>) -> tensor<16x32xf32>
+    %layer1.exp_sum = stablehlo.reduce(%layer1.exp init: %layer1.start_3) applies stablehlo.add across dimensions = [4] : (tensor<1x2x16x2x64xf32>, tensor<f32>) -> tensor<1x2x16x2xf32>
+    %layer1.exp_sums = stablehlo.broadcast_in_dim %layer1.exp_sum, dims = [0, 1, 2, 3] : (tensor<1x2x16x2xf32>) -> tensor<1x2x16x2x64xf32>
+    %layer1.weights = stablehlo.divide %layer1.exp, %layer1.exp_sums : tensor<1x2x16x2x64xf32>
+    %layer1.weighted_values = stablehlo.dot_general %layer1.weights, %layer1.values, batching_dims = [0, 1] x [0, 2], contracting_dims = [4] x [1] : (tensor<1x2x16x2x64xf32>, tensor<1x64x2x8xf32>) -> tensor<1x2x16x2x8xf32>
+    %layer1.values_by_token = stablehlo.transpose %layer1.weighted_values, dims = [0, 2, 1, 3, 4] : (tensor<1x2x16x2x8xf32>) -> tensor<1x16x2x2x8xf32>
+    %layer1.attended = stablehlo.reshape %layer1.values_by_token : (tensor<1x16x2x2x8xf32>) -> tensor<16x32xf32>
     %layer1.by_output_4 = stablehlo.dot_general %model.layers.1.self_attn.o_proj.weight, %layer1.attended, contracting_dims = [1] x [1] : (tensor<32x32xf32>, tensor<16x32xf32>) -> tensor<32x16xf32>
     %layer1.o = stablehlo.transpose %layer1.by_output_4, dims = [1, 0] : (tensor<32x16xf32>) -> tensor<16x32xf32>
     %layer1.after_attn = stablehlo.add %layer0.out, %layer1.o : tensor<16x32xf32>
@@ -289,8 +289,8 @@ module @mlxcel {
     %layer1.width_2 = stablehlo.constant dense<3.200000000e+01> : tensor<16xf32>
     %layer1.square_mean_2 = stablehlo.divide %layer1.square_sum_2, %layer1.width_2 : tensor<16xf32>
     %layer1.eps_2 = stablehlo.constant dense<9.999999747e-06> : tensor<16xf32>
-    %layer1.safe_mean_2 = stablehlo.add %layer1.square_mean_2, %layer1.eps_2 : tensor<16xf32>
-    %layer1.rms_scale_2 = stablehlo.rsqrt %layer1.safe_mean_2 : tensor<16xf32>
+    %layer1.mean_plus_eps_2 = stablehlo.add %layer1.square_mean_2, %layer1.eps_2 : tensor<16xf32>
+    %layer1.rms_scale_2 = stablehlo.rsqrt %layer1.mean_plus_eps_2 : tensor<16xf32>
     %layer1.rms_scales_2 = stablehlo.broadcast_in_dim %layer1.rms_scale_2, dims = [0] : (tensor<16xf32>) -> tensor<16x32xf32>
     %layer1.normed_2 = stablehlo.multiply %layer1.after_attn, %layer1.rms_scales_2 : tensor<16x32xf32>
     %layer1.gains_2 = stablehlo.broadcast_in_dim %model.layers.1.post_attention_layernorm.weight, dims = [1] : (tensor<32xf32>) -> tensor<16x32xf32>
@@ -311,8 +311,8 @@ module @mlxcel {
     %width = stablehlo.constant dense<3.200000000e+01> : tensor<16xf32>
     %square_mean = stablehlo.divide %square_sum, %width : tensor<16xf32>
     %eps = stablehlo.constant dense<9.999999747e-06> : tensor<16xf32>
-    %safe_mean = stablehlo.add %square_mean, %eps : tensor<16xf32>
-    %rms_scale = stablehlo.rsqrt %safe_mean : tensor<16xf32>
+    %mean_plus_eps = stablehlo.add %square_mean, %eps : tensor<16xf32>
+    %rms_scale = stablehlo.rsqrt %mean_plus_eps : tensor<16xf32>
     %rms_scales = stablehlo.broadcast_in_dim %rms_scale, dims = [0] : (tensor<16xf32>) -> tensor<16x32xf32>
     %normed = stablehlo.multiply %layer1.out, %rms_scales : tensor<16x32xf32>
     %gains = stablehlo.broadcast_in_dim %model.norm.weight, dims = [1] : (tensor<32xf32>) -> tensor<16x32xf32>
@@ -323,10 +323,10 @@ module @mlxcel {
     %by_output = stablehlo.dot_general %lm_head.weight, %wanted, contracting_dims = [1] x [1] : (tensor<320x32xf32>, tensor<1x32xf32>) -> tensor<320x1xf32>
     %logits = stablehlo.reshape %by_output : (tensor<320x1xf32>) -> tensor<1x320xf32>
     %zero = stablehlo.constant dense<0> : tensor<1xi32>
-    %took_part = stablehlo.compare GT, %count, %zero : (tensor<1xi32>, tensor<1xi32>) -> tensor<1xi1>
+    %is_active = stablehlo.compare GT, %count, %zero : (tensor<1xi32>, tensor<1xi32>) -> tensor<1xi1>
     %end = stablehlo.add %start, %count : tensor<1xi32>
 
-    // the next token, and the state of the rows that took part
+    // the next token, and the state of the active sequences
     %start_3 = stablehlo.constant dense<0xFF800000> : tensor<f32>  // -inf
     %largest = stablehlo.reduce(%logits init: %start_3) applies stablehlo.maximum across dimensions = [1] : (tensor<1x320xf32>, tensor<f32>) -> tensor<1xf32>
     %largest_wide = stablehlo.broadcast_in_dim %largest, dims = [0] : (tensor<1xf32>) -> tensor<1x320xf32>
@@ -342,14 +342,14 @@ module @mlxcel {
     %last_place = stablehlo.constant dense<3.190000000e+02> : tensor<1xf32>
     %first_largest = stablehlo.subtract %last_place, %furthest : tensor<1xf32>
     %next = stablehlo.convert %first_largest : (tensor<1xf32>) -> tensor<1xi32>
-    %new_token = stablehlo.select %took_part, %next, %state.token : tensor<1xi1>, tensor<1xi32>
-    %new_position = stablehlo.select %took_part, %end, %state.position : tensor<1xi1>, tensor<1xi32>
-    %took_part_wide = stablehlo.broadcast_in_dim %took_part, dims = [0] : (tensor<1xi1>) -> tensor<1x320xi1>
-    %new_logits = stablehlo.select %took_part_wide, %logits, %state.logits : tensor<1x320xi1>, tensor<1x320xf32>
+    %new_token = stablehlo.select %is_active, %next, %state.token : tensor<1xi1>, tensor<1xi32>
+    %new_position = stablehlo.select %is_active, %end, %state.position : tensor<1xi1>, tensor<1xi32>
+    %is_active_wide = stablehlo.broadcast_in_dim %is_active, dims = [0] : (tensor<1xi1>) -> tensor<1x320xi1>
+    %new_logits = stablehlo.select %is_active_wide, %logits, %state.logits : tensor<1x320xi1>, tensor<1x320xf32>
     return %new_token, %layer0.pool, %layer0.pool_2, %layer1.pool, %layer1.pool_2, %new_token, %new_position, %new_logits : tensor<1xi32>, tensor<5x16x2x8xf32>, tensor<5x16x2x8xf32>, tensor<5x16x2x8xf32>, tensor<5x16x2x8xf32>, tensor<1xi32>, tensor<1xi32>, tensor<1x320xf32>
   }
 
-  // Reads the token of each active row at its position and chooses the one after it.
+  // Reads the token of each active sequence at its position and chooses the next one.
   func.func public @decode_1(
       %model.embed_tokens.weight: tensor<320x32xf32>,
       %model.layers.0.input_layernorm.weight: tensor<32xf32>,
@@ -382,28 +382,28 @@ module @mlxcel {
       %active: tensor<1xi32>,
       %pages: tensor<1x4xi32>) -> (tensor<1x1xi32>, tensor<5x16x2x8xf32>, tensor<5x16x2x8xf32>, tensor<5x16x2x8xf32>, tensor<5x16x2x8xf32>, tensor<1xi32>, tensor<1xi32>, tensor<1x320xf32>) {
     %zero = stablehlo.constant dense<0> : tensor<1xi32>
-    %took_part = stablehlo.compare NE, %active, %zero : (tensor<1xi32>, tensor<1xi32>) -> tensor<1xi1>
-    %valid = stablehlo.reshape %took_part : (tensor<1xi1>) -> tensor<1x1xi1>
+    %is_active = stablehlo.compare NE, %active, %zero : (tensor<1xi32>, tensor<1xi32>) -> tensor<1xi1>
+    %valid = stablehlo.reshape %is_active : (tensor<1xi1>) -> tensor<1x1xi1>
     %position = stablehlo.reshape %state.position : (tensor<1xi32>) -> tensor<1x1xi32>
     %positions = stablehlo.reshape %position : (tensor<1x1xi32>) -> tensor<1xi32>
 
-    // where each token's keys and values go: page and place in it
+    // KV slot of each token: page and index in the page
     %page_size = stablehlo.constant dense<16> : tensor<1x1xi32>
-    %nth_page = stablehlo.divide %position, %page_size : tensor<1x1xi32>
-    %place = stablehlo.remainder %position, %page_size : tensor<1x1xi32>
-    %row = stablehlo.iota dim = 0 : tensor<1x1xi32>
-    %row_part = stablehlo.reshape %row : (tensor<1x1xi32>) -> tensor<1x1x1xi32>
-    %page_part = stablehlo.reshape %nth_page : (tensor<1x1xi32>) -> tensor<1x1x1xi32>
-    %row_and_page = stablehlo.concatenate %row_part, %page_part, dim = 2 : (tensor<1x1x1xi32>, tensor<1x1x1xi32>) -> tensor<1x1x2xi32>
-    %page = "stablehlo.gather"(%pages, %row_and_page) <{dimension_numbers = #stablehlo.gather<offset_dims = [], collapsed_slice_dims = [0, 1], start_index_map = [0, 1], index_vector_dim = 2>, indices_are_sorted = false, slice_sizes = array<i64: 1, 1>}> : (tensor<1x4xi32>, tensor<1x1x2xi32>) -> tensor<1x1xi32>
-    %no_page = stablehlo.constant dense<0> : tensor<1x1xi32>
-    %page_or_none = stablehlo.select %valid, %page, %no_page : tensor<1x1xi1>, tensor<1x1xi32>
-    %slots = stablehlo.concatenate %page_or_none, %place, dim = 1 : (tensor<1x1xi32>, tensor<1x1xi32>) -> tensor<1x2xi32>
+    %page_number = stablehlo.divide %position, %page_size : tensor<1x1xi32>
+    %index_in_page = stablehlo.remainder %position, %page_size : tensor<1x1xi32>
+    %sequence = stablehlo.iota dim = 0 : tensor<1x1xi32>
+    %sequence_column = stablehlo.reshape %sequence : (tensor<1x1xi32>) -> tensor<1x1x1xi32>
+    %page_number_column = stablehlo.reshape %page_number : (tensor<1x1xi32>) -> tensor<1x1x1xi32>
+    %sequence_and_page = stablehlo.concatenate %sequence_column, %page_number_column, dim = 2 : (tensor<1x1x1xi32>, tensor<1x1x1xi32>) -> tensor<1x1x2xi32>
+    %page = "stablehlo.gather"(%pages, %sequence_and_page) <{dimension_numbers = #stablehlo.gather<offset_dims = [], collapsed_slice_dims = [0, 1], start_index_map = [0, 1], index_vector_dim = 2>, indices_are_sorted = false, slice_sizes = array<i64: 1, 1>}> : (tensor<1x4xi32>, tensor<1x1x2xi32>) -> tensor<1x1xi32>
+    %scratch_page = stablehlo.constant dense<0> : tensor<1x1xi32>
+    %page_or_scratch = stablehlo.select %valid, %page, %scratch_page : tensor<1x1xi1>, tensor<1x1xi32>
+    %slots = stablehlo.concatenate %page_or_scratch, %index_in_page, dim = 1 : (tensor<1x1xi32>, tensor<1x1xi32>) -> tensor<1x2xi32>
 
-    // what each query may not see: every later position
+    // causal mask: positions after each query's own
     %key_position = stablehlo.iota dim = 2 : tensor<1x1x64xi32>
     %query_position = stablehlo.broadcast_in_dim %position, dims = [0, 1] : (tensor<1x1xi32>) -> tensor<1x1x64xi32>
-    %hidden_from_query = stablehlo.compare GT, %key_position, %query_position : (tensor<1x1x64xi32>, tensor<1x1x64xi32>) -> tensor<1x1x64xi1>
+    %is_later = stablehlo.compare GT, %key_position, %query_position : (tensor<1x1x64xi32>, tensor<1x1x64xi32>) -> tensor<1x1x64xi1>
 
     // embedding rows of the tokens
     %token_index = stablehlo.reshape %state.token : (tensor<1xi32>) -> tensor<1x1xi32>
@@ -416,8 +416,8 @@ module @mlxcel {
     %layer0.width = stablehlo.constant dense<3.200000000e+01> : tensor<1xf32>
     %layer0.square_mean = stablehlo.divide %layer0.square_sum, %layer0.width : tensor<1xf32>
     %layer0.eps = stablehlo.constant dense<9.999999747e-06> : tensor<1xf32>
-    %layer0.safe_mean = stablehlo.add %layer0.square_mean, %layer0.eps : tensor<1xf32>
-    %layer0.rms_scale = stablehlo.rsqrt %layer0.safe_mean : tensor<1xf32>
+    %layer0.mean_plus_eps = stablehlo.add %layer0.square_mean, %layer0.eps : tensor<1xf32>
+    %layer0.rms_scale = stablehlo.rsqrt %layer0.mean_plus_eps : tensor<1xf32>
     %layer0.rms_scales = stablehlo.broadcast_in_dim %layer0.rms_scale, dims = [0] : (tensor<1xf32>) -> tensor<1x32xf32>
     %layer0.normed = stablehlo.multiply %embedded, %layer0.rms_scales : tensor<1x32xf32>
     %layer0.gains = stablehlo.broadcast_in_dim %model.layers.0.input_layernorm.weight, dims = [1] : (tensor<32xf32>) -> tensor<1x32xf32>
@@ -433,20 +433,20 @@ module @mlxcel {
     %layer0.rope_position = stablehlo.broadcast_in_dim %layer0.position_f32, dims = [0] : (tensor<1xf32>) -> tensor<1x4xf32>
     %layer0.rope_frequencies = stablehlo.broadcast_in_dim %layer0.rope_frequency, dims = [1] : (tensor<4xf32>) -> tensor<1x4xf32>
     %layer0.rope_angle = stablehlo.multiply %layer0.rope_position, %layer0.rope_frequencies : tensor<1x4xf32>
-    %layer0.turns_per_radian = stablehlo.constant dense<1.591549367e-01> : tensor<1x4xf32>
-    %layer0.turns = stablehlo.multiply %layer0.rope_angle, %layer0.turns_per_radian : tensor<1x4xf32>
-    %layer0.whole_turns = stablehlo.round_nearest_even %layer0.turns : tensor<1x4xf32>
-    %layer0.turn_part = stablehlo.constant dense<6.281250000e+00> : tensor<1x4xf32>
-    %layer0.turned_part = stablehlo.multiply %layer0.whole_turns, %layer0.turn_part : tensor<1x4xf32>
-    %layer0.angle_left = stablehlo.subtract %layer0.rope_angle, %layer0.turned_part : tensor<1x4xf32>
-    %layer0.turn_part_2 = stablehlo.constant dense<1.935005188e-03> : tensor<1x4xf32>
-    %layer0.turned_part_2 = stablehlo.multiply %layer0.whole_turns, %layer0.turn_part_2 : tensor<1x4xf32>
-    %layer0.angle_left_2 = stablehlo.subtract %layer0.angle_left, %layer0.turned_part_2 : tensor<1x4xf32>
-    %layer0.turn_part_3 = stablehlo.constant dense<3.019916051e-07> : tensor<1x4xf32>
-    %layer0.turned_part_3 = stablehlo.multiply %layer0.whole_turns, %layer0.turn_part_3 : tensor<1x4xf32>
-    %layer0.angle_left_3 = stablehlo.subtract %layer0.angle_left_2, %layer0.turned_part_3 : tensor<1x4xf32>
-    %layer0.rope_cos = stablehlo.cosine %layer0.angle_left_3 : tensor<1x4xf32>
-    %layer0.rope_sin = stablehlo.sine %layer0.angle_left_3 : tensor<1x4xf32>
+    %layer0.rotations_per_radian = stablehlo.constant dense<1.591549367e-01> : tensor<1x4xf32>
+    %layer0.rotations = stablehlo.multiply %layer0.rope_angle, %layer0.rotations_per_radian : tensor<1x4xf32>
+    %layer0.whole_rotations = stablehlo.round_nearest_even %layer0.rotations : tensor<1x4xf32>
+    %layer0.two_pi_part = stablehlo.constant dense<6.281250000e+00> : tensor<1x4xf32>
+    %layer0.rotation_part = stablehlo.multiply %layer0.whole_rotations, %layer0.two_pi_part : tensor<1x4xf32>
+    %layer0.reduced_angle = stablehlo.subtract %layer0.rope_angle, %layer0.rotation_part : tensor<1x4xf32>
+    %layer0.two_pi_part_2 = stablehlo.constant dense<1.935005188e-03> : tensor<1x4xf32>
+    %layer0.rotation_part_2 = stablehlo.multiply %layer0.whole_rotations, %layer0.two_pi_part_2 : tensor<1x4xf32>
+    %layer0.reduced_angle_2 = stablehlo.subtract %layer0.reduced_angle, %layer0.rotation_part_2 : tensor<1x4xf32>
+    %layer0.two_pi_part_3 = stablehlo.constant dense<3.019916051e-07> : tensor<1x4xf32>
+    %layer0.rotation_part_3 = stablehlo.multiply %layer0.whole_rotations, %layer0.two_pi_part_3 : tensor<1x4xf32>
+    %layer0.reduced_angle_3 = stablehlo.subtract %layer0.reduced_angle_2, %layer0.rotation_part_3 : tensor<1x4xf32>
+    %layer0.rope_cos = stablehlo.cosine %layer0.reduced_angle_3 : tensor<1x4xf32>
+    %layer0.rope_sin = stablehlo.sine %layer0.reduced_angle_3 : tensor<1x4xf32>
     %layer0.by_head = stablehlo.reshape %layer0.q : (tensor<1x32xf32>) -> tensor<1x4x8xf32>
     %layer0.low = stablehlo.slice %layer0.by_head [0:1, 0:4, 0:4] : (tensor<1x4x8xf32>) -> tensor<1x4x4xf32>
     %layer0.high = stablehlo.slice %layer0.by_head [0:1, 0:4, 4:8] : (tensor<1x4x8xf32>) -> tensor<1x4x4xf32>
@@ -458,8 +458,8 @@ module @mlxcel {
     %layer0.high_cos = stablehlo.multiply %layer0.high, %layer0.cos : tensor<1x4x4xf32>
     %layer0.low_sin = stablehlo.multiply %layer0.low, %layer0.sin : tensor<1x4x4xf32>
     %layer0.new_high = stablehlo.add %layer0.high_cos, %layer0.low_sin : tensor<1x4x4xf32>
-    %layer0.turned = stablehlo.concatenate %layer0.new_low, %layer0.new_high, dim = 2 : (tensor<1x4x4xf32>, tensor<1x4x4xf32>) -> tensor<1x4x8xf32>
-    %layer0.q_rope = stablehlo.reshape %layer0.turned : (tensor<1x4x8xf32>) -> tensor<1x32xf32>
+    %layer0.rotated = stablehlo.concatenate %layer0.new_low, %layer0.new_high, dim = 2 : (tensor<1x4x4xf32>, tensor<1x4x4xf32>) -> tensor<1x4x8xf32>
+    %layer0.q_rope = stablehlo.reshape %layer0.rotated : (tensor<1x4x8xf32>) -> tensor<1x32xf32>
     %layer0.by_head_2 = stablehlo.reshape %layer0.k : (tensor<1x16xf32>) -> tensor<1x2x8xf32>
     %layer0.low_2 = stablehlo.slice %layer0.by_head_2 [0:1, 0:2, 0:4] : (tensor<1x2x8xf32>) -> tensor<1x2x4xf32>
     %layer0.high_2 = stablehlo.slice %layer0.by_head_2 [0:1, 0:2, 4:8] : (tensor<1x2x8xf32>) -> tensor<1x2x4xf32>
@@ -471,8 +471,8 @@ module @mlxcel {
     %layer0.high_cos_2 = stablehlo.multiply %layer0.high_2, %layer0.cos_2 : tensor<1x2x4xf32>
     %layer0.low_sin_2 = stablehlo.multiply %layer0.low_2, %layer0.sin_2 : tensor<1x2x4xf32>
     %layer0.new_high_2 = stablehlo.add %layer0.high_cos_2, %layer0.low_sin_2 : tensor<1x2x4xf32>
-    %layer0.turned_2 = stablehlo.concatenate %layer0.new_low_2, %layer0.new_high_2, dim = 2 : (tensor<1x2x4xf32>, tensor<1x2x4xf32>) -> tensor<1x2x8xf32>
-    %layer0.k_rope = stablehlo.reshape %layer0.turned_2 : (tensor<1x2x8xf32>) -> tensor<1x16xf32>
+    %layer0.rotated_2 = stablehlo.concatenate %layer0.new_low_2, %layer0.new_high_2, dim = 2 : (tensor<1x2x4xf32>, tensor<1x2x4xf32>) -> tensor<1x2x8xf32>
+    %layer0.k_rope = stablehlo.reshape %layer0.rotated_2 : (tensor<1x2x8xf32>) -> tensor<1x16xf32>
     %layer0.by_head_3 = stablehlo.reshape %layer0.k_rope : (tensor<1x16xf32>) -> tensor<1x2x8xf32>
     %layer0.pool = "stablehlo.scatter"(%kv.0.k, %slots, %layer0.by_head_3) <{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [1, 2], inserted_window_dims = [0, 1], scatter_dims_to_operand_dims = [0, 1], index_vector_dim = 1>, indices_are_sorted = false, unique_indices = false}> ({
     ^bb0(%old: tensor<f32>, %new: tensor<f32>):
@@ -493,21 +493,21 @@ module @mlxcel {
     %layer0.scale = stablehlo.constant dense<3.535533845e-01> : tensor<1x1x2x2x8xf32>
     %layer0.scaled_query = stablehlo.multiply %layer0.query, %layer0.scale : tensor<1x1x2x2x8xf32>
     %layer0.scores = stablehlo.dot_general %layer0.scaled_query, %layer0.keys, batching_dims = [0, 2] x [0, 2], contracting_dims = [4] x [3] : (tensor<1x1x2x2x8xf32>, tensor<1x64x2x8xf32>) -> tensor<1x2x1x2x64xf32>
-    %layer0.hidden = stablehlo.broadcast_in_dim %hidden_from_query, dims = [0, 2, 4] : (tensor<1x1x64xi1>) -> tensor<1x2x1x2x64xi1>
-    %layer0.nothing = stablehlo.constant dense<0xFF800000> : tensor<1x2x1x2x64xf32>  // -inf
-    %layer0.seen = stablehlo.select %layer0.hidden, %layer0.nothing, %layer0.scores : tensor<1x2x1x2x64xi1>, tensor<1x2x1x2x64xf32>
+    %layer0.mask = stablehlo.broadcast_in_dim %is_later, dims = [0, 2, 4] : (tensor<1x1x64xi1>) -> tensor<1x2x1x2x64xi1>
+    %layer0.minus_infinity = stablehlo.constant dense<0xFF800000> : tensor<1x2x1x2x64xf32>  // -inf
+    %layer0.masked_scores = stablehlo.select %layer0.mask, %layer0.minus_infinity, %layer0.scores : tensor<1x2x1x2x64xi1>, tensor<1x2x1x2x64xf32>
     %layer0.start_2 = stablehlo.constant dense<0xFF800000> : tensor<f32>  // -inf
-    %layer0.peak = stablehlo.reduce(%layer0.seen init: %layer0.start_2) applies stablehlo.maximum across dimensions = [4] : (tensor<1x2x1x2x64xf32>, tensor<f32>) -> tensor<1x2x1x2xf32>
-    %layer0.peaks = stablehlo.broadcast_in_dim %layer0.peak, dims = [0, 1, 2, 3] : (tensor<1x2x1x2xf32>) -> tensor<1x2x1x2x64xf32>
-    %layer0.below_peak = stablehlo.subtract %layer0.seen, %layer0.peaks : tensor<1x2x1x2x64xf32>
-    %layer0.power = stablehlo.exponential %layer0.below_peak : tensor<1x2x1x2x64xf32>
+    %layer0.max_score = stablehlo.reduce(%layer0.masked_scores init: %layer0.start_2) applies stablehlo.maximum across dimensions = [4] : (tensor<1x2x1x2x64xf32>, tensor<f32>) -> tensor<1x2x1x2xf32>
+    %layer0.max_scores = stablehlo.broadcast_in_dim %layer0.max_score, dims = [0, 1, 2, 3] : (tensor<1x2x1x2xf32>) -> tensor<1x2x1x2x64xf32>
+    %layer0.minus_max = stablehlo.subtract %layer0.masked_scores, %layer0.max_scores : tensor<1x2x1x2x64xf32>
+    %layer0.exp = stablehlo.exponential %layer0.minus_max : tensor<1x2x1x2x64xf32>
     %layer0.start_3 = stablehlo.constant dense<0.000000000e+00> : tensor<f32>
-    %layer0.power_sum = stablehlo.reduce(%layer0.power init: %layer0.start_3) applies stablehlo.add across dimensions = [4] : (tensor<1x2x1x2x64xf32>, tensor<f32>) -> tensor<1x2x1x2xf32>
-    %layer0.power_sums = stablehlo.broadcast_in_dim %layer0.power_sum, dims = [0, 1, 2, 3] : (tensor<1x2x1x2xf32>) -> tensor<1x2x1x2x64xf32>
-    %layer0.weights = stablehlo.divide %layer0.power, %layer0.power_sums : tensor<1x2x1x2x64xf32>
-    %layer0.mixed = stablehlo.dot_general %layer0.weights, %layer0.values, batching_dims = [0, 1] x [0, 2], contracting_dims = [4] x [1] : (tensor<1x2x1x2x64xf32>, tensor<1x64x2x8xf32>) -> tensor<1x2x1x2x8xf32>
-    %layer0.mixed_by_token = stablehlo.transpose %layer0.mixed, dims = [0, 2, 1, 3, 4] : (tensor<1x2x1x2x8xf32>) -> tensor<1x1x2x2x8xf32>
-    %layer0.attended = stablehlo.reshape %layer0.mixed_by_token : (tensor<1x1x2x2x8xf32>) -> tensor<1x32xf32>
+    %layer0.exp_sum = stablehlo.reduce(%layer0.exp init: %layer0.start_3) applies stablehlo.add across dimensions = [4] : (tensor<1x2x1x2x64xf32>, tensor<f32>) -> tensor<1x2x1x2xf32>
+    %layer0.exp_sums = stablehlo.broadcast_in_dim %layer0.exp_sum, dims = [0, 1, 2, 3] : (tensor<1x2x1x2xf32>) -> tensor<1x2x1x2x64xf32>
+    %layer0.weights = stablehlo.divide %layer0.exp, %layer0.exp_sums : tensor<1x2x1x2x64xf32>
+    %layer0.weighted_values = stablehlo.dot_general %layer0.weights, %layer0.values, batching_dims = [0, 1] x [0, 2], contracting_dims = [4] x [1] : (tensor<1x2x1x2x64xf32>, tensor<1x64x2x8xf32>) -> tensor<1x2x1x2x8xf32>
+    %layer0.values_by_token = stablehlo.transpose %layer0.weighted_values, dims = [0, 2, 1, 3, 4] : (tensor<1x2x1x2x8xf32>) -> tensor<1x1x2x2x8xf32>
+    %layer0.attended = stablehlo.reshape %layer0.values_by_token : (tensor<1x1x2x2x8xf32>) -> tensor<1x32xf32>
     %layer0.by_output_4 = stablehlo.dot_general %model.layers.0.self_attn.o_proj.weight, %layer0.attended, contracting_dims = [1] x [1] : (tensor<32x32xf32>, tensor<1x32xf32>) -> tensor<32x1xf32>
     %layer0.o = stablehlo.reshape %layer0.by_output_4 : (tensor<32x1xf32>) -> tensor<1x32xf32>
     %layer0.after_attn = stablehlo.add %embedded, %layer0.o : tensor<1x32xf32>
@@ -517,8 +517,8 @@ module @mlxcel {
     %layer0.width_2 = stablehlo.constant dense<3.200000000e+01> : tensor<1xf32>
     %layer0.square_mean_2 = stablehlo.divide %layer0.square_sum_2, %layer0.width_2 : tensor<1xf32>
     %layer0.eps_2 = stablehlo.constant dense<9.999999747e-06> : tensor<1xf32>
-    %layer0.safe_mean_2 = stablehlo.add %layer0.square_mean_2, %layer0.eps_2 : tensor<1xf32>
-    %layer0.rms_scale_2 = stablehlo.rsqrt %layer0.safe_mean_2 : tensor<1xf32>
+    %layer0.mean_plus_eps_2 = stablehlo.add %layer0.square_mean_2, %layer0.eps_2 : tensor<1xf32>
+    %layer0.rms_scale_2 = stablehlo.rsqrt %layer0.mean_plus_eps_2 : tensor<1xf32>
     %layer0.rms_scales_2 = stablehlo.broadcast_in_dim %layer0.rms_scale_2, dims = [0] : (tensor<1xf32>) -> tensor<1x32xf32>
     %layer0.normed_2 = stablehlo.multiply %layer0.after_attn, %layer0.rms_scales_2 : tensor<1x32xf32>
     %layer0.gains_2 = stablehlo.broadcast_in_dim %model.layers.0.post_attention_layernorm.weight, dims = [1] : (tensor<32xf32>) -> tensor<1x32xf32>
@@ -541,8 +541,8 @@ module @mlxcel {
     %layer1.width = stablehlo.constant dense<3.200000000e+01> : tensor<1xf32>
     %layer1.square_mean = stablehlo.divide %layer1.square_sum, %layer1.width : tensor<1xf32>
     %layer1.eps = stablehlo.constant dense<9.999999747e-06> : tensor<1xf32>
-    %layer1.safe_mean = stablehlo.add %layer1.square_mean, %layer1.eps : tensor<1xf32>
-    %layer1.rms_scale = stablehlo.rsqrt %layer1.safe_mean : tensor<1xf32>
+    %layer1.mean_plus_eps = stablehlo.add %layer1.square_mean, %layer1.eps : tensor<1xf32>
+    %layer1.rms_scale = stablehlo.rsqrt %layer1.mean_plus_eps : tensor<1xf32>
     %layer1.rms_scales = stablehlo.broadcast_in_dim %layer1.rms_scale, dims = [0] : (tensor<1xf32>) -> tensor<1x32xf32>
     %layer1.normed = stablehlo.multiply %layer0.out, %layer1.rms_scales : tensor<1x32xf32>
     %layer1.gains = stablehlo.broadcast_in_dim %model.layers.1.input_layernorm.weight, dims = [1] : (tensor<32xf32>) -> tensor<1x32xf32>
@@ -564,8 +564,8 @@ module @mlxcel {
     %layer1.high_cos = stablehlo.multiply %layer1.high, %layer1.cos : tensor<1x4x4xf32>
     %layer1.low_sin = stablehlo.multiply %layer1.low, %layer1.sin : tensor<1x4x4xf32>
     %layer1.new_high = stablehlo.add %layer1.high_cos, %layer1.low_sin : tensor<1x4x4xf32>
-    %layer1.turned = stablehlo.concatenate %layer1.new_low, %layer1.new_high, dim = 2 : (tensor<1x4x4xf32>, tensor<1x4x4xf32>) -> tensor<1x4x8xf32>
-    %layer1.q_rope = stablehlo.reshape %layer1.turned : (tensor<1x4x8xf32>) -> tensor<1x32xf32>
+    %layer1.rotated = stablehlo.concatenate %layer1.new_low, %layer1.new_high, dim = 2 : (tensor<1x4x4xf32>, tensor<1x4x4xf32>) -> tensor<1x4x8xf32>
+    %layer1.q_rope = stablehlo.reshape %layer1.rotated : (tensor<1x4x8xf32>) -> tensor<1x32xf32>
     %layer1.by_head_2 = stablehlo.reshape %layer1.k : (tensor<1x16xf32>) -> tensor<1x2x8xf32>
     %layer1.low_2 = stablehlo.slice %layer1.by_head_2 [0:1, 0:2, 0:4] : (tensor<1x2x8xf32>) -> tensor<1x2x4xf32>
     %layer1.high_2 = stablehlo.slice %layer1.by_head_2 [0:1, 0:2, 4:8] : (tensor<1x2x8xf32>) -> tensor<1x2x4xf32>
@@ -577,8 +577,8 @@ module @mlxcel {
     %layer1.high_cos_2 = stablehlo.multiply %layer1.high_2, %layer1.cos_2 : tensor<1x2x4xf32>
     %layer1.low_sin_2 = stablehlo.multiply %layer1.low_2, %layer1.sin_2 : tensor<1x2x4xf32>
     %layer1.new_high_2 = stablehlo.add %layer1.high_cos_2, %layer1.low_sin_2 : tensor<1x2x4xf32>
-    %layer1.turned_2 = stablehlo.concatenate %layer1.new_low_2, %layer1.new_high_2, dim = 2 : (tensor<1x2x4xf32>, tensor<1x2x4xf32>) -> tensor<1x2x8xf32>
-    %layer1.k_rope = stablehlo.reshape %layer1.turned_2 : (tensor<1x2x8xf32>) -> tensor<1x16xf32>
+    %layer1.rotated_2 = stablehlo.concatenate %layer1.new_low_2, %layer1.new_high_2, dim = 2 : (tensor<1x2x4xf32>, tensor<1x2x4xf32>) -> tensor<1x2x8xf32>
+    %layer1.k_rope = stablehlo.reshape %layer1.rotated_2 : (tensor<1x2x8xf32>) -> tensor<1x16xf32>
     %layer1.by_head_3 = stablehlo.reshape %layer1.k_rope : (tensor<1x16xf32>) -> tensor<1x2x8xf32>
     %layer1.pool = "stablehlo.scatter"(%kv.1.k, %slots, %layer1.by_head_3) <{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [1, 2], inserted_window_dims = [0, 1], scatter_dims_to_operand_dims = [0, 1], index_vector_dim = 1>, indices_are_sorted = false, unique_indices = false}> ({
     ^bb0(%old: tensor<f32>, %new: tensor<f32>):
@@ -599,21 +599,21 @@ module @mlxcel {
     %layer1.scale = stablehlo.constant dense<3.535533845e-01> : tensor<1x1x2x2x8xf32>
     %layer1.scaled_query = stablehlo.multiply %layer1.query, %layer1.scale : tensor<1x1x2x2x8xf32>
     %layer1.scores = stablehlo.dot_general %layer1.scaled_query, %layer1.keys, batching_dims = [0, 2] x [0, 2], contracting_dims = [4] x [3] : (tensor<1x1x2x2x8xf32>, tensor<1x64x2x8xf32>) -> tensor<1x2x1x2x64xf32>
-    %layer1.hidden = stablehlo.broadcast_in_dim %hidden_from_query, dims = [0, 2, 4] : (tensor<1x1x64xi1>) -> tensor<1x2x1x2x64xi1>
-    %layer1.nothing = stablehlo.constant dense<0xFF800000> : tensor<1x2x1x2x64xf32>  // -inf
-    %layer1.seen = stablehlo.select %layer1.hidden, %layer1.nothing, %layer1.scores : tensor<1x2x1x2x64xi1>, tensor<1x2x1x2x64xf32>
+    %layer1.mask = stablehlo.broadcast_in_dim %is_later, dims = [0, 2, 4] : (tensor<1x1x64xi1>) -> tensor<1x2x1x2x64xi1>
+    %layer1.minus_infinity = stablehlo.constant dense<0xFF800000> : tensor<1x2x1x2x64xf32>  // -inf
+    %layer1.masked_scores = stablehlo.select %layer1.mask, %layer1.minus_infinity, %layer1.scores : tensor<1x2x1x2x64xi1>, tensor<1x2x1x2x64xf32>
     %layer1.start_2 = stablehlo.constant dense<0xFF800000> : tensor<f32>  // -inf
-    %layer1.peak = stablehlo.reduce(%layer1.seen init: %layer1.start_2) applies stablehlo.maximum across dimensions = [4] : (tensor<1x2x1x2x64xf32>, tensor<f32>) -> tensor<1x2x1x2xf32>
-    %layer1.peaks = stablehlo.broadcast_in_dim %layer1.peak, dims = [0, 1, 2, 3] : (tensor<1x2x1x2xf32>) -> tensor<1x2x1x2x64xf32>
-    %layer1.below_peak = stablehlo.subtract %layer1.seen, %layer1.peaks : tensor<1x2x1x2x64xf32>
-    %layer1.power = stablehlo.exponential %layer1.below_peak : tensor<1x2x1x2x64xf32>
+    %layer1.max_score = stablehlo.reduce(%layer1.masked_scores init: %layer1.start_2) applies stablehlo.maximum across dimensions = [4] : (tensor<1x2x1x2x64xf32>, tensor<f32>) -> tensor<1x2x1x2xf32>
+    %layer1.max_scores = stablehlo.broadcast_in_dim %layer1.max_score, dims = [0, 1, 2, 3] : (tensor<1x2x1x2xf32>) -> tensor<1x2x1x2x64xf32>
+    %layer1.minus_max = stablehlo.subtract %layer1.masked_scores, %layer1.max_scores : tensor<1x2x1x2x64xf32>
+    %layer1.exp = stablehlo.exponential %layer1.minus_max : tensor<1x2x1x2x64xf32>
     %layer1.start_3 = stablehlo.constant dense<0.000000000e+00> : tensor<f32>
-    %layer1.power_sum = stablehlo.reduce(%layer1.power init: %layer1.start_3) applies stablehlo.add across dimensions = [4] : (tensor<1x2x1x2x64xf32>, tensor<f32>) -> tensor<1x2x1x2xf32>
-    %layer1.power_sums = stablehlo.broadcast_in_dim %layer1.power_sum, dims = [0, 1, 2, 3] : (tensor<1x2x1x2xf32>) -> tensor<1x2x1x2x64xf32>
-    %layer1.weights = stablehlo.divide %layer1.power, %layer1.power_sums : tensor<1x2x1x2x64xf32>
-    %layer1.mixed = stablehlo.dot_general %layer1.weights, %layer1.values, batching_dims = [0, 1] x [0, 2], contracting_dims = [4] x [1] : (tensor<1x2x1x2x64xf32>, tensor<1x64x2x8xf32>) -> tensor<1x2x1x2x8xf32>
-    %layer1.mixed_by_token = stablehlo.transpose %layer1.mixed, dims = [0, 2, 1, 3, 4] : (tensor<1x2x1x2x8xf32>) -> tensor<1x1x2x2x8xf32>
-    %layer1.attended = stablehlo.reshape %layer1.mixed_by_token : (tensor<1x1x2x2x8xf32>) -> tensor<1x32xf32>
+    %layer1.exp_sum = stablehlo.reduce(%layer1.exp init: %layer1.start_3) applies stablehlo.add across dimensions = [4] : (tensor<1x2x1x2x64xf32>, tensor<f32>) -> tensor<1x2x1x2xf32>
+    %layer1.exp_sums = stablehlo.broadcast_in_dim %layer1.exp_sum, dims = [0, 1, 2, 3] : (tensor<1x2x1x2xf32>) -> tensor<1x2x1x2x64xf32>
+    %layer1.weights = stablehlo.divide %layer1.exp, %layer1.exp_sums : tensor<1x2x1x2x64xf32>
+    %layer1.weighted_values = stablehlo.dot_general %layer1.weights, %layer1.values, batching_dims = [0, 1] x [0, 2], contracting_dims = [4] x [1] : (tensor<1x2x1x2x64xf32>, tensor<1x64x2x8xf32>) -> tensor<1x2x1x2x8xf32>
+    %layer1.values_by_token = stablehlo.transpose %layer1.weighted_values, dims = [0, 2, 1, 3, 4] : (tensor<1x2x1x2x8xf32>) -> tensor<1x1x2x2x8xf32>
+    %layer1.attended = stablehlo.reshape %layer1.values_by_token : (tensor<1x1x2x2x8xf32>) -> tensor<1x32xf32>
     %layer1.by_output_4 = stablehlo.dot_general %model.layers.1.self_attn.o_proj.weight, %layer1.attended, contracting_dims = [1] x [1] : (tensor<32x32xf32>, tensor<1x32xf32>) -> tensor<32x1xf32>
     %layer1.o = stablehlo.reshape %layer1.by_output_4 : (tensor<32x1xf32>) -> tensor<1x32xf32>
     %layer1.after_attn = stablehlo.add %layer0.out, %layer1.o : tensor<1x32xf32>
@@ -623,8 +623,8 @@ module @mlxcel {
     %layer1.width_2 = stablehlo.constant dense<3.200000000e+01> : tensor<1xf32>
     %layer1.square_mean_2 = stablehlo.divide %layer1.square_sum_2, %layer1.width_2 : tensor<1xf32>
     %layer1.eps_2 = stablehlo.constant dense<9.999999747e-06> : tensor<1xf32>
-    %layer1.safe_mean_2 = stablehlo.add %layer1.square_mean_2, %layer1.eps_2 : tensor<1xf32>
-    %layer1.rms_scale_2 = stablehlo.rsqrt %layer1.safe_mean_2 : tensor<1xf32>
+    %layer1.mean_plus_eps_2 = stablehlo.add %layer1.square_mean_2, %layer1.eps_2 : tensor<1xf32>
+    %layer1.rms_scale_2 = stablehlo.rsqrt %layer1.mean_plus_eps_2 : tensor<1xf32>
     %layer1.rms_scales_2 = stablehlo.broadcast_in_dim %layer1.rms_scale_2, dims = [0] : (tensor<1xf32>) -> tensor<1x32xf32>
     %layer1.normed_2 = stablehlo.multiply %layer1.after_attn, %layer1.rms_scales_2 : tensor<1x32xf32>
     %layer1.gains_2 = stablehlo.broadcast_in_dim %model.layers.1.post_attention_layernorm.weight, dims = [1] : (tensor<32xf32>) -> tensor<1x32xf32>
@@ -645,8 +645,8 @@ module @mlxcel {
     %width = stablehlo.constant dense<3.200000000e+01> : tensor<1xf32>
     %square_mean = stablehlo.divide %square_sum, %width : tensor<1xf32>
     %eps = stablehlo.constant dense<9.999999747e-06> : tensor<1xf32>
-    %safe_mean = stablehlo.add %square_mean, %eps : tensor<1xf32>
-    %rms_scale = stablehlo.rsqrt %safe_mean : tensor<1xf32>
+    %mean_plus_eps = stablehlo.add %square_mean, %eps : tensor<1xf32>
+    %rms_scale = stablehlo.rsqrt %mean_plus_eps : tensor<1xf32>
     %rms_scales = stablehlo.broadcast_in_dim %rms_scale, dims = [0] : (tensor<1xf32>) -> tensor<1x32xf32>
     %normed = stablehlo.multiply %layer1.out, %rms_scales : tensor<1x32xf32>
     %gains = stablehlo.broadcast_in_dim %model.norm.weight, dims = [1] : (tensor<32xf32>) -> tensor<1x32xf32>
@@ -656,7 +656,7 @@ module @mlxcel {
     %one = stablehlo.constant dense<1> : tensor<1xi32>
     %after = stablehlo.add %state.position, %one : tensor<1xi32>
 
-    // the next token, and the state of the rows that took part
+    // the next token, and the state of the active sequences
     %start_2 = stablehlo.constant dense<0xFF800000> : tensor<f32>  // -inf
     %largest = stablehlo.reduce(%logits init: %start_2) applies stablehlo.maximum across dimensions = [1] : (tensor<1x320xf32>, tensor<f32>) -> tensor<1xf32>
     %largest_wide = stablehlo.broadcast_in_dim %largest, dims = [0] : (tensor<1xf32>) -> tensor<1x320xf32>
@@ -672,10 +672,10 @@ module @mlxcel {
     %last_place = stablehlo.constant dense<3.190000000e+02> : tensor<1xf32>
     %first_largest = stablehlo.subtract %last_place, %furthest : tensor<1xf32>
     %next = stablehlo.convert %first_largest : (tensor<1xf32>) -> tensor<1xi32>
-    %new_token = stablehlo.select %took_part, %next, %state.token : tensor<1xi1>, tensor<1xi32>
-    %new_position = stablehlo.select %took_part, %after, %state.position : tensor<1xi1>, tensor<1xi32>
-    %took_part_wide = stablehlo.broadcast_in_dim %took_part, dims = [0] : (tensor<1xi1>) -> tensor<1x320xi1>
-    %new_logits = stablehlo.select %took_part_wide, %logits, %state.logits : tensor<1x320xi1>, tensor<1x320xf32>
+    %new_token = stablehlo.select %is_active, %next, %state.token : tensor<1xi1>, tensor<1xi32>
+    %new_position = stablehlo.select %is_active, %after, %state.position : tensor<1xi1>, tensor<1xi32>
+    %is_active_wide = stablehlo.broadcast_in_dim %is_active, dims = [0] : (tensor<1xi1>) -> tensor<1x320xi1>
+    %new_logits = stablehlo.select %is_active_wide, %logits, %state.logits : tensor<1x320xi1>, tensor<1x320xf32>
     %next_column = stablehlo.reshape %new_token : (tensor<1xi32>) -> tensor<1x1xi32>
     return %next_column, %layer0.pool, %layer0.pool_2, %layer1.pool, %layer1.pool_2, %new_token, %new_position, %new_logits : tensor<1x1xi32>, tensor<5x16x2x8xf32>, tensor<5x16x2x8xf32>, tensor<5x16x2x8xf32>, tensor<5x16x2x8xf32>, tensor<1xi32>, tensor<1xi32>, tensor<1x320xf32>
   }

@@ -1,0 +1,166 @@
+// The path of each kind of op and what it costs, for the manifest and for --verbose.
+#include <stdio.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "compiler/compile_job.h"
+#include "compiler/paths.h"
+#include "compiler/plan.h"
+#include "compiler/weights.h"
+
+#define GENERIC "generic"
+
+typedef struct description {
+  const mlx_compile_job_t *job;
+  mlx_paths_t paths;
+  bool whole;         // one CPU kernel computes the whole network
+  bool whole_decode;  // the CUDA decode kernel computes it
+  mlx_variant_t *out;
+} description_t;
+
+// ----------------------------------------------------------------------------------------------------------
+// Path of one node
+
+static mlx_stored_t stored_weight(const description_t *d, const mlx_node_t *weight) {
+  return mlx_weight_stored(&d->job->model->weights[weight->weight_index],
+                           mlx_module_storage(&d->job->module));
+}
+
+// The kernel of a node on the kernel path.
+static const char *kernel_of(const description_t *d, const mlx_node_t *node) {
+  const mlx_graph_t *graph = d->job->graph;
+  const bool f32 = d->job->module.dtype == MLX_F32;
+  mlx_kernel_kind_t kind = MLX_KERNEL_PACKED;  // embeddings
+  if (node->kind == MLX_NODE_ATTENTION) kind = f32 ? MLX_KERNEL_ATTENTION_F32 : MLX_KERNEL_ATTENTION;
+  if (node->kind == MLX_NODE_LINEAR && !stored_weight(d, mlx_graph_operand(graph, node, 1)).tiles.bits)
+    kind = MLX_KERNEL_LINEAR;
+  return mlx_kernel_kind_name(kind);
+}
+
+// The kernel that computes |id| in a function for which mlx_paths_fuse was called.
+static const char *path_of(const description_t *d, int id) {
+  const mlx_graph_t *graph = d->job->graph;
+  const mlx_node_t *node = mlx_graph_node(graph, id);
+  if (d->whole) return mlx_kernel_kind_name(MLX_KERNEL_NETWORK);
+  if (d->paths.nodes[id - 1].kernel) return kernel_of(d, node);
+  if (node->kind == MLX_NODE_ROPE && d->paths.fused[id - 1])
+    return mlx_kernel_kind_name(d->job->module.dtype == MLX_F32 ? MLX_KERNEL_ATTENTION_F32
+                                                                : MLX_KERNEL_ATTENTION);
+  for (int i = 0; i < 2 && (node->kind == MLX_NODE_ADD || node->kind == MLX_NODE_GATED); ++i) {
+    if (d->paths.fused[node->operands[i] - 1]) return kernel_of(d, mlx_graph_operand(graph, node, i));
+  }
+  return GENERIC;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Cost of one node
+
+// Bytes of operand |nth| that one token reads, if it is a weight. A token reads one row of an embedding and
+// only the experts it uses.
+static int64_t weight_bytes(const description_t *d, const mlx_node_t *node, int nth) {
+  const mlx_node_t *weight = mlx_graph_operand(d->job->graph, node, nth);
+  if (!weight || weight->kind != MLX_NODE_WEIGHT) return 0;
+  const uint64_t bytes = mlx_weight_stored_bytes(&d->job->model->weights[weight->weight_index],
+                                                 mlx_module_storage(&d->job->module));
+  if (node->kind == MLX_NODE_EMBED) return (int64_t)(bytes / (uint64_t)weight->dims[0]);
+  if (node->kind == MLX_NODE_EXPERTS)
+    return (int64_t)(bytes / (uint64_t)weight->dims[0]) * node->experts.used;
+  return (int64_t)bytes;
+}
+
+static int64_t cost_of(const description_t *d, const mlx_node_t *node) {
+  const mlx_attention_t *a = &node->attention;
+  if (node->kind == MLX_NODE_ATTENTION)
+    return 2 * a->kv_heads * a->head_dim * (int64_t)mlx_dtype_info(d->job->module.dtype)->block_bytes;
+  int64_t bytes = 0;
+  for (int i = 0; i < MLX_NODE_OPERANDS; ++i) bytes += weight_bytes(d, node, i);
+  return bytes;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// All nodes, by kind and path
+
+static bool computes(mlx_node_kind_t kind) {
+  return kind != MLX_NODE_TOKENS && kind != MLX_NODE_POSITIONS && kind != MLX_NODE_WEIGHT &&
+         kind != MLX_NODE_WANTED && kind != MLX_NODE_LOGITS;
+}
+
+static void add_op(const description_t *d, const mlx_node_t *node, const char *decode, const char *prefill) {
+  mlx_variant_t *v = d->out;
+  const char *name = mlx_node_kind_name(node->kind);
+  size_t at = 0;
+  while (at < v->op_count && (strcmp(v->ops[at].op, name) || strcmp(v->ops[at].decode, decode) ||
+                              strcmp(v->ops[at].prefill, prefill)))
+    ++at;
+  if (at == MLX_MAX_OPS) return;  // more combinations than any network has
+  mlx_variant_op_t *op = &v->ops[at];
+  if (at == v->op_count) {
+    ++v->op_count;
+    *op = (mlx_variant_op_t){0};
+    snprintf(op->op, sizeof op->op, "%s", name);
+    snprintf(op->decode, sizeof op->decode, "%s", decode);
+    snprintf(op->prefill, sizeof op->prefill, "%s", prefill);
+  }
+  ++op->count;
+  op->bytes += cost_of(d, node);
+}
+
+static mlx_status_t describe(description_t *d) {
+  const mlx_graph_t *graph = d->job->graph;
+  const mlx_module_options_t *o = &d->job->module;
+  const int64_t prefill = o->sequences * o->buckets[o->bucket_count - 1];
+  const char **decode;
+  MLX_TRY(mlx_alloc(graph->count, sizeof *decode, &decode));
+  mlx_paths_fuse(graph, o, o->sequences, o->sequences, &d->paths);
+  for (int id = 1; id <= (int)graph->count; ++id)
+    decode[id - 1] = d->whole_decode ? mlx_kernel_kind_name(MLX_KERNEL_DECODE) : path_of(d, id);
+  mlx_paths_fuse(graph, o, prefill, o->sequences, &d->paths);
+  for (int id = 1; id <= (int)graph->count; ++id) {
+    const mlx_node_t *node = mlx_graph_node(graph, id);
+    if (computes(node->kind)) add_op(d, node, decode[id - 1], path_of(d, id));
+  }
+  mlx_free(decode);
+  return NULL;
+}
+
+mlx_status_t mlx_job_describe_ops(const mlx_compile_job_t *job, mlx_variant_t *out) {
+  description_t d = {.job = job, .whole = job->module.kernels && !job->module.kernels->gpu, .out = out};
+  mlx_decode_plan_t plan;
+  out->op_count = 0;
+  if (job->module.kernels && !d.whole)
+    MLX_TRY(mlx_decode_plan_make(job->model, job->graph, &job->module, &plan, &d.whole_decode));
+  MLX_TRY(mlx_paths_make(job->model, job->graph, &job->module, &d.paths));
+  mlx_status_t status = describe(&d);
+  mlx_paths_clear(&d.paths);
+  return status;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Notes
+
+static void write_path(const mlx_variant_op_t *op, char *out, size_t size) {
+  const bool same = !strcmp(op->decode, op->prefill);
+  const char *decode = strcmp(op->decode, GENERIC) ? "kernel " : "",
+             *prefill = strcmp(op->prefill, GENERIC) ? "kernel " : "";
+  if (same) {
+    snprintf(out, size, "%s%s%s", decode, op->decode, decode[0] ? "" : " path");
+  } else {
+    snprintf(out, size, "%s%s%s in decode, %s%s%s in prefill", decode, op->decode, decode[0] ? "" : " path",
+             prefill, op->prefill, prefill[0] ? "" : " path");
+  }
+}
+
+mlx_status_t mlx_job_explain_ops(const mlx_compile_job_t *job) {
+  mlx_variant_t v = {0};
+  MLX_TRY(mlx_job_describe_ops(job, &v));
+  const int64_t total = mlx_variant_weight_bytes(&v);
+  for (size_t i = 0; i < v.op_count; ++i) {
+    const mlx_variant_op_t *op = &v.ops[i];
+    char path[96], cost[64] = "";
+    write_path(op, path, sizeof path);
+    mlx_variant_op_cost(op, total, cost, sizeof cost);
+    mlx_report_note(mlx_job_notes(job), "ops: %lld %s: %s%s%s", (long long)op->count, op->op, path,
+                    cost[0] ? "; " : "", cost);
+  }
+  return NULL;
+}
