@@ -86,7 +86,7 @@ static bool find_readers(const mlx_cpu_writer_t *w, int id, mlx_program_buffer_t
     const int from = codes ? MLX_CPU_MIN_TILED_ROWS : 1;
     const bool logits = mlx_graph_node(graph, (int)graph->count)->operands[0] == user;
     readers += p->up && !p->up_row ? 2 : 1;
-    if (codes && logits) {
+    if (codes && (logits || w->program->header.row_by_row)) {
       out->plain_below = INT_MAX;
       continue;
     }
@@ -183,6 +183,7 @@ static mlx_status_t start(mlx_cpu_writer_t *w, const char *cpu_level) {
                        .pool_pages = (int32_t)mlx_module_pool_pages(o),
                        .max_tokens = (int32_t)(o->sequences * o->buckets[o->bucket_count - 1]),
                        .kv_format = kv_format(o->kv),
+                       .row_by_row = o->kv != MLX_F32,
                        .tiles = !strcmp(cpu_level, "sapphirerapids")};
   MLX_TRY(mlx_scratch_start(&w->scratch, MLX_CPU_CONTROL_WORDS));
   MLX_TRY(mlx_scratch_take(&w->scratch, 5 * n->max_tokens, &n->slots));

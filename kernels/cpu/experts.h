@@ -82,7 +82,7 @@ static int expert_items(const call_t *c, const mlx_instruction_t *i) {
   for (int e = 0; e < i->experts; ++e) {
     if (r.starts[e] == r.starts[e + 1]) continue;
     const product_t p = expert_product(c, i, &r, e);
-    items += product_items(&p);
+    items += product_items(c, &p);
   }
   return items;
 }
@@ -93,7 +93,7 @@ static void multiply_experts(const call_t *c, const mlx_instruction_t *i, worker
   for (int e = 0, base = 0; e < i->experts && base < to; ++e) {
     if (r.starts[e] == r.starts[e + 1]) continue;
     const product_t p = expert_product(c, i, &r, e);
-    const int items = product_items(&p), first = max_int(from - base, 0), end = min_int(to - base, items);
+    const int items = product_items(c, &p), first = max_int(from - base, 0), end = min_int(to - base, items);
     if (first < end) multiply_items(c, &p, worker, phase, first, end);
     base += items;
   }

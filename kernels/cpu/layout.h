@@ -167,6 +167,9 @@ typedef struct mlx_program {
   int32_t max_tokens;  // maximum number of tokens in one call, all sequences together
   int32_t kv_format;   // mlx_kv_format_t
   int32_t tiles;       // 1: use AMX tiles
+  // 1: multiply quantized weights row by row in steps of any size. A KV cache with fewer bits than f32 would
+  // amplify the small differences between the ways to multiply.
+  int32_t row_by_row, padding;
   // Offsets into the scratch tensor.
   int64_t slots;  // [5][max_tokens] per token: sequence, position, token ID; per active sequence: slot of
                   // its last token, sequence

@@ -123,7 +123,7 @@ static uint32_t item_count(const call_t *c, uint64_t number) {
   }
   for (int k = 0; k < phase->count; ++k) {
     const product_t p = product_of(c, i + k);
-    items += product_items(&p);
+    items += product_items(c, &p);
   }
   return (uint32_t)items;
 }
@@ -132,7 +132,7 @@ static void run_products(const call_t *c, const mlx_phase_t *phase, worker_t *wo
                          int from, int to) {
   for (int k = 0, base = 0, items; k < phase->count; ++k, base += items) {
     const product_t p = product_of(c, &c->code[phase->first + k]);
-    items = product_items(&p);
+    items = product_items(c, &p);
     const int first = from > base ? from - base : 0, end = min_int(to - base, items);
     if (first < end) multiply_items(c, &p, worker, number, first, end);
   }

@@ -57,18 +57,18 @@ typedef enum way { BY_VECTOR, BY_BLOCK, BY_FEW_TILES, BY_TILES } way_t;
 INLINE bool has_codes(const product_t *p) {
   return is_quantized(p->format) || (p->up && is_quantized(p->up_format));
 }
-static way_t way_of(const product_t *p) {
+static way_t way_of(const call_t *c, const product_t *p) {
   if (has_codes(p)) {
-    if (p->tokens < MLX_CPU_MIN_TILED_ROWS) return BY_VECTOR;
+    if (p->tokens < MLX_CPU_MIN_TILED_ROWS || c->n->row_by_row) return BY_VECTOR;
     return HAS_TILES && p->parts && !p->i->logits ? BY_TILES : BY_BLOCK;
   }
   if (HAS_TILES && p->parts) return p->tokens <= FEW_TOKENS ? BY_FEW_TILES : BY_TILES;
   return p->tokens == 1 ? BY_VECTOR : BY_BLOCK;
 }
 
-static int product_items(const product_t *p) {
+static int product_items(const call_t *c, const product_t *p) {
   if (p->tokens < 1) return 0;
-  const way_t way = way_of(p);
+  const way_t way = way_of(c, p);
   if (way == BY_VECTOR || way == BY_FEW_TILES) return panel_count(p);
   if (way == BY_TILES) return tiled_groups(p) * divide_up(p->tokens, TILED_TOKENS);
   return divide_up(panel_count(p), group_panels(p)) * block_count(p);
@@ -316,7 +316,7 @@ static void multiply_amx(const call_t *c, const product_t *p, int item) {
 
 static void multiply_items(const call_t *c, const product_t *p, worker_t *worker, uint64_t phase, int from,
                            int to) {
-  const way_t way = way_of(p);
+  const way_t way = way_of(c, p);
   if (way == BY_VECTOR) {
     for (int t = 0; t < p->tokens; ++t) multiply_row(c, p, worker, phase, t, from, to);
     return;
