@@ -51,6 +51,8 @@ static void put_variant(mlx_text_t *json, const mlx_variant_t *variant) {
   put_text(json, INNER, "target", variant->target);
   put_text(json, INNER, "cpu", variant->cpu);
   put_text(json, INNER, "dtype", variant->dtype);
+  put_text(json, INNER, "kv", variant->kv);
+  put_text(json, INNER, "activations", variant->activations);
   put_text(json, INNER, "module", variant->module);
   put_text(json, INNER, "weights", variant->weights);
   put_int(json, INNER, "context", variant->context);
@@ -73,8 +75,10 @@ static void put_variant(mlx_text_t *json, const mlx_variant_t *variant) {
 static void put_files(mlx_text_t *json, const mlx_manifest_t *m) {
   mlx_text_puts(json, "  \"files\": [");
   for (size_t i = 0; i < m->file_count; ++i) {
-    mlx_text_printf(json, "%s\n    {\"name\": \"%s\", \"size\": %lld, \"sha256\": \"%s\"}", i ? "," : "",
+    mlx_text_printf(json, "%s\n    {\"name\": \"%s\", \"size\": %lld, \"sha256\": \"%s\"", i ? "," : "",
                     m->files[i].name, (long long)m->files[i].size, m->files[i].sha256);
+    if (m->files[i].tree[0]) mlx_text_printf(json, ", \"tree\": \"%s\"", m->files[i].tree);
+    mlx_text_puts(json, "}");
   }
   mlx_text_puts(json, m->file_count ? "\n  ]\n" : "]\n");
 }
@@ -313,18 +317,21 @@ static mlx_status_t read_variant(const mlx_json_t *json, yyjson_val *object, mlx
   }
   MLX_TRY(read_text(json, object, "cpu", variant->cpu, sizeof variant->cpu));
   MLX_TRY(read_text_or(json, object, "dtype", "f32", variant->dtype, sizeof variant->dtype));
+  MLX_TRY(read_text_or(json, object, "kv", "f32", variant->kv, sizeof variant->kv));
+  MLX_TRY(
+      read_text_or(json, object, "activations", "f32", variant->activations, sizeof variant->activations));
   MLX_TRY(read_variant_files(json, object, variant));
   MLX_TRY(mlx_json_int(json, object, "context", 1, max, &variant->context));
   if (variant->context != m->variants[0].context)
     return mlx_json_error(json, "context", "is not the same for all targets");
   MLX_TRY(mlx_json_int(json, object, "rows", 1, MLX_MAX_SEQUENCES, &variant->sequences));
-  MLX_TRY(mlx_json_int(json, object, "page_size", 1, 4096, &variant->page_size));
+  MLX_TRY(mlx_json_int(json, object, "page_size", MLX_PAGE_SIZE, MLX_PAGE_SIZE, &variant->page_size));
   MLX_TRY(mlx_json_int(json, object, "pool_pages", 2, max, &variant->pool_pages));
   MLX_TRY(mlx_json_int(json, object, "row_pages", 1, max, &variant->sequence_pages));
   if (variant->sequence_pages * variant->page_size < variant->context)
     return mlx_json_error(json, "row_pages", "is too small for the context length");
-  if (variant->pool_pages - 1 < variant->sequence_pages)
-    return mlx_json_error(json, "pool_pages", "is too small for one sequence");
+  if (variant->pool_pages != mlx_pool_pages(variant->sequences, variant->sequence_pages))
+    return mlx_json_error(json, "pool_pages", "does not match rows and row_pages");
   MLX_TRY(read_sizes(json, object, "prefill", 1 << 20, variant->prefill, &variant->prefill_count));
   MLX_TRY(read_decode(json, object, variant));
   MLX_TRY(read_names(json, object, "kernels", MLX_MAX_KERNELS, variant->kernels, &variant->kernel_count));
@@ -351,9 +358,19 @@ static mlx_status_t read_variants(const mlx_json_t *json, mlx_manifest_t *m) {
   return NULL;
 }
 
+static mlx_status_t read_sha256(const mlx_json_t *json, yyjson_val *object, const char *key,
+                                char out[MLX_DIGEST_HEX]) {
+  const char *text;
+  MLX_TRY(mlx_json_string(json, object, key, &text));
+  if (strlen(text) != 64 || strspn(text, "0123456789abcdef") != 64)
+    return mlx_json_error(json, key, "is not a SHA-256");
+  snprintf(out, MLX_DIGEST_HEX, "%s", text);
+  return NULL;
+}
+
 static mlx_status_t read_bundle_file(const mlx_json_t *json, yyjson_val *item, mlx_manifest_t *m) {
   mlx_bundle_file_t *file = &m->files[m->file_count];
-  const char *name, *sha256;
+  const char *name;
   MLX_TRY(mlx_json_string(json, item, "name", &name));
   if (!mlx_is_bundle_file(name) || !strcmp(name, MLX_BUNDLE_MANIFEST) ||
       !strcmp(name, MLX_BUNDLE_SIGNATURE)) {
@@ -361,11 +378,9 @@ static mlx_status_t read_bundle_file(const mlx_json_t *json, yyjson_val *item, m
   }
   if (mlx_manifest_file(m, name)) return mlx_json_error(json, "name", "appears twice");
   MLX_TRY(mlx_json_int(json, item, "size", 0, INT64_MAX, &file->size));
-  MLX_TRY(mlx_json_string(json, item, "sha256", &sha256));
-  if (strlen(sha256) != 64 || strspn(sha256, "0123456789abcdef") != 64)
-    return mlx_json_error(json, "sha256", "is not a SHA-256");
+  MLX_TRY(read_sha256(json, item, "sha256", file->sha256));
+  if (mlx_json_find(item, "tree")) MLX_TRY(read_sha256(json, item, "tree", file->tree));
   snprintf(file->name, sizeof file->name, "%s", name);
-  snprintf(file->sha256, sizeof file->sha256, "%s", sha256);
   ++m->file_count;
   return NULL;
 }

@@ -26,6 +26,14 @@
 #define MLX_BUNDLE_FORMAT "mlxcel-bundle"
 #define MLX_MAX_MANIFEST (1u << 20)  // bytes
 
+// Geometry of the KV cache that contract 1 fixes. A module checks the shape of the page table that each call
+// passes (rows x row_pages), but not the numbers in it. So page_size and pool_pages must follow from that
+// shape: another value would make the runtime use pages that the module does not have, or the wrong ones.
+#define MLX_PAGE_SIZE 16  // positions per KV page
+static inline int64_t mlx_pool_pages(int64_t sequences, int64_t sequence_pages) {
+  return 1 + sequences * sequence_pages;
+}
+
 #define MLX_MAX_SEQUENCES 4096
 #define MLX_MAX_BUCKETS 8
 #define MLX_MAX_EOS 16
@@ -45,6 +53,8 @@ typedef struct mlx_bundle_file {
   char name[MLX_BUNDLE_NAME];  // one of the names above
   int64_t size;                // bytes
   char sha256[MLX_DIGEST_HEX];
+  char tree[MLX_DIGEST_HEX];  // tree digest (base/digest.h) of a weights archive; empty for other files and
+                              // in bundles of older compilers
 } mlx_bundle_file_t;
 
 // Ops of one kind that take the same path.
@@ -59,14 +69,16 @@ typedef struct mlx_variant_op {
 typedef struct mlx_variant {
   char target[64];                // "cpu:host", "cpu:x86-64-v3", "cpu:portable", "cuda:sm_90"
   char cpu[MLX_DIGEST_HEX];       // for cpu:host, mlx_cpu_identity of the compiling machine; otherwise empty
-  char dtype[16];                 // of weights and KV cache: "f32", "bf16", "f16"
+  char dtype[16];                 // of weights: "f32", "bf16", "f16", "quantized", "q4_1"
+  char kv[8];                     // of the KV cache: "f32", "bf16", "f16", "q8"
+  char activations[8];            // "f32", or the 16-bit dtype that prefill rounds them to
   char module[MLX_BUNDLE_NAME];   // file with the code; unused by a portable target, which has one per level
   char weights[MLX_BUNDLE_NAME];  // the weights archive that the code was compiled for
   int64_t context;                // context length, in positions
   int64_t sequences;              // sequences in a decode batch
-  int64_t page_size;              // positions per KV page
+  int64_t page_size;              // positions per KV page: MLX_PAGE_SIZE
   int64_t sequence_pages;         // KV pages per sequence; enough for the context length
-  int64_t pool_pages;             // pages of the KV pool; page 0 belongs to no sequence
+  int64_t pool_pages;             // mlx_pool_pages: pages of the KV pool; page 0 belongs to no sequence
   int64_t prefill[MLX_MAX_BUCKETS];  // T of each prefill_T, ascending
   size_t prefill_count;
   int64_t decode[MLX_MAX_BUCKETS];  // K of each decode_K, ascending; the first is 1
@@ -82,7 +94,7 @@ typedef struct mlx_variant {
   size_t level_count;
   int64_t driver;       // CUDA version that the kernels need from the driver: 13000 is 13.0; 0 if the
                         // target's own minimum is enough
-  int64_t state_bytes;  // device memory for the KV pool and scratch; 0 if unknown
+  int64_t state_bytes;  // device memory for the KV pool, scratch and logits; 0 if unknown
   int64_t kv_bytes;     // bytes of keys and values per position, all layers; 0 if unknown
 } mlx_variant_t;
 

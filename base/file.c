@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "base/memory.h"
 #include "base/text.h"
 
@@ -43,6 +44,8 @@ mlx_status_t mlx_io_error(const char *action, const char *path) {
   mlx_status_t status = mlx_error(code, "cannot %s '%s': %s", action, path, strerror(error));
   if (error == ENOSPC)
     return mlx_status_hint(status, "free some space on that disk and run the command again");
+  if (error == EFBIG)
+    return mlx_status_hint(status, "raise the limit on file sizes (ulimit -f), or use another file system");
   if (error == EACCES || error == EPERM)
     return mlx_status_hint(status, "check its owner and permissions: ls -ld '%s'", path);
   return status;
@@ -51,22 +54,54 @@ mlx_status_t mlx_io_error(const char *action, const char *path) {
 // ----------------------------------------------------------------------------------------------------------
 // Reading
 
-mlx_status_t mlx_map_file(const char *path, mlx_map_t *out_map) {
-  *out_map = (mlx_map_t){0};
-  int fd = calls->open(path, O_RDONLY | O_CLOEXEC, 0);
-  if (fd < 0) return mlx_io_error("open", path);
+static const char *kind_of(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISFIFO(mode)) return "a pipe";
+  return S_ISCHR(mode) || S_ISBLK(mode) ? "a device" : "a special file";
+}
+
+static mlx_status_t not_regular(const char *path, const char *kind) {
+  return mlx_error(MLX_INVALID_INPUT, "'%s' is %s, not a regular file", path, kind);
+}
+
+// O_NONBLOCK: without it, opening a FIFO waits for a writer. It does not change how a regular file is read.
+mlx_status_t mlx_open_file(const char *path, int *out_fd, uint64_t *out_size) {
   struct stat info;
   mlx_status_t status = NULL;
+  *out_fd = -1;
+  int fd = calls->open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
+  if (fd < 0 && errno == ENXIO) return not_regular(path, "a special file");  // a socket
+  if (fd < 0 && errno == EISDIR) return not_regular(path, "a folder");       // Windows opens no folder
+  if (fd < 0) return mlx_io_error("open", path);
   if (fstat(fd, &info)) {
     status = mlx_io_error("stat", path);
   } else if (!S_ISREG(info.st_mode)) {
-    status = mlx_error(MLX_INVALID_INPUT, "'%s' is not a regular file", path);
-  } else if (info.st_size > 0) {
-    void *data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    status = not_regular(path, kind_of(info.st_mode));
+  }
+  if (status) {
+    calls->close(fd);
+    return status;
+  }
+  *out_fd = fd;
+  if (out_size) *out_size = (uint64_t)info.st_size;
+  return NULL;
+}
+
+mlx_status_t mlx_map_file(const char *path, mlx_map_t *out_map) {
+  uint64_t size = 0;
+  int fd;
+  *out_map = (mlx_map_t){0};
+  MLX_TRY(mlx_open_file(path, &fd, &size));
+  mlx_status_t status = NULL;
+  if (size > SIZE_MAX) {
+    status = mlx_error(MLX_UNSUPPORTED, "'%s' is too large to be mapped", path);
+  } else if (size > 0) {
+    void *data = mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (data == MAP_FAILED) {
       status = mlx_io_error("map", path);
     } else {
-      *out_map = (mlx_map_t){.data = data, .size = (size_t)info.st_size};
+      *out_map = (mlx_map_t){.data = data, .size = (size_t)size};
+      mlx_fault_add_map(data, size, path);
     }
   }
   calls->close(fd);
@@ -74,7 +109,10 @@ mlx_status_t mlx_map_file(const char *path, mlx_map_t *out_map) {
 }
 
 void mlx_unmap(mlx_map_t *map) {
-  if (map->data) munmap((void *)(uintptr_t)map->data, map->size);
+  if (map->data) {
+    mlx_fault_remove_map(map->data);
+    munmap((void *)(uintptr_t)map->data, map->size);
+  }
   *map = (mlx_map_t){0};
 }
 
@@ -120,6 +158,15 @@ mlx_status_t mlx_read_stream(int fd, const char *name, size_t max_size, char **o
 }
 
 mlx_status_t mlx_read_file(const char *path, size_t max_size, char **out_bytes, size_t *out_length) {
+  int fd;
+  *out_bytes = NULL;
+  MLX_TRY(mlx_open_file(path, &fd, NULL));
+  mlx_status_t status = mlx_read_stream(fd, path, max_size, out_bytes, out_length);
+  calls->close(fd);
+  return status;
+}
+
+mlx_status_t mlx_read_input(const char *path, size_t max_size, char **out_bytes, size_t *out_length) {
   *out_bytes = NULL;
   int fd = calls->open(path, O_RDONLY | O_CLOEXEC, 0);
   if (fd < 0) return mlx_io_error("open", path);
@@ -226,12 +273,17 @@ mlx_status_t mlx_temporary_path(const char *path, char **out_path) {
                     atomic_fetch_add(&number, 1));
 }
 
+// A temporary file may be written through a second one, so the suffix may repeat.
 bool mlx_is_temporary_suffix(const char *suffix) {
-  long pid;
-  unsigned long long when;
-  unsigned number;
-  int end = 0;
-  return sscanf(suffix, ".tmp.%ld.%llx-%x%n", &pid, &when, &number, &end) == 3 && !suffix[end];
+  do {
+    long pid;
+    unsigned long long when;
+    unsigned number;
+    int end = 0;
+    if (sscanf(suffix, ".tmp.%ld.%llx-%x%n", &pid, &when, &number, &end) != 3 || !end) return false;
+    suffix += end;
+  } while (*suffix);
+  return true;
 }
 
 // Writes to a target that must not be replaced: opens |path|, or uses |stream| if it is not -1.
@@ -294,37 +346,62 @@ static mlx_status_t copy_piece(void *user, const char *bytes, size_t length) {
   return mlx_writer_write(user, bytes, length);
 }
 
-static bool write_at(int fd, uint64_t offset, const void *bytes, size_t length) {
-  if (lseek(fd, (off_t)offset, SEEK_SET) != (off_t)offset) return false;
-  const ssize_t written = calls->write(fd, bytes, length);
-  if (written >= 0 && (size_t)written < length) errno = ENOSPC;
-  return written == (ssize_t)length && !ftruncate(fd, (off_t)(offset + length)) && !calls->sync(fd);
+// Appends the first |length| bytes of |fd| to |writer|.
+static mlx_status_t copy_front(int fd, const char *path, uint64_t length, mlx_writer_t *writer) {
+  const size_t size = 1 << 20;
+  char *buffer;
+  mlx_status_t status = NULL;
+  MLX_TRY(mlx_alloc(size, 1, &buffer));
+  for (uint64_t done = 0; done < length && !status;) {
+    const ssize_t got = pread(fd, buffer, length - done < size ? (size_t)(length - done) : size, (off_t)done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) status = mlx_io_error("read", path);
+    if (got == 0) status = mlx_error(MLX_IO, "'%s' is shorter than expected", path);
+    if (got > 0) status = mlx_writer_write(writer, buffer, (size_t)got);
+    if (got > 0) done += (uint64_t)got;
+  }
+  mlx_free(buffer);
+  return status;
+}
+
+static mlx_status_t write_with_tail(const char *path, const char *temporary, uint64_t offset,
+                                    const void *bytes, size_t length) {
+  struct stat info;
+  mlx_writer_t writer;
+  int fd = calls->open(path, O_RDONLY | O_CLOEXEC, 0);
+  if (fd < 0) return mlx_io_error("open", path);
+  mlx_status_t status = fstat(fd, &info) ? mlx_io_error("stat", path) : NULL;
+  if (!status) {
+    status = open_writer(temporary, 0600, &writer);
+    if (!status) {
+      status = copy_front(fd, path, offset, &writer);
+      if (!status) status = mlx_writer_write(&writer, bytes, length);
+      if (!status && fchmod(writer.fd, info.st_mode & 07777))
+        status = mlx_io_error("set the permissions of", temporary);
+      status = writer_end(&writer, status);
+    }
+  }
+  calls->close(fd);
+  return status;
 }
 
 mlx_status_t mlx_replace_tail(const char *path, uint64_t offset, const void *bytes, size_t length) {
-  mlx_map_t map = {0};
-  char *old = NULL;
-  MLX_TRY(mlx_map_file(path, &map));
-  const size_t old_length = map.size > offset ? (size_t)(map.size - offset) : 0;
-  mlx_status_t status =
-      map.size < offset ? mlx_error(MLX_IO, "'%s' is shorter than expected", path)
-                        : mlx_copy_text(old_length ? (const char *)map.data + offset : "", old_length, &old);
-  mlx_unmap(&map);
-  MLX_TRY(status);
-  int fd = calls->open(path, O_WRONLY | O_CLOEXEC, 0);
-  if (fd < 0) status = mlx_io_error("open", path);
-  if (!status && !write_at(fd, offset, bytes, length)) {
-    status = mlx_io_error("write", path);
-    (void)!write_at(fd, offset, old, old_length);
+  char *target, *temporary = NULL;
+  MLX_TRY(mlx_real_path(path, &target));
+  mlx_status_t status = mlx_temporary_path(target, &temporary);
+  if (!status) status = write_with_tail(target, temporary, offset, bytes, length);
+  if (!status) {
+    status = mlx_rename(temporary, target);
+    if (status) calls->unlink(temporary);
   }
-  if (fd >= 0 && calls->close(fd) && !status) status = mlx_io_error("close", path);
-  mlx_free(old);
+  mlx_free(temporary);
+  mlx_free(target);
   return status;
 }
 
 mlx_status_t mlx_copy_file(const char *from, const char *to) {
-  int fd = calls->open(from, O_RDONLY | O_CLOEXEC, 0);
-  if (fd < 0) return mlx_io_error("open", from);
+  int fd;
+  MLX_TRY(mlx_open_file(from, &fd, NULL));
   mlx_writer_t writer;
   mlx_status_t status = mlx_writer_open(to, &writer);
   if (!status) {

@@ -24,7 +24,11 @@ extern const mlx_file_calls_t mlx_file_system_calls;
 // Replaces the table; NULL restores the system's functions. For tests, before any thread starts.
 void mlx_file_set_calls(const mlx_file_calls_t *calls);
 
-// A whole file, mapped read-only. Release with mlx_unmap.
+// Opens a regular file to read. Never waits: a FIFO, a device, a socket or a folder is an error that names
+// its kind. *|out_size| may be NULL. The caller closes the descriptor.
+mlx_status_t mlx_open_file(const char *path, int *out_fd, uint64_t *out_size) MLX_MUST_USE;
+
+// A whole regular file, mapped read-only. Release with mlx_unmap.
 typedef struct mlx_map {
   const uint8_t *data;  // NULL for an empty file
   size_t size;
@@ -37,10 +41,15 @@ void mlx_unmap(mlx_map_t *map);
 typedef mlx_status_t (*mlx_piece_fn_t)(void *user, const char *bytes, size_t length);
 mlx_status_t mlx_read_pieces(int fd, const char *name, mlx_piece_fn_t piece, void *user) MLX_MUST_USE;
 
-// Reads a file or a pipe of at most |max_size| bytes; the result ends with a NUL not counted in
-// *|out_length|. Release with mlx_free.
+// Reads a regular file of at most |max_size| bytes; the result ends with a NUL not counted in *|out_length|.
+// Release with mlx_free.
 mlx_status_t mlx_read_file(const char *path, size_t max_size, char **out_bytes,
                            size_t *out_length) MLX_MUST_USE;
+
+// The same, but |path| may also be a pipe or a device, and the call waits for their data. Only for a path
+// that the user gave as an input, such as a prompt: `--file <(command)`.
+mlx_status_t mlx_read_input(const char *path, size_t max_size, char **out_bytes,
+                            size_t *out_length) MLX_MUST_USE;
 
 // The same from an open descriptor, which stays open; |name| is for errors.
 mlx_status_t mlx_read_stream(int fd, const char *name, size_t max_size, char **out_bytes,
@@ -67,8 +76,8 @@ mlx_status_t mlx_writer_write(mlx_writer_t *writer, const void *bytes, size_t le
 mlx_status_t mlx_writer_close(mlx_writer_t *writer) MLX_MUST_USE;
 void mlx_writer_abandon(mlx_writer_t *writer);  // safe after close
 
-// Replaces everything from |offset| on by |bytes|: one write, truncated after it and synced. On failure the
-// old bytes are written back.
+// Replaces everything from |offset| on by |bytes|, atomically: a copy is written next to the file and renamed
+// over it. A symbolic link stays. Needs disk space for the copy.
 mlx_status_t mlx_replace_tail(const char *path, uint64_t offset, const void *bytes,
                               size_t length) MLX_MUST_USE;
 
@@ -82,7 +91,7 @@ mlx_status_t mlx_remove_tree(const char *path) MLX_MUST_USE;  // like rm -rf; a 
 // "PATH.tmp.PID.N", a path that no other process or thread on this machine creates. The PID identifies
 // leftovers of a killed process.
 mlx_status_t mlx_temporary_path(const char *path, char **out_path) MLX_MUST_USE;
-bool mlx_is_temporary_suffix(const char *suffix);  // true for the ".tmp.PID.N" of mlx_temporary_path
+bool mlx_is_temporary_suffix(const char *suffix);  // true for one or more ".tmp.PID.N" of mlx_temporary_path
 // The last component of a path, without trailing slashes, truncated to 255 bytes.
 typedef struct mlx_file_name {
   char text[256];

@@ -212,7 +212,7 @@ static mlx_status_t read_config(const mlx_verb_t *const *verbs) {
   MLX_TRY(choose_path(&config.path));
   config.read = true;
   if (!config.path || (!environment("MLXCEL_CONFIG") && !mlx_is_file(config.path))) return NULL;
-  mlx_status_t status = mlx_read_file(config.path, MLX_SETTINGS_MAX, &bytes, &length);
+  mlx_status_t status = mlx_read_input(config.path, MLX_SETTINGS_MAX, &bytes, &length);
   if (status)
     return mlx_status_hint(mlx_status_annotate(status, "the configuration file"),
                            "set MLXCEL_CONFIG to a readable file, or give --no-config");

@@ -88,7 +88,10 @@ typedef struct mlx_flag {
   MLX_SWITCH_FLAG(type, field, "-q, --quiet", "print no progress, notes or timings on stderr")
 #define MLX_DTYPE_FLAG(type, field) \
   MLX_TEXT_FLAG(type, field, "--dtype", "auto|quantized|f32|bf16|f16", \
-                "weight format (default: auto: quantized as stored, else f32)")
+                "weight format (default: auto: as stored, computed exactly; bf16, f16: faster, rounds activations)")
+#define MLX_KV_FLAG(type, field) \
+  MLX_TEXT_FLAG(type, field, "--kv", "f32|bf16|f16|q8", \
+                "KV cache format (default: f32; with --dtype bf16 or f16 the same dtype)")
 #define MLX_QUANTIZE_FLAG(type, field) \
   MLX_TEXT_FLAG(type, field, "--quantize", "q4|q8|q4_0|q4_1|q8_0", "quantize weights to 4 or 8 bits")
 #define MLX_KERNELS_FLAG(type, field) \
@@ -106,7 +109,7 @@ typedef struct mlx_flag {
   MLX_SWITCH_FLAG(type, field, "--plain-http", "use http for the registry (default: only for localhost)")
 #define MLX_STALL_TIMEOUT_FLAG(type, field) \
   MLX_NUMBER_FLAG(type, field, "--stall-timeout", "SECONDS", \
-                  "time limit without received data (default: 60)", 1, 86400)
+                  "time limit for receiving 1 KiB per second on average (default: 60)", 1, 86400)
 #define MLX_INSECURE_FLAG(type, field) \
   {.names = "--insecure", .kind = MLX_FLAG_SWITCH, .help = "accept any TLS certificate", \
    .offset = MLX_FLAG_OFFSET(type, field, bool), .command_line_only = true}

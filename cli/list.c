@@ -226,8 +226,9 @@ static mlx_status_t walk(void *user, const char *name) {
   if (!status && mlx_is_dir(path)) {
     const bool is_bundle = mlx_is_bundle(path);
     status = is_bundle || mlx_is_file(config) ? add_model(list, path, is_bundle) : walk_folder(list, path);
-  } else if (!status && ends_with(name, ".gguf") && !later_part) {
-    status = add_model(list, path, false);
+  } else if (!status && ends_with(name, ".gguf")) {
+    // A FIFO or a device is not a model.
+    if (!later_part && mlx_is_file(path)) status = add_model(list, path, false);
   } else if (!status && mlx_is_bundle(path)) {
     status = add_model(list, path, true);
   }

@@ -10,6 +10,7 @@ typedef struct mlx_open_options {
   const char *model;      // a bundle, a source model or a reference to pull
   const char *device;     // value of --device
   const char *dtype;      // value of --dtype; NULL if not given
+  const char *kv;         // value of --kv; NULL if not given
   const char *kernels;    // value of --kernels
   const char *quantize;   // value of --quantize; NULL if not given
   bool verbose;           // print the weight formats while compiling
@@ -26,6 +27,7 @@ typedef struct mlx_open_options {
 // Flags of every verb that runs a model; |open| is a field of type mlx_open_options_t.
 #define MLX_OPEN_FLAGS(type, open) \
   MLX_DTYPE_FLAG(type, open.dtype), \
+  MLX_KV_FLAG(type, open.kv), \
   MLX_QUANTIZE_FLAG(type, open.quantize), \
   MLX_INT_FLAG(type, open.threads, "-t, --threads", "N", "CPU threads (default: one per CPU)", 1, 256), \
   MLX_TEXT_FLAG(type, open.device, "--device", "cpu|cuda|auto", \
@@ -53,10 +55,11 @@ mlx_status_t mlx_cli_open(const mlx_open_options_t *options, mlx_engine_t **out_
 int64_t mlx_context_option(int64_t flag);
 
 // Reads a chat template without loading the model: the model's own or, if |chat_template| is not NULL, that
-// format or file. Release with mlx_chat_free. Without a template, open fails and find returns NULL.
-mlx_status_t mlx_cli_open_chat(const char *model, const char *chat_template,
+// format or file. Release with mlx_chat_free. Without a template, open fails and find returns NULL. With
+// |allow_unsigned|, an unsigned bundle of another version may name the source model that has the template.
+mlx_status_t mlx_cli_open_chat(const char *model, bool allow_unsigned, const char *chat_template,
                                mlx_chat_t **out_chat) MLX_MUST_USE;
-mlx_status_t mlx_cli_find_chat(const char *model, const char *chat_template,
+mlx_status_t mlx_cli_find_chat(const char *model, bool allow_unsigned, const char *chat_template,
                                mlx_chat_t **out_chat) MLX_MUST_USE;
 
 // The path of |model|: |model| itself, or the local copy of "hf:ORG/NAME" or "oci://...", which is pulled if

@@ -52,7 +52,7 @@ static mlx_status_t random_seed(uint64_t *out) {
 static mlx_status_t read_grammar_file(const char *path, bool is_schema, mlx_grammar_t **out) {
   char *text;
   size_t length;
-  MLX_TRY(mlx_read_file(path, MAX_GRAMMAR, &text, &length));
+  MLX_TRY(mlx_read_input(path, MAX_GRAMMAR, &text, &length));
   mlx_status_t status = is_schema ? mlx_grammar_create_from_schema(path, text, length, out)
                                   : mlx_grammar_create(path, text, length, out);
   mlx_free(text);
@@ -113,11 +113,7 @@ static mlx_status_t put_logprob(const mlx_engine_t *engine, const mlx_logprob_t 
   mlx_text_puts(json, "\"token\": ");
   mlx_text_json_string(json, bytes ? bytes : "", length);
   mlx_text_printf(json, ", \"id\": %d, \"logprob\": ", logprob->id);
-  if (isfinite(logprob->logprob)) {
-    mlx_text_printf(json, "%.17g", logprob->logprob);
-  } else {
-    mlx_text_puts(json, "null");
-  }
+  mlx_text_json_number(json, "%.17g", logprob->logprob);
   mlx_text_puts(json, ", \"bytes\": [");
   for (size_t i = 0; i < length; ++i) mlx_text_printf(json, "%s%d", i ? ", " : "", (unsigned char)bytes[i]);
   mlx_text_puts(json, "]");

@@ -21,7 +21,7 @@ typedef struct flags {
 
 static mlx_status_t read_input(const char *path, char **out_text, size_t *out_length) {
   if (!strcmp(path, "-")) return mlx_read_stream(STDIN_FILENO, "stdin", MAX_INPUT, out_text, out_length);
-  return mlx_read_file(path, MAX_INPUT, out_text, out_length);
+  return mlx_read_input(path, MAX_INPUT, out_text, out_length);
 }
 
 static mlx_status_t print(const char *text, size_t length) {
@@ -71,7 +71,7 @@ static mlx_status_t run(const mlx_command_line_t *line) {
         "give it with --messages FILE, or print the template with --show");
   }
   mlx_chat_t *chat;
-  MLX_TRY(mlx_cli_open_chat(f.model, f.chat_template, &chat));
+  MLX_TRY(mlx_cli_open_chat(f.model, false, f.chat_template, &chat));
   mlx_status_t status = f.show ? show_source(chat, &f) : render(chat, &f);
   mlx_chat_free(chat);
   return status;

@@ -153,7 +153,7 @@ static mlx_status_t run_tokenize(const mlx_command_line_t *line) {
     return mlx_status_hint(mlx_error(MLX_USAGE, "both -p and -f were given"), "give one of them");
   if (f.prompt) return tokenize(&f, f.prompt, strlen(f.prompt));
   char *text;
-  MLX_TRY(f.file && strcmp(f.file, "-") ? mlx_read_file(f.file, MAX_TEXT, &text, &length)
+  MLX_TRY(f.file && strcmp(f.file, "-") ? mlx_read_input(f.file, MAX_TEXT, &text, &length)
                                         : mlx_read_stream(STDIN_FILENO, "stdin", MAX_TEXT, &text, &length));
   mlx_status_t status = tokenize(&f, text, length);
   mlx_free(text);

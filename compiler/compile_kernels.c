@@ -29,12 +29,43 @@ mlx_status_t mlx_weights_choice_parse(const char *text, mlx_weights_choice_t *ou
                          "dtypes: auto, quantized, f32, f16, bf16");
 }
 
+static const struct {
+  const char *name;
+  mlx_dtype_t dtype;
+} kv_dtypes[] = {{"f32", MLX_F32}, {"bf16", MLX_BF16}, {"f16", MLX_F16}, {"q8", MLX_Q8_0}};
+#define KV_DTYPES (sizeof kv_dtypes / sizeof *kv_dtypes)
+
+mlx_status_t mlx_kv_parse(const char *text, mlx_dtype_t *out_dtype) {
+  for (size_t i = 0; i < KV_DTYPES; ++i) {
+    if (strcmp(text, kv_dtypes[i].name)) continue;
+    *out_dtype = kv_dtypes[i].dtype;
+    return NULL;
+  }
+  return mlx_error(MLX_USAGE, "unknown value '%s' for --kv: use f32, bf16, f16 or q8", text);
+}
+
+const char *mlx_kv_name(mlx_dtype_t dtype) {
+  for (size_t i = 0; i < KV_DTYPES; ++i) {
+    if (kv_dtypes[i].dtype == dtype) return kv_dtypes[i].name;
+  }
+  return mlx_dtype_info(dtype)->mlir;
+}
+
 // Whether the user allows quantized weights, and |layout| can hold some of the model's.
 static bool has_quantized(const mlx_compile_job_t *job, mlx_layout_t layout) {
   const mlx_storage_t storage = {.dtype = MLX_F32, .layout = layout, .quantize = job->options->quantize};
   return job->options->weights != MLX_WEIGHTS_FLOAT &&
          (mlx_weights_count(job->model, storage, MLX_STORED_CODES) ||
           mlx_weights_count(job->model, storage, MLX_STORED_QUANTIZED));
+}
+
+static bool has_16_bits(const mlx_compile_job_t *job) {
+  for (size_t i = 0; i < job->model->weight_count; ++i) {
+    const mlx_weight_t *weight = &job->model->weights[i];
+    const mlx_stored_t stored = mlx_weight_stored(weight, mlx_module_storage(&job->module));
+    if (weight->tensor.rank == 2 && stored.kind == MLX_STORED_FLOATS && stored.dtype != MLX_F32) return true;
+  }
+  return false;
 }
 
 static bool stays_quantized(const mlx_compile_job_t *job) {
@@ -48,7 +79,7 @@ static const char *why_no_kernels(const mlx_compile_job_t *job) {
                ? NULL
                : "this mlxcel was built without a kernel for that CPU";
   if (!job->target.gpu->kernel_sm) return "the kernels need an sm_80 or newer GPU";
-  if (job->module.dtype == MLX_F32 && !has_quantized(job, MLX_LAYOUT_TILES))
+  if (!has_quantized(job, MLX_LAYOUT_TILES) && !has_16_bits(job))
     return "the kernels need quantized or 16-bit weights (--dtype bf16 or f16)";
   return NULL;
 }
@@ -106,8 +137,7 @@ static void note_expanded(const mlx_compile_job_t *job) {
 static mlx_status_t use_cpu_kernels(mlx_compile_job_t *job) {
   if (has_quantized(job, MLX_LAYOUT_QUANTIZED_PANELS)) job->module.layout = MLX_LAYOUT_QUANTIZED_PANELS;
   job->module.quantize = job->options->quantize;
-  job->kernels =
-      (mlx_kernels_t){.cpu_level = mlx_kernels_cpu_level(job->target.cpu_level), .dtype = job->module.dtype};
+  job->kernels = (mlx_kernels_t){.cpu_level = mlx_kernels_cpu_level(job->target.cpu_level)};
   const char *missing;
   MLX_TRY(mlx_module_use_kernels(job->model, job->graph, &job->kernels, &job->module, &missing));
   if (!job->module.kernels) {
@@ -175,7 +205,7 @@ mlx_status_t mlx_job_choose_kernels(mlx_compile_job_t *job) {
   if (status) return status;
   if (has_quantized(job, MLX_LAYOUT_TILES)) job->module.layout = MLX_LAYOUT_TILES;
   job->module.quantize = job->options->quantize;
-  job->kernels = (mlx_kernels_t){.gpu = job->target.gpu, .dtype = job->module.dtype};
+  job->kernels = (mlx_kernels_t){.gpu = job->target.gpu};
   const char *missing;
   MLX_TRY(mlx_module_use_kernels(job->model, job->graph, &job->kernels, &job->module, &missing));
   if (!job->module.kernels) job->module.layout = MLX_LAYOUT_ROWS;

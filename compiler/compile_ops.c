@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 #include "compiler/compile_job.h"
+#include "compiler/cuda_launch.h"
 #include "compiler/paths.h"
 #include "compiler/plan.h"
 #include "compiler/weights.h"
@@ -15,6 +16,7 @@ typedef struct description {
   mlx_paths_t paths;
   bool whole;         // one CPU kernel computes the whole network
   bool whole_decode;  // the CUDA decode kernel computes it
+  int64_t rows;       // tokens of the function that is described
   mlx_variant_t *out;
 } description_t;
 
@@ -26,15 +28,18 @@ static mlx_stored_t stored_weight(const description_t *d, const mlx_node_t *weig
                            mlx_module_storage(&d->job->module));
 }
 
+static const char *attention_kernel(const description_t *d) {
+  return mlx_kernel_kind_name(mlx_module_rounds_attention(&d->job->module) ? MLX_KERNEL_ATTENTION
+                                                                           : MLX_KERNEL_ATTENTION_F32);
+}
+
 // The kernel of a node on the kernel path.
 static const char *kernel_of(const description_t *d, const mlx_node_t *node) {
-  const mlx_graph_t *graph = d->job->graph;
-  const bool f32 = d->job->module.dtype == MLX_F32;
-  mlx_kernel_kind_t kind = MLX_KERNEL_PACKED;  // embeddings
-  if (node->kind == MLX_NODE_ATTENTION) kind = f32 ? MLX_KERNEL_ATTENTION_F32 : MLX_KERNEL_ATTENTION;
-  if (node->kind == MLX_NODE_LINEAR && !stored_weight(d, mlx_graph_operand(graph, node, 1)).tiles.bits)
-    kind = MLX_KERNEL_LINEAR;
-  return mlx_kernel_kind_name(kind);
+  if (node->kind == MLX_NODE_ATTENTION) return attention_kernel(d);
+  const bool is_16_bit = node->kind == MLX_NODE_LINEAR &&
+                         !stored_weight(d, mlx_graph_operand(d->job->graph, node, 1)).tiles.bits;
+  const bool linear = is_16_bit && (d->job->module.narrow || mlx_cuda_uses_gemv(d->rows));
+  return mlx_kernel_kind_name(linear ? MLX_KERNEL_LINEAR : MLX_KERNEL_PACKED);
 }
 
 // The kernel that computes |id| in a function for which mlx_paths_fuse was called.
@@ -43,9 +48,7 @@ static const char *path_of(const description_t *d, int id) {
   const mlx_node_t *node = mlx_graph_node(graph, id);
   if (d->whole) return mlx_kernel_kind_name(MLX_KERNEL_NETWORK);
   if (d->paths.nodes[id - 1].kernel) return kernel_of(d, node);
-  if (node->kind == MLX_NODE_ROPE && d->paths.fused[id - 1])
-    return mlx_kernel_kind_name(d->job->module.dtype == MLX_F32 ? MLX_KERNEL_ATTENTION_F32
-                                                                : MLX_KERNEL_ATTENTION);
+  if (node->kind == MLX_NODE_ROPE && d->paths.fused[id - 1]) return attention_kernel(d);
   for (int i = 0; i < 2 && (node->kind == MLX_NODE_ADD || node->kind == MLX_NODE_GATED); ++i) {
     if (d->paths.fused[node->operands[i] - 1]) return kernel_of(d, mlx_graph_operand(graph, node, i));
   }
@@ -71,7 +74,7 @@ static int64_t weight_bytes(const description_t *d, const mlx_node_t *node, int 
 static int64_t cost_of(const description_t *d, const mlx_node_t *node) {
   const mlx_attention_t *a = &node->attention;
   if (node->kind == MLX_NODE_ATTENTION)
-    return 2 * a->kv_heads * a->head_dim * (int64_t)mlx_dtype_info(d->job->module.dtype)->block_bytes;
+    return 2 * a->kv_heads * a->head_dim * (int64_t)mlx_dtype_info(d->job->module.kv)->block_bytes;
   int64_t bytes = 0;
   for (int i = 0; i < MLX_NODE_OPERANDS; ++i) bytes += weight_bytes(d, node, i);
   return bytes;
@@ -111,10 +114,12 @@ static mlx_status_t describe(description_t *d) {
   const int64_t prefill = o->sequences * o->buckets[o->bucket_count - 1];
   const char **decode;
   MLX_TRY(mlx_alloc(graph->count, sizeof *decode, &decode));
-  mlx_paths_fuse(graph, o, o->sequences, o->sequences, &d->paths);
+  d->rows = o->sequences;
+  mlx_paths_fuse(d->job->model, graph, o, d->rows, o->sequences, &d->paths);
   for (int id = 1; id <= (int)graph->count; ++id)
     decode[id - 1] = d->whole_decode ? mlx_kernel_kind_name(MLX_KERNEL_DECODE) : path_of(d, id);
-  mlx_paths_fuse(graph, o, prefill, o->sequences, &d->paths);
+  d->rows = prefill;
+  mlx_paths_fuse(d->job->model, graph, o, d->rows, o->sequences, &d->paths);
   for (int id = 1; id <= (int)graph->count; ++id) {
     const mlx_node_t *node = mlx_graph_node(graph, id);
     if (computes(node->kind)) add_op(d, node, decode[id - 1], path_of(d, id));

@@ -1,7 +1,7 @@
 // Translates the nodes of a graph into instructions of the CPU kernel, one function per kind.
-#include <limits.h>
+#include "compiler/cpu_nodes.h"
 
-#include "compiler/cpu_writer.h"
+#include <limits.h>
 
 // A zero offset is a valid place in the archive, so weights that are missing are marked.
 static mlx_instruction_t instruction_of(mlx_instruction_kind_t kind, mlx_rows_t rows) {

@@ -1,4 +1,5 @@
-// CPU writer: the state of writing one CPU program, for cpu_program.c and cpu_nodes.c. Internal to compiler/.
+// CPU writer: the state of writing one CPU program: its phases, and where each value is. Internal to
+// compiler/.
 #ifndef MLXCEL_COMPILER_CPU_WRITER_H_
 #define MLXCEL_COMPILER_CPU_WRITER_H_
 
@@ -32,8 +33,6 @@ typedef struct mlx_cpu_writer {
   size_t phase_capacity, instruction_capacity, float_capacity;
 } mlx_cpu_writer_t;
 
-// ---- cpu_program.c ----
-
 // Whether an instruction can share the phase of the last one. Otherwise starts a new phase: places that were
 // released become free. Call before taking a place for its result.
 mlx_status_t mlx_cpu_begin(mlx_cpu_writer_t *w, const mlx_instruction_t *instruction) MLX_MUST_USE;
@@ -53,9 +52,5 @@ bool mlx_cpu_is_last_use(mlx_cpu_writer_t *w, int id);
 mlx_status_t mlx_cpu_take_over(mlx_cpu_writer_t *w, int id, int from,
                                mlx_program_buffer_t *out_buffer) MLX_MUST_USE;
 mlx_status_t mlx_cpu_unsupported(mlx_cpu_writer_t *w, const char *feature) MLX_MUST_USE;
-
-// ---- cpu_nodes.c ----
-
-mlx_status_t mlx_cpu_write_node(mlx_cpu_writer_t *w, int id) MLX_MUST_USE;
 
 #endif  // MLXCEL_COMPILER_CPU_WRITER_H_

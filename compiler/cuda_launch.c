@@ -24,15 +24,19 @@ static int64_t fill_of(int64_t blocks, int64_t processors) {
 // A tile of 128 tokens fills a multiprocessor, so clusters of four and more such blocks cannot all be
 // resident. Tiles of 64 tokens then allow two blocks per multiprocessor. Up to 32 tokens the kernel waits for
 // memory, and small blocks hide that latency best.
-static mlx_quantized_tile_t hopper_tile(int64_t m, int64_t n, int64_t k, bool pair, int64_t processors) {
+//
+// Rows of 16-bit weights take more registers than tiles of codes, so that a warp has one group of 16 rows.
+static mlx_quantized_tile_t hopper_tile(int64_t m, int64_t n, int64_t k, bool pair, bool rows16,
+                                        int64_t processors) {
   mlx_quantized_tile_t t = {.m = tokens_of(m), .n = 128, .split = 1, .stages = 4, .warps = 8};
   if (t.m == 128) {
-    if (!pair && tile_count(m, n, 128, 256) >= processors) t.n = 256;
+    if (!pair && !rows16 && tile_count(m, n, 128, 256) >= processors) t.n = 256;
     t.split = split_of(tile_count(m, n, 128, t.n), k, processors);
     // Three warpgroups.
     const mlx_quantized_tile_t three = {.m = 128, .n = 192, .split = 2, .stages = 4, .warps = 12};
     const int64_t busy = fill_of(tile_count(m, n, 128, t.n) * t.split, processors);
-    if (!pair && k >= 512 && fill_of(tile_count(m, n, 128, 192) * 2, processors) > busy + 10) return three;
+    if (!pair && !rows16 && k >= 512 && fill_of(tile_count(m, n, 128, 192) * 2, processors) > busy + 10)
+      return three;
     if (t.split <= 2) return t;
     t.m = 64;
   }
@@ -58,9 +62,9 @@ static mlx_quantized_tile_t portable_tile(int64_t m, int64_t n, bool pair, int64
   return t;
 }
 
-mlx_quantized_tile_t mlx_quantized_tile(int64_t m, int64_t n, int64_t k, bool pair, bool hopper,
+mlx_quantized_tile_t mlx_quantized_tile(int64_t m, int64_t n, int64_t k, bool pair, bool rows16, bool hopper,
                                         int64_t processors) {
-  return hopper ? hopper_tile(m, n, k, pair, processors) : portable_tile(m, n, pair, processors);
+  return hopper ? hopper_tile(m, n, k, pair, rows16, processors) : portable_tile(m, n, pair, processors);
 }
 
 int64_t mlx_quantized_tile_shared_bytes(mlx_quantized_tile_t tile) {

@@ -17,7 +17,7 @@ typedef struct mlx_quantized_tile {
 
 // Tile of the product y[m, n] over k columns. |pair|: two weights (EPILOGUE 2). |hopper|: the GPU has wgmma,
 // clusters and 227 KB of shared memory. |processors|: number of multiprocessors.
-mlx_quantized_tile_t mlx_quantized_tile(int64_t m, int64_t n, int64_t k, bool pair, bool hopper,
+mlx_quantized_tile_t mlx_quantized_tile(int64_t m, int64_t n, int64_t k, bool pair, bool rows16, bool hopper,
                                         int64_t processors);
 
 int64_t mlx_quantized_tile_shared_bytes(mlx_quantized_tile_t tile);  // dynamic shared memory of a block

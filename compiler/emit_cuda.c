@@ -34,7 +34,7 @@ static void define_tiles(mlx_text_t *definitions, const mlx_decode_plan_t *plan)
                     MLX_TILES_ARGUMENTS(tiles));
     offsets |= tiles.offset;
   }
-  MLX_DEFINE(definitions, {"PACKED", 1}, {"KV_F32", 1}, {"OFFSETS", offsets});
+  MLX_DEFINE(definitions, {"PACKED", 1}, {"OFFSETS", offsets});
 }
 
 static const char *decode_image(mlx_function_t *g, const mlx_decode_plan_t *plan) {
@@ -49,6 +49,8 @@ static const char *decode_image(mlx_function_t *g, const mlx_decode_plan_t *plan
   mlx_text_printf(&d, "NORM_EPS=%.9ef\nSCALE=%.9ef\n", plan->norm_eps, plan->attention.scale);
   define_offsets(&d, plan);
   define_tiles(&d, plan);
+  mlx_text_printf(&d, "DTYPE_%s=1\nKV_%s=1\n", mlx_dtype_info(plan->dtype)->name,
+                  mlx_dtype_info(g->options->kv)->name);
   const float *frequencies = plan->rope->frequencies;
   mlx_text_puts(&d, "ROPE_FREQUENCIES=");
   for (int64_t i = 0; i < c->head_dim / 2; ++i)

@@ -28,7 +28,7 @@ static void declare_pool(mlx_function_t *g) {
   const mlx_attention_t *a = &g->paths.pool;
   const int64_t elements = g->paths.pool_layers * 2 * mlx_module_pool_pages(g->options) *
                            g->options->page_size * a->kv_heads * a->head_dim;
-  if (g->paths.pool_layers) mlx_builder_state(g->b, MLX_STATE_KV, MLX_TYPE(g->options->dtype, elements));
+  if (g->paths.pool_layers) mlx_builder_state(g->b, MLX_STATE_KV, MLX_TYPE(g->options->kv, elements));
 }
 
 static void declare_kv(mlx_function_t *g) {
@@ -39,7 +39,7 @@ static void declare_kv(mlx_function_t *g) {
     if (node->kind != MLX_NODE_ATTENTION || g->paths.nodes[id - 1].kernel) continue;
     for (int i = 0; i < 2; ++i) {
       mlx_builder_state(g->b, g->kv_names[2 * a->layer + i],
-                        MLX_TYPE(g->options->dtype, mlx_module_pool_pages(g->options), g->options->page_size,
+                        MLX_TYPE(g->options->kv, mlx_module_pool_pages(g->options), g->options->page_size,
                                  a->kv_heads, a->head_dim));
     }
   }

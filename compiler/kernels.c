@@ -32,7 +32,7 @@ void mlx_kernels_clear(mlx_kernels_t *kernels) {
 mlx_status_t mlx_kernels_image(mlx_kernels_t *kernels, mlx_kernel_kind_t kind, const char *definitions,
                                const char **out_file) {
   char *text;
-  MLX_TRY(mlx_format(&text, "%sDTYPE_%s=1\n", definitions, mlx_dtype_info(kernels->dtype)->name));
+  MLX_TRY(mlx_format(&text, "%s", definitions));
   for (size_t i = 0; i < kernels->count; ++i) {
     if (kernels->images[i].kind != kind || strcmp(kernels->images[i].definitions, text)) continue;
     mlx_free(text);

@@ -34,7 +34,6 @@ typedef struct mlx_kernel_image_request {
 typedef struct mlx_kernels {
   const mlx_gpu_kind_t *gpu;    // the GPU they are compiled for; NULL for a CPU
   const char *cpu_level;        // for a CPU
-  mlx_dtype_t dtype;            // of weights and KV pool. GPU: f16 or bf16, or f32 if the weights are tiles
   const mlx_weight_t *weights;  // the model's; NULL if it has no tiles
   mlx_tiles_t *tiles;           // owned: tile format of each weight; may be NULL
   mlx_kernel_image_request_t *images;
@@ -50,8 +49,8 @@ bool mlx_kernels_have_level(const char *level);
 
 void mlx_kernels_clear(mlx_kernels_t *kernels);
 
-// Requests an image of |kind| with these definitions ("NAME=VALUE" lines; adds the dtype). Equal requests
-// share a file. *|out_file| is valid until the next request.
+// Requests an image of |kind| with these definitions ("NAME=VALUE" lines). Equal requests share a file.
+// *|out_file| is valid until the next request.
 mlx_status_t mlx_kernels_image(mlx_kernels_t *kernels, mlx_kernel_kind_t kind, const char *definitions,
                                const char **out_file) MLX_MUST_USE;
 

@@ -208,7 +208,7 @@ static void enter_scope(mlx_function_t *f, const char *scope) {
 
 mlx_value_t mlx_lower_network(mlx_function_t *f, mlx_value_t tokens, mlx_value_t wanted) {
   const int last = (int)f->graph->count;
-  mlx_paths_fuse(f->graph, f->options, tokens.dims[0], wanted.id ? wanted.dims[0] : tokens.dims[0],
+  mlx_paths_fuse(f->model, f->graph, f->options, tokens.dims[0], wanted.id ? wanted.dims[0] : tokens.dims[0],
                  &f->paths);
   f->scope = "";
   for (int id = 1; id <= last; ++id) {

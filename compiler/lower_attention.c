@@ -111,7 +111,7 @@ static mlx_value_t update_cache(mlx_function_t *g, const mlx_attention_t *a, con
   const int64_t sequences = g->options->sequences, pages = mlx_module_sequence_pages(g->options);
   mlx_value_t by_head =
       mlx_build_reshape(b, "by_head", x, MLX_TYPE(MLX_F32, x.dims[0], a->kv_heads, a->head_dim));
-  mlx_value_t stored = mlx_build_convert(b, "as_stored", by_head, g->options->dtype);
+  mlx_value_t stored = mlx_build_convert(b, "as_stored", by_head, g->options->kv);
   mlx_value_t old_pool = mlx_builder_load(b, cache);
   mlx_value_t pool = mlx_build_scatter(b, "pool", old_pool, g->slots, stored);
   mlx_builder_store(b, cache, pool);

@@ -9,6 +9,11 @@
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+// Defines DTYPE_BF16 or DTYPE_F16.
+static void define_dtype(mlx_text_t *definitions, mlx_dtype_t dtype) {
+  mlx_text_printf(definitions, "DTYPE_%s=1\n", mlx_dtype_info(dtype)->name);
+}
+
 static mlx_value_t as_16_bits(mlx_function_t *g, mlx_value_t x) {
   return x.dtype == MLX_F32 ? mlx_build_convert(g->b, "narrow", x, g->options->dtype) : x;
 }
@@ -22,6 +27,7 @@ static mlx_value_t gemv(mlx_function_t *g, const char *name, mlx_value_t x, mlx_
   mlx_text_puts(&definitions, "NAME=mlx_gemv\n");
   MLX_DEFINE(&definitions, {"GEMV", 1}, {"M", x.dims[0]}, {"N", n}, {"K", weight.dims[1]},
              {"GEMV_ROWS", rows}, {"GEMV_WARPS", warps});
+  define_dtype(&definitions, weight.dtype);
   const mlx_extern_t kernel = {.symbol = "mlx_gemv",
                                .file = mlx_cuda_image(g, MLX_KERNEL_LINEAR, &definitions),
                                .grid = {ceil_div(n, warps * rows), 1, 1},
@@ -89,6 +95,7 @@ static mlx_value_t gemm(mlx_function_t *g, const char *name, mlx_value_t x, mlx_
   MLX_DEFINE(&definitions, {"M", m}, {"N", n}, {"K", k}, {"EPILOGUE", epilogue});
   MLX_DEFINE(&definitions, {"BM", t.m}, {"BN", t.n}, {"SPLIT", t.split}, {"STAGES", t.stages},
              {"WARPS", t.warps}, {"BLOCK", threads});
+  define_dtype(&definitions, weight.dtype);
   const mlx_extern_t kernel = {
       .symbol = "mlx_linear",
       .file = mlx_cuda_image(g, MLX_KERNEL_LINEAR, &definitions),
@@ -105,7 +112,9 @@ static mlx_value_t gemm(mlx_function_t *g, const char *name, mlx_value_t x, mlx_
 mlx_value_t mlx_cuda_linear(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
                             mlx_value_t other, mlx_epilogue_t epilogue) {
   if (weight.quantized_weight) return mlx_cuda_quantized_linear(g, name, x, weight, other, epilogue);
-  return mlx_cuda_uses_gemv(x.dims[0]) ? gemv(g, name, x, weight) : gemm(g, name, x, weight, other, epilogue);
+  if (mlx_cuda_uses_gemv(x.dims[0])) return gemv(g, name, x, weight);
+  return g->options->narrow ? gemm(g, name, x, weight, other, epilogue)
+                            : mlx_cuda_exact_linear(g, name, x, weight, other, epilogue);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -178,6 +187,7 @@ static mlx_extern_t attend_16(mlx_function_t *g, const mlx_attention_t *a, bool 
   const int64_t keys = t.wk * t.keys, merging = t.wq * t.wk * 8;
   mlx_text_t definitions = define_attention(g, a, rotate);
   MLX_DEFINE(&definitions, {"WQ", t.wq}, {"WK", t.wk}, {"KEYS", t.keys}, {"SPLIT", t.split});
+  define_dtype(&definitions, g->options->kv);
   return (mlx_extern_t){
       .file = mlx_cuda_image(g, MLX_KERNEL_ATTENTION, &definitions),
       .grid = {a->heads, ceil_div(g->tokens, 16 * t.wq), g->options->sequences * t.split},
@@ -192,6 +202,7 @@ static mlx_extern_t attend_32(mlx_function_t *g, const mlx_attention_t *a, bool 
   mlx_text_t definitions = define_attention(g, a, rotate);
   MLX_DEFINE(&definitions, {"QUERIES", t.queries}, {"STEP", t.step}, {"SPLIT", t.split}, {"STAGES", t.stages},
              {"THREADS", t.threads});
+  mlx_text_printf(&definitions, "KV_%s=1\n", mlx_dtype_info(g->options->kv)->name);
   return (mlx_extern_t){
       .file = mlx_cuda_image(g, MLX_KERNEL_ATTENTION_F32, &definitions),
       .grid = {a->kv_heads, ceil_div(g->tokens * (a->heads / a->kv_heads), t.queries), sequences * t.split},
@@ -201,8 +212,8 @@ static mlx_extern_t attend_32(mlx_function_t *g, const mlx_attention_t *a, bool 
 
 mlx_value_t mlx_cuda_attention(mlx_function_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k,
                                mlx_value_t v, const mlx_rope_table_t *table) {
-  mlx_extern_t attend =
-      g->options->dtype == MLX_F32 ? attend_32(g, a, table != NULL) : attend_16(g, a, table != NULL);
+  mlx_extern_t attend = mlx_module_rounds_attention(g->options) ? attend_16(g, a, table != NULL)
+                                                                : attend_32(g, a, table != NULL);
   if (!attend.file) return (mlx_value_t){0};
   mlx_value_t rotated = append(g, a, attend.file, q, k, v, table);
   const mlx_value_t operands[] = {rotated, mlx_builder_load(g->b, MLX_STATE_KV), g->start, g->count,
@@ -210,7 +221,8 @@ mlx_value_t mlx_cuda_attention(mlx_function_t *g, const mlx_attention_t *a, mlx_
   memcpy(attend.operands, operands, sizeof operands);
   attend.symbol = "mlx_attend";
   attend.operand_count = attend.updated_from = 5;
-  attend.result = MLX_TYPE(g->options->dtype, g->options->sequences * g->tokens, a->heads * a->head_dim);
+  attend.result = MLX_TYPE(mlx_module_rounds_attention(g->options) ? g->options->kv : MLX_F32,
+                           g->options->sequences * g->tokens, a->heads * a->head_dim);
   attend.constant = (int32_t)a->layer;
   attend.has_constant = true;
   return mlx_build_extern(g->b, "attended", &attend, NULL);

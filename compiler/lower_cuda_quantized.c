@@ -27,6 +27,11 @@ static mlx_value_t words_of(const mlx_function_t *g, mlx_value_t weight) {
 }
 
 static void define_weight(const mlx_function_t *g, mlx_text_t *d, mlx_value_t weight) {
+  if (!weight.quantized_weight) {
+    mlx_text_printf(d, "DTYPE_%s=1\n", mlx_dtype_info(weight.dtype)->name);
+    MLX_DEFINE(d, {"ROWS16", 1}, {"N", weight.dims[0]}, {"K", weight.dims[1]});
+    return;
+  }
   const mlx_tiles_t tiles = tiles_of(g, weight);
   MLX_DEFINE(d, {"N", weight.dims[0]}, {"K", weight.dims[1]}, {"BITS", tiles.bits}, {"SCALE_F32", tiles.wide},
              {"OFFSET", tiles.offset}, {"HALVES", tiles.halves}, {"CENTER", tiles.center});
@@ -55,14 +60,17 @@ static mlx_value_t gemv(mlx_function_t *g, const char *name, mlx_value_t x, mlx_
                               .result = MLX_TYPE(MLX_F32, m, n)});
 }
 
-// |x| split into bf16 parts that add up to its f32 values. Consecutive products with the same x share them.
-static mlx_value_t split_into_parts(mlx_function_t *g, mlx_value_t x) {
+// |x| split into bf16 parts that add up to its f32 values, in the order of quantized or of 16-bit weights.
+// Consecutive products with the same x share them.
+static mlx_value_t split_into_parts(mlx_function_t *g, mlx_value_t x, bool rows16) {
   const int64_t m = x.dims[0], k = x.dims[1];
-  if (g->split_input.id == x.id) return g->split_parts;
+  if (g->split_input.id == x.id && g->split_for_rows16 == rows16) return g->split_parts;
   mlx_text_t definitions = {0};
   mlx_text_puts(&definitions, "NAME=mlx_cut\n");
   MLX_DEFINE(&definitions, {"CUT", 1}, {"M", m}, {"K", k});
+  if (rows16) MLX_DEFINE(&definitions, {"ROWS16", 1});
   g->split_input = x;
+  g->split_for_rows16 = rows16;
   g->split_parts = call(
       g, "parts",
       &(mlx_extern_t){.symbol = "mlx_cut",
@@ -80,29 +88,36 @@ static mlx_value_t gemm(mlx_function_t *g, const char *name, mlx_value_t x, mlx_
                         mlx_value_t other, mlx_epilogue_t epilogue) {
   const int64_t m = x.dims[0], n = weight.dims[0], k = weight.dims[1],
                 processors = g->options->kernels->gpu->blocks;
+  const bool rows16 = !weight.quantized_weight;
   const mlx_quantized_tile_t t =
-      mlx_quantized_tile(m, n, k, epilogue == MLX_EPILOGUE_SWIGLU, mlx_cuda_is_hopper(g), processors);
+      mlx_quantized_tile(m, n, k, epilogue == MLX_EPILOGUE_SWIGLU, rows16, mlx_cuda_is_hopper(g), processors);
   mlx_text_t definitions = {0};
   mlx_text_puts(&definitions, "NAME=mlx_packed_linear\n");
   define_weight(g, &definitions, weight);
   MLX_DEFINE(&definitions, {"M", m}, {"EPILOGUE", epilogue}, {"BM", t.m}, {"BN", t.n}, {"SPLIT", t.split},
              {"STAGES", t.stages}, {"WARPS", t.warps});
-  return call(g, name,
-              &(mlx_extern_t){.symbol = "mlx_packed_linear",
-                              .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, &definitions),
-                              .grid = {ceil_div(m, t.m), ceil_div(n, t.n), t.split},
-                              .threads = 32 * t.warps,
-                              .shared_bytes = mlx_quantized_tile_shared_bytes(t),
-                              .operands = {split_into_parts(g, x), words_of(g, weight),
-                                           other.quantized_weight ? words_of(g, other) : other},
-                              .operand_count = epilogue == MLX_EPILOGUE_NONE ? 2 : 3,
-                              .updated_from = epilogue == MLX_EPILOGUE_NONE ? 2 : 3,
-                              .result = MLX_TYPE(MLX_F32, m, n)});
+  return call(
+      g, name,
+      &(mlx_extern_t){.symbol = "mlx_packed_linear",
+                      .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, &definitions),
+                      .grid = {ceil_div(m, t.m), ceil_div(n, t.n), t.split},
+                      .threads = 32 * t.warps,
+                      .shared_bytes = mlx_quantized_tile_shared_bytes(t),
+                      .operands = {split_into_parts(g, x, rows16), rows16 ? weight : words_of(g, weight),
+                                   other.quantized_weight ? words_of(g, other) : other},
+                      .operand_count = epilogue == MLX_EPILOGUE_NONE ? 2 : 3,
+                      .updated_from = epilogue == MLX_EPILOGUE_NONE ? 2 : 3,
+                      .result = MLX_TYPE(MLX_F32, m, n)});
 }
 
 mlx_value_t mlx_cuda_quantized_linear(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
                                       mlx_value_t other, mlx_epilogue_t epilogue) {
   return mlx_cuda_uses_gemv(x.dims[0]) ? gemv(g, name, x, weight) : gemm(g, name, x, weight, other, epilogue);
+}
+
+mlx_value_t mlx_cuda_exact_linear(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
+                                  mlx_value_t other, mlx_epilogue_t epilogue) {
+  return gemm(g, name, x, weight, other, epilogue);
 }
 
 mlx_value_t mlx_cuda_quantized_embed(mlx_function_t *g, mlx_value_t table, mlx_value_t tokens) {

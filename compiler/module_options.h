@@ -34,6 +34,9 @@ void mlx_module_options_set_buckets(const int64_t *sizes, size_t count, mlx_modu
 
 mlx_storage_t mlx_module_storage(const mlx_module_options_t *options);
 
+// Whether attention rounds queries and softmax weights to 16 bits (kernels/cuda/attention.cu).
+bool mlx_module_rounds_attention(const mlx_module_options_t *options);
+
 int64_t mlx_module_sequence_pages(const mlx_module_options_t *options);
 int64_t mlx_module_sequence_positions(const mlx_module_options_t *options);
 int64_t mlx_module_pool_pages(const mlx_module_options_t *options);

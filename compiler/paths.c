@@ -14,12 +14,15 @@ static mlx_stored_t stored_weight(const mlx_model_t *model, const mlx_module_opt
   return mlx_weight_stored(&model->weights[weight->weight_index], mlx_module_storage(options));
 }
 
-// linear.cu multiplies 16-bit matrices, packed.cu quantized ones. NULL: supported.
+// linear.cu and packed.cu multiply 16-bit and quantized matrices. packed.cu, which does not round
+// activations, needs whole blocks of 32 columns. NULL: supported.
 static const char *unsupported_linear(const mlx_stored_t stored, const mlx_module_options_t *options,
                                       const mlx_node_t *weight) {
   if (stored.tiles.bits) return NULL;
-  if (options->dtype == MLX_F32) return "products with f32 matrices";
-  return weight->dims[1] % 8 ? "matrices whose number of columns is not a multiple of 8" : NULL;
+  if (stored.dtype == MLX_F32) return "products with f32 matrices";
+  if (options->narrow)
+    return weight->dims[1] % 8 ? "matrices whose number of columns is not a multiple of 8" : NULL;
+  return weight->dims[1] % MLX_CODES ? "matrices whose number of columns is not a multiple of 32" : NULL;
 }
 
 // The feature of |a| that attention.cu and attention_f32.cu do not support; NULL: they support it.
@@ -85,6 +88,7 @@ void mlx_paths_clear(mlx_paths_t *paths) {
 // Nodes that kernels compute together
 
 typedef struct fusion {
+  const mlx_model_t *model;
   const mlx_graph_t *graph;
   const mlx_module_options_t *options;
   int64_t tokens, wanted;
@@ -109,10 +113,11 @@ static void fuse_add(const fusion_t *f, const mlx_node_t *node) {
 }
 
 static bool same_format(const fusion_t *f, const mlx_node_t *a, const mlx_node_t *b) {
-  const mlx_tiles_t *tiles = f->options->kernels->tiles;
   const mlx_node_t *first = mlx_graph_operand(f->graph, a, 1), *second = mlx_graph_operand(f->graph, b, 1);
   if (first->dims[0] != second->dims[0]) return false;
-  return !tiles || mlx_tiles_equal(tiles[first->weight_index], tiles[second->weight_index]);
+  const mlx_stored_t one = stored_weight(f->model, f->options, first),
+                     other = stored_weight(f->model, f->options, second);
+  return mlx_tiles_equal(one.tiles, other.tiles) && (one.tiles.bits || one.dtype == other.dtype);
 }
 
 static void fuse_gated(const fusion_t *f, const mlx_node_t *node) {
@@ -140,9 +145,9 @@ static void fuse_attention(const fusion_t *f, int id, const mlx_node_t *node) {
   f->paths->fused[q - 1] = f->paths->fused[k - 1] = true;
 }
 
-void mlx_paths_fuse(const mlx_graph_t *graph, const mlx_module_options_t *options, int64_t tokens,
-                    int64_t wanted, mlx_paths_t *paths) {
-  const fusion_t f = {graph, options, tokens, wanted, paths};
+void mlx_paths_fuse(const mlx_model_t *model, const mlx_graph_t *graph, const mlx_module_options_t *options,
+                    int64_t tokens, int64_t wanted, mlx_paths_t *paths) {
+  const fusion_t f = {model, graph, options, tokens, wanted, paths};
   memset(paths->fused, 0, graph->count * sizeof *paths->fused);
   for (int id = 1; options->kernels && id <= (int)graph->count; ++id) {
     const mlx_node_t *node = mlx_graph_node(graph, id);

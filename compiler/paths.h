@@ -31,7 +31,7 @@ void mlx_paths_clear(mlx_paths_t *paths);
 //   linear + add                              the product kernel adds
 //   linear and linear of the same x + gated   one kernel for both products and silu(gate) * up
 //   rope of q and of k + attention            the attention kernel rotates
-void mlx_paths_fuse(const mlx_graph_t *graph, const mlx_module_options_t *options, int64_t tokens,
-                    int64_t wanted, mlx_paths_t *paths);
+void mlx_paths_fuse(const mlx_model_t *model, const mlx_graph_t *graph, const mlx_module_options_t *options,
+                    int64_t tokens, int64_t wanted, mlx_paths_t *paths);
 
 #endif  // MLXCEL_COMPILER_PATHS_H_

@@ -79,12 +79,16 @@ static void match_weight(matcher_t *m, mlx_decode_weight_t which, int64_t layer,
   if (m->indices) m->indices[layer * MLX_DECODE_WEIGHTS + which] = index;
   if (!m->offsets) return;
   const uint64_t at = m->offsets[index];
-  const mlx_tiles_t tiles = mlx_weight_stored(&m->model->weights[index], m->storage).tiles;
+  const mlx_stored_t stored = mlx_weight_stored(&m->model->weights[index], m->storage);
+  const mlx_tiles_t tiles = stored.tiles;
+  if (which == MLX_DECODE_EMBED) m->plan->dtype = stored.dtype;
   if (layer == 0) offset->first = at, m->plan->tiles[which] = tiles;
   if (layer == 1) offset->stride = at - offset->first;
-  m->fits = offset->first + (uint64_t)layer * offset->stride == at &&
-            mlx_tiles_equal(tiles, m->plan->tiles[which]) &&
-            (tiles.bits || !columns || m->storage.layout != MLX_LAYOUT_TILES);
+  m->fits =
+      offset->first + (uint64_t)layer * offset->stride == at &&
+      mlx_tiles_equal(tiles, m->plan->tiles[which]) &&
+      (tiles.bits || !columns ||
+       (m->storage.layout != MLX_LAYOUT_TILES && stored.dtype == m->plan->dtype && stored.dtype != MLX_F32));
 }
 
 static void match_number(matcher_t *m, bool first, double *number, double value) {
@@ -187,9 +191,9 @@ static int64_t staged_bytes(int64_t width) {
 }
 
 // Shared memory of attention.
-static int64_t attention_bytes(const mlx_config_t *c, bool quantized) {
+static int64_t attention_bytes(const mlx_config_t *c, mlx_dtype_t kv) {
   const int64_t group = c->heads / c->kv_heads, mixed = 4 * (8 * group * c->head_dim + 16 * group);
-  if (quantized) return mixed + 4 * (2 + group) * c->head_dim + 2048 + 256;
+  if (kv == MLX_F32) return mixed + 4 * (2 + group) * c->head_dim + 2048 + 256;
   return mixed + (group + 3) / 4 * ((c->head_dim + 31) / 32) * 1024 + 4 * c->head_dim + 256;
 }
 
@@ -220,11 +224,12 @@ static void plan_launch(const mlx_model_t *model, const mlx_gpu_kind_t *gpu, boo
 }
 
 // The ring buffer needs one stage more than the kernel requests ahead.
-static bool launch_fits(const mlx_model_t *model, bool quantized, const mlx_decode_plan_t *plan) {
+static bool launch_fits(const mlx_model_t *model, mlx_dtype_t kv, bool quantized,
+                        const mlx_decode_plan_t *plan) {
   const mlx_config_t *c = &model->config;
   const int64_t staged =
       max_int(staged_bytes(c->hidden), max_int(staged_bytes(c->ffn), staged_bytes(c->heads * c->head_dim)));
-  const int64_t work = max_int(attention_bytes(c, quantized), staged), unit = quantized ? MLX_CODES : 8;
+  const int64_t work = max_int(attention_bytes(c, kv), staged), unit = quantized ? MLX_CODES : 8;
   return c->hidden % unit == 0 && c->ffn % unit == 0 && c->head_dim % 16 == 0 && c->head_dim <= 256 &&
          (quantized ? 6 : 4) * stage_bytes(plan, quantized) + work + (8 << 10) <= plan->shared_bytes;
 }
@@ -256,7 +261,7 @@ mlx_status_t mlx_decode_plan_make(const mlx_model_t *model, const mlx_graph_t *g
     out_plan->max_steps = (int64_t)(MAX_LAUNCH_BYTES / bytes);
     matcher.offsets = offsets;
     match_network(&matcher);
-    *out_fits = matcher.fits && launch_fits(model, quantized, out_plan);
+    *out_fits = matcher.fits && launch_fits(model, options->kv, quantized, out_plan);
   }
   mlx_free(offsets);
   return status;

@@ -29,6 +29,7 @@ typedef struct mlx_decode_offset {
 typedef struct mlx_decode_plan {
   mlx_decode_offset_t offsets[MLX_DECODE_WEIGHTS];
   mlx_tiles_t tiles[MLX_DECODE_WEIGHTS];  // of quantized matrices
+  mlx_dtype_t dtype;                      // of all other matrices, which have 16 bits
   int64_t hidden, ffn;
   mlx_attention_t attention;
   double norm_eps;

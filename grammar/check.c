@@ -3,6 +3,7 @@
 #include "grammar/check.h"
 
 #include "base/memory.h"
+#include "grammar/stacks.h"
 
 typedef struct use {
   uint32_t alternate;
@@ -160,7 +161,7 @@ static mlx_status_t check_left_recursion(check_t *c) {
   return NULL;
 }
 
-static mlx_status_t run(check_t *c) {
+static mlx_status_t run(check_t *c, mlx_budget_t *budget) {
   const mlx_grammar_t *g = c->g;
   MLX_TRY(allocate(c));
   list_uses(c);
@@ -176,12 +177,13 @@ static mlx_status_t run(check_t *c) {
   for (size_t r = 0; r < g->rule_count; ++r) {
     if (!c->order[r]) find_components(c, (uint32_t)r, &number);
   }
-  return check_left_recursion(c);
+  MLX_TRY(check_left_recursion(c));
+  return mlx_grammar_check_stacks(g, c->nullable, budget);
 }
 
-mlx_status_t mlx_grammar_check(const mlx_grammar_t *g) {
+mlx_status_t mlx_grammar_check(const mlx_grammar_t *g, mlx_budget_t *budget) {
   check_t c = {.g = g};
-  mlx_status_t status = run(&c);
+  mlx_status_t status = run(&c, budget);
   release(&c);
   return status;
 }

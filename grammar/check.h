@@ -2,9 +2,10 @@
 #ifndef MLXCEL_GRAMMAR_CHECK_H_
 #define MLXCEL_GRAMMAR_CHECK_H_
 
+#include "base/budget.h"
 #include "grammar/rules.h"
 
-// Fails on a rule that matches no finite text and on left recursion.
-mlx_status_t mlx_grammar_check(const mlx_grammar_t *grammar) MLX_MUST_USE;
+// Fails on a rule that matches no finite text, on left recursion, and on a rule that a matcher cannot begin.
+mlx_status_t mlx_grammar_check(const mlx_grammar_t *grammar, mlx_budget_t *budget) MLX_MUST_USE;
 
 #endif  // MLXCEL_GRAMMAR_CHECK_H_

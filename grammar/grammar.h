@@ -6,7 +6,7 @@
 // table lookup.
 //
 // Grammars are untrusted input. Rules that match no finite text, left recursion, and grammars over the limits
-// below are errors that name the rule.
+// below are errors that name the rule. A grammar that is created has no rule that a matcher cannot begin.
 //
 // Ownership: a grammar does not change after it is created; matchers borrow it. Threads: any number of
 // threads may use a grammar, but only one thread at a time may use a matcher.
@@ -23,6 +23,7 @@
 #define MLX_GRAMMAR_MAX_DEPTH 2000          // rules inside rules while matching; deeper text is not accepted
 #define MLX_GRAMMAR_MAX_STACKS 20000        // stacks of one matcher state
 #define MLX_GRAMMAR_MAX_STATES (1u << 20)
+#define MLX_GRAMMAR_SECONDS 10  // for one call of a matcher; a call normally takes less than 10 ms
 
 // |name| appears in errors. Release with mlx_grammar_free.
 typedef struct mlx_grammar mlx_grammar_t;

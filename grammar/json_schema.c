@@ -100,11 +100,15 @@ mlx_status_t mlx_json_schema_to_gbnf(const char *name, const char *text, size_t 
   *out_gbnf = NULL;
   mlx_json_t json;
   MLX_TRY(mlx_json_parse(name, text, length, &json));
-  mlx_schema_builder_t b = {.name = name, .root = json.root};
-  mlx_status_t status = build(&b);
+  mlx_budget_t budget;
+  mlx_budget_begin_file(&budget, name, length);
+  mlx_schema_builder_t b = {.name = name, .root = json.root, .budget = &budget};
+  mlx_status_t status = mlx_pair_map_create(MLX_MAX_SCHEMAS, (uint64_t)(uintptr_t)json.root, &b.rules);
+  if (!status) status = build(&b);
   if (!status) status = mlx_text_take(&b.out, out_gbnf, out_length);
   for (size_t i = 0; i < b.count; ++i) mlx_free(b.entries[i].path);
   mlx_free(b.entries);
+  mlx_pair_map_free(&b.rules);
   mlx_text_clear(&b.out);
   mlx_json_close(&json);
   return status;

@@ -74,13 +74,20 @@ static bool is_required(yyjson_val *schema, yyjson_val *name) {
   return false;
 }
 
+// False after the deadline. The search then ends as if the schemas were not disjoint, and its caller fails.
+static bool has_time(const mlx_schema_builder_t *b, size_t steps) {
+  mlx_status_t status = mlx_budget_step(b->budget, steps);
+  mlx_status_free(status);
+  return !status;
+}
+
 // Both schemas have an enum or a const.
-static bool share_no_value(yyjson_val *x, yyjson_val *y) {
+static bool share_no_value(const mlx_schema_builder_t *b, yyjson_val *x, yyjson_val *y) {
   yyjson_val *only = yyjson_obj_get(x, "const"), *item;
   if (only && lists_value(y, only)) return false;
   yyjson_arr_iter iter = yyjson_arr_iter_with(yyjson_obj_get(x, "enum"));
   while ((item = yyjson_arr_iter_next(&iter))) {
-    if (lists_value(y, item)) return false;
+    if (!has_time(b, 1 + yyjson_arr_size(yyjson_obj_get(y, "enum"))) || lists_value(y, item)) return false;
   }
   return true;
 }
@@ -100,16 +107,19 @@ static unsigned possible_types(yyjson_val *schema) {
 static bool are_disjoint(const mlx_schema_builder_t *b, yyjson_val *x, yyjson_val *y, int depth) {
   x = without_refs(b, x);
   y = without_refs(b, y);
-  if (depth > 8 || !yyjson_is_obj(x) || !yyjson_is_obj(y)) return false;
+  if (depth > 8 || !yyjson_is_obj(x) || !yyjson_is_obj(y) || !has_time(b, 16)) return false;
   if (!(possible_types(x) & possible_types(y))) return true;
   const bool listed_x = yyjson_obj_get(x, "const") || yyjson_obj_get(x, "enum");
   const bool listed_y = yyjson_obj_get(y, "const") || yyjson_obj_get(y, "enum");
-  if (listed_x && listed_y) return share_no_value(x, y);
+  if (listed_x && listed_y) return share_no_value(b, x, y);
   if ((possible_types(x) & possible_types(y)) != MLX_SCHEMA_OBJECT) return false;
   yyjson_val *of_x = yyjson_obj_get(x, "properties"), *of_y = yyjson_obj_get(y, "properties"), *key;
   yyjson_obj_iter iter = yyjson_obj_iter_with(of_x);
   while ((key = yyjson_obj_iter_next(&iter))) {
     yyjson_val *other = yyjson_obj_getn(of_y, yyjson_get_str(key), yyjson_get_len(key));
+    if (!has_time(b, yyjson_obj_size(of_y) + yyjson_arr_size(yyjson_obj_get(x, "required")) +
+                         yyjson_arr_size(yyjson_obj_get(y, "required"))))
+      return false;
     if (other && is_required(x, key) && is_required(y, key) &&
         are_disjoint(b, yyjson_obj_iter_get_val(key), other, depth + 1)) {
       return true;
@@ -134,6 +144,7 @@ mlx_status_t mlx_schema_put_alternatives(mlx_schema_builder_t *b, yyjson_val *sc
     MLX_TRY(mlx_schema_put_rule(b, out, item, keyword, index));
     for (size_t j = 0; j < i && *keyword == 'o'; ++j) {
       if (are_disjoint(b, yyjson_arr_get(list, j), item, 0)) continue;
+      MLX_TRY(mlx_budget_check(b->budget));
       return mlx_status_hint(
           mlx_schema_unsupported(b, keyword, "has two alternatives that can be valid at once"),
           "use anyOf if more than one alternative may be valid");

@@ -7,7 +7,6 @@
 
 #include "base/memory.h"
 
-#define MAX_SCHEMAS 20000
 #define MAX_COUNT 10000  // of minLength and the like: the limit of a GBNF repetition
 
 // ----------------------------------------------------------------------------------------------------------
@@ -29,13 +28,14 @@ mlx_status_t mlx_schema_invalid(const mlx_schema_builder_t *b, const char *keywo
 
 mlx_status_t mlx_schema_find_rule(mlx_schema_builder_t *b, yyjson_val *schema, const char *step,
                                   const char *key, size_t *out) {
-  for (size_t i = 0; i < b->count; ++i) {
-    if (b->entries[i].schema != schema) continue;
-    *out = i;
+  uint64_t known;
+  if (mlx_pair_map_get(&b->rules, (uint64_t)(uintptr_t)schema, &known)) {
+    *out = (size_t)known;
     return NULL;
   }
-  if (b->count == MAX_SCHEMAS)
-    return mlx_error(MLX_UNSUPPORTED, "%s: the schema has more than %d subschemas", b->name, MAX_SCHEMAS);
+  MLX_TRY(mlx_budget_step(b->budget, 16));
+  if (b->count == MLX_MAX_SCHEMAS)
+    return mlx_error(MLX_UNSUPPORTED, "%s: the schema has more than %d subschemas", b->name, MLX_MAX_SCHEMAS);
   char *path;
   const char *parent = b->current < b->count ? b->entries[b->current].path : "";
   MLX_TRY(*step == '#' ? mlx_format(&path, "%s", step)
@@ -46,6 +46,7 @@ mlx_status_t mlx_schema_find_rule(mlx_schema_builder_t *b, yyjson_val *schema, c
     return status;
   }
   b->entries[b->count] = (mlx_schema_entry_t){schema, path};
+  mlx_pair_map_put(&b->rules, (uint64_t)(uintptr_t)schema, b->count);
   *out = b->count++;
   return NULL;
 }
@@ -100,6 +101,7 @@ mlx_status_t mlx_schema_resolve(const mlx_schema_builder_t *b, yyjson_val *ref, 
   yyjson_val *value = b->root;
   for (const char *step = text + 1; value && *step == '/';) {
     const size_t length = strcspn(++step, "/");
+    MLX_TRY(mlx_budget_step(b->budget, yyjson_get_len(value) + 1));  // a search in the members
     value = follow_step(value, step, length);
     step += length;
   }

@@ -5,8 +5,10 @@
 #ifndef MLXCEL_GRAMMAR_JSON_SCHEMA_BUILDER_H_
 #define MLXCEL_GRAMMAR_JSON_SCHEMA_BUILDER_H_
 
+#include "base/budget.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "tokenizer/pair_map.h"
 
 #define MLX_MAX_SCHEMA_DEPTH 64  // allOf and $ref inside one another
 
@@ -21,9 +23,13 @@ typedef struct mlx_schema_builder {
   mlx_text_t out;               // finished rules
   mlx_schema_entry_t *entries;  // entry n is rule s<n>
   size_t count, capacity;
-  size_t current;    // the entry that is being written; |count| or more: none
-  size_t next_part;  // number of the next helper rule
+  mlx_pair_map_t rules;  // the address of a schema -> the index of its entry
+  mlx_budget_t *budget;  // borrowed
+  size_t current;        // the entry that is being written; |count| or more: none
+  size_t next_part;      // number of the next helper rule
 } mlx_schema_builder_t;
+
+#define MLX_MAX_SCHEMAS 20000
 
 // MLX_UNSUPPORTED: "NAME: PATH: 'KEYWORD' WHAT", with the path of the current schema.
 mlx_status_t mlx_schema_unsupported(const mlx_schema_builder_t *b, const char *keyword,

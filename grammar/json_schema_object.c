@@ -6,6 +6,7 @@
 
 #include "base/memory.h"
 #include "grammar/json_schema_keywords.h"
+#include "grammar/name_table.h"
 
 #define MAX_NAME 512  // characters of a property's name, if additional properties are allowed
 
@@ -22,18 +23,20 @@ typedef struct property {
 typedef struct object {
   property_t *items;
   size_t count, capacity;
+  mlx_name_table_t names;  // name -> index of its item
   yyjson_val *additional;  // additionalProperties; NULL: not given
+  size_t visits;           // of schemas, by both passes
 } object_t;
 
 static property_t *find_property(object_t *o, yyjson_val *key) {
-  for (size_t i = 0; i < o->count; ++i) {
-    if (yyjson_equals_strn(key, o->items[i].name, o->items[i].length)) return &o->items[i];
-  }
-  return NULL;
+  uint32_t index;
+  const bool found = mlx_name_table_find(&o->names, yyjson_get_str(key), yyjson_get_len(key), &index);
+  return found ? &o->items[index] : NULL;
 }
 
 static mlx_status_t add_property(object_t *o, yyjson_val *key, yyjson_val *schema) {
   MLX_TRY(mlx_reserve(o->count + 1, sizeof *o->items, &o->capacity, &o->items));
+  MLX_TRY(mlx_name_table_add(&o->names, yyjson_get_str(key), yyjson_get_len(key), (uint32_t)o->count));
   o->items[o->count++] =
       (property_t){.name = yyjson_get_str(key), .length = yyjson_get_len(key), .schema = schema};
   return NULL;
@@ -62,6 +65,8 @@ static mlx_status_t collect(mlx_schema_builder_t *b, yyjson_val *schema, object_
                             int depth) {
   if (depth > MLX_MAX_SCHEMA_DEPTH)
     return mlx_schema_unsupported(b, "allOf", "is nested too deeply, or contains itself");
+  if (++o->visits > MLX_MAX_SCHEMAS)  // nested lists of the same schemas grow exponentially
+    return mlx_schema_unsupported(b, "allOf", "has too many schemas");
   if (!yyjson_is_obj(schema)) return mlx_schema_unsupported(b, "allOf", "is supported for objects only");
   yyjson_val *ref = yyjson_obj_get(schema, "$ref"), *value, *key;
   if (ref) {
@@ -210,21 +215,36 @@ static mlx_status_t put_property(mlx_schema_builder_t *b, const property_t *p, c
   return NULL;
 }
 
-// Writes rules oN-k: property k and the properties after it; oN-k-c: the same after a comma.
+// Writes the rules of the properties from k on. oN-k: any of them, without a comma before the first. oN-k-r:
+// at least one of them. oN-k-c: a comma and at least one of them, or nothing if none is required. The comma
+// and the whitespace after it are written once, not before each property: otherwise a matcher would follow a
+// copy of them for every optional property.
+static void put_property_rules(mlx_schema_builder_t *b, const object_t *o, size_t part, size_t k,
+                               bool has_next, bool may_end) {
+  const bool required = o->items[k].required;
+  mlx_text_printf(&b->out, "\no%zu-%zu ::= o%zu-%zu-p o%zu-%zu-c", part, k, part, k, part, k + 1);
+  if (!required) mlx_text_printf(&b->out, " | o%zu-%zu", part, k + 1);
+  mlx_text_printf(&b->out, "\no%zu-%zu-r ::= o%zu-%zu-p o%zu-%zu-c", part, k, part, k, part, k + 1);
+  if (!required && has_next) mlx_text_printf(&b->out, " | o%zu-%zu-r", part, k + 1);
+  mlx_text_printf(&b->out, "\no%zu-%zu-c ::= \",\" ws o%zu-%zu-r%s\n", part, k, part, k,
+                  may_end ? " | \"\"" : "");
+}
+
 static mlx_status_t put_properties(mlx_schema_builder_t *b, const object_t *o, size_t part, bool open) {
+  size_t required_end = 0;  // the index after the last required property
+  for (size_t k = 0; k < o->count; ++k) {
+    if (o->items[k].required) required_end = k + 1;
+  }
   for (size_t k = 0; k < o->count; ++k) {
     mlx_text_printf(&b->out, "o%zu-%zu-p ::= ", part, k);
     MLX_TRY(put_property(b, &o->items[k], o));
-    mlx_text_printf(&b->out, "\no%zu-%zu ::= o%zu-%zu-p o%zu-%zu-c", part, k, part, k, part, k + 1);
-    if (!o->items[k].required) mlx_text_printf(&b->out, " | o%zu-%zu", part, k + 1);
-    mlx_text_printf(&b->out, "\no%zu-%zu-c ::= \",\" ws o%zu-%zu-p o%zu-%zu-c", part, k, part, k, part,
-                    k + 1);
-    if (!o->items[k].required) mlx_text_printf(&b->out, " | o%zu-%zu-c", part, k + 1);
-    mlx_text_puts(&b->out, "\n");
+    put_property_rules(b, o, part, k, open || k + 1 < o->count, k >= required_end);
   }
   if (open) MLX_TRY(put_additional(b, o, part));
   mlx_text_printf(&b->out, "o%zu-%zu ::= \"\"", part, o->count);
-  if (open) mlx_text_printf(&b->out, " (o%zu-other o%zu-%zu-c)?", part, part, o->count);
+  if (open) mlx_text_printf(&b->out, " | o%zu-%zu-r", part, o->count);
+  if (open)
+    mlx_text_printf(&b->out, "\no%zu-%zu-r ::= o%zu-other o%zu-%zu-c", part, o->count, part, part, o->count);
   mlx_text_printf(&b->out, "\no%zu-%zu-c ::= \"\"", part, o->count);
   if (open) mlx_text_printf(&b->out, " (\",\" ws o%zu-other)*", part);
   mlx_text_puts(&b->out, "\n");
@@ -239,6 +259,7 @@ mlx_status_t mlx_schema_put_object(mlx_schema_builder_t *b, yyjson_val *schema, 
   const bool open = o.additional ? !yyjson_is_false(o.additional) : !o.count;
   if (!status) status = put_properties(b, &o, part, open);
   mlx_free(o.items);
+  mlx_name_table_free(&o.names);
   mlx_text_printf(out, "\"{\" ws o%zu-0 ws \"}\"", part);
   return status;
 }

@@ -8,8 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/budget.h"
 #include "base/memory.h"
 #include "grammar/rules.h"
+#include "grammar/stacks.h"
 
 #define BOTTOM 0    // node: the empty stack
 #define COMPLETE 1  // node: the whole text matched
@@ -42,6 +44,7 @@ typedef struct cached_mask {
 
 struct mlx_matcher {
   const mlx_grammar_t *g;  // borrowed
+  mlx_budget_t budget;     // of the current call
   node_t *nodes;
   size_t node_count, node_capacity;
   table_t node_table;
@@ -175,6 +178,7 @@ static mlx_status_t find_state(mlx_matcher_t *m, int32_t *out) {
 // Adds the stack of |symbol| on |parent| to the work, unless this search has visited it.
 static mlx_status_t visit(mlx_matcher_t *m, uint32_t symbol, uint32_t parent) {
   const mlx_symbol_t *symbols = m->g->symbols;
+  MLX_TRY(mlx_budget_step(&m->budget, 1));
   while (symbols[symbol].kind == MLX_SYMBOL_END && parent != BOTTOM) {
     symbol = m->nodes[parent].symbol;
     parent = m->nodes[parent].parent;
@@ -243,7 +247,13 @@ static inline mlx_status_t step(mlx_matcher_t *m, int32_t from, uint8_t byte, in
 // ----------------------------------------------------------------------------------------------------------
 // Creation
 
-static mlx_status_t begin(mlx_matcher_t *m) {
+static void begin_call(mlx_matcher_t *m) {
+  mlx_budget_begin(&m->budget, "following the grammar", MLX_GRAMMAR_SECONDS, SIZE_MAX);
+  m->budget.name = m->g->source;
+}
+
+// Computes the state at the beginning of |rule|.
+static mlx_status_t begin(mlx_matcher_t *m, uint32_t rule) {
   MLX_TRY(mlx_reserve(2, sizeof *m->nodes, &m->node_capacity, &m->nodes));
   m->nodes[BOTTOM] = (node_t){.symbol = UINT32_MAX};
   m->nodes[COMPLETE] = (node_t){.symbol = UINT32_MAX - 1};
@@ -251,7 +261,7 @@ static mlx_status_t begin(mlx_matcher_t *m) {
   begin_search(m);
   int32_t dead;
   MLX_TRY(find_state(m, &dead));
-  for (int32_t a = m->g->rules[m->g->root].first; a >= 0; a = m->g->alternates[a].next) {
+  for (int32_t a = m->g->rules[rule].first; a >= 0; a = m->g->alternates[a].next) {
     MLX_TRY(visit(m, m->g->alternates[a].start, BOTTOM));
   }
   MLX_TRY(expand(m));
@@ -263,7 +273,8 @@ mlx_status_t mlx_matcher_create(const mlx_grammar_t *grammar, mlx_matcher_t **ou
   mlx_matcher_t *m;
   MLX_TRY(mlx_alloc(1, sizeof *m, &m));
   m->g = grammar;
-  mlx_status_t status = begin(m);
+  begin_call(m);
+  mlx_status_t status = begin(m, grammar->root);
   if (status) {
     mlx_matcher_free(m);
     return status;
@@ -287,6 +298,14 @@ void mlx_matcher_free(mlx_matcher_t *m) {
   mlx_free(m);
 }
 
+mlx_status_t mlx_grammar_try_rule(const mlx_grammar_t *grammar, uint32_t rule) {
+  mlx_matcher_t m = {.g = grammar};
+  begin_call(&m);
+  mlx_status_t status = begin(&m, rule);
+  release_tables(&m);
+  return status;
+}
+
 void mlx_matcher_restart(mlx_matcher_t *m) { m->state = m->start; }
 
 // Copies a stack to another matcher.
@@ -302,8 +321,8 @@ static mlx_status_t copy_stack(const mlx_matcher_t *from, uint32_t node, mlx_mat
 // Drops all states but the current one. A long text with deep nesting would otherwise create new ones without
 // end.
 static mlx_status_t drop_cache(mlx_matcher_t *m) {
-  mlx_matcher_t fresh = {.g = m->g};
-  mlx_status_t status = begin(&fresh);
+  mlx_matcher_t fresh = {.g = m->g, .budget = m->budget};
+  mlx_status_t status = begin(&fresh, m->g->root);
   if (!status) begin_search(&fresh);
   const state_t current = m->states[m->state];
   for (uint32_t i = 0; !status && i < current.count; ++i) {
@@ -329,6 +348,7 @@ static mlx_status_t drop_cache(mlx_matcher_t *m) {
 
 mlx_status_t mlx_matcher_accept(mlx_matcher_t *m, const char *bytes, size_t length, bool *out_accepted) {
   int32_t state = m->state;
+  begin_call(m);
   for (size_t i = 0; i < length && state != DEAD; ++i) MLX_TRY(step(m, state, (uint8_t)bytes[i], &state));
   *out_accepted = state != DEAD;
   if (!*out_accepted) return NULL;
@@ -373,6 +393,7 @@ mlx_status_t mlx_matcher_mask(mlx_matcher_t *m, const mlx_vocabulary_t *v, uint6
     return NULL;
   }
   memset(allowed, 0, words * sizeof *allowed);
+  begin_call(m);
   MLX_TRY(walk_trie(m, v, allowed));
   cached_mask_t *cached = &m->masks[m->next_mask++ % CACHED_MASKS];
   mlx_free(cached->bits);

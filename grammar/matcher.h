@@ -7,7 +7,8 @@
 
 typedef struct mlx_matcher mlx_matcher_t;
 
-// Starts at the beginning of a text. Release with mlx_matcher_free before the grammar is released.
+// Starts at the beginning of a text. Release with mlx_matcher_free before the grammar is released. Every call
+// fails with MLX_TIMEOUT after MLX_GRAMMAR_SECONDS.
 mlx_status_t mlx_matcher_create(const mlx_grammar_t *grammar, mlx_matcher_t **out_matcher) MLX_MUST_USE;
 void mlx_matcher_free(mlx_matcher_t *matcher);
 void mlx_matcher_restart(mlx_matcher_t *matcher);

@@ -425,16 +425,19 @@ static mlx_status_t find_root(mlx_grammar_t *g) {
 
 static mlx_status_t parse(mlx_grammar_t *g, const char *text, size_t length) {
   parser_t p = {.grammar = g, .text = text, .at = text, .end = text + length, .counted = text, .line = 1};
+  mlx_budget_t budget;
+  mlx_budget_begin_file(&budget, g->source, length);
   MLX_TRY(mlx_grammar_add_bytes(g));
   skip_space(&p, true);
-  while (p.at < p.end) {
+  for (const char *start = p.at; p.at < p.end; start = p.at) {
     MLX_TRY(read_rule(&p));
+    MLX_TRY(mlx_budget_step(&budget, (uint64_t)(p.at - start)));
     skip_space(&p, true);
   }
   MLX_TRY(find_root(g));
   MLX_TRY(check_names(g));
   mlx_grammar_find_byte_classes(g);
-  return mlx_grammar_check(g);
+  return mlx_grammar_check(g, &budget);
 }
 
 mlx_status_t mlx_grammar_create(const char *name, const char *gbnf, size_t length, mlx_grammar_t **out) {
@@ -443,6 +446,7 @@ mlx_status_t mlx_grammar_create(const char *name, const char *gbnf, size_t lengt
   MLX_TRY(mlx_alloc(1, sizeof *g, &g));
   mlx_status_t status = mlx_copy_text(name, strlen(name), &g->source);
   if (!status) status = parse(g, gbnf, length);
+  mlx_name_table_free(&g->name_table);
   if (status) {
     mlx_grammar_free(g);
     return status;

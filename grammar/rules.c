@@ -57,11 +57,7 @@ mlx_status_t mlx_grammar_add_alternate(mlx_grammar_t *g, uint32_t rule, const ml
 
 mlx_status_t mlx_grammar_find_or_add_name(mlx_grammar_t *g, const char *name, size_t length, uint32_t line,
                                           uint32_t *out_rule) {
-  for (uint32_t at = 0; at < g->name_length; at += (uint32_t)strlen(g->names + at) + 1 + sizeof(uint32_t)) {
-    if (strlen(g->names + at) != length || memcmp(g->names + at, name, length)) continue;
-    memcpy(out_rule, g->names + at + length + 1, sizeof *out_rule);
-    return NULL;
-  }
+  if (mlx_name_table_find(&g->name_table, name, length, out_rule)) return NULL;
   const size_t needed = g->name_length + length + 1 + sizeof(uint32_t);
   if (needed > MLX_GRAMMAR_MAX_SYMBOLS) return too_large(g);
   MLX_TRY(mlx_reserve(needed, 1, &g->name_capacity, &g->names));
@@ -70,7 +66,7 @@ mlx_status_t mlx_grammar_find_or_add_name(mlx_grammar_t *g, const char *name, si
   g->names[g->name_length + length] = 0;
   memcpy(g->names + g->name_length + length + 1, out_rule, sizeof *out_rule);
   g->name_length = needed;
-  return NULL;
+  return mlx_name_table_add(&g->name_table, name, length, *out_rule);
 }
 
 bool mlx_grammar_is_named(const mlx_grammar_t *g, uint32_t rule) {
@@ -112,5 +108,6 @@ void mlx_grammar_free(mlx_grammar_t *g) {
   mlx_free(g->rules);
   mlx_free(g->sets);
   mlx_free(g->names);
+  mlx_name_table_free(&g->name_table);
   mlx_free(g);
 }

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "grammar/grammar.h"
+#include "grammar/name_table.h"
 
 typedef enum mlx_symbol_kind { MLX_SYMBOL_END, MLX_SYMBOL_BYTE, MLX_SYMBOL_RULE } mlx_symbol_kind_t;
 
@@ -46,6 +47,7 @@ struct mlx_grammar {
   size_t set_count, set_capacity;
   char *names;  // each ended by NUL and followed by the index of its rule (uint32_t)
   size_t name_length, name_capacity;
+  mlx_name_table_t name_table;  // name -> rule, while the grammar is read; borrows the source text
   uint32_t root;
   uint8_t byte_class[256];      // bytes that no rule distinguishes have the same class
   uint8_t representative[256];  // one byte of each class
@@ -66,7 +68,7 @@ mlx_status_t mlx_grammar_add_rule(mlx_grammar_t *grammar, uint32_t name, uint32_
 // Copies the symbols and adds the END symbol.
 mlx_status_t mlx_grammar_add_alternate(mlx_grammar_t *grammar, uint32_t rule, const mlx_symbol_t *symbols,
                                        size_t count) MLX_MUST_USE;
-// The rule of that name, which is added if it is new.
+// The rule of that name, which is added if it is new. |name| must stay valid while the grammar is read.
 mlx_status_t mlx_grammar_find_or_add_name(mlx_grammar_t *grammar, const char *name, size_t length,
                                           uint32_t line, uint32_t *out_rule) MLX_MUST_USE;
 // False for the rule of a group, repetition or character class.

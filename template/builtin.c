@@ -29,7 +29,7 @@ static mlx_status_t bind(mlx_render_t *r, const mlx_builtin_t *builtin, const ml
   size_t index = 0, named_used = 0;
   for (const char *cursor = next_parameter(builtin->parameters, &name, &required); name.length;
        cursor = next_parameter(cursor, &name, &required), ++index) {
-    const mlx_var_t *named = mlx_dict_get(args->named, name);
+    const mlx_var_t *named = mlx_dict_get(r, args->named, name);
     if (named && index < args->count)
       MLX_FAIL(r, "%s() got two values for '%.*s'", builtin->name, (int)name.length, name.bytes);
     named_used += named != NULL;

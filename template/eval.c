@@ -98,7 +98,7 @@ static mlx_status_t capture(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_
 // Binds the arguments that match no parameter: varargs, kwargs and caller.
 static mlx_status_t bind_macro_rest(mlx_render_t *r, const mlx_node_t *macro, const mlx_args_t *args,
                                     size_t parameters, mlx_scope_t *scope) {
-  const bool explicit_caller = mlx_scope_find_local(scope, (mlx_span_t){"caller", 6}) != NULL;
+  const bool explicit_caller = mlx_scope_find_local(r, scope, (mlx_span_t){"caller", 6}) != NULL;
   mlx_var_t varargs, kwargs;
   MLX_TRY(mlx_list_create(r, MLX_PY_TUPLE, 0, &varargs));
   MLX_TRY(mlx_dict_create(r, MLX_VAR_DICT, &kwargs));
@@ -111,8 +111,12 @@ static mlx_status_t bind_macro_rest(mlx_render_t *r, const mlx_node_t *macro, co
   for (size_t i = 0; args->named && i < args->named->count; ++i) {
     const mlx_entry_t *entry = &args->named->entries[i];
     bool known = false;
-    for (const mlx_node_t *p = macro->first; p; p = p->next)
-      known = known || mlx_span_equal(p->text, entry->key.text);
+    size_t work = 0;
+    for (const mlx_node_t *p = macro->first; p && !known; p = p->next) {
+      work += MLX_ITEM_WORK + (p->text.length == entry->key.text.length ? p->text.length : 0);
+      known = mlx_span_equal(p->text, entry->key.text);
+    }
+    MLX_TRY(mlx_render_charge(r, work));
     if (known) continue;
     if (mlx_span_is(entry->key.text, "caller") && macro->uses_caller && !explicit_caller) {
       MLX_TRY(set_literal(r, scope, "caller", entry->value));
@@ -125,7 +129,7 @@ static mlx_status_t bind_macro_rest(mlx_render_t *r, const mlx_node_t *macro, co
   }
   if (macro->uses_varargs) MLX_TRY(set_literal(r, scope, "varargs", varargs));
   if (macro->uses_kwargs) MLX_TRY(set_literal(r, scope, "kwargs", kwargs));
-  if (macro->uses_caller && !mlx_scope_find_local(scope, (mlx_span_t){"caller", 6})) {
+  if (macro->uses_caller && !mlx_scope_find_local(r, scope, (mlx_span_t){"caller", 6})) {
     mlx_var_t caller;
     MLX_TRY(mlx_undefined_create(r, &caller, "no caller is defined"));
     MLX_TRY(set_literal(r, scope, "caller", caller));
@@ -140,7 +144,7 @@ static mlx_status_t call_macro(mlx_render_t *r, const mlx_function_t *function, 
   size_t index = 0;
   MLX_TRY(mlx_scope_create(r, function->scope, &scope));
   for (const mlx_node_t *p = macro->first; p; p = p->next, ++index) {
-    const mlx_var_t *named = mlx_dict_get(args->named, p->text);
+    const mlx_var_t *named = mlx_dict_get(r, args->named, p->text);
     mlx_var_t value;
     if (named && index < args->count) {
       MLX_FAIL(r, "macro '%.*s' got two values for '%.*s'", (int)macro->text.length, macro->text.bytes,
@@ -197,7 +201,7 @@ static mlx_status_t call_value(mlx_render_t *r, const mlx_var_t *function, const
 // Expressions
 
 static mlx_status_t eval_name(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node, mlx_var_t *out) {
-  const mlx_var_t *found = mlx_scope_find(scope, node->text);
+  const mlx_var_t *found = mlx_scope_find(r, scope, node->text);
   if (!found)
     return mlx_undefined_create(r, out, "'%.*s' is undefined", (int)node->text.length, node->text.bytes);
   *out = *found;

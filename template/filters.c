@@ -64,9 +64,9 @@ static mlx_status_t filter_title(mlx_render_t *r, const mlx_call_t *call, mlx_va
 static mlx_status_t filter_trim(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
   mlx_span_t text;
   MLX_TRY(mlx_call_text(r, call, &text));
-  MLX_TRY(mlx_render_charge(r, text.length));
   if (mlx_call_given(call, 0) && call->parameters[0].kind != MLX_VAR_STRING)
     MLX_FAIL(r, "trim expects a string, not '%s'", mlx_var_type(&call->parameters[0]));
+  MLX_TRY(mlx_render_charge_strip(r, text, mlx_call_given(call, 0) ? &call->parameters[0].text : NULL));
   text = mlx_span_strip(text, mlx_call_given(call, 0) ? &call->parameters[0].text : NULL, true, true);
   *out = mlx_string(text.bytes, text.length);
   out->markup = call->self.kind == MLX_VAR_STRING && call->self.markup;
@@ -277,6 +277,7 @@ static mlx_status_t filter_int(mlx_render_t *r, const mlx_call_t *call, mlx_var_
     return mlx_render_error(r, MLX_UNSUPPORTED, "int: base %lld is not supported", (long long)base);
   *out = call->given[0] ? call->parameters[0] : mlx_int(0);
   if (v->kind == MLX_VAR_STRING) {
+    MLX_TRY(mlx_render_charge(r, v->text.length));
     if (read_number(v->text, true, (int)base, out)) return NULL;
     *out = call->given[0] ? call->parameters[0] : mlx_int(0);
     if (!read_number(v->text, false, 10, &number)) return NULL;
@@ -303,6 +304,7 @@ static mlx_status_t filter_float(mlx_render_t *r, const mlx_call_t *call, mlx_va
   MLX_TRY(mlx_var_expect_defined(r, &call->self));
   *out = call->given[0] ? call->parameters[0] : mlx_float(0);
   mlx_var_t number;
+  if (call->self.kind == MLX_VAR_STRING) MLX_TRY(mlx_render_charge(r, call->self.text.length));
   if (mlx_var_is_number(&call->self)) *out = mlx_float(mlx_var_number(&call->self));
   if (call->self.kind == MLX_VAR_STRING && read_number(call->self.text, false, 10, &number)) *out = number;
   return NULL;

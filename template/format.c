@@ -190,7 +190,8 @@ static mlx_status_t first_value(mlx_render_t *r, mlx_span_t name, const mlx_args
     *out = args->positional[index];
     return NULL;
   }
-  named = mlx_dict_get(args->named, name);
+  named = mlx_dict_get(r, args->named, name);
+  MLX_TRY(mlx_render_charge(r, 0));
   if (!named) MLX_FAIL(r, "format() has no argument '%.*s'", (int)name.length, name.bytes);
   *out = *named;
   return NULL;
@@ -318,7 +319,8 @@ static mlx_status_t named_value(mlx_render_t *r, percent_t *p, const mlx_var_t *
   const mlx_span_t name = {p->format.bytes + start, p->at - start};
   if (p->at++ >= p->format.length) MLX_FAIL(r, "incomplete format key");
   if (p->values->kind != MLX_VAR_DICT) MLX_FAIL(r, "format requires a mapping");
-  *out = mlx_dict_get(p->values->dict, name);
+  *out = mlx_dict_get(r, p->values->dict, name);
+  MLX_TRY(mlx_render_charge(r, 0));
   if (!*out) MLX_FAIL(r, "'%.*s' is not in the mapping", (int)name.length, name.bytes);
   p->by_name = true;
   return NULL;

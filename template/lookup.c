@@ -93,7 +93,7 @@ static mlx_status_t get_attribute(mlx_render_t *r, const mlx_var_t *object, mlx_
   if (object->kind == MLX_VAR_LOOP) return loop_attribute(r, object->loop, name, out, out_found);
   if (object->kind == MLX_VAR_FUNCTION && object->function->macro)
     return macro_attribute(r, object->function->macro, name, out, out_found);
-  const mlx_var_t *named = object->kind == MLX_VAR_NAMESPACE ? mlx_dict_get(object->dict, name) : NULL;
+  const mlx_var_t *named = object->kind == MLX_VAR_NAMESPACE ? mlx_dict_get(r, object->dict, name) : NULL;
   *out_found = named != NULL;
   if (named) *out = *named;
   return NULL;
@@ -111,10 +111,10 @@ mlx_status_t mlx_var_attribute(mlx_render_t *r, const mlx_var_t *object, mlx_spa
   MLX_TRY(mlx_var_expect_defined(r, object));
   MLX_TRY(get_attribute(r, object, name, out, &found));
   if (found) return NULL;
-  const mlx_var_t *item = object->kind == MLX_VAR_DICT ? mlx_dict_get(object->dict, name) : NULL;
+  const mlx_var_t *item = object->kind == MLX_VAR_DICT ? mlx_dict_get(r, object->dict, name) : NULL;
   if (!item) return missing_attribute(r, object, name, out);
   *out = *item;
-  return mlx_render_charge(r, object->dict->count);
+  return NULL;
 }
 
 // Character |index| of a string, from the end if negative; false if out of range.

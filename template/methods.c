@@ -53,11 +53,11 @@ static mlx_status_t list_count(mlx_render_t *r, const mlx_call_t *call, mlx_var_
     count += equal;
   }
   *out = mlx_int(count);
-  return mlx_render_charge(r, call->self.list->count);
+  return mlx_render_charge(r, call->self.list->count * MLX_ITEM_WORK);
 }
 
 static mlx_status_t list_index(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
-  MLX_TRY(mlx_render_charge(r, call->self.list->count));
+  MLX_TRY(mlx_render_charge(r, call->self.list->count * MLX_ITEM_WORK));
   for (size_t i = 0; i < call->self.list->count; ++i) {
     bool equal;
     MLX_TRY(mlx_var_equal(r, &call->self.list->items[i], &call->parameters[0], &equal));

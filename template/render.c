@@ -20,6 +20,11 @@ mlx_status_t mlx_render_charge(mlx_render_t *r, size_t work) {
   return NULL;
 }
 
+void mlx_render_spend(mlx_render_t *r, size_t work) {
+  const uint64_t steps = work / WORK_PER_STEP;
+  r->steps_left -= steps < r->steps_left ? steps : r->steps_left;
+}
+
 mlx_status_t mlx_render_enter(mlx_render_t *r) {
   if (++r->depth <= MLX_MAX_RENDER_DEPTH) return NULL;
   return mlx_render_error(r, MLX_UNSUPPORTED, "nesting is deeper than %d levels", MLX_MAX_RENDER_DEPTH);

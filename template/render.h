@@ -27,6 +27,10 @@ mlx_status_t mlx_render_error(const mlx_render_t *r, mlx_code_t code, const char
 
 // Subtracts |work| (bytes or items processed) from the step budget: 1 step, and 1 for every 64 of them.
 mlx_status_t mlx_render_charge(mlx_render_t *r, size_t work) MLX_MUST_USE;
+// The same for work that was already done and cannot fail: the next charge fails if no steps are left.
+void mlx_render_spend(mlx_render_t *r, size_t work);
+#define MLX_ITEM_WORK \
+  8  // bytes: the work to look at one item, without the bytes of a string that is compared
 // Goes one level deeper. The caller decrements r->depth when it leaves the level.
 mlx_status_t mlx_render_enter(mlx_render_t *r) MLX_MUST_USE;
 

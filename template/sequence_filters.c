@@ -427,8 +427,8 @@ static mlx_status_t filter_map(mlx_render_t *r, const mlx_call_t *call, mlx_var_
   if (call->args->count) {
     MLX_TRY(named_builtin(r, call, 0, true, &builtin, &args));
   } else {
-    attribute = mlx_dict_get(call->args->named, (mlx_span_t){"attribute", 9});
-    fallback = mlx_dict_get(call->args->named, (mlx_span_t){"default", 7});
+    attribute = mlx_dict_get(r, call->args->named, (mlx_span_t){"attribute", 9});
+    fallback = mlx_dict_get(r, call->args->named, (mlx_span_t){"default", 7});
     if (fallback && fallback->kind == MLX_VAR_NONE) fallback = NULL;
     if (!attribute) MLX_FAIL(r, "map requires a filter argument");
   }

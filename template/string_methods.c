@@ -35,7 +35,7 @@ static mlx_status_t strip_sides(mlx_render_t *r, const mlx_call_t *call, bool le
                                 mlx_var_t *out) {
   const bool by_space = !call->given[0] || call->parameters[0].kind == MLX_VAR_NONE;
   if (!by_space) MLX_TRY(expect_text(r, &call->parameters[0], "strip()"));
-  MLX_TRY(mlx_render_charge(r, call->self.text.length));
+  MLX_TRY(mlx_render_charge_strip(r, call->self.text, by_space ? NULL : &call->parameters[0].text));
   return copy_part(
       call, mlx_span_strip(call->self.text, by_space ? NULL : &call->parameters[0].text, left, right), out);
 }
@@ -143,12 +143,19 @@ static mlx_status_t text_split(mlx_render_t *r, const mlx_call_t *call, mlx_var_
   return copy_markup(r, call, out);
 }
 
-// The offset of the last |part|, or -1.
-static int64_t find_last(mlx_span_t text, mlx_span_t part) {
-  for (size_t at = text.length - part.length + 1; part.length <= text.length && at-- > 0;) {
-    if (!memcmp(text.bytes + at, part.bytes, part.length)) return (int64_t)at;
+// The offset of the last |part|, or -1. Charges for every comparison: a text of one letter needs as many as
+// it has letters, each as long as |part|.
+static mlx_status_t find_last(mlx_render_t *r, mlx_span_t text, mlx_span_t part, int64_t *out) {
+  *out = -1;
+  if (part.length > text.length) return NULL;
+  for (size_t at = text.length - part.length + 1; at-- > 0;) {
+    if (part.length && text.bytes[at] != part.bytes[0]) continue;
+    MLX_TRY(mlx_render_charge(r, part.length));
+    if (part.length && memcmp(text.bytes + at, part.bytes, part.length)) continue;
+    *out = (int64_t)at;
+    return NULL;
   }
-  return -1;
+  return NULL;
 }
 
 // The offset of the last word.
@@ -170,7 +177,8 @@ static mlx_status_t text_rsplit(mlx_render_t *r, const mlx_call_t *call, mlx_var
   MLX_TRY(mlx_list_create(r, MLX_PY_LIST, 0, &list));
   mlx_span_t rest = s.by_space ? mlx_span_strip(s.text, NULL, false, true) : s.text;
   for (int64_t splits = 0; s.max_splits < 0 || splits < s.max_splits; ++splits) {
-    int64_t at = s.by_space ? (int64_t)last_word(rest) - 1 : find_last(rest, s.separator);
+    int64_t at = (int64_t)last_word(rest) - 1;
+    if (!s.by_space) MLX_TRY(find_last(r, rest, s.separator, &at));
     if (at < 0) break;
     const size_t start = (size_t)at + (s.by_space ? 1 : s.separator.length);
     MLX_TRY(mlx_list_push(r, list.list, mlx_string(rest.bytes + start, rest.length - start)));
@@ -249,6 +257,7 @@ static mlx_status_t has_affix(mlx_render_t *r, const mlx_call_t *call, bool at_e
   for (size_t i = 0; i < count; ++i) {
     MLX_TRY(expect_text(r, &affixes[i], at_end ? "endswith()" : "startswith()"));
     const mlx_span_t affix = affixes[i].text;
+    MLX_TRY(mlx_render_charge(r, affix.length));
     found =
         found || (valid && affix.length <= text.length &&
                   !memcmp(text.bytes + (at_end ? text.length - affix.length : 0), affix.bytes, affix.length));
@@ -269,6 +278,7 @@ static mlx_status_t remove_affix(mlx_render_t *r, const mlx_call_t *call, bool a
   mlx_span_t text = call->self.text;
   MLX_TRY(expect_text(r, &call->parameters[0], at_end ? "removesuffix()" : "removeprefix()"));
   const mlx_span_t affix = call->parameters[0].text;
+  MLX_TRY(mlx_render_charge(r, affix.length));
   if (affix.length && affix.length <= text.length &&
       !memcmp(text.bytes + (at_end ? text.length - affix.length : 0), affix.bytes, affix.length)) {
     if (!at_end) text.bytes += affix.length;
@@ -295,7 +305,7 @@ static mlx_status_t find_offset(mlx_render_t *r, const mlx_call_t *call, bool la
   MLX_TRY(read_range(r, call, 1, &text, &start, &valid));
   const mlx_span_t part = call->parameters[0].text;
   if (valid && last) {
-    offset = find_last(text, part);
+    MLX_TRY(find_last(r, text, part, &offset));
   } else if (valid) {
     const char *found = part.length ? memmem(text.bytes, text.length, part.bytes, part.length) : text.bytes;
     if (found) offset = found - text.bytes;
@@ -414,7 +424,8 @@ static mlx_status_t partition(mlx_render_t *r, const mlx_call_t *call, bool last
   const mlx_span_t text = call->self.text, part = call->parameters[0].text;
   if (!part.length) MLX_FAIL(r, "empty separator");
   const char *first = memmem(text.bytes, text.length, part.bytes, part.length);
-  const int64_t offset = last ? find_last(text, part) : first ? first - text.bytes : -1;
+  int64_t offset = first ? first - text.bytes : -1;
+  if (last) MLX_TRY(find_last(r, text, part, &offset));
   const size_t at = offset < 0 ? 0 : (size_t)offset;
   mlx_var_t whole = mlx_string(text.bytes, text.length), empty = mlx_literal("");
   MLX_TRY(mlx_render_charge(r, text.length));

@@ -42,6 +42,11 @@ mlx_status_t mlx_span_split_lines(mlx_render_t *r, mlx_span_t text, bool keep_en
   return NULL;
 }
 
+mlx_status_t mlx_render_charge_strip(mlx_render_t *r, mlx_span_t text, const mlx_span_t *characters) {
+  const size_t each = characters && characters->length ? characters->length : 1;
+  return mlx_render_charge(r, text.length * each);  // no overflow: the limit on memory bounds both lengths
+}
+
 mlx_status_t mlx_span_replace(mlx_render_t *r, mlx_span_t text, mlx_span_t old, mlx_span_t new, int64_t count,
                               mlx_var_t *out) {
   mlx_sink_t sink = {.arena = &r->arena};

@@ -100,7 +100,7 @@ static bool hashable(const mlx_var_t *v) {
 
 mlx_status_t mlx_dict_find(mlx_render_t *r, const mlx_dict_t *dict, const mlx_var_t *key, mlx_var_t **out) {
   *out = NULL;
-  MLX_TRY(mlx_render_charge(r, dict->count));
+  MLX_TRY(mlx_render_charge(r, dict->count * MLX_ITEM_WORK));
   for (size_t i = 0; i < dict->count; ++i) {
     bool equal;
     MLX_TRY(mlx_var_equal(r, &dict->entries[i].key, key, &equal));
@@ -111,12 +111,18 @@ mlx_status_t mlx_dict_find(mlx_render_t *r, const mlx_dict_t *dict, const mlx_va
   return NULL;
 }
 
-mlx_var_t *mlx_dict_get(const mlx_dict_t *dict, mlx_span_t name) {
-  for (size_t i = 0; dict && i < dict->count; ++i) {
+mlx_var_t *mlx_dict_get(mlx_render_t *r, const mlx_dict_t *dict, mlx_span_t name) {
+  mlx_var_t *found = NULL;
+  size_t work = 0;
+  for (size_t i = 0; dict && i < dict->count && !found; ++i) {
     const mlx_var_t *key = &dict->entries[i].key;
-    if (key->kind == MLX_VAR_STRING && mlx_span_equal(key->text, name)) return &dict->entries[i].value;
+    work += MLX_ITEM_WORK;
+    if (key->kind != MLX_VAR_STRING || key->text.length != name.length) continue;
+    work += name.length;
+    if (mlx_span_equal(key->text, name)) found = &dict->entries[i].value;
   }
-  return NULL;
+  mlx_render_spend(r, work);
+  return found;
 }
 
 mlx_status_t mlx_dict_put(mlx_render_t *r, mlx_dict_t *dict, mlx_var_t key, mlx_var_t value) {
@@ -220,7 +226,7 @@ static mlx_status_t lists_equal(mlx_render_t *r, const mlx_list_t *a, const mlx_
     return NULL;
   *out = true;
   MLX_TRY(mlx_render_enter(r));
-  MLX_TRY(mlx_render_charge(r, a->count));
+  MLX_TRY(mlx_render_charge(r, a->count * MLX_ITEM_WORK));
   for (size_t i = 0; i < a->count && *out; ++i) MLX_TRY(mlx_var_equal(r, &a->items[i], &b->items[i], out));
   --r->depth;
   return NULL;
@@ -255,7 +261,11 @@ mlx_status_t mlx_var_equal(mlx_render_t *r, const mlx_var_t *a, const mlx_var_t 
   *out = a->kind == b->kind;
   if (!*out) return NULL;
   switch (a->kind) {
-    case MLX_VAR_STRING: *out = mlx_span_equal(a->text, b->text); return NULL;
+    case MLX_VAR_STRING:
+      *out = a->text.length == b->text.length;
+      if (!*out || a->text.bytes == b->text.bytes) return NULL;
+      *out = mlx_span_equal(a->text, b->text);
+      return mlx_render_charge(r, a->text.length);
     case MLX_VAR_LIST: return lists_equal(r, a->list, b->list, out);
     case MLX_VAR_DICT: return dicts_equal(r, a->dict, b->dict, out);
     case MLX_VAR_FUNCTION: *out = a->function == b->function; return NULL;
@@ -269,6 +279,7 @@ static mlx_status_t list_order(mlx_render_t *r, const mlx_list_t *a, const mlx_l
   MLX_TRY(mlx_render_enter(r));
   for (size_t i = 0; i < a->count && i < b->count; ++i) {
     bool equal;
+    MLX_TRY(mlx_render_charge(r, MLX_ITEM_WORK));
     MLX_TRY(mlx_var_equal(r, &a->items[i], &b->items[i], &equal));
     if (equal) continue;
     --r->depth;
@@ -292,7 +303,7 @@ mlx_status_t mlx_var_order(mlx_render_t *r, const mlx_var_t *a, const mlx_var_t 
     int order = shorter ? memcmp(a->text.bytes, b->text.bytes, shorter) : 0;
     *out = order ? (order > 0) - (order < 0)
                  : (a->text.length > b->text.length) - (a->text.length < b->text.length);
-    return NULL;
+    return mlx_render_charge(r, shorter);
   }
   if (a->kind == MLX_VAR_LIST && b->kind == MLX_VAR_LIST && a->list->type == b->list->type &&
       a->list->type <= MLX_PY_TUPLE) {
@@ -311,9 +322,10 @@ mlx_status_t mlx_var_contains(mlx_render_t *r, const mlx_var_t *haystack, const 
       MLX_TRY(mlx_var_expect_defined(r, needle));
       MLX_FAIL(r, "'in <string>' requires string as left operand, not %s", mlx_var_type(needle));
     }
+    MLX_TRY(mlx_render_charge(r, haystack->text.length));
     *out = !needle->text.length ||
            memmem(haystack->text.bytes, haystack->text.length, needle->text.bytes, needle->text.length);
-    return mlx_render_charge(r, haystack->text.length);
+    return NULL;
   }
   if (haystack->kind == MLX_VAR_DICT) {
     mlx_var_t *found;
@@ -323,7 +335,7 @@ mlx_status_t mlx_var_contains(mlx_render_t *r, const mlx_var_t *haystack, const 
     return NULL;
   }
   MLX_TRY(mlx_var_items(r, haystack, &items, &count));
-  MLX_TRY(mlx_render_charge(r, count));
+  MLX_TRY(mlx_render_charge(r, count * MLX_ITEM_WORK));
   for (size_t i = 0; i < count && !*out; ++i) MLX_TRY(mlx_var_equal(r, &items[i], needle, out));
   return NULL;
 }

@@ -118,7 +118,7 @@ mlx_status_t mlx_dict_put(mlx_render_t *r, mlx_dict_t *dict, mlx_var_t key, mlx_
 mlx_status_t mlx_dict_find(mlx_render_t *r, const mlx_dict_t *dict, const mlx_var_t *key,
                            mlx_var_t **out) MLX_MUST_USE;
 // The value of a string key, or NULL. |dict| may be NULL.
-mlx_var_t *mlx_dict_get(const mlx_dict_t *dict, mlx_span_t name);
+mlx_var_t *mlx_dict_get(mlx_render_t *r, const mlx_dict_t *dict, mlx_span_t name);
 
 // ---- types ----
 

@@ -12,8 +12,9 @@ static const int64_t gpus[] = {20, 84, 108, 114, 132, 148};
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-static void check_tile(int64_t m, int64_t n, int64_t k, bool pair, bool hopper, int64_t processors) {
-  const mlx_quantized_tile_t t = mlx_quantized_tile(m, n, k, pair, hopper, processors);
+static void check_tile(int64_t m, int64_t n, int64_t k, bool pair, bool rows16, bool hopper,
+                       int64_t processors) {
+  const mlx_quantized_tile_t t = mlx_quantized_tile(m, n, k, pair, rows16, hopper, processors);
   const int64_t weights = pair ? 2 : 1, threads = 32 * t.warps, shared = mlx_quantized_tile_shared_bytes(t);
   CHECK(t.m == 16 || t.m == 32 || t.m == 64 || t.m == 128);
   CHECK(t.stages >= 3 && t.split >= 1 && t.split <= 8 && t.split <= ceil_div(k, 128));
@@ -30,8 +31,8 @@ TEST(tile_is_supported_by_the_kernel_and_fits_the_gpu) {
     for (size_t n = 0; n < COUNT(widths); ++n)
       for (size_t k = 0; k < COUNT(depths); ++k)
         for (size_t gpu = 0; gpu < COUNT(gpus); ++gpu)
-          for (int kind = 0; kind < 4; ++kind)
-            check_tile(sizes[m], widths[n], depths[k], kind % 2, kind / 2, gpus[gpu]);
+          for (int kind = 0; kind < 8; ++kind)
+            check_tile(sizes[m], widths[n], depths[k], kind & 1, kind & 2, kind & 4, gpus[gpu]);
 }
 
 TEST(prefill_of_512_tokens_fills_an_h200) {
@@ -41,7 +42,7 @@ TEST(prefill_of_512_tokens_fills_an_h200) {
   } products[] = {{3072, 2048, false}, {2048, 2048, false}, {8192, 2048, true}, {2048, 8192, false}};
   for (size_t i = 0; i < COUNT(products); ++i) {
     const mlx_quantized_tile_t t =
-        mlx_quantized_tile(512, products[i].n, products[i].k, products[i].pair, true, 132);
+        mlx_quantized_tile(512, products[i].n, products[i].k, products[i].pair, false, true, 132);
     const int64_t blocks = ceil_div(512, t.m) * ceil_div(products[i].n, t.n) * t.split;
     CHECK(blocks * 100 / (ceil_div(blocks, 132) * 132) >= 95);
   }

@@ -1,9 +1,12 @@
 // The GGUF reader and the tokenizer.json it writes, on files that the tests build in memory.
 #include <math.h>
 
+#include "base/budget.h"
+#include "base/clock.h"
 #include "base/json.h"
 #include "models/import/gguf.h"
 #include "models/import/gguf_tokenizer.h"
+#include "models/import/gguf_vocabulary.h"
 #include "tests/check.h"
 #include "tests/import_files.h"
 
@@ -580,6 +583,72 @@ TEST(sentencepiece_scores_become_merges) {
       "field 'tokenizer.ggml.scores' must be an array with one f32 for each of the 11 tokens");
 }
 
+// A vocabulary of runs: for each of |letters| letters, the runs of 1 to 512 of it. |tail| follows the longer
+// ones.
+static bytes_t run_tokenizer(size_t letters, const char *tail) {
+  const size_t count = letters * 512;
+  const char **tokens;
+  uint32_t *types;
+  float *scores;
+  CHECK_OK(mlx_alloc(count, sizeof *tokens, &tokens));
+  CHECK_OK(mlx_alloc(count, sizeof *types, &types));
+  CHECK_OK(mlx_alloc(count, sizeof *scores, &scores));
+  for (size_t i = 0; i < count; ++i) {
+    char run[520], *copy;
+    const size_t length = i % 512 + 1;
+    memset(run, (int)('0' + i / 512), length);
+    strcpy(run + length, length > 256 && length < 500 ? tail : "");
+    CHECK_OK(mlx_copy_text(run, strlen(run), &copy));
+    tokens[i] = copy;
+    types[i] = MLX_TOKEN_NORMAL;
+    scores[i] = -(float)i;
+  }
+  bytes_t file = typed_tokenizer("llama", tokens, types, scores, count);
+  for (size_t i = 0; i < count; ++i) mlx_free((void *)(uintptr_t)tokens[i]);
+  mlx_free(tokens);
+  mlx_free(types);
+  mlx_free(scores);
+  return file;
+}
+
+// The merge list of these runs is quadratic in their length: 6 million merges and 5 GB from a file of 6.9 MB.
+TEST(a_merge_list_beyond_the_memory_budget_is_refused) {
+  bytes_t file = run_tokenizer(48, "");
+  mlx_gguf_t *gguf = parse(&file);
+  char *json;
+  size_t length;
+  mlx_memory_set_calls(&counting_calls);
+  allocated_bytes = 0;
+  mlx_status_t status = mlx_gguf_tokenizer_json(gguf, &json, &length);
+  mlx_memory_set_calls(NULL);
+  CHECK_ERROR(status, MLX_UNSUPPORTED, "reading the file needs more than the limit of");
+  CHECK(allocated_bytes < MLX_FILE_MEMORY + MLX_FILE_MEMORY_FACTOR * file.length);
+  mlx_gguf_close(gguf);
+  mlx_text_clear(&file);
+  file = run_tokenizer(1, "");  // 130,000 merges are fine
+  json = write_json(&file);
+  mlx_free(json);
+}
+
+static int64_t fast_clock_ns(void) { return (int64_t)(mlx_seconds() * 1e12); }  // 1000 times real time
+
+// These tokens have many splits to try and few that fit, so they take time and little memory.
+TEST(a_merge_list_beyond_the_time_budget_is_refused) {
+  bytes_t file = run_tokenizer(8, "x");
+  mlx_gguf_t *gguf = parse(&file);
+  char *json;
+  size_t length;
+  mlx_budget_set_clock(fast_clock_ns);
+  const double start = mlx_seconds();
+  mlx_status_t status = mlx_gguf_tokenizer_json(gguf, &json, &length);
+  const double taken = mlx_seconds() - start;
+  mlx_budget_set_clock(NULL);
+  CHECK_ERROR(status, MLX_TIMEOUT, "reading the file takes longer than the limit of 10 s");
+  CHECK(taken < 5);
+  mlx_gguf_close(gguf);
+  mlx_text_clear(&file);
+}
+
 TEST(unigram_keeps_scores_and_byte_fallback) {
   static const char *const tokens[] = {"<unk>", "<s>", "</s>", "\xe2\x96\x81", "a", "<0x41>"};
   static const uint32_t types[] = {2, 3, 3, 1, 1, 6};
@@ -659,5 +728,6 @@ TEST_MAIN(CASE(fields_and_tensors_are_read), CASE(version_2_reads_the_same_as_ve
           CASE(unsupported_tensor_types_are_named), CASE(tokenizer_json_is_written_from_metadata),
           CASE(llama_3_adds_bos_unless_the_flag_is_false), CASE(qwen_2_has_an_nfc_normalizer),
           CASE(unknown_tokenizers_are_refused_by_name), CASE(inconsistent_vocabularies_are_refused),
-          CASE(sentencepiece_scores_become_merges), CASE(unigram_keeps_scores_and_byte_fallback),
+          CASE(sentencepiece_scores_become_merges), CASE(a_merge_list_beyond_the_memory_budget_is_refused),
+          CASE(a_merge_list_beyond_the_time_budget_is_refused), CASE(unigram_keeps_scores_and_byte_fallback),
           CASE(wordpiece_marks_continuations_with_hashes), CASE(eos_ids_are_eos_eot_and_eom_without_repeats))

@@ -24,7 +24,7 @@ static void emit_for_iree(mlx_dtype_t dtype, char **out_text, size_t *out_length
   CHECK_OK(mlx_model_open(TINY, &model));
   mlx_module_options_initialize(64, &options);
   options.form = MLX_FORM_IREE;
-  options.dtype = dtype;
+  options.dtype = options.kv = dtype;
   CHECK_OK(mlx_model_build_graph(model, options.context, &graph));
   CHECK_OK(mlx_module_emit(model, graph, &options, out_text, out_length));
   mlx_graph_free(graph);

@@ -142,9 +142,12 @@ TEST(manifest_lists_the_linked_kernels_and_decode_steps) {
   CHECK_INT(manifest.variants[0].driver, 0);
 }
 
-// The module of |shape| for |gpu| in bf16 or quantized, with one prefill function of |context| tokens.
-// Release the text with mlx_free, and clear the kernels.
-static char *emit_as(mlx_quantize_t quantize, const random_llama_t *shape, const char *name,
+// Modes of a module: --dtype bf16, 16-bit weights with f32 activations, quantized weights.
+typedef enum emit_mode { NARROW, EXACT, QUANTIZED } emit_mode_t;
+
+// The module of |shape| for |gpu| in |mode|, with one prefill function of |context| tokens. Release the text
+// with mlx_free, and clear the kernels.
+static char *emit_as(emit_mode_t mode, const random_llama_t *shape, const char *name,
                      const mlx_gpu_kind_t *gpu, int64_t context, mlx_kernels_t *out_kernels,
                      mlx_module_options_t *out_options) {
   mlx_model_t *model;
@@ -154,10 +157,14 @@ static char *emit_as(mlx_quantize_t quantize, const random_llama_t *shape, const
   CHECK_OK(mlx_model_open(random_llama_write(shape, root, name), &model));
   mlx_module_options_initialize(context, out_options);
   out_options->form = MLX_FORM_IREE;
-  out_options->dtype = quantize ? MLX_F32 : MLX_BF16;
-  out_options->quantize = quantize;
-  if (quantize) out_options->layout = MLX_LAYOUT_TILES;
-  *out_kernels = (mlx_kernels_t){.gpu = gpu, .dtype = out_options->dtype};
+  out_options->dtype = mode == QUANTIZED ? MLX_F32 : MLX_BF16;
+  out_options->kv = mode == NARROW ? MLX_BF16 : MLX_F32;
+  out_options->narrow = mode == NARROW;
+  if (mode == QUANTIZED) {
+    out_options->quantize = MLX_QUANTIZE_Q4_1;
+    out_options->layout = MLX_LAYOUT_TILES;
+  }
+  *out_kernels = (mlx_kernels_t){.gpu = gpu};
   CHECK_OK(mlx_model_build_graph(model, context, &graph));
   CHECK_OK(mlx_module_use_kernels(model, graph, out_kernels, out_options, &missing));
   CHECK(out_options->kernels == out_kernels);
@@ -171,7 +178,7 @@ static char *emit_as(mlx_quantize_t quantize, const random_llama_t *shape, const
 
 static char *emit(const random_llama_t *shape, const char *name, const mlx_gpu_kind_t *gpu, int64_t context,
                   mlx_kernels_t *out_kernels, mlx_module_options_t *out_options) {
-  return emit_as(MLX_QUANTIZE_NONE, shape, name, gpu, context, out_kernels, out_options);
+  return emit_as(NARROW, shape, name, gpu, context, out_kernels, out_options);
 }
 
 TEST(network_too_wide_for_shared_memory_decodes_op_by_op) {
@@ -244,7 +251,9 @@ static char *emit_fixture(const char *fixture, mlx_quantize_t quantize, int64_t 
   options.dtype = quantize ? MLX_F32 : MLX_BF16;
   options.quantize = quantize;
   if (quantize) options.layout = MLX_LAYOUT_TILES;
-  *out_kernels = (mlx_kernels_t){.gpu = mlx_gpu_kind_find(90), .dtype = options.dtype};
+  options.kv = options.dtype;
+  options.narrow = !quantize;
+  *out_kernels = (mlx_kernels_t){.gpu = mlx_gpu_kind_find(90)};
   CHECK_OK(mlx_module_use_kernels(model, graph, out_kernels, &options, out_missing));
   CHECK(options.kernels == out_kernels);
   CHECK_OK(mlx_module_emit(model, graph, &options, &text, NULL));
@@ -401,9 +410,9 @@ static void key_of(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc, char 
 }
 
 // Key of a module with one image, of |kind| with |definitions|.
-static void key_with(const mlx_nvrtc_t *nvrtc, int sm, mlx_dtype_t dtype, mlx_kernel_kind_t kind,
-                     const char *definitions, char out_hex[MLX_DIGEST_HEX]) {
-  mlx_kernels_t kernels = {.gpu = mlx_gpu_kind_find(sm), .dtype = dtype};
+static void key_with(const mlx_nvrtc_t *nvrtc, int sm, mlx_kernel_kind_t kind, const char *definitions,
+                     char out_hex[MLX_DIGEST_HEX]) {
+  mlx_kernels_t kernels = {.gpu = mlx_gpu_kind_find(sm)};
   const char *file;
   CHECK_OK(mlx_kernels_image(&kernels, kind, definitions, &file));
   key_of(&kernels, nvrtc, out_hex);
@@ -414,13 +423,13 @@ TEST(every_change_of_a_kernel_changes_the_module_key) {
   mlx_nvrtc_t *nvrtc;
   char keys[7][MLX_DIGEST_HEX];
   CHECK_OK(mlx_nvrtc_open(NULL, &nvrtc));
-  key_with(nvrtc, 90, MLX_BF16, MLX_KERNEL_LINEAR, "M=1\nN=8\n", keys[0]);
-  key_with(nvrtc, 90, MLX_BF16, MLX_KERNEL_LINEAR, "M=1\nN=9\n", keys[1]);
-  key_with(nvrtc, 90, MLX_BF16, MLX_KERNEL_LINEAR, "M=1\n", keys[2]);
-  key_with(nvrtc, 90, MLX_F16, MLX_KERNEL_LINEAR, "M=1\nN=8\n", keys[3]);
-  key_with(nvrtc, 80, MLX_BF16, MLX_KERNEL_LINEAR, "M=1\nN=8\n", keys[4]);
-  key_with(nvrtc, 90, MLX_BF16, MLX_KERNEL_ATTENTION, "M=1\nN=8\n", keys[5]);
-  key_with(nvrtc, 90, MLX_BF16, MLX_KERNEL_LINEAR, "M=1\nN=8\n", keys[6]);
+  key_with(nvrtc, 90, MLX_KERNEL_LINEAR, "M=1\nN=8\n", keys[0]);
+  key_with(nvrtc, 90, MLX_KERNEL_LINEAR, "M=1\nN=9\n", keys[1]);
+  key_with(nvrtc, 90, MLX_KERNEL_LINEAR, "M=1\n", keys[2]);
+  key_with(nvrtc, 90, MLX_KERNEL_LINEAR, "M=1\nN=8\nDTYPE_F16=1\n", keys[3]);
+  key_with(nvrtc, 80, MLX_KERNEL_LINEAR, "M=1\nN=8\n", keys[4]);
+  key_with(nvrtc, 90, MLX_KERNEL_ATTENTION, "M=1\nN=8\n", keys[5]);
+  key_with(nvrtc, 90, MLX_KERNEL_LINEAR, "M=1\nN=8\n", keys[6]);
   for (int i = 0; i < 6; ++i) {
     for (int k = 0; k < i; ++k) {
       if (!strcmp(keys[i], keys[k])) CHECK_FAIL("keys %d and %d are the same", k, i);
@@ -432,7 +441,7 @@ TEST(every_change_of_a_kernel_changes_the_module_key) {
 
 TEST(module_key_covers_source_definitions_and_nvrtc_of_each_image) {
   mlx_nvrtc_t *nvrtc;
-  mlx_kernels_t kernels = {.gpu = mlx_gpu_kind_find(90), .dtype = MLX_F16};
+  mlx_kernels_t kernels = {.gpu = mlx_gpu_kind_find(90)};
   const char *file;
   char identity[MLX_DIGEST_HEX];
   mlx_iree_object_t *objects;
@@ -446,7 +455,7 @@ TEST(module_key_covers_source_definitions_and_nvrtc_of_each_image) {
     snprintf(name, sizeof name, "%s.cu", mlx_kernel_kind_name((mlx_kernel_kind_t)kind));
     CHECK_TEXT(objects[kind].name, kernels.images[kind].file);
     CHECK_CONTAINS(objects[kind].bytes, identity);
-    CHECK_CONTAINS(objects[kind].bytes, "A=1\nDTYPE_F16=1\n");
+    CHECK_CONTAINS(objects[kind].bytes, "A=1\n");
     CHECK_CONTAINS(objects[kind].bytes, mlx_kernel_source_find(name)->text);
   }
   mlx_kernels_free_objects(&kernels, objects);
@@ -477,7 +486,7 @@ TEST(level_without_an_object_uses_the_next_lower_level_of_its_architecture) {
 }
 
 TEST(equal_definitions_share_an_image) {
-  mlx_kernels_t kernels = {.gpu = mlx_gpu_kind_find(90), .dtype = MLX_BF16};
+  mlx_kernels_t kernels = {.gpu = mlx_gpu_kind_find(90)};
   const char *file;
   char first[32];
   CHECK_OK(mlx_kernels_image(&kernels, MLX_KERNEL_LINEAR, "M=1\n", &file));
@@ -492,12 +501,12 @@ TEST(equal_definitions_share_an_image) {
   mlx_kernels_clear(&kernels);
 }
 
-static size_t compile_for(const mlx_gpu_kind_t *gpu, const mlx_nvrtc_t *nvrtc, mlx_quantize_t quantize,
+static size_t compile_for(const mlx_gpu_kind_t *gpu, const mlx_nvrtc_t *nvrtc, emit_mode_t mode,
                           const random_llama_t *shape, const char *name, int64_t context) {
   mlx_kernels_t kernels;
   mlx_module_options_t options;
   char folder[128];
-  mlx_free(emit_as(quantize, shape, name, gpu, context, &kernels, &options));
+  mlx_free(emit_as(mode, shape, name, gpu, context, &kernels, &options));
   snprintf(folder, sizeof folder, "%s/%s-sm_%d", root, name, gpu->sm);
   CHECK_OK(mlx_kernels_compile(&kernels, nvrtc, folder, NULL));
   CHECK(mlx_kernels_use(&kernels, MLX_KERNEL_DECODE) || shape == &wide);
@@ -519,10 +528,12 @@ TEST(every_kernel_compiles_for_every_supported_gpu) {
   for (size_t i = 0; (gpu = mlx_gpu_kind_at(i)); ++i) {
     if (!gpu->kernel_sm) continue;
     const double started = command_now();
-    size_t count = compile_for(gpu, nvrtc, MLX_QUANTIZE_NONE, &odd, "odd", 16);
-    if (is_first_of_family(i)) count += compile_for(gpu, nvrtc, MLX_QUANTIZE_NONE, &wide, "wide", 512);
-    if (is_first_of_family(i))
-      count += compile_for(gpu, nvrtc, MLX_QUANTIZE_Q4_1, &blocks_of_32, "quantized", 16);
+    size_t count = compile_for(gpu, nvrtc, NARROW, &odd, "odd", 16);
+    if (is_first_of_family(i)) count += compile_for(gpu, nvrtc, NARROW, &wide, "wide", 512);
+    if (is_first_of_family(i)) {
+      count += compile_for(gpu, nvrtc, QUANTIZED, &blocks_of_32, "quantized", 16);
+      count += compile_for(gpu, nvrtc, EXACT, &blocks_of_32, "exact", 16);
+    }
     fprintf(stderr, "  sm_%d: %zu images in %.1f s\n", gpu->sm, count, command_now() - started);
   }
   mlx_nvrtc_close(nvrtc);

@@ -232,6 +232,80 @@ TEST(a_template_that_exceeds_its_limits_is_stopped) {
   }
 }
 
+// The steps are a bound on time only if the work of every operation is charged by its bytes and items. Each
+// body runs 100 times with 50,000 steps. It does more work than 3.2 MB (64 bytes for each step) allow.
+TEST(long_values_are_charged_by_their_bytes) {
+#define LONG_A "{% set a = 'x' * 100000 %}"
+#define LONG_B "{% set b = 'x' * 100000 %}"
+#define REPEAT(body) "{% for i in range(100) %}" body "{% endfor %}"
+  static const char *const sources[] = {
+      LONG_A LONG_B REPEAT("{{ a == b }}"),
+      LONG_A LONG_B REPEAT("{{ a < b }}"),
+      LONG_A LONG_B REPEAT("{{ a in [b] }}"),
+      LONG_A LONG_B REPEAT("{{ [a] == [b] }}"),
+      LONG_A LONG_B REPEAT("{{ [a] < [b] }}"),
+      LONG_A LONG_B REPEAT("{{ {a: 1}.get(b) }}"),
+      LONG_A LONG_B REPEAT("{{ {a: 1}[b] }}"),
+      LONG_A LONG_B REPEAT("{{ [a, b]|unique|list|length }}"),
+      LONG_A LONG_B REPEAT("{{ ([a, b]|max)|length }}"),
+      LONG_A LONG_B REPEAT("{{ a is sameas b }}"),
+      LONG_A LONG_B REPEAT("{{ a.startswith((b, b)) }}"),
+      LONG_A LONG_B REPEAT("{{ a.removeprefix(b) }}"),
+      LONG_A "{% set c = 'x' * 1000 ~ 'y' %}{{ a.rfind(c) }}",
+      LONG_A "{% set c = 'x' * 1000 ~ 'y' %}{{ a.rpartition(c)|length }}",
+      LONG_A "{% set c = 'y' * 1000 ~ 'x' %}{{ a.strip(c) }}",
+      "{% set a = ' ' * 100000 %}" REPEAT("{{ a|int }}"),
+      "{% set a = ' ' * 100000 %}" REPEAT("{{ a|float }}"),
+      "{% set a = [1] * 20000 %}{% set b = [1] * 20000 %}" REPEAT("{{ a < b }}{{ a == b }}"),
+      "{% set a = [1] * 20000 %}" REPEAT("{{ 2 in a }}{{ a.count(2) }}"),
+  };
+  for (size_t i = 0; i < sizeof sources / sizeof *sources; ++i) {
+    mlx_template_t *template;
+    mlx_template_input_t input = {.limits = {.steps = 50000}};
+    char *out = NULL;
+    size_t length;
+    CHECK_OK(mlx_template_create("test", sources[i], strlen(sources[i]), &template));
+    mlx_status_t status = mlx_template_render(template, &input, &out, &length);
+    if (!status) CHECK_FAIL("not stopped: %s", sources[i]);
+    CHECK_ERROR(status, MLX_UNSUPPORTED, "the template takes too many steps");
+    mlx_free(out);
+    mlx_template_free(template);
+  }
+}
+
+// A lookup of a variable, an attribute or a keyword searches a list: each name that it passes is work.
+TEST(lookups_are_charged_by_the_names_they_pass) {
+  enum { MANY, LONG_NAME, KEYWORDS, CASES };
+  for (int kind = 0; kind < CASES; ++kind) {
+    mlx_text_t source = {0};
+    mlx_template_t *template;
+    mlx_template_input_t input = {.limits = {.steps = 200000}};
+    char *out = NULL, *name;
+    size_t length;
+    CHECK_OK(mlx_alloc(100001, 1, &name));
+    memset(name, 'n', 100000);
+    if (kind == MANY) {
+      for (int i = 0; i < 20000; ++i) mlx_text_printf(&source, "{%% set v%d = 1 %%}", i);
+      mlx_text_puts(&source, REPEAT(REPEAT("{{ v19999 }}")));
+    } else if (kind == LONG_NAME) {
+      mlx_text_printf(&source, "{%% set d = {'%s': 1} %%}{%% for i in range(9999) %%}", name);
+      mlx_text_printf(&source, "{{ d.%s }}{%% endfor %%}", name);
+    } else {
+      mlx_text_puts(&source, "{% macro m(");
+      for (int i = 0; i < 2000; ++i) mlx_text_printf(&source, "%sp%d", i ? "," : "", i);
+      mlx_text_puts(&source, ") %}{% endmacro %}{% for i in range(100) %}{{ m(");
+      for (int i = 2000; i-- > 0;) mlx_text_printf(&source, "p%d=1%s", i, i ? "," : ") }}{% endfor %}");
+    }
+    CHECK_OK(mlx_text_finish(&source));
+    CHECK_OK(mlx_template_create("test", source.data, source.length, &template));
+    CHECK_ERROR(mlx_template_render(template, &input, &out, &length), MLX_UNSUPPORTED,
+                "the template takes too many steps");
+    mlx_template_free(template);
+    mlx_text_clear(&source);
+    mlx_free(name);
+  }
+}
+
 TEST(deep_nesting_is_an_error_and_does_not_crash) {
   static const struct {
     const char *open, *close;
@@ -327,6 +401,7 @@ TEST(a_failed_allocation_returns_an_error_and_leaks_nothing) {
 TEST_MAIN(CASE(small_templates_render_as_jinja2_renders_them),
           CASE(real_templates_render_byte_for_byte_as_in_transformers),
           CASE(errors_name_the_line_and_the_construct), CASE(a_template_that_exceeds_its_limits_is_stopped),
+          CASE(long_values_are_charged_by_their_bytes), CASE(lookups_are_charged_by_the_names_they_pass),
           CASE(deep_nesting_is_an_error_and_does_not_crash),
           CASE(a_failed_allocation_returns_an_error_and_leaks_nothing),
           CASE(chat_selects_the_template_and_passes_the_special_tokens))

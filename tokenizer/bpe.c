@@ -142,12 +142,13 @@ static mlx_status_t make_symbols(const mlx_tokenizer_model_t *model, mlx_bpe_scr
 }
 
 static mlx_status_t merge_symbols(const mlx_tokenizer_model_t *model, mlx_bpe_scratch_t *scratch,
-                                  size_t count) {
+                                  size_t count, mlx_budget_t *budget) {
   scratch->heap_count = 0;
   for (size_t i = 0; i + 1 < count; ++i) MLX_TRY(push_merge(model, scratch, (int32_t)i));
   for (size_t i = scratch->heap_count / 2; i-- > 0;) sift_down(scratch->heap, scratch->heap_count, i);
   while (scratch->heap_count) {
     struct mlx_bpe_candidate top = pop(scratch), now;
+    MLX_TRY(mlx_budget_step(budget, 1));
     struct mlx_bpe_symbol *left = &scratch->symbols[top.at];
     // A candidate is stale if one side has changed, unless the new pair merges into the same token. Hugging
     // Face has the same exception.
@@ -185,7 +186,7 @@ static mlx_status_t find_whole(const mlx_tokenizer_model_t *model, mlx_bpe_scrat
 }
 
 mlx_status_t mlx_bpe_encode(const mlx_tokenizer_model_t *model, mlx_bpe_scratch_t *scratch, const char *bytes,
-                            size_t length, mlx_ids_t *ids) {
+                            size_t length, mlx_budget_t *budget, mlx_ids_t *ids) {
   if (model->ignore_merges) {
     int32_t whole;
     MLX_TRY(find_whole(model, scratch, bytes, length, &whole));
@@ -193,7 +194,7 @@ mlx_status_t mlx_bpe_encode(const mlx_tokenizer_model_t *model, mlx_bpe_scratch_
   }
   size_t count;
   MLX_TRY(make_symbols(model, scratch, bytes, length, &count));
-  MLX_TRY(merge_symbols(model, scratch, count));
+  MLX_TRY(merge_symbols(model, scratch, count, budget));
   for (int32_t i = count ? 0 : -1; i >= 0; i = scratch->symbols[i].next) {
     MLX_TRY(mlx_ids_append(ids, scratch->symbols[i].id));
   }

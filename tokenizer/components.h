@@ -9,6 +9,7 @@
 #ifndef MLXCEL_TOKENIZER_COMPONENTS_H_
 #define MLXCEL_TOKENIZER_COMPONENTS_H_
 
+#include "tokenizer/added_set.h"
 #include "tokenizer/decoder.h"
 #include "tokenizer/model.h"
 #include "tokenizer/normalize.h"
@@ -22,12 +23,6 @@ typedef struct mlx_added_token {
   char *normalized_text;  // owned; NULL if normalizing leaves the token's text unchanged
   size_t normalized_length;
 } mlx_added_token_t;
-
-// Finds added tokens in a text. The trie's ends are indices into tokenizer->added.
-typedef struct mlx_added_set {
-  mlx_trie_t trie;
-  bool starts[256];  // the first bytes of all tokens; lets the search skip most of a text
-} mlx_added_set_t;
 
 #define MLX_TEMPLATE_TEXT -1  // in template_ids: the position of the text's ids
 

@@ -14,6 +14,9 @@
 
 // Bytes. Positions are 32-bit, and U+FFFD or added spaces can triple the length of a text.
 #define MAX_TEXT ((size_t)256 << 20)
+// The time limit is 10 s plus 1 s for each 500 KB of text, more than ten times the usual time.
+#define MIN_SECONDS 10
+#define BYTES_PER_SECOND 500000
 
 // ----------------------------------------------------------------------------------------------------------
 // Added tokens
@@ -21,25 +24,15 @@
 // The working memory of one call.
 typedef struct encoder {
   const mlx_tokenizer_t *tokenizer;
+  mlx_budget_t budget;
   mlx_regex_scanner_t scanner;
   mlx_normalizer_scratch_t normalizer;
   mlx_pretokenizer_scratch_t pretokenizer;
   mlx_bpe_scratch_t bpe;
   mlx_lattice_t lattice;
+  mlx_added_block_t raw_block, normalized_block;
   mlx_ids_t ids;
 } encoder_t;
-
-// The length of the longest added token at |text|; 0 if there is none.
-static size_t match_added(const mlx_added_set_t *set, const char *text, size_t length, int32_t *out_index) {
-  size_t longest = 0;
-  uint32_t node = 0;
-  for (size_t i = 0; i < length && mlx_trie_step(&set->trie, &node, text[i]); ++i) {
-    if (set->trie.ends[node] < 0) continue;
-    *out_index = set->trie.ends[node];
-    longest = i + 1;
-  }
-  return longest;
-}
 
 // The length of the character that ends at |at|.
 static size_t character_before(const char *text, size_t at) {
@@ -81,18 +74,20 @@ typedef mlx_status_t (*text_fn_t)(encoder_t *encoder, const char *text, size_t l
 
 // Cuts the tokens of |set| out of |text| and passes the stretches between them to |rest|. If a token with
 // rstrip takes the spaces after it, added tokens inside those spaces still match, as with Hugging Face.
-static mlx_status_t cut_added(encoder_t *encoder, const mlx_added_set_t *set, const char *text, size_t length,
-                              size_t start_bytes, text_fn_t rest) {
+static mlx_status_t cut_added(encoder_t *encoder, const mlx_added_set_t *set, mlx_added_block_t *block,
+                              const char *text, size_t length, size_t start_bytes, text_fn_t rest) {
   size_t done = 0, spaces_start = 0, spaces_stop = 0;
-  for (size_t i = 0, matched; i < length; i += matched) {
-    int32_t index = -1;
-    while (i < length && !set->starts[(uint8_t)text[i]]) ++i;
-    matched = i < length ? match_added(set, text + i, length - i, &index) : 0;
-    if (!matched) {
-      matched = 1;
-      continue;
+  block->begin = block->end = 0;
+  for (size_t i = 0, matched; i < length && set->count; i += matched) {
+    if (i >= block->end) {
+      MLX_TRY(mlx_added_set_search(set, text, length, i, block));
+      MLX_TRY(mlx_budget_step(&encoder->budget, block->end - i));
     }
-    const mlx_added_token_t *added = &encoder->tokenizer->added[index];
+    const mlx_added_match_t match = block->matches[i - block->begin];
+    matched = 1;
+    if (match.index < 0) continue;
+    matched = match.length;
+    const mlx_added_token_t *added = &encoder->tokenizer->added[match.index];
     size_t start = i, stop = i + matched;
     if (added->single_word && !stands_alone(encoder->tokenizer, text, length, start, stop)) continue;
     if (added->lstrip) start = skip_spaces_back(text, done, start);
@@ -117,10 +112,12 @@ static mlx_status_t cut_added(encoder_t *encoder, const mlx_added_set_t *set, co
 
 static mlx_status_t encode_piece(encoder_t *encoder, const char *text, size_t length) {
   const mlx_tokenizer_model_t *model = &encoder->tokenizer->model;
+  mlx_budget_t *budget = &encoder->budget;
   switch (model->kind) {
-    case MLX_MODEL_BPE: return mlx_bpe_encode(model, &encoder->bpe, text, length, &encoder->ids);
-    case MLX_MODEL_UNIGRAM: return mlx_unigram_encode(model, &encoder->lattice, text, length, &encoder->ids);
-    case MLX_MODEL_WORDPIECE: return mlx_wordpiece_encode(model, text, length, &encoder->ids);
+    case MLX_MODEL_BPE: return mlx_bpe_encode(model, &encoder->bpe, text, length, budget, &encoder->ids);
+    case MLX_MODEL_UNIGRAM:
+      return mlx_unigram_encode(model, &encoder->lattice, text, length, budget, &encoder->ids);
+    case MLX_MODEL_WORDPIECE: return mlx_wordpiece_encode(model, text, length, budget, &encoder->ids);
   }
   return mlx_error(MLX_INTERNAL, "unknown tokenizer model");
 }
@@ -139,7 +136,8 @@ static mlx_status_t encode_normalized(encoder_t *encoder, const char *text, size
                                       size_t start_bytes) {
   MLX_TRY(mlx_normalizer_run(&encoder->tokenizer->normalizer, &encoder->normalizer, &encoder->scanner, text,
                              length, &text, &length, &start_bytes));
-  return cut_added(encoder, &encoder->tokenizer->normalized_added, text, length, start_bytes, encode_stretch);
+  return cut_added(encoder, &encoder->tokenizer->normalized_added, &encoder->normalized_block, text, length,
+                   start_bytes, encode_stretch);
 }
 
 // Puts the post-processor's template around |ids|.
@@ -165,13 +163,18 @@ static mlx_status_t apply_template(const mlx_tokenizer_t *tokenizer, mlx_ids_t *
 static mlx_status_t encode_utf8(const mlx_tokenizer_t *tokenizer, const char *text, size_t length,
                                 bool add_special, mlx_ids_t *out_ids) {
   encoder_t encoder = {.tokenizer = tokenizer};
-  MLX_TRY(mlx_regex_scanner_begin(length, &encoder.scanner));
+  mlx_budget_begin(&encoder.budget, "tokenizing this text",
+                   MIN_SECONDS + (int64_t)(length / BYTES_PER_SECOND), SIZE_MAX);
+  MLX_TRY(mlx_regex_scanner_begin(&encoder.budget, &encoder.scanner));
   size_t first = 0;
   if (length) mlx_character_at(text, &first);
-  mlx_status_t status = cut_added(&encoder, &tokenizer->raw_added, text, length, first, encode_normalized);
+  mlx_status_t status =
+      cut_added(&encoder, &tokenizer->raw_added, &encoder.raw_block, text, length, first, encode_normalized);
   if (!status && add_special && tokenizer->template_ids) status = apply_template(tokenizer, &encoder.ids);
   mlx_bpe_scratch_free(&encoder.bpe);
   mlx_lattice_free(&encoder.lattice);
+  mlx_added_block_free(&encoder.raw_block);
+  mlx_added_block_free(&encoder.normalized_block);
   mlx_normalizer_scratch_free(&encoder.normalizer);
   mlx_pretokenizer_scratch_free(&encoder.pretokenizer);
   mlx_regex_scanner_end(&encoder.scanner);

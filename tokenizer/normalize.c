@@ -18,12 +18,13 @@ typedef struct running {
   const char *text;  // the step's input
   size_t start;      // leading input bytes that come from the first character of the whole text
   size_t new_start;  // the same for the output
+  size_t max_bytes;  // of the output
 } running_t;
 
-static mlx_status_t check_size(const mlx_text_t *out) {
-  if (out->length <= MAX_NORMALIZED) return NULL;
+static mlx_status_t check_size(const running_t *running) {
+  if (running->out->length <= running->max_bytes) return NULL;
   return mlx_error(MLX_UNSUPPORTED, "the tokenizer's normalizer expands this text to more than %zu MB",
-                   MAX_NORMALIZED >> 20);
+                   running->max_bytes >> 20);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -111,7 +112,7 @@ static mlx_status_t replace(void *user, const char *text, size_t length, bool is
   while (last && ((uint8_t)text[--last] & 0xc0) == 0x80) continue;
   if (length && at + last < running->start) running->new_start = running->out->length + step->content_length;
   mlx_text_append(running->out, step->content, step->content_length);
-  return check_size(running->out);
+  return check_size(running);
 }
 
 static mlx_status_t run_replace(running_t *running, mlx_regex_scanner_t *scanner, const char *text,
@@ -138,8 +139,8 @@ static mlx_status_t run_step(running_t *running, mlx_normalizer_scratch_t *scrat
     case MLX_NORMALIZER_STRIP: run_strip(running, text, length); return NULL;
     case MLX_NORMALIZER_REPLACE: return run_replace(running, scanner, text, length);
     case MLX_NORMALIZER_PRECOMPILED:
-      mlx_charsmap_run(step->charsmap, text, length, MAX_NORMALIZED, running->out);
-      return check_size(running->out);
+      mlx_charsmap_run(step->charsmap, text, length, running->max_bytes, running->out);
+      return check_size(running);
     case MLX_NORMALIZER_PREPEND:
       if (length) mlx_text_append(running->out, step->content, step->content_length);
       running->new_start = running->start ? running->out->length + running->start : 0;
@@ -163,7 +164,7 @@ static mlx_status_t find_start(running_t *running, mlx_normalizer_scratch_t *scr
     status =
         mlx_normal_form_append(running->step->form, running->text, running->start, &scratch->marks, &alone);
   } else {
-    mlx_charsmap_run(running->step->charsmap, running->text, running->start, MAX_NORMALIZED, &alone);
+    mlx_charsmap_run(running->step->charsmap, running->text, running->start, running->max_bytes, &alone);
   }
   if (!status) status = mlx_text_finish(&alone);
   running->new_start = alone.length;
@@ -190,13 +191,17 @@ mlx_status_t mlx_normalizer_run(const mlx_normalizer_t *normalizer, mlx_normaliz
                                 mlx_regex_scanner_t *scanner, const char *text, size_t length,
                                 const char **out_text, size_t *out_length, size_t *inout_start) {
   for (size_t i = 0; i < normalizer->count; ++i) {
-    running_t running = {
-        .step = &normalizer->steps[i], .out = &scratch->next, .text = text, .start = *inout_start};
+    running_t running = {.step = &normalizer->steps[i],
+                         .out = &scratch->next,
+                         .text = text,
+                         .start = *inout_start,
+                         .max_bytes = scratch->max_bytes ? scratch->max_bytes : MAX_NORMALIZED};
     if (keeps_ascii(running.step) && is_ascii(text, length)) continue;
     scratch->next.length = 0;
     MLX_TRY(run_step(&running, scratch, scanner, text, length));
     MLX_TRY(mlx_text_finish(&scratch->next));
-    MLX_TRY(check_size(&scratch->next));
+    MLX_TRY(check_size(&running));
+    MLX_TRY(mlx_budget_step(scanner->budget, length));
     if (running.step->kind == MLX_NORMALIZER_FORM || running.step->kind == MLX_NORMALIZER_PRECOMPILED)
       MLX_TRY(find_start(&running, scratch));
     *inout_start = running.new_start < scratch->next.length ? running.new_start : scratch->next.length;

@@ -43,6 +43,7 @@ void mlx_normalizer_free(mlx_normalizer_t *normalizer);
 typedef struct mlx_normalizer_scratch {
   mlx_text_t current, next;
   mlx_marks_t marks;
+  size_t max_bytes;  // that a step may write; 0: 1 GiB
 } mlx_normalizer_scratch_t;
 void mlx_normalizer_scratch_free(mlx_normalizer_scratch_t *scratch);
 

@@ -52,6 +52,9 @@ mlx_status_t mlx_pair_map_create(size_t capacity, uint64_t seed, mlx_pair_map_t 
   return NULL;
 }
 
+// mlx_hash_slots gives at most 4 slots for each key, and at least 16.
+size_t mlx_pair_map_memory(size_t capacity) { return (capacity * 4 + 16) * sizeof(struct mlx_pair_slot); }
+
 static struct mlx_pair_slot *find_slot(const mlx_pair_map_t *map, uint64_t key) {
   size_t at = (size_t)hash_word(map->seed, key) & map->mask;
   while (map->slots[at].key != key && map->slots[at].key != NO_KEY) at = (at + 1) & map->mask;

@@ -19,6 +19,7 @@ static inline uint64_t mlx_pair(uint32_t high, uint32_t low) { return (uint64_t)
 
 // Release with mlx_pair_map_free.
 mlx_status_t mlx_pair_map_create(size_t capacity, uint64_t seed, mlx_pair_map_t *out_map) MLX_MUST_USE;
+size_t mlx_pair_map_memory(size_t capacity);  // the most bytes that a map of this capacity takes
 // Replaces the value of an existing key. The caller never adds more keys than the capacity.
 void mlx_pair_map_put(mlx_pair_map_t *map, uint64_t key, uint64_t value);
 bool mlx_pair_map_get(const mlx_pair_map_t *map, uint64_t key, uint64_t *out_value);

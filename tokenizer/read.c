@@ -12,7 +12,8 @@
 #include "tokenizer/read_model.h"
 #include "tokenizer/read_steps.h"
 
-#define MAX_TEMPLATE 256  // ids
+#define MAX_TEMPLATE 256     // ids
+#define JSON_VALUE_BYTES 16  // of a parsed value
 
 // ----------------------------------------------------------------------------------------------------------
 // post_processor
@@ -129,12 +130,12 @@ static mlx_status_t refuse_unless_null(const mlx_json_t *json, const char *key) 
   return mlx_field_error(json, MLX_UNSUPPORTED, key, "is set; only null is supported");
 }
 
-static mlx_status_t read_tokenizer(const mlx_json_t *json, mlx_tokenizer_t *tokenizer) {
+static mlx_status_t read_tokenizer(const mlx_json_t *json, mlx_budget_t *budget, mlx_tokenizer_t *tokenizer) {
   MLX_TRY(refuse_unless_null(json, "truncation"));
   MLX_TRY(refuse_unless_null(json, "padding"));
   MLX_TRY(mlx_tokenizer_read_kind(json, tokenizer));
   MLX_TRY(mlx_tokenizer_read_steps(json, tokenizer));
-  MLX_TRY(mlx_tokenizer_read_model(json, tokenizer));
+  MLX_TRY(mlx_tokenizer_read_model(json, budget, tokenizer));
   return read_post_processor(json, mlx_json_find(json->root, "post_processor"), "post_processor", tokenizer);
 }
 
@@ -143,14 +144,19 @@ mlx_status_t mlx_tokenizer_create(const char *name, const char *json, size_t len
   mlx_json_t document;
   *out_tokenizer = NULL;
   mlx_tokenizer_t *tokenizer;
+  mlx_budget_t budget;
+  mlx_budget_begin_file(&budget, name, length);
   MLX_TRY(mlx_json_parse(name, json, length, &document));
-  mlx_status_t status = mlx_alloc(1, sizeof *tokenizer, &tokenizer);
+  mlx_status_t status =
+      mlx_budget_take(&budget, length + yyjson_doc_get_val_count(document.doc) * JSON_VALUE_BYTES);
+  tokenizer = NULL;
+  if (!status) status = mlx_alloc(1, sizeof *tokenizer, &tokenizer);
   if (!status) {
     // The ids do not depend on the seed. A random seed keeps a hostile file from causing hash collisions;
     // without entropy only that protection is lost.
     uint64_t *seed = &tokenizer->model.vocab.seed;
     if (getrandom(seed, sizeof *seed, 0) != sizeof *seed) *seed = (uintptr_t)tokenizer;
-    status = read_tokenizer(&document, tokenizer);
+    status = read_tokenizer(&document, &budget, tokenizer);
   }
   mlx_json_close(&document);
   if (status) {
@@ -182,8 +188,8 @@ void mlx_tokenizer_free(mlx_tokenizer_t *tokenizer) {
   free_model(&tokenizer->model);
   for (size_t i = 0; i < tokenizer->added_count; ++i) mlx_free(tokenizer->added[i].normalized_text);
   mlx_free(tokenizer->added);
-  mlx_trie_free(&tokenizer->raw_added.trie);
-  mlx_trie_free(&tokenizer->normalized_added.trie);
+  mlx_added_set_free(&tokenizer->raw_added);
+  mlx_added_set_free(&tokenizer->normalized_added);
   mlx_regex_free(tokenizer->word_regex);
   mlx_normalizer_free(&tokenizer->normalizer);
   mlx_pretokenizer_free(&tokenizer->pretokenizer);

@@ -9,9 +9,10 @@
 #include "tokenizer/byte_level.h"
 #include "tokenizer/fields.h"
 
-#define MAX_ADDED_LENGTH 1024  // bytes; limits the time to search for added tokens
-#define MAX_TRIE_TOKEN 1024    // bytes; limits the time of Unigram and WordPiece at each position of a text
-#define UNK_PENALTY 10.0       // Unigram: an unknown character scores this much below the lowest token
+#define MAX_ADDED_LENGTH 1024                   // bytes
+#define MAX_ADDED_NORMALIZED ((size_t)1 << 20)  // bytes of an added token between two steps of the normalizer
+#define MAX_TRIE_TOKEN 1024  // bytes; limits the time of Unigram and WordPiece at each position of a text
+#define UNK_PENALTY 10.0     // Unigram: an unknown character scores this much below the lowest token
 
 // single_word uses \w of Rust's regex crate. Unlike Oniguruma's \w, it has the joiners and lacks ² ³ ¹ ¼ ½ ¾.
 static const char word_pattern[] = "[\\w\\x{200C}\\x{200D}&&[^\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}]]";
@@ -29,6 +30,7 @@ typedef struct model_reader {
   yyjson_val *object, *vocab, *added;  // model, model.vocab and added_tokens in the file
   size_t vocab_count, vocab_bytes;     // of model.vocab
   size_t arena_used;
+  mlx_budget_t *budget;
 } model_reader_t;
 
 // The error about an id that |token| already has. A token's text has no NUL at its end.
@@ -216,13 +218,16 @@ static mlx_status_t read_merge(const mlx_json_t *json, yyjson_val *merge, size_t
   return NULL;
 }
 
-static mlx_status_t read_merges(const mlx_json_t *json, yyjson_val *merges, mlx_tokenizer_model_t *model) {
+static mlx_status_t read_merges(const model_reader_t *reader, yyjson_val *merges) {
+  const mlx_json_t *json = reader->json;
+  mlx_tokenizer_model_t *model = reader->model;
   size_t index, max;
   yyjson_val *merge;
   char *joined;
   uint32_t rank = 0;
   if (yyjson_arr_size(merges) >= UINT32_MAX)
     return mlx_field_error(json, MLX_UNSUPPORTED, "model.merges", "has too many merges");
+  MLX_TRY(mlx_budget_take(reader->budget, mlx_pair_map_memory(yyjson_arr_size(merges))));
   MLX_TRY(mlx_pair_map_create(yyjson_arr_size(merges), model->vocab.seed, &model->merges));
   MLX_TRY(mlx_alloc(2 * model->vocab.longest_text, 1, &joined));
   mlx_status_t status = NULL;
@@ -230,6 +235,7 @@ static mlx_status_t read_merges(const mlx_json_t *json, yyjson_val *merges, mlx_
     // Old files keep the first line of merges.txt, "#version: 0.2". It is not a merge and has no rank.
     if (yyjson_is_str(merge) && !strncmp(yyjson_get_str(merge), "#version", 8)) continue;
     status = read_merge(json, merge, index, rank++, model, joined);
+    if (!status) status = mlx_budget_step(reader->budget, 8);
     if (status) break;
   }
   mlx_free(joined);
@@ -287,7 +293,7 @@ static mlx_status_t read_bpe(const model_reader_t *reader) {
   }
   MLX_TRY(mlx_field_container(json, "model.merges", merges, true));
   MLX_TRY(read_unk_token(reader));
-  return read_merges(json, merges, model);
+  return read_merges(reader, merges);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -300,10 +306,12 @@ static mlx_status_t fill_trie(const model_reader_t *reader) {
                            "has a token of %zu bytes; at most %d are supported", model->vocab.longest_text,
                            MAX_TRIE_TOKEN);
   }
+  MLX_TRY(mlx_budget_take(reader->budget, mlx_trie_memory(reader->vocab_bytes)));
   MLX_TRY(mlx_trie_create(reader->vocab_bytes, model->vocab.seed, &model->trie));
   for (size_t id = 0; id < model->vocab.size; ++id) {
     const mlx_token_t *token = &model->vocab.tokens[id];
     if (token->text) mlx_trie_add(&model->trie, token->text, token->text_length, (int32_t)id);
+    MLX_TRY(mlx_budget_step(reader->budget, token->text_length + 1));
   }
   return mlx_trie_shrink(&model->trie);
 }
@@ -401,12 +409,13 @@ static mlx_status_t check_added_id(const mlx_json_t *json, const mlx_vocab_t *vo
 // Computes the normalized text of an added token. It is matched and decoded as that text.
 static mlx_status_t normalize_added(model_reader_t *reader, const char *path, const char *text, size_t length,
                                     mlx_added_token_t *added) {
-  mlx_normalizer_scratch_t scratch = {0};
+  mlx_normalizer_scratch_t scratch = {.max_bytes = MAX_ADDED_NORMALIZED};
   mlx_regex_scanner_t scanner;
   const char *normal;
   size_t normal_length;
   size_t start = 0;
-  MLX_TRY(mlx_regex_scanner_begin(length, &scanner));
+  MLX_TRY(mlx_budget_check(reader->budget));
+  MLX_TRY(mlx_regex_scanner_begin(reader->budget, &scanner));
   mlx_status_t status = mlx_normalizer_run(&reader->tokenizer->normalizer, &scratch, &scanner, text, length,
                                            &normal, &normal_length, &start);
   if (!status && (!normal_length || normal_length > MAX_ADDED_LENGTH)) {
@@ -490,25 +499,22 @@ static mlx_status_t fill_added_set(const model_reader_t *reader, bool normalized
   size_t bytes = 0;
   for (size_t i = 0; i < tokenizer->added_count; ++i) {
     const mlx_added_token_t *added = &tokenizer->added[i];
+    if (added->normalized != normalized) continue;
     bytes += added->normalized_text ? added->normalized_length : vocab->tokens[added->id].text_length;
   }
-  MLX_TRY(mlx_trie_create(bytes, vocab->seed, &set->trie));
+  MLX_TRY(mlx_budget_take(reader->budget, mlx_trie_memory(bytes)));
+  MLX_TRY(mlx_added_set_create(bytes, vocab->seed, set));
   for (size_t i = 0; i < tokenizer->added_count; ++i) {
     const mlx_added_token_t *added = &tokenizer->added[i];
     const char *text = added->normalized_text ? added->normalized_text : vocab->tokens[added->id].text;
     size_t length = added->normalized_text ? added->normalized_length : vocab->tokens[added->id].text_length;
-    uint32_t node = 0;
     if (added->normalized != normalized) continue;
-    size_t known = 0;
-    while (known < length && mlx_trie_step(&set->trie, &node, text[known])) ++known;
-    if (known == length && set->trie.ends[node] >= 0) {
+    if (!mlx_added_set_add(set, text, length, (int32_t)i)) {
       return mlx_field_error(reader->json, MLX_UNSUPPORTED, mlx_field_index(path, "added_tokens", i),
                              "has the same normalized text as another added token");
     }
-    set->starts[(uint8_t)text[0]] = true;
-    mlx_trie_add(&set->trie, text, length, (int32_t)i);
   }
-  return NULL;
+  return mlx_added_set_finish(set);
 }
 
 static mlx_status_t read_added_tokens(model_reader_t *reader) {
@@ -556,19 +562,25 @@ static mlx_status_t allocate_vocab(model_reader_t *reader) {
   if (bytes >= UINT32_MAX / 2 || !mlx_mul(bytes, 2, &arena_size)) {
     return mlx_field_error(reader->json, MLX_UNSUPPORTED, "model.vocab", "is larger than 2 GB");
   }
+  const size_t texts = reader->vocab_count + yyjson_arr_size(reader->added);
+  // The index has up to 4 slots for each text. No overflow: all counts are below the size of the file.
+  MLX_TRY(mlx_budget_take(
+      reader->budget, arena_size + vocab->size * sizeof *vocab->tokens + 4 * texts * sizeof *vocab->slots));
   MLX_TRY(mlx_alloc(vocab->size, sizeof *vocab->tokens, &vocab->tokens));
   MLX_TRY(mlx_alloc(arena_size, 1, &vocab->arena));
-  return mlx_vocab_create_index(vocab, reader->vocab_count + yyjson_arr_size(reader->added));
+  return mlx_vocab_create_index(vocab, texts);
 }
 
-mlx_status_t mlx_tokenizer_read_model(const mlx_json_t *json, mlx_tokenizer_t *tokenizer) {
+mlx_status_t mlx_tokenizer_read_model(const mlx_json_t *json, mlx_budget_t *budget,
+                                      mlx_tokenizer_t *tokenizer) {
   yyjson_val *object = mlx_json_find(json->root, "model");
   model_reader_t reader = {.json = json,
                            .tokenizer = tokenizer,
                            .model = &tokenizer->model,
                            .object = object,
                            .vocab = mlx_json_find(object, "vocab"),
-                           .added = mlx_json_find(json->root, "added_tokens")};
+                           .added = mlx_json_find(json->root, "added_tokens"),
+                           .budget = budget};
   if (reader.added) MLX_TRY(mlx_field_container(json, "added_tokens", reader.added, true));
   MLX_TRY(allocate_vocab(&reader));
   MLX_TRY(read_vocab(&reader));

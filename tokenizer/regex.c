@@ -2,19 +2,19 @@
 #include "tokenizer/regex.h"
 
 #include <pthread.h>
-#include <time.h>
 
 #include "base/text.h"
+#include "tokenizer/onig_interrupt.h"
 
 #define MAX_PATTERN 16384           // bytes; the longest in use is about 1,500
 #define MAX_NESTING 200             // nested groups in a pattern
 #define MAX_MATCH_RETRIES 10000000  // Oniguruma's own default, which the Python package uses
 #define MAX_SEARCH_RETRIES 100000000
 #define MAX_MATCH_STACK 8000000  // entries of 40 bytes; a match needs one per character of its longest run
-#define SECOND_NS 1000000000
-// The time limit of a scanner is 10 s plus 1 s per 100 KB of text: about a hundred times the usual time.
-#define MIN_SECONDS 10
-#define BYTES_PER_SECOND 100000
+// One step of the matcher, such as a back reference or an atomic group, may read the whole text. The clock is
+// read after this many bytes in the worst case: about 10 ms.
+#define BYTES_PER_CHECK ((size_t)4 << 20)
+#define MAX_STEPS_PER_CHECK 4096
 
 // ----------------------------------------------------------------------------------------------------------
 // Compiling
@@ -67,19 +67,9 @@ bool mlx_regex_matches_character(mlx_regex_t regex, const char *text, size_t len
 // ----------------------------------------------------------------------------------------------------------
 // Scanning
 
-static int64_t now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (int64_t)now.tv_sec * SECOND_NS + now.tv_nsec;
-}
-
-mlx_status_t mlx_regex_scanner_begin(size_t text_length, mlx_regex_scanner_t *out_scanner) {
-  *out_scanner = (mlx_regex_scanner_t){
-      .region = onig_region_new(),
-      .limits = onig_new_match_param(),
-      .deadline_ns =
-          now_ns() + (int64_t)MIN_SECONDS * SECOND_NS + (int64_t)text_length * (SECOND_NS / BYTES_PER_SECOND),
-  };
+mlx_status_t mlx_regex_scanner_begin(mlx_budget_t *budget, mlx_regex_scanner_t *out_scanner) {
+  *out_scanner =
+      (mlx_regex_scanner_t){.region = onig_region_new(), .limits = onig_new_match_param(), .budget = budget};
   if (!out_scanner->region || !out_scanner->limits) {
     mlx_regex_scanner_end(out_scanner);
     return mlx_error(MLX_OUT_OF_MEMORY, "out of memory: matching a pattern");
@@ -107,17 +97,43 @@ static mlx_status_t search_error(int code) {
       "the pattern backtracks too much on this text; try a shorter text");
 }
 
+typedef struct interrupt {
+  struct mlx_onig_interrupt base;  // first: Oniguruma has a pointer to it
+  unsigned long steps;             // between two checks
+  const mlx_budget_t *budget;
+} interrupt_t;
+
+static int is_expired(struct mlx_onig_interrupt *base) {
+  interrupt_t *interrupt = (interrupt_t *)base;
+  base->left = interrupt->steps;
+  return mlx_budget_is_over(interrupt->budget);
+}
+
+static interrupt_t interrupt_for(const mlx_regex_scanner_t *scanner, size_t length) {
+  const size_t steps = BYTES_PER_CHECK / (length + 1) + 1;
+  interrupt_t interrupt = {.base.expired = is_expired, .budget = scanner->budget};
+  interrupt.steps = interrupt.base.left =
+      (unsigned long)(steps < MAX_STEPS_PER_CHECK ? steps : MAX_STEPS_PER_CHECK);
+  return interrupt;
+}
+
 // Searches |text| from |from| on. *out_found is false if there is no further match.
 static mlx_status_t search(mlx_regex_scanner_t *scanner, mlx_regex_t regex, const char *text, size_t length,
                            size_t from, bool *out_found, size_t *out_start, size_t *out_end) {
   const OnigUChar *start = (const OnigUChar *)text, *end = start + length;
   *out_found = false;
-  if (now_ns() > scanner->deadline_ns) {
-    return mlx_error(MLX_TIMEOUT, "a regular expression of the tokenizer takes too long on this text");
-  }
+  MLX_TRY(mlx_budget_step(scanner->budget, 64));
+  interrupt_t interrupt = interrupt_for(scanner, length);
+  onig_set_callout_user_data_of_match_param(scanner->limits, &interrupt);
   int result = onig_search_with_param(regex, start, end, start + from, end, scanner->region, ONIG_OPTION_NONE,
                                       scanner->limits);
+  onig_set_callout_user_data_of_match_param(scanner->limits, NULL);
   if (result == ONIG_MISMATCH) return NULL;
+  if (result == ONIG_ABORT) {
+    MLX_TRY(mlx_status_hint(mlx_budget_check(scanner->budget),
+                            "a regular expression of the tokenizer backtracks too much; try a shorter text"));
+    return mlx_error(MLX_INTERNAL, "a search was stopped before its deadline");
+  }
   if (result < 0) return search_error(result);
   *out_found = true;
   *out_start = (size_t)scanner->region->beg[0];

@@ -2,14 +2,15 @@
 //
 // Hugging Face's Python package runs them on Oniguruma too: the same engine, syntax and Unicode tables give
 // the same matches. The pattern comes from a downloaded file and the text from a user. So every search has a
-// limit on retries and stack, and every scanner has a deadline: a slow pattern gives an error, not a hang.
+// limit on retries and stack, and the matcher checks the deadline of a budget while it runs: a slow pattern
+// gives an error, not a hang.
 #ifndef MLXCEL_TOKENIZER_REGEX_H_
 #define MLXCEL_TOKENIZER_REGEX_H_
 
 #include <oniguruma.h>
 #include <stdint.h>
 
-#include "base/status.h"
+#include "base/budget.h"
 
 typedef OnigRegex mlx_regex_t;  // safe to share between threads
 
@@ -22,11 +23,11 @@ bool mlx_regex_matches_character(mlx_regex_t regex, const char *text, size_t len
 typedef struct mlx_regex_scanner {
   OnigRegion *region;
   OnigMatchParam *limits;
-  int64_t deadline_ns;
+  mlx_budget_t *budget;  // borrowed
 } mlx_regex_scanner_t;
 
-// |text_length| sets the deadline. Release with mlx_regex_scanner_end.
-mlx_status_t mlx_regex_scanner_begin(size_t text_length, mlx_regex_scanner_t *out_scanner) MLX_MUST_USE;
+// |budget| must outlive the scanner. Release with mlx_regex_scanner_end.
+mlx_status_t mlx_regex_scanner_begin(mlx_budget_t *budget, mlx_regex_scanner_t *out_scanner) MLX_MUST_USE;
 void mlx_regex_scanner_end(mlx_regex_scanner_t *scanner);
 
 // Receives one stretch of text: a match, or the text between two matches.

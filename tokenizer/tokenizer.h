@@ -29,8 +29,9 @@ void mlx_tokenizer_free(mlx_tokenizer_t *tokenizer);  // NULL is fine
 // Encodes |length| bytes of |text|. Invalid UTF-8 is read as U+FFFD. Added tokens such as <|im_start|> are
 // recognized anywhere in the text. |add_special| also adds the post-processor's tokens (bos, eos).
 //
-// Fails with MLX_TIMEOUT or MLX_UNSUPPORTED if a regular expression of the file backtracks too much on this
-// text. Also fails if a character has no token and the file defines no unknown token (Unigram only).
+// Fails with MLX_TIMEOUT if it takes longer than 10 s plus 1 s for each 500 KB, and with MLX_UNSUPPORTED if a
+// regular expression of the file backtracks too much on this text. Also fails if a character has no token and
+// the file defines no unknown token (Unigram only).
 mlx_status_t mlx_tokenizer_encode(const mlx_tokenizer_t *tokenizer, const char *text, size_t length,
                                   bool add_special, int32_t **out_ids, size_t *out_count) MLX_MUST_USE;
 

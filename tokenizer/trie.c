@@ -11,15 +11,19 @@ mlx_status_t mlx_trie_create(size_t bytes, uint64_t seed, mlx_trie_t *out_trie) 
   return NULL;
 }
 
+size_t mlx_trie_memory(size_t bytes) { return mlx_pair_map_memory(bytes) + (bytes + 1) * sizeof(int32_t); }
+
+void mlx_trie_extend(mlx_trie_t *trie, uint32_t *inout_node, char byte) {
+  if (mlx_trie_step(trie, inout_node, byte)) return;
+  const size_t node = trie->nodes++;
+  trie->ends[node] = -1;
+  mlx_pair_map_put(&trie->edges, mlx_pair(*inout_node, (uint8_t)byte), node);
+  *inout_node = (uint32_t)node;
+}
+
 void mlx_trie_add(mlx_trie_t *trie, const char *text, size_t length, int32_t end) {
-  uint64_t node = 0;
-  for (size_t i = 0; i < length; ++i) {
-    uint64_t key = mlx_pair((uint32_t)node, (uint8_t)text[i]);
-    if (mlx_pair_map_get(&trie->edges, key, &node)) continue;
-    node = trie->nodes++;
-    trie->ends[node] = -1;
-    mlx_pair_map_put(&trie->edges, key, node);
-  }
+  uint32_t node = 0;
+  for (size_t i = 0; i < length; ++i) mlx_trie_extend(trie, &node, text[i]);
   trie->ends[node] = end;
 }
 

@@ -13,6 +13,9 @@ typedef struct mlx_trie {
 
 // |bytes| bounds the total length of all keys. Release with mlx_trie_free, also after a failure.
 mlx_status_t mlx_trie_create(size_t bytes, uint64_t seed, mlx_trie_t *out_trie) MLX_MUST_USE;
+size_t mlx_trie_memory(size_t bytes);  // the most bytes that a trie of |bytes| takes while it is built
+// Follows the edge |byte|, and adds it if it is new.
+void mlx_trie_extend(mlx_trie_t *trie, uint32_t *inout_node, char byte);
 // |end| is the value of the key |text|, at least 0. It replaces an earlier value.
 void mlx_trie_add(mlx_trie_t *trie, const char *text, size_t length, int32_t end);
 // Frees unused capacity: keys with common prefixes share nodes, so |bytes| was an overestimate.

@@ -21,19 +21,21 @@ static void relax(struct mlx_lattice_node *node, double score, size_t start, int
 }
 
 static mlx_status_t find_path(const mlx_tokenizer_model_t *model, struct mlx_lattice_node *nodes,
-                              const char *text, size_t length) {
+                              const char *text, size_t length, mlx_budget_t *budget) {
   for (size_t i = 0; i <= length; ++i) nodes[i] = (struct mlx_lattice_node){.start = -1};
   for (size_t at = 0, character; at < length; at += character) {
     uint32_t node = 0;
     bool has_single = false;  // a token equals this one character
     double so_far = nodes[at].score;
     mlx_character_at(text + at, &character);
-    for (size_t end = at; end < length && mlx_trie_step(&model->trie, &node, text[end]); ++end) {
+    size_t end = at;
+    for (; end < length && mlx_trie_step(&model->trie, &node, text[end]); ++end) {
       int32_t id = model->trie.ends[node];
       if (id < 0) continue;
       relax(&nodes[end + 1], model->scores[id] + so_far, at, id);
       has_single |= end + 1 - at == character;
     }
+    MLX_TRY(mlx_budget_step(budget, end - at + 1));
     if (has_single) continue;
     if (model->unk_id < 0) {
       return mlx_error(
@@ -56,10 +58,10 @@ static mlx_status_t append_unknown(const mlx_tokenizer_model_t *model, const cha
 }
 
 mlx_status_t mlx_unigram_encode(const mlx_tokenizer_model_t *model, mlx_lattice_t *lattice, const char *text,
-                                size_t length, mlx_ids_t *ids) {
+                                size_t length, mlx_budget_t *budget, mlx_ids_t *ids) {
   MLX_TRY(mlx_reserve(length + 1, sizeof *lattice->nodes, &lattice->capacity, &lattice->nodes));
   struct mlx_lattice_node *nodes = lattice->nodes;
-  MLX_TRY(find_path(model, nodes, text, length));
+  MLX_TRY(find_path(model, nodes, text, length, budget));
   // The path is linked from its end to its start. Reverse it: then each node's |start| is the next node.
   int32_t next = -1;
   for (int32_t at = (int32_t)length, before; at > 0; at = before) {

@@ -11,18 +11,19 @@ static size_t count_characters(const char *text, size_t length) {
 
 // The length of the longest token at |text| below |node| of the trie; 0 if there is none.
 static size_t longest_token(const mlx_trie_t *trie, uint32_t node, const char *text, size_t length,
-                            int32_t *out_id) {
-  size_t longest = 0;
-  for (size_t i = 0; i < length && mlx_trie_step(trie, &node, text[i]); ++i) {
+                            int32_t *out_id, size_t *out_steps) {
+  size_t longest = 0, i = 0;
+  for (; i < length && mlx_trie_step(trie, &node, text[i]); ++i) {
     if (trie->ends[node] < 0) continue;
     *out_id = trie->ends[node];
     longest = i + 1;
   }
+  *out_steps = i + 1;
   return longest;
 }
 
 mlx_status_t mlx_wordpiece_encode(const mlx_tokenizer_model_t *model, const char *text, size_t length,
-                                  mlx_ids_t *ids) {
+                                  mlx_budget_t *budget, mlx_ids_t *ids) {
   size_t before = ids->count, found;
   uint32_t prefix_node = 0;
   bool has_prefix = true, found_all = count_characters(text, length) <= model->max_word;
@@ -31,9 +32,11 @@ mlx_status_t mlx_wordpiece_encode(const mlx_tokenizer_model_t *model, const char
   }
   for (size_t at = 0; at < length && found_all; at += found) {
     int32_t id = -1;
+    size_t steps = 1;
     found = at && !has_prefix
                 ? 0
-                : longest_token(&model->trie, at ? prefix_node : 0, text + at, length - at, &id);
+                : longest_token(&model->trie, at ? prefix_node : 0, text + at, length - at, &id, &steps);
+    MLX_TRY(mlx_budget_step(budget, steps));
     found_all = found > 0;
     if (found_all) MLX_TRY(mlx_ids_append(ids, id));
   }

@@ -47,6 +47,8 @@ mlx_posix_handler_t mlx_posix_signal(int number, mlx_posix_handler_t handler);
 // Files
 
 #define O_CLOEXEC 0
+#define O_NONBLOCK 0  // no file of Windows waits when it is opened
+#define O_NOCTTY 0
 #define O_NOFOLLOW 0x10000000
 #define O_DIRECTORY 0x20000000
 

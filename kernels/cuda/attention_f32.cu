@@ -1,4 +1,5 @@
-// Attention over a paged KV pool of f32, computed in f32: attention.cu without rounding to 16 bits.
+// Attention computed in f32, over a paged KV pool of f32 or 16-bit numbers: attention.cu without rounding
+// queries and softmax weights to 16 bits.
 //
 // One NVRTC compilation gives both kernels, for one shape. A batch is ROWS sequences of TOKENS new tokens
 // each, of which the first count[sequence] are real and the rest is padding. Token t of a sequence is at
@@ -8,8 +9,9 @@
 //
 // Macros:  ROWS (sequences), TOKENS, HEADS, KV_HEADS, HEAD_DIM (multiple of 16, up to 256),
 //          ROW_PAGES (pages of a sequence), POOL_PAGES (pages of a layer), SCALE (of the scores, positive),
-//          TURN (1: apply RoPE); APPEND_NAME, ATTEND_NAME (symbols, default append and attend)
-// Pool:    f32 [layers][POOL_PAGES][KV_HEADS][2: key, value][PAGE][HEAD_DIM]
+//          KV_F32, KV_BF16 or KV_F16 (of the pool), TURN (1: apply RoPE); APPEND_NAME, ATTEND_NAME (symbols,
+//          default append and attend)
+// Pool:    [layers][POOL_PAGES][KV_HEADS][2: key, value][PAGE][HEAD_DIM]
 //
 // append   (q f32 [ROWS*TOKENS, HEADS*HEAD_DIM], k and v f32 [ROWS*TOKENS, KV_HEADS*HEAD_DIM],
 //           with TURN also cosine and sine f32 [ROWS*TOKENS, HEAD_DIM/2],
@@ -30,8 +32,43 @@
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
+#if defined(KV_BF16) || defined(KV_F16)
+#ifdef KV_BF16
+#define TYPE "bf16"
+#else
+#define TYPE "f16"
+#endif
+typedef unsigned short pool_t;
+
+__device__ __forceinline__ u32 narrow(float low, float high) {
+  u32 pair;
+  asm("cvt.rn." TYPE "x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+__device__ __forceinline__ float2 widen(u32 pair) {
+#ifdef KV_BF16
+  return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
+#else
+  float2 f;
+  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
+      : "=f"(f.x), "=f"(f.y)
+      : "r"(pair));
+  return f;
+#endif
+}
+__device__ __forceinline__ void store4(pool_t *to, float4 f) {
+  *(uint2 *)to = make_uint2(narrow(f.x, f.y), narrow(f.z, f.w));
+}
+// Loads four neighbouring numbers of the pool, or zeros, into shared memory.
+__device__ __forceinline__ void copy_pool4(float *to, const pool_t *from, bool valid) {
+  const uint2 raw = valid ? *(const uint2 *)from : make_uint2(0, 0);
+  const float2 low = widen(raw.x), high = widen(raw.y);
+  *(float4 *)to = make_float4(low.x, low.y, high.x, high.y);
+}
+#else
 typedef float pool_t;
 __device__ __forceinline__ void store4(pool_t *to, float4 f) { *(float4 *)to = f; }
+#endif
 
 #include "attention_append.cuh"
 
@@ -53,6 +90,12 @@ __device__ __forceinline__ void copy_chunk(float *to, const float *from, bool va
                "l"(from), "r"(valid ? 16 : 0)
                : "memory");
 }
+
+#if !defined(KV_BF16) && !defined(KV_F16)
+__device__ __forceinline__ void copy_pool4(float *to, const pool_t *from, bool valid) {
+  copy_chunk(to, from, valid);
+}
+#endif
 
 // Online softmax state of a thread's queries.
 struct Softmax {
@@ -148,7 +191,7 @@ __device__ __forceinline__ void add_values(Softmax &soft, const float *weights, 
 #include "cluster.cuh"
 
 extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 2)
-    ATTEND_NAME(const float *__restrict__ q, const float *__restrict__ pool, const int *__restrict__ start,
+    ATTEND_NAME(const float *__restrict__ q, const pool_t *__restrict__ pool, const int *__restrict__ start,
                 const int *__restrict__ count, const int *__restrict__ pages, float *__restrict__ out,
                 int layer) {
   extern __shared__ __align__(16) float memory[];
@@ -179,7 +222,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 2)
       const int key = i / GROUPS, group = i % GROUPS;
       u64 from = 0;
       const bool valid = first + key < visible && find_key(from, pages, sequence, first + key, layer, head);
-      copy_chunk(to + (first / STEP % STAGES * STEP + key) * PITCH + group * 4,
+      copy_pool4(to + (first / STEP % STAGES * STEP + key) * PITCH + group * 4,
                  valid ? pool + from + what * PAGE * HEAD_DIM + group * 4 : pool, valid);
     }
     asm volatile("cp.async.commit_group;" ::: "memory");  // always one group of copies, empty past the end

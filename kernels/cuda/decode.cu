@@ -23,9 +23,9 @@
 // Macros, set by the compiler: HIDDEN FFN HEADS KV_HEADS HEAD_DIM LAYERS VOCAB PAGE POOL_PAGES NORM_EPS SCALE
 // BLOCKS (the grid) SHARED_BYTES (dynamic shared memory) SCRATCH_WORDS SEGMENT (maximum columns of a stage)
 // ROPE_FREQUENCIES (HEAD_DIM / 2 numbers). For each weight X, X_AT is the byte offset of layer 0 in the
-// archive and X_STEP the distance from one layer to the next. Weights and KV pool are DTYPE_BF16 or
-// DTYPE_F16; or the weights are quantized (PACKED, decode_tiles.cuh), with X_TILES for each role X, and the
-// pool is KV_F32.
+// archive and X_STEP the distance from one layer to the next. Weights are DTYPE_BF16 or DTYPE_F16,
+// or quantized (PACKED, decode_tiles.cuh) with X_TILES for each role X. The KV pool is KV_F32, KV_BF16 or
+// KV_F16.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -86,6 +86,7 @@ template <int K>
 struct Activations {
   uint2 fragment[Tiling<K>::in_registers ? Tiling<K>::runs : 1][4];
   float sum[Tiling<K>::runs];  // sum over piece |quad|: multiplied with the offset of quantized weights
+  float unscale;               // factor of the row sums, with f16 parts
 };
 
 template <int K, typename S>
@@ -124,7 +125,7 @@ struct Attention {                               // overlaps the staged activati
 // Warps that share the same positions; each accumulates 64 columns of the values.
 #define VALUE_WARPS (HEAD_DIM <= 64 ? 1 : HEAD_DIM <= 128 ? 2 : 4)
 typedef u16 kv_t;
-static __device__ __forceinline__ kv_t to_kv(float x) { return to16(x); }
+static __device__ __forceinline__ kv_t to_kv(float x) { return KvNumber::narrow(x); }
 
 struct Attention {
   __align__(16) u16 k[HEAD_DIM], v[HEAD_DIM];

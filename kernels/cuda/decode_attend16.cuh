@@ -7,9 +7,9 @@ static __device__ __forceinline__ void store_query(Attention *a, int query, int 
       &a->query_data[query / QUERY_BATCH][d / 32 * 2 + d / 4 % 2][query % QUERY_BATCH * 8 + d / 8 % 4];
 #pragma unroll
   for (int part = 0; part < 3; ++part) {
-    const u16 rounded = to16(value);
+    const u16 rounded = KvNumber::narrow(value);
     to[part % 2 * 4][part / 2 * 4 + d % 4] = rounded;
-    value -= from16(rounded);
+    value -= KvNumber::widen(rounded);
   }
 }
 
@@ -93,8 +93,8 @@ static __device__ __forceinline__ float2 scores_of(const Pass &pass,
     const uint4 low = pass.k[0][i / 2], high = pass.k[1][i / 2],
                 q = *(const uint4 *)query_data[i][threadIdx.x & 31];
     const uint4 keys = i % 2 ? uint4{low.z, high.z, low.w, high.w} : uint4{low.x, high.x, low.y, high.y};
-    multiply(upper, keys, {q.x, q.y});
-    multiply(lower, keys, row % 2 ? uint2{0, 0} : uint2{q.z, q.w});
+    KvNumber::multiply(upper, keys, {q.x, q.y});
+    KvNumber::multiply(lower, keys, row % 2 ? uint2{0, 0} : uint2{q.z, q.w});
   }
   return {pass.first + row < end ? upper[0] + upper[1] + lower[0] : MINUS_INFINITY,
           pass.first + row + 8 < end ? upper[2] + upper[3] + lower[2] : MINUS_INFINITY};
@@ -124,10 +124,10 @@ static __device__ __forceinline__ uint4 softmax_weights(OnlineSoftmax &softmax, 
   u32 fragment[2][3];
 #pragma unroll
   for (int part = 0; part < 3; ++part) {
-    const u32 pair = to16x2(p.x, p.y);
+    const u32 pair = KvNumber::narrow2(p.x, p.y);
     fragment[0][part] = __shfl_sync(~0u, pair, from);
     fragment[1][part] = __shfl_sync(~0u, pair, from + 16);
-    p = {p.x - low16(pair), p.y - high16(pair)};
+    p = {p.x - KvNumber::low(pair), p.y - KvNumber::high(pair)};
   }
   const bool second = row & 4;
   return {second ? fragment[0][1] : fragment[0][0], second ? 0 : fragment[0][2],
@@ -140,9 +140,10 @@ static __device__ __forceinline__ void add_values(OnlineSoftmax &softmax, const 
     u32 v[4];
 #pragma unroll
     for (int n = 0; n < 4; ++n) v[n] = component(pass.v[n], i);
-    multiply(softmax.acc[2 * i], weights, {__byte_perm(v[0], v[1], 0x5410), __byte_perm(v[2], v[3], 0x5410)});
-    multiply(softmax.acc[2 * i + 1], weights,
-             {__byte_perm(v[0], v[1], 0x7632), __byte_perm(v[2], v[3], 0x7632)});
+    KvNumber::multiply(softmax.acc[2 * i], weights,
+                       {__byte_perm(v[0], v[1], 0x5410), __byte_perm(v[2], v[3], 0x5410)});
+    KvNumber::multiply(softmax.acc[2 * i + 1], weights,
+                       {__byte_perm(v[0], v[1], 0x7632), __byte_perm(v[2], v[3], 0x7632)});
   }
 }
 

@@ -1,53 +1,73 @@
-// Decode: 16-bit conversions, tensor-core instructions, and global words that are their own ready flag.
+// Decode: 16-bit numbers, and global words that are their own ready flag.
+
+// bf16 and f16: conversions, and the tensor-core instruction sum += a . b for a 16 x 16 and a 16 x 8 matrix.
+struct Bf16 {
+  static __device__ __forceinline__ u16 narrow(float x) {
+    u16 y;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x));
+    return y;
+  }
+  static __device__ __forceinline__ u32 narrow2(float low, float high) {
+    u32 pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+  }
+  static __device__ __forceinline__ float widen(u16 x) { return __uint_as_float((u32)x << 16); }
+  static __device__ __forceinline__ float low(u32 pair) { return __uint_as_float(pair << 16); }
+  static __device__ __forceinline__ float high(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }
+  static __device__ __forceinline__ void multiply(float (&sum)[4], uint4 a, uint2 b) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y));
+  }
+  static __device__ __forceinline__ void multiply_once(float (&product)[4], uint4 a, uint2 b) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%10, %10, %10, %10};"
+        : "=f"(product[0]), "=f"(product[1]), "=f"(product[2]), "=f"(product[3])
+        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y), "f"(0.0f));
+  }
+};
+
+struct F16 {
+  static __device__ __forceinline__ u16 narrow(float x) {
+    u16 y;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x));
+    return y;
+  }
+  static __device__ __forceinline__ u32 narrow2(float low, float high) {
+    u32 pair;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+  }
+  static __device__ __forceinline__ float widen(u16 x) {
+    float y;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
+    return y;
+  }
+  static __device__ __forceinline__ float low(u32 pair) { return widen((u16)pair); }
+  static __device__ __forceinline__ float high(u32 pair) { return widen((u16)(pair >> 16)); }
+  static __device__ __forceinline__ void multiply(float (&sum)[4], uint4 a, uint2 b) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y));
+  }
+};
 
 #ifdef DTYPE_F16
-static __device__ __forceinline__ u16 to16(float x) {
-  u16 y;
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x));
-  return y;
-}
-static __device__ __forceinline__ float from16(u16 x) {
-  float y;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
-  return y;
-}
-#define TO_PAIR "cvt.rn.f16x2.f32"
-#define MMA "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+using Number = F16;  // of weights, and of the parts of activations
 #else
-static __device__ __forceinline__ u16 to16(float x) {
-  u16 y;
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x));
-  return y;
-}
-static __device__ __forceinline__ float from16(u16 x) { return __uint_as_float((u32)x << 16); }
-#define TO_PAIR "cvt.rn.bf16x2.f32"
-#define MMA "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
+using Number = Bf16;
 #endif
-
-static __device__ __forceinline__ u32 to16x2(float low, float high) {
-  u32 pair;
-  asm(TO_PAIR " %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  return pair;
-}
-
-static __device__ __forceinline__ float low16(u32 pair) { return from16((u16)pair); }
-#ifdef DTYPE_F16
-static __device__ __forceinline__ float high16(u32 pair) { return from16((u16)(pair >> 16)); }
+#ifdef KV_F16
+using KvNumber = F16;  // of a 16-bit KV pool
 #else
-static __device__ __forceinline__ float high16(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }
+using KvNumber = Bf16;
 #endif
-
-static __device__ __forceinline__ void multiply(float (&sum)[4], uint4 a, uint2 b) {
-  asm volatile(MMA " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-               : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-               : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y));
-}
-
-static __device__ __forceinline__ void multiply_once(float (&product)[4], uint4 a, uint2 b) {
-  asm volatile(MMA " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, %10};"
-               : "=f"(product[0]), "=f"(product[1]), "=f"(product[2]), "=f"(product[3])
-               : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y), "f"(0.0f));
-}
 
 static __device__ __forceinline__ u32 component(uint4 v, int i) {
   return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;

@@ -57,7 +57,7 @@ struct Rows16 {
     }
 #pragma unroll
     for (int i = 0; i < C::segment_runs * 4; ++i)
-      multiply(sum.part[i & 3], a[i], fragment_of<K>(s, x, segment * C::segment_runs + i / 4, i % 4));
+      Number::multiply(sum.part[i & 3], a[i], fragment_of<K>(s, x, segment * C::segment_runs + i / 4, i % 4));
   }
 
   // Row sum of this lane: quads 0 and 1 hold the sums with columns 0-3 (|other| false), quads 2 and 3 with
@@ -73,12 +73,12 @@ struct Rows16 {
   template <int K>
   static __device__ __forceinline__ float4 load4(const u8 *table, int row, int column) {
     const uint2 raw = *(const uint2 *)(table + row_offset<K>(row) + column * 2);
-    return {low16(raw.x), high16(raw.x), low16(raw.y), high16(raw.y)};
+    return {Number::low(raw.x), Number::high(raw.x), Number::low(raw.y), Number::high(raw.y)};
   }
 
   template <int K>
   static __device__ __forceinline__ float load1(const u8 *table, int row, int column) {
-    return from16(*(const u16 *)(table + row_offset<K>(row) + column * 2));
+    return Number::widen(*(const u16 *)(table + row_offset<K>(row) + column * 2));
   }
 };
 

@@ -24,10 +24,11 @@ static __device__ __forceinline__ void stage(Shared *s, int run, float4 x) {
   u8 *to = s->work.runs[threadIdx.x >> 5] + run * RUN_BYTES + (lane >> 3) * PIECE_BYTES;
 #pragma unroll
   for (int i = 0; i < PARTS; ++i) {
-    const u32 first = to16x2(x.x, x.y), second = to16x2(x.z, x.w);
+    const u32 first = Number::narrow2(x.x, x.y), second = Number::narrow2(x.z, x.w);
     *(u32 *)(to + staged_at(lane, 0) + i * 8) = first;
     *(u32 *)(to + staged_at(lane, 1) + i * 8) = second;
-    x = {x.x - low16(first), x.y - high16(first), x.z - low16(second), x.w - high16(second)};
+    x = {x.x - Number::low(first), x.y - Number::high(first), x.z - Number::low(second),
+         x.w - Number::high(second)};
   }
 }
 
@@ -39,11 +40,39 @@ static __device__ __forceinline__ float piece_sum(float4 x) {
   return __shfl_sync(~0u, sum, (threadIdx.x & 3) * 8);
 }
 
+#ifdef DTYPE_F16
+// Scales the warp's values by a power of two, so that the largest is near 2^14: f16 parts neither overflow
+// nor lose the small values. Row sums are multiplied by |unscale|.
+template <int K>
+static __device__ __forceinline__ void scale_for_f16(Activations<K> &x, float4 (&value)[Tiling<K>::runs]) {
+  u32 largest = 0;  // floats of one sign are ordered as their bits
+#pragma unroll
+  for (int i = 0; i < Tiling<K>::runs; ++i) {
+    const float4 v = value[i];
+    largest =
+        max(largest, __float_as_uint(fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)))));
+  }
+#pragma unroll
+  for (int lanes = 1; lanes < 32; lanes <<= 1) largest = max(largest, __shfl_xor_sync(~0u, largest, lanes));
+  const int exponent = min(max((int)(largest >> 23), 16), 240);  // biased; both factors stay normal numbers
+  const float scale = __uint_as_float((u32)(127 + 127 + 14 - exponent) << 23);
+  x.unscale = __uint_as_float((u32)(exponent - 14) << 23);
+#pragma unroll
+  for (int i = 0; i < Tiling<K>::runs; ++i) {
+    const float4 v = value[i];
+    value[i] = {v.x * scale, v.y * scale, v.z * scale, v.w * scale};
+  }
+}
+#endif
+
 // Converts the values of this warp's columns to activation fragments.
 template <int K>
 static __device__ __forceinline__ void stage_all(Shared *s, Activations<K> &x,
-                                                 const float4 (&value)[Tiling<K>::runs]) {
+                                                 float4 (&value)[Tiling<K>::runs]) {
   using C = Tiling<K>;
+#ifdef DTYPE_F16
+  scale_for_f16<K>(x, value);
+#endif
 #pragma unroll
   for (int i = 0; OFFSETS && i < C::runs; ++i) x.sum[i] = piece_sum(value[i]);
 #pragma unroll
@@ -164,6 +193,9 @@ struct Consumer {
     float total = F::total(sum, lane & 2);
     total += __shfl_xor_sync(~0u, total, 1);
     total += __shfl_xor_sync(~0u, total, 2);
+#ifdef DTYPE_F16
+    total *= x.unscale;
+#endif
     if ((lane & 3) == 0) s->partial[buffer][threadIdx.x >> 5][nth * TILE + (lane >> 2)] = total;
   }
 

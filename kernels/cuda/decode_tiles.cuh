@@ -112,7 +112,8 @@ struct Tiles {
       for (int i = 0; i < BITS / 4; ++i) codes[i] = *(const uint4 *)(tile + i * 512 + lane * 16);
       read_numbers(tile + scales + row * 4 * (1 + HALVES) * number, scale);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) multiply_once(piece[i], unpack(codes, i), fragment_of<K>(s, x, run, i));
+      for (int i = 0; i < 4; ++i)
+        Bf16::multiply_once(piece[i], unpack(codes, i), fragment_of<K>(s, x, run, i));
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float first = scale[i * (1 + HALVES)], second = scale[i * (1 + HALVES) + HALVES];

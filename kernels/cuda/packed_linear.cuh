@@ -1,4 +1,4 @@
-// Quantized linear layers (packed.cu): many rows of x, on tensor cores.
+// Linear layers with f32 accuracy (packed.cu): many rows of x, on tensor cores.
 
 #ifndef EPILOGUE
 #define EPILOGUE 0
@@ -29,88 +29,6 @@ constexpr int FRAGMENTS = FR * FT;
 constexpr int FRAGMENTS_EACH = (FRAGMENTS + SPLIT - 1) / SPLIT;  // fragments that a thread completes
 static_assert(SPLIT == 1 || BM * BN * WEIGHTS * 4 <= STAGES * STAGE_BYTES,
               "the partial sums must fit in the memory of the stages");
-
-// ---- a lane's share of the weights ----
-
-struct Weights {
-  const u8 *tile[GROUPS];  // tile of rows 0..7 of each group, in the run that is loaded next
-  u32 below[GROUPS];       // bytes to the tile of rows 8..15
-  u32 words[GROUPS][2][4];
-  u32 scale[GROUPS][2][1 + HALVES];
-};
-
-__device__ __forceinline__ void begin_weights(Weights &v, int group, const u8 *w, int row, int run) {
-  const int at = row / 8 < TILES ? row / 8 : TILES - 1;  // past the end: the last tile again, not stored
-  v.tile[group] = w + ((u64)at * RUNS + run) * TILE_BYTES;
-  v.below[group] = at + 1 < TILES ? RUNS * TILE_BYTES : 0;
-}
-
-__device__ __forceinline__ void load_group(Weights &v, int group, int nth) {  // 16 bytes of codes, number nth
-  load_codes(v.words[group][0], v.tile[group], nth);
-  load_codes(v.words[group][1], v.tile[group] + v.below[group], nth);
-}
-
-__device__ __forceinline__ void load_scales(Weights &v, int group) {
-  load_scales(v.scale[group][0], v.tile[group]);
-  load_scales(v.scale[group][1], v.tile[group] + v.below[group]);
-}
-
-// Called after the codes of a piece are unpacked. If they were the last of their load, starts the next load,
-// which is used a few hundred cycles later at the earliest. The run after that is prefetched into L2, so that
-// this distance is enough.
-__device__ __forceinline__ void advance(Weights &v, int group, int piece, int left) {
-  if (piece % PIECES != PIECES - 1) return;
-  if (piece < 3) {
-    load_group(v, group, 1);
-    return;
-  }
-  v.tile[group] += TILE_BYTES;
-  if (left <= 0) return;
-  load_group(v, group, 0);
-  load_scales(v, group);
-  if (left > 1 && threadIdx.x % 32 < (TILE_BYTES + 127) / 128) {
-    const u8 *ahead = v.tile[group] + TILE_BYTES + threadIdx.x % 32 * 128;
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(ahead));
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(ahead + v.below[group]));
-  }
-}
-
-// acc += scale * d for one fragment: `upper` scales rows 0..7, `lower` rows 8..15.
-__device__ __forceinline__ void scale_into(float (&acc)[4], const float (&d)[4], float upper, float lower) {
-  acc[0] = fmaf(upper, d[0], acc[0]);
-  acc[1] = fmaf(upper, d[1], acc[1]);
-  acc[2] = fmaf(lower, d[2], acc[2]);
-  acc[3] = fmaf(lower, d[3], acc[3]);
-}
-
-// ---- offsets ----
-// The offsets are added as a separate product: all offsets of a row times the sums of the blocks of x. 16
-// columns are the 4 blocks of 4 runs, ordered so that a lane uses the offsets it loads. Both operands are
-// split into three parts; products below 2^-24 are left out.
-
-constexpr int OFFSET_PARTS = SCALE_F32 ? 3 : 2;  // two bf16 parts hold an f16
-
-// Loads the offsets of the four runs from `run` on; offsets of runs outside [from, to) are zero. v.tile
-// points to run `from`.
-__device__ __forceinline__ void load_offsets(u32 (&offset)[4][2], const Weights &v, int group, int run,
-                                             int from, int to) {
-#pragma unroll
-  for (int i = 0; i < 8; i++) {  // order as in unpack: rows 0..7 and 8..15, then 8 columns later
-    const int r = run + i / 4 * 2 + i % 2;
-    const u8 *tile = v.tile[group] + (i / 2 % 2 ? v.below[group] : 0) + (long long)(r - from) * TILE_BYTES;
-    offset[i / 2][i % 2] = r >= from && r < to ? load_number(tile + OFFSETS_AT, threadIdx.x % 32) : 0;
-  }
-}
-
-__device__ __forceinline__ void split_offsets(u32 (&a)[3][4], const u32 (&offset)[4][2]) {
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
-    u32 part[3];
-    split_bf16(part, to_float(offset[i][0]), to_float(offset[i][1]));
-#pragma unroll
-    for (int p = 0; p < 3; p++) a[p][i] = part[p];
-  }
-}
 
 // The chunks that a block reads for `runs` runs, starting at `first`: with OFFSET the chunks of the sums,
 // then those of x.
@@ -185,70 +103,32 @@ __device__ __forceinline__ void copy_bulk(u32 to, const u8 *from, u32 bytes, u32
       : "memory");
 }
 
-// A unit of work is the product of one group with one block of columns: 32, or 16 with HALVES. While a
-// warpgroup scales one unit and unpacks the next, the products of the other warpgroups run.
-constexpr int UNITS = 1 + HALVES;  // units of a piece
+#else
 
-struct Unit {
-  float d[FT][4];
-  u32 a[2][4];
-  float scale[2];
-};
+// ---- with mma.sync ----
 
-__device__ __forceinline__ void start_unit(Unit &u, const Weights &v, int group, int piece, int half,
-                                           u32 stage) {
-  const u64 tile = matrix_descriptor(stage) + piece % 2 * 4;  // step of 32 columns: 4 chunks of 16 bytes
-#pragma unroll
-  for (int k = 0; k < 2; k++)
-    if (!HALVES || k == half) unpack(u.a[k], v.words[group][0], v.words[group][1], piece, k);
-#pragma unroll
-  for (int t = 0; t < 2; t++) u.scale[t] = broadcast_number(v.scale[group][t][half], piece);
-  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-  bool add = false;
-#pragma unroll
-  for (int p = 2; p >= 0; p--)  // smallest parts first, for accuracy
-#pragma unroll
-    for (int k = 0; k < 2; k++)
-      if (!HALVES || k == half) {
-        multiply(u.d, u.a[k], tile + p * (PLANE / 16) + k * 2, add);
-        add = true;
-      }
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+__device__ __forceinline__ void load_matrices(u32 (&v)[4], u32 from) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+               : "r"(from)
+               : "memory");
 }
 
-__device__ __forceinline__ void finish_unit(float (&acc)[FT][4], const Unit &u) {
-#pragma unroll
-  for (int j = 0; j < FT; j++) scale_into(acc[j], u.d[j], u.scale[0], u.scale[1]);
+// The B operand of two fragments of 8 tokens: 16 columns, starting at 16-byte piece `at`.
+__device__ __forceinline__ void load_tokens(u32 (&b)[4], u32 plane, int token, int at) {
+  const int lane = threadIdx.x % 32, row = token + lane % 8 + lane / 16 * 8;
+  load_matrices(b, plane + row * 128 + ((at + lane / 8 % 2) ^ row % 8) * 16);
 }
 
-// The products of four runs have their own sum, which is then added, because tensor cores do not round sums
-// to nearest.
-__device__ __forceinline__ void add_offsets(float (&acc)[GROUPS][FT][4], float (&d)[FT][4], const Weights &v,
-                                            u32 stage, int run, int from, int to) {
-#pragma unroll
-  for (int g = 0; g < GROUPS; g++) {
-    u32 offset[2][4][2];
-    load_offsets(offset[0], v, g, run, from, to);
-#pragma unroll
-    for (int k = 0; k < 4; k++) {
-      if (run + k * 4 >= to) break;  // the sums of later runs were never written
-      if (k < 3) load_offsets(offset[(k + 1) % 2], v, g, run + k * 4 + 4, from, to);
-      u32 a[3][4];
-      split_offsets(a, offset[k % 2]);
-      asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-#pragma unroll
-      for (int order = 2; order >= 0; order--)
-#pragma unroll
-        for (int p = 0; p <= order; p++)
-          if (p < OFFSET_PARTS)
-            multiply(d, a[p], matrix_descriptor(stage + (order - p) * PLANE) + k * 2, order < 2 || p > 0);
-      asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-      asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-#pragma unroll
-      for (int j = 0; j < FT * 4; j++) acc[g][j / 4][j % 4] += d[j / 4][j % 4];
-    }
-  }
-}
+#endif
+
+#ifdef ROWS16
+#include "packed_linear_rows16.cuh"
+#else
+#include "packed_linear_tiles.cuh"
+#endif
+
+#if WGMMA
 
 // Multiplies all chunks of a block. One thread keeps STAGES - 1 stages filled or in flight, including the
 // current one. The stage that it refills was released one chunk ago, so it rarely waits. The barrier `full`
@@ -288,110 +168,10 @@ __device__ __forceinline__ void multiply_all(float (&acc)[GROUPS][FT][4], Weight
     for (int chunk = 0; chunk < STAGES - 1 && chunk < chunks.count(); chunk++) fill(chunk);
   }
   __syncthreads();
-
-  Unit unit;
-#pragma unroll
-  for (int i = 0; i < FT * 4; i++) unit.d[i / 4][i % 4] = 0;
-  if (OFFSET)
-    for (int chunk = 0; chunk < chunks.lead(); chunk++)
-      add_offsets(acc, unit.d, v, enter(chunk), (chunks.first / 16 + chunk) * 16, chunks.first,
-                  chunks.first + chunks.runs);
-  unit.scale[0] = unit.scale[1] = 0;  // the first finish_unit() then adds nothing
-  u32 stage = 0;
-  for (int run = 0; run < chunks.runs; run++)
-#pragma unroll
-    for (int nth = 0; nth < 4 * GROUPS * UNITS; nth++) {
-      const int piece = nth / (GROUPS * UNITS), group = nth / UNITS % GROUPS, half = nth % UNITS;
-      asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-      finish_unit(acc[(nth / UNITS + GROUPS - (half == 0)) % GROUPS], unit);
-      if (nth % (2 * GROUPS * UNITS) == 0) stage = enter(chunks.lead() + run * 2 + piece / 2);
-      start_unit(unit, v, group, piece, half, stage);
-      if (half == UNITS - 1) advance(v, group, piece, chunks.runs - 1 - run);
-    }
-  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-  finish_unit(acc[GROUPS - 1], unit);
+  multiply_chunks(acc, v, chunks, enter);
 }
 
 #else
-
-// ---- with mma.sync ----
-
-__device__ __forceinline__ void load_matrices(u32 (&v)[4], u32 from) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
-               : "r"(from)
-               : "memory");
-}
-
-// The B operand of two fragments of 8 tokens: 16 columns, starting at 16-byte piece `at`.
-__device__ __forceinline__ void load_tokens(u32 (&b)[4], u32 plane, int token, int at) {
-  const int lane = threadIdx.x % 32, row = token + lane % 8 + lane / 16 * 8;
-  load_matrices(b, plane + row * 128 + ((at + lane / 8 % 2) ^ row % 8) * 16);
-}
-
-// Multiplies one piece of a run, for all groups.
-__device__ __forceinline__ void multiply_piece(float (&acc)[GROUPS][FT][4], Weights &v, u32 stage, int column,
-                                               int piece, int left) {
-  u32 a[GROUPS][2][4];
-  float scale[GROUPS][2][1 + HALVES];
-#pragma unroll
-  for (int g = 0; g < GROUPS; g++) {
-#pragma unroll
-    for (int k = 0; k < 2; k++) {
-      unpack(a[g][k], v.words[g][0], v.words[g][1], piece, k);
-#pragma unroll
-      for (int h = 0; h <= HALVES; h++) scale[g][k][h] = broadcast_number(v.scale[g][k][h], piece);
-    }
-    advance(v, g, piece, left);
-  }
-#pragma unroll
-  for (int j = 0; j < FT; j += 2) {  // two fragments of 8 tokens at a time
-    u32 b[2][3][4];
-#pragma unroll
-    for (int i = 0; i < 6; i++)
-      load_tokens(b[i / 3][i % 3], stage + i % 3 * PLANE, column + j * 8, piece % 2 * 4 + i / 3 * 2);
-#pragma unroll
-    for (int g = 0; g < GROUPS; g++)
-#pragma unroll
-      for (int n = 0; n < 2; n++) {
-        float d[2][4] = {};
-#pragma unroll
-        for (int p = 2; p >= 0; p--)  // smallest parts first, for accuracy
-#pragma unroll
-          for (int k = 0; k < 2; k++) mma(d[HALVES ? k : 0], a[g][k], b[k][p][n * 2], b[k][p][n * 2 + 1]);
-#pragma unroll
-        for (int h = 0; h <= HALVES; h++) scale_into(acc[g][j + n], d[h], scale[g][0][h], scale[g][1][h]);
-      }
-  }
-}
-
-__device__ __forceinline__ void add_offsets(float (&acc)[GROUPS][FT][4], const Weights &v, u32 stage,
-                                            int column, int run, int from, int to) {
-  for (int k = 0; k < 4 && run + k * 4 < to; k++)  // the sums of later runs were never written
-#pragma unroll
-    for (int g = 0; g < GROUPS; g++) {
-      u32 offset[4][2], a[3][4];
-      load_offsets(offset, v, g, run + k * 4, from, to);
-      split_offsets(a, offset);
-#pragma unroll
-      for (int j = 0; j < FT; j += 2) {
-        u32 b[3][4];
-        float d[2][4] = {};  // a separate sum: tensor cores do not round sums to nearest
-#pragma unroll
-        for (int p = 0; p < 3; p++) load_tokens(b[p], stage + p * PLANE, column + j * 8, k * 2);
-#pragma unroll
-        for (int order = 2; order >= 0; order--)
-#pragma unroll
-          for (int p = 0; p <= order; p++)
-            if (p < OFFSET_PARTS) {
-              mma(d[0], a[p], b[order - p][0], b[order - p][1]);
-              mma(d[1], a[p], b[order - p][2], b[order - p][3]);
-            }
-#pragma unroll
-        for (int e = 0; e < 8; e++) acc[g][j + e / 4][e % 4] += d[e / 4][e % 4];
-      }
-    }
-}
 
 __device__ __forceinline__ void multiply_all(float (&acc)[GROUPS][FT][4], Weights &v, const u8 *parts,
                                              u32 stages, int top, Chunks chunks) {
@@ -416,17 +196,7 @@ __device__ __forceinline__ void multiply_all(float (&acc)[GROUPS][FT][4], Weight
     return stages + chunk % STAGES * STAGE_BYTES;
   };
   for (int chunk = 0; chunk < STAGES - 1; chunk++) fill(chunk);
-  if (OFFSET)
-    for (int chunk = 0; chunk < chunks.lead(); chunk++)
-      add_offsets(acc, v, enter(chunk), column, (chunks.first / 16 + chunk) * 16, chunks.first,
-                  chunks.first + chunks.runs);
-  u32 stage = 0;
-  for (int run = 0; run < chunks.runs; run++)
-#pragma unroll
-    for (int piece = 0; piece < 4; piece++) {
-      if (piece % 2 == 0) stage = enter(chunks.lead() + run * 2 + piece / 2);
-      multiply_piece(acc, v, stage, column, piece, chunks.runs - 1 - run);
-    }
+  multiply_chunks(acc, v, column, chunks, enter);
 }
 
 #endif
@@ -463,8 +233,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
 #else
     begin_weights(weights, g, w, row, begin < RUNS ? begin : 0);
 #endif
-    load_group(weights, g, 0);
-    load_scales(weights, g);
+    preload(weights, g);
   }
   multiply_all(acc, weights, parts, stages, top, Chunks{begin, runs > 0 ? runs : 0});
 

@@ -13,25 +13,32 @@ extern "C" __global__ void __launch_bounds__(256) NAME(const float *__restrict__
                  b = *(const float4 *)(x + (u64)row * K + nth * 8 + 4);
     v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
   }
-  u32 part[4][3], total[3];
-  float sum = 0;
+  u32 part[4][3];
 #pragma unroll
-  for (int i = 0; i < 4; i++) {
-    split_bf16(part[i], v[i * 2], v[i * 2 + 1]);
-    sum += v[i * 2] + v[i * 2 + 1];
-  }
-  sum += __shfl_xor_sync(~0u, sum, 1);
-  sum += __shfl_xor_sync(~0u, sum, 2);
-  split_bf16(total, sum, 0);
+  for (int i = 0; i < 4; i++) split_bf16(part[i], v[i * 2], v[i * 2 + 1]);
   auto address_of = [&](int chunk, int i, int piece) {
     return parts + (((u64)chunk * 3 + i) * MP + row) * 128 + (piece ^ row % 8) * 16;
   };
+#ifdef ROWS16
+  if (run < RUNS)
+#pragma unroll
+    for (int i = 0; i < 12; i++)
+      *(u32 *)(address_of(nth / 8, i % 3, nth % 8 / 4 * 4 + i / 3) + nth % 4 * 4) = part[i / 3][i % 3];
+#else
   if (run < RUNS)
 #pragma unroll
     for (int i = 0; i < 3; i++)
       *(uint4 *)address_of(nth / 8, i, nth % 8) = make_uint4(part[0][i], part[1][i], part[2][i], part[3][i]);
+  u32 total[3];
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < 4; i++) sum += v[i * 2] + v[i * 2 + 1];
+  sum += __shfl_xor_sync(~0u, sum, 1);
+  sum += __shfl_xor_sync(~0u, sum, 2);
+  split_bf16(total, sum, 0);
   if (nth % 4) return;
 #pragma unroll
   for (int i = 0; i < 3; i++)
     ((u16 *)address_of(CHUNKS + run / 16, i, run % 16 / 2))[nth / 4 % 4 * 2 + run % 2] = total[i];
+#endif
 }

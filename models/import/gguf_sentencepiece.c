@@ -57,11 +57,29 @@ static float score_at(const mlx_gguf_field_t *scores, size_t id) {
   return score == score ? score : 0;  // NaN cannot be sorted
 }
 
-// Adds every split of token |id| into two other tokens.
+// The bytes of a token as a JSON string.
+static size_t json_length(mlx_gguf_token_t token) {
+  size_t length = 2;
+  for (size_t i = 0; i < token.length; ++i) {
+    const unsigned char c = (unsigned char)token.bytes[i];
+    length += c < 0x20 || c == 0x7f ? 6 : c == '"' || c == '\\' ? 2 : 1;
+  }
+  return length;
+}
+
+// The memory that a merge of a token of |length| JSON bytes takes until the tokenizer is created: its text in
+// a buffer that grows by doubling and in the parsed document, its JSON values, and its entries in the merge
+// list here and in the tokenizer.
+static size_t merge_memory(size_t length) { return 3 * (length + 16) + 3 * 16 + 2 * sizeof(merge_t) + 64; }
+
+// Adds every split of token |id| into two other tokens. A run of one letter has as many splits as letters, so
+// a vocabulary of runs has a merge list that is quadratic in the file. The budget refuses it.
 static mlx_status_t split_token(const mlx_gguf_vocabulary_t *vocabulary, uint32_t id, float score,
                                 merges_t *merges) {
   mlx_gguf_token_t token = vocabulary->tokens[id], none = {"", 0};
+  const size_t memory = merge_memory(json_length(token));
   for (size_t at = 1; at < token.length; ++at) {
+    MLX_TRY(mlx_budget_step(vocabulary->budget, 1 + token.length / 8));
     if (((unsigned char)token.bytes[at] & 0xc0) == 0x80) continue;  // inside a UTF-8 character
     int64_t left = mlx_gguf_vocabulary_find(vocabulary, (mlx_gguf_token_t){token.bytes, at}, none),
             right = -1;
@@ -70,6 +88,7 @@ static mlx_status_t split_token(const mlx_gguf_vocabulary_t *vocabulary, uint32_
           mlx_gguf_vocabulary_find(vocabulary, (mlx_gguf_token_t){token.bytes + at, token.length - at}, none);
     }
     if (right < 0) continue;
+    MLX_TRY(mlx_budget_take(vocabulary->budget, memory));
     MLX_TRY(mlx_reserve(merges->count + 1, sizeof *merges->items, &merges->capacity, &merges->items));
     merges->items[merges->count++] = (merge_t){score, id, (uint32_t)left, (uint32_t)right};
   }

@@ -105,8 +105,12 @@ static mlx_status_t open_part(const char *stem, size_t index, size_t count, cons
                               mlx_gguf_part_t *part) {
   size_t stem_length;
   MLX_TRY(mlx_format(&part->path, "%s-%05zu-of-%05zu.gguf", stem, index + 1, count));
-  if (!mlx_is_file(part->path)) return missing_part(part->path, index, count, given);
-  MLX_TRY(mlx_map_file(part->path, &part->map));
+  mlx_status_t status = mlx_map_file(part->path, &part->map);
+  if (mlx_status_code(status) == MLX_NOT_FOUND) {
+    mlx_status_free(status);
+    return missing_part(part->path, index, count, given);
+  }
+  MLX_TRY(status);
   MLX_TRY(mlx_gguf_parse(part->path, part->map.data, part->map.size, &part->file));
   return check_name(part->path, part->file, &stem_length);
 }

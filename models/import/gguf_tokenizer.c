@@ -22,6 +22,15 @@ static const struct {
              {"t5", mlx_gguf_write_unigram},
              {"bert", mlx_gguf_write_wordpiece}};
 
+// The bytes of all fields of the tokenizer. The weights do not count: they would allow any amount of memory.
+static size_t tokenizer_size(const mlx_gguf_t *gguf) {
+  size_t size = 0;
+  for (size_t i = 0; i < gguf->field_count; ++i) {
+    if (!strncmp(gguf->fields[i].key, KEY(""), strlen(KEY("")))) size += gguf->fields[i].size;
+  }
+  return size;
+}
+
 mlx_status_t mlx_gguf_tokenizer_json(const mlx_gguf_t *gguf, char **out_json, size_t *out_length) {
   *out_json = NULL;
   const char *model;
@@ -38,7 +47,9 @@ mlx_status_t mlx_gguf_tokenizer_json(const mlx_gguf_t *gguf, char **out_json, si
                        mlx_name_printable(model));
     return mlx_status_hint(status, "use the model's Hugging Face directory, which has a tokenizer.json");
   }
-  mlx_gguf_vocabulary_t vocabulary = {0};
+  mlx_budget_t budget;
+  mlx_budget_begin_file(&budget, gguf->name, tokenizer_size(gguf));
+  mlx_gguf_vocabulary_t vocabulary = {.budget = &budget};
   mlx_text_t text = {0};
   mlx_status_t status = write(gguf, &vocabulary, &text);
   if (!status) status = mlx_text_take(&text, out_json, out_length);

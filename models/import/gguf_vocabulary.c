@@ -92,6 +92,10 @@ mlx_status_t mlx_gguf_vocabulary_read(const mlx_gguf_t *gguf, mlx_gguf_rewrite_t
   size_t slots = 16;
   MLX_TRY(mlx_gguf_string_array(gguf, KEY("tokens"), &field));
   while (slots < 2 * (size_t)field->count) slots *= 2;
+  // No overflow: every token takes 8 bytes of the file. A rewritten token is at most 3 times as long.
+  MLX_TRY(mlx_budget_take(out->budget, slots * sizeof *out->slots +
+                                           (size_t)field->count * (sizeof *out->tokens + 1) +
+                                           (rewrite ? 3 * field->size : 0)));
   MLX_TRY(mlx_alloc(slots, sizeof *out->slots, &out->slots));
   MLX_TRY(mlx_alloc((size_t)field->count, sizeof *out->tokens, &out->tokens));
   MLX_TRY(read_types(gguf, out, (size_t)field->count));
@@ -106,6 +110,7 @@ mlx_status_t mlx_gguf_vocabulary_read(const mlx_gguf_t *gguf, mlx_gguf_rewrite_t
   }
   if (rewrite) MLX_TRY(rewrite_tokens(out, rewrite, (size_t)field->count));
   for (; out->count < field->count; ++out->count) {
+    MLX_TRY(mlx_budget_step(out->budget, 1 + out->tokens[out->count].length / 8));
     uint32_t *slot = find_slot(out, out->tokens[out->count], (mlx_gguf_token_t){"", 0});
     if (*slot) {
       return mlx_gguf_error(gguf, KEY("tokens"), MLX_INVALID_INPUT, "has the same token at %u and %zu",

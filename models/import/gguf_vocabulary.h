@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#include "base/budget.h"
 #include "base/text.h"
 #include "models/import/gguf.h"
 
@@ -30,14 +31,15 @@ typedef struct mlx_gguf_vocabulary {
   size_t count;
   uint32_t *slots;  // open addressing: id + 1, or 0 if the slot is free
   size_t mask;
+  mlx_budget_t *budget;  // borrowed: of the file
   mlx_text_t rewritten;  // token bytes, if tokenizer.json writes tokens differently from GGUF
 } mlx_gguf_vocabulary_t;
 
 // Appends |token| to |out| the way tokenizer.json writes it.
 typedef void (*mlx_gguf_rewrite_t)(mlx_gguf_token_t token, uint8_t type, mlx_text_t *out);
 
-// Reads tokens and token_type. |rewrite| may be NULL: tokens stay as stored. Release with
-// mlx_gguf_vocabulary_clear, also after a failure.
+// Reads tokens and token_type into |out|, whose budget the caller has set. |rewrite| may be NULL: tokens stay
+// as stored. Release with mlx_gguf_vocabulary_clear, also after a failure.
 mlx_status_t mlx_gguf_vocabulary_read(const mlx_gguf_t *gguf, mlx_gguf_rewrite_t rewrite,
                                       mlx_gguf_vocabulary_t *out) MLX_MUST_USE;
 void mlx_gguf_vocabulary_clear(mlx_gguf_vocabulary_t *vocabulary);

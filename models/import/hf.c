@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/budget.h"
 #include "base/memory.h"
 #include "models/import/name.h"
 
@@ -49,19 +50,27 @@ static mlx_status_t parse_config(mlx_hf_t *hf, const char *path, const char *byt
   return mlx_json_error(&hf->config, "model_type", "must be a name");
 }
 
+static mlx_status_t no_config(const char *folder) {
+  const char *ending = strrchr(folder, '.');
+  mlx_status_t status =
+      mlx_error(MLX_NOT_FOUND, "'%s' has no config.json: is it a Hugging Face model directory?", folder);
+  if (!ending || strcmp(ending, ".gguf")) return status;
+  return mlx_status_hint(status, "it is a folder: pass the path of the GGUF file in it");
+}
+
 static mlx_status_t read_configs(mlx_hf_t *hf) {
   const char *path;
   char *bytes;
   size_t length;
   bool found;
-  MLX_TRY(has_file(hf, CONFIG_NAME, &found));
-  if (!found) {
-    return mlx_error(MLX_NOT_FOUND, "'%s' has no config.json: is it a Hugging Face model directory?",
-                     hf->folder);
-  }
   MLX_TRY(add_file(hf, CONFIG_NAME, &path));
-  MLX_TRY(mlx_read_file(path, MAX_CONFIG, &bytes, &length));
-  mlx_status_t status = parse_config(hf, path, bytes, length);
+  mlx_status_t status = mlx_read_file(path, MAX_CONFIG, &bytes, &length);
+  if (mlx_status_code(status) == MLX_NOT_FOUND) {
+    mlx_status_free(status);
+    return no_config(hf->folder);
+  }
+  MLX_TRY(status);
+  status = parse_config(hf, path, bytes, length);
   mlx_free(bytes);
   if (!status) status = has_file(hf, GENERATION_NAME, &found);
   if (status || !found) return status;
@@ -113,8 +122,10 @@ static mlx_status_t open_shard(mlx_hf_t *hf, const char *name, mlx_hf_shard_t **
 }
 
 // Finds or opens the shard |name|. Tensors are grouped by shard, so the search starts at the last one.
-static mlx_status_t find_shard(mlx_hf_t *hf, const char *name, mlx_hf_shard_t **out_shard) {
+static mlx_status_t find_shard(mlx_hf_t *hf, const char *name, mlx_budget_t *budget,
+                               mlx_hf_shard_t **out_shard) {
   for (size_t i = hf->shard_count; i-- > 0;) {
+    MLX_TRY(mlx_budget_step(budget, 1));
     if (strcmp(hf->shards[i].name, name)) continue;
     *out_shard = &hf->shards[i];
     return NULL;
@@ -163,11 +174,13 @@ static mlx_status_t open_sharded(mlx_hf_t *hf) {
   yyjson_val *map = mlx_json_find(hf->index.root, "weight_map"), *key, *value;
   size_t i, count;
   mlx_hf_shard_t *shard;
+  mlx_budget_t budget;
+  mlx_budget_begin_file(&budget, hf->index.name, yyjson_doc_get_read_size(hf->index.doc));
   MLX_TRY(mlx_hf_check_index(&hf->index));
   MLX_TRY(mlx_alloc(yyjson_obj_size(map), sizeof *hf->tensors, &hf->tensors));
   yyjson_obj_foreach(map, i, count, key, value) {
     const char *name = yyjson_get_str(key);
-    MLX_TRY(find_shard(hf, yyjson_get_str(value), &shard));
+    MLX_TRY(find_shard(hf, yyjson_get_str(value), &budget, &shard));
     hf->tensors[i] = mlx_safetensors_tensor(shard->file, name);
     if (!hf->tensors[i]) {
       return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s' is not in '%s', where the index lists it",
@@ -263,10 +276,9 @@ mlx_status_t mlx_hf_tokenizer_json(const mlx_hf_t *hf, char **out_json, size_t *
   char *path;
   *out_json = NULL;
   MLX_TRY(mlx_join_path(hf->folder, TOKENIZER_NAME, &path));
-  mlx_status_t status;
-  if (mlx_is_file(path)) {
-    status = mlx_read_file(path, MAX_TOKENIZER, out_json, out_length);
-  } else {
+  mlx_status_t status = mlx_read_file(path, MAX_TOKENIZER, out_json, out_length);
+  if (mlx_status_code(status) == MLX_NOT_FOUND) {
+    mlx_status_free(status);
     status = mlx_status_hint(mlx_error(MLX_NOT_FOUND, "'%s' has no tokenizer.json", hf->folder),
                              "tokenizer.model and vocab.json are not supported: download tokenizer.json, or "
                              "create it with transformers");

@@ -31,6 +31,7 @@ FORMATS = {  # BITS, SCALE_F32, OFFSET, HALVES, CENTER
     "Q4_0": (4, 0, 0, 0, 8), "Q4_1": (4, 0, 1, 0, 0), "Q8_0": (8, 0, 0, 0, 0), "Q4_K": (4, 1, 1, 0, 0), "Q5_K": (8, 1, 1, 0, 0),
     "Q6_K": (8, 1, 0, 1, 0), "mixed": (8, 1, 1, 1, 0),
 }
+ROWS16 = ("BF16", "F16")  # rows of 16-bit numbers, as stored in a checkpoint
 PROCESSORS = 132
 LAYERS = 16
 LINEARS = {"qkv": (3072, 2048, 0), "o": (2048, 2048, 1), "gate/up": (8192, 2048, 2), "down": (2048, 8192, 1)}  # of the 1B shape: N, K, EPILOGUE
@@ -62,7 +63,7 @@ def load_ops():
     folder = tempfile.mkdtemp()
     subprocess.run(["gcc", "-std=c11", "-O1", "-fPIC", "-shared", f"-I{ROOT}", str(ROOT / "compiler" / "cuda_launch.c"), "-o", f"{folder}/ops.so"], check=True)
     ops = ctypes.CDLL(f"{folder}/ops.so")
-    ops.mlx_quantized_tile.restype, ops.mlx_quantized_tile.argtypes = Tile, [ctypes.c_int64] * 3 + [ctypes.c_bool] * 2 + [ctypes.c_int64]
+    ops.mlx_quantized_tile.restype, ops.mlx_quantized_tile.argtypes = Tile, [ctypes.c_int64] * 3 + [ctypes.c_bool] * 3 + [ctypes.c_int64]
     ops.mlx_quantized_tile_shared_bytes.restype, ops.mlx_quantized_tile_shared_bytes.argtypes = ctypes.c_int64, [Tile]
     ops.mlx_quantized_parts_bytes.restype, ops.mlx_quantized_parts_bytes.argtypes = ctypes.c_int64, [ctypes.c_int64] * 2
     ops.mlx_quantized_gemv.restype, ops.mlx_quantized_gemv.argtypes = Stream, [ctypes.c_int64] * 4
@@ -93,7 +94,7 @@ class Builder:
         if missing:
             with multiprocessing.Pool() as pool:
                 for job, log in zip(missing, pool.imap(self.one, missing)):
-                    worrying = [line for line in log.splitlines() if re.search(r"error|warning|C75", line)]
+                    worrying = [line for line in log.splitlines() if re.search(r"error|warning|C75|[1-9]\d* bytes spill", line)]
                     if worrying:
                         print(job, *worrying, sep="\n  ", flush=True)
         bad = [job for job in missing if not self.path(job).exists()]
@@ -122,6 +123,8 @@ class Builder:
 
 
 def weight_definitions(form, m, n, k):
+    if form in ROWS16:
+        return ("NAME=probe", f"M={m}", f"N={n}", f"K={k}", "ROWS16=1", f"DTYPE_{form}=1")
     bits, wide, offset, halves, center = FORMATS[form]
     return (f"NAME=probe", f"M={m}", f"N={n}", f"K={k}", f"BITS={bits}", f"SCALE_F32={wide}", f"OFFSET={offset}", f"HALVES={halves}", f"CENTER={center}")
 
@@ -131,8 +134,8 @@ def linear_job(form, m, n, k, end, tile, arch):
             f"STAGES={tile.stages}", f"WARPS={tile.warps}"), arch)
 
 
-def cut_job(m, k, arch):
-    return ("packed.cu", ("NAME=probe", f"M={m}", f"K={k}", "CUT"), arch)
+def cut_job(form, m, k, arch):
+    return ("packed.cu", ("NAME=probe", f"M={m}", f"K={k}", "CUT") + (("ROWS16=1",) if form in ROWS16 else ()), arch)
 
 
 def stream_for(m, n, k, other=None):
@@ -153,8 +156,8 @@ def embed_job(form, m, n, k, arch):
     return ("packed.cu", weight_definitions(form, m, n, k) + ("EMBED",), arch)
 
 
-def tile_for(m, n, k, end, arch):
-    return OPS.mlx_quantized_tile(m, n, k, end == 2, arch == "sm_90a", PROCESSORS)
+def tile_for(form, m, n, k, end, arch):
+    return OPS.mlx_quantized_tile(m, n, k, end == 2, form in ROWS16, arch == "sm_90a", PROCESSORS)
 
 
 PAGE = 16
@@ -187,6 +190,11 @@ class Matrix:
     def __init__(self, form, n, k, seed=0):
         import torch
         self.form, self.n, self.k = form, n, k
+        if form in ROWS16:
+            generator = torch.Generator("cuda").manual_seed(seed + n * 7 + k)
+            stored = (torch.randn(n, k, device="cuda", generator=generator) * k ** -0.5).to(torch.bfloat16 if form == "BF16" else torch.float16)
+            self.exact, self.f32, self.bytes = stored.double(), stored.float(), stored.view(torch.uint8).reshape(-1)
+            return
         bits, wide, self.offset, halves, center = FORMATS[form]
         rng = np.random.default_rng(seed + n * 7 + k)
         low, high = (-128, 128) if bits == 8 else (-center, 16 - center)
@@ -270,13 +278,13 @@ class Driver:
     def poisoned(self, *dims):
         return self.torch.full(dims, math.nan, device="cuda")
 
-    def cut(self, x, parts):
+    def cut(self, form, x, parts):
         m, k = x.shape
-        self.launch(cut_job(m, k, self.arch), (math.ceil((m + 7) // 8 * 8 * math.ceil(k / 512) * 64 / 256), 1, 1), 256, [x, parts])
+        self.launch(cut_job(form, m, k, self.arch), (math.ceil((m + 7) // 8 * 8 * math.ceil(k / 512) * 64 / 256), 1, 1), 256, [x, parts])
 
     def linear(self, form, m, n, k, end, tensors, tile=None, arch=None):
         arch = arch or self.arch
-        tile = tile or tile_for(m, n, k, end, arch)
+        tile = tile or tile_for(form, m, n, k, end, arch)
         shared = OPS.mlx_quantized_tile_shared_bytes(tile)
         self.launch(linear_job(form, m, n, k, end, tile, arch), (math.ceil(m / tile.m), math.ceil(n / tile.n), tile.split), 32 * tile.warps, tensors, shared)
 
@@ -329,7 +337,7 @@ def check_linear(d, form, m, n, k, end, tile=None, arch=None):
     torch = d.torch
     x, w = torch.randn(m, k, device="cuda") * 2, Matrix(form, n, k)
     parts, y = d.parts(m, k), d.poisoned(m, n)
-    d.cut(x, parts)
+    d.cut(form, x, parts)
     exact, f32, tensors = x.double() @ w.exact.T, x @ w.f32.T, [parts, w.bytes, y]
     if end == 1:
         y = torch.randn(m, n, device="cuda")
@@ -346,13 +354,13 @@ def check_linear(d, form, m, n, k, end, tile=None, arch=None):
         if not torch.equal(first, y):
             FAILED.append("repeat")
             print("BAD  not the same bits twice")
-    report(f"linear {form} {m}x{n}x{k} end {end} {arch or ''} {tile or tile_for(m, n, k, end, arch or d.arch)}", first, exact, f32)
+    report(f"linear {form} {m}x{n}x{k} end {end} {arch or ''} {tile or tile_for(form, m, n, k, end, arch or d.arch)}", first, exact, f32)
 
 
 def check_cut(d, m, k):
     torch = d.torch
     x, parts = torch.randn(m, k, device="cuda") * torch.exp2(torch.randint(-20, 20, (m, k), device="cuda").float()), d.parts(m, k)
-    d.cut(x, parts)
+    d.cut("Q4_0", x, parts)
     mp, chunks = (m + 7) // 8 * 8, (k + 127) // 128 * 2
     planes = parts[:chunks * 3 * mp * 128].view(torch.bfloat16).view(chunks, 3, mp, 8, 8)
     rows, place = torch.arange(mp, device="cuda"), torch.arange(8, device="cuda")
@@ -463,14 +471,16 @@ LINEAR_CASES = [("Q4_0", 512, 3072, 2048, 0), ("Q4_1", 512, 3072, 2048, 0), ("Q4
                 ("Q4_K", 3, 8, 576, 0), ("Q5_K", 128, 576, 1536, 1), ("Q6_K", 17, 576, 576, 2), ("Q6_K", 512, 576, 1536, 0), ("mixed", 128, 49, 96, 2),
                 ("mixed", 512, 3072, 2048, 2), ("Q4_0", 1, 49, 96, 0), ("Q8_0", 512, 3072, 2048, 1), ("Q4_0", 33, 2048, 2048, 1), ("Q4_0", 512, 2048, 8192, 1),
                 ("Q4_1", 64, 1536, 576, 2), ("Q4_0", 512, 8192, 2048, 2)]
-SMALL_CASES = [("Q4_0", 17, 49, 96, 0), ("Q4_1", 130, 136, 576, 2), ("mixed", 40, 72, 576, 1), ("Q8_0", 16, 200, 2048, 0)]
+LINEAR_CASES += [(form, *case) for form in ROWS16 for case in ((512, 3072, 2048, 0), (128, 576, 576, 1), (17, 49, 96, 0), (16, 576, 1536, 2), (3, 8, 576, 0),
+                 (17, 576, 576, 2), (512, 2048, 8192, 1), (64, 1536, 544, 2), (512, 8192, 2048, 2), (33, 2048, 2048, 1))]
+SMALL_CASES = [("Q4_0", 17, 49, 96, 0), ("Q4_1", 130, 136, 576, 2), ("mixed", 40, 72, 576, 1), ("Q8_0", 16, 200, 2048, 0), ("BF16", 40, 72, 544, 2), ("F16", 130, 136, 96, 1)]
 GEMV_CASES = [("Q4_0", 1, 3072, 2048), ("Q4_1", 3, 49, 96), ("Q8_0", 8, 576, 1536), ("Q4_K", 1, 576, 576), ("Q6_K", 5, 2048, 8192), ("mixed", 2, 1003, 1536),
               ("Q4_1", 8, 16411, 2048)]
 EMBED_CASES = [("Q4_0", 17, 4999, 576), ("Q4_1", 512, 1003, 2048), ("Q8_0", 3, 49, 96), ("Q4_K", 7, 1003, 576), ("Q6_K", 128, 1003, 1536), ("mixed", 16, 1003, 96)]
 
 
-def portable_tiles(m, n, k, end):
-    return OPS.mlx_quantized_tile(m, n, k, end == 2, False, PROCESSORS)
+def portable_tiles(form, m, n, k, end):
+    return tile_for(form, m, n, k, end, "sm_80")
 
 
 def check_all(d, wanted, small, formats):
@@ -484,9 +494,9 @@ def check_all(d, wanted, small, formats):
             check_linear(d, *case)
     if "portable" in wanted:                                         # mma.sync, compiled for an older GPU and for this one
         for case in linears:
-            check_linear(d, *case, tile=portable_tiles(*case[1:]), arch="sm_90")
+            check_linear(d, *case, tile=portable_tiles(*case), arch="sm_90")
         for case in linears[:6]:                                     # and the launch for Hopper on a later GPU
-            check_linear(d, *case, tile=tile_for(*case[1:], "sm_90a"), arch="sm_90")
+            check_linear(d, *case, tile=tile_for(*case, "sm_90a"), arch="sm_90")
     if "gemv" in wanted:
         for case in GEMV_CASES[1:4] if small else GEMV_CASES:
             check_gemv(d, *case)
@@ -513,14 +523,14 @@ def measure(d, form, tiles, m):
     parts = {k: d.parts(m, k) for k in x}
     works = {}
     for k in x:
-        d.cut(x[k], parts[k])
-        us = d.time(lambda: [d.cut(x[k], parts[k]) for _ in range(LAYERS)]) / LAYERS
+        d.cut(form, x[k], parts[k])
+        us = d.time(lambda: [d.cut(form, x[k], parts[k]) for _ in range(LAYERS)]) / LAYERS
         total += us * (3 if k == 2048 else 1)
         print(f"cut {m}x{k}: {us:.1f} us", flush=True)
     for name, (n, k, end) in LINEARS.items():
         y = torch.zeros(m, n, device="cuda")
         best = math.inf
-        for tile in [tile_for(m, n, k, end, d.arch)] + tiles:
+        for tile in [tile_for(form, m, n, k, end, d.arch)] + tiles:
             if not fits(tile, end):
                 continue
             def work():
@@ -555,10 +565,12 @@ def measure_gemv(d, form, m, streams):
 def compile_jobs(wanted, tiles, attend_tiles, formats, small, sizes, streams):
     jobs = []
     for form, m, n, k, end in SMALL_CASES + ([] if small else LINEAR_CASES):
-        jobs += [cut_job(m, k, "sm_90a"), linear_job(form, m, n, k, end, tile_for(m, n, k, end, "sm_90a"), "sm_90a")]
+        if "linear" not in wanted or formats and form not in formats:
+            continue
+        jobs += [cut_job(form, m, k, "sm_90a"), linear_job(form, m, n, k, end, tile_for(form, m, n, k, end, "sm_90a"), "sm_90a")]
         if "portable" in wanted:
-            jobs += [linear_job(form, m, n, k, end, portable_tiles(m, n, k, end), arch) for arch in ("sm_80", "sm_89", "sm_90")]
-            jobs.append(linear_job(form, m, n, k, end, tile_for(m, n, k, end, "sm_90a"), "sm_90"))
+            jobs += [linear_job(form, m, n, k, end, portable_tiles(form, m, n, k, end), arch) for arch in ("sm_80", "sm_89", "sm_90")]
+            jobs.append(linear_job(form, m, n, k, end, tile_for(form, m, n, k, end, "sm_90a"), "sm_90"))
     if "gemv" in wanted:
         jobs += [gemv_job(*case[:1], m, *case[2:], arch) for case in GEMV_CASES for m in (1, case[1]) for arch in ("sm_80", "sm_90a")]
     if "embed" in wanted:
@@ -569,9 +581,10 @@ def compile_jobs(wanted, tiles, attend_tiles, formats, small, sizes, streams):
     if "speed" in wanted:
         jobs += [attention_job(case, t, "sm_90") for case in ATTENTION_CASES[:3] for t in [attention_tile(case)] + attend_tiles]
         for form in formats or ["Q4_0"]:
-            jobs += [gemv_job(form, 1, n, k, "sm_90a", s) for n, k in GEMV_SHAPES for s in [None] + streams]
+            if form not in ROWS16:
+                jobs += [gemv_job(form, 1, n, k, "sm_90a", s) for n, k in GEMV_SHAPES for s in [None] + streams]
             for n, k, end in LINEARS.values():
-                jobs += [linear_job(form, m, n, k, end, t, "sm_90a") for m in sizes for t in [tile_for(m, n, k, end, "sm_90a")] + tiles if fits(t, end) and t.m <= max(16, m)]
+                jobs += [linear_job(form, m, n, k, end, t, "sm_90a") for m in sizes for t in [tile_for(form, m, n, k, end, "sm_90a")] + tiles if fits(t, end) and t.m <= max(16, m)]
     return jobs
 
 
@@ -605,7 +618,8 @@ def main():
         for form in formats or ["Q4_0"]:
             for m in sizes:
                 measure(d, form, [t for t in tiles if t.m <= max(16, m)], m)
-            measure_gemv(d, form, 1, streams)
+            if form not in ROWS16:
+                measure_gemv(d, form, 1, streams)
         measure_attention(d, attend_tiles)
     print(f"{len(FAILED)} failed: {FAILED}" if FAILED else "all good")
     sys.exit(bool(FAILED))

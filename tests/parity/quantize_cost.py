@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures the cost of --quantize: perplexity over a text, and the divergence from the same weights in float32.
 
-  quantize_cost.py BUILD MODEL.gguf [--text FILE] [--chunks 16] [--types q8_0,q4_1,q4_0]
+  quantize_cost.py BUILD MODEL.gguf [--text FILE] [--chunks 16] [--context 512] [--layers N] [--types q8_0,q4_1,q4_0]
 
 BUILD has bin/mlxcel. MODEL is a Llama's GGUF file. The available file is quantized already, and quantizing a number twice in the same way
 costs nothing. So the script first moves every weight by a random fraction of its block's step (fixed seed), to a value it may have had before
@@ -26,6 +26,8 @@ def arguments():
     parser.add_argument("model", type=pathlib.Path)
     parser.add_argument("--text", type=pathlib.Path, help="default: the pages of docs/")
     parser.add_argument("--chunks", type=int, default=16)
+    parser.add_argument("--context", type=int, default=512, help="tokens in a chunk")
+    parser.add_argument("--layers", type=int, help="keep only the first N layers, for a quick check of this script")
     parser.add_argument("--types", default="q8_0,q4_1,q4_0")
     return parser.parse_args()
 
@@ -89,10 +91,13 @@ def main():
         size = weights_size(mlxcel, a.model, [], bundle)
         gguf_llama.widen = unround(np.random.default_rng(6), gguf_llama.widen)
         config, weights = gguf_llama.load(a.model)
+        if a.layers:
+            config = dict(config, num_hidden_layers=a.layers)
+            weights = {name: value for name, value in weights.items() if not name.startswith("model.layers.") or int(name.split(".")[2]) < a.layers}
         model = folder / "unrounded"
         model.mkdir()
         write_folder(model, weights, config, (bundle / "tokenizer.json").read_bytes())
-        common = ["-f", text, "--chunks", a.chunks, "-c", 512]
+        common = ["-f", text, "--chunks", a.chunks, "-c", a.context]
         print("| weights | size | perplexity | mean KL | 99% below | same best token |\n| --- | --- | --- | --- | --- | --- |")
         print_row("as the file has them", size, evaluate(mlxcel, "-m", a.model, *common))
         reference = evaluate(mlxcel, "-m", model, *common, "--save-logprobs", folder / "reference")

@@ -1,0 +1,188 @@
+// Linear layers with f32 accuracy (packed_linear.cuh): weights that are rows of bf16 or f16.
+//
+// A lane loads 16 bytes, 8 neighbouring columns, of a row. They are the pairs that its lane of a tensor-core
+// fragment holds, if columns are permuted: pair i of the quad's 8 columns is at 8 * i + 2 * quad of the piece
+// of 32 columns. -DCUT with ROWS16 stores x in the same order.
+//
+// A bf16 weight is used as it is. An f16 weight is the sum of two bf16 parts; the product of the two smallest
+// parts is below 2^-24 and left out.
+
+#ifdef DTYPE_F16
+constexpr int WEIGHT_PARTS = 2;
+#else
+constexpr int WEIGHT_PARTS = 1;
+#endif
+constexpr int AHEAD = 4;  // chunks from a load to the prefetch into L2
+
+struct Weights {
+  const u8 *upper[GROUPS], *lower[GROUPS];  // this lane's first column in its row of rows 0..7 and 8..15
+  int column;                               // this lane's first column
+};
+
+// The weights of a group in one chunk of 64 columns: two pieces of 32 columns, two rows.
+struct Chunk16 {
+  u32 words[2][2][4];
+};
+
+__device__ __forceinline__ void begin_weights(Weights &v, int group, const u8 *w, int row, int run) {
+  const int lane = threadIdx.x % 32, first = row + lane / 4;
+  // Past the end: the last row again, whose result is not stored.
+  v.column = run * 128 + lane % 4 * 8;
+  v.upper[group] = w + ((u64)(first < N ? first : N - 1) * K + v.column) * 2;
+  v.lower[group] = w + ((u64)(first + 8 < N ? first + 8 : N - 1) * K + v.column) * 2;
+}
+
+__device__ __forceinline__ void preload(Weights &, int) {}
+
+__device__ __forceinline__ void load16(u32 (&v)[4], const u8 *from, bool valid) {
+  v[0] = v[1] = v[2] = v[3] = 0;
+  if (valid)
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+                 : "l"(from));
+}
+
+// Loads chunk |nth| of this block, and prefetches a later one.
+__device__ __forceinline__ void load_chunk(Chunk16 &to, const Weights &v, int group, int nth) {
+#pragma unroll
+  for (int piece = 0; piece < 2; piece++) {
+    const bool valid = K % 128 == 0 || v.column + nth * 64 + piece * 32 < K;
+    load16(to.words[piece][0], v.upper[group] + nth * 128 + piece * 64, valid);
+    load16(to.words[piece][1], v.lower[group] + nth * 128 + piece * 64, valid);
+  }
+  if (v.column + (nth + AHEAD) * 64 < K && threadIdx.x % 4 == 0) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(v.upper[group] + (nth + AHEAD) * 128));
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(v.lower[group] + (nth + AHEAD) * 128));
+  }
+}
+
+// The A operands of an m16k16 product: 16 columns of a piece, the first or the second |half|.
+__device__ __forceinline__ void fragment_of(u32 (&a)[WEIGHT_PARTS][4], const Chunk16 &from, int piece,
+                                            int half) {
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    const u32 pair = from.words[piece][i % 2][half * 2 + i / 2];
+#ifdef DTYPE_F16
+    float low, high;
+    asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
+        : "=f"(low), "=f"(high)
+        : "r"(pair));
+    a[0][i] = narrow(low, high);
+    a[1][i] = narrow(low - __uint_as_float(a[0][i] << 16), high - __uint_as_float(a[0][i] & 0xffff0000u));
+#else
+    a[0][i] = pair;
+#endif
+  }
+}
+
+#if WGMMA
+
+// Starts the products of one group with one chunk. Smallest parts first, for accuracy.
+__device__ __forceinline__ void start_chunk(float (&d)[FT][4], u32 (&a)[4][WEIGHT_PARTS][4], const Chunk16 &w,
+                                            u32 stage) {
+#pragma unroll
+  for (int k = 0; k < 4; k++) fragment_of(a[k], w, k / 2, k % 2);
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+  for (int order = 2; order >= 0; order--)
+#pragma unroll
+    for (int part = WEIGHT_PARTS - 1; part >= 0; part--)
+      if (part <= order)
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+          multiply(d, a[k][part], matrix_descriptor(stage + (order - part) * PLANE) + k * 2,
+                   order < 2 || part < WEIGHT_PARTS - 1 || k > 0);
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+// The products of a chunk have their own sum, which is then added, because tensor cores do not round sums to
+// nearest. While a warpgroup adds a sum, the products of the other warpgroups run. The weights of the next
+// unit (a chunk of one group) are loaded while the products of this one run.
+template <typename Enter>
+__device__ __forceinline__ void multiply_chunks(float (&acc)[GROUPS][FT][4], Weights &v, Chunks chunks,
+                                                Enter enter) {
+  const int count = chunks.count();
+  float d[FT][4] = {};
+  u32 a[2][4][WEIGHT_PARTS][4];
+  Chunk16 w[2];
+  u32 stage = 0;
+  if (count > 0) load_chunk(w[0], v, 0, 0);
+#pragma unroll 1
+  for (int first = 0; first < count; first += 2)  // a run has two chunks
+#pragma unroll
+    for (int nth = 0; nth < 2 * GROUPS; nth++) {
+      const int chunk = first + nth / GROUPS, group = nth % GROUPS;
+      asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#pragma unroll
+      for (int i = 0; i < FT * 4; i++) acc[(group + GROUPS - 1) % GROUPS][i / 4][i % 4] += d[i / 4][i % 4];
+      if (group == 0) stage = enter(chunk);
+      start_chunk(d, a[nth % 2], w[nth % 2], stage);
+      if (group + 1 < GROUPS || chunk + 1 < count)
+        load_chunk(w[(nth + 1) % 2], v, (group + 1) % GROUPS, chunk + (group + 1) / GROUPS);
+    }
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#pragma unroll
+  for (int i = 0; i < FT * 4; i++) acc[GROUPS - 1][i / 4][i % 4] += d[i / 4][i % 4];
+}
+
+#else
+
+__device__ __forceinline__ void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// Multiplies one piece of a chunk, for all groups.
+__device__ __forceinline__ void multiply_piece(float (&acc)[GROUPS][FT][4], const Chunk16 (&w)[GROUPS],
+                                               u32 stage, int column, int piece) {
+#pragma unroll
+  for (int j = 0; j < FT; j += 2) {  // two fragments of 8 tokens at a time
+    u32 b[2][3][4];
+#pragma unroll
+    for (int i = 0; i < 6; i++)
+      load_tokens(b[i / 3][i % 3], stage + i % 3 * PLANE, column + j * 8, piece * 4 + i / 3 * 2);
+#pragma unroll
+    for (int g = 0; g < GROUPS; g++) {
+      u32 a[2][WEIGHT_PARTS][4];
+#pragma unroll
+      for (int k = 0; k < 2; k++) fragment_of(a[k], w[g], piece, k);
+#pragma unroll
+      for (int n = 0; n < 2; n++) {
+        float d[4] = {};                          // a separate sum: tensor cores do not round sums to nearest
+#pragma unroll
+        for (int order = 2; order >= 0; order--)  // smallest parts first, for accuracy
+#pragma unroll
+          for (int part = WEIGHT_PARTS - 1; part >= 0; part--)
+            if (part <= order)
+#pragma unroll
+              for (int k = 0; k < 2; k++)
+                mma(d, a[k][part], b[k][order - part][n * 2], b[k][order - part][n * 2 + 1]);
+#pragma unroll
+        for (int e = 0; e < 4; e++) acc[g][j + n][e] += d[e];
+      }
+    }
+  }
+}
+
+template <typename Enter>
+__device__ __forceinline__ void multiply_chunks(float (&acc)[GROUPS][FT][4], Weights &v, int column,
+                                                Chunks chunks, Enter enter) {
+  const int count = chunks.count();
+  Chunk16 w[GROUPS], next[GROUPS];
+#pragma unroll
+  for (int g = 0; g < GROUPS && count > 0; g++) load_chunk(next[g], v, g, 0);
+#pragma unroll 1
+  for (int chunk = 0; chunk < count; chunk++) {
+    const u32 stage = enter(chunk);
+#pragma unroll
+    for (int g = 0; g < GROUPS; g++) w[g] = next[g];
+#pragma unroll
+    for (int g = 0; g < GROUPS && chunk + 1 < count; g++) load_chunk(next[g], v, g, chunk + 1);
+#pragma unroll
+    for (int piece = 0; piece < 2; piece++) multiply_piece(acc, w, stage, column, piece);
+  }
+}
+
+#endif
