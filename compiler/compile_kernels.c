@@ -151,6 +151,11 @@ static mlx_status_t use_cpu_kernels(mlx_compile_job_t *job) {
 
 // Only kernels read quantized weights; the generic path reads floats.
 mlx_status_t mlx_job_check_quantized(const mlx_compile_job_t *job) {
+  if (mlx_dtype_is_quantized(job->module.kv) && (job->target.gpu || !job->module.kernels)) {
+    return mlx_status_hint(
+        mlx_error(MLX_UNSUPPORTED, "a KV cache in %s needs the CPU kernel", mlx_kv_name(job->module.kv)),
+        "use --kv f32, bf16 or f16");
+  }
   if (stays_quantized(job)) return NULL;
   if (job->options->weights != MLX_WEIGHTS_QUANTIZED && job->options->quantize == MLX_QUANTIZE_NONE)
     return NULL;
