@@ -28,8 +28,8 @@ __device__ __forceinline__ bool find_key(u64 &offset, const int *pages, int sequ
 }
 
 #ifdef KV_Q8
-// Keys or values of a page and head in an 8-bit pool: PAGE rows of HEAD_DIM signed codes, then PAGE f32 scales.
-// |key| is the offset that find_key gives, |what| is 0 for the key and 1 for the value.
+// Keys or values of a page and head in an 8-bit pool: PAGE rows of HEAD_DIM signed codes, then PAGE f32
+// scales. |key| is the offset that find_key gives, |what| is 0 for the key and 1 for the value.
 struct Row8 {
   u64 key;
   int what;
@@ -65,7 +65,8 @@ __device__ __forceinline__ float4 rotate(float4 a, float4 c, float4 b, float4 s)
 struct Pair4 {
   float4 low, high;
 };
-__device__ __forceinline__ Pair4 load_rotated(const float *head, int at, const float *cosine, const float *sine) {
+__device__ __forceinline__ Pair4 load_rotated(const float *head, int at, const float *cosine,
+                                              const float *sine) {
   constexpr int HALF = HEAD_DIM / 2;
   const float4 low = *(const float4 *)(head + at), high = *(const float4 *)(head + HALF + at);
   if (!cosine) return {low, high};
@@ -92,7 +93,8 @@ extern "C" __global__ void __launch_bounds__(256)
   const u64 from = ((u64)token * (is_query ? HEADS : KV_HEADS) + nth) * HEAD_DIM;
   const float *source = (is_query ? q : value ? v : k) + from;
 #if TURN
-  const float *c = value ? nullptr : cosine + (u64)token * HALF, *s = value ? nullptr : sine + (u64)token * HALF;
+  const float *c = value ? nullptr : cosine + (u64)token * HALF,
+              *s = value ? nullptr : sine + (u64)token * HALF;
 #else
   const float *c = nullptr, *s = nullptr;
 #endif

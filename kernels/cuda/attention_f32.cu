@@ -1,5 +1,5 @@
-// Attention computed in f32, over a paged KV pool of f32, 16-bit or 8-bit numbers: attention.cu without rounding
-// queries and softmax weights to 16 bits.
+// Attention computed in f32, over a paged KV pool of f32, 16-bit or 8-bit numbers: attention.cu without
+// rounding queries and softmax weights to 16 bits.
 //
 // One NVRTC compilation gives both kernels, for one shape. A batch is ROWS sequences of TOKENS new tokens
 // each, of which the first count[sequence] are real and the rest is padding. Token t of a sequence is at
@@ -9,8 +9,8 @@
 //
 // Macros:  ROWS (sequences), TOKENS, HEADS, KV_HEADS, HEAD_DIM (multiple of 16, up to 256),
 //          ROW_PAGES (pages of a sequence), POOL_PAGES (pages of a layer), SCALE (of the scores, positive),
-//          KV_F32, KV_BF16, KV_F16 or KV_Q8 (of the pool), TURN (1: apply RoPE); APPEND_NAME, ATTEND_NAME (symbols,
-//          default append and attend)
+//          KV_F32, KV_BF16, KV_F16 or KV_Q8 (of the pool), TURN (1: apply RoPE); APPEND_NAME, ATTEND_NAME
+//          (symbols, default append and attend)
 // Pool:    [layers][POOL_PAGES][KV_HEADS][2: key, value][PAGE][HEAD_DIM]
 //
 // append   (q f32 [ROWS*TOKENS, HEADS*HEAD_DIM], k and v f32 [ROWS*TOKENS, KV_HEADS*HEAD_DIM],
@@ -87,16 +87,17 @@ __device__ __forceinline__ void copy_chunk(float *to, const float *from, bool va
                : "memory");
 }
 
-// Copies four neighbouring numbers of a key (what 0) or a value (what 1), or zeros, into shared memory. |key|:
-// see find_key.
+// Copies four neighbouring numbers of a key (what 0) or a value (what 1), or zeros, into shared memory.
+// |key|: see find_key.
 __device__ __forceinline__ void copy_pool4(float *to, const pool_t *pool, u64 key, int what, int group,
                                            bool valid) {
 #ifdef KV_Q8
   const Row8 row = {key, what};
   const u32 codes = valid ? *(const u32 *)(pool + row.codes() + group * 4) : 0;
   const float scale = valid ? *(const float *)(pool + row.scale()) : 0;
-  *(float4 *)to = make_float4((float)(signed char)codes * scale, (float)(signed char)(codes >> 8) * scale,
-                              (float)(signed char)(codes >> 16) * scale, (float)(signed char)(codes >> 24) * scale);
+  *(float4 *)to =
+      make_float4((float)(signed char)codes * scale, (float)(signed char)(codes >> 8) * scale,
+                  (float)(signed char)(codes >> 16) * scale, (float)(signed char)(codes >> 24) * scale);
 #else
   const pool_t *from = pool + (valid ? key + what * PAGE * HEAD_DIM + group * 4 : 0);
 #if defined(KV_BF16) || defined(KV_F16)
@@ -234,7 +235,8 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 2)
       const int key = i / GROUPS, group = i % GROUPS;
       u64 from = 0;
       const bool valid = first + key < visible && find_key(from, pages, sequence, first + key, layer, head);
-      copy_pool4(to + (first / STEP % STAGES * STEP + key) * PITCH + group * 4, pool, from, what, group, valid);
+      copy_pool4(to + (first / STEP % STAGES * STEP + key) * PITCH + group * 4, pool, from, what, group,
+                 valid);
     }
     asm volatile("cp.async.commit_group;" ::: "memory");  // always one group of copies, empty past the end
   };

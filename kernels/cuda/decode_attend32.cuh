@@ -33,7 +33,8 @@ static __device__ __forceinline__ u32 load_relaxed_word(const u8 *from) {
   return word;
 }
 
-// The scale of |row| of a block of codes; |codes| points to row 0 of the pass, |place| is its index in the page.
+// The scale of |row| of a block of codes; |codes| points to row 0 of the pass, |place| is its index in the
+// page.
 static __device__ __forceinline__ float scale_of(const u8 *codes, int place, int row) {
   return __uint_as_float(load_relaxed_word(codes + (PAGE - place) * HEAD_DIM + (place + row) * 4));
 }
@@ -101,7 +102,8 @@ static __device__ __forceinline__ void load_pass(const Model &m, Pass &pass, int
   for (int i = 0; i < PASS * VALUE_COLUMNS; ++i) {
     const int position = i / VALUE_COLUMNS, column = value_column(i % VALUE_COLUMNS);
     const bool valid = first + position < end && column < HEAD_DIM;
-    pass.v[position][i % VALUE_COLUMNS] = valid ? LOAD_VALUE(v + position * HEAD_DIM + column, position) : 0.0f;
+    pass.v[position][i % VALUE_COLUMNS] =
+        valid ? LOAD_VALUE(v + position * HEAD_DIM + column, position) : 0.0f;
   }
 }
 

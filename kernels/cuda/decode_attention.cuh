@@ -91,8 +91,9 @@ static __device__ __forceinline__ void receive_qkv(const Model &m, Shared *s, in
   const int warp = threadIdx.x >> 5;  // warp 0 quantizes the key, warp 1 the value
   if (newest && warp < 2)
     quantize_row(warp ? a->v : a->k,
-                 query % GROUP ? nullptr
-                               : kv_address(m, layer, head, m.pages[position / PAGE], position) + warp * KV_BLOCK,
+                 query % GROUP
+                     ? nullptr
+                     : kv_address(m, layer, head, m.pages[position / PAGE], position) + warp * KV_BLOCK,
                  position % PAGE);
 #endif
 }
