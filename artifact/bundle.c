@@ -135,7 +135,7 @@ static mlx_status_t read_raw(const mlx_bundle_t *bundle, const char *name, size_
   return NULL;
 }
 
-static mlx_status_t open_files(const char *path, mlx_bundle_t **out_bundle) {
+mlx_status_t mlx_bundle_open_unparsed(const char *path, mlx_bundle_t **out_bundle) {
   mlx_bundle_t *bundle;
   *out_bundle = NULL;
   MLX_TRY(mlx_alloc(1, sizeof *bundle, &bundle));
@@ -154,7 +154,7 @@ static mlx_status_t open_files(const char *path, mlx_bundle_t **out_bundle) {
 }
 
 mlx_status_t mlx_bundle_open(const char *path, mlx_bundle_t **out_bundle) {
-  MLX_TRY(open_files(path, out_bundle));
+  MLX_TRY(mlx_bundle_open_unparsed(path, out_bundle));
   mlx_bundle_t *bundle = *out_bundle;
   const mlx_bundle_display_path_t manifest_path = mlx_bundle_display_path(bundle, MLX_BUNDLE_MANIFEST);
   mlx_status_t status =
@@ -180,7 +180,7 @@ void mlx_bundle_close(mlx_bundle_t *bundle) {
 mlx_status_t mlx_bundle_read_manifest(const char *path, char **out_text, size_t *out_length) {
   mlx_bundle_t *bundle;
   *out_text = NULL;
-  MLX_TRY(open_files(path, &bundle));
+  MLX_TRY(mlx_bundle_open_unparsed(path, &bundle));
   *out_text = bundle->text;
   *out_length = bundle->length;
   bundle->text = NULL;
@@ -466,7 +466,7 @@ mlx_status_t mlx_bundle_put_signature(mlx_bundle_t *bundle, const char *text, si
   mlx_text_append(&tail, text, length);
   mlx_text_append(&tail, zeros, mlx_tar_padding(length) + MLX_TAR_END);
   mlx_status_t status = mlx_text_finish(&tail);
-  mlx_unmap(&bundle->whole);  // Windows cannot truncate a mapped file
+  mlx_unmap(&bundle->whole);  // Windows cannot replace a mapped file
   if (!status) status = mlx_replace_tail(bundle->path, offset, tail.data, tail.length);
   mlx_text_clear(&tail);
   return status;
@@ -475,12 +475,30 @@ mlx_status_t mlx_bundle_put_signature(mlx_bundle_t *bundle, const char *text, si
 // ----------------------------------------------------------------------------------------------------------
 // Reading
 
+// Compares the size on disk with the manifest's before anything is read: the file may be huge.
+static mlx_status_t check_size(const mlx_bundle_t *bundle, const mlx_bundle_file_t *file) {
+  const mlx_bundle_display_path_t shown = mlx_bundle_display_path(bundle, file->name);
+  mlx_file_stamp_t stamp = {0};
+  char *path;
+  if (!mlx_bundle_has(bundle, file->name)) return missing(bundle, file->name);
+  if (mlx_bundle_is_file(bundle)) {
+    stamp.size = find_part(bundle, file->name)->size;
+  } else {
+    MLX_TRY(mlx_join_path(bundle->path, file->name, &path));
+    mlx_status_t status = mlx_file_stamp(path, &stamp);
+    mlx_free(path);
+    MLX_TRY(status);
+  }
+  return stamp.size == (uint64_t)file->size ? NULL : compare(file, shown.text, stamp.size, "");
+}
+
 // Hashes the bytes in memory, so a change on disk between check and use has no effect.
 mlx_status_t mlx_bundle_read(mlx_bundle_t *bundle, const char *name, size_t max_size, char **out_text,
                              size_t *out_length) {
   const mlx_bundle_file_t *file = mlx_manifest_file(&bundle->manifest, name);
   *out_text = NULL;
   if (!file && strcmp(name, MLX_BUNDLE_SIGNATURE)) return not_listed(bundle, name);
+  if (file) MLX_TRY(check_size(bundle, file));
   MLX_TRY(read_raw(bundle, name, max_size, out_text, out_length));
   if (!file) return NULL;
   char hex[MLX_DIGEST_HEX];

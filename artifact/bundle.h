@@ -37,6 +37,9 @@ mlx_status_t mlx_bundle_read_manifest(const char *path, char **out_text, size_t 
 
 // Opens a bundle and reads its manifest, nothing else. Release with mlx_bundle_close.
 mlx_status_t mlx_bundle_open(const char *path, mlx_bundle_t **out_bundle) MLX_MUST_USE;
+// Opens a bundle of any contract version without parsing its manifest. The caller may only use its text, its
+// path and its signature.
+mlx_status_t mlx_bundle_open_unparsed(const char *path, mlx_bundle_t **out_bundle) MLX_MUST_USE;
 void mlx_bundle_close(mlx_bundle_t *bundle);  // NULL is fine
 
 // All borrowed from the bundle.
@@ -84,6 +87,11 @@ mlx_status_t mlx_bundle_put_signature(mlx_bundle_t *bundle, const char *text, si
 // |allow_unsigned| does not disable digest checks, and a signature that does not match stays an error.
 mlx_status_t mlx_bundle_check_trust(mlx_bundle_t *bundle, bool allow_unsigned,
                                     bool *out_trusted) MLX_MUST_USE;
+
+// Reads the origin fields of a bundle of any contract version, after the same trust check of the same text.
+// Nothing may be opened or compiled because a manifest names it before this succeeds.
+mlx_status_t mlx_bundle_trusted_origin(const char *path, bool allow_unsigned,
+                                       mlx_manifest_origin_t *out_origin) MLX_MUST_USE;
 
 // Records in |cache| that this machine compiled the bundle with this manifest.
 mlx_status_t mlx_bundle_mark_local(mlx_cache_t *cache, const char *manifest, size_t length) MLX_MUST_USE;

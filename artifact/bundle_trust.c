@@ -72,18 +72,19 @@ static mlx_status_t check_signature(mlx_bundle_t *bundle) {
   const mlx_bundle_display_path_t manifest_path = mlx_bundle_display_path(bundle, MLX_BUNDLE_MANIFEST),
                                   signature_path = mlx_bundle_display_path(bundle, MLX_BUNDLE_SIGNATURE);
   const char *text = mlx_bundle_manifest_text(bundle, &length);
-  const mlx_signed_data_t data = {.name = manifest_path.text, .bytes = text, .length = length};
+  const mlx_signed_data_t data = {
+      .name = manifest_path.text, .bytes = text, .length = length, .is_manifest = true};
   mlx_status_t status = mlx_trust_check(&data, signature_path.text, signature, signature_length, &signer);
   mlx_free(signature);
   return status;
 }
 
-mlx_status_t mlx_bundle_check_trust(mlx_bundle_t *bundle, bool allow_unsigned, bool *out_trusted) {
+// Checks the text of the manifest, whatever its contract version is.
+static mlx_status_t check_manifest(mlx_bundle_t *bundle, bool allow_unsigned, bool *out_trusted) {
   size_t length;
   const char *text = mlx_bundle_manifest_text(bundle, &length);
-  *out_trusted = true;
-  MLX_TRY(mlx_bundle_require_digests(bundle));  // without digests, a signed manifest does not cover the code
   mlx_status_t why;
+  *out_trusted = true;
   if (was_compiled_here(text, length, &why)) return NULL;
   const bool is_signed = mlx_bundle_has(bundle, MLX_BUNDLE_SIGNATURE);
   mlx_status_t status = is_signed ? check_signature(bundle) : refuse_unsigned(bundle, why);
@@ -92,4 +93,23 @@ mlx_status_t mlx_bundle_check_trust(mlx_bundle_t *bundle, bool allow_unsigned, b
   mlx_status_free(status);
   *out_trusted = false;
   return NULL;
+}
+
+mlx_status_t mlx_bundle_check_trust(mlx_bundle_t *bundle, bool allow_unsigned, bool *out_trusted) {
+  MLX_TRY(mlx_bundle_require_digests(bundle));  // without digests, a signed manifest does not cover the code
+  return check_manifest(bundle, allow_unsigned, out_trusted);
+}
+
+mlx_status_t mlx_bundle_trusted_origin(const char *path, bool allow_unsigned,
+                                       mlx_manifest_origin_t *out_origin) {
+  mlx_bundle_t *bundle;
+  bool trusted;
+  size_t length;
+  *out_origin = (mlx_manifest_origin_t){.contract = -1};
+  MLX_TRY(mlx_bundle_open_unparsed(path, &bundle));
+  mlx_status_t status = check_manifest(bundle, allow_unsigned, &trusted);
+  const char *text = mlx_bundle_manifest_text(bundle, &length);
+  if (!status) *out_origin = mlx_manifest_origin(text, length);
+  mlx_bundle_close(bundle);
+  return status;
 }

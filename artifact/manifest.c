@@ -318,13 +318,13 @@ static mlx_status_t read_variant(const mlx_json_t *json, yyjson_val *object, mlx
   if (variant->context != m->variants[0].context)
     return mlx_json_error(json, "context", "is not the same for all targets");
   MLX_TRY(mlx_json_int(json, object, "rows", 1, MLX_MAX_SEQUENCES, &variant->sequences));
-  MLX_TRY(mlx_json_int(json, object, "page_size", 1, 4096, &variant->page_size));
+  MLX_TRY(mlx_json_int(json, object, "page_size", MLX_PAGE_SIZE, MLX_PAGE_SIZE, &variant->page_size));
   MLX_TRY(mlx_json_int(json, object, "pool_pages", 2, max, &variant->pool_pages));
   MLX_TRY(mlx_json_int(json, object, "row_pages", 1, max, &variant->sequence_pages));
   if (variant->sequence_pages * variant->page_size < variant->context)
     return mlx_json_error(json, "row_pages", "is too small for the context length");
-  if (variant->pool_pages - 1 < variant->sequence_pages)
-    return mlx_json_error(json, "pool_pages", "is too small for one sequence");
+  if (variant->pool_pages != mlx_pool_pages(variant->sequences, variant->sequence_pages))
+    return mlx_json_error(json, "pool_pages", "does not match rows and row_pages");
   MLX_TRY(read_sizes(json, object, "prefill", 1 << 20, variant->prefill, &variant->prefill_count));
   MLX_TRY(read_decode(json, object, variant));
   MLX_TRY(read_names(json, object, "kernels", MLX_MAX_KERNELS, variant->kernels, &variant->kernel_count));

@@ -26,6 +26,14 @@
 #define MLX_BUNDLE_FORMAT "mlxcel-bundle"
 #define MLX_MAX_MANIFEST (1u << 20)  // bytes
 
+// Geometry of the KV cache that contract 1 fixes. A module checks the shape of the page table that each call
+// passes (rows x row_pages), but not the numbers in it. So page_size and pool_pages must follow from that
+// shape: another value would make the runtime use pages that the module does not have, or the wrong ones.
+#define MLX_PAGE_SIZE 16  // positions per KV page
+static inline int64_t mlx_pool_pages(int64_t sequences, int64_t sequence_pages) {
+  return 1 + sequences * sequence_pages;
+}
+
 #define MLX_MAX_SEQUENCES 4096
 #define MLX_MAX_BUCKETS 8
 #define MLX_MAX_EOS 16
@@ -64,9 +72,9 @@ typedef struct mlx_variant {
   char weights[MLX_BUNDLE_NAME];  // the weights archive that the code was compiled for
   int64_t context;                // context length, in positions
   int64_t sequences;              // sequences in a decode batch
-  int64_t page_size;              // positions per KV page
+  int64_t page_size;              // positions per KV page: MLX_PAGE_SIZE
   int64_t sequence_pages;         // KV pages per sequence; enough for the context length
-  int64_t pool_pages;             // pages of the KV pool; page 0 belongs to no sequence
+  int64_t pool_pages;             // mlx_pool_pages: pages of the KV pool; page 0 belongs to no sequence
   int64_t prefill[MLX_MAX_BUCKETS];  // T of each prefill_T, ascending
   size_t prefill_count;
   int64_t decode[MLX_MAX_BUCKETS];  // K of each decode_K, ascending; the first is 1

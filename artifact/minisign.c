@@ -466,6 +466,22 @@ static mlx_status_t verify_comment(const mlx_signature_t *signature, const mlx_p
                           signature->name);
 }
 
+static bool has_domain(const char *comment, size_t length) {
+  const size_t domain = strlen(MLX_DOMAIN_BUNDLE);
+  return length >= domain && !memcmp(comment, MLX_DOMAIN_BUNDLE, domain) &&
+         (length == domain || comment[domain] == '\t' || comment[domain] == ' ');
+}
+
+// A plain file may have any domain: minisign does not check it either.
+static mlx_status_t verify_domain(const mlx_signature_t *signature, const mlx_signed_data_t *data) {
+  if (!data->is_manifest || has_domain(signature->comment, signature->comment_length)) return NULL;
+  return mlx_status_hint(
+      mlx_error(MLX_INVALID_INPUT,
+                "%s: not the signature of a bundle: its trusted comment does not begin with '%s'",
+                signature->name, MLX_DOMAIN_BUNDLE),
+      "the publisher must sign the bundle itself: mlxcel sign BUNDLE");
+}
+
 mlx_status_t mlx_signature_verify(const mlx_signature_t *signature, const mlx_public_key_t *key,
                                   const mlx_signed_data_t *data) {
   uint8_t hash[64];
@@ -480,19 +496,21 @@ mlx_status_t mlx_signature_verify(const mlx_signature_t *signature, const mlx_pu
     MLX_TRY(hash_signed(data, hash));
     good = matches(signature->signature, hash, sizeof hash, key);
   }
-  if (good) return verify_comment(signature, key);
+  if (good) {
+    MLX_TRY(verify_comment(signature, key));
+    return verify_domain(signature, data);
+  }
   return mlx_status_hint(
       mlx_error(MLX_INVALID_INPUT, "'%s' does not match its signature %s", data->name, signature->name),
       "one of the two files was changed or damaged: download both again");
 }
 
-mlx_status_t mlx_signature_make(const mlx_secret_key_t *key, const mlx_signed_data_t *data,
-                                const char *comment, const char *trusted_comment, char **out_text,
-                                size_t *out_length) {
+// |trusted_comment| is complete: with its domain.
+static mlx_status_t make_signature(const mlx_secret_key_t *key, const mlx_signed_data_t *data,
+                                   const char *comment, const char *trusted_comment, char **out_text,
+                                   size_t *out_length) {
   uint8_t hash[64], bytes[74] = {'E', 'D'}, *joined, comment_signature[64];
   mlx_text_t text = {0};
-  *out_text = NULL;
-  if (!comment) comment = "signature from minisign secret key";
   MLX_TRY(check_comment(comment, MLX_MAX_COMMENT));
   MLX_TRY(check_comment(trusted_comment, MLX_MAX_TRUSTED_COMMENT));
   MLX_TRY(hash_signed(data, hash));
@@ -506,4 +524,19 @@ mlx_status_t mlx_signature_make(const mlx_secret_key_t *key, const mlx_signed_da
   mlx_text_printf(&text, TRUSTED "%s\n", trusted_comment);
   put_base64(&text, comment_signature, sizeof comment_signature);
   return take_text(&text, out_text, out_length);
+}
+
+mlx_status_t mlx_signature_make(const mlx_secret_key_t *key, const mlx_signed_data_t *data,
+                                const char *comment, const char *trusted_comment, char **out_text,
+                                size_t *out_length) {
+  char *whole;
+  *out_text = NULL;
+  if (!data->is_manifest && has_domain(trusted_comment, strlen(trusted_comment)))
+    return mlx_error(MLX_USAGE, "the trusted comment of a plain file must not begin with '%s'",
+                     MLX_DOMAIN_BUNDLE);
+  MLX_TRY(mlx_format(&whole, "%s%s", data->is_manifest ? MLX_DOMAIN_BUNDLE "\t" : "", trusted_comment));
+  mlx_status_t status = make_signature(key, data, comment ? comment : "signature from minisign secret key",
+                                       whole, out_text, out_length);
+  mlx_free(whole);
+  return status;
 }

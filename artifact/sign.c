@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/leftover.h"
 #include "base/memory.h"
 #include "base/user.h"
 
@@ -104,6 +105,8 @@ static mlx_status_t write_pair(const char *key_path, const char *pub_path, const
   mlx_free(folder);
   if (status) return status;
   MLX_TRY(mlx_public_key_write(key, &text, &length));
+  mlx_leftover_remove(key_path);
+  mlx_leftover_remove(pub_path);
   status = write_halves(&pub_half, &key_half, text, length, secret, secret_length);
   clear_half(&pub_half);
   clear_half(&key_half);
@@ -202,6 +205,7 @@ static mlx_status_t open_bundle(const char *path, subject_t *subject) {
   MLX_TRY(mlx_bundle_open(path, &subject->bundle));
   MLX_TRY(mlx_format(&subject->path, "%s/%s", path, MLX_BUNDLE_MANIFEST));
   subject->data.bytes = mlx_bundle_manifest_text(subject->bundle, &subject->data.length);
+  subject->data.is_manifest = true;
   return NULL;
 }
 
@@ -241,6 +245,14 @@ static mlx_status_t put_signature(const subject_t *subject, const mlx_sign_optio
   return mlx_replace_file(subject->signature_path, text, length);
 }
 
+// A single-file bundle that is a link has its temporary files beside its target.
+static void remove_leftovers(const subject_t *subject) {
+  char *target = NULL;
+  if (subject->embedded) mlx_status_free(mlx_real_path(mlx_bundle_path(subject->bundle), &target));
+  mlx_leftover_remove(target ? target : subject->signature_path);
+  mlx_free(target);
+}
+
 static mlx_status_t sign_subject(const subject_t *subject, const mlx_sign_options_t *options) {
   char *comment = NULL, *text = NULL;
   size_t length;
@@ -254,7 +266,10 @@ static mlx_status_t sign_subject(const subject_t *subject, const mlx_sign_option
     status = mlx_signature_make(options->key, &subject->data, options->comment,
                                 comment ? comment : options->trusted_comment, &text, &length);
   }
-  if (!status) status = put_signature(subject, options, text, length);
+  if (!status) {
+    remove_leftovers(subject);
+    status = put_signature(subject, options, text, length);
+  }
   mlx_free(comment);
   mlx_free(text);
   return status;

@@ -234,7 +234,15 @@ static mlx_status_t finish_member(mlx_tar_t *tar, const block_t *block, const ex
   return skip(tar, out->size);
 }
 
-mlx_status_t mlx_tar_next(mlx_tar_t *tar, mlx_tar_member_t *out_member, bool *out_found) {
+static bool is_extension_type(char type) { return type && strchr("xgLK", type); }
+
+bool mlx_tar_is_extension(const uint8_t bytes[MLX_TAR_BLOCK], uint64_t *out_size) {
+  block_t block;
+  memcpy(&block, bytes, sizeof block);
+  return is_extension_type(block.type) && read_number(block.size, sizeof block.size, out_size);
+}
+
+mlx_status_t mlx_tar_next_raw(mlx_tar_t *tar, mlx_tar_member_t *out_member, bool *out_found) {
   block_t block;
   extension_t extension = {0};
   uint64_t size;
@@ -243,7 +251,7 @@ mlx_status_t mlx_tar_next(mlx_tar_t *tar, mlx_tar_member_t *out_member, bool *ou
   for (int headers = 0;;) {
     MLX_TRY(read_header(tar, &block, &size, &end));
     if (end) return headers ? bad(tar, tar->offset, "an extension header is not followed by a member") : NULL;
-    if (block.type && strchr("xgLK", block.type)) {
+    if (is_extension_type(block.type)) {
       if (++headers > MAX_EXTENSIONS)
         return bad(tar, tar->offset, "too many extension headers before one member");
       MLX_TRY(read_extension(tar, block.type, tar->offset, size, &extension));
@@ -251,11 +259,15 @@ mlx_status_t mlx_tar_next(mlx_tar_t *tar, mlx_tar_member_t *out_member, bool *ou
       continue;
     }
     MLX_TRY(finish_member(tar, &block, &extension, size, out_member));
-    if (out_member->name[0]) break;
-    headers = 0;  // skip the top folder
-    extension = (extension_t){0};
+    *out_found = true;
+    return NULL;
   }
-  *out_found = true;
+}
+
+mlx_status_t mlx_tar_next(mlx_tar_t *tar, mlx_tar_member_t *out_member, bool *out_found) {
+  do {
+    MLX_TRY(mlx_tar_next_raw(tar, out_member, out_found));
+  } while (*out_found && !out_member->name[0]);
   return NULL;
 }
 

@@ -39,6 +39,13 @@ typedef struct mlx_tar_member {
 // duplicates.
 mlx_status_t mlx_tar_next(mlx_tar_t *tar, mlx_tar_member_t *out_member, bool *out_found) MLX_MUST_USE;
 
+// The same, but also returns the top folder ("./"), with the name "". Reads nothing after the member's
+// header.
+mlx_status_t mlx_tar_next_raw(mlx_tar_t *tar, mlx_tar_member_t *out_member, bool *out_found) MLX_MUST_USE;
+// True if |block| is a header that describes the next member (pax, GNU long name). |out_size| is the size of
+// its data.
+bool mlx_tar_is_extension(const uint8_t block[MLX_TAR_BLOCK], uint64_t *out_size);
+
 // Reads |length| bytes at |offset| of the archive. Fails if the range is not inside the archive.
 mlx_status_t mlx_tar_read(const mlx_tar_t *tar, uint64_t offset, void *out, size_t length) MLX_MUST_USE;
 

@@ -2,12 +2,15 @@
 #include "artifact/trust.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/leftover.h"
 #include "base/memory.h"
 #include "base/user.h"
 
@@ -36,6 +39,30 @@ mlx_status_t mlx_public_key_load(const char *path, mlx_public_key_t *out_key) {
   return status;
 }
 
+// Reads a key of the trusted folder. Fails if another user owns the file, or the target of a link, or may
+// write to it: that user could replace the key. Checks the file that was opened, so that it cannot be
+// replaced between check and use. O_NONBLOCK: opening a FIFO would wait for a writer.
+static mlx_status_t load_trusted(const char *path, mlx_public_key_t *out_key) {
+  struct stat info;
+  char *text = NULL, *mode_hint = NULL;
+  size_t length;
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (fd < 0) return mlx_io_error("open", path);
+  mlx_status_t status = fstat(fd, &info) ? mlx_io_error("stat", path) : NULL;
+  if (!status && !S_ISREG(info.st_mode))
+    status = mlx_error(MLX_INVALID_INPUT, "'%s' is not a regular file", path);
+  if (!status) status = mlx_format(&mode_hint, "run `chmod go-w '%s'` if you trust this key", path);
+  if (!status)
+    status = mlx_user_check_stat(&info, path, "the trusted key",
+                                 "if you trust this key, copy it to a file that you own", mode_hint);
+  if (!status) status = mlx_read_stream(fd, path, MLX_MAX_KEY_FILE, &text, &length);
+  if (!status) status = mlx_public_key_read(path, text, length, out_key);
+  mlx_free(mode_hint);
+  mlx_free(text);
+  close(fd);
+  return status;
+}
+
 // ----------------------------------------------------------------------------------------------------------
 // The folder
 
@@ -56,8 +83,8 @@ static mlx_status_t walk_file(void *user, const char *name) {
   mlx_public_key_t key;
   if (!is_key_file(name)) return NULL;
   MLX_TRY(mlx_join_path(walk->folder, name, &path));
-  mlx_status_t status = mlx_public_key_load(path, &key);
-  if (status) {
+  mlx_status_t status = load_trusted(path, &key);
+  if (mlx_status_code(status) == MLX_INVALID_INPUT || mlx_status_code(status) == MLX_NOT_FOUND) {
     status = mlx_status_rehint(status,
                                "every %s file in that folder must be a valid key: repair it, or run "
                                "`mlxcel trust remove %s`",
@@ -184,7 +211,8 @@ static mlx_status_t write_key(const char *folder, const char *file, bool force, 
   mlx_status_t status = force ? NULL : refuse_other_key(path, key);
   if (!status) status = mlx_public_key_write(key, &text, &length);
   if (!status) status = mlx_make_dirs(folder, 0755);
-  if (!status) status = mlx_write_file(path, text, length);
+  if (!status) mlx_leftover_remove_in(folder);
+  if (!status) status = mlx_replace_file(path, text, length);  // not through a link, and with a safe mode
   mlx_free(text);
   mlx_free(path);
   return status;

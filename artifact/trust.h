@@ -31,8 +31,8 @@ mlx_status_t mlx_trust_check_key(const mlx_signed_data_t *data, const char *sign
                                  const char *signature_text, size_t signature_length, const char *key_name,
                                  const mlx_public_key_t *key, mlx_signer_t *out_signer) MLX_MUST_USE;
 
-// Calls |visit| with every trusted key, sorted by file name. Stops at the first error; a .pub file that is
-// not a key is an error.
+// Calls |visit| with every trusted key, sorted by file name. Stops at the first error. A .pub file that is
+// not a key is an error, and so is one that another user owns or may write to, also through a link.
 typedef mlx_status_t (*mlx_trust_visit_fn_t)(void *user, const char *file, const mlx_public_key_t *key);
 mlx_status_t mlx_trust_list(mlx_trust_visit_fn_t visit, void *user) MLX_MUST_USE;
 

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/leftover.h"
 
 // Moves |fd| above the three standard descriptors. If mlxcel was started with a standard descriptor closed,
 // |fd| may have its number, and dup2 onto the same number would leave close-on-exec set.
@@ -206,3 +207,5 @@ void mlx_process_describe(const mlx_process_result_t *result, char *out_text, si
     snprintf(out_text, size, "exit status %d", result->exit_code);
   }
 }
+
+bool mlx_process_is_running(long pid) { return !kill((pid_t)pid, 0) || errno != ESRCH; }

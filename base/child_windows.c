@@ -8,6 +8,7 @@
 #include "base/child.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/leftover.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "base/windows/internal.h"
@@ -207,4 +208,13 @@ void mlx_child_close(mlx_child_t *child) {
 void mlx_process_describe(const mlx_process_result_t *result, char *out_text, size_t size) {
   const unsigned code = (unsigned)result->exit_code;
   snprintf(out_text, size, code >> 31 ? "exit status 0x%08X" : "exit status %u", code);
+}
+
+bool mlx_process_is_running(long pid) {
+  HANDLE process = OpenProcess(PROCESS_QUERY_LIMITED_INFORMATION, FALSE, (DWORD)pid);
+  DWORD code = STILL_ACTIVE;
+  if (!process) return GetLastError() != ERROR_INVALID_PARAMETER;  // this error: no such process
+  if (!GetExitCodeProcess(process, &code)) code = STILL_ACTIVE;
+  CloseHandle(process);
+  return code == STILL_ACTIVE;
 }

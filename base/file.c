@@ -266,12 +266,17 @@ mlx_status_t mlx_temporary_path(const char *path, char **out_path) {
                     atomic_fetch_add(&number, 1));
 }
 
+// A temporary file may be written through a second one, so the suffix may repeat.
 bool mlx_is_temporary_suffix(const char *suffix) {
-  long pid;
-  unsigned long long when;
-  unsigned number;
-  int end = 0;
-  return sscanf(suffix, ".tmp.%ld.%llx-%x%n", &pid, &when, &number, &end) == 3 && !suffix[end];
+  do {
+    long pid;
+    unsigned long long when;
+    unsigned number;
+    int end = 0;
+    if (sscanf(suffix, ".tmp.%ld.%llx-%x%n", &pid, &when, &number, &end) != 3 || !end) return false;
+    suffix += end;
+  } while (*suffix);
+  return true;
 }
 
 // Writes to a target that must not be replaced: opens |path|, or uses |stream| if it is not -1.
@@ -334,31 +339,56 @@ static mlx_status_t copy_piece(void *user, const char *bytes, size_t length) {
   return mlx_writer_write(user, bytes, length);
 }
 
-static bool write_at(int fd, uint64_t offset, const void *bytes, size_t length) {
-  if (lseek(fd, (off_t)offset, SEEK_SET) != (off_t)offset) return false;
-  const ssize_t written = calls->write(fd, bytes, length);
-  if (written >= 0 && (size_t)written < length) errno = ENOSPC;
-  return written == (ssize_t)length && !ftruncate(fd, (off_t)(offset + length)) && !calls->sync(fd);
+// Appends the first |length| bytes of |fd| to |writer|.
+static mlx_status_t copy_front(int fd, const char *path, uint64_t length, mlx_writer_t *writer) {
+  const size_t size = 1 << 20;
+  char *buffer;
+  mlx_status_t status = NULL;
+  MLX_TRY(mlx_alloc(size, 1, &buffer));
+  for (uint64_t done = 0; done < length && !status;) {
+    const ssize_t got = pread(fd, buffer, length - done < size ? (size_t)(length - done) : size, (off_t)done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) status = mlx_io_error("read", path);
+    if (got == 0) status = mlx_error(MLX_IO, "'%s' is shorter than expected", path);
+    if (got > 0) status = mlx_writer_write(writer, buffer, (size_t)got);
+    if (got > 0) done += (uint64_t)got;
+  }
+  mlx_free(buffer);
+  return status;
+}
+
+static mlx_status_t write_with_tail(const char *path, const char *temporary, uint64_t offset,
+                                    const void *bytes, size_t length) {
+  struct stat info;
+  mlx_writer_t writer;
+  int fd = calls->open(path, O_RDONLY | O_CLOEXEC, 0);
+  if (fd < 0) return mlx_io_error("open", path);
+  mlx_status_t status = fstat(fd, &info) ? mlx_io_error("stat", path) : NULL;
+  if (!status) {
+    status = open_writer(temporary, 0600, &writer);
+    if (!status) {
+      status = copy_front(fd, path, offset, &writer);
+      if (!status) status = mlx_writer_write(&writer, bytes, length);
+      if (!status && fchmod(writer.fd, info.st_mode & 07777))
+        status = mlx_io_error("set the permissions of", temporary);
+      status = writer_end(&writer, status);
+    }
+  }
+  calls->close(fd);
+  return status;
 }
 
 mlx_status_t mlx_replace_tail(const char *path, uint64_t offset, const void *bytes, size_t length) {
-  mlx_map_t map = {0};
-  char *old = NULL;
-  MLX_TRY(mlx_map_file(path, &map));
-  const size_t old_length = map.size > offset ? (size_t)(map.size - offset) : 0;
-  mlx_status_t status =
-      map.size < offset ? mlx_error(MLX_IO, "'%s' is shorter than expected", path)
-                        : mlx_copy_text(old_length ? (const char *)map.data + offset : "", old_length, &old);
-  mlx_unmap(&map);
-  MLX_TRY(status);
-  int fd = calls->open(path, O_WRONLY | O_CLOEXEC, 0);
-  if (fd < 0) status = mlx_io_error("open", path);
-  if (!status && !write_at(fd, offset, bytes, length)) {
-    status = mlx_io_error("write", path);
-    (void)!write_at(fd, offset, old, old_length);
+  char *target, *temporary = NULL;
+  MLX_TRY(mlx_real_path(path, &target));
+  mlx_status_t status = mlx_temporary_path(target, &temporary);
+  if (!status) status = write_with_tail(target, temporary, offset, bytes, length);
+  if (!status) {
+    status = mlx_rename(temporary, target);
+    if (status) calls->unlink(temporary);
   }
-  if (fd >= 0 && calls->close(fd) && !status) status = mlx_io_error("close", path);
-  mlx_free(old);
+  mlx_free(temporary);
+  mlx_free(target);
   return status;
 }
 

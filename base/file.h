@@ -76,8 +76,8 @@ mlx_status_t mlx_writer_write(mlx_writer_t *writer, const void *bytes, size_t le
 mlx_status_t mlx_writer_close(mlx_writer_t *writer) MLX_MUST_USE;
 void mlx_writer_abandon(mlx_writer_t *writer);  // safe after close
 
-// Replaces everything from |offset| on by |bytes|: one write, truncated after it and synced. On failure the
-// old bytes are written back.
+// Replaces everything from |offset| on by |bytes|, atomically: a copy is written next to the file and renamed
+// over it. A symbolic link stays. Needs disk space for the copy.
 mlx_status_t mlx_replace_tail(const char *path, uint64_t offset, const void *bytes,
                               size_t length) MLX_MUST_USE;
 
@@ -91,7 +91,7 @@ mlx_status_t mlx_remove_tree(const char *path) MLX_MUST_USE;  // like rm -rf; a 
 // "PATH.tmp.PID.N", a path that no other process or thread on this machine creates. The PID identifies
 // leftovers of a killed process.
 mlx_status_t mlx_temporary_path(const char *path, char **out_path) MLX_MUST_USE;
-bool mlx_is_temporary_suffix(const char *suffix);  // true for the ".tmp.PID.N" of mlx_temporary_path
+bool mlx_is_temporary_suffix(const char *suffix);  // true for one or more ".tmp.PID.N" of mlx_temporary_path
 // The last component of a path, without trailing slashes, truncated to 255 bytes.
 typedef struct mlx_file_name {
   char text[256];

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/memory.h"
 
 typedef struct folder_rule {
   const char *variable, *below;            // subfolder of the folder in |variable|
@@ -40,20 +41,33 @@ mlx_status_t mlx_user_folder(mlx_user_kind_t kind, char **out_folder) {
 
 const char *mlx_user_variables(mlx_user_kind_t kind) { return rules[kind].variables; }
 
-mlx_status_t mlx_user_check_owner(const char *folder, const char *what, const char *variable) {
-  struct stat info;
-  if (stat(folder, &info)) return mlx_io_error("stat", folder);
-  if (info.st_uid != geteuid() && info.st_uid != 0) {
+mlx_status_t mlx_user_check_stat(const struct stat *info, const char *path, const char *what,
+                                 const char *owner_hint, const char *mode_hint) {
+  if (info->st_uid != geteuid() && info->st_uid != 0) {
     return mlx_status_hint(
-        mlx_error(MLX_IO, "%s '%s' belongs to another user (uid %ld)", what, folder, (long)info.st_uid),
-        "set %s to a folder that you own", variable);
+        mlx_error(MLX_IO, "%s '%s' belongs to another user (uid %ld)", what, path, (long)info->st_uid), "%s",
+        owner_hint);
   }
-  if (info.st_mode & (S_IWGRP | S_IWOTH)) {
-    return mlx_status_hint(mlx_error(MLX_IO, "%s '%s' is writable by other users (mode %03o)", what, folder,
-                                     (unsigned)info.st_mode & 0777),
-                           "run `chmod go-w '%s'` if you trust its contents, or set %s", folder, variable);
+  if (info->st_mode & (S_IWGRP | S_IWOTH)) {
+    return mlx_status_hint(mlx_error(MLX_IO, "%s '%s' is writable by other users (mode %03o)", what, path,
+                                     (unsigned)info->st_mode & 0777),
+                           "%s", mode_hint);
   }
   return NULL;
+}
+
+mlx_status_t mlx_user_check_owner(const char *folder, const char *what, const char *variable) {
+  struct stat info;
+  char *owner_hint = NULL, *mode_hint = NULL;
+  if (stat(folder, &info)) return mlx_io_error("stat", folder);
+  mlx_status_t status = mlx_format(&owner_hint, "set %s to a folder that you own", variable);
+  if (!status)
+    status = mlx_format(&mode_hint, "run `chmod -R go-w '%s'` if you trust its contents, or set %s", folder,
+                        variable);
+  if (!status) status = mlx_user_check_stat(&info, folder, what, owner_hint, mode_hint);
+  mlx_free(mode_hint);
+  mlx_free(owner_hint);
+  return status;
 }
 
 const char *mlx_environment(const char *name) {

@@ -18,8 +18,12 @@ const char *mlx_user_variables(mlx_user_kind_t kind);
 // The environment variable |name|, or NULL if it is unset or empty.
 const char *mlx_environment(const char *name);
 
-// Fails if another user owns |folder| or may write to it; root is trusted. |what| describes the folder in the
-// error, and |variable| is the environment variable that selects another folder.
+// Fails if another user owns a file or folder or may write to it; root is trusted. |path| is its path and
+// |what| describes it, for the error. The hints are for a wrong owner and for a wrong mode.
+struct stat;
+mlx_status_t mlx_user_check_stat(const struct stat *info, const char *path, const char *what,
+                                 const char *owner_hint, const char *mode_hint) MLX_MUST_USE;
+// The same for a folder. |variable| is the environment variable that selects another folder.
 mlx_status_t mlx_user_check_owner(const char *folder, const char *what, const char *variable) MLX_MUST_USE;
 
 #endif  // MLXCEL_BASE_USER_H_

@@ -92,8 +92,13 @@ mlx_status_t mlx_cache_find(mlx_cache_t *cache, const char *kind, const char *ke
   char *folder = NULL, *id = NULL;
   int lock_fd = -1;
   MLX_TRY(check_names(kind, key));
-  mlx_status_t status = mlx_format(&id, "%s-%s", kind, key);
-  if (!status) status = mlx_cache_path(cache, kind, key, &folder);
+  mlx_status_t status = mlx_cache_path(cache, kind, key, &folder);
+  if (!status) status = mlx_cache_check_tree(cache, folder);
+  if (status) {
+    mlx_free(folder);
+    return status;
+  }
+  status = mlx_format(&id, "%s-%s", kind, key);
   if (!status) status = lock_valid_entry(cache, folder, id, &lock_fd);
   mlx_free(id);
   if (!status) {
@@ -121,11 +126,16 @@ typedef struct build {
   mlx_record_t record;
 } build_t;
 
-// Opens the file again, because its writer (the fill function or a tool) has closed it already.
+// Opens the file again, because its writer (the fill function or a tool) has closed it already. A tool may
+// have created it with write permission for a group.
 static mlx_status_t sync_file(const char *path) {
+  struct stat info;
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
   if (fd < 0) return mlx_io_error("open", path);
-  mlx_status_t status = fsync(fd) && errno != EINVAL ? mlx_io_error("sync", path) : NULL;
+  mlx_status_t status = fstat(fd, &info) || fchmod(fd, info.st_mode & 07755)
+                            ? mlx_io_error("set the permissions of", path)
+                            : NULL;
+  if (!status && fsync(fd) && errno != EINVAL) status = mlx_io_error("sync", path);
   close(fd);
   return status;
 }

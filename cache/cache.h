@@ -28,11 +28,16 @@
 typedef struct mlx_cache mlx_cache_t;
 
 // Opens |folder|. If it is NULL or "", opens $MLXCEL_CACHE, $XDG_CACHE_HOME/mlxcel or $HOME/.cache/mlxcel.
-// Creates a missing folder (mode 0700). Fails if another user (except root) owns the folder or may write to
-// it.
+// Creates a missing folder (mode 0700). Fails if another user (except root) owns the folder, or a folder
+// directly below it, or may write to them.
 mlx_status_t mlx_cache_open(const char *folder, mlx_cache_t **out_cache) MLX_MUST_USE;
 void mlx_cache_close(mlx_cache_t *cache);                // NULL is allowed
 const char *mlx_cache_folder(const mlx_cache_t *cache);  // absolute; valid until close
+
+// Fails if another user (except root) owns or may write to |path| in the cache folder, a folder between the
+// two, or anything below |path|. A missing path is fine. mlx_cache_find and mlx_cache_get check their
+// entries.
+mlx_status_t mlx_cache_check_tree(const mlx_cache_t *cache, const char *path) MLX_MUST_USE;
 
 // SHA-256 of a file, cached under its real path and stamp: a second call for an unchanged file does not read
 // it. A file that changes while it is read is an error.
@@ -55,7 +60,7 @@ typedef struct mlx_cache_entry {
 void mlx_cache_release(mlx_cache_entry_t *entry);
 
 // Looks for a valid entry; works on a read-only cache. A missing or damaged entry is not an error: |folder|
-// is NULL then.
+// is NULL then. An entry that another user may have written is an error (mlx_cache_check_tree).
 mlx_status_t mlx_cache_find(mlx_cache_t *cache, const char *kind, const char *key,
                             mlx_cache_entry_t *out_entry) MLX_MUST_USE;
 

@@ -32,12 +32,14 @@ static mlx_status_t cached_digest_path(const mlx_cache_t *cache, const char *rea
   return mlx_cache_path(cache, "digests", name, out_path);
 }
 
-// True if a cached digest exists for exactly this stamp. An unreadable one counts as missing.
+// True if a cached digest exists for exactly this stamp. An unreadable one counts as missing, and so does one
+// that another user may have written.
 static bool find_cached(const char *path, const mlx_file_stamp_t *stamp, char out_hex[MLX_DIGEST_HEX]) {
   char *bytes = NULL, text[MLX_STAMP_TEXT];
   size_t length = 0;
   mlx_cached_digest_t cached;
   mlx_stamp_text(stamp, text);
+  if (!mlx_cache_is_private(path)) return false;
   mlx_status_t status = mlx_read_file(path, MLX_CACHED_DIGEST_MAX, &bytes, &length);
   if (!status) status = mlx_cached_digest_parse(path, bytes, length, &cached);
   bool known = !status && !strcmp(cached.stamp, text);

@@ -37,6 +37,7 @@ mlx_status_t mlx_cache_open(const char *folder, mlx_cache_t **out_cache) {
   if (!status) status = mlx_real_path(chosen, &cache->folder);
   if (!status)  // the cache holds code that is loaded and run
     status = mlx_user_check_owner(cache->folder, "the cache folder", "MLXCEL_CACHE");
+  if (!status) status = mlx_cache_check_folders(cache);
   if (status) {
     mlx_cache_close(cache);
   } else {

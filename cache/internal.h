@@ -21,6 +21,12 @@ mlx_status_t mlx_cache_remove_leftovers(const mlx_cache_t *cache, const char *pa
                                         uint64_t *bytes) MLX_MUST_USE;
 uint64_t mlx_cache_tree_bytes(const char *path);
 
+// Fails if another user (except root) owns a folder or file below the cache folder or may write to it, with a
+// hint that repairs the whole cache. check_folders checks the folders directly below the cache folder.
+// check_tree checks |path|, every folder between it and the cache folder, and everything below it. A missing
+// path is fine.
+mlx_status_t mlx_cache_check_folders(const mlx_cache_t *cache) MLX_MUST_USE;
+bool mlx_cache_is_private(const char *path);  // the same for one regular file, without an error
 // Stores the digest of a file for mlx_cache_digest_file. Errors are ignored: the file is then hashed again.
 void mlx_cache_store_digest(const mlx_cache_t *cache, const char *real_path, const mlx_file_stamp_t *stamp,
                             const char sha256[MLX_DIGEST_HEX]);

@@ -106,7 +106,7 @@ typedef struct mlx_flag {
   MLX_SWITCH_FLAG(type, field, "--plain-http", "use http for the registry (default: only for localhost)")
 #define MLX_STALL_TIMEOUT_FLAG(type, field) \
   MLX_NUMBER_FLAG(type, field, "--stall-timeout", "SECONDS", \
-                  "time limit without received data (default: 60)", 1, 86400)
+                  "time limit for receiving 1 KiB per second on average (default: 60)", 1, 86400)
 #define MLX_INSECURE_FLAG(type, field) \
   {.names = "--insecure", .kind = MLX_FLAG_SWITCH, .help = "accept any TLS certificate", \
    .offset = MLX_FLAG_OFFSET(type, field, bool), .command_line_only = true}

@@ -153,21 +153,18 @@ static mlx_status_t compile_and_open(opening_t *opening, const mlx_engine_option
 
 static mlx_status_t open_model(const mlx_open_options_t *o, mlx_engine_t **out, mlx_open_times_t *out_times);
 
-// Finds the source model of a bundle beside it. *|out_path| is NULL if there is none or its digest differs.
-// Release with mlx_free.
-static mlx_status_t find_source(const char *bundle, char **out_path) {
-  char *text, *folder = NULL, digest[MLX_DIGEST_HEX] = "";
-  size_t length;
+// Finds the source model that |origin| names beside the bundle. *|out_path| is NULL if there is none or its
+// digest differs. Release with mlx_free.
+static mlx_status_t find_source(const char *bundle, const mlx_manifest_origin_t *origin, char **out_path) {
+  char *folder = NULL, digest[MLX_DIGEST_HEX] = "";
   *out_path = NULL;
-  MLX_TRY(mlx_bundle_read_manifest(bundle, &text, &length));
-  const mlx_manifest_origin_t origin = mlx_manifest_origin(text, length);
-  mlx_free(text);
-  if (!mlx_is_safe_path(origin.source) || strchr(origin.source, '/') || !origin.source_digest[0]) return NULL;
+  if (!mlx_is_safe_path(origin->source) || strchr(origin->source, '/') || !origin->source_digest[0])
+    return NULL;
   mlx_status_t status = mlx_folder_of(bundle, &folder);
-  if (!status) status = mlx_join_path(folder, origin.source, out_path);
+  if (!status) status = mlx_join_path(folder, origin->source, out_path);
   if (!status && (mlx_is_file(*out_path) || mlx_is_dir(*out_path)) && !mlx_is_bundle(*out_path))
     status = mlx_compile_source_digest(*out_path, mlx_terminal_report(), digest);
-  if (status || strcmp(digest, origin.source_digest)) {
+  if (status || strcmp(digest, origin->source_digest)) {
     mlx_free(*out_path);
     *out_path = NULL;
   }
@@ -178,18 +175,33 @@ static mlx_status_t find_source(const char *bundle, char **out_path) {
 // Returns |status|, the result of opening a bundle. If the bundle is for another contract or IREE version and
 // its source model is beside it, *|out_source| is that model, to compile again; else NULL. Release with
 // mlx_free.
-static mlx_status_t find_replacement(const char *bundle, mlx_status_t status, char **out_source) {
+// The manifest names the source, so it must pass the trust check first. An unsigned manifest is not followed:
+// the user gets |status|. A signature that does not match is a worse error and replaces |status|.
+static mlx_status_t find_replacement(const char *bundle, bool allow_unsigned, mlx_status_t status,
+                                     char **out_source) {
+  mlx_manifest_origin_t origin;
   *out_source = NULL;
   if (mlx_status_code(status) != MLX_UNSUPPORTED || !mlx_engine_needs_recompile(bundle)) return status;
-  if (mlx_compiler_hint()) return mlx_status_rehint(status, "%s", mlx_compiler_hint());
-  mlx_status_free(find_source(bundle, out_source));  // if this fails, |status| is the error to report
+  mlx_status_t untrusted = mlx_bundle_trusted_origin(bundle, allow_unsigned, &origin);
+  if (untrusted && mlx_status_code(untrusted) != MLX_NOT_FOUND) {
+    mlx_status_free(status);
+    return untrusted;
+  }
+  if (mlx_compiler_hint()) {
+    mlx_status_free(untrusted);
+    return mlx_status_rehint(status, "%s", mlx_compiler_hint());
+  }
+  // If find_source fails, |status| is the error to report.
+  if (!untrusted) mlx_status_free(find_source(bundle, &origin, out_source));
+  mlx_status_free(untrusted);
   return status;
 }
 
 static mlx_status_t open_bundle(opening_t *opening, mlx_engine_options_t *options, mlx_engine_t **out) {
   const char *bundle = opening->options->model;
   char *source;
-  mlx_status_t status = find_replacement(bundle, mlx_engine_open_bundle(bundle, options, out), &source);
+  mlx_status_t status = find_replacement(bundle, options->allow_unsigned,
+                                         mlx_engine_open_bundle(bundle, options, out), &source);
   if (source) {
     mlx_report_note(mlx_terminal_report(), "%s; compiling it again from %s with the options of this command",
                     mlx_status_message(status), source);
@@ -293,9 +305,11 @@ static mlx_status_t read_template(const char *chat_template, const char *json, s
 }
 
 // If the bundle will be compiled again, reads the template of its source model.
-static mlx_status_t read_bundle_chat(const char *bundle, char **out_json, size_t *out_length) {
+static mlx_status_t read_bundle_chat(const char *bundle, bool allow_unsigned, char **out_json,
+                                     size_t *out_length) {
   char *source;
-  mlx_status_t status = find_replacement(bundle, mlx_chat_read_bundle(bundle, out_json, out_length), &source);
+  mlx_status_t status =
+      find_replacement(bundle, allow_unsigned, mlx_chat_read_bundle(bundle, out_json, out_length), &source);
   if (source) {
     mlx_status_free(status);
     status = mlx_compile_chat(source, out_json, out_length);
@@ -304,10 +318,11 @@ static mlx_status_t read_bundle_chat(const char *bundle, char **out_json, size_t
   return status;
 }
 
-static mlx_status_t find_chat(const char *model, const char *chat_template, mlx_chat_t **out_chat) {
+static mlx_status_t find_chat(const char *model, bool allow_unsigned, const char *chat_template,
+                              mlx_chat_t **out_chat) {
   char *json;
   size_t length;
-  MLX_TRY(mlx_engine_is_bundle(model) ? read_bundle_chat(model, &json, &length)
+  MLX_TRY(mlx_engine_is_bundle(model) ? read_bundle_chat(model, allow_unsigned, &json, &length)
                                       : mlx_compile_chat(model, &json, &length));
   mlx_status_t status = chat_template ? read_template(chat_template, json, length, out_chat)
                         : json        ? mlx_chat_create(model, json, length, out_chat)
@@ -316,17 +331,19 @@ static mlx_status_t find_chat(const char *model, const char *chat_template, mlx_
   return status;
 }
 
-mlx_status_t mlx_cli_find_chat(const char *model, const char *chat_template, mlx_chat_t **out_chat) {
+mlx_status_t mlx_cli_find_chat(const char *model, bool allow_unsigned, const char *chat_template,
+                               mlx_chat_t **out_chat) {
   char *path;
   *out_chat = NULL;
   MLX_TRY(mlx_cli_local_model(model, &path));
-  mlx_status_t status = find_chat(path, chat_template, out_chat);
+  mlx_status_t status = find_chat(path, allow_unsigned, chat_template, out_chat);
   mlx_free(path);
   return status;
 }
 
-mlx_status_t mlx_cli_open_chat(const char *model, const char *chat_template, mlx_chat_t **out_chat) {
-  MLX_TRY(mlx_cli_find_chat(model, chat_template, out_chat));
+mlx_status_t mlx_cli_open_chat(const char *model, bool allow_unsigned, const char *chat_template,
+                               mlx_chat_t **out_chat) {
+  MLX_TRY(mlx_cli_find_chat(model, allow_unsigned, chat_template, out_chat));
   return *out_chat ? NULL : mlx_chat_missing_error(model);
 }
 

@@ -53,10 +53,11 @@ mlx_status_t mlx_cli_open(const mlx_open_options_t *options, mlx_engine_t **out_
 int64_t mlx_context_option(int64_t flag);
 
 // Reads a chat template without loading the model: the model's own or, if |chat_template| is not NULL, that
-// format or file. Release with mlx_chat_free. Without a template, open fails and find returns NULL.
-mlx_status_t mlx_cli_open_chat(const char *model, const char *chat_template,
+// format or file. Release with mlx_chat_free. Without a template, open fails and find returns NULL. With
+// |allow_unsigned|, an unsigned bundle of another version may name the source model that has the template.
+mlx_status_t mlx_cli_open_chat(const char *model, bool allow_unsigned, const char *chat_template,
                                mlx_chat_t **out_chat) MLX_MUST_USE;
-mlx_status_t mlx_cli_find_chat(const char *model, const char *chat_template,
+mlx_status_t mlx_cli_find_chat(const char *model, bool allow_unsigned, const char *chat_template,
                                mlx_chat_t **out_chat) MLX_MUST_USE;
 
 // The path of |model|: |model| itself, or the local copy of "hf:ORG/NAME" or "oci://...", which is pulled if

@@ -117,8 +117,9 @@ static mlx_status_t prepare_chat(flags_t *f, mlx_chat_t **out_chat) {
   if (f->tools_file) MLX_TRY(mlx_read_input(f->tools_file, MAX_PROMPT, &f->tools, &f->render.tools_length));
   f->render.tools = f->tools;
   f->render.variables = f->variables;
-  if (needs_template) return mlx_cli_open_chat(f->open.model, f->chat_template, out_chat);
-  MLX_TRY(mlx_cli_find_chat(f->open.model, f->chat_template, out_chat));
+  if (needs_template)
+    return mlx_cli_open_chat(f->open.model, f->open.allow_unsigned, f->chat_template, out_chat);
+  MLX_TRY(mlx_cli_find_chat(f->open.model, f->open.allow_unsigned, f->chat_template, out_chat));
   f->chat = *out_chat != NULL;
   return NULL;
 }

@@ -71,7 +71,7 @@ static mlx_status_t run(const mlx_command_line_t *line) {
         "give it with --messages FILE, or print the template with --show");
   }
   mlx_chat_t *chat;
-  MLX_TRY(mlx_cli_open_chat(f.model, f.chat_template, &chat));
+  MLX_TRY(mlx_cli_open_chat(f.model, false, f.chat_template, &chat));
   mlx_status_t status = f.show ? show_source(chat, &f) : render(chat, &f);
   mlx_chat_free(chat);
   return status;

@@ -339,6 +339,18 @@ static void replace_in(const char *path, const char *old, const char *new) {
   mlx_free(text);
 }
 
+// Records a manifest of any version as made on this machine.
+static void mark_local(const char *manifest) {
+  mlx_cache_t *cache;
+  char *text;
+  size_t length;
+  CHECK_OK(mlx_read_file(manifest, 1 << 20, &text, &length));
+  CHECK_OK(mlx_cache_open(NULL, &cache));
+  CHECK_OK(mlx_bundle_mark_local(cache, text, length));
+  mlx_cache_close(cache);
+  mlx_free(text);
+}
+
 TEST(bundle_of_another_version_is_refused_or_recompiled) {
   make_bundles();
   char *err, *ids = generate(in_root("m.mlxb"), NULL, NULL), *actual;
@@ -349,18 +361,20 @@ TEST(bundle_of_another_version_is_refused_or_recompiled) {
   check_refuses(in_root("far/old.mlxb"), "--allow-unsigned", MLX_UNSUPPORTED,
                 "mlxcel compile model --target cpu:host -o OUT");
   SHELL("cp -r far/old.mlxb old.mlxb");  // beside the model, so it is recompiled
+  mark_local(in_root("old.mlxb/manifest.json"));
   actual = generate(in_root("old.mlxb"), NULL, &err);
   CHECK_CONTAINS(err, "compiled for IREE 9.99; this mlxcel runs IREE 3.13; compiling it again from ");
   CHECK_TEXT(actual, ids);
   mlx_free(actual);
   mlx_free(err);
   replace_in(in_root("old.mlxb/manifest.json"), "\"contract\": 1", "\"contract\": 8");
+  check_refuses(in_root("old.mlxb"), NULL, MLX_UNSUPPORTED, "compiled for contract 8");  // not trusted
   actual = generate(in_root("old.mlxb"), "--allow-unsigned", &err);
   CHECK_CONTAINS(err, "compiled for contract 8; this mlxcel runs contract 1; compiling it again from ");
   mlx_free(actual);
   mlx_free(err);
-  RUN_OK("run", "-m", in_root("old.mlxb"), "-p", PROMPT, "-n", "1", "--chat", "--chat-template",
-         "chatml");  // the template is found before the model is recompiled
+  RUN_OK("run", "-m", in_root("old.mlxb"), "-p", PROMPT, "-n", "1", "--chat", "--chat-template", "chatml",
+         "--allow-unsigned");  // the template is found before the model is recompiled
   SHELL("cp old.mlxb/manifest.json far/old.mlxb/");
   check_refuses(in_root("far/old.mlxb"), NULL, MLX_UNSUPPORTED,
                 "mlxcel compile model --target cpu:host -o OUT");
@@ -368,6 +382,41 @@ TEST(bundle_of_another_version_is_refused_or_recompiled) {
   check_refuses(in_root("old.mlxb"), "--allow-unsigned", MLX_UNSUPPORTED, "compiled for contract 8");
   SHELL("rm -r model && mv kept model");
   mlx_free(ids);
+}
+
+// A manifest names the source model. An attacker who changes the contract number and the source of a signed
+// bundle must not get another model compiled and run.
+TEST(source_of_a_forged_manifest_is_not_compiled) {
+  make_bundles();
+  char kept[512], script[512], digest[MLX_DIGEST_HEX];
+  snprintf(kept, sizeof kept, "%s", getenv("MLXCEL_CACHE") ? getenv("MLXCEL_CACHE") : "");
+  setenv("MLXCEL_CACHE", in_root("forger-cache"), 1);
+  setenv("MLXCEL_TRUSTED", in_root("forger-trusted"), 1);
+  SHELL("mkdir forger && cp -r m.mlxb forger/m.mlxb && cp -r model forger/other && touch forger/other/x");
+  SHELL("printf ' ' >> forger/other/config.json");
+  RUN_OK("keygen", "-W", "-o", in_root("forger-key"));
+  RUN_OK("trust", "add", in_root("forger-key.pub"));
+  RUN_OK("sign", "-s", in_root("forger-key.key"), in_root("forger/m.mlxb"));
+  CHECK_OK(mlx_compile_source_digest(in_root("forger/other"), NULL, digest));
+  snprintf(script, sizeof script,
+           "cd %s/forger/m.mlxb && sed -i 's/\"contract\": 1/\"contract\": 8/; s/\"source\": "
+           "\"model\"/\"source\": \"other\"/; s/\"source_digest\": \"[0-9a-f]*/\"source_digest\": "
+           "\"%s/' manifest.json",
+           root, digest);
+  run_ok((const char *const[]){"/bin/sh", "-c", script, NULL});
+  static const char *const flags[] = {NULL, "--allow-unsigned", "--chat"};
+  for (int i = 0; i < 3; ++i)
+    check_refuses(in_root("forger/m.mlxb"), flags[i], MLX_INVALID_INPUT,
+                  "manifest.json' does not match its signature");
+  SHELL("rm forger/m.mlxb/manifest.json.minisig");
+  for (int i = 0; i < 3; i += 2)
+    check_refuses(in_root("forger/m.mlxb"), flags[i], MLX_UNSUPPORTED, "compiled for contract 8");
+  RUN_OK("run", "-m", in_root("forger/m.mlxb"), "-p", PROMPT, "-n", "1", "--allow-unsigned");
+  unsetenv("MLXCEL_TRUSTED");
+  if (kept[0])
+    setenv("MLXCEL_CACHE", kept, 1);
+  else
+    unsetenv("MLXCEL_CACHE");
 }
 
 // The source digest changes with every file that goes into a bundle. Only the weight files change the
@@ -486,6 +535,35 @@ TEST(code_is_checked_on_every_run) {
   mlx_free(ids);
 }
 
+// The module has 4 pages of 16 positions for its only sequence. The module itself compares the page table.
+TEST(page_geometry_of_an_unsigned_manifest_must_fit_the_module) {
+  make_bundles();
+  static const char *const edits[][2] = {
+      {"s/\"page_size\": 16/\"page_size\": 32/", "'page_size'"},
+      {"s/\"pool_pages\": 5/\"pool_pages\": 9/", "'pool_pages'"},
+      {"s/\"row_pages\": 4/\"row_pages\": 8/; s/\"pool_pages\": 5/\"pool_pages\": 9/", "expected shape"},
+      {"s/\"rows\": 1/\"rows\": 2/; s/\"pool_pages\": 5/\"pool_pages\": 9/", "expected shape"}};
+  for (size_t i = 0; i < sizeof edits / sizeof *edits; ++i) {
+    SHELL("rm -rf geometry.mlxb && cp -r m.mlxb geometry.mlxb");
+    run_ok(
+        (const char *const[]){"/bin/sed", "-i", edits[i][0], in_root("geometry.mlxb/manifest.json"), NULL});
+    check_refuses(in_root("geometry.mlxb"), "--allow-unsigned", MLX_INVALID_INPUT, edits[i][1]);
+  }
+}
+
+// The file may be huge: nothing of it is read.
+TEST(code_of_another_size_is_not_read) {
+  make_bundles();
+  command_t run;
+  SHELL("cp -r m.mlxb huge.mlxb && truncate -s 900M huge.mlxb/model.vmfb");
+  RUN(&run, "run", "-m", in_root("huge.mlxb"), "-p", PROMPT, "-n", "1");
+  CHECK_INT(run.exit_code, MLX_INVALID_INPUT);
+  CHECK_CONTAINS(run.err, "model.vmfb' does not match the bundle's manifest: its size is 943718400 bytes");
+  if (!MLXCEL_SANITIZED) CHECK(run.peak_kib < 200 << 10);
+  command_free(&run);
+  SHELL("rm -r huge.mlxb");
+}
+
 // Older compilers wrote such manifests; an attacker could do the same to avoid the check.
 TEST(bundle_without_digests_does_not_run) {
   make_bundles();
@@ -520,9 +598,9 @@ TEST(error_explains_a_cleared_or_unreadable_cache) {
   snprintf(kept, sizeof kept, "%s", getenv("MLXCEL_CACHE") ? getenv("MLXCEL_CACHE") : "");
   setenv("MLXCEL_CACHE", in_root("open-cache"), 1);
   SHELL("mkdir -m 777 open-cache");
-  check_refuses(
-      in_root("m.mlxb"), NULL, MLX_NOT_FOUND,
-      "open-cache' is writable by other users (mode 777))\nhint: if you compiled it here: run `chmod go-w");
+  check_refuses(in_root("m.mlxb"), NULL, MLX_NOT_FOUND,
+                "open-cache' is writable by other users (mode 777))\nhint: if you compiled it here: run "
+                "`chmod -R go-w");
   SHELL("chmod 700 open-cache");
   mlx_cache_t *cache;
   mlx_bundle_t *bundle;
@@ -574,6 +652,7 @@ TEST(bundle_is_not_recompiled_from_itself) {
       digest);
   CHECK_OK(mlx_write_file(in_root("loop/manifest.json"), manifest, strlen(manifest)));
   check_refuses(in_root("loop"), NULL, MLX_UNSUPPORTED, "compiled for contract 99");
+  check_refuses(in_root("loop"), "--allow-unsigned", MLX_UNSUPPORTED, "compiled for contract 99");
 }
 
 TEST(source_name_is_resolved_for_dot_paths) {
@@ -689,9 +768,12 @@ int main(int argc, char **argv) {
                                        CASE(engine_chooses_the_highest_level_that_the_cpu_runs),
                                        CASE(bundle_of_another_version_is_refused_or_recompiled),
                                        CASE(other_errors_do_not_cause_a_recompile),
+                                       CASE(source_of_a_forged_manifest_is_not_compiled),
                                        CASE(source_digest_covers_every_file_of_the_model),
                                        CASE(only_local_signed_or_allowed_bundles_run),
                                        CASE(code_is_checked_on_every_run),
+                                       CASE(page_geometry_of_an_unsigned_manifest_must_fit_the_module),
+                                       CASE(code_of_another_size_is_not_read),
                                        CASE(bundle_without_digests_does_not_run),
                                        CASE(run_reports_an_allowed_unsigned_bundle),
                                        CASE(error_explains_a_cleared_or_unreadable_cache),

@@ -1,8 +1,11 @@
 // The HTTP client and downloads, against a server that injects faults (tests/hub_server.py).
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "tests/command.h"
 #include "tests/server.h"
 #include "transfer/download.h"
 
@@ -157,7 +160,84 @@ TEST(unreachable_server_is_reported_without_secrets) {
   options.tries = 1;
   mlx_http_close(http);
   CHECK_OK(mlx_http_open(&options, &http));
-  CHECK_ERROR(get("/plain/big", SIZE, &response), MLX_TIMEOUT, "no data for");
+  CHECK_ERROR(get("/plain/big", SIZE, &response), MLX_TIMEOUT, "only 100 bytes in 1 seconds");
+  mlx_http_response_clear(&response);
+  end();
+}
+
+static mlx_download_t big_download(void) {
+  static char source[128], path[128], url[160];
+  snprintf(source, sizeof source, "%s/big", folder);
+  snprintf(path, sizeof path, "%s/got/big", folder);
+  snprintf(url, sizeof url, "%s/plain/big", server.url);
+  mlx_download_t download = {.name = "big", .url = url, .path = path, .size = SIZE};
+  CHECK_OK(mlx_digest_file(source, download.sha256));
+  return download;
+}
+
+// Neither a byte from time to time nor a long list of them keeps a request alive.
+TEST(dripping_server_is_given_up) {
+  begin();
+  mlx_http_response_t response;
+  mlx_download_t download = big_download();
+  mlx_progress_t progress = 0;
+  options.tries = 2;
+  mlx_http_close(http);
+  CHECK_OK(mlx_http_open(&options, &http));
+  server_control(&server, "{\"big\": {\"drip\": [1, 0.2]}}");
+  double start = mlx_seconds();
+  CHECK_ERROR(get("/plain/big", SIZE, &response), MLX_TIMEOUT, " bytes in 1 seconds");
+  mlx_http_response_clear(&response);
+  CHECK_ERROR(mlx_download_file(http, &download, &progress), MLX_TIMEOUT, " bytes in 1 seconds");
+  CHECK(mlx_seconds() - start < 15);
+  // Fast enough for a download, but too slow for a document.
+  server_control(&server, "{\"big\": {\"drip\": [4096, 0.1]}}");
+  start = mlx_seconds();
+  CHECK_ERROR(get("/plain/big", SIZE, &response), MLX_TIMEOUT,
+              "the response is not complete after 2 seconds");
+  mlx_http_response_clear(&response);
+  CHECK(mlx_seconds() - start < 4);  // not tried again
+  end();
+}
+
+// A small file system that fills while the file arrives. The reserve stays free.
+TEST(download_of_unknown_size_keeps_the_reserve_free) {
+  begin();
+  command_t run;
+  struct statvfs disk;
+  char place[128];
+  mlx_download_t download = big_download();
+  mlx_progress_t progress = 0;
+  snprintf(place, sizeof place, "%s/got", folder);
+  CHECK_OK(mlx_make_dirs(place, 0755));
+  command_start(&run, (const char *const[]){"mount", "-t", "tmpfs", "-o", "size=100m", "none", place, NULL});
+  command_wait(&run);
+  const int code = run.exit_code;
+  command_free(&run);
+  if (code) {
+    end();
+    SKIP("cannot mount a tmpfs");
+  }
+  download.size = MLX_SIZE_UNKNOWN;
+  download.sha256[0] = 0;
+  server_control(&server, "{\"big\": {\"endless\": \"x\"}}");
+  mlx_status_t status = mlx_download_file(http, &download, &progress);
+  CHECK(!statvfs(place, &disk));
+  command_start(&run, (const char *const[]){"umount", place, NULL});
+  command_wait(&run);
+  command_done(&run);
+  CHECK_ERROR(status, MLX_IO, "not enough disk space");
+  CHECK(disk.f_bavail * disk.f_frsize >= 64 << 20);
+  end();
+}
+
+// The user did not choose the URL of a redirect.
+TEST(redirect_to_a_file_is_an_error_of_the_server) {
+  begin();
+  mlx_http_response_t response;
+  server_control(&server, "{\"big\": {\"location\": \"file:///etc/passwd\"}}");
+  CHECK_ERROR(get("/plain/big", SIZE, &response), MLX_INVALID_INPUT,
+              "/plain/big: the server redirects to a URL that is not allowed");
   mlx_http_response_clear(&response);
   end();
 }
@@ -233,16 +313,6 @@ TEST(certificates_are_checked) {
 
 // ----------------------------------------------------------------------------------------------------------
 // Downloads
-
-static mlx_download_t big_download(void) {
-  static char source[128], path[128], url[160];
-  snprintf(source, sizeof source, "%s/big", folder);
-  snprintf(path, sizeof path, "%s/got/big", folder);
-  snprintf(url, sizeof url, "%s/plain/big", server.url);
-  mlx_download_t download = {.name = "big", .url = url, .path = path, .size = SIZE};
-  CHECK_OK(mlx_digest_file(source, download.sha256));
-  return download;
-}
 
 static void check_downloaded(const mlx_download_t *download) {
   char sha256[MLX_DIGEST_HEX], part[160];
@@ -386,7 +456,9 @@ TEST(sha1_matches_git) {
 
 TEST_MAIN(CASE(response_has_body_and_headers), CASE(bodies_are_sent_from_memory_and_from_files),
           CASE(server_errors_are_retried_and_refusals_are_not),
-          CASE(unreachable_server_is_reported_without_secrets), CASE(proxies_come_from_the_environment),
+          CASE(unreachable_server_is_reported_without_secrets), CASE(dripping_server_is_given_up),
+          CASE(download_of_unknown_size_keeps_the_reserve_free),
+          CASE(redirect_to_a_file_is_an_error_of_the_server), CASE(proxies_come_from_the_environment),
           CASE(cancelled_request_stops), CASE(certificates_are_checked),
           CASE(download_resumes_after_every_kind_of_fault),
           CASE(part_of_a_killed_download_is_resumed_or_replaced), CASE(wrong_digest_leaves_no_file),

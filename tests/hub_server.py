@@ -14,6 +14,9 @@ PUT /_control sets the faults, as a JSON object, and clears the log. A list has 
         "no_range": true ignore Range headers
         "etag": "\\"x\\""  send this ETag; "weak": true makes it a weak one
         "claim": 10      send this Content-Length
+        "endless": "x"   send no Content-Length, and repeat this text forever after the file
+        "drip": [1, 0.2] send this many bytes at a time, with this pause in seconds
+        "location": URL  redirect there
     "listing": {...}     answer every listing request with this object
     "token": "secret"    require this bearer token
     "missing": 403       status for a missing plain file
@@ -94,6 +97,8 @@ class Handler(BaseHTTPRequestHandler):
         status = take(fault, "status")
         if status:
             return self.answer(status, b'{"error": "asked for"}', [("Retry-After", "0")] if status == 429 else [])
+        if "location" in fault:
+            return self.answer(302, b"", [("Location", fault["location"])])
         if path.startswith("/loop"):
             return self.answer(302, b"", [("Location", "/loop" + path[5:] + "x")])
         token = control.get("token")
@@ -138,6 +143,8 @@ class Handler(BaseHTTPRequestHandler):
         if not os.path.isfile(path):
             return self.answer(200, control["page"].encode()) if "page" in control else self.answer(control.get("missing", 404))
         data = open(path, "rb").read()
+        if "endless" in fault:
+            return self.endless(data, fault["endless"].encode() * 65536)
         etag = fault.get("etag", '"%s"' % hashlib.md5(data).hexdigest())
         if fault.get("corrupt"):
             data = data[:-1] + bytes([data[-1] ^ 1])
@@ -159,8 +166,24 @@ class Handler(BaseHTTPRequestHandler):
             return
         self.body(data[first:], first, fault)
 
+    def endless(self, data, more):
+        self.close_connection = True
+        self.send_response(200)
+        self.end_headers()
+        if self.command == "HEAD":
+            return
+        self.wfile.write(data)
+        while more:  # until the client closes the connection
+            self.wfile.write(more)
+
     def body(self, data, first, fault):
         """Sends the data, or only up to the byte of a "cut" or "stall" fault."""
+        if "drip" in fault:
+            count, seconds = fault["drip"]
+            for at in range(0, len(data), count):
+                self.wfile.write(data[at:at + count])
+                time.sleep(seconds)
+            return
         cut, stall = take(fault, "cut"), take(fault, "stall")
         end = cut if cut is not None else stall
         self.wfile.write(data if end is None else data[:max(0, end - first)])
@@ -179,7 +202,7 @@ class Server(ThreadingHTTPServer):
         pass  # tests close connections at any time
 
 
-server = Server(("127.0.0.1", 0), Handler)
+server = Server(("", 0), Handler)
 if len(sys.argv) > 3:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(sys.argv[2], sys.argv[3])

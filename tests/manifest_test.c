@@ -104,6 +104,17 @@ TEST(decode_sizes_out_of_bounds_are_refused) {
   check_refused("decode", "\"decode\": 1,\n", "field 'decode' is not a list or has too many items");
 }
 
+// Another page size, or a pool of another size, does not fit the module.
+TEST(page_geometry_must_follow_from_the_page_table) {
+  check_refused("page_size", "\"page_size\": 4096,\n", "field 'page_size'");
+  check_refused("page_size", "\"page_size\": 1,\n", "field 'page_size'");
+  check_refused("pool_pages", "\"pool_pages\": 1000000000,\n",
+                "field 'pool_pages' does not match rows and row_pages");
+  check_refused("pool_pages", "\"pool_pages\": 4,\n", "field 'pool_pages' does not match rows and row_pages");
+  check_refused("rows", "\"rows\": 2,\n", "field 'pool_pages' does not match rows and row_pages");
+  check_refused("row_pages", "\"row_pages\": 5,\n", "field 'pool_pages' does not match rows and row_pages");
+}
+
 TEST(kernel_names_with_special_characters_are_refused) {
   check_refused("kernels", "\"kernels\": \"decode\",\n",
                 "field 'kernels' is not a list or has too many items");
@@ -252,5 +263,5 @@ TEST_MAIN(CASE(manifest_holds_several_targets), CASE(manifest_without_target_lis
           CASE(another_contract_is_refused_with_a_recompile_hint), CASE(manifest_survives_a_write_and_a_read),
           CASE(only_portable_targets_have_levels), CASE(only_known_file_names_are_bundle_files),
           CASE(invalid_file_lists_are_refused), CASE(missing_fields_of_older_compilers_get_defaults),
-          CASE(decode_sizes_out_of_bounds_are_refused),
+          CASE(decode_sizes_out_of_bounds_are_refused), CASE(page_geometry_must_follow_from_the_page_table),
           CASE(kernel_names_with_special_characters_are_refused))

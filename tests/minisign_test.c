@@ -91,24 +91,27 @@ TEST(minisign_signatures_match_only_their_data) {
     CHECK_INT(signature.comment_length, strlen(cases[i].comment));
     CHECK(!memcmp(signature.comment, cases[i].comment, signature.comment_length));
     CHECK_OK(mlx_signature_verify(&signature, &key,
-                                  &(mlx_signed_data_t){"message.txt", message.data, message.length}));
-    CHECK_OK(mlx_signature_verify(&signature, &key, &(mlx_signed_data_t){FIXTURES "message.txt", NULL, 0}));
+                                  &(mlx_signed_data_t){"message.txt", message.data, message.length, false}));
+    CHECK_OK(
+        mlx_signature_verify(&signature, &key, &(mlx_signed_data_t){FIXTURES "message.txt", NULL, 0, false}));
+    CHECK_ERROR(mlx_signature_verify(&signature, &key,
+                                     &(mlx_signed_data_t){"m", message.data, message.length - 1, false}),
+                MLX_INVALID_INPUT, "'m' does not match its signature s.minisig");
     CHECK_ERROR(
-        mlx_signature_verify(&signature, &key, &(mlx_signed_data_t){"m", message.data, message.length - 1}),
-        MLX_INVALID_INPUT, "'m' does not match its signature s.minisig");
-    CHECK_ERROR(mlx_signature_verify(&signature, &key, &(mlx_signed_data_t){"m", other.data, other.length}),
-                MLX_INVALID_INPUT, "does not match its signature");
-    CHECK_ERROR(mlx_signature_verify(&signature, &key, &(mlx_signed_data_t){FIXTURES "plain.pub", NULL, 0}),
-                MLX_INVALID_INPUT, "does not match its signature");
-    CHECK_ERROR(mlx_signature_verify(&signature, &key, &(mlx_signed_data_t){"/nowhere/x", NULL, 0}),
-                MLX_NOT_FOUND, "/nowhere/x");
-    CHECK_ERROR(
-        mlx_signature_verify(&signature, &wrong, &(mlx_signed_data_t){"m", message.data, message.length}),
-        MLX_INVALID_INPUT, "s.minisig: signed with key ");
-    wrong.id = key.id;  // the ID alone proves nothing
-    CHECK_ERROR(
-        mlx_signature_verify(&signature, &wrong, &(mlx_signed_data_t){"m", message.data, message.length}),
+        mlx_signature_verify(&signature, &key, &(mlx_signed_data_t){"m", other.data, other.length, false}),
         MLX_INVALID_INPUT, "does not match its signature");
+    CHECK_ERROR(
+        mlx_signature_verify(&signature, &key, &(mlx_signed_data_t){FIXTURES "plain.pub", NULL, 0, false}),
+        MLX_INVALID_INPUT, "does not match its signature");
+    CHECK_ERROR(mlx_signature_verify(&signature, &key, &(mlx_signed_data_t){"/nowhere/x", NULL, 0, false}),
+                MLX_NOT_FOUND, "/nowhere/x");
+    CHECK_ERROR(mlx_signature_verify(&signature, &wrong,
+                                     &(mlx_signed_data_t){"m", message.data, message.length, false}),
+                MLX_INVALID_INPUT, "s.minisig: signed with key ");
+    wrong.id = key.id;  // the ID alone proves nothing
+    CHECK_ERROR(mlx_signature_verify(&signature, &wrong,
+                                     &(mlx_signed_data_t){"m", message.data, message.length, false}),
+                MLX_INVALID_INPUT, "does not match its signature");
     mlx_free(text.data);
   }
   mlx_free(message.data);
@@ -127,7 +130,7 @@ TEST(signature_files_match_minisign_byte_for_byte) {
     const mlx_public_key_t public_key = read_public(cases[i][4]), derived = mlx_secret_key_public(&key);
     char *text;
     CHECK(mlx_public_key_equal(&public_key, &derived));
-    CHECK_OK(mlx_signature_make(&key, &(mlx_signed_data_t){FIXTURES "message.txt", NULL, 0}, NULL,
+    CHECK_OK(mlx_signature_make(&key, &(mlx_signed_data_t){FIXTURES "message.txt", NULL, 0, false}, NULL,
                                 cases[i][3], &text, NULL));
     CHECK_TEXT(text, expected.data);
     mlx_secret_key_clear(&key);
@@ -199,7 +202,7 @@ TEST(excessive_scrypt_cost_is_refused) {
 TEST(comments_must_be_one_line_of_plain_text) {
   mlx_secret_key_t key = read_secret("plain.key", NULL);
   const mlx_public_key_t public_key = mlx_secret_key_public(&key);
-  const mlx_signed_data_t data = {"m", "hello", 5};
+  const mlx_signed_data_t data = {"m", "hello", 5, false};
   char *text, longest[MLX_MAX_TRUSTED_COMMENT + 2];
   size_t length;
   memset(longest, 'x', sizeof longest);
@@ -221,10 +224,10 @@ TEST(comments_must_be_one_line_of_plain_text) {
     CHECK_OK(verify(text, length, &public_key, &data));
     mlx_free(text);
   }
-  CHECK_OK(
-      mlx_signature_make(&key, &(mlx_signed_data_t){"empty", "", 0}, NULL, "of nothing", &text, &length));
-  CHECK_OK(verify(text, length, &public_key, &(mlx_signed_data_t){"empty", "", 0}));
-  CHECK_OK(verify(text, length, &public_key, &(mlx_signed_data_t){"/dev/null", NULL, 0}));
+  CHECK_OK(mlx_signature_make(&key, &(mlx_signed_data_t){"empty", "", 0, false}, NULL, "of nothing", &text,
+                              &length));
+  CHECK_OK(verify(text, length, &public_key, &(mlx_signed_data_t){"empty", "", 0, false}));
+  CHECK_OK(verify(text, length, &public_key, &(mlx_signed_data_t){"/dev/null", NULL, 0, false}));
   mlx_free(text);
 }
 
@@ -277,7 +280,7 @@ static mlx_public_key_t message_key;
 
 static mlx_status_t try_signature(const char *text, size_t length) {
   return verify(text, length, &message_key,
-                &(mlx_signed_data_t){"message.txt", message.data, message.length});
+                &(mlx_signed_data_t){"message.txt", message.data, message.length, false});
 }
 
 static mlx_status_t try_public(const char *text, size_t length) {
@@ -286,7 +289,7 @@ static mlx_status_t try_public(const char *text, size_t length) {
   mlx_status_t status = mlx_public_key_read("k.pub", text, length, &key);
   if (!status)
     status = verify(signature.data, signature.length, &key,
-                    &(mlx_signed_data_t){"message.txt", message.data, message.length});
+                    &(mlx_signed_data_t){"message.txt", message.data, message.length, false});
   mlx_free(signature.data);
   return status;
 }
@@ -408,7 +411,7 @@ TEST(parse_errors_name_file_and_line) {
 TEST(out_of_memory_leaks_nothing) {
   mlx_secret_key_t key = read_secret("plain.key", NULL);
   const mlx_public_key_t public_key = mlx_secret_key_public(&key);
-  const mlx_signed_data_t data = {FIXTURES "message.txt", NULL, 0};
+  const mlx_signed_data_t data = {FIXTURES "message.txt", NULL, 0, false};
   bool done = false;
   for (long target = 1; !done; ++target) {
     char *text = NULL;

@@ -228,6 +228,47 @@ TEST(token_is_sent_only_to_the_hub) {
   CHECK(!unlink(in_folder("home/token")));
 }
 
+// 127.0.0.2 stands for another machine. The user name in these addresses looks like this machine.
+TEST(token_is_not_sent_in_clear_to_a_disguised_host) {
+  begin();
+  char *path, endpoint[96];
+  static const char *const forms[] = {"http://localhost:x@127.0.0.2:%d", "http://127.0.0.1@127.0.0.2:%d",
+                                      "http://localhost:80@127.0.0.2:%d/", "HTTP://[::1]:x@127.0.0.2:%d",
+                                      "http://127.0.0.2:%d/localhost"};
+  setenv("HF_TOKEN", "hush", 1);
+  for (size_t i = 0; i < sizeof forms / sizeof *forms; ++i) {
+    server_control(&server, "{\"token\": \"hush\"}");
+    snprintf(endpoint, sizeof endpoint, forms[i], server.port);
+    options.endpoint = endpoint;
+    mlx_status_t status = mlx_pull_hub("hf:acme/tiny", &options, &path);
+    CHECK(status);
+    mlx_status_free(status);
+    CHECK(!strstr(server_log(&server), "hush"));
+  }
+  options.endpoint = "http://localhost:99999";
+  CHECK_ERROR(mlx_pull_hub("hf:acme/tiny", &options, &path), MLX_USAGE, "is not a valid URL");
+  unsetenv("HF_TOKEN");
+}
+
+// A proxy on another machine would see the token.
+TEST(token_for_this_machine_bypasses_the_proxy) {
+  begin();
+  char *path;
+  server_t proxy;
+  server_start(&proxy,
+               (const char *const[]){"python3", MLXCEL_SOURCE_DIR "/tests/hub_server.py", folder, NULL},
+               "http");
+  setenv("HF_TOKEN", "hush", 1);
+  setenv("http_proxy", proxy.url, 1);
+  mlx_status_t status = mlx_pull_hub("hf:acme/tiny", &options, &path);
+  unsetenv("http_proxy");
+  unsetenv("HF_TOKEN");
+  CHECK(!strstr(server_log(&proxy), "hush"));
+  CHECK_OK(status);
+  mlx_free(path);
+  server_stop(&proxy);
+}
+
 TEST(invalid_references_and_missing_models_are_explained) {
   begin();
   char *path;
@@ -399,6 +440,46 @@ TEST(bundle_served_as_a_folder_is_pulled_and_runs) {
   command_free(&run);
 }
 
+static void check_ends(const char *name, const char *control, const char *part) {
+  command_t run;
+  char url[160], out[160], script[512];
+  server_control(&server, control);
+  snprintf(url, sizeof url, "%s/plain/%s", server.url, name);
+  snprintf(out, sizeof out, "%s", in_folder("endless.mlxb"));
+  RUN(&run, "pull", url, "-o", out);
+  CHECK_INT(run.exit_code, MLX_INVALID_INPUT);
+  CHECK_CONTAINS(run.err, part);
+  command_free(&run);
+  snprintf(script, sizeof script, "test -z \"$(ls -d endless.mlxb* 2>/dev/null)\"");
+  command_shell(folder, script);  // nothing is left
+}
+
+// Without a Content-Length, the sizes in the archive's headers and in the manifest limit a download.
+TEST(download_without_a_length_ends_at_the_declared_sizes) {
+  begin();
+  setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);
+  command_t run;
+  char url[160];
+  RUN(&run, "compile", TINY, "-o", in_folder("hub/end.mlxb"), "-c", "128", "--single-file");
+  if (run.exit_code) CHECK_FAIL("%s", run.err);
+  command_free(&run);
+  command_shell(folder,
+                "cd hub; echo page > junk.mlxb; mkdir long; tar xf end.mlxb -C long; truncate -s +1000000 "
+                "long/weights.irpa; tar cf long.mlxb -C long manifest.json weights.irpa; rm -r long");
+  check_ends("junk.mlxb", "{\"junk.mlxb\": {\"endless\": \"x\"}}", "junk.mlxb is not a bundle");
+  check_ends("end.mlxb", "{\"end.mlxb\": {\"endless\": \"x\"}}",
+             "end.mlxb: unexpected data after the end of the archive");
+  check_ends("end.mlxb", "{\"end.mlxb\": {\"endless\": \"\\u0000\"}}",
+             "end.mlxb: unexpected data after the end of the archive");
+  check_ends("long.mlxb", "{\"long.mlxb\": {\"endless\": \"x\"}}", "but the manifest declares");
+  server_control(&server, "{\"end.mlxb\": {\"endless\": \"\"}}");  // ends, but without a Content-Length
+  snprintf(url, sizeof url, "%s/plain/end.mlxb", server.url);
+  RUN(&run, "pull", url, "-o", in_folder("ended.mlxb"));
+  if (run.exit_code) CHECK_FAIL("%s", run.err);
+  command_free(&run);
+  check_same(in_folder("ended.mlxb"), in_folder("hub/end.mlxb"));
+}
+
 // A folder is pulled without the code of other targets, a single file with all targets. Both keep the
 // signature.
 TEST(multi_target_bundle_is_pulled_as_folder_or_file) {
@@ -507,11 +588,14 @@ TEST(bundle_without_file_list_is_not_pulled) {
 }
 
 TEST_MAIN(CASE(bundle_served_as_a_folder_is_pulled_and_runs),
+          CASE(download_without_a_length_ends_at_the_declared_sizes),
           CASE(multi_target_bundle_is_pulled_as_folder_or_file),
           CASE(host_code_is_chosen_only_for_the_same_cpu), CASE(bundle_without_file_list_is_not_pulled),
           CASE(pull_downloads_exactly_the_needed_files), CASE(several_quantizations_of_a_model_coexist),
           CASE(pull_killed_at_any_byte_resumes), CASE(no_model_appears_before_all_files_are_checked),
-          CASE(token_is_sent_only_to_the_hub), CASE(invalid_references_and_missing_models_are_explained),
+          CASE(token_is_sent_only_to_the_hub), CASE(token_is_not_sent_in_clear_to_a_disguised_host),
+          CASE(token_for_this_machine_bypasses_the_proxy),
+          CASE(invalid_references_and_missing_models_are_explained),
           CASE(duplicate_file_in_a_long_listing_is_refused),
           CASE(offline_mode_uses_the_cache_without_requests), CASE(pull_writes_to_an_output_folder),
           CASE(run_pulls_a_model_from_the_hub))

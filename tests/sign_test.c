@@ -320,10 +320,42 @@ TEST(trusted_folder_must_not_be_writable_by_others) {
   for (int i = 0; i < 3; ++i) {
     CHECK(!chmod(in_folder("trusted"), modes[i]));
     EXPECT(MLX_IO, "trusted' is writable by other users (mode 7", "verify", in_folder("f"));
-    EXPECT(MLX_IO, "run `chmod go-w", "trust", "list");
+    EXPECT(MLX_IO, "run `chmod -R go-w", "trust", "list");
   }
   CHECK(!chmod(in_folder("trusted"), 0755));
   EXPECT(0, "f: signed by plain.pub", "verify", in_folder("f"));
+  end();
+}
+
+// Another user who can write to a key file, or to the target of a link, can replace the key.
+TEST(trusted_key_must_not_be_writable_by_others) {
+  begin();
+  write_text("f", "x");
+  EXPECT(0, "f.minisig", "sign", "-s", FIXTURES "plain.key", in_folder("f"));
+  EXPECT(0, "", "trust", "add", FIXTURES "plain.pub");
+  static const mode_t modes[] = {0666, 0664, 0646};
+  for (int i = 0; i < 3; ++i) {
+    CHECK(!chmod(in_folder("trusted/plain.pub"), modes[i]));
+    EXPECT(MLX_IO, "plain.pub' is writable by other users (mode 6", "verify", in_folder("f"));
+    EXPECT(MLX_IO, "run `chmod go-w", "trust", "list");
+  }
+  EXPECT(0, "", "trust", "add", FIXTURES "plain.pub");  // writes a new file with a safe mode
+  EXPECT(0, "f: signed by plain.pub", "verify", in_folder("f"));
+  CHECK(!rename(in_folder("trusted/plain.pub"), in_folder("target")));
+  CHECK(!symlink("../target", in_folder("trusted/plain.pub")));
+  EXPECT(0, "f: signed by plain.pub", "verify", in_folder("f"));  // a link to a safe file
+  CHECK(!chmod(in_folder("target"), 0666));
+  EXPECT(MLX_IO, "plain.pub' is writable by other users (mode 666)", "verify", in_folder("f"));
+  CHECK(!chmod(in_folder("target"), 0644));
+  if (geteuid() == 0) {  // only root can change the owner
+    CHECK(!chown(in_folder("target"), 12345, 12345));
+    EXPECT(MLX_IO, "plain.pub' belongs to another user (uid 12345)", "verify", in_folder("f"));
+    CHECK(!chown(in_folder("target"), 0, 0));
+  }
+  EXPECT(0, "f: signed by plain.pub", "verify", in_folder("f"));
+  CHECK(!unlink(in_folder("trusted/plain.pub")) && !mkfifo(in_folder("trusted/plain.pub"), 0644));
+  EXPECT(MLX_INVALID_INPUT, "plain.pub' is not a regular file", "verify", in_folder("f"));
+  EXPECT(0, "", "trust", "remove", "plain.pub");
   end();
 }
 
@@ -400,10 +432,10 @@ TEST(bundle_signature_covers_every_file) {
   EXPECT(MLX_NOT_FOUND, "manifest.json' is not signed", "verify", bundle);
   EXPECT(0, "m.mlxb/manifest.json.minisig", "sign", "-s", FIXTURES "plain.key", bundle);
   EXPECT(0, "", "trust", "add", FIXTURES "plain.pub");
-  EXPECT(
-      0,
-      "m.mlxb: signed by plain.pub, key 9CA35E82975492BB: timestamp:1700000000\tfile:manifest.json\thashed",
-      "verify", bundle);
+  EXPECT(0,
+         "m.mlxb: signed by plain.pub, key 9CA35E82975492BB: mlxcel-bundle\ttimestamp:1700000000\tfile:"
+         "manifest.json\thashed",
+         "verify", bundle);
   write_text("m.mlxb/model.vmfb", "kode");
   EXPECT(MLX_INVALID_INPUT, "model.vmfb' does not match the bundle's manifest: its SHA-256 is ", "verify",
          bundle);
@@ -428,6 +460,47 @@ TEST(bundle_signature_covers_every_file) {
   EXPECT(MLX_INVALID_INPUT, "manifest.json' does not match its signature", "verify", bundle);
   write_bundle(false);
   EXPECT(MLX_UNSUPPORTED, "its manifest lists no files", "sign", "-s", FIXTURES "plain.key", bundle);
+  end();
+}
+
+// The same bytes signed as a plain file: a key's owner who signs any file named manifest.json does not vouch
+// for a bundle.
+TEST(signature_of_a_plain_file_is_not_accepted_for_a_bundle) {
+  begin();
+  write_bundle(true);
+  char bundle[256], *out;
+  snprintf(bundle, sizeof bundle, "%s/m.mlxb", folder);
+  EXPECT(0, "", "trust", "add", FIXTURES "plain.pub");
+  EXPECT(0, "manifest.json.minisig", "sign", "-s", FIXTURES "plain.key", in_folder("m.mlxb/manifest.json"));
+  EXPECT(0, "manifest.json: signed by", "verify", in_folder("m.mlxb/manifest.json"));
+  EXPECT(MLX_INVALID_INPUT,
+         "not the signature of a bundle: its trusted comment does not begin with 'mlxcel-bundle'", "verify",
+         bundle);
+  EXPECT(MLX_INVALID_INPUT, "not the signature of a bundle", "run", "-m", bundle, "-p", "x");
+  EXPECT(MLX_INVALID_INPUT, "not the signature of a bundle", "run", "-m", bundle, "-p", "x",
+         "--allow-unsigned");
+  EXPECT(MLX_INVALID_INPUT, "not the signature of a bundle", "verify", "-p", FIXTURES "plain.pub", bundle);
+  EXPECT(MLX_USAGE, "must not begin with 'mlxcel-bundle'", "sign", "-s", FIXTURES "plain.key", "-t",
+         "mlxcel-bundle x", in_folder("m.mlxb/manifest.json"));
+  EXPECT(0, "", "sign", "-s", FIXTURES "plain.key", "-t", "mlxcel-bundles",
+         in_folder("m.mlxb/manifest.json"));  // another word
+  EXPECT(MLX_INVALID_INPUT, "not the signature of a bundle", "verify", bundle);
+  EXPECT(0, "", "sign", "-s", FIXTURES "plain.key", "-t", "version 2", bundle);
+  EXPECT(0, ": mlxcel-bundle\tversion 2", "verify", bundle);
+  if (has_minisign()) {
+    static const char *const steps[] = {
+        "minisign -V -p " FIXTURES "plain.pub -m m.mlxb/manifest.json",
+        "minisign -S -s " FIXTURES "plain.key -m m.mlxb/manifest.json && ! \"$0\" verify m.mlxb",
+        "minisign -S -s " FIXTURES
+        "plain.key -t 'mlxcel-bundle 3' -m m.mlxb/manifest.json && \"$0\" verify "
+        "m.mlxb"};
+    for (size_t i = 0; i < 3; ++i) {
+      char script[1024];
+      snprintf(script, sizeof script, "cd \"$1\" && %s", steps[i]);
+      if (shell(script, &out)) CHECK_FAIL("%s\n%s", steps[i], out);
+      mlx_free(out);
+    }
+  }
   end();
 }
 
@@ -499,7 +572,7 @@ TEST(single_file_bundle_contains_its_signature) {
          "a first one, which is longer than the second that takes its place", bundle);
   EXPECT(0, "one.mlxb", "sign", "-s", FIXTURES "plain.key", "-t", "second", bundle);
   EXPECT(0, "", "trust", "add", FIXTURES "plain.pub");
-  EXPECT(0, "one.mlxb: signed by plain.pub, key 9CA35E82975492BB: second", "verify", bundle);
+  EXPECT(0, "one.mlxb: signed by plain.pub, key 9CA35E82975492BB: mlxcel-bundle\tsecond", "verify", bundle);
   CHECK_INT(shell("cd \"$1\" && tar tf one.mlxb", &out), 0);
   CHECK_TEXT(out, "manifest.json\nmodel.vmfb\ntokenizer.json\nweights.irpa\nmanifest.json.minisig\n");
   mlx_free(out);
@@ -568,7 +641,9 @@ TEST_MAIN(CASE(keygen_replaces_a_pair_only_with_force), CASE(failed_keygen_keeps
           CASE(password_comes_from_environment_or_stdin), CASE(typed_password_is_not_echoed),
           CASE(verify_accepts_only_trusted_keys), CASE(verify_checks_every_file_and_reports_every_failure),
           CASE(large_file_is_signed_with_constant_memory), CASE(trust_manages_a_folder_of_keys),
-          CASE(trusted_folder_must_not_be_writable_by_others), CASE(keys_with_equal_ids_are_distinguished),
-          CASE(bundle_signature_covers_every_file), CASE(verify_reports_missing_weights_as_unchecked),
-          CASE(sign_does_not_follow_a_symbolic_link), CASE(single_file_bundle_contains_its_signature),
-          CASE(minisign_and_mlxcel_accept_each_others_files))
+          CASE(trusted_folder_must_not_be_writable_by_others),
+          CASE(trusted_key_must_not_be_writable_by_others), CASE(keys_with_equal_ids_are_distinguished),
+          CASE(bundle_signature_covers_every_file),
+          CASE(signature_of_a_plain_file_is_not_accepted_for_a_bundle),
+          CASE(verify_reports_missing_weights_as_unchecked), CASE(sign_does_not_follow_a_symbolic_link),
+          CASE(single_file_bundle_contains_its_signature), CASE(minisign_and_mlxcel_accept_each_others_files))

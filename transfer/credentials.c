@@ -10,6 +10,7 @@
 #include "base/process.h"
 #include "base/text.h"
 #include "base/user.h"
+#include "transfer/url.h"
 
 #define MAX_CONFIG (1u << 20)          // bytes
 #define MAX_HELPER_ANSWER (64u << 10)  // bytes
@@ -62,10 +63,13 @@ static mlx_status_t read_helper(const mlx_json_t *json, const char *host, char *
 
 // True if |key| is |host|, or a URL on it as older clients write ("https://HOST/v1/").
 static bool is_key_of(const char *key, const char *host) {
-  const char *scheme = strstr(key, "://");
-  const char *start = scheme ? scheme + 3 : key;
   const size_t length = strlen(host);
-  return !strncmp(start, host, length) && (!start[length] || start[length] == '/');
+  if (!strstr(key, "://")) return !strncmp(key, host, length) && (!key[length] || key[length] == '/');
+  mlx_url_t url;
+  mlx_status_t status = mlx_url_parse(key, &url);
+  const bool is = !status && !url.has_user && !strcmp(url.place, host);
+  mlx_status_free(status);  // some other tool wrote the key: not a URL that we know
+  return is;
 }
 
 static yyjson_val *find_entry(yyjson_val *auths, const char *host) {

@@ -14,7 +14,9 @@
 
 #define PARALLEL 4
 #define MAX_ETAG 256
-#define SPARE_BYTES (64u << 20)  // of disk space that stays free
+#define SPARE_BYTES (64u << 20)   // of disk space that stays free
+#define SPACE_STEP (8u << 20)     // bytes between two checks of the free space
+#define MIN_PROGRESS (16u << 10)  // bytes of a failed try that reset the retry count
 
 // One download in progress.
 typedef struct fetch {
@@ -26,7 +28,8 @@ typedef struct fetch {
   mlx_writer_t writer;  // of the part; its offset counts the bytes written and hashed so far
   mlx_digest_t sha256;
   mlx_sha1_t sha1;
-  bool begun;  // the headers of the current response were handled
+  uint64_t space_checked;  // offset at which the free disk space was last checked
+  bool begun;              // the headers of the current response were handled
 } fetch_t;
 
 static bool has_digest(const mlx_download_t *d) { return d->sha256[0] || d->git_sha1[0]; }
@@ -46,11 +49,24 @@ static void begin_digests(fetch_t *f) {
   char head[32];  // git hashes "blob SIZE\0" before the content
   const int length = snprintf(head, sizeof head, "blob %llu", (unsigned long long)f->d->size);
   if (f->d->git_sha1[0]) mlx_sha1_add(&f->sha1, head, (size_t)length + 1);
+  if (f->d->begin) f->d->begin(f->d->user);
 }
 
 static void add_digests(fetch_t *f, const char *bytes, size_t length) {
   if (f->d->sha256[0]) mlx_digest_add(&f->sha256, bytes, length);
   if (f->d->git_sha1[0]) mlx_sha1_add(&f->sha1, bytes, length);
+}
+
+// Other processes write to the disk too, and a size may be unknown: the space is checked again and again.
+static mlx_status_t check_space(fetch_t *f) {
+  if (f->writer.offset >= f->space_checked && f->writer.offset - f->space_checked < SPACE_STEP) return NULL;
+  char *folder;
+  f->space_checked = f->writer.offset;
+  MLX_TRY(mlx_folder_of(f->part, &folder));
+  const uint64_t left = f->d->size - f->writer.offset;  // very large if the size is unknown
+  mlx_status_t status = mlx_download_check_space(folder, left < SPACE_STEP ? left : SPACE_STEP);
+  mlx_free(folder);
+  return status;
 }
 
 static mlx_status_t start_over(fetch_t *f) {
@@ -68,6 +84,7 @@ static mlx_status_t hash_old_piece(void *user, const char *bytes, size_t length)
   add_digests(f, bytes, length);
   f->writer.offset += length;
   atomic_fetch_add(f->progress, length);
+  if (f->d->piece) MLX_TRY(f->d->piece(f->d->user, bytes, length));
   const atomic_bool *cancelled = mlx_http_get_options(f->http)->cancelled;
   return cancelled && atomic_load(cancelled) ? mlx_error(MLX_CANCELLED, "download cancelled") : NULL;
 }
@@ -136,6 +153,8 @@ static mlx_status_t write_piece(void *user, const mlx_http_response_t *response,
     return mlx_error(MLX_INVALID_INPUT, "%s: the server sent more than the expected %llu bytes", f->d->name,
                      (unsigned long long)f->d->size);
   }
+  if (f->d->piece) MLX_TRY(f->d->piece(f->d->user, bytes, length));
+  MLX_TRY(check_space(f));
   add_digests(f, bytes, length);
   MLX_TRY(mlx_writer_write(&f->writer, bytes, length));
   atomic_fetch_add(f->progress, length);
@@ -169,7 +188,8 @@ static mlx_status_t request_rest(fetch_t *f, mlx_http_response_t *response) {
   return NULL;
 }
 
-// Requests the rest until the file is complete. A failed try that made progress resets the retry count.
+// Requests the rest until the file is complete. A failed try that made progress resets the retry count; a few
+// bytes do not count, so a server that breaks after every byte is given up.
 static mlx_status_t get_rest(fetch_t *f) {
   const mlx_http_options_t *options = mlx_http_get_options(f->http);
   double pause = options->pause_seconds;
@@ -180,7 +200,8 @@ static mlx_status_t get_rest(fetch_t *f) {
     const bool transient = response.transient, bad_range = response.status == 416;
     mlx_http_response_clear(&response);
     if (!status && !bad_range) return NULL;
-    if (f->writer.offset > before) failed = 0, pause = options->pause_seconds;
+    if (f->writer.offset > before && f->writer.offset - before >= MIN_PROGRESS)
+      failed = 0, pause = options->pause_seconds;
     if ((!transient && !bad_range) || ++failed >= options->tries) {
       return status ? status
                     : mlx_error(MLX_INVALID_INPUT, "%s: the server rejected the requested range (416)",

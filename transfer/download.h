@@ -20,10 +20,16 @@ typedef struct mlx_download {
   uint64_t size;                // bytes, or MLX_SIZE_UNKNOWN
   char sha256[MLX_DIGEST_HEX];  // "" if unknown
   char git_sha1[MLX_SHA1_HEX];  // SHA-1 of the git blob; "" if unknown
+  // Checks the content while it arrives, for a file of unknown size; may be NULL. |begin| is called before
+  // the first byte and whenever the download starts over, |piece| with the bytes in order. An error ends the
+  // download.
+  void (*begin)(void *user);
+  mlx_status_t (*piece)(void *user, const char *bytes, size_t length);
+  void *user;  // passed to both
 } mlx_download_t;
 
-// Downloads one file. If a file of the right size is already at its path, it is checked against the digest,
-// if known, and downloaded again if it differs.
+// Downloads one file. Fails before less than 64 MiB of disk space are left. If a file of the right size is
+// already at its path, it is checked against the digest, if known, and downloaded again if it differs.
 mlx_status_t mlx_download_file(mlx_http_t *http, const mlx_download_t *download,
                                mlx_progress_t *progress) MLX_MUST_USE;
 

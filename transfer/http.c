@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "transfer/url.h"
 
 #define MAX_HEAD (256u << 10)       // bytes of header lines
 #define MAX_ERROR_BODY (16u << 10)  // bytes kept of the body of an error response
@@ -38,10 +39,12 @@ typedef struct exchange {
   struct curl_slist *headers;
   int body_fd;
   uint64_t body_done;
-  curl_off_t moved;      // bytes in both directions at the last progress call
-  double moved_at;       // when |moved| last changed
-  double stall_seconds;  // timeout without a change of |moved|
-  bool stalled;
+  double stall_seconds;  // length of the window in which enough bytes must move
+  curl_off_t window;     // bytes in both directions when the current window began
+  double window_at;      // when it began
+  double deadline;       // of a response in memory; 0 for none
+  enum { IN_TIME, STALLED, TOO_LATE } lateness;
+  uint64_t late_bytes;  // moved in the window that was too slow
 } exchange_t;
 
 void mlx_http_options_initialize(mlx_http_options_t *options) {
@@ -152,7 +155,7 @@ static size_t on_body(char *bytes, size_t one, size_t length, void *user) {
     mlx_text_append(body, bytes, length < room ? length : room);
   } else if (length > e->request->max_bytes - body->length) {
     e->failure = mlx_error(MLX_INVALID_INPUT, "%s: the response is longer than %zu bytes",
-                           mlx_http_display_url(e->request->url).text, e->request->max_bytes);
+                           mlx_display_url(e->request->url).text, e->request->max_bytes);
     return 0;
   } else {
     mlx_text_append(body, bytes, length);
@@ -190,15 +193,27 @@ static int on_seek(void *user, curl_off_t offset, int origin) {
   return CURL_SEEKFUNC_OK;
 }
 
-// Detects a connection without any traffic. curl's own low-speed check only averages over seconds.
+static double document_seconds(const exchange_t *e) { return MLX_HTTP_DOCUMENT_FACTOR * e->stall_seconds; }
+
+// A window ends when enough bytes have moved. If it lasts longer than stall_seconds, the transfer has
+// stalled. curl's own low-speed check only averages over seconds.
 static int on_progress(void *user, curl_off_t down_all, curl_off_t down, curl_off_t up_all, curl_off_t up) {
   (void)down_all, (void)up_all;
   exchange_t *e = user;
   const double now = mlx_seconds();
-  if (down + up != e->moved) e->moved = down + up, e->moved_at = now;
-  e->stalled = now - e->moved_at > e->stall_seconds;
+  const curl_off_t moved = down + up - e->window;
+  if ((double)moved >= MLX_HTTP_MIN_RATE * e->stall_seconds || moved < 0) {
+    e->window = down + up;
+    e->window_at = now;
+  } else if (now - e->window_at > e->stall_seconds) {
+    e->lateness = STALLED;
+    e->late_bytes = (uint64_t)moved;
+  }
+  // The answer to an upload is due after the upload.
+  if (e->body_done < e->request->body_length) e->deadline = now + document_seconds(e);
+  if (!e->lateness && e->deadline > 0 && now > e->deadline) e->lateness = TOO_LATE;
   const atomic_bool *cancelled = e->http->options.cancelled;
-  return e->stalled || (cancelled && atomic_load(cancelled));
+  return e->lateness || (cancelled && atomic_load(cancelled));
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -256,7 +271,13 @@ static mlx_status_t set_body(exchange_t *e) {
 static void set_transport(exchange_t *e) {
   CURL *curl = e->http->curl;
   const mlx_http_options_t *options = &e->http->options;
-  const bool secure = !strncasecmp(e->request->url, "https:", 6);
+  mlx_url_t url;
+  mlx_status_t status = mlx_url_parse(e->request->url, &url);
+  const bool secure = status || url.is_https;  // curl reports an invalid URL
+  mlx_status_free(status);
+  // Plain http carries a secret only to this machine: not through a proxy, which would see it.
+  if (!secure && mlx_url_is_local(&url) && e->request->authorization)
+    curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
   curl_easy_setopt(curl, CURLOPT_URL, e->request->url);
   curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
   curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, e->http->error);
@@ -285,15 +306,25 @@ static void set_transport(exchange_t *e) {
 static mlx_status_t transfer_error(const exchange_t *e, CURLcode code) {
   e->http->error[strcspn(e->http->error, "\r\n")] = 0;
   const char *reason = e->http->error[0] ? e->http->error : curl_easy_strerror(code);
-  const mlx_http_display_url_t url = mlx_http_display_url(e->request->url);
+  const mlx_display_url_t url = mlx_display_url(e->request->url);
   switch (code) {
     case CURLE_ABORTED_BY_CALLBACK:
-      if (e->stalled) return mlx_error(MLX_TIMEOUT, "%s: no data for %g seconds", url.text, e->stall_seconds);
+      if (e->lateness == STALLED && !e->late_bytes)
+        return mlx_error(MLX_TIMEOUT, "%s: no data for %g seconds", url.text, e->stall_seconds);
+      if (e->lateness == STALLED)
+        return mlx_error(MLX_TIMEOUT, "%s: only %llu bytes in %g seconds", url.text,
+                         (unsigned long long)e->late_bytes, e->stall_seconds);
+      if (e->lateness == TOO_LATE)
+        return mlx_error(MLX_TIMEOUT, "%s: the response is not complete after %g seconds", url.text,
+                         document_seconds(e));
       return mlx_error(MLX_CANCELLED, "%s: cancelled", url.text);
     case CURLE_OUT_OF_MEMORY: return mlx_error(MLX_OUT_OF_MEMORY, "out of memory");
     case CURLE_OPERATION_TIMEDOUT: return mlx_error(MLX_TIMEOUT, "%s: %s", url.text, reason);
     case CURLE_URL_MALFORMAT:
     case CURLE_UNSUPPORTED_PROTOCOL:
+      if (e->response->head.length)  // the server answered, so the URL is from its redirect
+        return mlx_error(MLX_INVALID_INPUT, "%s: the server redirects to a URL that is not allowed (%s)",
+                         url.text, reason);
       return mlx_error(MLX_USAGE, "'%s' is not a valid http or https URL (%s)", url.text, reason);
     case CURLE_TOO_MANY_REDIRECTS:
       return mlx_error(MLX_INVALID_INPUT, "%s: redirected more than %d times", url.text, MAX_REDIRECTS);
@@ -324,7 +355,7 @@ static mlx_status_t perform(exchange_t *e) {
   e->http->error[0] = 0;
   const CURLcode code = curl_easy_perform(curl);
   if (e->failure) return e->failure;
-  e->response->transient = is_transient(code) || e->stalled;
+  e->response->transient = is_transient(code) || e->lateness == STALLED;
   if (code) return transfer_error(e, code);
   curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &e->response->status);
   const long status = e->response->status;
@@ -340,12 +371,13 @@ static mlx_status_t try_once(mlx_http_t *http, const mlx_http_request_t *request
                   .request = request,
                   .response = response,
                   .body_fd = -1,
-                  .moved_at = mlx_seconds(),
+                  .window_at = mlx_seconds(),
                   .stall_seconds = http->options.stall_seconds};
   curl_easy_reset(http->curl);  // keeps connections
   set_transport(&e);
   mlx_status_t status = set_headers(&e);
   if (!status) status = set_body(&e);
+  if (!request->sink) e.deadline = mlx_seconds() + document_seconds(&e);
   if (!status) status = perform(&e);
   curl_slist_free_all(e.headers);
   if (e.body_fd >= 0) close(e.body_fd);
@@ -415,45 +447,15 @@ bool mlx_http_header(const mlx_http_response_t *response, const char *name, char
   return false;
 }
 
-mlx_http_display_url_t mlx_http_display_url(const char *url) {
-  mlx_http_display_url_t out;
-  const char *host = strstr(url, "://");
-  host = host ? host + 3 : url;
-  const char *at = memchr(host, '@', strcspn(host, "/?#"));
-  const char *rest = at ? at + 1 : host;
-  snprintf(out.text, sizeof out.text, "%.*s%.*s", (int)(host - url), url, (int)strcspn(rest, "?#"), rest);
-  return out;
-}
-
-static mlx_status_t check_secret_url(CURLU *parts, const char *url, bool *out_protected) {
-  char *host = NULL;
-  const bool secure = !strncasecmp(url, "https://", 8);
-  const bool good = (secure || !strncasecmp(url, "http://", 7)) &&
-                    !curl_url_set(parts, CURLUPART_URL, url, CURLU_DISALLOW_USER) &&
-                    !curl_url_get(parts, CURLUPART_HOST, &host, 0);
-  *out_protected = good && (secure || mlx_http_is_local_host(host, strlen(host)));
-  curl_free(host);
-  return good ? NULL
-              : mlx_error(MLX_INVALID_INPUT,
-                          "will not send credentials to '%s': not a plain http or https URL",
-                          mlx_http_display_url(url).text);
-}
-
-bool mlx_http_is_local_host(const char *host, size_t length) {
-  static const char *const names[] = {"localhost", "127.0.0.1", "[::1]"};
-  for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
-    if (length == strlen(names[i]) && !strncasecmp(host, names[i], length)) return true;
-  }
-  return false;
-}
-
-mlx_status_t mlx_http_check_secret_url(const char *url, bool *out_protected) {
+mlx_status_t mlx_http_check_secret_url(const char *text, bool *out_protected) {
+  mlx_url_t url;
+  mlx_status_t status = mlx_url_parse(text, &url);
+  *out_protected = !status && (url.is_https || mlx_url_is_local(&url));
+  if (mlx_status_code(status) == MLX_OUT_OF_MEMORY || (!status && !url.has_user)) return status;
   *out_protected = false;
-  CURLU *parts = curl_url();
-  if (!parts) return mlx_error(MLX_OUT_OF_MEMORY, "out of memory");
-  mlx_status_t status = check_secret_url(parts, url, out_protected);
-  curl_url_cleanup(parts);
-  return status;
+  mlx_status_free(status);
+  return mlx_error(MLX_INVALID_INPUT, "will not send credentials to '%s': not a plain http or https URL",
+                   mlx_display_url(text).text);
 }
 
 // Copies ": " and the server's error message: its X-Error-Message header, or the first line of a text body.
@@ -473,7 +475,7 @@ mlx_status_t mlx_http_check(const mlx_http_request_t *request, const mlx_http_re
   char message[300];
   quote_message(response, message, sizeof message);
   const long code = response->status;
-  const mlx_http_display_url_t url = mlx_http_display_url(request->url);
+  const mlx_display_url_t url = mlx_display_url(request->url);
   const char *method = request->method ? request->method : "GET";
   if (code == 404) return mlx_error(MLX_NOT_FOUND, "%s %s: not found (404)%s", method, url.text, message);
   if (code == 401)

@@ -1,4 +1,5 @@
-// HTTP: a client for http and https, built on libcurl. Only http.c includes curl's headers.
+// HTTP: a client for http and https, built on libcurl. Only http.c and url.c include
+// curl's headers.
 //
 // A client keeps its connection between requests. It follows redirects, but never from https to http, and
 // never sends an Authorization header to another host. Proxies come from http_proxy, https_proxy, all_proxy
@@ -21,12 +22,18 @@
 
 typedef struct mlx_http mlx_http_t;
 
+// Bytes per second, averaged over stall_seconds. A slower transfer ends: a server that sends one byte from
+// time to time must not hold a process forever.
+#define MLX_HTTP_MIN_RATE 1024
+// A response that is kept in memory must be complete after this many times stall_seconds.
+#define MLX_HTTP_DOCUMENT_FACTOR 2
+
 typedef struct mlx_http_options {
-  bool insecure;                 // accept any certificate
-  double connect_seconds;        // timeout for making a connection
-  double stall_seconds;          // timeout without any byte sent or received
-  int tries;                     // of a request, including the first
-  double pause_seconds;          // before the second try
+  bool insecure;           // accept any certificate
+  double connect_seconds;  // timeout for making a connection
+  double stall_seconds;    // timeout with fewer than MLX_HTTP_MIN_RATE bytes per second sent or received
+  int tries;               // of a request, including the first
+  double pause_seconds;    // before the second try
   const atomic_bool *cancelled;  // if set, ends the current request with MLX_CANCELLED; borrowed, may be NULL
 } mlx_http_options_t;
 void mlx_http_options_initialize(mlx_http_options_t *options);
@@ -81,18 +88,9 @@ bool mlx_http_header(const mlx_http_response_t *response, const char *name, char
 // Sleeps. Returns MLX_CANCELLED if cancelled meanwhile.
 mlx_status_t mlx_http_pause(const mlx_http_options_t *options, double seconds) MLX_MUST_USE;
 
-// A URL for messages: without its query, which may contain a signature, and without a password.
-typedef struct mlx_http_display_url {
-  char text[512];
-} mlx_http_display_url_t;
-mlx_http_display_url_t mlx_http_display_url(const char *url);
-
 // Checks a URL that a server named as the destination of a secret. Fails unless it is http or https without
 // user name or password, which could disguise the host. Sets *|out_protected| for https and for this machine.
 mlx_status_t mlx_http_check_secret_url(const char *url, bool *out_protected) MLX_MUST_USE;
-
-// True if |host| is this machine, where plain http may carry a secret.
-bool mlx_http_is_local_host(const char *host, size_t length);
 
 // Appends |text| percent-encoded for a path ("a b" becomes "a%20b"). Slashes stay if |slashes| is set.
 void mlx_http_escape(mlx_text_t *out, const char *text, bool slashes);

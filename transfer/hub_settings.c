@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/user.h"
-#include "transfer/http.h"
+#include "transfer/url.h"
 
 #define MAX_TOKEN 4096  // bytes of a token file
 
@@ -33,9 +33,15 @@ mlx_status_t mlx_hub_endpoint(const char *given, char **out_url) {
   MLX_TRY(mlx_copy_text(given, strlen(given), out_url));
   size_t length = strlen(*out_url);
   while (length && (*out_url)[length - 1] == '/') (*out_url)[--length] = 0;
-  if (!strncasecmp(*out_url, "https://", 8) || !strncasecmp(*out_url, "http://", 7)) return NULL;
-  mlx_status_t status =
-      mlx_error(MLX_USAGE, "the hub address '%s' does not begin with https:// or http://", *out_url);
+  mlx_url_t url;
+  const bool begins_well = !strncasecmp(*out_url, "https://", 8) || !strncasecmp(*out_url, "http://", 7);
+  mlx_status_t status = begins_well ? mlx_url_parse(*out_url, &url) : NULL;
+  if (begins_well && !status) return NULL;
+  if (mlx_status_code(status) != MLX_OUT_OF_MEMORY) {
+    mlx_status_free(status);
+    status = mlx_error(MLX_USAGE, "the hub address '%s' %s", mlx_display_url(*out_url).text,
+                       begins_well ? "is not a valid URL" : "does not begin with https:// or http://");
+  }
   mlx_free(*out_url);
   *out_url = NULL;
   return status;
@@ -62,12 +68,10 @@ static mlx_status_t read_token(char **out_token) {
 
 mlx_status_t mlx_hub_authorization(const char *endpoint, char **out_authorization) {
   char *token;
+  mlx_url_t url;
   *out_authorization = NULL;
-  if (!strncasecmp(endpoint, "http://", 7)) {
-    const char *host = endpoint + 7;
-    const size_t length = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":/");
-    if (!mlx_http_is_local_host(host, length)) return NULL;
-  }
+  MLX_TRY(mlx_url_parse(endpoint, &url));
+  if (!url.is_https && !mlx_url_is_local(&url)) return NULL;
   MLX_TRY(read_token(&token));
   if (!token) return NULL;
   size_t length = strcspn(token, " \t\r\n");

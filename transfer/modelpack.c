@@ -321,12 +321,22 @@ static mlx_status_t unpack_layers(pull_t *pull, const char *files) {
   return status;
 }
 
+// Pickles are listed for error messages only.
+static bool is_kept(const void *user, const char *name) {
+  const pull_t *pull = user;
+  for (size_t i = 0; i < pull->files.count; ++i) {
+    if (!strcmp(pull->files.files[i].name, name)) return !is_pickle(name);
+  }
+  return false;
+}
+
 static mlx_status_t fetch(pull_t *pull, const mlx_oci_document_t *model) {
   char *files, *main_path = NULL;
   MLX_TRY(mlx_status_annotate(plan(pull, model), "%s", pull->ref->name));
   MLX_TRY(get_layers(pull));
   MLX_TRY(mlx_join_path(pull->staging, "files", &files));
   mlx_status_t status = unpack_layers(pull, files);
+  if (!status) status = mlx_output_sweep(files, is_kept, pull);
   if (!status) status = mlx_modelpack_find_main(files, NULL, &main_path);
   status = mlx_status_annotate(status, "%s", pull->ref->name);
   const mlx_code_t code = mlx_status_code(status);

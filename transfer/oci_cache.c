@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/leftover.h"
 #include "base/memory.h"
 #include "cache/cache.h"
 #include "transfer/http.h"
@@ -63,9 +64,22 @@ mlx_status_t mlx_oci_cache_set_ref(const mlx_oci_cache_t *cache, const mlx_oci_r
   MLX_TRY(ref_path(cache->folder, ref, &path));
   mlx_status_t status = mlx_folder_of(path, &refs);
   if (!status) status = mlx_make_dirs(refs, 0755);
-  if (!status) status = mlx_write_file(path, digest, strlen(digest));
+  if (!status) {
+    mlx_leftover_remove_in(refs);
+    status = mlx_write_file(path, digest, strlen(digest));
+  }
   mlx_free(refs);
   mlx_free(path);
+  return status;
+}
+
+// Fails if another user may have changed a pulled model: its digests were checked only when it was pulled.
+static mlx_status_t check_private(const char *ref, const char *folder) {
+  mlx_cache_t *cache;
+  MLX_TRY(mlx_cache_open(NULL, &cache));
+  mlx_status_t status = mlx_cache_check_tree(cache, ref);
+  if (!status) status = mlx_cache_check_tree(cache, folder);
+  mlx_cache_close(cache);
   return status;
 }
 
@@ -77,6 +91,7 @@ mlx_status_t mlx_oci_cache_find(const mlx_oci_ref_t *ref, char **out_folder) {
   if (!status) status = ref_path(repository, ref, &path);
   if (!status && mlx_is_file(path)) status = mlx_read_file(path, MLX_OCI_DIGEST, &digest, NULL);
   if (!status && digest && mlx_oci_is_digest(digest)) status = folder_of_digest(repository, digest, &folder);
+  if (!status && folder) status = check_private(path, folder);
   if (!status && folder && mlx_is_dir(folder)) *out_folder = folder, folder = NULL;
   mlx_free(folder);
   mlx_free(digest);

@@ -61,13 +61,18 @@ static mlx_status_t refuse_foreign_folder(const char *folder, const char *marker
       "name an empty folder, or one that does not exist yet");
 }
 
-// Two processes may create the marker at the same time: both write the same bytes.
+// Two processes may create the marker at the same time: both write the same bytes. The marker is written in
+// place, because its inode is the lock.
 static mlx_status_t open_marker(const char *path, int *out_fd) {
   struct stat info;
   *out_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (*out_fd < 0) return mlx_io_error("open", path);
   if (fstat(*out_fd, &info)) return mlx_io_error("stat", path);
-  return info.st_size ? NULL : mlx_replace_tail(path, 0, MARKER, strlen(MARKER));
+  if (info.st_size) return NULL;
+  const ssize_t length = (ssize_t)strlen(MARKER);
+  return pwrite(*out_fd, MARKER, (size_t)length, 0) == length && !fsync(*out_fd)
+             ? NULL
+             : mlx_io_error("write", path);
 }
 
 static void unlock(int *lock) {

@@ -10,12 +10,15 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/leftover.h"
 #include "base/memory.h"
 #include "cache/cache.h"
 #include "cache/lock.h"
 #include "transfer/download.h"
 #include "transfer/hub.h"
 #include "transfer/hub_settings.h"
+#include "transfer/output.h"
+#include "transfer/url.h"
 
 #define MAX_RECORD (16u << 20)  // bytes of a refs/*.json file
 
@@ -79,7 +82,10 @@ static mlx_status_t write_record(const hub_entry_t *entry, const mlx_hub_listing
   mlx_status_t status = mlx_text_finish(&json);
   if (!status) status = mlx_folder_of(entry->record, &folder);
   if (!status) status = mlx_make_dirs(folder, 0755);
-  if (!status) status = mlx_write_file(entry->record, json.data, json.length);
+  if (!status) {
+    mlx_leftover_remove_in(folder);
+    status = mlx_write_file(entry->record, json.data, json.length);
+  }
   mlx_free(folder);
   mlx_text_clear(&json);
   return status;
@@ -125,6 +131,15 @@ static mlx_status_t check_files(const mlx_json_t *json, const char *folder, bool
   return NULL;
 }
 
+// Fails if another user may have changed a pulled model: its digests were checked only when it was pulled.
+static mlx_status_t check_private(const char *path) {
+  mlx_cache_t *cache;
+  MLX_TRY(mlx_cache_open(NULL, &cache));
+  mlx_status_t status = mlx_cache_check_tree(cache, path);
+  mlx_cache_close(cache);
+  return status;
+}
+
 static mlx_status_t use_record(const hub_entry_t *entry, const char *text, size_t length, char **out_path) {
   char commit[41], *main_file = NULL, *folder = NULL;
   bool complete = false;
@@ -132,6 +147,7 @@ static mlx_status_t use_record(const hub_entry_t *entry, const char *text, size_
   MLX_TRY(mlx_json_parse(entry->record, text, length, &json));
   mlx_status_t status = read_record(&json, commit, &main_file);
   if (!status) status = mlx_join_path(entry->folder, commit, &folder);
+  if (!status) status = check_private(folder);
   if (!status) status = check_files(&json, folder, &complete);
   if (!status && complete) {
     status = *main_file ? mlx_join_path(folder, main_file, out_path)
@@ -148,6 +164,7 @@ static mlx_status_t find_pulled(const hub_entry_t *entry, char **out_path) {
   size_t length;
   *out_path = NULL;
   if (!mlx_is_file(entry->record)) return NULL;
+  MLX_TRY(check_private(entry->record));
   MLX_TRY(mlx_read_file(entry->record, MAX_RECORD, &text, &length));
   mlx_status_t status = use_record(entry, text, length, out_path);
   mlx_free(text);
@@ -227,9 +244,9 @@ static mlx_status_t get_listing(pull_t *pull) {
   if (!status) status = mlx_http_send(http, &request, &response);
   if (!status) status = hint_access(pull, mlx_http_check(&request, &response), response.status);
   if (!status)
-    status = mlx_hub_listing_read(mlx_http_display_url(url.data).text,
-                                  response.body.data ? response.body.data : "", response.body.length,
-                                  &pull->listing);
+    status =
+        mlx_hub_listing_read(mlx_display_url(url.data).text, response.body.data ? response.body.data : "",
+                             response.body.length, &pull->listing);
   mlx_http_response_clear(&response);
   mlx_http_close(http);
   mlx_text_clear(&url);
@@ -239,6 +256,7 @@ static mlx_status_t get_listing(pull_t *pull) {
 static mlx_status_t choose_folders(pull_t *pull) {
   const char *output = pull->options->output;
   if (output && (mlx_is_dir(output) || mlx_is_file(output))) {
+    mlx_output_remove_leftovers(output);
     return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' already exists", output),
                            "choose another name with -o, or remove it");
   }
@@ -320,9 +338,20 @@ static mlx_status_t plan(pull_t *pull) {
   return NULL;
 }
 
+static bool is_kept(const void *user, const char *name) {
+  const pull_t *pull = user;
+  for (size_t i = 0; i < pull->count; ++i) {
+    if (!strcmp(pull->downloads[i].name, name)) return true;
+  }
+  return false;
+}
+
 // Moves the checked files to their final place. config.json goes last: without it the folder is not a model.
 static mlx_status_t publish(pull_t *pull) {
-  if (pull->options->output) return mlx_rename(pull->staging, pull->folder);
+  if (pull->options->output) {
+    MLX_TRY(mlx_output_sweep(pull->staging, is_kept, pull));
+    return mlx_rename(pull->staging, pull->folder);
+  }
   for (int last = 0; last < 2; ++last) {
     for (size_t i = 0; i < pull->count; ++i) {
       const mlx_download_t *download = &pull->downloads[i];

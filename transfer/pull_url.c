@@ -6,11 +6,13 @@
 #include <sys/stat.h>
 
 #include "artifact/bundle.h"
+#include "artifact/bundle_stream.h"
 #include "artifact/minisign.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "transfer/download.h"
 #include "transfer/output.h"
+#include "transfer/url.h"
 
 // One pull in progress.
 typedef struct site {
@@ -23,6 +25,8 @@ typedef struct site {
   char *urls[MLX_MAX_BUNDLE_FILES], *paths[MLX_MAX_BUNDLE_FILES];
   mlx_download_t downloads[MLX_MAX_BUNDLE_FILES];
   size_t count;
+  mlx_display_url_t shown;      // |base| for messages
+  mlx_bundle_stream_t *stream;  // single file only: checks it while it arrives
 } site_t;
 
 static void free_site(site_t *site) {
@@ -32,6 +36,7 @@ static void free_site(site_t *site) {
   }
   mlx_http_response_clear(&site->manifest);
   mlx_output_unlock(&site->lock);
+  mlx_bundle_stream_free(site->stream);
   mlx_free(site->base);
   mlx_free(site->folder);
   mlx_free(site->staging);
@@ -42,7 +47,7 @@ static mlx_status_t read_url(site_t *site, const char *url) {
   const char *tail = "/" MLX_BUNDLE_MANIFEST;
   if (strpbrk(url, "?#"))
     return mlx_error(MLX_USAGE, "cannot pull '%s': the URL must not have a query or fragment",
-                     mlx_http_display_url(url).text);
+                     mlx_display_url(url).text);
   if (length > strlen(tail) && !strcmp(url + length - strlen(tail), tail)) length -= strlen(tail);
   while (length && url[length - 1] == '/') --length;
   return mlx_copy_text(url, length, &site->base);
@@ -179,7 +184,7 @@ static mlx_status_t plan(site_t *site, const mlx_manifest_t *manifest) {
   const char *target;
   mlx_status_t status = mlx_manifest_require_files(manifest);
   if (!status) status = choose_target(site->options, manifest, &target);
-  MLX_TRY(mlx_status_annotate(status, "%s", mlx_http_display_url(site->base).text));
+  MLX_TRY(mlx_status_annotate(status, "%s", mlx_display_url(site->base).text));
   if (target && manifest->variant_count > 1)
     mlx_report_note(site->options->report, "pulling the code for %s (available: %s)", target,
                     mlx_manifest_targets_text(manifest).text);
@@ -232,11 +237,21 @@ static mlx_status_t get_signature(const site_t *site) {
   return status;
 }
 
+static bool is_kept(const void *user, const char *name) {
+  const site_t *site = user;
+  if (!strcmp(name, MLX_BUNDLE_MANIFEST) || !strcmp(name, MLX_BUNDLE_SIGNATURE)) return true;
+  for (size_t i = 0; i < site->count; ++i) {
+    if (!strcmp(site->downloads[i].name, name)) return true;
+  }
+  return false;
+}
+
 static mlx_status_t get_files(const site_t *site) {
   char title[300];
   snprintf(title, sizeof title, "pulling %.255s", mlx_file_name(site->folder).text);
   mlx_status_t status = mlx_download_all(title, site->staging, site->downloads, site->count,
                                          &site->options->http, site->options->report);
+  if (mlx_status_code(status) == MLX_INVALID_INPUT) return status;  // a retry would fail again
   return mlx_status_hint(status, "the files downloaded so far are kept: run the command again to resume");
 }
 
@@ -245,7 +260,7 @@ static mlx_status_t hint_url(mlx_status_t status) {
 }
 
 static mlx_status_t check_file(const site_t *site) {
-  const mlx_http_display_url_t url = mlx_http_display_url(site->base);
+  const mlx_display_url_t url = mlx_display_url(site->base);
   mlx_bundle_t *bundle;
   if (!mlx_is_bundle(site->paths[0]))
     return hint_url(mlx_error(MLX_INVALID_INPUT, "%s is not a bundle", url.text));
@@ -261,6 +276,16 @@ static mlx_status_t check_file(const site_t *site) {
   return mlx_status_annotate(status, "%s", url.text);
 }
 
+static void begin_stream(void *user) { mlx_bundle_stream_begin(((site_t *)user)->stream); }
+
+static mlx_status_t add_to_stream(void *user, const char *bytes, size_t length) {
+  return mlx_bundle_stream_add(((site_t *)user)->stream, bytes, length);
+}
+
+static mlx_status_t reserve(void *user, uint64_t bytes) {
+  return mlx_download_check_space(((const site_t *)user)->staging, bytes);
+}
+
 // Gets the size of the file, and locks the output.
 static mlx_status_t plan_file(site_t *site) {
   const char *slash = strrchr(site->base, '/');
@@ -270,7 +295,7 @@ static mlx_status_t plan_file(site_t *site) {
   MLX_TRY(mlx_output_bundle_path(slash ? slash + 1 : site->base, site->options->output, &site->folder));
   MLX_TRY(probe_url(site, site->base, &probe));
   if (is_missing(probe.status)) {
-    return hint_url(mlx_error(MLX_NOT_FOUND, "%s: not found%s (%ld)", mlx_http_display_url(site->base).text,
+    return hint_url(mlx_error(MLX_NOT_FOUND, "%s: not found%s (%ld)", mlx_display_url(site->base).text,
                               probe.status == 403 ? " or access denied" : "", probe.status));
   }
   MLX_TRY(mlx_output_lock(site->folder, site->options->report, &site->lock));
@@ -281,9 +306,13 @@ static mlx_status_t plan_file(site_t *site) {
   site->downloads[0] = (mlx_download_t){.name = slash ? slash + 1 : site->base,
                                         .url = site->urls[0],
                                         .path = site->paths[0],
-                                        .size = probe.size};
+                                        .size = probe.size,
+                                        .begin = begin_stream,
+                                        .piece = add_to_stream,
+                                        .user = site};
   site->count = 1;
-  return NULL;
+  site->shown = mlx_display_url(site->base);
+  return mlx_bundle_stream_create(site->shown.text, reserve, site, &site->stream);
 }
 
 static bool has_part(const char *path) {
@@ -302,7 +331,9 @@ static mlx_status_t pull_file(site_t *site) {
   MLX_TRY(plan_file(site));
   MLX_TRY(mlx_remove_tree(site->paths[0]));  // a complete old file may be outdated
   mlx_status_t status = get_files(site);
-  if (status && has_part(site->paths[0])) return status;
+  const bool is_invalid = mlx_status_code(status) == MLX_INVALID_INPUT;
+  if (is_invalid) status = hint_url(status);
+  if (status && !is_invalid && has_part(site->paths[0])) return status;
   if (!status) status = check_file(site);
   if (!status) status = mlx_rename(site->paths[0], site->folder);
   mlx_status_free(mlx_remove_tree(site->staging));
@@ -327,7 +358,7 @@ static mlx_status_t pull_site(site_t *site, const char *url) {
     status =
         mlx_status_hint(status, "check the URL, the network, and the proxies in http_proxy and https_proxy");
   MLX_TRY(status);
-  const mlx_http_display_url_t shown = mlx_http_display_url(site->base);
+  const mlx_display_url_t shown = mlx_display_url(site->base);
   MLX_TRY(mlx_manifest_read(shown.text, site->manifest.body.data ? site->manifest.body.data : "",
                             site->manifest.body.length, &manifest));
   MLX_TRY(choose_folders(site));
@@ -335,6 +366,7 @@ static mlx_status_t pull_site(site_t *site, const char *url) {
   MLX_TRY(get_files(site));
   MLX_TRY(get_signature(site));
   MLX_TRY(write_body(site, MLX_BUNDLE_MANIFEST, &site->manifest));
+  MLX_TRY(mlx_output_sweep(site->staging, is_kept, site));
   return mlx_rename(site->staging, site->folder);
 }
 

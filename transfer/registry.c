@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "transfer/credentials.h"
 #include "transfer/download.h"
+#include "transfer/url.h"
 
 #define CHUNK (64u << 20)  // bytes; default size of an upload piece
 #define MAX_URL 4096
@@ -20,7 +21,8 @@
 #define ACCEPT "Accept: " MLX_OCI_MANIFEST ", " MLX_OCI_INDEX
 
 struct mlx_registry {
-  char *base;  // "https://HOST"
+  char *base;        // "https://HOST"
+  mlx_url_t server;  // |base|, parsed
   char *host, *name;
   mlx_registry_options_t options;
   mlx_http_t *http;   // for everything except blobs
@@ -33,6 +35,17 @@ struct mlx_registry {
 // ----------------------------------------------------------------------------------------------------------
 // Opening
 
+// A registry on this machine is accessed by http, any other by https unless the user allows http.
+static mlx_status_t choose_base(mlx_registry_t *registry, const char *host) {
+  MLX_TRY(mlx_format(&registry->base, "http://%s", host));
+  MLX_TRY(mlx_url_parse(registry->base, &registry->server));
+  if (registry->options.plain_http || mlx_url_is_local(&registry->server)) return NULL;
+  mlx_free(registry->base);
+  registry->base = NULL;
+  MLX_TRY(mlx_format(&registry->base, "https://%s", host));
+  return mlx_url_parse(registry->base, &registry->server);
+}
+
 mlx_status_t mlx_registry_open(const mlx_oci_ref_t *ref, const mlx_registry_options_t *options,
                                mlx_registry_t **out_registry) {
   *out_registry = NULL;
@@ -41,9 +54,7 @@ mlx_status_t mlx_registry_open(const mlx_oci_ref_t *ref, const mlx_registry_opti
   pthread_mutex_init(&registry->lock, NULL);
   registry->options = *options;
   if (!registry->options.chunk_bytes) registry->options.chunk_bytes = CHUNK;
-  const size_t bare = ref->host[0] == '[' ? strcspn(ref->host, "]") + 1 : strcspn(ref->host, ":");
-  const bool plain = options->plain_http || mlx_http_is_local_host(ref->host, bare);
-  mlx_status_t status = mlx_format(&registry->base, "%s://%s", plain ? "http" : "https", ref->host);
+  mlx_status_t status = choose_base(registry, ref->host);
   if (!status) status = mlx_copy_text(ref->host, strlen(ref->host), &registry->host);
   if (!status) status = mlx_copy_text(ref->name, strlen(ref->name), &registry->name);
   if (!status) status = mlx_registry_credentials(ref->host, &registry->credentials, &registry->identity);
@@ -132,8 +143,8 @@ static mlx_status_t get_token(mlx_registry_t *registry, mlx_http_t *http,
   if (!status) status = mlx_http_send(http, &request, &response);
   if (!status) status = hint_login(registry, mlx_http_check(&request, &response));
   if (!status)
-    status = mlx_oci_token_read(mlx_http_display_url(url.data).text,
-                                response.body.data ? response.body.data : "", response.body.length, &token);
+    status = mlx_oci_token_read(mlx_display_url(url.data).text, response.body.data ? response.body.data : "",
+                                response.body.length, &token);
   if (!status) status = mlx_format(out_authorization, "Bearer %s", token);
   mlx_free(token);
   mlx_http_response_clear(&response);
@@ -172,8 +183,9 @@ static mlx_status_t authenticate(mlx_registry_t *registry, mlx_http_t *http,
 // an upload URL may be on another host.
 static mlx_status_t send_request(mlx_registry_t *registry, mlx_http_t *http, const mlx_http_request_t *given,
                                  mlx_http_response_t *response) {
-  const size_t length = strlen(registry->base);
-  const bool to_registry = !strncmp(given->url, registry->base, length) && given->url[length] == '/';
+  mlx_url_t url;
+  MLX_TRY(mlx_url_parse(given->url, &url));
+  const bool to_registry = mlx_url_same_server(&url, &registry->server) && !url.has_user;
   for (int tries = 0;; ++tries) {
     mlx_http_request_t request = *given;
     char *authorization;
@@ -201,25 +213,6 @@ static mlx_status_t check_response(const mlx_registry_t *registry, const mlx_htt
 static mlx_status_t make_url(const mlx_registry_t *registry, char **out_url, const char *kind,
                              const char *what) {
   return mlx_format(out_url, "%s/v2/%s/%s/%s", registry->base, registry->name, kind, what);
-}
-
-// ----------------------------------------------------------------------------------------------------------
-// Links
-
-// Makes an absolute URL from a link in a response. It may be on another host, which gets no token, but may
-// not change from https to http.
-static mlx_status_t resolve_link(const mlx_http_response_t *response, const char *link, char **out_url) {
-  const char *from = response->url;
-  const bool secure = !strncasecmp(from, "https://", 8);
-  const size_t host = strlen(secure ? "https://" : "http://");
-  *out_url = NULL;
-  if (link[0] == '/' && link[1] != '/')
-    return mlx_format(out_url, "%.*s%s", (int)(host + strcspn(from + host, "/?#")), from, link);
-  if (link[0] == '?') return mlx_format(out_url, "%.*s%s", (int)strcspn(from, "?#"), from, link);
-  if (!strncasecmp(link, "https://", 8) || (!secure && !strncasecmp(link, "http://", 7)))
-    return mlx_copy_text(link, strlen(link), out_url);
-  return mlx_error(MLX_INVALID_INPUT, "%s: cannot follow the link to '%s'", mlx_http_display_url(from).text,
-                   mlx_http_display_url(link).text);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -326,16 +319,16 @@ static mlx_status_t find_next(pages_t *pages, const mlx_http_response_t *respons
   if (!mlx_http_header(response, "Link", header, sizeof header) ||
       !mlx_oci_next_link(header, link, sizeof link))
     return NULL;
-  MLX_TRY(resolve_link(response, link, &url));
+  MLX_TRY(mlx_url_resolve(response->url, link, &url));
   mlx_status_t status = NULL;
   for (size_t i = 0; i < pages->count && !status; ++i) {
     if (!strcmp(pages->urls[i], url))
-      status = mlx_error(MLX_INVALID_INPUT, "%s: the pages of a list link in a loop",
-                         mlx_http_display_url(url).text);
+      status =
+          mlx_error(MLX_INVALID_INPUT, "%s: the pages of a list link in a loop", mlx_display_url(url).text);
   }
   if (!status && pages->count == MAX_PAGES)
-    status = mlx_error(MLX_INVALID_INPUT, "%s: the list has more than %d pages",
-                       mlx_http_display_url(url).text, MAX_PAGES);
+    status = mlx_error(MLX_INVALID_INPUT, "%s: the list has more than %d pages", mlx_display_url(url).text,
+                       MAX_PAGES);
   if (status) {
     mlx_free(url);
     return status;
@@ -357,7 +350,7 @@ static mlx_status_t get_page(pages_t *pages, page_fn_t page, void *user) {
   pages->unsupported = !status && pages->count == 1 && is_unsupported(response.status);
   if (!status && !pages->unsupported) status = check_response(pages->registry, &request, &response);
   if (!status && !pages->unsupported)
-    status = page(user, mlx_http_display_url(url).text, response.body.data ? response.body.data : "",
+    status = page(user, mlx_display_url(url).text, response.body.data ? response.body.data : "",
                   response.body.length);
   if (!status && !pages->unsupported) status = find_next(pages, &response);
   mlx_http_response_clear(&response);
@@ -465,7 +458,7 @@ static mlx_status_t read_location(upload_t *u, const mlx_http_response_t *respon
   char given[MAX_URL], *url = NULL;
   int length = -1;
   if (mlx_http_header(response, "Location", given, sizeof given))
-    MLX_TRY(resolve_link(response, given, &url));
+    MLX_TRY(mlx_url_resolve(response->url, given, &url));
   if (url) length = snprintf(u->location, sizeof u->location, "%s", url);
   mlx_free(url);
   if (length > 0 && (size_t)length < sizeof u->location) return NULL;
