@@ -58,6 +58,8 @@ def run_part(name, options, report, end):
                         future.result()
             for future in running:
                 future.result()
+        if world.tally:
+            print("  exit statuses: %s" % ", ".join("%d x %d" % (count, status) for status, count in sorted(world.tally.items())), flush=True)
         return ran, total
     finally:
         if part:

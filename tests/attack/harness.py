@@ -50,6 +50,7 @@ class World:
         self.folder = tempfile.mkdtemp(prefix="mlxcel-attack-")
         self.sanitized = b"__asan_init" in open(self.binary, "rb").read()
         self.lock = threading.Lock()
+        self.tally = {}  # exit status of attacked commands -> how often
 
     def close(self):
         subprocess.run(["chmod", "-R", "u+rwx", self.folder], check=False)
@@ -105,6 +106,8 @@ class World:
 
     def check_ending(self, result, json_expected=False):
         """A documented exit status with a message; valid JSON. Status 1 is a bug in mlxcel, whatever the attack was."""
+        with self.lock:
+            self.tally[result.status] = self.tally.get(result.status, 0) + 1
         if result.status < 0:
             raise Fault("ended by signal %d\n%s" % (-result.status, result))
         if result.status not in STATUSES or result.status == 1:
@@ -153,7 +156,7 @@ def files_below(folder, without=()):
             folders.clear()
             continue
         found.update(os.path.normpath(os.path.join(here, name)) for name in names)
-        if not folders and not names:
+        if not folders and not names and at != folder:
             found.add(here + "/")
     return found
 

@@ -122,7 +122,7 @@ class ErrorSweep(Sweep):
             if left:
                 raise Fault("left over after an error: %s\n%s" % (left[:8], result))
         scenario.still(self.stage, work)
-        self.stage.finish(scenario, work, kept=not result.status and (name or "").startswith(("unlink", "remove", "rmdir")))
+        self.stage.finish(scenario, work)
 
 
 def interleave(lists, random):
