@@ -226,7 +226,7 @@ static void print_ops(const mlx_variant_t *v) {
 
 static void print_variant(const mlx_variant_t *v, bool with_target) {
   if (with_target) printf("\n%s\n", v->target);
-  printf("stored as     %s\n", v->dtype);
+  printf("stored as     %s; activations %s, KV cache %s\n", v->dtype, v->activations, v->kv);
   if (v->level_count) printf("levels        %s\n", mlx_variant_levels_text(v).text);
   printf("kernels       %s\n", mlx_variant_kernels_text(v).text);
   printf("memory        %.1f MiB besides the weights\n", (double)v->state_bytes / MIB);

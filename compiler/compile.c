@@ -34,7 +34,10 @@ static mlx_status_t compile_module(mlx_compile_job_t *job, const char *model_pat
   snprintf(title.dtype, sizeof title.dtype, "%s", mlx_job_storage_name(job));
   snprintf(title.target, sizeof title.target, "%s", job->target.name);
   mlx_job_write_title(&title, job->title, sizeof job->title);
-  MLX_TRY(mlx_module_emit(job->model, job->graph, &job->module, &job->mlir, &job->mlir_length));
+  int64_t state_bytes;
+  MLX_TRY(mlx_module_emit_sized(job->model, job->graph, &job->module, &job->mlir, &job->mlir_length,
+                                &state_bytes));
+  if (state_bytes > job->state_bytes) job->state_bytes = state_bytes;
   if (!job->compiler.path)
     MLX_TRY(
         mlx_iree_compiler_find(job->cache, job->options->iree_compile, job->options->report, &job->compiler));
@@ -91,6 +94,7 @@ static mlx_status_t compile_target(mlx_compile_job_t *job, const char *model_pat
   const mlx_compiled_file_t *weights = NULL;
   clear_module(job);
   job->levels_done = 0;
+  job->state_bytes = 0;
   MLX_TRY(mlx_job_module_options(job->model, job->options, MLX_FORM_IREE, &job->module));
   MLX_TRY(mlx_job_check_kv(job));
   MLX_TRY(job->target.portable ? compile_levels(job, model_path, out)

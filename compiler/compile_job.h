@@ -22,6 +22,7 @@ typedef struct mlx_compile_job {
   char *mlir;
   size_t mlir_length;
   size_t levels_done;                   // modules made so far for lower CPU levels of the same target
+  int64_t state_bytes;                  // of this target's modules, the largest
   bool only_target;                     // the user gave one target
   bool ran_compiler;                    // at least one module was not in the cache
   mlx_manifest_t manifest;              // grows with each target

@@ -29,6 +29,28 @@ mlx_status_t mlx_weights_choice_parse(const char *text, mlx_weights_choice_t *ou
                          "dtypes: auto, quantized, f32, f16, bf16");
 }
 
+static const struct {
+  const char *name;
+  mlx_dtype_t dtype;
+} kv_dtypes[] = {{"f32", MLX_F32}, {"bf16", MLX_BF16}, {"f16", MLX_F16}, {"q8", MLX_Q8_0}};
+#define KV_DTYPES (sizeof kv_dtypes / sizeof *kv_dtypes)
+
+mlx_status_t mlx_kv_parse(const char *text, mlx_dtype_t *out_dtype) {
+  for (size_t i = 0; i < KV_DTYPES; ++i) {
+    if (strcmp(text, kv_dtypes[i].name)) continue;
+    *out_dtype = kv_dtypes[i].dtype;
+    return NULL;
+  }
+  return mlx_error(MLX_USAGE, "unknown value '%s' for --kv: use f32, bf16, f16 or q8", text);
+}
+
+const char *mlx_kv_name(mlx_dtype_t dtype) {
+  for (size_t i = 0; i < KV_DTYPES; ++i) {
+    if (kv_dtypes[i].dtype == dtype) return kv_dtypes[i].name;
+  }
+  return mlx_dtype_info(dtype)->mlir;
+}
+
 // Whether the user allows quantized weights, and |layout| can hold some of the model's.
 static bool has_quantized(const mlx_compile_job_t *job, mlx_layout_t layout) {
   const mlx_storage_t storage = {.dtype = MLX_F32, .layout = layout, .quantize = job->options->quantize};

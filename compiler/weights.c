@@ -5,6 +5,7 @@
 
 #include "artifact/archive.h"
 #include "base/memory.h"
+#include "compiler/finite.h"
 
 #define CHUNK_BYTES (4u << 20)  // size of the buffer of converted rows
 // Rows dequantized at a time. GPTQ and AWQ store columns, so each column is read once for all these rows.
@@ -146,7 +147,8 @@ static mlx_status_t read_codes(const conversion_t *p, int64_t row, int64_t in_ch
   } else {
     mlx_codes_read(p->weight->tensor.dtype, row_data(p, row), (size_t)nth, out);
   }
-  return NULL;
+  const float factors[4] = {out->scale[0], out->scale[1], out->offset[0], out->offset[1]};
+  return mlx_check_finite(p->weight->name, MLX_F32, factors, 4, (uint64_t)row * p->elements);
 }
 
 // Bytes of one panel or one row of tiles, and the number of matrix rows in it.
@@ -199,6 +201,8 @@ static mlx_status_t write_rows(mlx_archive_writer_t *archive, const conversion_t
   for (int64_t row = 0, count; row < rows; row += count) {
     count = rows - row < p->chunk_rows ? rows - row : p->chunk_rows;
     convert_rows(p, row, count);
+    MLX_TRY(mlx_check_finite(p->weight->name, p->dtype, p->chunk, (size_t)count * p->elements,
+                             (uint64_t)row * p->elements));
     MLX_TRY(p->panel ? write_panels(archive, p, count)
                      : mlx_archive_write(archive, p->chunk, (size_t)count * p->to_bytes));
   }
@@ -221,6 +225,7 @@ static mlx_status_t write_weight(mlx_archive_writer_t *archive, const mlx_weight
   MLX_TRY(mlx_archive_next(archive));
   if (!panels && tensor->dtype == p.dtype && weight->order == MLX_ROWS_AS_STORED && !weight->fused_part &&
       weight->value_offset == 0.0 && !weight->parts) {
+    MLX_TRY(mlx_check_finite(weight->name, p.dtype, tensor->data, tensor->size / info->block_bytes, 0));
     return mlx_archive_write(archive, tensor->data, tensor->size);
   }
   p.from_bytes = tensor->size / (size_t)row_count(weight);

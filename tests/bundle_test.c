@@ -197,6 +197,51 @@ TEST(missing_weights_are_found_by_digest) {
   mlx_free(ids);
 }
 
+// The manifest binds the weights by a digest that several threads compute (docs/bundles.md).
+TEST(weights_are_checked_by_their_tree_digest) {
+  make_bundles();
+  SHELL(
+      "python3 -c \"import hashlib, json\n"
+      "tree = hashlib.sha256()\n"
+      "with open('m.mlxb/weights.irpa', 'rb') as file:\n"
+      "  for chunk in iter(lambda: file.read(4 << 20), b''): tree.update(hashlib.sha256(chunk).digest())\n"
+      "files = {file['name']: file for file in json.load(open('m.mlxb/manifest.json'))['files']}\n"
+      "assert files['weights.irpa']['tree'] == tree.hexdigest(), files\n"
+      "assert 'tree' not in files['model.vmfb'], files\"");
+  char *ids = generate(in_root("m.mlxb"), NULL, NULL);
+  SHELL(
+      "cp -r m.mlxb bad-m.mlxb && cp one.mlxb bad-one.mlxb && "
+      "printf x | dd of=bad-m.mlxb/weights.irpa bs=1 seek=5000 conv=notrunc 2>/dev/null && printf x | dd "
+      "of=bad-one.mlxb bs=1 seek=$(($(stat -c %s one.mlxb) - 20000)) conv=notrunc 2>/dev/null");
+  check_refuses(in_root("bad-m.mlxb"), NULL, MLX_INVALID_INPUT,
+                "weights.irpa' does not match the bundle's manifest: its tree digest is");
+  check_refuses(in_root("bad-one.mlxb"), NULL, MLX_INVALID_INPUT,
+                "weights.irpa' does not match the bundle's manifest: its tree digest is");
+  SHELL("cp -r m.mlxb treeless.mlxb && sed -i 's/, \"tree\": \"[0-9a-f]*\"//' treeless.mlxb/manifest.json");
+  check_tokens(in_root("treeless.mlxb"), "--allow-unsigned", ids);  // an older compiler wrote no tree digest
+  SHELL(
+      "cp -r m.mlxb wrong.mlxb && sed -i 's/\"tree\": \"......../\"tree\": \"00000000/' "
+      "wrong.mlxb/manifest.json");
+  check_refuses(in_root("wrong.mlxb"), "--allow-unsigned", MLX_INVALID_INPUT, "its tree digest is");
+  mlx_free(ids);
+}
+
+// The weights are damaged, so an error about them would show that they were read first.
+TEST(state_includes_scratch_and_is_checked_before_weights_are_read) {
+  make_bundles();
+  SHELL(
+      "python3 -c \"import json\n"
+      "t = json.load(open('m.mlxb/manifest.json'))['targets'][0]\n"
+      "pool = t['kv_bytes'] * t['pool_pages'] * t['page_size']\n"
+      "assert t['kernels'] and t['state_bytes'] > pool + 4096, (t, pool)\"");
+  SHELL(
+      "cp -r m.mlxb too-large.mlxb && sed -i 's/\"state_bytes\": [0-9]*/\"state_bytes\": "
+      "9000000000000000000/' "
+      "too-large.mlxb/manifest.json && printf x >> too-large.mlxb/weights.irpa");
+  check_refuses(in_root("too-large.mlxb"), "--allow-unsigned", MLX_OUT_OF_MEMORY,
+                "GiB of memory for its KV cache and scratch; this machine has");
+}
+
 // ----------------------------------------------------------------------------------------------------------
 // Targets
 
@@ -761,6 +806,8 @@ int main(int argc, char **argv) {
                                        CASE(manifest_records_source_license_and_versions),
                                        CASE(bundles_are_reproducible),
                                        CASE(missing_weights_are_found_by_digest),
+                                       CASE(weights_are_checked_by_their_tree_digest),
+                                       CASE(state_includes_scratch_and_is_checked_before_weights_are_read),
                                        CASE(one_bundle_has_code_for_several_targets),
                                        CASE(gpu_bundle_is_refused_without_a_gpu),
                                        CASE(compile_refuses_a_bundle),

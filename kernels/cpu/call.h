@@ -11,17 +11,21 @@
 #define IDLE UINT64_MAX  // ticket value while no call runs; the scratch tensor is initialized to it
 #define CACHE_LINE_ALIGNED _Alignas(64)  // starts a cache line
 
-// State of a call that all workgroups share. The scratch tensor is initialized to all ones, so counters start
-// at -1: |present|, |returned| and |delays| hold their count less one.
+// State that all workgroups of a call share. The scratch tensor is initialized to all ones, so counters start
+// at -1: |present|, |returned|, |strain| and |calm| hold their count less one.
 typedef struct control {
   CACHE_LINE_ALIGNED uint64_t ticket;      // phase << 32 | next item
   CACHE_LINE_ALIGNED uint32_t unfinished;  // items of the phase that are not completed
   CACHE_LINE_ALIGNED uint32_t present;     // workgroups that run now, less one
   uint32_t returned;                       // workgroups that have returned from this call, less one
   uint32_t tokens, active;  // tokens of this step, and active sequences: those that have tokens in it
-  CACHE_LINE_ALIGNED uint32_t late;  // 1: a thread has waited too long for the last items of the phase
-  uint32_t delays;                   // phases of this call that were late, less one
-  uint32_t closed;                   // 1: no more workgroups join this call
+  CACHE_LINE_ALIGNED uint32_t closed;  // 1: a thread left this call, and no workgroup may join it any more
+  uint32_t remaining;                  // workgroups that ran on after the last one left, less one
+  // From call to call. Only the last workgroup that returns from a call writes them.
+  uint32_t limit;     // most workgroups that may run at the same time
+  uint32_t strain;    // grows with each call that a thread left, shrinks with each other call; less one
+  uint32_t calm;      // calls since the limit changed that no thread left, less one
+  uint32_t patience;  // calm calls before the limit is raised; UINT32_MAX before the first change
 } control_t;
 _Static_assert(sizeof(control_t) <= 4 * MLX_CPU_CONTROL_WORDS, "control_t is at the start of the scratch");
 

@@ -9,9 +9,10 @@
 // starts late joins at the current phase. Results do not depend on the number of threads: an item is computed
 // the same way by every thread, and no sum is divided between items.
 //
-// Preemption: on a busy machine a thread can lose its core while it holds items, and all other threads wait.
-// A thread that waited too long sets |late|. After MAX_DELAYS such phases, the preempted thread leaves the
-// call, and the other threads finish it.
+// Preemption: on a busy machine, or with more threads than CPUs, a thread can lose its CPU while it holds
+// items. The other threads then spin, and may occupy the CPU that the preempted thread needs. So a thread
+// that waited for MAX_SPINS leaves the call and sleeps; the remaining threads finish it. If that happens in
+// most calls, the number of threads is limited for the following calls, and raised again after a while.
 //
 // Freestanding C: no libc, no globals. layout.h describes the memory layouts.
 #include "layout.h"
@@ -24,11 +25,18 @@
 #include "product.h"
 #include "vector.h"
 
-// Spins of a waiting thread before it sets |late|; 10000 spins take about half a millisecond. Prefill has
-// longer items.
-#define MAX_SPINS_DECODE 10000
-#define MAX_SPINS_PREFILL 100000
-#define MAX_DELAYS 8  // one delay costs a few milliseconds; one thread less slows down the rest of the call
+// Spins of a waiting thread before it leaves; 10000 spins take about half a millisecond. Prefill has longer
+// items.
+#define MAX_SPINS_DECODE 20000
+#define MAX_SPINS_PREFILL 200000
+// A single delay is no reason for a limit: other processes and virtual machines cause some. STRAIN is added
+// for a call that a thread left and one is subtracted for a call without; MAX_STRAIN lowers the limit.
+#define STRAIN 8
+#define MAX_STRAIN 24
+// Calls without a delay before the limit is doubled. Each lowering doubles this number: raising the limit in
+// vain costs a few milliseconds.
+#define MIN_PATIENCE 32
+#define MAX_PATIENCE 1024
 
 // ----------------------------------------------------------------------------------------------------------
 // Start of a step: list the tokens, look up their embeddings
@@ -327,24 +335,35 @@ static bool claim_items(const call_t *c, worker_t *worker, uint64_t ticket, uint
 }
 
 // Reports completed items of phase |number|. The thread that completes the last item opens the next phase.
-// Returns true if that thread was late too often and must leave. It decrements |present| before it opens the
-// phase. The only running thread always stays, because |late| may have been set during an earlier phase.
-static bool complete_items(const call_t *c, worker_t *worker, uint64_t number, uint32_t items) {
-  control_t *control = c->control;
-  if (__atomic_sub_fetch(&control->unfinished, items, __ATOMIC_ACQ_REL) != 0) return false;
-  const bool late = __atomic_load_n(&control->late, __ATOMIC_RELAXED) == 1 &&
-                    __atomic_load_n(&control->present, __ATOMIC_RELAXED) != 0;
-  const bool leaves = late && ++control->delays + 1 >= MAX_DELAYS;  // only this thread writes |delays| now
-  if (leaves) {
-    __atomic_store_n(&control->closed, 1, __ATOMIC_RELAXED);
-    __atomic_sub_fetch(&control->present, 1, __ATOMIC_RELAXED);
-  }
-  __atomic_store_n(&control->late, 0, __ATOMIC_RELAXED);
-  open_phase(c, worker, number + 1);
-  return leaves;
+static void complete_items(const call_t *c, worker_t *worker, uint64_t number, uint32_t items) {
+  if (__atomic_sub_fetch(&c->control->unfinished, items, __ATOMIC_ACQ_REL) == 0)
+    open_phase(c, worker, number + 1);
 }
 
-// Runs items until the call ends. False if this thread had to leave before the end.
+// Joins the call unless it is closed or the limit is reached.
+static bool try_join(control_t *control) {
+  uint32_t present = __atomic_load_n(&control->present, __ATOMIC_RELAXED);
+  do {
+    if (__atomic_load_n(&control->closed, __ATOMIC_RELAXED) == 1 || present + 1 >= control->limit)
+      return false;
+  } while (!__atomic_compare_exchange_n(&control->present, &present, present + 1, true, __ATOMIC_RELAXED,
+                                        __ATOMIC_RELAXED));
+  return true;
+}
+
+// Leaves a call before its end. A thread that is alone must stay: it alone can finish the call.
+static bool try_leave(control_t *control) {
+  uint32_t present = __atomic_load_n(&control->present, __ATOMIC_RELAXED);
+  do {
+    if (present + 1 < 2) return false;
+  } while (!__atomic_compare_exchange_n(&control->present, &present, present - 1, true, __ATOMIC_RELAXED,
+                                        __ATOMIC_RELAXED));
+  __atomic_store_n(&control->remaining, present - 1, __ATOMIC_RELAXED);
+  __atomic_store_n(&control->closed, 1, __ATOMIC_RELAXED);
+  return true;
+}
+
+// Runs items until the call ends. False if this thread left before the end.
 static bool run_items_until_end(const call_t *c) {
   control_t *control = c->control;
   const uint64_t end = phases_of_step(c) * c->steps;
@@ -361,26 +380,42 @@ static bool run_items_until_end(const call_t *c) {
     if (ticket >> 32 >= end) return true;
     if (claim_items(c, &worker, ticket, &from, &to)) {
       run_items(c, &worker, ticket >> 32, (int)from, (int)to);
-      if (complete_items(c, &worker, ticket >> 32, to - from)) return false;
+      complete_items(c, &worker, ticket >> 32, to - from);
       waited = 0;
     } else {
       spin_pause();
-      if (++waited == max_spins) __atomic_store_n(&control->late, 1, __ATOMIC_RELAXED);
+      if (++waited < max_spins) continue;
+      if (try_leave(control)) return false;
+      waited = 0;
     }
+  }
+}
+
+// Lowers the limit after repeated delays, and raises it after enough calls without one.
+static void adapt_limit(control_t *control) {
+  const bool delayed = control->closed == 1;
+  const uint32_t strain = control->strain + 1;
+  control->calm = delayed ? UINT32_MAX : control->calm + 1;
+  control->strain = (delayed ? strain + STRAIN : strain ? strain - 1 : 0) - 1;
+  if (strain >= MAX_STRAIN && delayed) {
+    const uint32_t patience = control->patience == UINT32_MAX ? MIN_PATIENCE : 2 * control->patience;
+    control->limit = control->remaining + 1;
+    control->patience = patience < MAX_PATIENCE ? patience : MAX_PATIENCE;
+    control->strain = UINT32_MAX;
+  } else if (control->limit < MLX_CPU_WORKGROUPS && control->calm + 1 >= control->patience) {
+    control->limit *= 2;
+    control->calm = UINT32_MAX;
   }
 }
 
 // The last workgroup to return resets the control state for the next call.
 static void run_workgroup(const call_t *c) {
   control_t *control = c->control;
-  if (__atomic_load_n(&control->closed, __ATOMIC_RELAXED) != 1) {
-    __atomic_add_fetch(&control->present, 1, __ATOMIC_RELAXED);
-    if (run_items_until_end(c)) __atomic_sub_fetch(&control->present, 1, __ATOMIC_RELAXED);
-  }
+  if (try_join(control) && run_items_until_end(c)) __atomic_sub_fetch(&control->present, 1, __ATOMIC_RELAXED);
   if (__atomic_add_fetch(&control->returned, 1, __ATOMIC_ACQ_REL) != c->workgroups - 1) return;
+  adapt_limit(control);
   __atomic_store_n(&control->returned, UINT32_MAX, __ATOMIC_RELAXED);
   __atomic_store_n(&control->closed, 0, __ATOMIC_RELAXED);
-  control->delays = UINT32_MAX;
   __atomic_store_n(&control->ticket, IDLE, __ATOMIC_RELEASE);
 }
 
