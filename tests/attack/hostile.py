@@ -387,7 +387,7 @@ class HostileServer:
             return self.check_model(got, kind, result)
         if behaviour == "good" or result.status == 2:
             raise Fault("not the user's fault\n%s" % result)
-        if not re.search(rb"(127\.0\.0\.1|localhost):%d|%s" % (self.site.port, re.escape(document.encode())), result.err):
+        if not re.search(rb"(127\.0\.0\.1|localhost):%d|%s|not enough disk space" % (self.site.port, re.escape(document.encode())), result.err):
             raise Fault("the message names neither the server nor the file\n%s" % result)
         left = [name for name in files_below(work) if not name.startswith("cache/") and ".part" not in name]
         if left or os.path.exists(got):
