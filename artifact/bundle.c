@@ -530,7 +530,7 @@ static mlx_status_t check_size(const mlx_bundle_t *bundle, const mlx_bundle_file
     mlx_free(path);
     MLX_TRY(status);
   }
-  return stamp.size == (uint64_t)file->size ? NULL : compare(file, shown.text, stamp.size, "");
+  return stamp.size == (uint64_t)file->size ? NULL : compare_size(file, shown.text, stamp.size);
 }
 
 // Hashes the bytes in memory, so a change on disk between check and use has no effect.

@@ -187,13 +187,14 @@ static mlx_status_t print_json(const group_t *groups, size_t count, const mlx_mo
 }
 
 static mlx_status_t show_model(const char *path, int64_t context, bool json) {
-  group_t groups[] = {{.title = "embedding", .roles = MLX_ROLE_EMBEDDING | MLX_ROLE_POSITIONS},
-                      {.title = "LM head", .roles = MLX_ROLE_HEAD},
-                      {.title = "norms", .parts = {"norm", "ln_"}},
-                      {.title = "attention", .parts = {"attn", "attention"}},
-                      {.title = "experts", .roles = MLX_ROLE_EXPERT | MLX_ROLE_ROUTER, .parts = {"experts"}},
-                      {.title = "MLP", .parts = {"mlp", "feed_forward"}},
-                      {.title = "other"}};
+  group_t groups[] = {
+      {.title = "embedding", .roles = MLX_ROLE_EMBEDDING | MLX_ROLE_POSITIONS},
+      {.title = "LM head", .roles = MLX_ROLE_HEAD},
+      {.title = "norms", .parts = {"norm", "ln_"}},
+      {.title = "attention", .parts = {"attn", "attention"}},
+      {.title = "experts", .roles = MLX_ROLE_EXPERT | MLX_ROLE_ROUTER, .parts = {"experts", "router"}},
+      {.title = "MLP", .parts = {"mlp", "feed_forward"}},
+      {.title = "other"}};
   const size_t count = sizeof groups / sizeof *groups;
   mlx_model_t *model;
   MLX_TRY(mlx_model_open(path, &model));

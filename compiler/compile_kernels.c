@@ -192,7 +192,6 @@ const char *mlx_job_storage_name(const mlx_compile_job_t *job) {
 mlx_status_t mlx_job_choose_kernels(mlx_compile_job_t *job) {
   const char *why = why_no_kernels(job);
   if (job->options->kernels == MLX_KERNELS_OFF) return NULL;
-  if (why && job->options->kernels == MLX_KERNELS_AUTO && job->target.gpu) return NULL;
   if (why) return no_kernels(job, why);
   if (!job->target.gpu) return use_cpu_kernels(job);
   mlx_status_t status = job->nvrtc ? NULL : mlx_nvrtc_open(NULL, &job->nvrtc);

@@ -678,7 +678,7 @@ TEST(show_prints_a_model_without_compiling_it) {
   CHECK_INT(c.exit_code, 0);
   CHECK_CONTAINS(c.out, "architecture  gpt_oss, from a Hugging Face directory\n");
   CHECK_CONTAINS(c.out, "6 per layer, 3 used per token");
-  CHECK_CONTAINS(c.out, "MXFP4 4-bit, BF16\n");
+  CHECK_CONTAINS(c.out, "BF16, MXFP4 4-bit\n");
   CHECK_CONTAINS(c.out, "memory with a context of 100: ");
   command_free(&c);
   RUN(&c, "show", "--json", MLXCEL_SOURCE_DIR "/tests/fixtures/gguf/llama-tied.gguf");

@@ -113,6 +113,16 @@ TEST(required_kernels_fail_with_the_reason_if_unsupported) {
   }
 }
 
+TEST(one_note_reports_that_a_whole_network_is_on_the_generic_path) {
+  mlx_manifest_t manifest;
+  CHECK_OK(compile(TINY_HEADS, options_for("cuda:sm_80", MLX_F32, MLX_KERNELS_AUTO), &manifest));
+  check_manifest(&manifest, "none (generic path)", 1);
+  CHECK_CONTAINS(
+      notes,
+      "no fast kernels: the kernels need quantized or 16-bit weights (--dtype bf16 or f16); using the "
+      "generic path (slower)\n");
+}
+
 TEST(unsupported_attention_is_lowered_by_itself_with_a_note_and_products_keep_their_kernels) {
   mlx_manifest_t manifest;
   CHECK_OK(compile(TINY_HEADS, options_for("cuda:sm_80", MLX_BF16, MLX_KERNELS_AUTO), &manifest));
@@ -547,6 +557,7 @@ int main(int argc, char **argv) {
       // First the cases without NVRTC: once opened, the library stays loaded and the loader finds it.
       CASE(without_nvrtc_auto_uses_the_generic_path_with_a_note_and_required_fails),
       CASE(required_kernels_fail_with_the_reason_if_unsupported),
+      CASE(one_note_reports_that_a_whole_network_is_on_the_generic_path),
       CASE(unsupported_attention_is_lowered_by_itself_with_a_note_and_products_keep_their_kernels),
       CASE(manifest_lists_the_linked_kernels_and_decode_steps),
       CASE(network_too_wide_for_shared_memory_decodes_op_by_op),
