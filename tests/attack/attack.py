@@ -28,7 +28,7 @@ def part_class(name):
 
 PARTS = ("kill", "error", "http", "mutate")
 SHORT_SEED = 20261116
-SHORT_POINTS = {"kill": 14, "error": 30, "http": 16, "mutate": 60}
+SHORT_POINTS = {"kill": 20, "error": 50, "http": 24, "mutate": 80}
 WORKERS = {"kill": 2, "error": 2, "http": 12, "mutate": 2}  # a hostile server mostly waits
 
 

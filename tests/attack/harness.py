@@ -3,7 +3,7 @@
 A part has a list of points. A point is one attack, named by a text without blanks that repeats it:
     python3 tests/attack/attack.py BUILD --repeat POINT
 """
-import json, os, re, resource, shutil, signal, subprocess, sys, tempfile, threading, time
+import json, os, re, resource, shutil, signal, subprocess, tempfile, threading, time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))

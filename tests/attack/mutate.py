@@ -15,7 +15,8 @@ PEAK_KIB = 900 << 10  # resident; the memory budget of a foreign file, and what 
 CHUNK = 4 << 20  # of the tree digest of weights
 
 INTEGERS = [0, 1, 2, 3, 7, 16, 255, 65535, 1 << 20, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 32, 1 << 53, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 1 << 64]
-TEXTS = ["", "a", "a" * 70000, "../../../etc/passwd", "/dev/zero", "\0", "\n", "%s%n%d", "\ud83d\ude00", "\u202e", "nan", "-1", "{{", "(a*)*b", "\\p{L}+", "llama", "gpt2"]
+TEXTS = ["", "a", "a" * 70000, "../../../etc/passwd", "/dev/zero", "\0", "\n", "%s%n%d", "\ud83d\ude00", "\u202e", "nan", "-1", "{{", "(a*)*b", "\\p{L}+",
+         "llama", "gpt2"]
 
 
 # ---- mutators --------------------------------------------------------------------------------------------------------------
@@ -48,8 +49,10 @@ def mutate_bytes(rng, data, region=None):
 
 
 def places(value, path=()):
-    """The paths of all values in a JSON document."""
+    """The paths of all values in a JSON document, to a depth of 20."""
     yield path
+    if len(path) > 20:
+        return
     if isinstance(value, dict):
         for key in value:
             yield from places(value[key], path + (key,))

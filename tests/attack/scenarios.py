@@ -124,8 +124,8 @@ class Stage:
             self.references[scenario.name] = names_below(work), calls, work
         return self.references[scenario.name]
 
-    def finish(self, scenario, work):
-        """Runs the command again and compares the files with the reference."""
+    def finish(self, scenario, work, cache=True):
+        """Runs the command again and compares the files, also those of the cache if |cache| is set, with the reference."""
         names, _, reference = self.reference(scenario)
         output = scenario.output and os.path.join(work, scenario.output)
         complete = output and os.path.exists(output)
@@ -136,6 +136,8 @@ class Stage:
             raise Fault("the next run: %s" % result)
         scenario.after(self, work)
         left = names_below(work)
+        if not cache:
+            names, left = ({name for name in some if not name.startswith("cache/")} for some in (names, left))
         if left != names:
             raise Fault("after the next run: left over: %s; missing: %s" % (sorted(left - names)[:8], sorted(names - left)[:8]))
 

@@ -37,24 +37,25 @@
 #include <unistd.h>
 
 typedef enum {
-  OPEN,     // open for reading, opendir, socket, pipe, ...: all that need a descriptor
-  CREATE,   // open for writing, mkstemp
-  WRITE,    // data of regular files and of stdout
-  READ,     // data of regular files
-  META,     // rename, unlink, mkdir, ftruncate, fchmod, ...
-  SYNC,     // fsync, close of a file that was open for writing
-  STAT,     // stat, fstat, lstat, statvfs, access, readdir
-  LOCK,     // flock
-  MAP,      // mmap
-  MEMORY,   // malloc, calloc, realloc, aligned_alloc
-  THREAD,   // pthread_create
-  PROCESS,  // fork, waitpid
-  NETWORK,  // connect, send, recv, sendmsg, recvmsg
+  OPEN,        // open for reading, opendir
+  DESCRIPTOR,  // socket, pipe, dup, epoll_create1, eventfd
+  CREATE,      // open for writing, mkstemp
+  WRITE,       // data of regular files and of stdout
+  READ,        // data of regular files
+  META,        // rename, unlink, mkdir, ftruncate, fchmod, ...
+  SYNC,        // fsync, close of a file that was open for writing
+  STAT,        // stat, fstat, lstat, statvfs, access, readdir
+  LOCK,        // flock
+  MAP,         // mmap
+  MEMORY,      // malloc, calloc, realloc, aligned_alloc
+  THREAD,      // pthread_create
+  PROCESS,     // fork, waitpid
+  NETWORK,     // connect, send, recv, sendmsg, recvmsg
   GROUPS
 } group_t;
-static const char *const group_names[GROUPS] = {"open",   "create",  "write",  "read", "meta",
-                                                "sync",   "stat",    "lock",   "map",  "memory",
-                                                "thread", "process", "network"};
+static const char *const group_names[GROUPS] = {"open",   "descriptor", "create",  "write",  "read",
+                                                "meta",   "sync",       "stat",    "lock",   "map",
+                                                "memory", "thread",     "process", "network"};
 
 static struct {
   bool active, on, selected[GROUPS];
@@ -190,12 +191,12 @@ WRAP(OPEN, FILE *, fopen, NULL, path, -1, (const char *path, const char *mode), 
 WRAP(OPEN, FILE *, fopen64, NULL, path, -1, (const char *path, const char *mode), (path, mode))
 WRAP(OPEN, DIR *, opendir, NULL, path, -1, (const char *path), (path))
 WRAP(CREATE, int, mkstemp, -1, path, -1, (char *path), (path))
-WRAP(OPEN, int, socket, -1, NULL, -1, (int family, int type, int protocol), (family, type, protocol))
-WRAP(OPEN, int, pipe, -1, NULL, -1, (int fds[2]), (fds))
-WRAP(OPEN, int, pipe2, -1, NULL, -1, (int fds[2], int flags), (fds, flags))
-WRAP(OPEN, int, dup, -1, NULL, fd, (int fd), (fd))
-WRAP(OPEN, int, epoll_create1, -1, NULL, -1, (int flags), (flags))
-WRAP(OPEN, int, eventfd, -1, NULL, -1, (unsigned start, int flags), (start, flags))
+WRAP(DESCRIPTOR, int, socket, -1, NULL, -1, (int family, int type, int protocol), (family, type, protocol))
+WRAP(DESCRIPTOR, int, pipe, -1, NULL, -1, (int fds[2]), (fds))
+WRAP(DESCRIPTOR, int, pipe2, -1, NULL, -1, (int fds[2], int flags), (fds, flags))
+WRAP(DESCRIPTOR, int, dup, -1, NULL, fd, (int fd), (fd))
+WRAP(DESCRIPTOR, int, epoll_create1, -1, NULL, -1, (int flags), (flags))
+WRAP(DESCRIPTOR, int, eventfd, -1, NULL, -1, (unsigned start, int flags), (start, flags))
 
 ssize_t write(int fd, const void *bytes, size_t length) {
   static ssize_t (*real)(int, const void *, size_t);
