@@ -4,6 +4,7 @@
 
 #include "compiler/compile_job.h"
 #include "compiler/kernel_plan.h"
+#include "compiler/paths.h"
 
 mlx_status_t mlx_kernel_choice_parse(const char *text, mlx_kernel_choice_t *out_choice) {
   static const char *const names[] = {
@@ -150,6 +151,11 @@ static mlx_status_t use_cpu_kernels(mlx_compile_job_t *job) {
 
 // Only kernels read quantized weights; the generic path reads floats.
 mlx_status_t mlx_job_check_quantized(const mlx_compile_job_t *job) {
+  if (mlx_dtype_is_quantized(job->module.kv) && (job->target.gpu || !job->module.kernels)) {
+    return mlx_status_hint(
+        mlx_error(MLX_UNSUPPORTED, "a KV cache in %s needs the CPU kernel", mlx_kv_name(job->module.kv)),
+        "use --kv f32, bf16 or f16");
+  }
   if (stays_quantized(job)) return NULL;
   if (job->options->weights != MLX_WEIGHTS_QUANTIZED && job->options->quantize == MLX_QUANTIZE_NONE)
     return NULL;
@@ -187,6 +193,22 @@ const char *mlx_job_storage_name(const mlx_compile_job_t *job) {
     if (weight->tensor.rank >= 2 && stored.dtype != MLX_F32) dtype = stored.dtype;
   }
   return mlx_dtype_info(dtype)->mlir;
+}
+
+mlx_status_t mlx_job_check_kv_format(const mlx_compile_job_t *job) {
+  if (job->module.kv != MLX_Q8_0) return NULL;
+  bool generic = !job->module.kernels;
+  if (job->module.kernels && job->target.gpu) {
+    mlx_paths_t paths;
+    MLX_TRY(mlx_paths_make(job->model, job->graph, &job->module, &paths));
+    generic = paths.generic_layers > 0;
+    mlx_paths_clear(&paths);
+  }
+  if (!generic) return NULL;
+  return mlx_status_hint(
+      mlx_error(MLX_UNSUPPORTED, "cannot use --kv q8 for this model on %s: its attention has no kernel there",
+                job->target.name),
+      "use --kv bf16 or f16");
 }
 
 mlx_status_t mlx_job_choose_kernels(mlx_compile_job_t *job) {

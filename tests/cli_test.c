@@ -168,12 +168,12 @@ TEST(verbose_prints_the_kernels_on_stderr) {
       "--json");
   CHECK_INT(run.exit_code, 0);
   CHECK_CONTAINS(run.out, "\"output_ids\": [142, 218]");
-  CHECK_CONTAINS(run.err, "kernels: none (generic path)\n");
+  CHECK_CONTAINS(run.err, "kernels: network\n");
   command_free(&run);
   RUN(&run, "compile", TINY, "-v", "-o", in_folder("m.mlxb"));
   CHECK_INT(run.exit_code, 0);
   CHECK_TEXT(run.out, "");
-  CHECK_CONTAINS(run.err, "target: cpu:host\nkernels: none (generic path)\n");
+  CHECK_CONTAINS(run.err, "target: cpu:host\nkernels: network\n");
   command_free(&run);
   remove_folder();
 }

@@ -98,7 +98,7 @@ TEST(required_kernels_fail_with_the_reason_if_unsupported) {
     const char *reason;
   } cases[] = {
       {"cpu:x86-64-v3", MLX_BF16,
-       "llama has no fast CPU kernel yet (not supported: these head or layer sizes)"},
+       "llama has no fast CPU kernel yet (not supported: attention heads of this size)"},
       {"cuda:sm_75", MLX_BF16, "no fast kernels: the kernels need an sm_80 or newer GPU"},
       {"cuda:sm_80", MLX_F32,
        "no fast kernels: the kernels need quantized or 16-bit weights (--dtype bf16 or f16)"},
@@ -106,8 +106,10 @@ TEST(required_kernels_fail_with_the_reason_if_unsupported) {
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
     mlx_manifest_t manifest;
+    const random_llama_t wide_heads = {64, 64, 1, 1, 272, 1, 300, true, 10000};
+    const char *model = i == 0 ? random_llama_write(&wide_heads, root, "wide-heads") : TINY_HEADS;
     mlx_status_t status =
-        compile(TINY_HEADS, options_for(cases[i].target, cases[i].dtype, MLX_KERNELS_REQUIRED), &manifest);
+        compile(model, options_for(cases[i].target, cases[i].dtype, MLX_KERNELS_REQUIRED), &manifest);
     CHECK_CONTAINS(mlx_status_hint_text(status), "--kernels=auto");
     CHECK_ERROR(status, MLX_UNSUPPORTED, cases[i].reason);
   }

@@ -18,6 +18,7 @@
 #define TILED_PAIRS 2     // AMX: pairs of panels of an item
 #define TILED_BLOCKS 8    // AMX: blocks of columns split into parts at a time
 #define FEW_TOKENS 16     // AMX: rows of a tile
+#define FEW_AHEAD 512     // AMX, few rows: bf16 values that each panel is prefetched ahead
 #define WIDE_COLUMNS 128  // columns converted to f32 at a time: four panels of them fit in the L1 cache
 _Static_assert(TILED_BLOCKS % MLX_PANEL_GROUP == 0, "blocks are split in whole super-blocks");
 
@@ -236,7 +237,7 @@ static void multiply_few_panels(const call_t *c, const product_t *p, int first, 
     for (int i = 0; i < FEW_PANELS; ++i) {
       b[i] = (const uint16_t *)(const void *)panel[i] + (int64_t)k * TILE;
       if (is_direct(p)) {
-        if (i % half < count) prefetch_ahead((const uint8_t *)b[i], 1024);
+        for (int at = 0; i % half < count && at < TILE; at += 32) __builtin_prefetch(b[i] + FEW_AHEAD + at);
         continue;
       }
       split_panel(format[i], panel[i], parts, k, 1, 0, split[i]);
