@@ -66,8 +66,22 @@ static struct {
   const char *counts, *log;
 } attack;
 static atomic_long selected_calls, group_calls[GROUPS];
+// Set while this library itself calls the C library: those calls are not attacked.
+static _Thread_local __attribute__((tls_model("initial-exec"))) bool inside;
+
+static void *find(const char *name) {
+  const bool before = inside;
+  inside = true;
+  void *function = dlsym(RTLD_NEXT, name);
+  inside = before;
+  return function;
+}
 
 // ---- what happens at the Nth call ------------------------------------------------------------------------
+
+// Found at the start: an allocation inside the dynamic linker may fail, and dlsym must not run there.
+static int (*real_open)(const char *, int, ...);
+static ssize_t (*real_write)(int, const void *, size_t);
 
 static void write_log(const char *name, const char *path, int fd) {
   char link[32], target[512] = "", line[640];
@@ -77,8 +91,6 @@ static void write_log(const char *name, const char *path, int fd) {
     target[length > 0 ? length : 0] = 0;
   }
   int length = snprintf(line, sizeof line, "%s %s\n", name, path ? path : target);
-  int (*real_open)(const char *, int, ...) = dlsym(RTLD_NEXT, "open");
-  ssize_t (*real_write)(int, const void *, size_t) = dlsym(RTLD_NEXT, "write");
   int log = real_open(attack.log, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (log < 0 || length < 0) return;
   size_t size = (size_t)length < sizeof line ? (size_t)length : sizeof line - 1;
@@ -89,7 +101,7 @@ typedef enum { PASS, FAIL, DIE_AFTER, DIE_HALFWAY } verdict_t;
 
 // Counts a call and decides its fate. Kills the process here if it must die before the call.
 static verdict_t count(group_t group, const char *name, const char *path, int fd) {
-  if (!attack.active || getpid() != attack.process) return PASS;
+  if (!attack.active || inside || getpid() != attack.process) return PASS;
   atomic_fetch_add(&group_calls[group], 1);
   if (!attack.selected[group] || !attack.at) return PASS;
   long number = atomic_fetch_add(&selected_calls, 1) + 1;
@@ -135,6 +147,8 @@ __attribute__((constructor)) static void start(void) {
   attack.counts = getenv("ATTACK_COUNTS");
   attack.log = getenv("ATTACK_LOG");
   attack.process = getpid();
+  real_open = (int (*)(const char *, int, ...))(uintptr_t)find("open");
+  real_write = (ssize_t(*)(int, const void *, size_t))(uintptr_t)find("write");
   unsetenv("LD_PRELOAD");
   attack.active = true;
 }
@@ -151,7 +165,7 @@ __attribute__((destructor)) static void finish(void) {
 // True for descriptors whose writes a user can lose: regular files and stdout.
 static bool holds_data(int fd) {
   struct stat info;
-  int (*real)(int, struct stat *) = dlsym(RTLD_NEXT, "fstat");
+  int (*real)(int, struct stat *) = find("fstat");
   return fd == 1 || (real && !real(fd, &info) && S_ISREG(info.st_mode));
 }
 
@@ -161,7 +175,7 @@ static bool holds_data(int fd) {
 #define WRAP_IF(condition, group, type, name, failed, path, fd, parameters, arguments) \
   type name parameters {                                                               \
     static type(*real) parameters;                                                     \
-    if (!real) real = (type(*) parameters)(uintptr_t)dlsym(RTLD_NEXT, #name);          \
+    if (!real) real = (type(*) parameters)(uintptr_t)find(#name);                      \
     verdict_t verdict = (condition) ? count(group, #name, path, fd) : PASS;            \
     if (verdict == FAIL) return failed;                                                \
     type result = real arguments;                                                      \
@@ -170,20 +184,20 @@ static bool holds_data(int fd) {
   }
 #define WRAP(...) WRAP_IF(true, __VA_ARGS__)
 
-#define WRAP_OPEN(name)                                                                    \
-  int name(const char *path, int flags, ...) {                                             \
-    static int (*real)(const char *, int, ...);                                            \
-    if (!real) real = (int (*)(const char *, int, ...))(uintptr_t)dlsym(RTLD_NEXT, #name); \
-    va_list list;                                                                          \
-    va_start(list, flags);                                                                 \
-    int mode = flags & O_CREAT ? va_arg(list, int) : 0;                                    \
-    va_end(list);                                                                          \
-    bool writes = flags & (O_WRONLY | O_RDWR | O_CREAT);                                   \
-    verdict_t verdict = count(writes ? CREATE : OPEN, #name, path, -1);                    \
-    if (verdict == FAIL) return -1;                                                        \
-    int result = real(path, flags, mode);                                                  \
-    end(verdict);                                                                          \
-    return result;                                                                         \
+#define WRAP_OPEN(name)                                                        \
+  int name(const char *path, int flags, ...) {                                 \
+    static int (*real)(const char *, int, ...);                                \
+    if (!real) real = (int (*)(const char *, int, ...))(uintptr_t)find(#name); \
+    va_list list;                                                              \
+    va_start(list, flags);                                                     \
+    int mode = flags & O_CREAT ? va_arg(list, int) : 0;                        \
+    va_end(list);                                                              \
+    bool writes = flags & (O_WRONLY | O_RDWR | O_CREAT);                       \
+    verdict_t verdict = count(writes ? CREATE : OPEN, #name, path, -1);        \
+    if (verdict == FAIL) return -1;                                            \
+    int result = real(path, flags, mode);                                      \
+    end(verdict);                                                              \
+    return result;                                                             \
   }
 WRAP_OPEN(open)
 WRAP_OPEN(open64)
@@ -200,7 +214,7 @@ WRAP(DESCRIPTOR, int, eventfd, -1, NULL, -1, (unsigned start, int flags), (start
 
 ssize_t write(int fd, const void *bytes, size_t length) {
   static ssize_t (*real)(int, const void *, size_t);
-  if (!real) real = (ssize_t(*)(int, const void *, size_t))(uintptr_t)dlsym(RTLD_NEXT, "write");
+  if (!real) real = (ssize_t(*)(int, const void *, size_t))(uintptr_t)find("write");
   verdict_t verdict = attack.active && holds_data(fd) ? count(WRITE, "write", NULL, fd) : PASS;
   if (verdict == FAIL) return -1;
   ssize_t result = real(fd, bytes, verdict == DIE_HALFWAY ? length / 2 : length);
@@ -209,7 +223,7 @@ ssize_t write(int fd, const void *bytes, size_t length) {
 }
 ssize_t pwrite(int fd, const void *bytes, size_t length, off_t offset) {
   static ssize_t (*real)(int, const void *, size_t, off_t);
-  if (!real) real = (ssize_t(*)(int, const void *, size_t, off_t))(uintptr_t)dlsym(RTLD_NEXT, "pwrite");
+  if (!real) real = (ssize_t(*)(int, const void *, size_t, off_t))(uintptr_t)find("pwrite");
   verdict_t verdict = attack.active && holds_data(fd) ? count(WRITE, "pwrite", NULL, fd) : PASS;
   if (verdict == FAIL) return -1;
   ssize_t result = real(fd, bytes, verdict == DIE_HALFWAY ? length / 2 : length, offset);
@@ -254,7 +268,7 @@ int fsync(int fd) {
 // As on Linux, a failed close has closed the descriptor.
 int close(int fd) {
   static int (*real)(int);
-  if (!real) real = (int (*)(int))(uintptr_t)dlsym(RTLD_NEXT, "close");
+  if (!real) real = (int (*)(int))(uintptr_t)find("close");
   verdict_t verdict = attack.active && fd > 2 && is_written(fd) ? count(SYNC, "close", NULL, fd) : PASS;
   int error = errno, result = real(fd);
   end(verdict);
@@ -292,7 +306,7 @@ WRAP(NETWORK, ssize_t, recvmsg, -1, NULL, fd, (int fd, struct msghdr *message, i
 int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *user) {
   typedef int create_t(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
   static create_t *real;
-  if (!real) real = (create_t *)(uintptr_t)dlsym(RTLD_NEXT, "pthread_create");
+  if (!real) real = (create_t *)(uintptr_t)find("pthread_create");
   verdict_t verdict = count(THREAD, "pthread_create", NULL, -1);
   if (verdict == FAIL) return attack.error;  // it does not use errno
   int result = real(thread, attributes, run, user);
