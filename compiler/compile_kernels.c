@@ -151,11 +151,6 @@ static mlx_status_t use_cpu_kernels(mlx_compile_job_t *job) {
 
 // Only kernels read quantized weights; the generic path reads floats.
 mlx_status_t mlx_job_check_quantized(const mlx_compile_job_t *job) {
-  if (mlx_dtype_is_quantized(job->module.kv) && (job->target.gpu || !job->module.kernels)) {
-    return mlx_status_hint(
-        mlx_error(MLX_UNSUPPORTED, "a KV cache in %s needs the CPU kernel", mlx_kv_name(job->module.kv)),
-        "use --kv f32, bf16 or f16");
-  }
   if (stays_quantized(job)) return NULL;
   if (job->options->weights != MLX_WEIGHTS_QUANTIZED && job->options->quantize == MLX_QUANTIZE_NONE)
     return NULL;
@@ -206,9 +201,9 @@ mlx_status_t mlx_job_check_kv_format(const mlx_compile_job_t *job) {
   }
   if (!generic) return NULL;
   return mlx_status_hint(
-      mlx_error(MLX_UNSUPPORTED, "cannot use --kv q8 for this model on %s: its attention has no kernel there",
+      mlx_error(MLX_UNSUPPORTED, "cannot use --kv q8 for %s: only the attention kernels support it",
                 job->target.name),
-      "use --kv bf16 or f16");
+      "use --kv f32, bf16 or f16");
 }
 
 mlx_status_t mlx_job_choose_kernels(mlx_compile_job_t *job) {
