@@ -15,6 +15,7 @@
 #   ./build.sh measure          measure the CPU figures of docs/measurements.md
 #   ./build.sh release          build the packages of HEAD's tag in build/release (docs/internals/releasing.md)
 #   ./build.sh fuzz SECONDS     run every fuzz target for that long (needs clang)
+#   ./build.sh attack MINUTES   kills, system errors, hostile servers and damaged files (docs/internals/testing.md)
 #   ./build.sh format           format every C and CUDA source with .clang-format
 #   ./build.sh clean            remove build/
 #
@@ -535,6 +536,12 @@ main() {
       step 'building the fuzz targets' compile_fuzz
       unlock_build
       tests/fuzz/run.sh "$build/fuzz" "$1"
+      ;;
+    attack)
+      [ $# -ge 1 ] || die 'attack needs the number of minutes' 'for example: ./build.sh attack 20'
+      build_tree
+      unlock_build
+      python3 tests/attack/attack.py "$build" --minutes "$@"
       ;;
     format)
       mkdir -p "$deps"

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/leftover.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "cache/entry.h"
@@ -61,6 +62,7 @@ void mlx_cache_store_digest(const mlx_cache_t *cache, const char *real_path, con
   if (!status) status = cached_digest_path(cache, real_path, &path);
   if (!status) status = mlx_join_path(cache->folder, "digests", &folder);
   if (!status) status = mlx_make_dirs(folder, 0700);
+  if (!status) mlx_leftover_remove_in(folder);
   if (!status) status = mlx_write_file(path, text.data, text.length);
   mlx_status_free(status);  // read-only cache or full disk: the file is hashed again next time
   mlx_free(folder);

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/file.h"
+#include "base/leftover.h"
 #include "base/memory.h"
 #include "cli/bandwidth.h"
 #include "cli/bench_print.h"
@@ -309,6 +310,7 @@ static mlx_status_t write_plot(const bench_t *bench, const char *path) {
            mlx_plural((uint64_t)bench->run.repetitions, "run", "runs"));
   mlx_plot_write(info->source, subtitle, &drawing.panels[first], count, &svg);
   mlx_status_t status = mlx_text_finish(&svg);
+  mlx_leftover_remove(path);
   if (!status) status = mlx_write_file(path, svg.data, svg.length);
   if (!status) mlx_terminal_note("wrote %s\n", path);
   mlx_text_clear(&svg);

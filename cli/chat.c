@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/leftover.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "cli/terminal.h"
@@ -119,6 +120,7 @@ static mlx_status_t run_save(chat_t *chat, const char *rest) {
   MLX_TRY(file_argument("/save", rest, &path));
   mlx_status_t status = check_replaceable(path);
   if (!status) status = mlx_conversation_json(chat->turns.conversation, 0, &json, &length);
+  if (!status) mlx_leftover_remove(path);
   if (!status) status = mlx_write_file(path, json, length);
   const size_t count = mlx_conversation_count(chat->turns.conversation);
   if (!status) fprintf(stderr, "saved %zu %s to %s\n", count, mlx_plural(count, "message", "messages"), path);

@@ -8,6 +8,7 @@
 #include "artifact/bundle.h"
 #include "base/file.h"
 #include "base/gpu.h"
+#include "base/leftover.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "cli/open.h"
@@ -37,7 +38,10 @@ static mlx_status_t default_out(const char *model, const char *suffix, char **ou
 
 // Writes to the file |out|, or to stdout if it is "-".
 static mlx_status_t write_out(const char *out, const char *bytes, size_t length) {
-  if (strcmp(out, "-")) return mlx_write_file(out, bytes, length);
+  if (strcmp(out, "-")) {
+    mlx_leftover_remove(out);
+    return mlx_write_file(out, bytes, length);
+  }
   return fwrite(bytes, 1, length, stdout) == length && !fflush(stdout) ? NULL : mlx_stdout_error();
 }
 

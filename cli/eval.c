@@ -7,6 +7,7 @@
 
 #include "artifact/logprobs.h"
 #include "base/file.h"
+#include "base/leftover.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "cli/open.h"
@@ -175,6 +176,7 @@ static mlx_status_t measure_and_save(eval_t *e, const char *path) {
   char *temporary;
   mlx_writer_t writer;
   MLX_TRY(mlx_temporary_path(path, &temporary));
+  mlx_leftover_remove(path);
   mlx_status_t status = mlx_writer_open(temporary, &writer);
   if (!status) {
     e->writer = &writer;

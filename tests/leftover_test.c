@@ -8,6 +8,7 @@
 #include "artifact/bundle.h"
 #include "artifact/sign.h"
 #include "base/memory.h"
+#include "cache/cache.h"
 #include "tests/breaking.h"
 #include "tests/command.h"
 #include "tests/folder.h"
@@ -285,7 +286,28 @@ TEST(leftovers_of_running_processes_stay) {
   clean_up();
 }
 
+// Files that a command writes at the user's request, and digests that any command writes to the cache.
+TEST(outputs_and_cached_digests_leave_nothing_after_the_next_write) {
+  begin();
+  command_t run;
+  mlx_cache_t *cache;
+  char hex[MLX_DIGEST_HEX];
+  CHECK_OK(mlx_make_dirs(in_folder("cache/digests"), 0700));
+  write_text("cache/digests/5ea7.json.tmp.999999999.18e837ca-c", "{");
+  write_text("out.mlir.tmp.999999999.18e837ca-c", "module");
+  RUN(&run, "compile", MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama", "--emit", "stablehlo", "-o",
+      in_folder("out.mlir"));
+  command_done(&run);
+  CHECK(!mlx_is_file(in_folder("out.mlir.tmp.999999999.18e837ca-c")));
+  CHECK_OK(mlx_cache_open(in_folder("cache"), &cache));
+  CHECK_OK(mlx_cache_digest_file(cache, MLXCEL_BINARY, hex));
+  mlx_cache_close(cache);
+  CHECK(!mlx_is_file(in_folder("cache/digests/5ea7.json.tmp.999999999.18e837ca-c")));
+  clean_up();
+}
+
 TEST_MAIN(CASE(signing_a_single_file_again_survives_a_kill),
           CASE(killed_sign_leaves_nothing_after_the_next_one),
           CASE(killed_trust_and_keygen_leave_nothing_after_the_next_one),
-          CASE(killed_pull_leaves_nothing_after_the_next_one), CASE(leftovers_of_running_processes_stay))
+          CASE(killed_pull_leaves_nothing_after_the_next_one), CASE(leftovers_of_running_processes_stay),
+          CASE(outputs_and_cached_digests_leave_nothing_after_the_next_write))

@@ -38,7 +38,8 @@ static void init_regex_library(void) {
 mlx_status_t mlx_regex_create(const char *pattern, size_t length, mlx_regex_t *out_regex) {
   *out_regex = NULL;
   pthread_once(&regex_once, init_regex_library);
-  if (regex_init_result != ONIG_NORMAL) return mlx_error(MLX_INTERNAL, "cannot initialize Oniguruma");
+  if (regex_init_result != ONIG_NORMAL)  // it fails only without memory
+    return mlx_error(MLX_OUT_OF_MEMORY, "out of memory: initializing regular expressions");
   if (length > MAX_PATTERN) {
     return mlx_error(MLX_UNSUPPORTED, "the pattern is %zu bytes long; at most %d are supported", length,
                      MAX_PATTERN);

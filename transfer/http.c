@@ -303,6 +303,20 @@ static void set_transport(exchange_t *e) {
   }
 }
 
+// curl reports a scheme that is not allowed and an answer that is not HTTP with the same code. The URL is the
+// server's if it redirected.
+static mlx_status_t url_error(const exchange_t *e, CURLcode code, const char *url, const char *reason) {
+  const mlx_text_t *head = &e->response->head;
+  const char *blank = head->length ? memchr(head->data, ' ', head->length) : NULL;
+  const bool allowed = !strncasecmp(url, "http://", 7) || !strncasecmp(url, "https://", 8);
+  if (blank && blank + 1 < head->data + head->length && blank[1] == '3')  // a status of 3xx
+    return mlx_error(MLX_INVALID_INPUT, "%s: the server redirects to a URL that is not allowed (%s)", url,
+                     reason);
+  if (head->length || (code == CURLE_UNSUPPORTED_PROTOCOL && allowed))
+    return mlx_error(MLX_INVALID_INPUT, "%s: the server's answer is not valid HTTP (%s)", url, reason);
+  return mlx_error(MLX_USAGE, "'%s' is not a valid http or https URL (%s)", url, reason);
+}
+
 static mlx_status_t transfer_error(const exchange_t *e, CURLcode code) {
   e->http->error[strcspn(e->http->error, "\r\n")] = 0;
   const char *reason = e->http->error[0] ? e->http->error : curl_easy_strerror(code);
@@ -321,11 +335,7 @@ static mlx_status_t transfer_error(const exchange_t *e, CURLcode code) {
     case CURLE_OUT_OF_MEMORY: return mlx_error(MLX_OUT_OF_MEMORY, "out of memory");
     case CURLE_OPERATION_TIMEDOUT: return mlx_error(MLX_TIMEOUT, "%s: %s", url.text, reason);
     case CURLE_URL_MALFORMAT:
-    case CURLE_UNSUPPORTED_PROTOCOL:
-      if (e->response->head.length)  // the server answered, so the URL is from its redirect
-        return mlx_error(MLX_INVALID_INPUT, "%s: the server redirects to a URL that is not allowed (%s)",
-                         url.text, reason);
-      return mlx_error(MLX_USAGE, "'%s' is not a valid http or https URL (%s)", url.text, reason);
+    case CURLE_UNSUPPORTED_PROTOCOL: return url_error(e, code, url.text, reason);
     case CURLE_TOO_MANY_REDIRECTS:
       return mlx_error(MLX_INVALID_INPUT, "%s: redirected more than %d times", url.text, MAX_REDIRECTS);
     case CURLE_SSL_CACERT_BADFILE:

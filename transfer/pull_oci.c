@@ -477,6 +477,10 @@ mlx_status_t mlx_pull_oci(const char *text, const mlx_pull_oci_options_t *option
     status = pull_modelpack(&fetch, out_path);
   }
   free_fetch(&fetch);
+  // An error in a document names it by tag or digest only.
+  if (mlx_status_code(status) == MLX_INVALID_INPUT &&
+      !strstr(mlx_status_message(status), ref.layout ? ref.name : ref.host))
+    status = mlx_status_annotate(status, "%s", text);
   return status;
 }
 
