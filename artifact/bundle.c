@@ -293,42 +293,82 @@ static mlx_cache_t *cache_of(mlx_bundle_t *bundle) {
   return bundle->cache;
 }
 
-static mlx_status_t compare(const mlx_bundle_file_t *file, const char *path, uint64_t size,
-                            const char *sha256) {
-  if (size != (uint64_t)file->size) {
-    return mlx_status_hint(
-        mlx_error(MLX_INVALID_INPUT,
-                  "'%s' does not match the bundle's manifest: its size is %llu bytes, expected %lld", path,
-                  (unsigned long long)size, (long long)file->size),
-        DAMAGED);
-  }
-  if (!strcmp(sha256, file->sha256)) return NULL;
+static mlx_status_t compare_size(const mlx_bundle_file_t *file, const char *path, uint64_t size) {
+  if (size == (uint64_t)file->size) return NULL;
   return mlx_status_hint(
       mlx_error(MLX_INVALID_INPUT,
-                "'%s' does not match the bundle's manifest: its SHA-256 is %s, expected %s", path, sha256,
-                file->sha256),
+                "'%s' does not match the bundle's manifest: its size is %llu bytes, expected %lld", path,
+                (unsigned long long)size, (long long)file->size),
       DAMAGED);
 }
 
-// With a |cache|, a file that has not changed since its last check is not read again.
-static mlx_status_t check_path(mlx_cache_t *cache, const mlx_bundle_file_t *file, const char *path) {
-  char hex[MLX_DIGEST_HEX] = "";
-  mlx_file_stamp_t stamp;
-  MLX_TRY(mlx_file_stamp(path, &stamp));
-  if (stamp.size == (uint64_t)file->size)
-    MLX_TRY(cache ? mlx_cache_digest_file(cache, path, hex) : mlx_digest_file(path, hex));
-  return compare(file, path, stamp.size, hex);
+static mlx_status_t compare_digest(const char *path, const char *kind, const char *digest,
+                                   const char *expected) {
+  if (!strcmp(digest, expected)) return NULL;
+  return mlx_status_hint(
+      mlx_error(MLX_INVALID_INPUT, "'%s' does not match the bundle's manifest: its %s is %s, expected %s",
+                path, kind, digest, expected),
+      DAMAGED);
 }
 
-static mlx_status_t check_part(mlx_cache_t *cache, const mlx_bundle_t *bundle, const mlx_bundle_file_t *file,
-                               const part_t *part) {
-  char hex[MLX_DIGEST_HEX] = "";
-  if (part->size == (uint64_t)file->size) {
-    MLX_TRY(cache ? mlx_cache_digest_part(cache, bundle->path, part->offset, part->size, hex)
-                  : mlx_digest_part(bundle->path, part->offset, part->size, hex));
-    MLX_TRY(check_unchanged(bundle));  // so the file just hashed by its path is the one mapped
-  }
-  return compare(file, mlx_bundle_display_path(bundle, file->name).text, part->size, hex);
+// The bytes of a listed file: |size| bytes at |offset| of |path|. |shown| is the path for messages.
+typedef struct listed_bytes {
+  const mlx_bundle_file_t *file;
+  const char *path, *shown;
+  bool is_part;  // of the single-file form; else the whole of |path|
+  uint64_t offset, size;
+} listed_bytes_t;
+
+static mlx_status_t check_sha256(mlx_cache_t *cache, const listed_bytes_t *b) {
+  char hex[MLX_DIGEST_HEX];
+  if (!cache)
+    MLX_TRY(mlx_digest_part(b->path, b->offset, b->size, hex));
+  else if (!b->is_part)
+    MLX_TRY(mlx_cache_digest_file(cache, b->path, hex));
+  else
+    MLX_TRY(mlx_cache_digest_part(cache, b->path, b->offset, b->size, hex));
+  return compare_digest(b->shown, "SHA-256", hex, b->file->sha256);
+}
+
+static mlx_status_t check_tree(mlx_cache_t *cache, const listed_bytes_t *b) {
+  char hex[MLX_DIGEST_HEX];
+  MLX_TRY(cache ? mlx_cache_tree_digest_part(cache, b->path, b->offset, b->size, hex)
+                : mlx_tree_digest_part(b->path, b->offset, b->size, 0, hex));
+  return compare_digest(b->shown, "tree digest", hex, b->file->tree);
+}
+
+// FOR_USE checks the tree digest if the manifest has one: several threads compute it. With a cache, a file
+// that has not changed since its last check is not read again. COMPLETE reads the file and checks both
+// digests: registries identify a file by its SHA-256.
+typedef enum check_kind { FOR_USE, COMPLETE } check_kind_t;
+
+static mlx_status_t check_bytes(mlx_cache_t *cache, check_kind_t kind, const listed_bytes_t *b) {
+  const bool has_tree = b->file->tree[0];
+  if (kind == COMPLETE) cache = NULL;
+  MLX_TRY(compare_size(b->file, b->shown, b->size));
+  if (has_tree) MLX_TRY(check_tree(cache, b));
+  return has_tree && kind == FOR_USE ? NULL : check_sha256(cache, b);
+}
+
+static mlx_status_t check_path(mlx_cache_t *cache, check_kind_t kind, const mlx_bundle_file_t *file,
+                               const char *path) {
+  mlx_file_stamp_t stamp;
+  MLX_TRY(mlx_file_stamp(path, &stamp));
+  const listed_bytes_t bytes = {.file = file, .path = path, .shown = path, .size = stamp.size};
+  return check_bytes(cache, kind, &bytes);
+}
+
+static mlx_status_t check_part(mlx_cache_t *cache, check_kind_t kind, const mlx_bundle_t *bundle,
+                               const mlx_bundle_file_t *file, const part_t *part) {
+  const mlx_bundle_display_path_t shown = mlx_bundle_display_path(bundle, file->name);
+  const listed_bytes_t bytes = {.file = file,
+                                .path = bundle->path,
+                                .shown = shown.text,
+                                .is_part = true,
+                                .offset = part->offset,
+                                .size = part->size};
+  MLX_TRY(check_bytes(cache, kind, &bytes));
+  return check_unchanged(bundle);  // so the file just hashed by its path is the one mapped
 }
 
 mlx_status_t mlx_bundle_require_digests(const mlx_bundle_t *bundle) {
@@ -351,9 +391,10 @@ static mlx_status_t not_listed(const mlx_bundle_t *bundle, const char *name) {
 static mlx_status_t check_uncached(const mlx_bundle_t *bundle, const mlx_bundle_file_t *file) {
   char *path;
   if (!mlx_bundle_has(bundle, file->name)) return missing(bundle, file->name);
-  if (mlx_bundle_is_file(bundle)) return check_part(NULL, bundle, file, find_part(bundle, file->name));
+  if (mlx_bundle_is_file(bundle))
+    return check_part(NULL, COMPLETE, bundle, file, find_part(bundle, file->name));
   MLX_TRY(mlx_join_path(bundle->path, file->name, &path));
-  mlx_status_t status = check_path(NULL, file, path);
+  mlx_status_t status = check_path(NULL, COMPLETE, file, path);
   mlx_free(path);
   return status;
 }
@@ -411,7 +452,7 @@ static mlx_status_t check_missing(mlx_bundle_t *bundle, const mlx_bundle_file_t 
     return NULL;
   }
   MLX_TRY(find_by_digest(bundle, file, &path));
-  mlx_status_t status = path ? check_path(NULL, file, path) : NULL;
+  mlx_status_t status = path ? check_path(NULL, COMPLETE, file, path) : NULL;
   if (!status && path)
     mlx_report_note(report, "%s: not in the bundle, found by digest: %s", file->name, path);
   if (!status && !path)
@@ -489,7 +530,7 @@ static mlx_status_t check_size(const mlx_bundle_t *bundle, const mlx_bundle_file
     mlx_free(path);
     MLX_TRY(status);
   }
-  return stamp.size == (uint64_t)file->size ? NULL : compare(file, shown.text, stamp.size, "");
+  return stamp.size == (uint64_t)file->size ? NULL : compare_size(file, shown.text, stamp.size);
 }
 
 // Hashes the bytes in memory, so a change on disk between check and use has no effect.
@@ -503,7 +544,9 @@ mlx_status_t mlx_bundle_read(mlx_bundle_t *bundle, const char *name, size_t max_
   if (!file) return NULL;
   char hex[MLX_DIGEST_HEX];
   mlx_digest_bytes(*out_text, *out_length, hex);
-  mlx_status_t status = compare(file, mlx_bundle_display_path(bundle, name).text, *out_length, hex);
+  const mlx_bundle_display_path_t shown = mlx_bundle_display_path(bundle, name);
+  mlx_status_t status = compare_size(file, shown.text, *out_length);
+  if (!status) status = compare_digest(shown.text, "SHA-256", hex, file->sha256);
   if (!status) return NULL;
   mlx_free(*out_text);
   *out_text = NULL;
@@ -519,7 +562,7 @@ static mlx_status_t map_path(mlx_bundle_t *bundle, const mlx_bundle_file_t *file
   MLX_TRY(mlx_file_stamp(path, &before));
   MLX_TRY(mlx_map_file(path, map));
   ++bundle->map_count;
-  MLX_TRY(check_path(cache_of(bundle), file, path));
+  MLX_TRY(check_path(cache_of(bundle), FOR_USE, file, path));
   MLX_TRY(mlx_file_stamp(path, &after));
   if (memcmp(&before, &after, sizeof after))
     return mlx_error(MLX_IO, "'%s' changed while it was being read", path);
@@ -569,7 +612,7 @@ static mlx_status_t map_weights(mlx_bundle_t *bundle, const char *name, mlx_map_
   if (!mlx_bundle_has(bundle, name)) return map_by_digest(bundle, file, out_view);
   if (mlx_bundle_is_file(bundle)) {
     const part_t *part = find_part(bundle, name);
-    MLX_TRY(check_part(cache_of(bundle), bundle, file, part));
+    MLX_TRY(check_part(cache_of(bundle), FOR_USE, bundle, file, part));
     *out_view = (mlx_map_t){.data = bundle->whole.data + part->offset, .size = (size_t)part->size};
     return NULL;
   }

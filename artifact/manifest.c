@@ -51,6 +51,8 @@ static void put_variant(mlx_text_t *json, const mlx_variant_t *variant) {
   put_text(json, INNER, "target", variant->target);
   put_text(json, INNER, "cpu", variant->cpu);
   put_text(json, INNER, "dtype", variant->dtype);
+  put_text(json, INNER, "kv", variant->kv);
+  put_text(json, INNER, "activations", variant->activations);
   put_text(json, INNER, "module", variant->module);
   put_text(json, INNER, "weights", variant->weights);
   put_int(json, INNER, "context", variant->context);
@@ -73,8 +75,10 @@ static void put_variant(mlx_text_t *json, const mlx_variant_t *variant) {
 static void put_files(mlx_text_t *json, const mlx_manifest_t *m) {
   mlx_text_puts(json, "  \"files\": [");
   for (size_t i = 0; i < m->file_count; ++i) {
-    mlx_text_printf(json, "%s\n    {\"name\": \"%s\", \"size\": %lld, \"sha256\": \"%s\"}", i ? "," : "",
+    mlx_text_printf(json, "%s\n    {\"name\": \"%s\", \"size\": %lld, \"sha256\": \"%s\"", i ? "," : "",
                     m->files[i].name, (long long)m->files[i].size, m->files[i].sha256);
+    if (m->files[i].tree[0]) mlx_text_printf(json, ", \"tree\": \"%s\"", m->files[i].tree);
+    mlx_text_puts(json, "}");
   }
   mlx_text_puts(json, m->file_count ? "\n  ]\n" : "]\n");
 }
@@ -313,6 +317,9 @@ static mlx_status_t read_variant(const mlx_json_t *json, yyjson_val *object, mlx
   }
   MLX_TRY(read_text(json, object, "cpu", variant->cpu, sizeof variant->cpu));
   MLX_TRY(read_text_or(json, object, "dtype", "f32", variant->dtype, sizeof variant->dtype));
+  MLX_TRY(read_text_or(json, object, "kv", "f32", variant->kv, sizeof variant->kv));
+  MLX_TRY(
+      read_text_or(json, object, "activations", "f32", variant->activations, sizeof variant->activations));
   MLX_TRY(read_variant_files(json, object, variant));
   MLX_TRY(mlx_json_int(json, object, "context", 1, max, &variant->context));
   if (variant->context != m->variants[0].context)
@@ -351,9 +358,19 @@ static mlx_status_t read_variants(const mlx_json_t *json, mlx_manifest_t *m) {
   return NULL;
 }
 
+static mlx_status_t read_sha256(const mlx_json_t *json, yyjson_val *object, const char *key,
+                                char out[MLX_DIGEST_HEX]) {
+  const char *text;
+  MLX_TRY(mlx_json_string(json, object, key, &text));
+  if (strlen(text) != 64 || strspn(text, "0123456789abcdef") != 64)
+    return mlx_json_error(json, key, "is not a SHA-256");
+  snprintf(out, MLX_DIGEST_HEX, "%s", text);
+  return NULL;
+}
+
 static mlx_status_t read_bundle_file(const mlx_json_t *json, yyjson_val *item, mlx_manifest_t *m) {
   mlx_bundle_file_t *file = &m->files[m->file_count];
-  const char *name, *sha256;
+  const char *name;
   MLX_TRY(mlx_json_string(json, item, "name", &name));
   if (!mlx_is_bundle_file(name) || !strcmp(name, MLX_BUNDLE_MANIFEST) ||
       !strcmp(name, MLX_BUNDLE_SIGNATURE)) {
@@ -361,11 +378,9 @@ static mlx_status_t read_bundle_file(const mlx_json_t *json, yyjson_val *item, m
   }
   if (mlx_manifest_file(m, name)) return mlx_json_error(json, "name", "appears twice");
   MLX_TRY(mlx_json_int(json, item, "size", 0, INT64_MAX, &file->size));
-  MLX_TRY(mlx_json_string(json, item, "sha256", &sha256));
-  if (strlen(sha256) != 64 || strspn(sha256, "0123456789abcdef") != 64)
-    return mlx_json_error(json, "sha256", "is not a SHA-256");
+  MLX_TRY(read_sha256(json, item, "sha256", file->sha256));
+  if (mlx_json_find(item, "tree")) MLX_TRY(read_sha256(json, item, "tree", file->tree));
   snprintf(file->name, sizeof file->name, "%s", name);
-  snprintf(file->sha256, sizeof file->sha256, "%s", sha256);
   ++m->file_count;
   return NULL;
 }

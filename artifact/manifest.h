@@ -53,6 +53,8 @@ typedef struct mlx_bundle_file {
   char name[MLX_BUNDLE_NAME];  // one of the names above
   int64_t size;                // bytes
   char sha256[MLX_DIGEST_HEX];
+  char tree[MLX_DIGEST_HEX];  // tree digest (base/digest.h) of a weights archive; empty for other files and
+                              // in bundles of older compilers
 } mlx_bundle_file_t;
 
 // Ops of one kind that take the same path.
@@ -67,7 +69,9 @@ typedef struct mlx_variant_op {
 typedef struct mlx_variant {
   char target[64];                // "cpu:host", "cpu:x86-64-v3", "cpu:portable", "cuda:sm_90"
   char cpu[MLX_DIGEST_HEX];       // for cpu:host, mlx_cpu_identity of the compiling machine; otherwise empty
-  char dtype[16];                 // of weights and KV cache: "f32", "bf16", "f16"
+  char dtype[16];                 // of weights: "f32", "bf16", "f16", "quantized", "q4_1"
+  char kv[8];                     // of the KV cache: "f32", "bf16", "f16", "q8"
+  char activations[8];            // "f32", or the 16-bit dtype that prefill rounds them to
   char module[MLX_BUNDLE_NAME];   // file with the code; unused by a portable target, which has one per level
   char weights[MLX_BUNDLE_NAME];  // the weights archive that the code was compiled for
   int64_t context;                // context length, in positions
@@ -90,7 +94,7 @@ typedef struct mlx_variant {
   size_t level_count;
   int64_t driver;       // CUDA version that the kernels need from the driver: 13000 is 13.0; 0 if the
                         // target's own minimum is enough
-  int64_t state_bytes;  // device memory for the KV pool and scratch; 0 if unknown
+  int64_t state_bytes;  // device memory for the KV pool, scratch and logits; 0 if unknown
   int64_t kv_bytes;     // bytes of keys and values per position, all layers; 0 if unknown
 } mlx_variant_t;
 

@@ -56,8 +56,8 @@ static void become_child(const char *const *argv, int input, int output, int fai
 #else
   (void)parent;
 #endif
-  static const int signals[] = {SIGINT,  SIGQUIT, SIGTERM, SIGHUP, SIGPIPE,
-                                SIGCHLD, SIGALRM, SIGUSR1, SIGUSR2};
+  static const int signals[] = {SIGINT,  SIGQUIT, SIGTERM, SIGHUP,  SIGPIPE,
+                                SIGCHLD, SIGALRM, SIGUSR1, SIGUSR2, SIGXFSZ};
   for (size_t i = 0; i < sizeof signals / sizeof *signals; ++i) signal(signals[i], SIG_DFL);
   sigset_t none;
   sigemptyset(&none);

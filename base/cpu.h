@@ -26,7 +26,8 @@ bool mlx_cpu_has_level(const char *level);
 bool mlx_cpu_enable_tiles(void);
 bool mlx_cpu_request_tiles(void);  // the system-specific part: base/cpu_posix.c, base/cpu_windows.c
 
-// Number of logical CPUs that this process may use.
+// Number of logical CPUs that this process may use: the CPUs of its affinity mask, at most the quota of its
+// control group, rounded up.
 int mlx_cpu_count(void);
 
 #endif  // MLXCEL_BASE_CPU_H_

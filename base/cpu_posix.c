@@ -3,6 +3,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/cgroup.h"
 #include "base/cpu.h"
 
 bool mlx_cpu_request_tiles(void) {
@@ -14,9 +15,17 @@ bool mlx_cpu_request_tiles(void) {
 #endif
 }
 
-int mlx_cpu_count(void) {
+static int allowed_cpus(void) {
   cpu_set_t set;
   if (!sched_getaffinity(0, sizeof set, &set)) return CPU_COUNT(&set);
   long count = sysconf(_SC_NPROCESSORS_ONLN);
   return count > 0 ? (int)count : 1;
+}
+
+int mlx_cpu_count(void) {
+  const int allowed = allowed_cpus();
+  const double quota = mlx_cgroup_cpus("/proc/self/cgroup", "/sys/fs/cgroup");
+  if (quota <= 0 || quota >= allowed) return allowed;
+  const int whole = (int)quota;
+  return whole < quota ? whole + 1 : whole;  // rounded up: half a CPU is one thread
 }

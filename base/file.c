@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "base/memory.h"
 #include "base/text.h"
 
@@ -43,6 +44,8 @@ mlx_status_t mlx_io_error(const char *action, const char *path) {
   mlx_status_t status = mlx_error(code, "cannot %s '%s': %s", action, path, strerror(error));
   if (error == ENOSPC)
     return mlx_status_hint(status, "free some space on that disk and run the command again");
+  if (error == EFBIG)
+    return mlx_status_hint(status, "raise the limit on file sizes (ulimit -f), or use another file system");
   if (error == EACCES || error == EPERM)
     return mlx_status_hint(status, "check its owner and permissions: ls -ld '%s'", path);
   return status;
@@ -98,6 +101,7 @@ mlx_status_t mlx_map_file(const char *path, mlx_map_t *out_map) {
       status = mlx_io_error("map", path);
     } else {
       *out_map = (mlx_map_t){.data = data, .size = (size_t)size};
+      mlx_fault_add_map(data, size, path);
     }
   }
   calls->close(fd);
@@ -105,7 +109,10 @@ mlx_status_t mlx_map_file(const char *path, mlx_map_t *out_map) {
 }
 
 void mlx_unmap(mlx_map_t *map) {
-  if (map->data) munmap((void *)(uintptr_t)map->data, map->size);
+  if (map->data) {
+    mlx_fault_remove_map(map->data);
+    munmap((void *)(uintptr_t)map->data, map->size);
+  }
   *map = (mlx_map_t){0};
 }
 

@@ -21,9 +21,9 @@ typedef enum mlx_code {
   MLX_UNSUPPORTED = 4,    // well formed, but not supported by mlxcel
   MLX_NOT_FOUND = 5,      // a required file, tool or function is missing
   MLX_IO = 6,             // the operating system refused to read, write or lock
-  MLX_OUT_OF_MEMORY = 7,
-  MLX_UNAVAILABLE = 8,  // a device or driver cannot be used on this machine
-  MLX_TOOL_FAILED = 9,  // iree-compile (or another child process) failed
+  MLX_OUT_OF_MEMORY = 7,  // memory, or another resource such as threads
+  MLX_UNAVAILABLE = 8,    // a device or driver cannot be used on this machine
+  MLX_TOOL_FAILED = 9,    // iree-compile (or another child process) failed
   MLX_TIMEOUT = 10,
   MLX_CANCELLED = 11,  // a callback requested the stop
 } mlx_code_t;

@@ -1,6 +1,7 @@
 // Growing text buffer, UTF-8 checks and name suggestions.
 #include "base/text.h"
 
+#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -66,6 +67,16 @@ void mlx_text_json_string(mlx_text_t *text, const char *bytes, size_t length) {
     i += (size_t)n;
   }
   mlx_text_puts(text, "\"");
+}
+
+void mlx_text_json_number(mlx_text_t *text, const char *format, double value) {
+  if (isfinite(value)) {
+    char number[512];  // the largest double has 309 digits before its point
+    snprintf(number, sizeof number, format, value);
+    mlx_text_puts(text, number);
+  } else {
+    mlx_text_puts(text, "null");
+  }
 }
 
 mlx_status_t mlx_text_finish(mlx_text_t *text) {

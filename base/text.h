@@ -19,6 +19,8 @@ void mlx_text_puts(mlx_text_t *text, const char *string);
 void mlx_text_printf(mlx_text_t *text, const char *fmt, ...) MLX_PRINTF(2, 3);
 // Appends |length| bytes as a JSON string with its quotes. Bytes that are not UTF-8 become U+FFFD.
 void mlx_text_json_string(mlx_text_t *text, const char *bytes, size_t length);
+// Appends a number in |format|, a printf format for one double, or null: JSON has no infinity and no NaN.
+void mlx_text_json_number(mlx_text_t *text, const char *format, double value);
 // Fails if any append failed. The text stays owned by |text|.
 mlx_status_t mlx_text_finish(mlx_text_t *text) MLX_MUST_USE;
 // Moves the buffer to the caller (release with mlx_free) and empties |text|. Fails if any append failed.

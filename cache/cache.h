@@ -46,6 +46,9 @@ mlx_status_t mlx_cache_digest_file(mlx_cache_t *cache, const char *path,
 // The same for |size| bytes at |offset|.
 mlx_status_t mlx_cache_digest_part(mlx_cache_t *cache, const char *path, uint64_t offset, uint64_t size,
                                    char out_hex[MLX_DIGEST_HEX]) MLX_MUST_USE;
+// The same for the tree digest of |size| bytes at |offset| (base/digest.h), computed by several threads.
+mlx_status_t mlx_cache_tree_digest_part(mlx_cache_t *cache, const char *path, uint64_t offset, uint64_t size,
+                                        char out_hex[MLX_DIGEST_HEX]) MLX_MUST_USE;
 
 // ----------------------------------------------------------------------------------------------------------
 // Entries

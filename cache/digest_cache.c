@@ -71,16 +71,23 @@ void mlx_cache_store_digest(const mlx_cache_t *cache, const char *real_path, con
 // A file or a part of it; |key| is the key of the cached digest.
 typedef struct digest_source {
   const char *path, *key;
-  bool part;
-  uint64_t offset, size;
+  enum { WHOLE, PART, TREE } kind;
+  uint64_t offset, size;  // not for WHOLE
 } digest_source_t;
+
+static mlx_status_t compute(const digest_source_t *what, char out_hex[MLX_DIGEST_HEX]) {
+  switch (what->kind) {
+    case PART: return mlx_digest_part(what->path, what->offset, what->size, out_hex);
+    case TREE: return mlx_tree_digest_part(what->path, what->offset, what->size, 0, out_hex);
+    default: return mlx_digest_file(what->path, out_hex);
+  }
+}
 
 static mlx_status_t digest_and_store(mlx_cache_t *cache, const digest_source_t *what,
                                      const mlx_file_stamp_t *stamp, char out_hex[MLX_DIGEST_HEX]) {
   int64_t newest_time = now_ns() - MIN_AGE_NS;
   mlx_file_stamp_t after;
-  MLX_TRY(what->part ? mlx_digest_part(what->path, what->offset, what->size, out_hex)
-                     : mlx_digest_file(what->path, out_hex));
+  MLX_TRY(compute(what, out_hex));
   MLX_TRY(mlx_file_stamp(what->path, &after));
   if (memcmp(stamp, &after, sizeof after)) {
     return mlx_status_hint(mlx_error(MLX_IO, "'%s' changed while it was being read", what->path),
@@ -111,17 +118,30 @@ mlx_status_t mlx_cache_digest_file(mlx_cache_t *cache, const char *path, char ou
   return status;
 }
 
-mlx_status_t mlx_cache_digest_part(mlx_cache_t *cache, const char *path, uint64_t offset, uint64_t size,
-                                   char out_hex[MLX_DIGEST_HEX]) {
-  char *real, *cached = NULL;
+// |separator| distinguishes the keys of SHA-256 digests from those of tree digests.
+static mlx_status_t find_or_digest_part(mlx_cache_t *cache, const char *path, char separator,
+                                        const digest_source_t *part, char out_hex[MLX_DIGEST_HEX]) {
+  char *real, *key = NULL;
   MLX_TRY(mlx_real_path(path, &real));
-  mlx_status_t status =
-      mlx_format(&cached, "%s@%llu+%llu", real, (unsigned long long)offset, (unsigned long long)size);
-  if (!status)
-    status = find_or_digest(
-        cache, &(digest_source_t){.path = real, .key = cached, .part = true, .offset = offset, .size = size},
-        out_hex);
-  mlx_free(cached);
+  mlx_status_t status = mlx_format(&key, "%s%c%llu+%llu", real, separator, (unsigned long long)part->offset,
+                                   (unsigned long long)part->size);
+  digest_source_t what = *part;
+  what.path = real;
+  what.key = key;
+  if (!status) status = find_or_digest(cache, &what, out_hex);
+  mlx_free(key);
   mlx_free(real);
   return status;
+}
+
+mlx_status_t mlx_cache_digest_part(mlx_cache_t *cache, const char *path, uint64_t offset, uint64_t size,
+                                   char out_hex[MLX_DIGEST_HEX]) {
+  const digest_source_t part = {.kind = PART, .offset = offset, .size = size};
+  return find_or_digest_part(cache, path, '@', &part, out_hex);
+}
+
+mlx_status_t mlx_cache_tree_digest_part(mlx_cache_t *cache, const char *path, uint64_t offset, uint64_t size,
+                                        char out_hex[MLX_DIGEST_HEX]) {
+  const digest_source_t part = {.kind = TREE, .offset = offset, .size = size};
+  return find_or_digest_part(cache, path, '#', &part, out_hex);
 }

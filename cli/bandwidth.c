@@ -36,7 +36,8 @@ static mlx_status_t read_all(part_t *parts, pthread_t *threads, int count) {
   for (int i = 0; i < started; ++i) pthread_join(threads[i], NULL);
   return started + 1 == count
              ? NULL
-             : mlx_error(MLX_IO, "cannot start %d threads to measure the memory bandwidth", count);
+             : mlx_error(MLX_OUT_OF_MEMORY,
+                         "the system has no resources for %d threads to measure the memory bandwidth", count);
 }
 
 static mlx_status_t measure(uint64_t *buffer, size_t bytes, int count, part_t *parts, pthread_t *threads,

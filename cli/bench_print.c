@@ -38,6 +38,8 @@ static size_t list_fields(const mlx_bench_run_t *run, const mlx_bench_result_t *
   out[n++] = text_field("model_type", info->architecture);
   out[n++] = whole_field("model_size", (double)info->weight_bytes);
   out[n++] = text_field("dtype", info->dtype);
+  out[n++] = text_field("activations", info->activations);
+  out[n++] = text_field("kv", info->kv);
   out[n++] = text_field("device", info->device);
   out[n++] = text_field("gpu_info", info->gpu);
   out[n++] = text_field("target", info->target);
@@ -150,13 +152,15 @@ static void put_object(const mlx_bench_run_t *run, const mlx_bench_result_t *r, 
   for (size_t i = 0; i < count; ++i) {
     mlx_text_printf(out, "%s\"%s\": ", i ? ", " : "{", fields[i].name);
     if (fields[i].kind == TEXT) mlx_text_json_string(out, fields[i].text, strlen(fields[i].text));
-    if (fields[i].kind == WHOLE) mlx_text_printf(out, "%.0f", fields[i].number);
-    if (fields[i].kind == REAL) mlx_text_printf(out, "%.6f", fields[i].number);
+    if (fields[i].kind == WHOLE) mlx_text_json_number(out, "%.0f", fields[i].number);
+    if (fields[i].kind == REAL) mlx_text_json_number(out, "%.6f", fields[i].number);
     if (fields[i].kind == UNKNOWN) mlx_text_puts(out, "null");
   }
   mlx_text_puts(out, ", \"samples_ns\": [");
-  for (int64_t i = 0; i < run->repetitions; ++i)
-    mlx_text_printf(out, "%s%.0f", i ? ", " : "", r->seconds[i] * 1e9);
+  for (int64_t i = 0; i < run->repetitions; ++i) {
+    mlx_text_puts(out, i ? ", " : "");
+    mlx_text_json_number(out, "%.0f", r->seconds[i] * 1e9);
+  }
   mlx_text_puts(out, "]}");
 }
 

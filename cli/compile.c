@@ -17,7 +17,7 @@
 #include "transfer/hub.h"
 
 typedef struct flags {
-  const char *out, *target, *emit, *iree_compile, *dtype, *kernels, *quantize;
+  const char *out, *target, *emit, *iree_compile, *dtype, *kv, *kernels, *quantize;
   int64_t context, timeout;
   bool verbose, quiet, single_file, no_weights;
 } flags_t;
@@ -207,6 +207,8 @@ static mlx_status_t run(const mlx_command_line_t *line) {
                                    .report = mlx_terminal_report()};
   MLX_TRY(mlx_quantize_parse(f.quantize, &options.quantize));
   MLX_TRY(mlx_weights_choice_parse(f.dtype, &options.weights, &options.dtype));
+  if (f.kv) MLX_TRY(mlx_kv_parse(f.kv, &options.kv));
+  options.kv_given = f.kv != NULL;
   MLX_TRY(mlx_kernel_choice_parse(f.kernels, &options.kernels));
   return compile(model, &f, &options);
 }
@@ -224,6 +226,7 @@ static const mlx_flag_t flags[] = {
                     "write a bundle without weights; run finds them by their digest"),
     MLX_KERNELS_FLAG(flags_t, kernels),
     MLX_DTYPE_FLAG(flags_t, dtype),
+    MLX_KV_FLAG(flags_t, kv),
     MLX_QUANTIZE_FLAG(flags_t, quantize),
     MLX_CONTEXT_FLAG(flags_t, context,
                      "maximum context length in tokens (default: up to 2048; 0: the model's)",

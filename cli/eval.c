@@ -190,32 +190,67 @@ static mlx_status_t measure_and_save(eval_t *e, const char *path) {
   return status;
 }
 
-static void print(eval_t *e, const flags_t *f) {
+// The numbers of a result. |kl| to |same_best| are only known with a reference.
+typedef struct result {
+  double perplexity, error;
+  summary_t kl;
+  double median, p99, largest, same_best;
+} result_t;
+
+static result_t results_of(eval_t *e) {
   const summary_t nll = summarize(e->nll, e->count);
-  const double perplexity = exp(nll.mean), error = perplexity * nll.error;
-  const long long chunks = (long long)e->shape.chunks, chunk = (long long)e->shape.chunk;
-  if (f->json) {
-    printf("{\n  \"perplexity\": %.6f,\n  \"error\": %.6f,\n  \"tokens\": %zu,\n", perplexity, error,
-           e->count);
-    printf("  \"chunks\": %lld,\n  \"chunk\": %lld", chunks, chunk);
-  } else {
-    printf("perplexity %.4f +/- %.4f over %zu %s, the second %s of %lld %s of %lld\n", perplexity, error,
-           e->count, mlx_plural(e->count, "token", "tokens"), mlx_plural((uint64_t)chunks, "half", "halves"),
-           chunks, mlx_plural((uint64_t)chunks, "chunk", "chunks"), chunk);
-  }
+  result_t r = {.perplexity = exp(nll.mean)};
+  r.error = r.perplexity * nll.error;
+  if (!e->expected) return r;
+  r.kl = summarize(e->divergence, e->count);
+  qsort(e->divergence, e->count, sizeof *e->divergence, compare_doubles);
+  r.median = e->divergence[e->count / 2];
+  r.p99 = e->divergence[(size_t)(0.99 * (double)(e->count - 1))];
+  r.largest = e->divergence[e->count - 1];
+  r.same_best = (double)e->same_top_token / (double)e->count;
+  return r;
+}
+
+static void put_number(mlx_text_t *json, const char *before, const char *format, double value) {
+  mlx_text_puts(json, before);
+  mlx_text_json_number(json, format, value);
+}
+
+static mlx_status_t print_json(const eval_t *e, const result_t *r) {
+  mlx_text_t json = {0};
+  put_number(&json, "{\n  \"perplexity\": ", "%.6f", r->perplexity);
+  put_number(&json, ",\n  \"error\": ", "%.6f", r->error);
+  mlx_text_printf(&json, ",\n  \"tokens\": %zu,\n  \"chunks\": %lld,\n  \"chunk\": %lld", e->count,
+                  (long long)e->shape.chunks, (long long)e->shape.chunk);
   if (e->expected) {
-    const summary_t kl = summarize(e->divergence, e->count);
-    qsort(e->divergence, e->count, sizeof *e->divergence, compare_doubles);
-    const char *format =
-        f->json ? ",\n  \"kl\": {\"mean\": %.9g, \"error\": %.9g, \"median\": %.9g, \"p99\": %.9g, "
-                  "\"max\": %.9g},\n  \"same_best\": %.6f"
-                : "KL divergence from the reference: mean %.6g +/- %.2g, median %.6g, 99%% below %.6g, "
-                  "largest %.6g; same top token %.2f%%\n";
-    printf(format, kl.mean, kl.error, e->divergence[e->count / 2],
-           e->divergence[(size_t)(0.99 * (double)(e->count - 1))], e->divergence[e->count - 1],
-           (f->json ? 1 : 100) * (double)e->same_top_token / (double)e->count);
+    put_number(&json, ",\n  \"kl\": {\"mean\": ", "%.9g", r->kl.mean);
+    put_number(&json, ", \"error\": ", "%.9g", r->kl.error);
+    put_number(&json, ", \"median\": ", "%.9g", r->median);
+    put_number(&json, ", \"p99\": ", "%.9g", r->p99);
+    put_number(&json, ", \"max\": ", "%.9g", r->largest);
+    put_number(&json, "},\n  \"same_best\": ", "%.6f", r->same_best);
   }
-  if (f->json) puts("\n}");
+  mlx_text_puts(&json, "\n}");
+  mlx_status_t status = mlx_text_finish(&json);
+  if (!status) puts(json.data);
+  mlx_text_clear(&json);
+  return status;
+}
+
+static mlx_status_t print(eval_t *e, const flags_t *f) {
+  const result_t r = results_of(e);
+  const long long chunks = (long long)e->shape.chunks, chunk = (long long)e->shape.chunk;
+  if (f->json) return print_json(e, &r);
+  printf("perplexity %.4f +/- %.4f over %zu %s, the second %s of %lld %s of %lld\n", r.perplexity, r.error,
+         e->count, mlx_plural(e->count, "token", "tokens"), mlx_plural((uint64_t)chunks, "half", "halves"),
+         chunks, mlx_plural((uint64_t)chunks, "chunk", "chunks"), chunk);
+  if (e->expected) {
+    printf(
+        "KL divergence from the reference: mean %.6g +/- %.2g, median %.6g, 99%% below %.6g, "
+        "largest %.6g; same top token %.2f%%\n",
+        r.kl.mean, r.kl.error, r.median, r.p99, r.largest, 100 * r.same_best);
+  }
+  return NULL;
 }
 
 static mlx_status_t evaluate(eval_t *e, const flags_t *f) {
@@ -250,7 +285,7 @@ static mlx_status_t run(const mlx_command_line_t *line) {
     return mlx_status_hint(mlx_error(MLX_USAGE, "no text was given"), "mlxcel eval -m MODEL -f FILE");
   eval_t e = {0};
   mlx_status_t status = evaluate(&e, &f);
-  if (!status) print(&e, &f);
+  if (!status) status = print(&e, &f);
   mlx_session_free(e.session);
   mlx_engine_close(e.engine);
   mlx_unmap(&e.map);

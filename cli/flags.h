@@ -88,7 +88,10 @@ typedef struct mlx_flag {
   MLX_SWITCH_FLAG(type, field, "-q, --quiet", "print no progress, notes or timings on stderr")
 #define MLX_DTYPE_FLAG(type, field) \
   MLX_TEXT_FLAG(type, field, "--dtype", "auto|quantized|f32|bf16|f16", \
-                "weight format (default: auto: quantized as stored, else f32)")
+                "weight format (default: auto: as stored, computed exactly; bf16, f16: faster, rounds activations)")
+#define MLX_KV_FLAG(type, field) \
+  MLX_TEXT_FLAG(type, field, "--kv", "f32|bf16|f16|q8", \
+                "KV cache format (default: f32; with --dtype bf16 or f16 the same dtype)")
 #define MLX_QUANTIZE_FLAG(type, field) \
   MLX_TEXT_FLAG(type, field, "--quantize", "q4|q8|q4_0|q4_1|q8_0", "quantize weights to 4 or 8 bits")
 #define MLX_KERNELS_FLAG(type, field) \

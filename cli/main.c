@@ -5,10 +5,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "cli/config_file.h"
 #include "cli/help.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
+#include "line/tty.h"
 
 static const mlx_verb_t *const verbs[] = {
     &mlx_verb_run,        &mlx_verb_compile,    &mlx_verb_bench,
@@ -33,23 +35,59 @@ static int run_verb(const mlx_verb_t *verb, int argc, char **argv) {
   return code;
 }
 
-// Opens /dev/null for closed standard streams, so that files opened later do not get descriptors 0 to 2.
+// Opens /dev/null for closed standard streams, so that files opened later do not get descriptors 0 to 2. A
+// closed stdout is opened for reading only: writing to it fails, and the output is not lost without an error.
 static void open_standard_streams(void) {
   int fd;
-  while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= STDERR_FILENO) continue;
+  while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= STDERR_FILENO) {
+    if (fd != STDOUT_FILENO) continue;
+    close(fd);
+    if (open("/dev/null", O_RDONLY) != STDOUT_FILENO) return;
+  }
   if (fd >= 0) close(fd);
 }
 
-int main(int argc, char **argv) {
+static void write_stderr(const char *text) { (void)!write(STDERR_FILENO, text, strlen(text)); }
+
+// Runs in a signal handler.
+static void end_by_fault(const char *path) {
+  mlx_tty_restore();
+  write_stderr("mlxcel: cannot read '");
+  write_stderr(path);
+  write_stderr(
+      "': the file was truncated while it was in use, or its disk has an error\n"
+      "hint: compile or fetch the file again, and replace files by renaming, not by overwriting\n");
+  _exit(MLX_IO);
+}
+
+static void handle_signals(void) {
   signal(SIGPIPE, SIG_IGN);  // a closed stdout makes the next write fail instead of killing the process
+#ifdef SIGXFSZ
+  signal(SIGXFSZ, SIG_IGN);  // a write over the limit on file sizes fails instead
+#endif
+  mlx_fault_watch(end_by_fault);
+}
+
+// Reports output that could not be written. Returns the exit status.
+static int flush_output(int code) {
+  if (!fflush(stdout) && !ferror(stdout)) return code;
+  mlx_status_t status = mlx_stdout_error();
+  const int failed = (int)mlx_status_code(status);
+  if (failed != MLX_CANCELLED) mlx_terminal_error("mlxcel", status);
+  mlx_status_free(status);
+  return failed;
+}
+
+int main(int argc, char **argv) {
   open_standard_streams();
+  handle_signals();
   const char *name = strrchr(argv[0], '/');
   name = name ? name + 1 : argv[0];
   const mlx_verb_t *linked = strncmp(name, "mlxcel-", 7) ? NULL : mlx_verb_find(verbs, name + 7);
   const char *word = argc > 1 ? argv[1] : "--help";
   if (!strcmp(word, "--version")) {
     puts("mlxcel " MLXCEL_VERSION);
-    return 0;
+    return flush_output(0);
   }
   if (linked) return run_verb(linked, argc - 1, argv + 1);
   if (!strcmp(word, "help") && argc == 3) {  // `mlxcel help run` is `mlxcel run --help`
@@ -58,7 +96,7 @@ int main(int argc, char **argv) {
   }
   if (!strcmp(word, "--help") || !strcmp(word, "-h") || !strcmp(word, "help")) {
     mlx_help_print_verbs(verbs, argc > 1 ? stdout : stderr);
-    return argc > 1 ? 0 : MLX_USAGE;
+    return flush_output(argc > 1 ? 0 : MLX_USAGE);
   }
   const mlx_verb_t *verb = mlx_verb_find(verbs, word);
   if (verb) return run_verb(verb, argc - 2, argv + 2);

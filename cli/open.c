@@ -23,7 +23,7 @@
 typedef struct opening {
   const mlx_open_options_t *options;
   char target[64];  // compile target of a source model
-  mlx_dtype_t dtype;
+  mlx_dtype_t dtype, kv;
   mlx_weights_choice_t weights;
   mlx_quantize_t quantize;
   uint64_t memory;  // GPU memory in bytes; 0 on the CPU
@@ -116,6 +116,8 @@ static mlx_status_t compile_and_open(opening_t *opening, const mlx_engine_option
   const char *model = opening->options->model;
   const mlx_compile_options_t compile = {.target = opening->target,
                                          .dtype = opening->dtype,
+                                         .kv = opening->kv,
+                                         .kv_given = opening->options->kv != NULL,
                                          .weights = opening->weights,
                                          .quantize = opening->quantize,
                                          .verbose = opening->options->verbose,
@@ -235,6 +237,8 @@ static mlx_status_t open_model(const mlx_open_options_t *o, mlx_engine_t **out, 
   const bool any = !o->dtype || !strcmp(o->dtype, "auto");
   MLX_TRY(mlx_weights_choice_parse(any ? "auto" : o->dtype, &opening.weights, &opening.dtype));
   if (is_bundle && !any) options.dtype = o->dtype;
+  if (o->kv) MLX_TRY(mlx_kv_parse(o->kv, &opening.kv));
+  if (is_bundle) options.kv = o->kv;
   MLX_TRY(mlx_quantize_parse(o->quantize, &opening.quantize));
   if (is_bundle && o->quantize) {
     return mlx_status_hint(
@@ -363,11 +367,13 @@ mlx_device_text_t mlx_cli_device_text(const mlx_engine_info_t *info) {
 
 void mlx_cli_print_device(const mlx_engine_info_t *info, bool verbose) {
   mlx_terminal_note("device: %s, %s", mlx_cli_device_text(info).text, info->dtype);
+  if (strcmp(info->kv, info->activations)) mlx_terminal_note(", KV cache %s", info->kv);
   if (verbose && info->device_reason[0]) mlx_terminal_note(" (auto: %s)", info->device_reason);
   mlx_terminal_note("\n");
   if (info->is_unsigned)
     mlx_terminal_note("unsigned: this bundle was neither compiled here nor signed by a trusted key\n");
   if (!verbose) return;
   mlx_terminal_note("target: %s\nkernels: %s\n", info->target, info->kernels);
+  mlx_terminal_note("activations: %s\nKV cache: %s\n", info->activations, info->kv);
   if (info->cpu_level[0]) mlx_terminal_note("cpu level: %s (of %s)\n", info->cpu_level, info->levels);
 }

@@ -10,6 +10,7 @@ typedef struct mlx_open_options {
   const char *model;      // a bundle, a source model or a reference to pull
   const char *device;     // value of --device
   const char *dtype;      // value of --dtype; NULL if not given
+  const char *kv;         // value of --kv; NULL if not given
   const char *kernels;    // value of --kernels
   const char *quantize;   // value of --quantize; NULL if not given
   bool verbose;           // print the weight formats while compiling
@@ -26,6 +27,7 @@ typedef struct mlx_open_options {
 // Flags of every verb that runs a model; |open| is a field of type mlx_open_options_t.
 #define MLX_OPEN_FLAGS(type, open) \
   MLX_DTYPE_FLAG(type, open.dtype), \
+  MLX_KV_FLAG(type, open.kv), \
   MLX_QUANTIZE_FLAG(type, open.quantize), \
   MLX_INT_FLAG(type, open.threads, "-t, --threads", "N", "CPU threads (default: one per CPU)", 1, 256), \
   MLX_TEXT_FLAG(type, open.device, "--device", "cpu|cuda|auto", \

@@ -155,6 +155,28 @@ static double load_seconds(const mlx_open_times_t *times) {
   return times->load_seconds + (times->was_compiled ? 0 : times->compile_seconds);
 }
 
+static void put_timings(mlx_text_t *json, const mlx_generation_t *g, size_t prompt_count,
+                        const mlx_open_times_t *times) {
+  const struct {
+    const char *name;
+    double seconds;
+  } timings[] = {{"compile_seconds", compile_seconds(times)},
+                 {"load_seconds", load_seconds(times)},
+                 {"prompt_seconds", g->prompt_seconds},
+                 {"decode_seconds", g->decode_seconds}};
+  mlx_text_puts(json, "  \"timings\": {");
+  for (size_t i = 0; i < sizeof timings / sizeof *timings; ++i) {
+    mlx_text_printf(json, "\"%s\": ", timings[i].name);
+    mlx_text_json_number(json, "%.6f", timings[i].seconds);
+    mlx_text_puts(json, ", ");
+  }
+  mlx_text_puts(json, "\"prompt_tokens_per_second\": ");
+  mlx_text_json_number(json, "%.3f", rate(prompt_count, g->prompt_seconds));
+  mlx_text_puts(json, ", \"decode_tokens_per_second\": ");
+  mlx_text_json_number(json, "%.3f", rate(decoded(g), g->decode_seconds));
+  mlx_text_puts(json, "},\n");
+}
+
 static mlx_status_t print_json(const mlx_engine_t *engine, const flags_t *f, const mlx_engine_info_t *info,
                                const int32_t *prompt, size_t prompt_count, const mlx_generation_t *g,
                                const mlx_open_times_t *times) {
@@ -167,15 +189,11 @@ static mlx_status_t print_json(const mlx_engine_t *engine, const flags_t *f, con
   mlx_text_json_string(&json, g->text, g->text_length);
   mlx_text_printf(&json, ",\n  \"seed\": %llu", (unsigned long long)f->sampling.options.seed);
   if (g->logprobs) status = mlx_cli_put_logprobs(engine, g, (size_t)f->sampling.logprobs, &json);
-  mlx_text_printf(&json,
-                  ",\n  \"finish_reason\": \"%s\",\n"
-                  "  \"timings\": {\"compile_seconds\": %.6f, \"load_seconds\": %.6f, "
-                  "\"prompt_seconds\": %.6f, \"decode_seconds\": %.6f, "
-                  "\"prompt_tokens_per_second\": %.3f, \"decode_tokens_per_second\": %.3f},\n"
-                  "  \"dtype\": \"%s\",\n  \"device\": \"%s\",\n  \"threads\": %d\n}\n",
-                  mlx_finish_reason_name(g->finish_reason), compile_seconds(times), load_seconds(times),
-                  g->prompt_seconds, g->decode_seconds, rate(prompt_count, g->prompt_seconds),
-                  rate(decoded(g), g->decode_seconds), info->dtype, info->device, info->threads);
+  mlx_text_printf(&json, ",\n  \"finish_reason\": \"%s\",\n", mlx_finish_reason_name(g->finish_reason));
+  put_timings(&json, g, prompt_count, times);
+  mlx_text_printf(&json, "  \"dtype\": \"%s\",\n  \"activations\": \"%s\",\n  \"kv\": \"%s\",\n", info->dtype,
+                  info->activations, info->kv);
+  mlx_text_printf(&json, "  \"device\": \"%s\",\n  \"threads\": %d\n}\n", info->device, info->threads);
   status = mlx_status_join(status, mlx_text_finish(&json));
   if (!status && !print_text(json.data, json.length)) status = mlx_stdout_error();
   mlx_text_clear(&json);

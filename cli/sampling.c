@@ -113,11 +113,7 @@ static mlx_status_t put_logprob(const mlx_engine_t *engine, const mlx_logprob_t 
   mlx_text_puts(json, "\"token\": ");
   mlx_text_json_string(json, bytes ? bytes : "", length);
   mlx_text_printf(json, ", \"id\": %d, \"logprob\": ", logprob->id);
-  if (isfinite(logprob->logprob)) {
-    mlx_text_printf(json, "%.17g", logprob->logprob);
-  } else {
-    mlx_text_puts(json, "null");
-  }
+  mlx_text_json_number(json, "%.17g", logprob->logprob);
   mlx_text_puts(json, ", \"bytes\": [");
   for (size_t i = 0; i < length; ++i) mlx_text_printf(json, "%s%d", i ? ", " : "", (unsigned char)bytes[i]);
   mlx_text_puts(json, "]");

@@ -187,13 +187,14 @@ static mlx_status_t print_json(const group_t *groups, size_t count, const mlx_mo
 }
 
 static mlx_status_t show_model(const char *path, int64_t context, bool json) {
-  group_t groups[] = {{.title = "embedding", .roles = MLX_ROLE_EMBEDDING | MLX_ROLE_POSITIONS},
-                      {.title = "LM head", .roles = MLX_ROLE_HEAD},
-                      {.title = "norms", .parts = {"norm", "ln_"}},
-                      {.title = "attention", .parts = {"attn", "attention"}},
-                      {.title = "experts", .roles = MLX_ROLE_EXPERT | MLX_ROLE_ROUTER, .parts = {"experts"}},
-                      {.title = "MLP", .parts = {"mlp", "feed_forward"}},
-                      {.title = "other"}};
+  group_t groups[] = {
+      {.title = "embedding", .roles = MLX_ROLE_EMBEDDING | MLX_ROLE_POSITIONS},
+      {.title = "LM head", .roles = MLX_ROLE_HEAD},
+      {.title = "norms", .parts = {"norm", "ln_"}},
+      {.title = "attention", .parts = {"attn", "attention"}},
+      {.title = "experts", .roles = MLX_ROLE_EXPERT | MLX_ROLE_ROUTER, .parts = {"experts", "router"}},
+      {.title = "MLP", .parts = {"mlp", "feed_forward"}},
+      {.title = "other"}};
   const size_t count = sizeof groups / sizeof *groups;
   mlx_model_t *model;
   MLX_TRY(mlx_model_open(path, &model));
@@ -226,7 +227,7 @@ static void print_ops(const mlx_variant_t *v) {
 
 static void print_variant(const mlx_variant_t *v, bool with_target) {
   if (with_target) printf("\n%s\n", v->target);
-  printf("stored as     %s\n", v->dtype);
+  printf("stored as     %s; activations %s, KV cache %s\n", v->dtype, v->activations, v->kv);
   if (v->level_count) printf("levels        %s\n", mlx_variant_levels_text(v).text);
   printf("kernels       %s\n", mlx_variant_kernels_text(v).text);
   printf("memory        %.1f MiB besides the weights\n", (double)v->state_bytes / MIB);

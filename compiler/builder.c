@@ -138,6 +138,20 @@ void mlx_builder_state_of_ones(mlx_builder_t *b, const char *name, mlx_type_t ty
   add_global(b, name, type, true, true);
 }
 
+int64_t mlx_builder_state_bytes(const mlx_builder_t *b) {
+  size_t total = 0;
+  for (size_t i = 0; i < b->global_count; ++i) {
+    const mlx_type_t *type = &b->globals[i].type;
+    size_t bytes = mlx_dtype_info(type->dtype)->block_bytes;
+    if (!b->globals[i].is_state) continue;
+    for (int d = 0; d < type->rank; ++d) {
+      if (!mlx_mul(bytes, (size_t)type->dims[d], &bytes)) return INT64_MAX;
+    }
+    if (!mlx_add(total, bytes, &total) || total > INT64_MAX) return INT64_MAX;
+  }
+  return (int64_t)total;
+}
+
 void mlx_builder_state_empty(mlx_builder_t *b, const char *name, mlx_type_t type) {
   mlx_status_t status =
       mlx_reserve(b->global_count + 1, sizeof *b->globals, &b->global_capacity, &b->globals);

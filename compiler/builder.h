@@ -43,6 +43,8 @@ void mlx_builder_state(mlx_builder_t *builder, const char *name, mlx_type_t type
 void mlx_builder_state_of_ones(mlx_builder_t *builder, const char *name, mlx_type_t type);
 // Uninitialized state, which takes no memory before its first use.
 void mlx_builder_state_empty(mlx_builder_t *builder, const char *name, mlx_type_t type);
+// Bytes of all states declared so far; INT64_MAX if they exceed it.
+int64_t mlx_builder_state_bytes(const mlx_builder_t *builder);
 void mlx_builder_constant(mlx_builder_t *builder, const char *name, const int32_t *words, int64_t count);
 
 // One function at a time. In the pure form, parameters and state come before the arguments, and the new state

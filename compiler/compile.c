@@ -25,6 +25,7 @@ static mlx_status_t compile_module(mlx_compile_job_t *job, const char *model_pat
   mlx_compiled_file_t *module = &out->modules[out->module_count];
   MLX_TRY(mlx_job_choose_kernels(job));
   MLX_TRY(mlx_job_check_quantized(job));
+  MLX_TRY(mlx_job_check_kv_format(job));
   if (job->options->verbose) {
     mlx_weights_explain(job->model, mlx_module_storage(&job->module), mlx_job_notes(job));
     MLX_TRY(mlx_job_explain_ops(job));
@@ -34,7 +35,10 @@ static mlx_status_t compile_module(mlx_compile_job_t *job, const char *model_pat
   snprintf(title.dtype, sizeof title.dtype, "%s", mlx_job_storage_name(job));
   snprintf(title.target, sizeof title.target, "%s", job->target.name);
   mlx_job_write_title(&title, job->title, sizeof job->title);
-  MLX_TRY(mlx_module_emit(job->model, job->graph, &job->module, &job->mlir, &job->mlir_length));
+  int64_t state_bytes;
+  MLX_TRY(mlx_module_emit_sized(job->model, job->graph, &job->module, &job->mlir, &job->mlir_length,
+                                &state_bytes));
+  if (state_bytes > job->state_bytes) job->state_bytes = state_bytes;
   // The levels of cpu:portable share one archive, which depends on all of them.
   if (!level && !job->options->module_only) MLX_TRY(mlx_job_start_weights(job));
   if (!job->compiler.path)
@@ -93,6 +97,7 @@ static mlx_status_t compile_target(mlx_compile_job_t *job, const char *model_pat
   const mlx_compiled_file_t *weights = NULL;
   clear_module(job);
   job->levels_done = 0;
+  job->state_bytes = 0;
   MLX_TRY(mlx_job_module_options(job->model, job->options, MLX_FORM_IREE, &job->module));
   MLX_TRY(mlx_job_check_kv(job));
   MLX_TRY(job->target.portable ? compile_levels(job, model_path, out)

@@ -37,6 +37,10 @@ typedef enum mlx_weights_choice {
 mlx_status_t mlx_weights_choice_parse(const char *text, mlx_weights_choice_t *out_choice,
                                       mlx_dtype_t *out_dtype) MLX_MUST_USE;
 
+// Parses the value of --kv: "f32", "bf16", "f16" or "q8" (MLX_Q8_0).
+mlx_status_t mlx_kv_parse(const char *text, mlx_dtype_t *out_dtype) MLX_MUST_USE;
+const char *mlx_kv_name(mlx_dtype_t dtype);
+
 typedef struct mlx_compile_options {
   const char *target;  // "cpu", "cpu:x86-64-v3", "cpu:portable", "cuda:sm_90", or a comma-separated list;
                        // NULL: "cpu"

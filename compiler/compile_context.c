@@ -26,8 +26,10 @@ static mlx_status_t choose_context(const mlx_config_t *config, int64_t requested
 
 bool mlx_job_kv_bytes(const mlx_compile_job_t *job, int64_t positions, size_t *out_bytes) {
   const size_t numbers = (size_t)mlx_graph_kv_numbers(job->graph);
-  return mlx_mul(numbers, mlx_dtype_info(job->module.kv)->block_bytes, out_bytes) &&
-         mlx_mul(*out_bytes, (size_t)positions, out_bytes);
+  const mlx_dtype_info_t *info = mlx_dtype_info(job->module.kv);
+  if (!mlx_mul(numbers, info->block_bytes, out_bytes)) return false;
+  *out_bytes /= info->block_elements;
+  return mlx_mul(*out_bytes, (size_t)positions, out_bytes);
 }
 
 int64_t mlx_job_pool_positions(const mlx_module_options_t *module) {

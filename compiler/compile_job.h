@@ -25,6 +25,7 @@ typedef struct mlx_compile_job {
   char *mlir;
   size_t mlir_length;
   size_t levels_done;                 // modules made so far for lower CPU levels of the same target
+  int64_t state_bytes;                // of this target's modules, the largest
   bool only_target;                   // the user gave one target
   bool ran_compiler;                  // at least one module was not in the cache
   mlx_manifest_t manifest;            // grows with each target
@@ -56,8 +57,10 @@ mlx_status_t mlx_job_check_kv(const mlx_compile_job_t *job) MLX_MUST_USE;
 // ---- compile_kernels.c ----
 
 mlx_status_t mlx_job_choose_kernels(mlx_compile_job_t *job) MLX_MUST_USE;
-// Fails if the user requires quantized weights and this module cannot have them.
+// Fails if the user requires quantized weights or a quantized KV cache and this module cannot have them.
 mlx_status_t mlx_job_check_quantized(const mlx_compile_job_t *job) MLX_MUST_USE;
+// Fails if the user wants an 8-bit KV cache and some attention is on the generic path, which has none.
+mlx_status_t mlx_job_check_kv_format(const mlx_compile_job_t *job) MLX_MUST_USE;
 // Fails if --quantize conflicts with --dtype, or would change no matrix.
 mlx_status_t mlx_job_check_quantize(const mlx_compile_job_t *job) MLX_MUST_USE;
 const char *mlx_job_storage_name(const mlx_compile_job_t *job);  // "bf16", "quantized", "q4_1"

@@ -4,6 +4,7 @@
 
 #include "compiler/compile_job.h"
 #include "compiler/kernel_plan.h"
+#include "compiler/paths.h"
 
 mlx_status_t mlx_kernel_choice_parse(const char *text, mlx_kernel_choice_t *out_choice) {
   static const char *const names[] = {
@@ -27,6 +28,28 @@ mlx_status_t mlx_weights_choice_parse(const char *text, mlx_weights_choice_t *ou
   mlx_status_free(status);
   return mlx_status_hint(mlx_error(MLX_USAGE, "unknown dtype '%s'", text),
                          "dtypes: auto, quantized, f32, f16, bf16");
+}
+
+static const struct {
+  const char *name;
+  mlx_dtype_t dtype;
+} kv_dtypes[] = {{"f32", MLX_F32}, {"bf16", MLX_BF16}, {"f16", MLX_F16}, {"q8", MLX_Q8_0}};
+#define KV_DTYPES (sizeof kv_dtypes / sizeof *kv_dtypes)
+
+mlx_status_t mlx_kv_parse(const char *text, mlx_dtype_t *out_dtype) {
+  for (size_t i = 0; i < KV_DTYPES; ++i) {
+    if (strcmp(text, kv_dtypes[i].name)) continue;
+    *out_dtype = kv_dtypes[i].dtype;
+    return NULL;
+  }
+  return mlx_error(MLX_USAGE, "unknown value '%s' for --kv: use f32, bf16, f16 or q8", text);
+}
+
+const char *mlx_kv_name(mlx_dtype_t dtype) {
+  for (size_t i = 0; i < KV_DTYPES; ++i) {
+    if (kv_dtypes[i].dtype == dtype) return kv_dtypes[i].name;
+  }
+  return mlx_dtype_info(dtype)->mlir;
 }
 
 // Whether the user allows quantized weights, and |layout| can hold some of the model's.
@@ -167,10 +190,25 @@ const char *mlx_job_storage_name(const mlx_compile_job_t *job) {
   return mlx_dtype_info(dtype)->mlir;
 }
 
+mlx_status_t mlx_job_check_kv_format(const mlx_compile_job_t *job) {
+  if (job->module.kv != MLX_Q8_0) return NULL;
+  bool generic = !job->module.kernels;
+  if (job->module.kernels && job->target.gpu) {
+    mlx_paths_t paths;
+    MLX_TRY(mlx_paths_make(job->model, job->graph, &job->module, &paths));
+    generic = paths.generic_layers > 0;
+    mlx_paths_clear(&paths);
+  }
+  if (!generic) return NULL;
+  return mlx_status_hint(
+      mlx_error(MLX_UNSUPPORTED, "cannot use --kv q8 for %s: only the attention kernels support it",
+                job->target.name),
+      "use --kv f32, bf16 or f16");
+}
+
 mlx_status_t mlx_job_choose_kernels(mlx_compile_job_t *job) {
   const char *why = why_no_kernels(job);
   if (job->options->kernels == MLX_KERNELS_OFF) return NULL;
-  if (why && job->options->kernels == MLX_KERNELS_AUTO && job->target.gpu) return NULL;
   if (why) return no_kernels(job, why);
   if (!job->target.gpu) return use_cpu_kernels(job);
   mlx_status_t status = job->nvrtc ? NULL : mlx_nvrtc_open(NULL, &job->nvrtc);

@@ -51,6 +51,8 @@ static mlx_status_t add_cached_file(mlx_compile_job_t *job, const mlx_compiled_f
   mlx_file_stamp_t stamp;
   MLX_TRY(mlx_file_stamp(from->path, &stamp));
   file->size = (int64_t)stamp.size;
+  if (mlx_is_weights_file(from->name))
+    MLX_TRY(mlx_cache_tree_digest_part(job->cache, from->path, 0, stamp.size, file->tree));
   return mlx_cache_digest_file(job->cache, from->path, file->sha256);
 }
 
@@ -86,10 +88,8 @@ mlx_status_t mlx_job_describe_model(mlx_compile_job_t *job) {
 
 mlx_status_t mlx_job_describe_target(mlx_compile_job_t *job, const mlx_compiled_file_t *modules,
                                      size_t module_count, const mlx_compiled_file_t *weights) {
-  size_t position = 0, pool = 0;
-  if (!mlx_job_kv_bytes(job, 1, &position) ||
-      !mlx_job_kv_bytes(job, mlx_job_pool_positions(&job->module), &pool))
-    position = pool = 0;  // unknown
+  size_t position = 0;
+  if (!mlx_job_kv_bytes(job, 1, &position)) position = 0;  // unknown
   mlx_variant_t *v = &job->manifest.variants[job->manifest.variant_count++];
   *v = (mlx_variant_t){.context = job->module.context,
                        .sequences = job->module.sequences,
@@ -101,11 +101,14 @@ mlx_status_t mlx_job_describe_target(mlx_compile_job_t *job, const mlx_compiled_
                        .driver = job->target.gpu && job->kernels.count
                                      ? 1000 * mlx_nvrtc_major(job->nvrtc) + 10 * mlx_nvrtc_minor(job->nvrtc)
                                      : 0,
-                       .state_bytes = (int64_t)pool,
+                       .state_bytes = job->state_bytes,
                        .kv_bytes = (int64_t)position};
   snprintf(v->target, sizeof v->target, "%s", job->target.name);
   snprintf(v->cpu, sizeof v->cpu, "%s", job->target.cpu);
   snprintf(v->dtype, sizeof v->dtype, "%s", mlx_job_storage_name(job));
+  snprintf(v->kv, sizeof v->kv, "%s", mlx_kv_name(job->module.kv));
+  snprintf(v->activations, sizeof v->activations, "%s",
+           mlx_dtype_info(job->module.narrow ? job->module.dtype : MLX_F32)->mlir);
   snprintf(v->module, sizeof v->module, "%s", modules[0].name);
   snprintf(v->weights, sizeof v->weights, "%s", weights ? weights->name : MLX_BUNDLE_WEIGHTS);
   snprintf(v->kernels_digest, sizeof v->kernels_digest, "%s", job->kernels_digest);

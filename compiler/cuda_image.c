@@ -6,6 +6,10 @@ void mlx_cuda_define(mlx_text_t *text, const mlx_definition_t *definitions, size
     mlx_text_printf(text, "%s=%lld\n", definitions[i].name, (long long)definitions[i].value);
 }
 
+void mlx_cuda_define_kv(mlx_text_t *text, mlx_dtype_t kv) {
+  mlx_text_printf(text, "KV_%s=1\n", kv == MLX_Q8_0 ? "Q8" : mlx_dtype_info(kv)->name);
+}
+
 const char *mlx_cuda_image(mlx_function_t *g, mlx_kernel_kind_t kind, mlx_text_t *definitions) {
   const char *file = NULL;
   mlx_status_t status = mlx_text_finish(definitions);

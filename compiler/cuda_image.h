@@ -15,6 +15,9 @@ void mlx_cuda_define(mlx_text_t *text, const mlx_definition_t *definitions, size
   mlx_cuda_define(text, (const mlx_definition_t[]){__VA_ARGS__}, \
                   sizeof((const mlx_definition_t[]){__VA_ARGS__}) / sizeof(mlx_definition_t))
 
+// Defines KV_F32, KV_BF16, KV_F16 or KV_Q8.
+void mlx_cuda_define_kv(mlx_text_t *text, mlx_dtype_t kv);
+
 // File name of the image of |kind| with |definitions|, which it clears. NULL after an error, which the
 // builder keeps.
 const char *mlx_cuda_image(mlx_function_t *g, mlx_kernel_kind_t kind, mlx_text_t *definitions);

@@ -1,4 +1,4 @@
-// Emits a module whose functions each call the CPU kernel once, and the network description that it reads.
+// Emits a module whose functions each call the CPU kernel once, and the program that it interprets.
 #include "compiler/emit_cpu.h"
 
 #include <stdio.h>
@@ -7,100 +7,31 @@
 #include "artifact/archive.h"
 #include "base/cpu.h"
 #include "base/memory.h"
-#include "compiler/plan.h"
-#include "compiler/weights.h"
-#include "kernels/cpu/layout.h"
+#include "compiler/cpu_program.h"
 
-#define PLAN "plan"  // name of the constant that holds the network description
+#define PLAN "plan"  // name of the constant that holds the program
 
 typedef struct emission {
   mlx_function_t *g;
-  const mlx_network_plan_t *plan;
-  const uint64_t *offsets;
-  uint64_t archive_bytes;
-  mlx_network_t network;
+  const mlx_cpu_program_t *program;
 } emission_t;
-
-// ----------------------------------------------------------------------------------------------------------
-// The network description (mlx_network_t) that the kernel reads
-
-static mlx_network_weight_t weight_at(const emission_t *e, int64_t layer, mlx_decode_weight_t which) {
-  const size_t index = e->plan->weights[layer * MLX_DECODE_WEIGHTS + which];
-  const mlx_stored_t stored =
-      mlx_weight_stored(&e->g->model->weights[index], mlx_module_storage(e->g->options));
-  return (mlx_network_weight_t){.at = e->offsets[index], .format = (int32_t)stored.format};
-}
-
-static mlx_network_layer_t layer_at(const emission_t *e, int64_t layer) {
-  return (mlx_network_layer_t){.attn_norm = weight_at(e, layer, MLX_DECODE_ATTN_NORM),
-                               .q = weight_at(e, layer, MLX_DECODE_Q),
-                               .k = weight_at(e, layer, MLX_DECODE_K),
-                               .v = weight_at(e, layer, MLX_DECODE_V),
-                               .o = weight_at(e, layer, MLX_DECODE_O),
-                               .mlp_norm = weight_at(e, layer, MLX_DECODE_MLP_NORM),
-                               .gate = weight_at(e, layer, MLX_DECODE_GATE),
-                               .up = weight_at(e, layer, MLX_DECODE_UP),
-                               .down = weight_at(e, layer, MLX_DECODE_DOWN)};
-}
-
-static void describe(emission_t *e) {
-  const mlx_config_t *c = &e->g->model->config;
-  const mlx_module_options_t *o = e->g->options;
-  e->network = (mlx_network_t){.hidden = (int32_t)c->hidden,
-                               .ffn = (int32_t)c->ffn,
-                               .heads = (int32_t)c->heads,
-                               .kv_heads = (int32_t)c->kv_heads,
-                               .head_dim = (int32_t)c->head_dim,
-                               .layers = (int32_t)c->layers,
-                               .vocab = (int32_t)c->vocab,
-                               .sequences = (int32_t)o->sequences,
-                               .sequence_pages = (int32_t)mlx_module_sequence_pages(o),
-                               .pool_pages = (int32_t)mlx_module_pool_pages(o),
-                               .max_tokens = (int32_t)(o->sequences * o->buckets[o->bucket_count - 1]),
-                               .kv_format = (int32_t)mlx_dtype_info(o->kv)->panel,
-                               .tiles = !strcmp(o->kernels->cpu_level, "sapphirerapids"),
-                               .norm_eps = (float)e->plan->norm_eps,
-                               .scale = (float)e->plan->scale,
-                               .embed = weight_at(e, 0, MLX_DECODE_EMBED),
-                               .final_norm = weight_at(e, 0, MLX_DECODE_FINAL_NORM),
-                               .head = weight_at(e, 0, MLX_DECODE_HEAD)};
-}
-
-// Serializes the description: mlx_network_t, RoPE frequencies, layers.
-static mlx_status_t write_plan(const emission_t *e, int32_t **out_words, int64_t *out_count) {
-  const mlx_network_t *n = &e->network;
-  const size_t frequencies = (size_t)mlx_network_frequency_words(n) * 4,
-               layers = (size_t)n->layers * sizeof(mlx_network_layer_t);
-  uint8_t *bytes;
-  MLX_TRY(mlx_alloc(sizeof *n + frequencies + layers, 1, &bytes));
-  memcpy(bytes, n, sizeof *n);
-  memcpy(bytes + sizeof *n, e->plan->rope->frequencies, (size_t)n->head_dim / 2 * 4);
-  for (int32_t i = 0; i < n->layers; ++i) {
-    const mlx_network_layer_t layer = layer_at(e, i);
-    memcpy(bytes + sizeof *n + frequencies + (size_t)i * sizeof layer, &layer, sizeof layer);
-  }
-  *out_words = (int32_t *)(void *)bytes;
-  *out_count = (int64_t)((sizeof *n + frequencies + layers) / 4);
-  return NULL;
-}
 
 static mlx_status_t declare(const emission_t *e) {
   const mlx_module_options_t *o = e->g->options;
-  const mlx_network_t *n = &e->network;
+  const mlx_cpu_program_t *p = e->program;
   mlx_builder_t *b = e->g->b;
   int32_t *words;
   int64_t count;
-  MLX_TRY(write_plan(e, &words, &count));
+  MLX_TRY(mlx_cpu_program_write(p, &words, &count));
   mlx_builder_constant(b, PLAN, words, count);
   mlx_free(words);
-  mlx_builder_parameter(b, MLX_WHOLE_ARCHIVE, MLX_TYPE(MLX_I32, (int64_t)(e->archive_bytes / 4)));
-  const int64_t kv = (int64_t)n->layers * n->pool_pages * n->kv_heads * 2 * MLX_CPU_PAGE * n->head_dim;
+  mlx_builder_parameter(b, MLX_WHOLE_ARCHIVE, MLX_TYPE(MLX_I32, (int64_t)(p->archive_bytes / 4)));
   // Uninitialized: the kernel reads a position only after a token was written there.
-  mlx_builder_state_empty(b, MLX_STATE_KV, MLX_TYPE(o->kv, kv));
-  mlx_builder_state_of_ones(b, MLX_STATE_SCRATCH, MLX_TYPE(MLX_I32, mlx_network_scratch(n).words));
+  mlx_builder_state_empty(b, MLX_STATE_KV, MLX_TYPE(MLX_I32, p->kv_bytes / 4));
+  mlx_builder_state_of_ones(b, MLX_STATE_SCRATCH, MLX_TYPE(MLX_I32, p->header.words));
   mlx_builder_state(b, MLX_STATE_TOKEN, MLX_TYPE(MLX_I32, o->sequences));
   mlx_builder_state(b, MLX_STATE_POSITION, MLX_TYPE(MLX_I32, o->sequences));
-  mlx_builder_state(b, MLX_STATE_LOGITS, MLX_TYPE(MLX_F32, o->sequences, n->vocab));
+  mlx_builder_state(b, MLX_STATE_LOGITS, MLX_TYPE(MLX_F32, o->sequences, p->header.vocab));
   return NULL;
 }
 
@@ -179,11 +110,10 @@ static void emit_decode(const emission_t *e, int64_t steps, const char *file) {
   call_and_return(e, "chosen", &kernel);
 }
 
-static mlx_status_t emit(emission_t *e) {
+static mlx_status_t emit(const emission_t *e) {
   const mlx_module_options_t *o = e->g->options;
   const char *file;
   MLX_TRY(mlx_kernels_image(o->kernels, MLX_KERNEL_NETWORK, "", &file));
-  describe(e);
   MLX_TRY(declare(e));
   mlx_linked_t shape = {.symbol = "mlx_network_run",
                         .file = file,
@@ -194,7 +124,6 @@ static mlx_status_t emit(emission_t *e) {
                         .result = MLX_TYPE(MLX_I32, 1),
                         .constant_count = 2};
   for (int i = 0; i < 6 + STATES; ++i) shape.operands[i].dtype = MLX_I32;
-  shape.operands[6].dtype = o->kv;
   shape.operands[10].dtype = MLX_F32;
   mlx_builder_link(e->g->b, &shape);
   for (size_t i = 0; i < o->bucket_count; ++i) emit_prefill(e, o->buckets[i], file);
@@ -203,16 +132,12 @@ static mlx_status_t emit(emission_t *e) {
 }
 
 mlx_status_t mlx_cpu_emit(mlx_function_t *g) {
-  mlx_network_plan_t plan;
-  MLX_TRY(mlx_network_plan_make(g->model, g->graph, g->options, &plan));
-  uint64_t *offsets = NULL;
-  emission_t e = {.g = g, .plan = &plan};
-  mlx_status_t status = plan.fits ? mlx_alloc(g->model->weight_count, sizeof *offsets, &offsets)
-                                  : mlx_error(MLX_INTERNAL, "the CPU kernel does not support this network");
-  e.offsets = offsets;
-  if (!status) e.archive_bytes = mlx_weights_layout(g->model, mlx_module_storage(g->options), offsets);
-  if (!status) status = emit(&e);
-  mlx_free(offsets);
-  mlx_network_plan_clear(&plan);
+  mlx_cpu_program_t program;
+  MLX_TRY(mlx_cpu_program_make(g->model, g->graph, g->options, g->options->kernels->cpu_level, &program));
+  const emission_t e = {.g = g, .program = &program};
+  mlx_status_t status =
+      program.unsupported ? mlx_error(MLX_INTERNAL, "the CPU kernel does not support %s", program.unsupported)
+                          : emit(&e);
+  mlx_cpu_program_clear(&program);
   return status;
 }

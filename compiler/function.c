@@ -28,7 +28,12 @@ static void declare_pool(mlx_function_t *g) {
   const mlx_attention_t *a = &g->paths.pool;
   const int64_t elements = g->paths.pool_layers * 2 * mlx_module_pool_pages(g->options) *
                            g->options->page_size * a->kv_heads * a->head_dim;
-  if (g->paths.pool_layers) mlx_builder_state(g->b, MLX_STATE_KV, MLX_TYPE(g->options->kv, elements));
+  if (!g->paths.pool_layers) return;
+  // An 8-bit pool has a byte for each number and an f32 scale for each row of a head.
+  const mlx_type_t type = g->options->kv == MLX_Q8_0
+                              ? MLX_TYPE(MLX_I32, elements / a->head_dim * (a->head_dim + 4) / 4)
+                              : MLX_TYPE(g->options->kv, elements);
+  mlx_builder_state(g->b, MLX_STATE_KV, type);
 }
 
 static void declare_kv(mlx_function_t *g) {

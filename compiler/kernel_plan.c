@@ -2,6 +2,7 @@
 #include "compiler/kernel_plan.h"
 
 #include "base/memory.h"
+#include "compiler/cpu_program.h"
 #include "compiler/paths.h"
 #include "compiler/plan.h"
 
@@ -9,12 +10,11 @@
 // so that output keeps streaming.
 static mlx_status_t use_cpu_kernel(const mlx_model_t *model, const mlx_graph_t *graph, mlx_kernels_t *kernels,
                                    mlx_module_options_t *options, const char **out_missing) {
-  mlx_network_plan_t plan;
-  MLX_TRY(mlx_network_plan_make(model, graph, options, &plan));
-  const bool fits = plan.fits;
-  *out_missing = fits ? NULL : plan.mismatch;
-  mlx_network_plan_clear(&plan);
-  if (!fits) return NULL;
+  mlx_cpu_program_t program;
+  MLX_TRY(mlx_cpu_program_make(model, graph, options, kernels->cpu_level, &program));
+  *out_missing = program.unsupported;
+  mlx_cpu_program_clear(&program);
+  if (*out_missing) return NULL;
   options->kernels = kernels;
   if (options->layout == MLX_LAYOUT_ROWS) options->layout = MLX_LAYOUT_PANELS;
   mlx_module_options_set_buckets((int64_t[]){16, 128, 512}, 3, options);

@@ -202,7 +202,7 @@ static mlx_extern_t attend_32(mlx_function_t *g, const mlx_attention_t *a, bool 
   mlx_text_t definitions = define_attention(g, a, rotate);
   MLX_DEFINE(&definitions, {"QUERIES", t.queries}, {"STEP", t.step}, {"SPLIT", t.split}, {"STAGES", t.stages},
              {"THREADS", t.threads});
-  mlx_text_printf(&definitions, "KV_%s=1\n", mlx_dtype_info(g->options->kv)->name);
+  mlx_cuda_define_kv(&definitions, g->options->kv);
   return (mlx_extern_t){
       .file = mlx_cuda_image(g, MLX_KERNEL_ATTENTION_F32, &definitions),
       .grid = {a->kv_heads, ceil_div(g->tokens * (a->heads / a->kv_heads), t.queries), sequences * t.split},

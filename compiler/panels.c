@@ -52,11 +52,14 @@ uint64_t mlx_panels_bytes(mlx_panel_format_t format, int64_t rows, int64_t colum
 void mlx_panel_pack(mlx_panel_format_t format, const uint8_t *rows, size_t row_bytes, int64_t count,
                     int64_t columns, uint8_t *out) {
   const size_t element = mlx_dtype_info(infos[format].number)->block_bytes;
+  const int64_t together = format == MLX_PANEL_BF16 ? 2 : 1;  // neighbouring columns of a row
   memset(out, 0, (size_t)mlx_panel_bytes((int32_t)format, columns));
   for (int64_t r = 0; r < count; ++r) {
     const uint8_t *row = rows + (size_t)r * row_bytes;
-    for (int64_t k = 0; k < columns; ++k)
-      memcpy(out + (size_t)(k * ROWS + r) * element, row + (size_t)k * element, element);
+    for (int64_t k = 0; k < columns; ++k) {
+      const int64_t to = (k / together * ROWS + r) * together + k % together;
+      memcpy(out + (size_t)to * element, row + (size_t)k * element, element);
+    }
   }
 }
 

@@ -193,7 +193,7 @@ static int64_t staged_bytes(int64_t width) {
 // Shared memory of attention.
 static int64_t attention_bytes(const mlx_config_t *c, mlx_dtype_t kv) {
   const int64_t group = c->heads / c->kv_heads, mixed = 4 * (8 * group * c->head_dim + 16 * group);
-  if (kv == MLX_F32) return mixed + 4 * (2 + group) * c->head_dim + 2048 + 256;
+  if (kv == MLX_F32 || kv == MLX_Q8_0) return mixed + 4 * (2 + group) * c->head_dim + 2048 + 256;
   return mixed + (group + 3) / 4 * ((c->head_dim + 31) / 32) * 1024 + 4 * c->head_dim + 256;
 }
 

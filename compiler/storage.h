@@ -46,6 +46,8 @@ bool mlx_weight_is_quantized(const mlx_weight_t *weight);  // in its file
 // Whether it is the matrix of a product or an embedding table. Norms, biases and sinks are none, whatever
 // their rank; nor are the weights of experts, which have rank 3.
 bool mlx_weight_is_matrix(const mlx_weight_t *weight);
+// Whether it is stored in CPU panels: a matrix, or the matrices of experts one after the other.
+bool mlx_weight_in_panels(const mlx_weight_t *weight, mlx_layout_t layout);
 mlx_stored_t mlx_weight_stored(const mlx_weight_t *weight, mlx_storage_t storage);
 
 // Number of matrices that are stored as |kind|.

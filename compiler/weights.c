@@ -5,6 +5,7 @@
 
 #include "artifact/archive.h"
 #include "base/memory.h"
+#include "compiler/finite.h"
 
 #define CHUNK_BYTES (4u << 20)  // size of the buffer of converted rows
 // Rows dequantized at a time. GPTQ and AWQ store columns, so each column is read once for all these rows.
@@ -28,6 +29,11 @@ static int64_t product(const mlx_weight_t *weight, int first, int end) {
 static int64_t row_count(const mlx_weight_t *weight) { return product(weight, 0, rows_dims(weight)); }
 static size_t row_elements(const mlx_weight_t *weight) {
   return (size_t)product(weight, rows_dims(weight), weight->tensor.rank);
+}
+
+// Rows of a matrix, or of one expert's matrix.
+static int64_t matrix_rows(const mlx_weight_t *weight) {
+  return weight->tensor.rank == 3 ? weight->tensor.dims[1] : row_count(weight);
 }
 
 static int64_t stored_half_row(const mlx_weight_t *weight, int64_t row) {
@@ -141,12 +147,16 @@ static mlx_status_t read_codes(const conversion_t *p, int64_t row, int64_t in_ch
                      "cannot quantize tensor '%s': row %lld has a value that is not finite", p->weight->name,
                      (long long)row);
   }
-  if (p->weight->packing.kind) {
+  if (p->weight->part_packings) {
+    const int64_t rows = matrix_rows(p->weight), stored = stored_row(p->weight, row);
+    mlx_packing_codes(&p->weight->part_packings[stored / rows], stored % rows, nth, out);
+  } else if (p->weight->packing.kind) {
     mlx_packing_codes(&p->weight->packing, stored_row(p->weight, row), nth, out);
   } else {
     mlx_codes_read(p->weight->tensor.dtype, row_data(p, row), (size_t)nth, out);
   }
-  return NULL;
+  const float factors[4] = {out->scale[0], out->scale[1], out->offset[0], out->offset[1]};
+  return mlx_check_finite(p->weight->name, MLX_F32, factors, 4, (uint64_t)row * p->elements);
 }
 
 // Bytes of one panel or one row of tiles, and the number of matrix rows in it.
@@ -163,8 +173,8 @@ static mlx_status_t write_codes(mlx_archive_writer_t *archive, const conversion_
   int64_t unit_rows;
   const size_t bytes = (size_t)unit_bytes(p, &unit_rows);
   mlx_codes_t codes;
-  for (int64_t first = 0; first < rows; first += unit_rows) {
-    const int64_t count = min_int(unit_rows, rows - first);
+  for (int64_t first = 0, count; first < rows; first += count) {  // an expert starts with a new panel
+    count = min_int(unit_rows, matrix_rows(p->weight) - first % matrix_rows(p->weight));
     if (p->stored.kind == MLX_STORED_QUANTIZED) convert_rows(p, first, count);
     memset(p->panel, 0, bytes);
     for (int64_t nth = 0; nth < blocks; ++nth) {
@@ -197,8 +207,10 @@ static mlx_status_t write_panels(mlx_archive_writer_t *archive, const conversion
 static mlx_status_t write_rows(mlx_archive_writer_t *archive, const conversion_t *p) {
   const int64_t rows = row_count(p->weight);
   for (int64_t row = 0, count; row < rows; row += count) {
-    count = rows - row < p->chunk_rows ? rows - row : p->chunk_rows;
+    count = min_int(p->chunk_rows, matrix_rows(p->weight) - row % matrix_rows(p->weight));
     convert_rows(p, row, count);
+    MLX_TRY(mlx_check_finite(p->weight->name, p->dtype, p->chunk, (size_t)count * p->elements,
+                             (uint64_t)row * p->elements));
     MLX_TRY(p->panel ? write_panels(archive, p, count)
                      : mlx_archive_write(archive, p->chunk, (size_t)count * p->to_bytes));
   }
@@ -206,8 +218,8 @@ static mlx_status_t write_rows(mlx_archive_writer_t *archive, const conversion_t
 }
 
 static bool in_panels(const mlx_weight_t *weight, mlx_storage_t storage, mlx_stored_t stored) {
-  return mlx_weight_is_matrix(weight) &&
-         (storage.layout == MLX_LAYOUT_TILES ? stored.tiles.bits != 0 : storage.layout != MLX_LAYOUT_ROWS);
+  return storage.layout == MLX_LAYOUT_TILES ? stored.tiles.bits != 0
+                                            : mlx_weight_in_panels(weight, storage.layout);
 }
 
 static mlx_status_t write_weight(mlx_archive_writer_t *archive, const mlx_weight_t *weight,
@@ -221,6 +233,7 @@ static mlx_status_t write_weight(mlx_archive_writer_t *archive, const mlx_weight
   MLX_TRY(mlx_archive_next(archive));
   if (!panels && tensor->dtype == p.dtype && weight->order == MLX_ROWS_AS_STORED && !weight->fused_part &&
       weight->value_offset == 0.0 && !weight->parts) {
+    MLX_TRY(mlx_check_finite(weight->name, p.dtype, tensor->data, tensor->size / info->block_bytes, 0));
     return mlx_archive_write(archive, tensor->data, tensor->size);
   }
   p.from_bytes = tensor->size / (size_t)row_count(weight);
@@ -256,7 +269,8 @@ uint64_t mlx_weight_stored_bytes(const mlx_weight_t *weight, mlx_storage_t stora
   const mlx_stored_t stored = mlx_weight_stored(weight, storage);
   if (stored.tiles.bits) return mlx_tiles_bytes(stored.tiles, weight->tensor.dims[0], weight->tensor.dims[1]);
   if (in_panels(weight, storage, stored))
-    return mlx_panels_bytes(stored.format, weight->tensor.dims[0], weight->tensor.dims[1]);
+    return (uint64_t)(row_count(weight) / matrix_rows(weight)) *
+           mlx_panels_bytes(stored.format, matrix_rows(weight), (int64_t)row_elements(weight));
   return (uint64_t)row_count(weight) * row_elements(weight) * mlx_dtype_info(stored.dtype)->block_bytes;
 }
 

@@ -9,6 +9,8 @@
 // to stderr and the mode is restored. Fails if stdin is not a terminal.
 mlx_status_t mlx_tty_open(const char *restore) MLX_MUST_USE;
 void mlx_tty_close(void);
+void mlx_tty_restore(
+    void);  // for a signal handler that ends the process; without mlx_tty_open it does nothing
 
 // Sets the mode: with |reading|, every key is input, Ctrl-C included. Otherwise, typed keys are not echoed
 // and Ctrl-C is a signal.

@@ -49,12 +49,15 @@ static void note_signal(int number) {
   if (number == SIGWINCH) resized = 1;
 }
 
+void mlx_tty_restore(void) {
+  if (!mode_is_changed) return;
+  (void)!write(STDERR_FILENO, restore_text, strlen(restore_text));
+  tcsetattr(STDIN_FILENO, TCSANOW, &saved_mode);
+}
+
 // Restores the terminal before a signal ends the process.
 static void end_by_signal(int number) {
-  if (mode_is_changed) {
-    (void)!write(STDERR_FILENO, restore_text, strlen(restore_text));
-    tcsetattr(STDIN_FILENO, TCSANOW, &saved_mode);
-  }
+  mlx_tty_restore();
   signal(number, SIG_DFL);
   raise(number);
 }

@@ -36,16 +36,19 @@ void mlx_tty_enter(bool reading) {
 
 void mlx_tty_suspend(void) {}
 
+void mlx_tty_restore(void) {
+  if (!mode_is_changed) return;
+  (void)!write(STDERR_FILENO, restore_text, strlen(restore_text));
+  SetConsoleMode(input(), saved_mode);
+}
+
 // Runs on a thread of the system.
 static BOOL WINAPI on_control(DWORD event) {
   if (event == CTRL_C_EVENT || event == CTRL_BREAK_EVENT) {
     atomic_store(&interrupted, true);
     return TRUE;
   }
-  if (mode_is_changed) {  // the window closes
-    (void)!write(STDERR_FILENO, restore_text, strlen(restore_text));
-    SetConsoleMode(input(), saved_mode);
-  }
+  mlx_tty_restore();  // the window closes
   return FALSE;
 }
 

@@ -112,22 +112,40 @@ static size_text_t size_text(uint64_t bytes) {
   return size;
 }
 
-// Fails before loading if the model does not fit into GPU memory. |state| is the memory that the module
-// allocates for its KV pool and scratch; 0 if unknown.
+// A CPU uses mapped weights in place, so only the state must fit into memory.
+static mlx_status_t check_cpu_memory(const char *name, uint64_t state) {
+  const uint64_t memory = mlx_physical_memory();
+  if (state <= memory) return NULL;
+  return mlx_status_hint(
+      mlx_error(MLX_OUT_OF_MEMORY, "%s needs %s of memory for its KV cache and scratch; this machine has %s",
+                name, size_text(state).text, size_text(memory).text),
+      "use a smaller context (-c)");
+}
+
 static mlx_status_t check_gpu_memory(const mlx_engine_t *engine, const char *name, uint64_t weights,
                                      uint64_t state) {
   size_t free_bytes, total;
-  if (mlx_device_kind(engine->device) != MLX_DEVICE_CUDA) return NULL;
   MLX_TRY(mlx_device_memory(engine->device, &free_bytes, &total));
   if (weights <= free_bytes && state <= free_bytes - weights) return NULL;
-  char cache[64] = "";
-  if (state) snprintf(cache, sizeof cache, " and %s for its KV cache", size_text(state).text);
+  char cache[80] = "";
+  if (state) snprintf(cache, sizeof cache, " and %s for its KV cache and scratch", size_text(state).text);
   mlx_status_t status =
       mlx_error(MLX_OUT_OF_MEMORY, "%s needs %s of GPU memory for its weights%s, %s of %s are free", name,
                 size_text(weights).text, cache, size_text(free_bytes).text, size_text(total).text);
   return mlx_status_hint(
       status, "run `nvidia-smi` to see which processes use the GPU; or use a smaller model%s or --device cpu",
       state ? ", a smaller context (-c)" : "");
+}
+
+// Fails before anything is read or loaded if the model does not fit into the memory of its device. The
+// manifest has the size of the module's state; 0 if unknown.
+static mlx_status_t check_memory(const mlx_engine_t *engine, const mlx_model_parts_t *parts) {
+  const uint64_t state = (uint64_t)engine->variant->state_bytes;
+  if (mlx_device_kind(engine->device) == MLX_DEVICE_CPU) return check_cpu_memory(parts->name, state);
+  const mlx_bundle_file_t *file = mlx_manifest_file(&engine->manifest, engine->variant->weights);
+  mlx_file_stamp_t stamp = {.size = file ? (uint64_t)file->size : 0};
+  if (parts->weights_path) MLX_TRY(mlx_file_stamp(parts->weights_path, &stamp));
+  return check_gpu_memory(engine, parts->name, stamp.size, state);
 }
 
 static mlx_status_t bind_weights(mlx_engine_t *engine, const mlx_engine_options_t *options) {
@@ -163,11 +181,10 @@ static mlx_status_t map_files(mlx_engine_t *engine, const mlx_model_parts_t *par
 
 static mlx_status_t load_program(mlx_engine_t *engine, const mlx_model_parts_t *parts,
                                  const mlx_engine_options_t *options) {
+  MLX_TRY(check_memory(engine, parts));
   MLX_TRY(map_files(engine, parts));
   MLX_TRY(mlx_archive_parse(parts->weights_path ? parts->weights_path : parts->name, engine->weights.data,
                             engine->weights.size, &engine->archive));
-  MLX_TRY(
-      check_gpu_memory(engine, parts->name, engine->weights.size, (uint64_t)engine->variant->state_bytes));
   mlx_status_t status = bind_weights(engine, options);
   bool memory = mlx_status_code(status) == MLX_OUT_OF_MEMORY;
   status = mlx_status_annotate(status, "loading %s", parts->vmfb_path ? parts->vmfb_path : parts->name);
@@ -220,11 +237,23 @@ static mlx_status_t choose_context(mlx_engine_t *engine, const char *name, int64
                          "compile the model again with --ctx %lld", (long long)wanted);
 }
 
+// --dtype bf16 and f16 also round activations; 16-bit weights with f32 activations are --dtype auto.
 static mlx_status_t check_dtype(const mlx_engine_t *engine, const char *name, const char *wanted) {
-  if (!wanted || !strcmp(wanted, engine->variant->dtype)) return NULL;
+  const mlx_variant_t *v = engine->variant;
+  const bool rounds = wanted && (!strcmp(wanted, "bf16") || !strcmp(wanted, "f16"));
+  if (!wanted || (!strcmp(wanted, v->dtype) && !strcmp(rounds ? wanted : "f32", v->activations))) return NULL;
   return mlx_status_hint(
-      mlx_error(MLX_USAGE, "%s was compiled as %s, not as %s", name, engine->variant->dtype, wanted),
+      mlx_error(MLX_USAGE, "%s was compiled with %s weights and %s activations, not for --dtype %s", name,
+                v->dtype, v->activations, wanted),
       "compile the model again with --dtype %s", wanted);
+}
+
+static mlx_status_t check_kv(const mlx_engine_t *engine, const char *name, const char *wanted) {
+  const char *kv = engine->variant->kv;
+  if (!wanted || !strcmp(wanted, kv)) return NULL;
+  return mlx_status_hint(
+      mlx_error(MLX_USAGE, "%s was compiled with a %s KV cache, not with %s", name, kv, wanted),
+      "compile the model again with --kv %s", wanted);
 }
 
 static mlx_status_t check_prompt(const mlx_tokenizer_t *tokenizer, const char *prompt, size_t length,
@@ -266,6 +295,7 @@ static mlx_status_t open_into(mlx_engine_t *engine, const mlx_model_parts_t *par
   if (parts->chat) MLX_TRY(mlx_chat_create(parts->name, parts->chat, parts->chat_length, &engine->chat));
   MLX_TRY(open_device(engine, parts->name, options));
   MLX_TRY(check_dtype(engine, parts->name, options->dtype));
+  MLX_TRY(check_kv(engine, parts->name, options->kv));
   engine->kernels = mlx_variant_kernels_text(engine->variant);
   engine->levels = mlx_variant_levels_text(engine->variant);
   MLX_TRY(load_program(engine, parts, options));
@@ -409,6 +439,8 @@ mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine) {
                              .source = m->source,
                              .target = variant->target,
                              .dtype = variant->dtype,
+                             .kv = variant->kv,
+                             .activations = variant->activations,
                              .cpu_level = engine->level ? engine->level : "",
                              .levels = engine->levels.text,
                              .kernels = engine->kernels.text,

@@ -7,6 +7,8 @@
 #include "runtime/host_sampler.h"
 #include "runtime/session_internal.h"
 
+#define CHECK_TOKENS 32  // output tokens between two checks of the logits
+
 void mlx_generate_options_initialize(mlx_generate_options_t *out_options) {
   *out_options = (mlx_generate_options_t){.max_tokens = -1, .logprobs = -1};
 }
@@ -39,6 +41,9 @@ typedef struct writer {
   mlx_text_t text;
   size_t capacity;
   bool cancelled;
+  float *logits;      // [vocab] for check_logits; NULL before the first check
+  size_t next_check;  // number of output tokens at which the logits are checked again
+  int64_t checked;    // length of the session at the last check
 } writer_t;
 
 // Passes the text from |from| on to the callback.
@@ -105,6 +110,18 @@ static mlx_status_t decode_group(mlx_session_t *session, const writer_t *writer,
   return mlx_session_read(session, &sampled, 1, inout_ids);
 }
 
+// Argmax runs on the device, and gives some token even if all logits are NaN. So the logits are read and
+// checked before the first token is printed, then every CHECK_TOKENS tokens. NaN stays in the KV cache, so it
+// is found by the next check.
+static mlx_status_t check_logits(mlx_session_t *session, writer_t *writer, const mlx_generation_t *out) {
+  const size_t vocab = (size_t)session->engine->manifest.vocab;
+  if (writer->sampler || writer->checked == session->length) return NULL;  // checked already
+  writer->checked = session->length;
+  if (!writer->logits) MLX_TRY(mlx_alloc(vocab, sizeof *writer->logits, &writer->logits));
+  writer->next_check = out->count + CHECK_TOKENS;
+  return mlx_session_logits(session, writer->logits, vocab);
+}
+
 static mlx_status_t decode_loop(mlx_session_t *session, writer_t *writer, int32_t next,
                                 mlx_generation_t *out) {
   const mlx_engine_t *engine = session->engine;
@@ -116,6 +133,7 @@ static mlx_status_t decode_loop(mlx_session_t *session, writer_t *writer, int32_
   if (!max_tokens) return NULL;
   for (;;) {
     argmax = group[0];
+    if (out->count >= writer->next_check) MLX_TRY(check_logits(session, writer, out));
     if (writer->sampler) MLX_TRY(sample(session, writer, out, group, &ended));
     out->finish_reason = MLX_FINISH_STOP;
     if (ended) return NULL;
@@ -161,6 +179,8 @@ mlx_status_t mlx_session_generate(mlx_session_t *session, const int32_t *ids, si
   mlx_status_t status = mlx_session_read(session, ids, count, &next);
   double read = mlx_seconds();
   if (!status) status = decode_loop(session, &writer, next, out);
+  if (!status && out->count && session->has_next) status = check_logits(session, &writer, out);
+  mlx_free(writer.logits);
   mlx_host_sampler_free(writer.sampler);
   out->prompt_seconds = read - start;
   out->decode_seconds = mlx_seconds() - read;

@@ -64,7 +64,8 @@ typedef struct mlx_engine_options {
   // than that is an error.
   int64_t context;
   bool allow_unsigned;  // open a bundle even if another machine made it and no trusted key signed it
-  const char *dtype;    // fail unless the model was compiled with this dtype ("bf16"); NULL: any
+  const char *dtype;    // fail unless the model was compiled with this --dtype ("bf16"); NULL: any
+  const char *kv;       // fail unless the model was compiled with this --kv ("bf16"); NULL: any
   // If not NULL, a text that a session must be able to read. Opening then fails before anything is loaded if
   // the text does not fit.
   const char *prompt;
@@ -110,7 +111,9 @@ typedef struct mlx_engine_info {
   bool is_unsigned;           // an unsigned bundle from another machine, opened because of allow_unsigned
   int threads;                // CPU worker threads
   const char *architecture, *source, *target;  // from the manifest
-  const char *dtype;                           // of weights and KV cache: "f32", "bf16" or "f16"
+  const char *dtype;                           // of weights: "f32", "bf16", "quantized"
+  const char *kv;                              // of the KV cache: "f32", "bf16", "f16" or "q8"
+  const char *activations;                     // "f32", or the 16-bit dtype that prefill rounds them to
   const char *cpu_level;                       // portable model: the CPU level whose code runs; else ""
   const char *levels;                          // portable model: all CPU levels it has code for; else ""
   const char *kernels;                         // "decode, linear", or "none (generic path)"
@@ -236,7 +239,8 @@ mlx_status_t mlx_session_rewind(mlx_session_t *session, int64_t length) MLX_MUST
 // At least one id always remains to read, because the next token comes from reading.
 mlx_status_t mlx_session_resume(mlx_session_t *session, const int32_t *ids, size_t count,
                                 size_t *out_kept) MLX_MUST_USE;
-// The logits from which the next token was chosen. |count| must be the vocabulary size.
+// The logits from which the next token was chosen. |count| must be the vocabulary size. A logit that is not
+// finite is an error.
 mlx_status_t mlx_session_logits(mlx_session_t *session, float *out_logits, size_t count) MLX_MUST_USE;
 
 // ----------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 // Session: one token sequence. It owns pages of the engine's KV pool, and turns reads and steps into calls of
 // the module's functions prefill_N, decode_N and logits.
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -217,6 +218,18 @@ mlx_status_t mlx_session_resume(mlx_session_t *session, const int32_t *ids, size
   return mlx_session_rewind(session, (int64_t)kept);
 }
 
+static mlx_status_t check_finite(const mlx_session_t *session, const float *logits, size_t count) {
+  size_t i = 0;
+  while (i < count && isfinite(logits[i])) ++i;
+  if (i == count) return NULL;
+  return mlx_status_hint(
+      mlx_error(
+          MLX_INVALID_INPUT,
+          "the model computes values that are not finite: after %lld tokens the logit of token %zu is %f",
+          (long long)session->length, i, (double)logits[i]),
+      "the weights are damaged, or too large for their type: fetch the model again, or use --dtype f32");
+}
+
 mlx_status_t mlx_session_logits(mlx_session_t *session, float *out_logits, size_t count) {
   mlx_engine_t *engine = session->engine;
   const size_t vocab = (size_t)engine->manifest.vocab, total = vocab * (size_t)engine->variant->sequences;
@@ -229,6 +242,7 @@ mlx_status_t mlx_session_logits(mlx_session_t *session, float *out_logits, size_
   mlx_status_t status = mlx_alloc(total, sizeof *all, &all);
   if (!status) status = mlx_buffer_read(engine->device, output, all, total * sizeof *all);
   if (!status) memcpy(out_logits, all + (size_t)session->sequence * vocab, vocab * sizeof *all);
+  if (!status) status = check_finite(session, out_logits, vocab);
   mlx_free(all);
   mlx_buffer_free(output);
   return status;

@@ -41,6 +41,8 @@ mlx_status_t mlx_status_from_iree(iree_status_t status) {
   iree_host_size_t length = 0;
   if (!iree_status_to_string(status, &allocator, &text, &length)) text = NULL;
   const char *message = text ? text : "(no text)";
+  // IREE reports this as an internal error.
+  if (strstr(message, "thread creation failed")) code = MLX_OUT_OF_MEMORY;
   const char *after_place = strstr(message, "; ");  // "file.c:63: UNAVAILABLE; what happened"
   mlx_status_t result = mlx_error(code, "IREE: %s", after_place ? after_place + 2 : message);
   iree_allocator_free(allocator, text);
@@ -166,7 +168,9 @@ mlx_status_t mlx_device_open(mlx_device_kind_t kind, int threads, mlx_device_t *
   device->threads = kind == MLX_DEVICE_CPU ? threads : 0;
   pthread_mutex_init(&device->lock, NULL);
   iree_hal_driver_factory_t factories[2];  // must live until the device is created
-  mlx_status_t status = kind == MLX_DEVICE_CUDA ? mlx_cuda_open(&device->cuda) : NULL;
+  // One thread more than workers: IREE also starts a thread that waits for events.
+  mlx_status_t status =
+      kind == MLX_DEVICE_CUDA ? mlx_cuda_open(&device->cuda) : mlx_threads_check(threads + 1, WORKER_STACK);
   if (!status) status = register_drivers(device, factories);
   if (!status) {
     status = mlx_status_from_iree(

@@ -42,4 +42,7 @@ mlx_status_t mlx_parameters_create(mlx_device_t *device, iree_vm_instance_t *ins
 mlx_status_t mlx_status_from_iree(iree_status_t status) MLX_MUST_USE;
 #define MLX_TRY_IREE(expr) MLX_TRY(mlx_status_from_iree(expr))
 
+// Fails if the system cannot start |count| threads with stacks of this size at the same time.
+mlx_status_t mlx_threads_check(int count, size_t stack_bytes) MLX_MUST_USE;
+
 #endif  // MLXCEL_SHIM_SHIM_INTERNAL_H_

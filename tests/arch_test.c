@@ -1,11 +1,12 @@
-// Every architecture on the CPU in f32 against Hugging Face: the same tokens, and logits that differ by less
-// than 1e-4 of the largest logit.
+// Every architecture on the CPU with default options, as one call of the CPU kernel, against Hugging Face
+// fp32: the same tokens, and logits that differ by less than 1e-4 of the largest logit.
 //
 // Runs all fixtures in tests/fixtures that have goldens. MLXCEL_ARCH=NAME runs one fixture.
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "compiler/emit.h"
+#include "compiler/kernels.h"
 #include "compiler/weights.h"
 #include "models/model.h"
 #include "tests/architectures.h"
@@ -17,7 +18,9 @@ static mlx_status_t check_fixture(void *user, const char *name) {
   if (!is_architecture(name)) return NULL;
   CHECK(mkdtemp(folder));
   link_model(name, folder);
-  mlx_engine_t *engine = open_compiled(folder, &(mlx_compile_options_t){.context = CONTEXT}, NULL, 0);
+  const mlx_compile_options_t options = {.context = CONTEXT, .weights = MLX_WEIGHTS_AUTO};
+  mlx_engine_t *engine = open_compiled(folder, &options, NULL, 0);
+  if (mlx_kernels_cpu_level("host")) CHECK_TEXT(mlx_engine_info(engine).kernels, "network");
   snprintf(path, sizeof path, GOLDENS "%s.json", name);
   check_goldens(engine, name, path);
   mlx_engine_close(engine);

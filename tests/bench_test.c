@@ -56,7 +56,7 @@ TEST(bench_prints_the_table_of_llama_bench) {
     CHECK(end && !strncmp(end - 3, i % 2 ? "% |" : "- |", 3));  // prefill has no bandwidth share
   }
   CHECK_TEXT(strchr(line, '\n'), "\n");
-  CHECK_CONTAINS(run.err, "device: cpu, 1 thread, f32\ntarget: cpu:host\nkernels: none (generic path)\n");
+  CHECK_CONTAINS(run.err, "device: cpu, 1 thread, f32\ntarget: cpu:host\nkernels: network\n");
   CHECK_CONTAINS(run.err, "compile ");
   CHECK_CONTAINS(run.err, "; first token ");
   CHECK_CONTAINS(run.err, "; peak memory ");
@@ -67,7 +67,7 @@ static void check_bench_object(yyjson_val *row, const char *test, int64_t prompt
                                int64_t depth) {
   CHECK_TEXT(yyjson_get_str(yyjson_obj_get(row, "test")), test);
   CHECK_TEXT(yyjson_get_str(yyjson_obj_get(row, "model")), "tiny-llama");
-  CHECK_TEXT(yyjson_get_str(yyjson_obj_get(row, "kernels")), "none (generic path)");
+  CHECK_TEXT(yyjson_get_str(yyjson_obj_get(row, "kernels")), "network");
   CHECK_INT(yyjson_get_sint(yyjson_obj_get(row, "n_prompt")), prompt);
   CHECK_INT(yyjson_get_sint(yyjson_obj_get(row, "n_gen")), generated);
   CHECK_INT(yyjson_get_sint(yyjson_obj_get(row, "n_depth")), depth);

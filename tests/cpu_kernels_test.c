@@ -189,6 +189,40 @@ TEST(codes_dequantize_to_the_reference_values) {
   }
 }
 
+// A KV cache with fewer bits changes the logits a little, and not at all in f32.
+TEST(kv_formats_keep_the_logits_within_their_precision) {
+  static const struct {
+    mlx_dtype_t kv;
+    double least, most;
+  } cases[] = {{MLX_F32, 0, 1e-5}, {MLX_F16, 1e-6, 1e-3}, {MLX_BF16, 1e-5, 1e-2}, {MLX_Q8_0, 1e-5, 2e-2}};
+  static record_t expected, have;
+  const char *model = random_llama_write(&even, root, "even");
+  mlx_compile_options_t options = {.target = TARGET, .context = 256, .kernels = MLX_KERNELS_OFF};
+  mlx_engine_t *engine = open_model(model, options, 2);
+  record_session(engine, 100, NULL, &expected);
+  mlx_engine_close(engine);
+  options.kernels = MLX_KERNELS_REQUIRED;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+    options.kv = cases[i].kv;
+    options.kv_given = true;
+    engine = open_model(model, options, 2);
+    record_session(engine, 100, expected.ids, &have);
+    const double error = distance(have.logits[1], expected.logits[1], expected.vocab);
+    fprintf(stderr, "  KV cache in %s: logits differ by %.2g\n", mlx_dtype_info(cases[i].kv)->name, error);
+    CHECK(error >= cases[i].least && error <= cases[i].most);
+    mlx_engine_close(engine);
+  }
+}
+
+TEST(a_kv_cache_of_8_bits_needs_the_cpu_kernel) {
+  command_t run;
+  RUN(&run, "compile", random_llama_write(&even, root, "even"), "--kv", "q8", "--kernels", "off", "-o",
+      "/tmp/mlxcel-never.mlxb");
+  CHECK(run.exit_code);
+  CHECK_CONTAINS(run.err, "only the attention kernels support it");
+  command_free(&run);
+}
+
 // Two sequences with interleaved steps give the same tokens as each sequence alone.
 TEST(sequences_in_one_call_do_not_affect_each_other) {
   const char *model = random_llama_write(&odd, root, "odd");
@@ -248,6 +282,8 @@ int main(int argc, char **argv) {
       CASE(float_weights_match_the_generic_path_for_any_thread_count),
       CASE(every_cpu_level_of_this_machine_matches_the_generic_path),
       CASE(quantized_weights_match_dequantized_weights),
+      CASE(kv_formats_keep_the_logits_within_their_precision),
+      CASE(a_kv_cache_of_8_bits_needs_the_cpu_kernel),
       CASE(sequences_in_one_call_do_not_affect_each_other),
       CASE(quantized_gguf_stays_quantized_by_default_and_matches_hf_token_for_token),
       CASE(unsupported_quantized_weights_are_rejected_with_the_reason)};

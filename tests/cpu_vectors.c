@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/cpu/functions.h"
 #include "kernels/cpu/integers.h"
 
 #if defined(__aarch64__) || defined(__FMA__)
@@ -93,6 +94,46 @@ static void check_exp(void) {
   }
 }
 
+// |error| is relative to the largest value the function has near x, |size|.
+static void expect_near(const char *name, float x, float have, double want, double size, double error) {
+  if (fabs(have - want) <= error * size) return;
+  if (failures++ < 20) printf("%s of %.9g is %.9g, expected %.9g\n", name, (double)x, (double)have, want);
+}
+
+static void check_functions(void) {
+  float x[16], have[16];
+  for (int round = 0; round < 2000; ++round) {
+    for (int i = 0; i < 16; ++i) x[i] = ((float)(next_bits() % 20000) - 10000) * (round % 2 ? 1e-3f : 1e-6f);
+#define NEAR(name, function, want, size) \
+  v_store(have, function(v_load(x)));    \
+  hash_result(have, sizeof have);        \
+  for (int i = 0; i < 16; ++i) expect_near(name, x[i], have[i], want, size, 1e-6)
+    NEAR("tanh", v_tanh, tanh((double)x[i]), fabs(tanh((double)x[i])));
+    NEAR("erf", v_erf, erf((double)x[i]), fabs(erf((double)x[i])));
+    NEAR("sigmoid", v_sigmoid, 1 / (1 + exp(-(double)x[i])), 1);
+    NEAR("gelu", v_gelu, x[i] * (1 + erf(x[i] * 0.70710678118654752)) / 2, fabs((double)x[i]));
+#undef NEAR
+    const double log_of = 1 + (double)next_bits();
+    expect_near("log", (float)log_of, (float)natural_log(log_of), log(log_of), 1, 2e-6);
+  }
+}
+
+// 16 pairs of bf16.
+static void check_pairs(void) {
+  uint32_t words[16];
+  float first[16], second[16];
+  for (int round = 0; round < 200; ++round) {
+    for (int i = 0; i < 16; ++i) {
+      words[i] = next_bits() * 2 & 0xbfffbfff;  // no infinity, no NaN
+      const uint32_t low = words[i] << 16, high = words[i] & 0xffff0000;
+      memcpy(&first[i], &low, 4);
+      memcpy(&second[i], &high, 4);
+    }
+    expect_all("v_load_first", v_load_first(words), first);
+    expect_all("v_load_second", v_load_second(words), second);
+  }
+}
+
 // ----------------------------------------------------------------------------------------------------------
 // All 16-bit floats
 
@@ -161,7 +202,11 @@ static void fill_block(int32_t format, uint8_t *block) {
 // The f32 product, which every level has. On sapphirerapids multiply_panel uses integers for quantized
 // panels.
 static v16 multiply_in_floats(int32_t format, const uint8_t *panel, const vector_t *x, int columns) {
-  if (!is_quantized(format)) return multiply_plain(format, panel, x->x, columns);
+  v16 product;
+  if (!is_quantized(format)) {
+    multiply_plain_panels(format, 1, panel, 0, x, columns, &product);
+    return product;
+  }
   if (format == MLX_PANEL_Q2_K) return multiply_q2_k(panel, x->x, columns);
   return is_q4(format) ? multiply_q4(format, panel, x->x, x->sums, columns)
                        : multiply_q8(format, panel, x->x, x->sums, columns);
@@ -183,7 +228,7 @@ static void check_panels(void) {
     hash_result(dequantized, sizeof dequantized);
     v_store(have, multiply_in_floats(format, panel, &vector, COLUMNS));
     hash_result(have, sizeof have);
-    v_store(have, multiply_panel(format, panel, &vector, COLUMNS));
+    if (is_quantized(format)) v_store(have, multiply_panel(format, panel, &vector, COLUMNS));
     for (int row = 0; row < 16; ++row) {
       double want = 0, size = 0;
       for (int k = 0; k < COLUMNS; ++k)
@@ -217,6 +262,8 @@ static void check_tile(void) {
 int main(void) {
   check_sums();
   check_exp();
+  check_functions();
+  check_pairs();
   check_halves();
   check_panels();
   check_tile();

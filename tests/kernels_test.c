@@ -102,7 +102,7 @@ TEST(required_kernels_fail_with_the_reason_if_unsupported) {
     const char *reason;
   } cases[] = {
       {"cpu:x86-64-v3", MLX_BF16,
-       "llama has no fast CPU kernel yet (not supported: these head or layer sizes)"},
+       "llama has no fast CPU kernel yet (not supported: attention heads of this size)"},
       {"cuda:sm_75", MLX_BF16, "no fast kernels: the kernels need an sm_80 or newer GPU"},
       {"cuda:sm_80", MLX_F32,
        "no fast kernels: the kernels need quantized or 16-bit weights (--dtype bf16 or f16)"},
@@ -110,11 +110,23 @@ TEST(required_kernels_fail_with_the_reason_if_unsupported) {
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
     mlx_manifest_t manifest;
+    const random_llama_t wide_heads = {64, 64, 1, 1, 272, 1, 300, true, 10000};
+    const char *model = i == 0 ? random_llama_write(&wide_heads, root, "wide-heads") : TINY_HEADS;
     mlx_status_t status =
-        compile(TINY_HEADS, options_for(cases[i].target, cases[i].dtype, MLX_KERNELS_REQUIRED), &manifest);
+        compile(model, options_for(cases[i].target, cases[i].dtype, MLX_KERNELS_REQUIRED), &manifest);
     CHECK_CONTAINS(mlx_status_hint_text(status), "--kernels=auto");
     CHECK_ERROR(status, MLX_UNSUPPORTED, cases[i].reason);
   }
+}
+
+TEST(one_note_reports_that_a_whole_network_is_on_the_generic_path) {
+  mlx_manifest_t manifest;
+  CHECK_OK(compile(TINY_HEADS, options_for("cuda:sm_80", MLX_F32, MLX_KERNELS_AUTO), &manifest));
+  check_manifest(&manifest, "none (generic path)", 1);
+  CHECK_CONTAINS(
+      notes,
+      "no fast kernels: the kernels need quantized or 16-bit weights (--dtype bf16 or f16); using the "
+      "generic path (slower)\n");
 }
 
 TEST(unsupported_attention_is_lowered_by_itself_with_a_note_and_products_keep_their_kernels) {
@@ -617,6 +629,7 @@ int main(int argc, char **argv) {
       // First the cases without NVRTC: once opened, the library stays loaded and the loader finds it.
       CASE(without_nvrtc_auto_uses_the_generic_path_with_a_note_and_required_fails),
       CASE(required_kernels_fail_with_the_reason_if_unsupported),
+      CASE(one_note_reports_that_a_whole_network_is_on_the_generic_path),
       CASE(unsupported_attention_is_lowered_by_itself_with_a_note_and_products_keep_their_kernels),
       CASE(manifest_lists_the_linked_kernels_and_decode_steps),
       CASE(network_too_wide_for_shared_memory_decodes_op_by_op),

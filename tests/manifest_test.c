@@ -39,8 +39,9 @@ static mlx_manifest_t example(void) {
                                         .state_bytes = 5000000000,
                                         .kv_bytes = 2048}},
                           .variant_count = 1,
-                          .files = {{.name = "model.vmfb", .size = 5, .sha256 = SHA256}},
-                          .file_count = 1};
+                          .files = {{.name = "model.vmfb", .size = 5, .sha256 = SHA256},
+                                    {.name = "weights.irpa", .size = 7, .sha256 = SHA256, .tree = SHA256}},
+                          .file_count = 2};
 }
 
 TEST(manifest_survives_a_write_and_a_read) {
@@ -171,11 +172,13 @@ TEST(only_known_file_names_are_bundle_files) {
 TEST(invalid_file_lists_are_refused) {
   static const struct {
     const char *files, *part;
-  } cases[] = {{"{}", "is not a list or has too many items"},
-               {"[{\"name\": \"../x\", \"size\": 1, \"sha256\": \"\"}]", "'name'"},
-               {"[{\"name\": \"model.vmfb\", \"size\": -1, \"sha256\": \"\"}]", "'size'"},
-               {"[{\"name\": \"model.vmfb\", \"size\": 1, \"sha256\": \"zz\"}]", "'sha256'"},
-               {"[1]", "'name'"}};
+  } cases[] = {
+      {"{}", "is not a list or has too many items"},
+      {"[{\"name\": \"../x\", \"size\": 1, \"sha256\": \"\"}]", "'name'"},
+      {"[{\"name\": \"model.vmfb\", \"size\": -1, \"sha256\": \"\"}]", "'size'"},
+      {"[{\"name\": \"model.vmfb\", \"size\": 1, \"sha256\": \"zz\"}]", "'sha256'"},
+      {"[{\"name\": \"weights.irpa\", \"size\": 1, \"sha256\": \"" SHA256 "\", \"tree\": \"\"}]", "'tree'"},
+      {"[1]", "'name'"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
     mlx_manifest_t manifest = example();
     char *json, changed[4096];

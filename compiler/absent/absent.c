@@ -53,6 +53,12 @@ mlx_status_t mlx_weights_choice_parse(const char *text, mlx_weights_choice_t *ou
   return NULL;
 }
 
+mlx_status_t mlx_kv_parse(const char *text, mlx_dtype_t *out_dtype) {
+  (void)text;
+  *out_dtype = MLX_F32;
+  return NULL;
+}
+
 mlx_status_t mlx_quantize_parse(const char *text, mlx_quantize_t *out_kind) {
   *out_kind = MLX_QUANTIZE_NONE;
   return text ? no_compiler() : NULL;

@@ -11,57 +11,101 @@
 #define IDLE UINT64_MAX  // ticket value while no call runs; the scratch tensor is initialized to it
 #define CACHE_LINE_ALIGNED _Alignas(64)  // starts a cache line
 
-// State of a call that all workgroups share. The scratch tensor is initialized to all ones, so counters start
-// at -1: |present|, |returned| and |delays| hold their count less one.
+// State that all workgroups of a call share. The scratch tensor is initialized to all ones, so counters start
+// at -1: |present|, |returned|, |strain| and |calm| hold their count less one.
 typedef struct control {
   CACHE_LINE_ALIGNED uint64_t ticket;      // phase << 32 | next item
   CACHE_LINE_ALIGNED uint32_t unfinished;  // items of the phase that are not completed
   CACHE_LINE_ALIGNED uint32_t present;     // workgroups that run now, less one
   uint32_t returned;                       // workgroups that have returned from this call, less one
   uint32_t tokens, active;  // tokens of this step, and active sequences: those that have tokens in it
-  CACHE_LINE_ALIGNED uint32_t late;  // 1: a thread has waited too long for the last items of the phase
-  uint32_t delays;                   // phases of this call that were late, less one
-  uint32_t closed;                   // 1: no more workgroups join this call
+  CACHE_LINE_ALIGNED uint32_t closed;  // 1: a thread left this call, and no workgroup may join it any more
+  uint32_t remaining;                  // workgroups that ran on after the last one left, less one
+  // From call to call. Only the last workgroup that returns from a call writes them.
+  uint32_t limit;     // most workgroups that may run at the same time
+  uint32_t strain;    // grows with each call that a thread left, shrinks with each other call; less one
+  uint32_t calm;      // calls since the limit changed that no thread left, less one
+  uint32_t patience;  // calm calls before the limit is raised; UINT32_MAX before the first change
 } control_t;
 _Static_assert(sizeof(control_t) <= 4 * MLX_CPU_CONTROL_WORDS, "control_t is at the start of the scratch");
 
 typedef struct call {
-  const mlx_network_t *n;
-  const float *frequencies;
-  const mlx_network_layer_t *layers;
+  const mlx_program_t *n;
+  const mlx_phase_t *phases;
+  const mlx_instruction_t *code;
+  const float *floats;  // of the program
   const uint8_t *weights;
   const int32_t *tokens, *start, *count, *pages;
   uint8_t *kv;
   int32_t *token, *position, *result;
   float *logits;
   control_t *control;
-  // The five arrays of mlx_network_scratch_t.slots.
+  float *scratch;
+  // The five arrays of mlx_program_t.slots.
   int32_t *sequence_of, *position_of, *id_of, *last_of, *active_sequences;
-  float *rope_table, *x, *h, *qkv, *attended, *act, *best;
-  uint16_t *h_parts, *act_parts;
+  float *best;
   int width;  // T of prefill_T; 0 for decode
   uint32_t steps, workgroups;
 } call_t;
 
 INLINE int min_int(int a, int b) { return a < b ? a : b; }
+INLINE int max_int(int a, int b) { return a > b ? a : b; }
 INLINE int divide_up(int a, int b) { return (a + b - 1) / b; }
-INLINE int q_width(const mlx_network_t *n) { return n->heads * n->head_dim; }
-INLINE int kv_width(const mlx_network_t *n) { return n->kv_heads * n->head_dim; }
-INLINE int qkv_width(const mlx_network_t *n) { return q_width(n) + 2 * kv_width(n); }
 
-// True if activations with |columns| columns are multiplied on AMX tiles. The phase that produces them then
-// stores their bf16 parts too.
-INLINE bool is_tiled(const call_t *c, int columns) {
-  return HAS_TILES && c->n->tiles && c->control->tokens >= MIN_TILED_TOKENS && columns % MLX_PANEL_BLOCK == 0;
+// Number of rows that an instruction computes in this step.
+INLINE int row_count(const call_t *c, const mlx_instruction_t *i) {
+  return (int)(i->rows == MLX_ROWS_TOKENS ? c->control->tokens : c->control->active);
+}
+INLINE float *row_at(const call_t *c, const mlx_program_buffer_t *buffer, int64_t row) {
+  return c->scratch + buffer->at + row * buffer->stride;
+}
+INLINE bool has_weight(const mlx_program_weight_t *weight) { return weight->at != MLX_NO_WEIGHT; }
+INLINE const float *vector_at(const call_t *c, const mlx_program_weight_t *weight) {
+  return (const float *)(const void *)(c->weights + weight->at);
+}
+
+// Whether a step of |rows| rows stores the bf16 parts of a buffer, and its f32 values.
+INLINE bool stores_parts(const mlx_program_buffer_t *buffer, int rows) {
+  return HAS_TILES && buffer->parts && rows >= buffer->parts_from;
+}
+INLINE bool stores_plain(const mlx_program_buffer_t *buffer, int rows) {
+  return !stores_parts(buffer, rows) || rows < buffer->plain_below;
+}
+INLINE uint16_t *parts_of_buffer(const call_t *c, const mlx_program_buffer_t *buffer) {
+  return (uint16_t *)(void *)(c->scratch + buffer->parts);
 }
 // bf16 values in the parts of 16 tokens.
 INLINE int64_t parts_stride(int columns) { return (int64_t)columns / MLX_PANEL_BLOCK * A_BLOCK; }
 
-// Stores the parts of 16 columns of a token, starting at |column|.
-INLINE void store_parts(uint16_t *parts, v16 values, int token, int columns, int column) {
-  uint16_t *tiles =
-      parts + token / 16 * parts_stride(columns) + (int64_t)(column / MLX_PANEL_BLOCK) * A_BLOCK;
-  split_columns(values, tiles + token % 16 * MLX_PANEL_BLOCK + column % MLX_PANEL_BLOCK);
+// Stores the parts of 16 columns of a row, starting at |column|. The buffer has |columns| columns.
+INLINE void store_parts(uint16_t *parts, v16 values, int row, int columns, int column) {
+  uint16_t *tiles = parts + row / 16 * parts_stride(columns) + (int64_t)(column / MLX_PANEL_BLOCK) * A_BLOCK;
+  split_columns(values, tiles + row % 16 * MLX_PANEL_BLOCK + column % MLX_PANEL_BLOCK);
+}
+// Stores the parts of a whole row, from its f32 values.
+INLINE void store_row_parts(const call_t *c, const mlx_program_buffer_t *buffer, int rows, int row,
+                            int columns) {
+  if (!stores_parts(buffer, rows)) return;
+  const float *values = row_at(c, buffer, row);
+  for (int i = 0; i < columns; i += 16)
+    store_parts(parts_of_buffer(c, buffer), v_load(values + i), row, columns, i);
+}
+
+// The first |count| lanes.
+INLINE void store_some(float *to, v16 values, int count) {
+  float lanes[16];
+  if (count >= 16) {
+    v_store(to, values);
+    return;
+  }
+  v_store(lanes, values);
+  for (int i = 0; i < count; ++i) to[i] = lanes[i];
+}
+INLINE v16 load_some(const float *from, int count) {
+  float lanes[16];
+  if (count >= 16) return v_load(from);
+  for (int i = 0; i < 16; ++i) lanes[i] = i < count ? from[i] : 0;
+  return v_load(lanes);
 }
 
 #endif  // MLXCEL_KERNELS_CPU_CALL_H_

@@ -177,11 +177,9 @@ static void prepare_vector(const float *x, int columns, bool quantized, vector_t
   }
 }
 
+// One panel of a quantized format.
 static v16 multiply_panel(int32_t format, const uint8_t *panel, const vector_t *x, int columns) {
   switch (format) {
-    case MLX_PANEL_F32: return multiply_plain(MLX_PANEL_F32, panel, x->x, columns);
-    case MLX_PANEL_F16: return multiply_plain(MLX_PANEL_F16, panel, x->x, columns);
-    case MLX_PANEL_BF16: return multiply_plain(MLX_PANEL_BF16, panel, x->x, columns);
     case MLX_PANEL_Q4_0: return multiply_codes(MLX_PANEL_Q4_0, panel, x, columns);
     case MLX_PANEL_Q4_1: return multiply_codes(MLX_PANEL_Q4_1, panel, x, columns);
     case MLX_PANEL_Q4_WIDE: return multiply_codes(MLX_PANEL_Q4_WIDE, panel, x, columns);
@@ -197,5 +195,26 @@ static v16 multiply_panel(int32_t format, const uint8_t *panel, const vector_t *
     default: return multiply_codes(MLX_PANEL_Q8_HALVES, panel, x, columns);
   }
 }
+
+// Up to PLAIN_PANELS panels of plain values.
+#define PLAIN_CASE(format)                                                                   \
+  case MLX_PANEL_##format:                                                                   \
+    count == PLAIN_PANELS                                                                    \
+        ? multiply_plain(MLX_PANEL_##format, PLAIN_PANELS, panel, bytes, x->x, columns, out) \
+        : multiply_plain(MLX_PANEL_##format, 1, panel, bytes, x->x, columns, out);           \
+    break
+// Returns how many panels it multiplied: 1 or PLAIN_PANELS.
+static int multiply_plain_panels(int32_t format, int count, const uint8_t *panel, int64_t bytes,
+                                 const vector_t *x, int columns, v16 *out) {
+  count = count < PLAIN_PANELS ? 1 : PLAIN_PANELS;
+  switch (format) {
+    PLAIN_CASE(F32);
+    PLAIN_CASE(F16);
+    PLAIN_CASE(BF16);
+    default: break;
+  }
+  return count;
+}
+#undef PLAIN_CASE
 
 #endif  // MLXCEL_KERNELS_CPU_INTEGERS_H_

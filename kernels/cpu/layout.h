@@ -1,11 +1,13 @@
 // Memory layout of the CPU network kernel (network.c). Plain C, because compiler/ includes it to write the
-// data that the kernel reads: weight panels, the KV pool, the scratch tensor and the network description.
+// data that the kernel reads: weight panels, the KV pool, the scratch tensor and the program.
 //
 // A matrix is stored as panels of 16 rows. The 16 values of one column, or the codes of one block of 32
 // columns, are contiguous, so that one vector register holds one column of 16 rows. Rows past the last row of
 // the matrix are zero. Contents of a panel, per column or per block of 32 columns:
 //
-//   F32, F16, BF16  one column: 16 values
+//   F32, F16        one column: 16 values
+//   BF16            two columns: 16 pairs of neighbouring values, as an AMX tile needs them. The last pair
+//                   of an odd number of columns ends with zero
 //   Q4_0            16 scales (f16), then 4 times 16 u32: 8 codes of 4 bits of one row, first column lowest
 //   Q4_1            16 scales and 16 offsets (f16), then codes as in Q4_0
 //   Q8_0            16 scales (f16), then per column 16 signed bytes
@@ -28,8 +30,11 @@
 //
 // panel_format.h has the same formats as a table; graph/dtype.c maps each file type to a format.
 //
-// KV pool: [layers][pool pages][KV heads], each a key page [head_dim][16 positions] and a value page
-// [16 positions][head_dim].
+// KV pool: per attention layer [pool pages][KV heads], each the keys and the values of a page. Padded:
+// head_dim rounded up to 16.
+//   F32, F16, BF16  keys [head_dim][16 positions]; values [16 positions][padded]
+//   Q8              keys and values as signed bytes in that order, each followed by 16 scales (f32), one per
+//                   position
 #ifndef MLXCEL_KERNELS_CPU_LAYOUT_H_
 #define MLXCEL_KERNELS_CPU_LAYOUT_H_
 
@@ -40,74 +45,147 @@
 #define MLX_CPU_PAGE 16        // positions in a KV page; equals the vector width of the kernel
 #define MLX_CPU_WORKGROUPS 64  // workgroups of one call: the maximum number of threads
 #define MLX_CPU_MAX_COLUMNS 65536
+#define MLX_CPU_MAX_HEAD_DIM 256
+#define MLX_CPU_MAX_EXPERTS 1024
+#define MLX_CPU_MAX_USED 64        // experts per token
 #define MLX_CPU_CONTROL_WORDS 128  // 32-bit words at the start of the scratch tensor, for control_t
-
-// A weight: byte offset in the archive and, for a matrix, its panel format. Norm weights are plain f32.
-typedef struct mlx_network_weight {
-  uint64_t at;
-  int32_t format, padding;
-} mlx_network_weight_t;
-
-typedef struct mlx_network_layer {
-  mlx_network_weight_t attn_norm, q, k, v, o, mlp_norm, gate, up, down;
-} mlx_network_layer_t;
-
-// The network description: this struct, then float frequencies[head_dim / 2 rounded up to even], then
-// mlx_network_layer_t[layers].
-typedef struct mlx_network {
-  int32_t hidden, ffn, heads, kv_heads, head_dim, layers, vocab;
-  int32_t sequences, sequence_pages, pool_pages;
-  int32_t max_tokens;  // maximum number of tokens in one call, all sequences together
-  int32_t kv_format;   // F32, F16 or BF16
-  int32_t tiles;       // 1: use AMX tiles; the scratch tensor then has space for the bf16 parts
-  int32_t padding;
-  float norm_eps, scale;
-  mlx_network_weight_t embed, final_norm, head;
-} mlx_network_t;
-
-// Offsets into the scratch tensor (i32), in 32-bit words.
-typedef struct mlx_network_scratch {
-  int64_t slots;  // [5][max_tokens] per token: sequence, position, token ID; per active sequence: slot of
-                  // its last token, sequence
-  int64_t rope_table;  // [max_tokens][head_dim] RoPE cosines, then sines
-  int64_t x, h;        // [max_tokens][hidden] residual stream; normalized residual stream
-  int64_t qkv;         // [max_tokens][(heads + 2 kv_heads) * head_dim]
-  int64_t attended;    // [max_tokens][heads * head_dim] attention output
-  int64_t act;         // [max_tokens][ffn] SwiGLU output
-  int64_t h_parts;     // [max_tokens rounded up to 32] h or attended, split into bf16 parts (tiles.h)
-  int64_t act_parts;   // [max_tokens rounded up to 32] act, split into bf16 parts
-  int64_t best;        // [sequences][panels of the output head][2] largest logit, its row in the panel
-  int64_t words;       // total size
-} mlx_network_scratch_t;
+#define MLX_CPU_MIN_TILED_ROWS 8   // smallest step in which AMX is faster for quantized weights
 
 static inline int64_t mlx_round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
+
+typedef enum mlx_kv_format { MLX_KV_F32, MLX_KV_F16, MLX_KV_BF16, MLX_KV_Q8 } mlx_kv_format_t;
+
+// Bytes of the keys, or of the values, of one head in one page.
+static inline int64_t mlx_kv_head_bytes(int32_t format, int64_t head_dim) {
+  const int64_t values = MLX_CPU_PAGE * mlx_round_up(head_dim, 16);
+  if (format == MLX_KV_Q8) return values + MLX_CPU_PAGE * 4;
+  return values * (format == MLX_KV_F32 ? 4 : 2);
+}
+static inline int64_t mlx_kv_page_bytes(int32_t format, int64_t kv_heads, int64_t head_dim) {
+  return 2 * kv_heads * mlx_kv_head_bytes(format, head_dim);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// The program: mlx_program_t, mlx_phase_t[phases], mlx_instruction_t[instructions], float[floats].
+
+#define MLX_NO_WEIGHT UINT64_MAX
+
+// A weight: byte offset in the archive and, for a matrix, its panel format. Vectors are plain f32.
+typedef struct mlx_program_weight {
+  uint64_t at;  // MLX_NO_WEIGHT: none
+  int32_t format, padding;
+} mlx_program_weight_t;
+
+// A value in the scratch tensor: f32 [rows][stride], and the same as bf16 parts (tiles.h) if a product reads
+// it on AMX tiles. Offsets are in 32-bit words.
+typedef struct mlx_program_buffer {
+  int64_t at;           // column 0 of row 0
+  int64_t parts;        // 0: no parts
+  int32_t stride;       // from one row to the next
+  int32_t parts_from;   // steps of at least this many rows store the parts
+  int32_t plain_below;  // steps of fewer rows than this store the f32 values
+  int32_t padding;
+} mlx_program_buffer_t;
+
+typedef enum mlx_instruction_kind {
+  // One item.
+  MLX_RUN_LIST,    // lists the tokens of the step
+  MLX_RUN_SAMPLE,  // chooses the token with the largest logit
+  MLX_RUN_GROUP,   // mixture of experts: sorts the pairs of token and expert by expert
+  // One item per row. Neighbouring instructions of this group share a phase.
+  MLX_RUN_EMBED,       // out = row of the table |weight|; op: MLX_INDEX_*
+  MLX_RUN_ROPE_TABLE,  // out = cosines, then sines of the |dims| / 2 frequencies at |floats|, times
+                       // numbers[0]
+  MLX_RUN_NORM,        // out = norm of each of |heads| groups of |width| values of a; op: MLX_NORM_*;
+                       // numbers[0]: eps
+  MLX_RUN_MAP,         // out = op(a, b), element by element; op: MLX_MAP_*
+  MLX_RUN_ROPE,        // out = a with |dims| values of each head rotated; b: the table; op: 1: adjacent pairs
+  MLX_RUN_APPEND,      // stores the keys a and the values b in the KV pool
+  MLX_RUN_ROUTE,       // chooses the experts of a token from the scores a
+  MLX_RUN_EXPERT_SUM,  // out = weighted sum of the expert outputs a
+  // Many items.
+  MLX_RUN_ATTEND,          // out = attention of the queries a
+  MLX_RUN_PRODUCT,         // out = weight times a, with an epilogue. Products with equal |a| share a phase
+  MLX_RUN_EXPERT_PRODUCT,  // the same for each pair of token and expert; op: 1: row i of a is pair i
+} mlx_instruction_kind_t;
+
+typedef enum mlx_rows {
+  MLX_ROWS_TOKENS,  // all tokens of the step
+  MLX_ROWS_LAST,    // reads the last token of each active sequence, writes row 0, 1, ...
+  MLX_ROWS_WANTED,  // one row per active sequence
+} mlx_rows_t;
+
+enum { MLX_INDEX_TOKENS, MLX_INDEX_POSITIONS };
+enum { MLX_NORM_RMS, MLX_NORM_LAYER };
+typedef enum mlx_map_op {
+  MLX_MAP_COPY,
+  MLX_MAP_ADD,
+  MLX_MAP_MULTIPLY,
+  MLX_MAP_SCALE,    // a * numbers[0]
+  MLX_MAP_SOFTCAP,  // numbers[0] * tanh(a / numbers[0])
+  MLX_MAP_CLIP,     // to [-numbers[0], numbers[0]]
+  MLX_MAP_GROW,     // a * (1 + numbers[0] * log(1 + floor(position / period))); period: |dims|
+  MLX_MAP_SIGMOID,
+  MLX_MAP_SCALE_ROWS,                    // a * b[0]
+  MLX_MAP_BIAS,                          // a + the vector |weight|
+  MLX_MAP_ACTIVATE,                      // act(a); MLX_MAP_ACTIVATE + act
+  MLX_MAP_GATED = MLX_MAP_ACTIVATE + 8,  // act(a) * b; MLX_MAP_GATED + act
+} mlx_map_op_t;
+// The order of mlx_act_t.
+enum { MLX_RUN_SILU, MLX_RUN_GELU, MLX_RUN_GELU_TANH, MLX_RUN_RELU, MLX_RUN_RELU2, MLX_RUN_NO_ACT };
+
+// Epilogue of a product, applied in this order: + bias, clip to [-clip, clip], act (with |up|: act(value) *
+// (up + up_bias)), * factor, softcap, + b. Numbers that are 0 have no effect.
+typedef struct mlx_instruction {
+  int32_t kind, rows, op;
+  int32_t width;  // columns of a (product, norm, map); of the table (embed)
+  mlx_program_buffer_t a, b, out;
+  mlx_program_weight_t weight, up, bias, up_bias;
+  float numbers[2];  // attention: scale, softcap
+  // Products.
+  int32_t out_rows;  // of the matrix
+  int32_t act;
+  int32_t adds;                    // 1: adds b
+  int32_t logits;                  // 1: the output is the logits, not |out|
+  float clip, factor, cap, slope;  // experts with a slope: see product.h; |clip| is the limit
+  // Attention, RoPE, experts.
+  int32_t heads, kv_heads, head_dim, dims;
+  int32_t window;  // 0: none
+  int32_t experts, used, sum_to_one;
+  int64_t kv_at;    // byte offset of the layer in the KV pool
+  int64_t floats;   // index of its floats
+  int64_t routing;  // word offset of the arrays of experts.h
+} mlx_instruction_t;
+
+typedef struct mlx_phase {
+  int32_t first, count;  // instructions
+} mlx_phase_t;
+
+typedef struct mlx_program {
+  int32_t phases, instructions, floats, vocab;
+  int32_t sequences, sequence_pages, pool_pages;
+  int32_t max_tokens;  // maximum number of tokens in one call, all sequences together
+  int32_t kv_format;   // mlx_kv_format_t
+  int32_t tiles;       // 1: use AMX tiles
+  // 1: multiply quantized weights row by row in steps of any size. A KV cache with fewer bits than f32 would
+  // amplify the small differences between the ways to multiply.
+  int32_t row_by_row, padding;
+  // Offsets into the scratch tensor.
+  int64_t slots;  // [5][max_tokens] per token: sequence, position, token ID; per active sequence: slot of
+                  // its last token, sequence
+  int64_t best;   // [sequences][panels of the output head][2] largest logit, its row in the panel
+  int64_t words;  // size of the scratch tensor
+} mlx_program_t;
+_Static_assert(sizeof(mlx_program_t) % 8 == 0 && sizeof(mlx_instruction_t) % 8 == 0, "the parts are aligned");
 
 // Size of activations split into three bf16 parts, in 32-bit words: 768 per block of 16 tokens x 32 columns.
 static inline int64_t mlx_parts_words(int64_t tokens, int64_t columns) {
   return mlx_round_up(tokens, 32) / 16 * (mlx_round_up(columns, MLX_PANEL_BLOCK) / MLX_PANEL_BLOCK) * 768;
 }
 
-static inline mlx_network_scratch_t mlx_network_scratch(const mlx_network_t *n) {
-  const int64_t tokens = n->max_tokens, hd = n->head_dim;
-  mlx_network_scratch_t s;
-  s.slots = MLX_CPU_CONTROL_WORDS;
-  s.rope_table = mlx_round_up(s.slots + 5 * tokens, 16);
-  s.x = mlx_round_up(s.rope_table + tokens * hd, 16);
-  s.h = mlx_round_up(s.x + tokens * n->hidden, 16);
-  s.qkv = mlx_round_up(s.h + tokens * n->hidden, 16);
-  s.attended = mlx_round_up(s.qkv + tokens * (n->heads + 2 * n->kv_heads) * hd, 16);
-  s.act = mlx_round_up(s.attended + tokens * n->heads * hd, 16);
-  const int64_t attended = (int64_t)n->heads * hd, widest = n->hidden > attended ? n->hidden : attended;
-  s.h_parts = mlx_round_up(s.act + tokens * n->ffn, 16);
-  s.act_parts = s.h_parts + (n->tiles ? mlx_parts_words(tokens, widest) : 0);
-  s.best = s.act_parts + (n->tiles ? mlx_parts_words(tokens, n->ffn) : 0);
-  s.words =
-      mlx_round_up(s.best + 2 * n->sequences * mlx_round_up(n->vocab, MLX_PANEL_ROWS) / MLX_PANEL_ROWS, 16);
-  return s;
-}
-
-static inline int64_t mlx_network_frequency_words(const mlx_network_t *n) {
-  return mlx_round_up(n->head_dim / 2, 2);
+// Words of the arrays of a mixture of experts (experts.h).
+static inline int64_t mlx_routing_words(int64_t max_tokens, int64_t used, int64_t experts) {
+  return mlx_round_up(3 * max_tokens * used + experts + 1, 16);
 }
 
 #endif  // MLXCEL_KERNELS_CPU_LAYOUT_H_

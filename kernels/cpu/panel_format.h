@@ -92,6 +92,7 @@ static inline int64_t mlx_panel_block_at(int32_t format, int64_t nth) {
 }
 
 static inline int64_t mlx_panel_bytes(int32_t format, int64_t columns) {
+  if (format == MLX_PANEL_BF16) columns += columns % 2;  // stored in pairs
   return mlx_panel_block_bytes(format) * columns / MLX_PANEL_BLOCK;
 }
 

@@ -9,12 +9,13 @@
 #include "vector.h"
 
 // ----------------------------------------------------------------------------------------------------------
-// Panel times vector. Four independent sums hide the latency of the multiply-adds.
+// Panel times vector
 
 INLINE v16 load_column(int32_t format, const uint8_t *panel, int column) {
   if (format == MLX_PANEL_F32) return v_load((const float *)(const void *)panel + (int64_t)column * 16);
   if (format == MLX_PANEL_F16) return v_load_f16(panel + (int64_t)column * 32);
-  return v_load_bf16(panel + (int64_t)column * 32);
+  const uint8_t *pair = panel + (int64_t)(column / 2) * 64;
+  return column % 2 ? v_load_second(pair) : v_load_first(pair);
 }
 
 // Prefetches |bytes| bytes, starting AHEAD bytes after |at|. Hardware prefetching stops at each 4 KB page.
@@ -23,16 +24,28 @@ INLINE void prefetch_ahead(const uint8_t *at, int bytes) {
   for (int i = 0; i < bytes; i += 64) __builtin_prefetch(at + AHEAD + i);
 }
 
-INLINE v16 multiply_plain(int32_t format, const uint8_t *panel, const float *x, int columns) {
+// PANELS panels of plain values, |panel_bytes| apart, times x. Each panel has one sum, in the order of the
+// columns: the order of multiply_tile, so that results do not depend on the number of tokens. Several panels
+// hide the latency of the multiply-adds.
+#define PLAIN_PANELS 4
+INLINE void multiply_plain(int32_t format, int PANELS, const uint8_t *panel, int64_t panel_bytes,
+                           const float *x, int columns, v16 *out) {
   const int bytes = format == MLX_PANEL_F32 ? 64 : 32;
-  v16 sum[4] = {v_zero(), v_zero(), v_zero(), v_zero()};
+  v16 sum[PLAIN_PANELS];
   int k = 0;
-  for (; k + 4 <= columns; k += 4) {
-    prefetch_ahead(panel + (int64_t)k * bytes, 4 * bytes);
-    for (int i = 0; i < 4; ++i) sum[i] = v_fma(load_column(format, panel, k + i), v_all(x[k + i]), sum[i]);
+  for (int p = 0; p < PANELS; ++p) sum[p] = v_zero();
+  for (; k + 2 <= columns; k += 2) {
+    const v16 first = v_all(x[k]), second = v_all(x[k + 1]);
+    for (int p = 0; p < PANELS; ++p) {
+      const uint8_t *at = panel + p * panel_bytes;
+      prefetch_ahead(at + (int64_t)k * bytes, 2 * bytes);
+      sum[p] = v_fma(load_column(format, at, k), first, sum[p]);
+      sum[p] = v_fma(load_column(format, at, k + 1), second, sum[p]);
+    }
   }
-  for (; k < columns; ++k) sum[0] = v_fma(load_column(format, panel, k), v_all(x[k]), sum[0]);
-  return v_add(v_add(sum[0], sum[1]), v_add(sum[2], sum[3]));
+  for (int p = 0; p < PANELS && k < columns; ++p)
+    sum[p] = v_fma(load_column(format, panel + p * panel_bytes, k), v_all(x[k]), sum[p]);
+  for (int p = 0; p < PANELS; ++p) out[p] = sum[p];
 }
 
 // Properties of a format. |format| is a compile-time constant in every caller, so these fold to constants.
@@ -217,7 +230,14 @@ INLINE void dequantize_q8(int32_t format, const uint8_t *block, int nth, float *
 
 static void dequantize_panel(int32_t format, const uint8_t *panel, int from, int count, float *out,
                              int64_t step) {
-  if (format <= MLX_PANEL_BF16) {
+  if (format == MLX_PANEL_BF16) {  // |from| is even
+    for (int k = 0; k < count; k += 2) {
+      v_store(out + k * step, load_column(MLX_PANEL_BF16, panel, from + k));
+      if (k + 1 < count) v_store(out + (k + 1) * step, load_column(MLX_PANEL_BF16, panel, from + k + 1));
+    }
+    return;
+  }
+  if (format <= MLX_PANEL_F16) {
     for (int k = 0; k < count; ++k) v_store(out + k * step, load_column(format, panel, from + k));
     return;
   }

@@ -1,102 +1,183 @@
-// Matrix products of the CPU network kernel, divided into items: a single token panel by panel, many tokens
-// in blocks, or on AMX tiles. The epilogue stores, adds, applies SwiGLU or finds the largest logit.
+// Matrix products of the CPU network kernel, divided into items: a few rows panel by panel, many rows in
+// blocks, or on AMX tiles. The epilogue adds a bias, applies an activation, adds the residual stream or finds
+// the largest logit.
+//
+// The result of a row does not depend on the other rows of the step. With weights in f32, f16 or bf16 all
+// ways give the same bits. With quantized weights, steps of MLX_CPU_MIN_TILED_ROWS rows and more are
+// multiplied in another way than smaller ones; both have the accuracy of f32.
 #ifndef MLXCEL_KERNELS_CPU_PRODUCT_H_
 #define MLXCEL_KERNELS_CPU_PRODUCT_H_
 
 #include "call.h"
+#include "functions.h"
 #include "integers.h"
 #include "panels.h"
 
-#define BLOCK_TOKENS 96   // tokens of an item, in a product of many tokens
-#define TILED_TOKENS 256  // AMX: tokens of an item
+#define BLOCK_TOKENS 96   // rows of an item, in a product of many rows
+#define TILED_TOKENS 256  // AMX: rows of an item
 #define TILED_PAIRS 2     // AMX: pairs of panels of an item
 #define TILED_BLOCKS 8    // AMX: blocks of columns split into parts at a time
+#define FEW_TOKENS 16     // AMX: rows of a tile
+#define FEW_AHEAD 512     // AMX, few rows: bf16 values that each panel is prefetched ahead
 #define WIDE_COLUMNS 128  // columns converted to f32 at a time: four panels of them fit in the L1 cache
 _Static_assert(TILED_BLOCKS % MLX_PANEL_GROUP == 0, "blocks are split in whole super-blocks");
 
-typedef enum epilogue { EPILOGUE_STORE, EPILOGUE_ADD, EPILOGUE_SWIGLU, EPILOGUE_LOGITS } epilogue_t;
-
 typedef struct product {
-  const mlx_network_weight_t *weight, *up;  // up: second matrix of SwiGLU, else NULL
+  const mlx_instruction_t *i;
+  const uint8_t *weight, *up;  // up: second matrix of a gated product, else NULL
+  int32_t format, up_format;
   int rows, columns, tokens;
-  const float *x;         // [tokens][columns]
-  const uint16_t *parts;  // bf16 parts of x
-  float *y;
-  int64_t y_step;  // distance between the results of two tokens
-  epilogue_t epilogue;
+  const uint16_t *parts;  // bf16 parts of x, or NULL
+  const int32_t *pairs;   // experts: row t of y is pairs[t], row t of x is pairs[t] / divide; NULL: both t
+  int divide, expert;
 } product_t;
 
+INLINE product_t product_of(const call_t *c, const mlx_instruction_t *i) {
+  product_t p = {.i = i,
+                 .weight = c->weights + i->weight.at,
+                 .format = i->weight.format,
+                 .rows = i->out_rows,
+                 .columns = i->width,
+                 .tokens = row_count(c, i)};
+  if (i->a.parts) p.parts = parts_of_buffer(c, &i->a);
+  if (has_weight(&i->up)) {
+    p.up = c->weights + i->up.at;
+    p.up_format = i->up.format;
+  }
+  return p;
+}
+
 INLINE int panel_count(const product_t *p) { return divide_up(p->rows, MLX_PANEL_ROWS); }
-INLINE int group_panels(const product_t *p) {
-  return p->epilogue == EPILOGUE_SWIGLU ? TILE_PANELS / 2 : TILE_PANELS;
-}
+INLINE int group_panels(const product_t *p) { return p->up ? TILE_PANELS / 2 : TILE_PANELS; }
 INLINE int block_count(const product_t *p) { return divide_up(p->tokens, BLOCK_TOKENS); }
-INLINE bool in_tiles(const call_t *c, const product_t *p) {
-  return p->epilogue != EPILOGUE_LOGITS && is_tiled(c, p->columns);
-}
 INLINE int tiled_panels(const product_t *p) { return p->up ? TILED_PAIRS : 2 * TILED_PAIRS; }
 INLINE int tiled_groups(const product_t *p) { return divide_up(panel_count(p), tiled_panels(p)); }
 
+typedef enum way { BY_VECTOR, BY_BLOCK, BY_FEW_TILES, BY_TILES } way_t;
+
+INLINE bool has_codes(const product_t *p) {
+  return is_quantized(p->format) || (p->up && is_quantized(p->up_format));
+}
+static way_t way_of(const call_t *c, const product_t *p) {
+  if (has_codes(p)) {
+    if (p->tokens < MLX_CPU_MIN_TILED_ROWS || c->n->row_by_row) return BY_VECTOR;
+    return HAS_TILES && p->parts && !p->i->logits ? BY_TILES : BY_BLOCK;
+  }
+  if (HAS_TILES && p->parts) return p->tokens <= FEW_TOKENS ? BY_FEW_TILES : BY_TILES;
+  return p->tokens == 1 ? BY_VECTOR : BY_BLOCK;
+}
+
 static int product_items(const call_t *c, const product_t *p) {
-  if (p->tokens <= 1) return p->tokens * panel_count(p);
-  if (in_tiles(c, p)) return tiled_groups(p) * divide_up(p->tokens, TILED_TOKENS);
+  if (p->tokens < 1) return 0;
+  const way_t way = way_of(c, p);
+  if (way == BY_VECTOR || way == BY_FEW_TILES) return panel_count(p);
+  if (way == BY_TILES) return tiled_groups(p) * divide_up(p->tokens, TILED_TOKENS);
   return divide_up(panel_count(p), group_panels(p)) * block_count(p);
 }
 
-// Applies the epilogue to the sums of one token for the 16 rows of a panel.
-static void apply_epilogue(const call_t *c, const product_t *p, int token, int panel, v16 value, v16 up) {
-  const int64_t output = p->epilogue == EPILOGUE_LOGITS ? c->active_sequences[token] : token;
-  const int count = min_int(16, p->rows - 16 * panel);
-  float *y = p->y + output * p->y_step + 16 * panel, some[16];
-  if (p->epilogue == EPILOGUE_SWIGLU) value = v_mul(v_silu(value), up);
-  if (p->epilogue == EPILOGUE_SWIGLU && is_tiled(c, p->rows)) {  // the next product reads only the parts
-    store_parts(c->act_parts, value, token, p->rows, 16 * panel);
-    return;
-  }
-  if (p->epilogue == EPILOGUE_LOGITS) {
-    const v16 real = v_keep_first(value, count);
-    const float largest = v_reduce_max(real);
-    float *best = c->best + 2 * (output * panel_count(p) + panel);
-    best[0] = largest;
-    best[1] = (float)(v_find(real, largest) & 15);
-  }
-  if (count == 16) {
-    v_store(y, p->epilogue == EPILOGUE_ADD ? v_add(v_load(y), value) : value);
-    return;
-  }
-  v_store(some, value);
-  for (int i = 0; i < count; ++i) y[i] = p->epilogue == EPILOGUE_ADD ? y[i] + some[i] : some[i];
+INLINE const float *input_row(const call_t *c, const product_t *p, int token) {
+  return row_at(c, &p->i->a, p->pairs ? p->pairs[token] / p->divide : token);
 }
+INLINE int output_row(const product_t *p, int token) { return p->pairs ? p->pairs[token] : token; }
+
+// ----------------------------------------------------------------------------------------------------------
+// Epilogue
+
+// 16 values of a bias: [rows] or, for experts, [experts, rows].
+INLINE v16 load_bias(const call_t *c, const product_t *p, const mlx_program_weight_t *bias, int panel,
+                     int count) {
+  return load_some(vector_at(c, bias) + (int64_t)p->expert * p->rows + 16 * panel, count);
+}
+
+// The gate of gpt-oss: g * sigmoid(slope * g) * (u + 1), with g and u clamped.
+INLINE v16 clamped_gate(const mlx_instruction_t *i, v16 gate, v16 up) {
+  const v16 g = v_min(gate, v_all(i->clip)), u = v_clip(up, i->clip);
+  return v_mul(v_add(u, v_all(1)), v_mul(g, v_sigmoid(v_mul(g, v_all(i->slope)))));
+}
+
+INLINE v16 finish_value(const call_t *c, const product_t *p, int panel, int count, v16 value, v16 up) {
+  const mlx_instruction_t *i = p->i;
+  if (has_weight(&i->bias)) value = v_add(value, load_bias(c, p, &i->bias, panel, count));
+  if (p->up && has_weight(&i->up_bias)) up = v_add(up, load_bias(c, p, &i->up_bias, panel, count));
+  if (i->slope != 0) return clamped_gate(i, value, up);
+  if (i->clip != 0) value = v_clip(value, i->clip);
+  if (p->up && i->act == MLX_RUN_SILU)
+    value = v_mul(v_silu(value), up);
+  else if (p->up)
+    value = v_mul(v_activate(i->act, value), up);
+  else if (i->act != MLX_RUN_NO_ACT)
+    value = v_activate(i->act, value);
+  if (i->factor != 0) value = v_mul(value, v_all(i->factor));
+  return i->cap != 0 ? v_softcap(value, i->cap) : value;
+}
+
+static void store_logits(const call_t *c, const product_t *p, int token, int panel, int count, v16 value) {
+  const int64_t sequence = c->active_sequences[token];
+  const v16 real = v_keep_first(value, count);
+  const float largest = v_reduce_max(real);
+  float *best = c->best + 2 * (sequence * panel_count(p) + panel);
+  best[0] = largest;
+  best[1] = (float)(v_find(real, largest) & 15);
+  store_some(c->logits + sequence * p->rows + 16 * panel, value, count);
+}
+
+// Applies the epilogue to the sums of one row of x for the 16 rows of a panel.
+static void apply_epilogue(const call_t *c, const product_t *p, int token, int panel, v16 value, v16 up) {
+  const mlx_instruction_t *i = p->i;
+  const int count = min_int(16, p->rows - 16 * panel), row = output_row(p, token);
+  value = finish_value(c, p, panel, count, value, up);
+  if (i->logits) {
+    store_logits(c, p, token, panel, count, value);
+    return;
+  }
+  if (i->adds) value = v_add(load_some(row_at(c, &i->b, row) + 16 * panel, count), value);
+  if (stores_parts(&i->out, p->tokens))
+    store_parts(parts_of_buffer(c, &i->out), value, row, p->rows, 16 * panel);
+  if (stores_plain(&i->out, p->tokens)) store_some(row_at(c, &i->out, row) + 16 * panel, value, count);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Few rows, panel by panel
 
 // State that a workgroup keeps between items.
 typedef struct worker {
-  vector_t vector;        // the activations of a product with a single token
+  vector_t vector;        // the activations of a product with a single row
   uint64_t vector_phase;  // phase of |vector|, or IDLE
   uint64_t items_phase;   // phase of |items|, or IDLE
   uint32_t items;
 } worker_t;
 
-static void multiply_token(const call_t *c, const product_t *p, worker_t *worker, uint64_t phase, int from,
-                           int to) {
-  const int64_t bytes = mlx_panel_bytes(p->weight->format, p->columns),
-                up_bytes = p->up ? mlx_panel_bytes(p->up->format, p->columns) : 0;
-  const bool quantized = is_quantized(p->weight->format) || (p->up && is_quantized(p->up->format));
-  if (worker->vector_phase != phase || (quantized && !worker->vector.quantized)) {
-    prepare_vector(p->x, p->columns, quantized, &worker->vector);
-    worker->vector_phase = phase;
-  }
-  for (int panel = from; panel < to; ++panel) {
-    const v16 value = multiply_panel(p->weight->format, c->weights + p->weight->at + panel * bytes,
-                                     &worker->vector, p->columns);
-    v16 up = value;
-    if (p->up)
-      up = multiply_panel(p->up->format, c->weights + p->up->at + panel * up_bytes, &worker->vector,
-                          p->columns);
-    apply_epilogue(c, p, 0, panel, value, up);
+static void prepare_row(const float *x, int columns, bool codes, worker_t *worker, uint64_t phase) {
+  if (worker->vector_phase == phase && worker->vector.x == x && (!codes || worker->vector.quantized)) return;
+  prepare_vector(x, columns, codes, &worker->vector);
+  worker->vector_phase = phase;
+}
+
+INLINE int multiply_panels(int32_t format, const uint8_t *matrix, int panel, int count, const vector_t *x,
+                           int columns, v16 *out) {
+  const int64_t bytes = mlx_panel_bytes(format, columns);
+  if (!is_quantized(format))
+    return multiply_plain_panels(format, count, matrix + panel * bytes, bytes, x, columns, out);
+  out[0] = multiply_panel(format, matrix + panel * bytes, x, columns);
+  return 1;
+}
+
+static void multiply_row(const call_t *c, const product_t *p, worker_t *worker, uint64_t phase, int token,
+                         int from, int to) {
+  v16 value[PLAIN_PANELS], up[PLAIN_PANELS];
+  prepare_row(input_row(c, p, token), p->columns, has_codes(p), worker, phase);
+  for (int panel = from, done; panel < to; panel += done) {
+    done = multiply_panels(p->format, p->weight, panel, to - panel, &worker->vector, p->columns, value);
+    for (int i = 0, more; p->up && i < done; i += more)
+      more = multiply_panels(p->up_format, p->up, panel + i, done - i, &worker->vector, p->columns, up + i);
+    for (int i = 0; i < done; ++i) apply_epilogue(c, p, token, panel + i, value[i], p->up ? up[i] : value[i]);
   }
 }
 
-// One group of panels with one block of tokens.
+// ----------------------------------------------------------------------------------------------------------
+// Many rows in blocks
+
+// One group of panels with one block of rows.
 static void multiply_block(const call_t *c, const product_t *p, int item) {
   float wide[WIDE_COLUMNS * TILE_ROWS], sums[BLOCK_TOKENS * TILE_ROWS];
   const int blocks = block_count(p), panels = panel_count(p), step = group_panels(p);
@@ -106,15 +187,14 @@ static void multiply_block(const call_t *c, const product_t *p, int item) {
   for (int k = 0; k < p->columns; k += WIDE_COLUMNS) {
     const int count = min_int(WIDE_COLUMNS, p->columns - k);
     for (int i = 0; i < TILE_PANELS; ++i) {
-      const mlx_network_weight_t *weight = i < step ? p->weight : p->up;
+      const int32_t format = i < step ? p->format : p->up_format;
       const int panel = min_int(first + i % step, panels - 1);  // sums of panels past the last are discarded
-      const uint8_t *from = c->weights + weight->at + panel * mlx_panel_bytes(weight->format, p->columns);
-      dequantize_panel(weight->format, from, k, count, wide + 16 * i, TILE_ROWS);
+      const uint8_t *from = (i < step ? p->weight : p->up) + panel * mlx_panel_bytes(format, p->columns);
+      dequantize_panel(format, from, k, count, wide + 16 * i, TILE_ROWS);
     }
     for (int t = 0; t < tokens; t += TILE_TOKENS) {
       const float *x[TILE_TOKENS];
-      for (int i = 0; i < TILE_TOKENS; ++i)
-        x[i] = p->x + (int64_t)(token + min_int(t + i, tokens - 1)) * p->columns + k;
+      for (int i = 0; i < TILE_TOKENS; ++i) x[i] = input_row(c, p, token + min_int(t + i, tokens - 1)) + k;
       multiply_tile(wide, x, count, sums + t * TILE_ROWS);
     }
   }
@@ -126,10 +206,78 @@ static void multiply_block(const call_t *c, const product_t *p, int item) {
   }
 }
 
+// ----------------------------------------------------------------------------------------------------------
+// AMX tiles
+
 #if HAS_TILES
 INLINE int parts_of_product(const product_t *p) {
-  const int parts = parts_of(p->weight->format), up = p->up ? parts_of(p->up->format) : 0;
-  return parts > up ? parts : up;
+  return p->up ? max_int(parts_of(p->format), parts_of(p->up_format)) : parts_of(p->format);
+}
+// Panels of bf16 are tiles already.
+INLINE bool is_direct(const product_t *p) {
+  return p->format == MLX_PANEL_BF16 && (!p->up || p->up_format == MLX_PANEL_BF16);
+}
+INLINE const uint8_t *panel_at(const product_t *p, bool up, int panel, int32_t *out_format) {
+  *out_format = up ? p->up_format : p->format;
+  return (up ? p->up : p->weight) + panel * mlx_panel_bytes(*out_format, p->columns);
+}
+
+// Up to 16 rows with FEW_PANELS panels of one matrix, or half of them from |up|.
+static void multiply_few_panels(const call_t *c, const product_t *p, int first, int count) {
+  _Alignas(64) uint16_t split[FEW_PANELS][PARTS * TILE];
+  _Alignas(64) float sums[FEW_PANELS * FEW_TOKENS * 16];
+  const uint8_t *panel[FEW_PANELS];
+  const uint16_t *b[FEW_PANELS];
+  int32_t format[FEW_PANELS];
+  const int half = p->up ? FEW_PANELS / 2 : FEW_PANELS, parts = parts_of_product(p);
+  for (int i = 0; i < FEW_PANELS; ++i)  // sums past |count| are discarded
+    panel[i] = panel_at(p, i >= half, first + min_int(i % half, count - 1), &format[i]);
+  clear_few();
+  for (int k = 0; k < p->columns / MLX_PANEL_BLOCK; ++k) {
+    for (int i = 0; i < FEW_PANELS; ++i) {
+      b[i] = (const uint16_t *)(const void *)panel[i] + (int64_t)k * TILE;
+      if (is_direct(p)) {
+        for (int at = 0; i % half < count && at < TILE; at += 32) __builtin_prefetch(b[i] + FEW_AHEAD + at);
+        continue;
+      }
+      split_panel(format[i], panel[i], parts, k, 1, 0, split[i]);
+      b[i] = split[i];
+    }
+    multiply_few(p->parts + (int64_t)k * A_BLOCK, b, parts);
+  }
+  store_few(sums, p->tokens);
+  for (int i = 0; i < count; ++i) {
+    for (int t = 0; t < p->tokens; ++t) {
+      const float *sum = sums + (i * p->tokens + t) * 16;
+      apply_epilogue(c, p, t, first + i, v_load(sum), p->up ? v_load(sum + half * p->tokens * 16) : v_zero());
+    }
+  }
+}
+
+static void multiply_few_rows(const call_t *c, const product_t *p, int from, int to) {
+  const int step = p->up ? FEW_PANELS / 2 : FEW_PANELS;
+  configure_tiles(p->tokens);
+  for (int panel = from; panel < to; panel += step)
+    multiply_few_panels(c, p, panel, min_int(step, to - panel));
+  release_tiles();
+}
+
+// The b tiles of pair |nth|: from the weights, or split into |b|.
+INLINE tile_pair_t make_pair(const product_t *p, int first, int nth, int parts, int k, int count,
+                             uint16_t *b) {
+  const int panels = panel_count(p);
+  tile_pair_t pair = {{b, b + PARTS * TILE}, B_BLOCK};
+  if (is_direct(p)) pair.step = TILE;
+  for (int i = 0; i < 2; ++i) {
+    const int panel = min_int(first + (p->up ? nth : 2 * nth + i), panels - 1);  // past the last: discarded
+    int32_t format;
+    const uint8_t *from = panel_at(p, p->up && i, panel, &format);
+    if (is_direct(p))
+      pair.panel[i] = (const uint16_t *)(const void *)from + (int64_t)k * TILE;
+    else
+      split_panel(format, from, parts, k, count, B_BLOCK, b + i * PARTS * TILE);
+  }
+  return pair;
 }
 
 // One item of an AMX product. A pair of panels is two panels of one matrix, or one of gate and one of up. All
@@ -137,6 +285,7 @@ INLINE int parts_of_product(const product_t *p) {
 static void multiply_amx(const call_t *c, const product_t *p, int item) {
   _Alignas(64) uint16_t b[TILED_PAIRS][TILED_BLOCKS * B_BLOCK];
   _Alignas(64) float sums[TILED_PAIRS][TILED_TOKENS * 32];
+  tile_pair_t pair[TILED_PAIRS];
   const int groups = tiled_groups(p), token = item / groups * TILED_TOKENS,
             tokens = min_int(TILED_TOKENS, p->tokens - token);
   const int first = item % groups * tiled_panels(p), panels = panel_count(p),
@@ -144,19 +293,14 @@ static void multiply_amx(const call_t *c, const product_t *p, int item) {
   const int pairs = min_int(TILED_PAIRS, divide_up(panels - first, p->up ? 1 : 2)),
             parts = parts_of_product(p);
   const int64_t group_parts = parts_stride(p->columns);
-  configure_tiles();
+  configure_tiles(16);
   for (int k = 0; k < blocks; k += TILED_BLOCKS) {
     const int count = min_int(TILED_BLOCKS, blocks - k);
-    for (int i = 0; i < 2 * pairs; ++i) {
-      const mlx_network_weight_t *weight = p->up && i % 2 ? p->up : p->weight;
-      const int panel = min_int(first + (p->up ? i / 2 : i), panels - 1);  // sums past the last are discarded
-      const uint8_t *from = c->weights + weight->at + panel * mlx_panel_bytes(weight->format, p->columns);
-      split_panel(weight->format, from, parts, k, count, i % 2, b[i / 2]);
-    }
+    for (int i = 0; i < pairs; ++i) pair[i] = make_pair(p, first, i, parts, k, count, b[i]);
     for (int t = 0; t < tokens; t += 32) {
       const uint16_t *a = p->parts + (token + t) / 16 * group_parts + (int64_t)k * A_BLOCK;
       for (int i = 0; i < pairs; ++i)
-        multiply_tiles(a, group_parts, b[i], parts, count, k == 0, sums[i] + 32 * t);
+        multiply_tiles(a, group_parts, pair[i], parts, count, k == 0, sums[i] + 32 * t);
     }
   }
   release_tiles();
@@ -173,14 +317,16 @@ static void multiply_amx(const call_t *c, const product_t *p, int item) {
 
 static void multiply_items(const call_t *c, const product_t *p, worker_t *worker, uint64_t phase, int from,
                            int to) {
-  if (p->tokens == 1) {
-    multiply_token(c, p, worker, phase, from, to);
+  const way_t way = way_of(c, p);
+  if (way == BY_VECTOR) {
+    for (int t = 0; t < p->tokens; ++t) multiply_row(c, p, worker, phase, t, from, to);
     return;
   }
 #if HAS_TILES
-  for (int item = from; in_tiles(c, p) && item < to; ++item) multiply_amx(c, p, item);
+  if (way == BY_FEW_TILES) multiply_few_rows(c, p, from, to);
+  for (int item = from; way == BY_TILES && item < to; ++item) multiply_amx(c, p, item);
 #endif
-  for (int item = from; !in_tiles(c, p) && item < to; ++item) multiply_block(c, p, item);
+  for (int item = from; way == BY_BLOCK && item < to; ++item) multiply_block(c, p, item);
 }
 
 #endif  // MLXCEL_KERNELS_CPU_PRODUCT_H_

@@ -7,7 +7,8 @@
 // dequantized to f32 first: scaling the products of their codes per block takes longer than three more
 // products.
 //
-// Weights are |b| tiles: 32 columns of 16 rows, as pairs of neighbouring columns. Activations are |a| tiles:
+// Weights are |b| tiles: 32 columns of 16 rows, as pairs of neighbouring columns. A block of a bf16 panel is
+// such a tile and is not copied. Activations are |a| tiles:
 // 32 columns of 16 tokens. A tile is 1 KB without gaps. The tiles of a block's three parts are contiguous:
 // [16 tokens][block][part].
 #ifndef MLXCEL_KERNELS_CPU_TILES_H_
@@ -19,7 +20,7 @@
 #define TILE 512                    // bf16 values in a tile
 #define A_BLOCK (PARTS * TILE)      // bf16 values in the tiles of 16 tokens x 32 columns
 #define B_BLOCK (2 * PARTS * TILE)  // bf16 values in the tiles of two panels x 32 columns
-#define MIN_TILED_TOKENS 8          // minimum number of tokens for which AMX is faster
+#define FEW_PANELS 4                // panels multiplied together with few tokens
 
 #if defined(__AMX_BF16__)
 #define HAS_TILES 1
@@ -47,14 +48,14 @@ INLINE void split_pair(v16 even, v16 odd, int parts, uint16_t *at) {
   }
 }
 
-// Configures eight tiles of 16 rows of 64 bytes.
-static void configure_tiles(void) {
+// Configures eight tiles of 64 bytes: |rows| rows in tiles 0 to 6, 16 rows in tile 7.
+static void configure_tiles(int rows) {
   _Alignas(64) uint8_t config[64];
   for (int i = 0; i < 64; ++i) config[i] = 0;
   config[0] = 1;
   for (int i = 0; i < 8; ++i) {
     config[16 + 2 * i] = 64;
-    config[48 + i] = 16;
+    config[48 + i] = (uint8_t)(i < 7 ? rows : 16);
   }
   __asm__ volatile("ldtilecfg %0" ::"m"(config) : "memory");
 }
@@ -78,9 +79,15 @@ INLINE void multiply_part(const uint16_t *a, int64_t second) {
   TILE_MULTIPLY(3, 5, 7);
 }
 
+// The b tiles of two panels, for consecutive blocks of columns.
+typedef struct tile_pair {
+  const uint16_t *panel[2];
+  int64_t step;  // from one block to the next
+} tile_pair_t;
+
 // sums [32 tokens][32 rows] (+)= a [2][blocks] times b [blocks]. b has |parts| parts; |second| is the
 // distance from the first 16 tokens of a to the second 16; |first| clears the sums.
-INLINE void multiply_tiles(const uint16_t *a, int64_t second, const uint16_t *b, int parts, int blocks,
+INLINE void multiply_tiles(const uint16_t *a, int64_t second, tile_pair_t b, int parts, int blocks,
                            bool first, float *sums) {
   const int64_t stride = 128;
   if (first) {
@@ -94,10 +101,10 @@ INLINE void multiply_tiles(const uint16_t *a, int64_t second, const uint16_t *b,
     TILE_LOAD(2, sums + 512, stride);
     TILE_LOAD(3, sums + 528, stride);
   }
-  for (int k = 0; k < blocks; ++k, a += A_BLOCK, b += B_BLOCK) {
+  for (int k = 0; k < blocks; ++k, a += A_BLOCK) {
     for (int part = 0; part < parts; ++part) {
-      TILE_LOAD(6, b + part * TILE, 64);
-      TILE_LOAD(7, b + (PARTS + part) * TILE, 64);
+      TILE_LOAD(6, b.panel[0] + k * b.step + part * TILE, 64);
+      TILE_LOAD(7, b.panel[1] + k * b.step + part * TILE, 64);
       for (int other = 0; other + part < PARTS; ++other) multiply_part(a + other * TILE, second);
     }
   }
@@ -105,6 +112,38 @@ INLINE void multiply_tiles(const uint16_t *a, int64_t second, const uint16_t *b,
   TILE_STORE(1, sums + 16, stride);
   TILE_STORE(2, sums + 512, stride);
   TILE_STORE(3, sums + 528, stride);
+}
+
+// Up to 16 tokens with FEW_PANELS panels: one block of columns. Tiles 0 to 3 are the sums, 4 to 6 the parts
+// of a. Each sum adds the products in the order of multiply_tiles, so the results have the same bits.
+#define MULTIPLY_FEW(sum, from)              \
+  for (int part = 0; part < parts; ++part) { \
+    TILE_LOAD(7, (from) + part * TILE, 64);  \
+    TILE_MULTIPLY(sum, 4, 7);                \
+    if (part < 2) TILE_MULTIPLY(sum, 5, 7);  \
+    if (part < 1) TILE_MULTIPLY(sum, 6, 7);  \
+  }
+INLINE void multiply_few(const uint16_t *a, const uint16_t *const b[FEW_PANELS], int parts) {
+  TILE_LOAD(4, a, 64);
+  TILE_LOAD(5, a + TILE, 64);
+  TILE_LOAD(6, a + 2 * TILE, 64);
+  MULTIPLY_FEW(0, b[0])
+  MULTIPLY_FEW(1, b[1])
+  MULTIPLY_FEW(2, b[2])
+  MULTIPLY_FEW(3, b[3])
+}
+INLINE void clear_few(void) {
+  TILE_ZERO(0);
+  TILE_ZERO(1);
+  TILE_ZERO(2);
+  TILE_ZERO(3);
+}
+// sums [FEW_PANELS][tokens][16]
+INLINE void store_few(float *sums, int tokens) {
+  TILE_STORE(0, sums, 64);
+  TILE_STORE(1, sums + 16 * tokens, 64);
+  TILE_STORE(2, sums + 32 * tokens, 64);
+  TILE_STORE(3, sums + 48 * tokens, 64);
 }
 
 // Number of bf16 parts that hold a weight of this format exactly.
@@ -136,12 +175,13 @@ INLINE void split_block(int32_t format, const uint8_t *panel, int parts, int blo
     split_pair(v_load(wide + 32 * i), v_load(wide + 32 * i + 16), parts, to + 32 * i);
 }
 
-// Splits |blocks| blocks of a panel, starting at |block|, into the b tiles of panel |nth| (0 or 1).
-static void split_panel(int32_t format, const uint8_t *panel, int parts, int block, int blocks, int nth,
+// Splits |blocks| blocks of a panel, starting at |block|, into b tiles, |step| values apart.
+static void split_panel(int32_t format, const uint8_t *panel, int parts, int block, int blocks, int64_t step,
                         uint16_t *b) {
-  b += nth * PARTS * TILE;
-  for (int k = block; k < block + blocks; ++k, b += B_BLOCK) {
+  for (int k = block; k < block + blocks; ++k, b += step) {
     switch (format) {
+      case MLX_PANEL_F32: split_block(MLX_PANEL_F32, panel, parts, k, b); break;
+      case MLX_PANEL_F16: split_block(MLX_PANEL_F16, panel, parts, k, b); break;
       case MLX_PANEL_Q4_0: split_q4(MLX_PANEL_Q4_0, panel, k, b); break;
       case MLX_PANEL_Q4_1: split_q4(MLX_PANEL_Q4_1, panel, k, b); break;
       case MLX_PANEL_Q4_WIDE: split_q4(MLX_PANEL_Q4_WIDE, panel, k, b); break;

@@ -1,5 +1,5 @@
 // v16, a vector of sixteen floats: one register with AVX-512, two with AVX2, four with NEON (vector_neon.h)
-// and SSE2 (vector_sse.h). Also the math functions that a network needs: exp, SiLU, sine and cosine.
+// and SSE2 (vector_sse.h). Also exp, sine and cosine; functions.h has the activation functions.
 #ifndef MLXCEL_KERNELS_CPU_VECTOR_H_
 #define MLXCEL_KERNELS_CPU_VECTOR_H_
 
@@ -34,6 +34,13 @@ INLINE v16 v_power2(v16 whole) { return _mm512_scalef_ps(_mm512_set1_ps(1), whol
 INLINE v16 v_load_f16(const void *p) { return _mm512_cvtph_ps(_mm256_loadu_si256(p)); }
 INLINE v16 v_load_bf16(const void *p) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)), 16));
+}
+// 16 pairs of bf16: the first and the second value of each.
+INLINE v16 v_load_first(const void *p) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16));
+}
+INLINE v16 v_load_second(const void *p) {
+  return _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32((int)0xffff0000)));
 }
 INLINE v16 v_load_i8(const void *p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p))); }
 INLINE v16 v_load_u8(const void *p) { return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(p))); }
@@ -105,6 +112,14 @@ INLINE __m256 bf16_8(const __m128i *p) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(p)), 16));
 }
 INLINE v16 v_load_bf16(const void *p) { return BOTH(bf16_8(p), bf16_8((const __m128i *)p + 1)); }
+INLINE __m256 first_of_8(const __m256i *p) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_loadu_si256(p), 16));
+}
+INLINE __m256 second_of_8(const __m256i *p) {
+  return _mm256_castsi256_ps(_mm256_and_si256(_mm256_loadu_si256(p), _mm256_set1_epi32((int)0xffff0000)));
+}
+INLINE v16 v_load_first(const void *p) { return BOTH(first_of_8(p), first_of_8((const __m256i *)p + 1)); }
+INLINE v16 v_load_second(const void *p) { return BOTH(second_of_8(p), second_of_8((const __m256i *)p + 1)); }
 INLINE v16 v_load_i8(const void *p) {
   const __m128i bytes = _mm_loadu_si128(p);
   return BOTH(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
@@ -198,8 +213,6 @@ INLINE v16 v_exp(v16 exponent) {
   p = v_fma(p, v_mul(r, r), v_add(r, v_all(1)));
   return v_where_above(exponent, -87.33654f, v_mul(p, v_power2(whole)));
 }
-
-INLINE v16 v_silu(v16 x) { return v_div(x, v_add(v_all(1), v_exp(v_sub(v_zero(), x)))); }
 
 // Sine and cosine of an f32 angle, computed in double: correctly rounded to f32 except for ties, for angles
 // up to a million rotations.

@@ -57,6 +57,19 @@ INLINE v16 v_load_bf16(const void *p) {
   const uint16_t *at = p;
   return (v16){bf16_4(at), bf16_4(at + 4), bf16_4(at + 8), bf16_4(at + 12)};
 }
+// 16 pairs of bf16: the first and the second value of each.
+INLINE v16 v_load_first(const void *p) {
+  const uint32_t *at = p;
+#define SHIFTED(nth) vreinterpretq_f32_u32(vshlq_n_u32(vld1q_u32(at + 4 * (nth)), 16))
+  return (v16){SHIFTED(0), SHIFTED(1), SHIFTED(2), SHIFTED(3)};
+#undef SHIFTED
+}
+INLINE v16 v_load_second(const void *p) {
+  const uint32_t *at = p;
+#define MASKED(nth) vreinterpretq_f32_u32(vandq_u32(vld1q_u32(at + 4 * (nth)), vdupq_n_u32(0xffff0000)))
+  return (v16){MASKED(0), MASKED(1), MASKED(2), MASKED(3)};
+#undef MASKED
+}
 INLINE v16 v_load_u8(const void *p) {
   const uint8x16_t bytes = vld1q_u8(p);
   const uint16x8_t low = vmovl_u8(vget_low_u8(bytes)), high = vmovl_high_u8(bytes);

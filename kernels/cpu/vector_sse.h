@@ -74,6 +74,19 @@ INLINE v16 v_load_bf16(const void *p) {
       _mm_castsi128_ps(_mm_unpacklo_epi16(zero, low)), _mm_castsi128_ps(_mm_unpackhi_epi16(zero, low)),
       _mm_castsi128_ps(_mm_unpacklo_epi16(zero, high)), _mm_castsi128_ps(_mm_unpackhi_epi16(zero, high))};
 }
+// 16 pairs of bf16: the first and the second value of each.
+INLINE v16 v_load_first(const void *p) {
+  const __m128i *at = p;
+#define SHIFTED(nth) _mm_castsi128_ps(_mm_slli_epi32(_mm_loadu_si128(at + (nth)), 16))
+  return (v16){SHIFTED(0), SHIFTED(1), SHIFTED(2), SHIFTED(3)};
+#undef SHIFTED
+}
+INLINE v16 v_load_second(const void *p) {
+  const __m128i *at = p, mask = _mm_set1_epi32((int)0xffff0000);
+#define MASKED(nth) _mm_castsi128_ps(_mm_and_si128(_mm_loadu_si128(at + (nth)), mask))
+  return (v16){MASKED(0), MASKED(1), MASKED(2), MASKED(3)};
+#undef MASKED
+}
 // The highest byte of each lane, sign-extended.
 INLINE __m128 byte4(__m128i top) { return _mm_cvtepi32_ps(_mm_srai_epi32(top, 24)); }
 INLINE v16 v_load_u8(const void *p) {

@@ -27,6 +27,31 @@ __device__ __forceinline__ bool find_key(u64 &offset, const int *pages, int sequ
   return (u32)page < POOL_PAGES;
 }
 
+#ifdef KV_Q8
+// Keys or values of a page and head in an 8-bit pool: PAGE rows of HEAD_DIM signed codes, then PAGE f32
+// scales. |key| is the offset that find_key gives, |what| is 0 for the key and 1 for the value.
+struct Row8 {
+  u64 key;
+  int what;
+  __device__ __forceinline__ u64 block() const {
+    return (key / (PAGE * HEAD_DIM) + what) * (PAGE * (HEAD_DIM + 4));
+  }
+  __device__ __forceinline__ u64 codes() const { return block() + key % (PAGE * HEAD_DIM); }
+  __device__ __forceinline__ u64 scale() const {
+    return block() + PAGE * HEAD_DIM + key / HEAD_DIM % PAGE * 4;
+  }
+};
+
+__device__ __forceinline__ float largest4(float4 f) {
+  return fmaxf(fmaxf(fabsf(f.x), fabsf(f.y)), fmaxf(fabsf(f.z), fabsf(f.w)));
+}
+
+__device__ __forceinline__ u32 codes_of(float4 f, float inverse) {
+  return (u32)(__float2int_rn(f.x * inverse) & 255) | (u32)(__float2int_rn(f.y * inverse) & 255) << 8 |
+         (u32)(__float2int_rn(f.z * inverse) & 255) << 16 | (u32)(__float2int_rn(f.w * inverse) & 255) << 24;
+}
+#endif
+
 // a*c + b*s, with both products rounded
 __device__ __forceinline__ float4 rotate(float4 a, float4 c, float4 b, float4 s) {
   return make_float4(__fadd_rn(__fmul_rn(a.x, c.x), __fmul_rn(b.x, s.x)),
@@ -35,8 +60,21 @@ __device__ __forceinline__ float4 rotate(float4 a, float4 c, float4 b, float4 s)
                      __fadd_rn(__fmul_rn(a.w, c.w), __fmul_rn(b.w, s.w)));
 }
 
-// A thread processes four numbers of a head's lower half, and the four of the upper half that RoPE pairs with
-// them.
+// Four numbers of a head's lower half, starting at |at|, and the four of the upper half that RoPE pairs with
+// them. |cosine| and |sine| are those of the token; NULL: no rotation.
+struct Pair4 {
+  float4 low, high;
+};
+__device__ __forceinline__ Pair4 load_rotated(const float *head, int at, const float *cosine,
+                                              const float *sine) {
+  constexpr int HALF = HEAD_DIM / 2;
+  const float4 low = *(const float4 *)(head + at), high = *(const float4 *)(head + HALF + at);
+  if (!cosine) return {low, high};
+  const float4 c = *(const float4 *)(cosine + at), s = *(const float4 *)(sine + at);
+  return {rotate(low, c, make_float4(-high.x, -high.y, -high.z, -high.w), s), rotate(high, c, low, s)};
+}
+
+// A thread processes the numbers of one Pair4.
 extern "C" __global__ void __launch_bounds__(256)
     APPEND_NAME(const float *__restrict__ q, const float *__restrict__ k, const float *__restrict__ v,
 #if TURN
@@ -52,26 +90,36 @@ extern "C" __global__ void __launch_bounds__(256)
   if (sequence >= ROWS) return;
   const bool is_query = head < HEADS, value = head >= HEADS + KV_HEADS;
   const int nth = is_query ? head : value ? head - HEADS - KV_HEADS : head - HEADS;
-  const u64 from = ((u64)token * (is_query ? HEADS : KV_HEADS) + nth) * HEAD_DIM + at;
+  const u64 from = ((u64)token * (is_query ? HEADS : KV_HEADS) + nth) * HEAD_DIM;
   const float *source = (is_query ? q : value ? v : k) + from;
-  float4 low = *(const float4 *)source, high = *(const float4 *)(source + HALF);
 #if TURN
-  if (!value) {
-    const float4 c = *(const float4 *)(cosine + (u64)token * HALF + at),
-                 s = *(const float4 *)(sine + (u64)token * HALF + at);
-    const float4 l = low;
-    low = rotate(low, c, make_float4(-high.x, -high.y, -high.z, -high.w), s);
-    high = rotate(high, c, l, s);
-  }
+  const float *c = value ? nullptr : cosine + (u64)token * HALF,
+              *s = value ? nullptr : sine + (u64)token * HALF;
+#else
+  const float *c = nullptr, *s = nullptr;
 #endif
+  const Pair4 pair = load_rotated(source, at, c, s);
   if (is_query) {
-    *(float4 *)(rotated + from) = low;
-    *(float4 *)(rotated + from + HALF) = high;
+    *(float4 *)(rotated + from + at) = pair.low;
+    *(float4 *)(rotated + from + HALF + at) = pair.high;
     return;
   }
   u64 to;
   if (t >= count[sequence] || !find_key(to, pages, sequence, start[sequence] + t, layer, nth)) return;
+#ifdef KV_Q8
+  const Row8 row = {to, value};
+  float largest = 0;
+  for (int i = 0; i < HALF; i += 4) {
+    const Pair4 other = load_rotated(source, i, c, s);
+    largest = fmaxf(largest, fmaxf(largest4(other.low), largest4(other.high)));
+  }
+  const float inverse = largest > 0 ? 127 / largest : 0;
+  *(u32 *)(pool + row.codes() + at) = codes_of(pair.low, inverse);
+  *(u32 *)(pool + row.codes() + HALF + at) = codes_of(pair.high, inverse);
+  if (at == 0) *(float *)(pool + row.scale()) = largest / 127;
+#else
   to += (value ? PAGE * HEAD_DIM : 0) + at;
-  store4(pool + to, low);
-  store4(pool + to + HALF, high);
+  store4(pool + to, pair.low);
+  store4(pool + to + HALF, pair.high);
+#endif
 }

@@ -1,5 +1,5 @@
-// Attention computed in f32, over a paged KV pool of f32 or 16-bit numbers: attention.cu without rounding
-// queries and softmax weights to 16 bits.
+// Attention computed in f32, over a paged KV pool of f32, 16-bit or 8-bit numbers: attention.cu without
+// rounding queries and softmax weights to 16 bits.
 //
 // One NVRTC compilation gives both kernels, for one shape. A batch is ROWS sequences of TOKENS new tokens
 // each, of which the first count[sequence] are real and the rest is padding. Token t of a sequence is at
@@ -9,8 +9,8 @@
 //
 // Macros:  ROWS (sequences), TOKENS, HEADS, KV_HEADS, HEAD_DIM (multiple of 16, up to 256),
 //          ROW_PAGES (pages of a sequence), POOL_PAGES (pages of a layer), SCALE (of the scores, positive),
-//          KV_F32, KV_BF16 or KV_F16 (of the pool), TURN (1: apply RoPE); APPEND_NAME, ATTEND_NAME (symbols,
-//          default append and attend)
+//          KV_F32, KV_BF16, KV_F16 or KV_Q8 (of the pool), TURN (1: apply RoPE); APPEND_NAME, ATTEND_NAME
+//          (symbols, default append and attend)
 // Pool:    [layers][POOL_PAGES][KV_HEADS][2: key, value][PAGE][HEAD_DIM]
 //
 // append   (q f32 [ROWS*TOKENS, HEADS*HEAD_DIM], k and v f32 [ROWS*TOKENS, KV_HEADS*HEAD_DIM],
@@ -59,12 +59,8 @@ __device__ __forceinline__ float2 widen(u32 pair) {
 __device__ __forceinline__ void store4(pool_t *to, float4 f) {
   *(uint2 *)to = make_uint2(narrow(f.x, f.y), narrow(f.z, f.w));
 }
-// Loads four neighbouring numbers of the pool, or zeros, into shared memory.
-__device__ __forceinline__ void copy_pool4(float *to, const pool_t *from, bool valid) {
-  const uint2 raw = valid ? *(const uint2 *)from : make_uint2(0, 0);
-  const float2 low = widen(raw.x), high = widen(raw.y);
-  *(float4 *)to = make_float4(low.x, low.y, high.x, high.y);
-}
+#elif defined(KV_Q8)
+typedef unsigned char pool_t;
 #else
 typedef float pool_t;
 __device__ __forceinline__ void store4(pool_t *to, float4 f) { *(float4 *)to = f; }
@@ -91,11 +87,28 @@ __device__ __forceinline__ void copy_chunk(float *to, const float *from, bool va
                : "memory");
 }
 
-#if !defined(KV_BF16) && !defined(KV_F16)
-__device__ __forceinline__ void copy_pool4(float *to, const pool_t *from, bool valid) {
+// Copies four neighbouring numbers of a key (what 0) or a value (what 1), or zeros, into shared memory.
+// |key|: see find_key.
+__device__ __forceinline__ void copy_pool4(float *to, const pool_t *pool, u64 key, int what, int group,
+                                           bool valid) {
+#ifdef KV_Q8
+  const Row8 row = {key, what};
+  const u32 codes = valid ? *(const u32 *)(pool + row.codes() + group * 4) : 0;
+  const float scale = valid ? *(const float *)(pool + row.scale()) : 0;
+  *(float4 *)to =
+      make_float4((float)(signed char)codes * scale, (float)(signed char)(codes >> 8) * scale,
+                  (float)(signed char)(codes >> 16) * scale, (float)(signed char)(codes >> 24) * scale);
+#else
+  const pool_t *from = pool + (valid ? key + what * PAGE * HEAD_DIM + group * 4 : 0);
+#if defined(KV_BF16) || defined(KV_F16)
+  const uint2 raw = valid ? *(const uint2 *)from : make_uint2(0, 0);
+  const float2 low = widen(raw.x), high = widen(raw.y);
+  *(float4 *)to = make_float4(low.x, low.y, high.x, high.y);
+#else
   copy_chunk(to, from, valid);
-}
 #endif
+#endif
+}
 
 // Online softmax state of a thread's queries.
 struct Softmax {
@@ -222,8 +235,8 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 2)
       const int key = i / GROUPS, group = i % GROUPS;
       u64 from = 0;
       const bool valid = first + key < visible && find_key(from, pages, sequence, first + key, layer, head);
-      copy_pool4(to + (first / STEP % STAGES * STEP + key) * PITCH + group * 4,
-                 valid ? pool + from + what * PAGE * HEAD_DIM + group * 4 : pool, valid);
+      copy_pool4(to + (first / STEP % STAGES * STEP + key) * PITCH + group * 4, pool, from, what, group,
+                 valid);
     }
     asm volatile("cp.async.commit_group;" ::: "memory");  // always one group of copies, empty past the end
   };

@@ -24,8 +24,8 @@
 // BLOCKS (the grid) SHARED_BYTES (dynamic shared memory) SCRATCH_WORDS SEGMENT (maximum columns of a stage)
 // ROPE_FREQUENCIES (HEAD_DIM / 2 numbers). For each weight X, X_AT is the byte offset of layer 0 in the
 // archive and X_STEP the distance from one layer to the next. Weights are DTYPE_BF16 or DTYPE_F16,
-// or quantized (PACKED, decode_tiles.cuh) with X_TILES for each role X. The KV pool is KV_F32, KV_BF16 or
-// KV_F16.
+// or quantized (PACKED, decode_tiles.cuh) with X_TILES for each role X. The KV pool is KV_F32, KV_BF16,
+// KV_F16 or KV_Q8.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -108,10 +108,15 @@ static __device__ __forceinline__ uint2 fragment_of(const S *s, const Activation
 
 #define QUERY_BATCH 4  // queries processed together
 
-#ifdef KV_F32
+#if defined(KV_F32) || defined(KV_Q8)
 #define VALUE_WARPS 1
+#ifdef KV_Q8
+typedef u8 kv_t;  // codes; each page of a head ends with PAGE f32 scales
+#else
 typedef float kv_t;
-static __device__ __forceinline__ kv_t to_kv(float x) { return x; }
+#endif
+typedef float row_t;
+static __device__ __forceinline__ row_t to_row(float x) { return x; }
 
 struct Attention {                               // overlaps the staged activations: see union Work
   __align__(16) float k[HEAD_DIM], v[HEAD_DIM];  // key and value of the newest position
@@ -124,8 +129,8 @@ struct Attention {                               // overlaps the staged activati
 #define KEY_BLOCKS ceil_div(HEAD_DIM, 32)
 // Warps that share the same positions; each accumulates 64 columns of the values.
 #define VALUE_WARPS (HEAD_DIM <= 64 ? 1 : HEAD_DIM <= 128 ? 2 : 4)
-typedef u16 kv_t;
-static __device__ __forceinline__ kv_t to_kv(float x) { return KvNumber::narrow(x); }
+typedef u16 kv_t, row_t;
+static __device__ __forceinline__ row_t to_row(float x) { return KvNumber::narrow(x); }
 
 struct Attention {
   __align__(16) u16 k[HEAD_DIM], v[HEAD_DIM];
@@ -194,7 +199,7 @@ static_assert(sizeof(Scratch) == SCRATCH_WORDS * 4ull, "compiler/plan.c computes
 
 struct Model {
   const u8 *weights;
-  kv_t *kv;  // [LAYERS][POOL_PAGES][KV_HEADS][2][PAGE][HEAD_DIM]
+  kv_t *kv;  // [LAYERS][POOL_PAGES][KV_HEADS][2][PAGE][HEAD_DIM]; with KV_Q8 also the scales
   Scratch *scratch;
   float *logits;  // [VOCAB]
   const int *pages;

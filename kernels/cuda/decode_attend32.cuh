@@ -1,4 +1,4 @@
-// Decode: attention of a warp over f32 keys and values, computed in f32 without tensor cores.
+// Decode: attention of a warp over f32 or 8-bit keys and values, computed in f32 without tensor cores.
 //
 // A pass of a warp is PASS positions for four queries. Lane 4 * row + quad holds every fourth group of four
 // numbers of the key of |row| (and |row| + 8). Of the values every lane holds every 32nd number, for all
@@ -26,24 +26,84 @@ static __device__ __forceinline__ int lane_row() { return (threadIdx.x & 31) >> 
 static __device__ __forceinline__ int lane_quad() { return threadIdx.x & 3; }
 static __device__ __forceinline__ int value_column(int i) { return (int)(threadIdx.x & 31) + i * 32; }
 
+#ifdef KV_Q8
+static __device__ __forceinline__ u32 load_relaxed_word(const u8 *from) {
+  u32 word;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(word) : "l"(from));
+  return word;
+}
+
+// The scale of |row| of a block of codes; |codes| points to row 0 of the pass, |place| is its index in the
+// page.
+static __device__ __forceinline__ float scale_of(const u8 *codes, int place, int row) {
+  return __uint_as_float(load_relaxed_word(codes + (PAGE - place) * HEAD_DIM + (place + row) * 4));
+}
+
+static __device__ __forceinline__ float4 load_codes4(const u8 *from, float scale) {
+  const u32 codes = load_relaxed_word(from);
+  return {(float)(signed char)codes * scale, (float)(signed char)(codes >> 8) * scale,
+          (float)(signed char)(codes >> 16) * scale, (float)(signed char)(codes >> 24) * scale};
+}
+
+static __device__ __forceinline__ float load_code(const u8 *from, float scale) {
+  u32 code;
+  asm volatile("ld.relaxed.gpu.global.s8 %0, [%1];" : "=r"(code) : "l"(from));
+  return (float)(int)code * scale;
+}
+
+// Quantizes a row in shared memory to the values that the pool holds. If |pool| is set, also stores codes and
+// scale there. Called by a whole warp.
+static __device__ __forceinline__ void quantize_row(float *row, u8 *pool, int place) {
+  const int lane = threadIdx.x & 31;
+  float largest = 0;
+  for (int i = lane; i < HEAD_DIM; i += 32) largest = fmaxf(largest, fabsf(row[i]));
+#pragma unroll
+  for (int lanes = 1; lanes < 32; lanes <<= 1) largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, lanes));
+  const float inverse = largest > 0 ? 127 / largest : 0, scale = largest / 127;
+  for (int i = lane; i < HEAD_DIM; i += 32) {
+    const int code = __float2int_rn(row[i] * inverse);
+    row[i] = (float)code * scale;
+    if (pool) pool[i] = (u8)code;
+  }
+  if (pool && lane == 0) *(float *)(pool + (PAGE - place) * HEAD_DIM + place * 4) = scale;
+}
+#endif
+
 // Loads positions from |first| up to |end|. The newest position is not in the pool yet.
 static __device__ __forceinline__ void load_pass(const Model &m, Pass &pass, int layer, int head, int first,
                                                  int end) {
-  const float *from = kv_address(m, layer, head, first < end ? __ldg(m.pages + first / PAGE) : 0, first);
-  const float *k = from + lane_row() * HEAD_DIM + lane_quad() * 4, *v = from + PAGE * HEAD_DIM;
+  const kv_t *from = kv_address(m, layer, head, first < end ? __ldg(m.pages + first / PAGE) : 0, first);
+  const kv_t *k = from + lane_row() * HEAD_DIM + lane_quad() * 4, *v = from + KV_BLOCK;
   pass.first = first;
+#ifdef KV_Q8
+  const int place = first % PAGE;
+  float scale[PASS];
+#pragma unroll
+  for (int i = 0; i < KEY_ROWS; ++i)
+    scale[i] = first + lane_row() + i * 8 < end ? scale_of(from, place, lane_row() + i * 8) : 0.0f;
+#define LOAD_KEY(at, row) load_codes4(at, scale[row])
+#define LOAD_VALUE(at, position) load_code(at, scale[position])
+#else
+#define LOAD_KEY(at, row) load_relaxed4(at)
+#define LOAD_VALUE(at, position) load_relaxed(at)
+#endif
 #pragma unroll
   for (int i = 0; i < KEY_ROWS * KEY_FOURS; ++i) {
     const int row_step = i / KEY_FOURS * 8, column = i % KEY_FOURS * 16;
     pass.k[i / KEY_FOURS][i % KEY_FOURS] = first + lane_row() + row_step < end
-                                               ? load_relaxed4(k + row_step * HEAD_DIM + column)
+                                               ? LOAD_KEY(k + row_step * HEAD_DIM + column, i / KEY_FOURS)
                                                : float4{0, 0, 0, 0};
   }
+#ifdef KV_Q8
+#pragma unroll
+  for (int i = 0; i < PASS; ++i) scale[i] = first + i < end ? scale_of(v, place, i) : 0.0f;
+#endif
 #pragma unroll
   for (int i = 0; i < PASS * VALUE_COLUMNS; ++i) {
     const int position = i / VALUE_COLUMNS, column = value_column(i % VALUE_COLUMNS);
     const bool valid = first + position < end && column < HEAD_DIM;
-    pass.v[position][i % VALUE_COLUMNS] = valid ? load_relaxed(v + position * HEAD_DIM + column) : 0.0f;
+    pass.v[position][i % VALUE_COLUMNS] =
+        valid ? LOAD_VALUE(v + position * HEAD_DIM + column, position) : 0.0f;
   }
 }
 

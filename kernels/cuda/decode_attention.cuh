@@ -12,13 +12,21 @@ static __device__ __forceinline__ void fill_rope_table(Shared *s, int position) 
   sincosf(angle, &s->sine[threadIdx.x], &s->cosine[threadIdx.x]);
 }
 
+// Elements of the keys, or of the values, of a page and head.
+#ifdef KV_Q8
+#define KV_BLOCK (PAGE * (HEAD_DIM + 4))
+#else
+#define KV_BLOCK (PAGE * HEAD_DIM)
+#endif
+
+// Address of a position's key; its value is KV_BLOCK elements later.
 static __device__ __forceinline__ kv_t *kv_address(const Model &m, int layer, int head, int page,
                                                    int position) {
-  return m.kv +
-         ((((u64)layer * POOL_PAGES + (u32)page) * KV_HEADS + head) * 2 * PAGE + position % PAGE) * HEAD_DIM;
+  return m.kv + (((u64)layer * POOL_PAGES + (u32)page) * KV_HEADS + head) * 2 * KV_BLOCK +
+         position % PAGE * HEAD_DIM;
 }
 
-#ifdef KV_F32
+#if defined(KV_F32) || defined(KV_Q8)
 #include "decode_attend32.cuh"
 #else
 #include "decode_attend16.cuh"
@@ -68,15 +76,26 @@ static __device__ __forceinline__ void receive_qkv(const Model &m, Shared *s, in
       store_query(a, nth, pair + half, high * (float)SCALE);
       continue;
     }
-    kv_t *row = value ? a->v : a->k, l = to_kv(low), h = to_kv(high);
+    row_t *row = value ? a->v : a->k, l = to_row(low), h = to_row(high);
     row[pair] = l;
     row[pair + half] = h;
+#ifndef KV_Q8
     if (query % GROUP) continue;
-    kv_t *cached =
-        kv_address(m, layer, head, m.pages[position / PAGE], position) + (value ? PAGE * HEAD_DIM : 0);
+    kv_t *cached = kv_address(m, layer, head, m.pages[position / PAGE], position) + (value ? KV_BLOCK : 0);
     cached[pair] = l;
     cached[pair + half] = h;
+#endif
   }
+#ifdef KV_Q8
+  sync_consumers();
+  const int warp = threadIdx.x >> 5;  // warp 0 quantizes the key, warp 1 the value
+  if (newest && warp < 2)
+    quantize_row(warp ? a->v : a->k,
+                 query % GROUP
+                     ? nullptr
+                     : kv_address(m, layer, head, m.pages[position / PAGE], position) + warp * KV_BLOCK,
+                 position % PAGE);
+#endif
 }
 
 // Prefetches the keys and values of this block's first task into the L2 cache.
@@ -88,7 +107,7 @@ static __device__ __forceinline__ void prefetch_kv(const Model &m, const Shared 
 #pragma unroll 1
   for (int i = threadIdx.x; i < 2 * (end - begin); i += THREADS) {
     const int at = begin + i / 2;
-    const kv_t *row = kv_address(m, layer, head, __ldg(m.pages + at / PAGE), at) + i % 2 * PAGE * HEAD_DIM;
+    const kv_t *row = kv_address(m, layer, head, __ldg(m.pages + at / PAGE), at) + i % 2 * KV_BLOCK;
 #pragma unroll 1
     for (int d = 0; d < HEAD_DIM; d += 128 / (int)sizeof(kv_t))
       asm volatile("prefetch.global.L2 [%0];" ::"l"(row + d));

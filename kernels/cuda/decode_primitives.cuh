@@ -73,8 +73,8 @@ static __device__ __forceinline__ u32 component(uint4 v, int i) {
   return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
 
-// With an f32 KV pool results must have f32 accuracy; the fast exponential does not.
-#ifdef KV_F32
+// Attention that computes in f32 must have f32 accuracy; the fast exponential does not.
+#if defined(KV_F32) || defined(KV_Q8)
 static __device__ __forceinline__ float exp_of(float x) { return expf(x); }
 #else
 static __device__ __forceinline__ float exp_of(float x) { return __expf(x); }

@@ -1,0 +1,324 @@
+// Translates the nodes of a graph into instructions of the CPU kernel, one function per kind.
+#include "compiler/cpu_nodes.h"
+
+#include <limits.h>
+
+// A zero offset is a valid place in the archive, so weights that are missing are marked.
+static mlx_instruction_t instruction_of(mlx_instruction_kind_t kind, mlx_rows_t rows) {
+  const mlx_program_weight_t none = {.at = MLX_NO_WEIGHT};
+  return (mlx_instruction_t){.kind = kind,
+                             .rows = rows,
+                             .weight = none,
+                             .up = none,
+                             .bias = none,
+                             .up_bias = none,
+                             .act = MLX_RUN_NO_ACT};
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Products
+
+static mlx_program_weight_t upper_half(const mlx_cpu_writer_t *w, const mlx_product_t *p, int64_t columns) {
+  mlx_program_weight_t up = mlx_cpu_weight(w, p->up);
+  if (p->up) up.at += (uint64_t)(p->up_row / MLX_PANEL_ROWS * mlx_panel_bytes(up.format, columns));
+  return up;
+}
+
+static mlx_status_t write_product(mlx_cpu_writer_t *w, int id) {
+  const mlx_product_t *p = &w->products.of[id - 1];
+  const mlx_node_t *x = mlx_graph_node(w->graph, p->x);
+  mlx_instruction_t i = instruction_of(MLX_RUN_PRODUCT, mlx_cpu_rows(x));
+  i.width = (int32_t)mlx_cpu_width(x);
+  i.out_rows = (int32_t)p->rows;
+  i.weight = mlx_cpu_weight(w, p->weight);
+  i.bias = mlx_cpu_weight(w, p->bias);
+  i.up = upper_half(w, p, i.width);
+  i.up_bias = mlx_cpu_weight(w, p->up_bias);
+  if (p->act >= 0) i.act = p->act;
+  i.clip = (float)p->clip;
+  i.factor = (float)p->factor;
+  i.cap = (float)p->cap;
+  i.adds = p->added != 0;
+  i.logits = mlx_graph_node(w->graph, (int)w->graph->count)->operands[0] == id;
+  if (i.width > MLX_CPU_MAX_COLUMNS) return mlx_cpu_unsupported(w, "matrices this wide");
+  if (i.logits && i.adds) return mlx_cpu_unsupported(w, "logits that are added to");
+  i.a = mlx_cpu_value(w, p->x)->buffer;
+  if (i.adds) i.b = mlx_cpu_value(w, p->added)->buffer;
+  MLX_TRY(mlx_cpu_begin(w, &i));
+  MLX_TRY(mlx_cpu_read(w, p->x, &i.a));
+  if (p->up && !p->up_row) MLX_TRY(mlx_cpu_read(w, p->x, &i.a));
+  if (i.adds && mlx_cpu_is_last_use(w, p->added)) {
+    MLX_TRY(mlx_cpu_take_over(w, id, p->added, &i.out));
+  } else {
+    if (!i.logits) MLX_TRY(mlx_cpu_take(w, id, &i.out));
+    if (i.adds) MLX_TRY(mlx_cpu_read(w, p->added, &i.b));
+  }
+  return mlx_cpu_append(w, &i);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Rows
+
+static mlx_status_t write_embed(mlx_cpu_writer_t *w, int id) {
+  const mlx_node_t *node = mlx_graph_node(w->graph, id), *table = mlx_graph_operand(w->graph, node, 0),
+                   *index = mlx_graph_operand(w->graph, node, 1);
+  mlx_instruction_t i = instruction_of(MLX_RUN_EMBED, MLX_ROWS_TOKENS);
+  i.op = index->kind == MLX_NODE_POSITIONS ? MLX_INDEX_POSITIONS : MLX_INDEX_TOKENS;
+  i.weight = mlx_cpu_weight(w, node->operands[0]);
+  i.out_rows = (int32_t)table->dims[0];
+  i.width = (int32_t)table->dims[1];
+  MLX_TRY(mlx_cpu_begin(w, &i));
+  MLX_TRY(mlx_cpu_take(w, id, &i.out));
+  return mlx_cpu_append(w, &i);
+}
+
+// The norm |norm|, with the result of node |id|: itself, or the wanted rows of it.
+static mlx_status_t write_norm(mlx_cpu_writer_t *w, int norm, int id) {
+  const mlx_node_t *node = mlx_graph_node(w->graph, norm), *weight = mlx_graph_operand(w->graph, node, 1);
+  const bool by_head = node->kind == MLX_NODE_HEAD_RMSNORM || node->kind == MLX_NODE_HEAD_LAYERNORM;
+  const bool rms = node->kind == MLX_NODE_RMSNORM || node->kind == MLX_NODE_HEAD_RMSNORM;
+  mlx_instruction_t i = instruction_of(MLX_RUN_NORM, norm == id ? mlx_cpu_rows(node) : MLX_ROWS_LAST);
+  const int64_t width = mlx_cpu_width(node);
+  i.op = rms ? MLX_NORM_RMS : MLX_NORM_LAYER;
+  i.width = (int32_t)(by_head ? node->head_dim : width);
+  i.heads = (int32_t)(width / i.width);
+  i.dims = by_head && weight && weight->rank == 2 ? i.width : 0;
+  i.numbers[0] = (float)node->eps;
+  i.weight = mlx_cpu_weight(w, node->operands[1]);
+  if (node->kind == MLX_NODE_LAYERNORM) i.bias = mlx_cpu_weight(w, node->operands[2]);
+  MLX_TRY(mlx_cpu_begin(w, &i));
+  MLX_TRY(mlx_cpu_take(w, id, &i.out));
+  MLX_TRY(mlx_cpu_read(w, node->operands[0], &i.a));
+  return mlx_cpu_append(w, &i);
+}
+
+// The op of an element-wise node, and its number.
+static int map_of(const mlx_node_t *node, float *out_number) {
+  *out_number = (float)node->number;
+  switch (node->kind) {
+    case MLX_NODE_BIAS: return MLX_MAP_BIAS;
+    case MLX_NODE_ADD: return MLX_MAP_ADD;
+    case MLX_NODE_MULTIPLY: return MLX_MAP_MULTIPLY;
+    case MLX_NODE_SCALE: return MLX_MAP_SCALE;
+    case MLX_NODE_SOFTCAP: return MLX_MAP_SOFTCAP;
+    case MLX_NODE_CLIP: return MLX_MAP_CLIP;
+    case MLX_NODE_GROW: return MLX_MAP_GROW;
+    case MLX_NODE_ACTIVATE: return MLX_MAP_ACTIVATE + (int)node->act;
+    case MLX_NODE_GATED: return MLX_MAP_GATED + (int)node->act;
+    case MLX_NODE_SIGMOID: return MLX_MAP_SIGMOID;
+    case MLX_NODE_SCALE_ROWS: return MLX_MAP_SCALE_ROWS;
+    default: return MLX_MAP_COPY;
+  }
+}
+
+static mlx_status_t write_map(mlx_cpu_writer_t *w, int id) {
+  const mlx_node_t *node = mlx_graph_node(w->graph, id), *second = mlx_graph_operand(w->graph, node, 1);
+  const bool wanted = node->kind == MLX_NODE_WANTED;
+  mlx_instruction_t i = instruction_of(MLX_RUN_MAP, wanted ? MLX_ROWS_LAST : mlx_cpu_rows(node));
+  i.op = map_of(node, &i.numbers[0]);
+  i.width = (int32_t)mlx_cpu_width(node);
+  i.dims = (int32_t)node->period;
+  if (node->kind == MLX_NODE_BIAS) i.weight = mlx_cpu_weight(w, node->operands[1]);
+  const bool reads_second = second && node->kind != MLX_NODE_BIAS && node->kind != MLX_NODE_GROW;
+  const int first = node->operands[0];
+  MLX_TRY(mlx_cpu_begin(w, &i));
+  if (!wanted && mlx_cpu_is_last_use(w, first)) {
+    i.a = mlx_cpu_value(w, first)->buffer;
+    MLX_TRY(mlx_cpu_take_over(w, id, first, &i.out));
+  } else {
+    MLX_TRY(mlx_cpu_take(w, id, &i.out));
+    MLX_TRY(mlx_cpu_read(w, first, &i.a));
+  }
+  if (reads_second) MLX_TRY(mlx_cpu_read(w, node->operands[1], &i.b));
+  return mlx_cpu_append(w, &i);
+}
+
+// A norm whose only user wants some rows is computed for those rows only.
+static bool is_norm_of_wanted(const mlx_cpu_writer_t *w, const mlx_node_t *node) {
+  const mlx_node_t *x = mlx_graph_operand(w->graph, node, 0);
+  return (x->kind == MLX_NODE_RMSNORM || x->kind == MLX_NODE_LAYERNORM) && x->uses == 1;
+}
+
+static bool is_deferred_norm(const mlx_cpu_writer_t *w, int id) {
+  for (int user = id + 1; user <= (int)w->graph->count; ++user) {
+    const mlx_node_t *node = mlx_graph_node(w->graph, user);
+    if (node->kind == MLX_NODE_WANTED && node->operands[0] == id) return is_norm_of_wanted(w, node);
+  }
+  return false;
+}
+
+static mlx_status_t write_rope(mlx_cpu_writer_t *w, int id) {
+  const mlx_node_t *node = mlx_graph_node(w->graph, id);
+  mlx_instruction_t i = instruction_of(MLX_RUN_ROPE, MLX_ROWS_TOKENS);
+  i.op = node->rope->adjacent;
+  i.dims = (int32_t)node->rope->dims;
+  i.head_dim = (int32_t)node->head_dim;
+  i.heads = (int32_t)(mlx_cpu_width(node) / node->head_dim);
+  for (size_t k = 0; k < w->rope_count; ++k) {
+    if (mlx_rope_equal(w->ropes[k], node->rope)) i.b = w->rope_tables[k];
+  }
+  MLX_TRY(mlx_cpu_begin(w, &i));
+  if (mlx_cpu_is_last_use(w, node->operands[0])) {
+    i.a = mlx_cpu_value(w, node->operands[0])->buffer;
+    MLX_TRY(mlx_cpu_take_over(w, id, node->operands[0], &i.out));
+  } else {
+    MLX_TRY(mlx_cpu_take(w, id, &i.out));
+    MLX_TRY(mlx_cpu_read(w, node->operands[0], &i.a));
+  }
+  return mlx_cpu_append(w, &i);
+}
+
+// The columns stay where they are.
+static mlx_status_t write_columns(mlx_cpu_writer_t *w, int id) {
+  const mlx_node_t *node = mlx_graph_node(w->graph, id);
+  mlx_cpu_value_t *value = mlx_cpu_value(w, id);
+  value->view_of = node->operands[0];
+  value->buffer = mlx_cpu_value(w, node->operands[0])->buffer;
+  value->buffer.at += node->start;
+  value->buffer.parts = 0;
+  return NULL;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Attention
+
+static mlx_status_t write_attention(mlx_cpu_writer_t *w, int id) {
+  const mlx_node_t *node = mlx_graph_node(w->graph, id);
+  const mlx_attention_t *a = &node->attention;
+  mlx_cpu_program_t *p = w->program;
+  if (a->head_dim > MLX_CPU_MAX_HEAD_DIM || a->heads % a->kv_heads)
+    return mlx_cpu_unsupported(w, "attention heads of this size");
+  mlx_instruction_t append = instruction_of(MLX_RUN_APPEND, MLX_ROWS_TOKENS);
+  append.heads = (int32_t)a->heads;
+  append.kv_heads = (int32_t)a->kv_heads;
+  append.head_dim = (int32_t)a->head_dim;
+  append.kv_at = p->kv_bytes;
+  p->kv_bytes += p->header.pool_pages * mlx_kv_page_bytes(p->header.kv_format, a->kv_heads, a->head_dim);
+  mlx_instruction_t attend = append;
+  attend.kind = MLX_RUN_ATTEND;
+  MLX_TRY(mlx_cpu_begin(w, &append));
+  MLX_TRY(mlx_cpu_read(w, node->operands[1], &append.a));
+  MLX_TRY(mlx_cpu_read(w, node->operands[2], &append.b));
+  MLX_TRY(mlx_cpu_append(w, &append));
+  attend.numbers[0] = (float)a->scale;
+  attend.numbers[1] = (float)a->softcap;
+  attend.window = a->window < w->options->context ? (int32_t)a->window : 0;
+  attend.weight = mlx_cpu_weight(w, node->operands[3]);
+  MLX_TRY(mlx_cpu_begin(w, &attend));
+  MLX_TRY(mlx_cpu_take(w, id, &attend.out));
+  MLX_TRY(mlx_cpu_read(w, node->operands[0], &attend.a));
+  return mlx_cpu_append(w, &attend);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Mixture of experts
+
+typedef struct experts {
+  const mlx_node_t *node;
+  int64_t experts, ffn, hidden, pairs;
+  mlx_instruction_t common;  // the fields that all its instructions share
+} experts_t;
+
+static mlx_status_t write_routing(mlx_cpu_writer_t *w, experts_t *e) {
+  mlx_instruction_t route = e->common, group = e->common;
+  route.kind = MLX_RUN_ROUTE;
+  group.kind = MLX_RUN_GROUP;
+  MLX_TRY(mlx_cpu_begin(w, &route));
+  MLX_TRY(mlx_cpu_read(w, e->node->operands[1], &route.a));
+  MLX_TRY(mlx_cpu_append(w, &route));
+  MLX_TRY(mlx_cpu_begin(w, &group));
+  return mlx_cpu_append(w, &group);
+}
+
+// Takes a place of |width| columns for each pair of token and expert.
+static mlx_status_t take_pairs(mlx_cpu_writer_t *w, const experts_t *e, int64_t width,
+                               mlx_program_buffer_t *out) {
+  *out = (mlx_program_buffer_t){.stride = (int32_t)width, .parts_from = INT_MAX, .plain_below = INT_MAX};
+  return mlx_scratch_take(&w->scratch, e->pairs * width, &out->at);
+}
+
+static mlx_status_t write_expert_products(mlx_cpu_writer_t *w, const experts_t *e,
+                                          mlx_program_buffer_t *out) {
+  const int *operands = e->node->operands;
+  const mlx_experts_t *params = &e->node->experts;
+  mlx_instruction_t gate = e->common, down;
+  gate.kind = MLX_RUN_EXPERT_PRODUCT;
+  down = gate;
+  gate.width = down.out_rows = (int32_t)e->hidden;
+  gate.out_rows = down.width = (int32_t)e->ffn;
+  gate.weight = mlx_cpu_weight(w, operands[2]);
+  gate.up = mlx_cpu_weight(w, operands[3]);
+  gate.bias = mlx_cpu_weight(w, operands[5]);
+  gate.up_bias = mlx_cpu_weight(w, operands[6]);
+  gate.act = (int32_t)params->act;
+  gate.clip = (float)params->limit;
+  gate.slope = params->limit == 0.0 ? 0 : (float)params->slope;
+  MLX_TRY(mlx_cpu_begin(w, &gate));
+  MLX_TRY(take_pairs(w, e, e->ffn, &gate.out));
+  MLX_TRY(mlx_cpu_read(w, operands[0], &gate.a));
+  MLX_TRY(mlx_cpu_append(w, &gate));
+  down.op = 1;
+  down.weight = mlx_cpu_weight(w, operands[4]);
+  down.bias = mlx_cpu_weight(w, operands[7]);
+  down.a = gate.out;
+  MLX_TRY(mlx_cpu_begin(w, &down));
+  MLX_TRY(take_pairs(w, e, e->hidden, &down.out));
+  *out = down.out;
+  MLX_TRY(mlx_scratch_release(&w->scratch, gate.out.at));
+  return mlx_cpu_append(w, &down);
+}
+
+static mlx_status_t write_experts(mlx_cpu_writer_t *w, int id) {
+  const mlx_node_t *node = mlx_graph_node(w->graph, id), *gate = mlx_graph_operand(w->graph, node, 2);
+  experts_t e = {.node = node,
+                 .experts = gate->dims[0],
+                 .ffn = gate->dims[1],
+                 .hidden = gate->dims[2],
+                 .pairs = w->program->header.max_tokens * node->experts.used,
+                 .common = instruction_of(MLX_RUN_ROUTE, MLX_ROWS_TOKENS)};
+  if (e.experts > MLX_CPU_MAX_EXPERTS || node->experts.used > MLX_CPU_MAX_USED || e.ffn > MLX_CPU_MAX_COLUMNS)
+    return mlx_cpu_unsupported(w, "so many experts");
+  e.common.experts = (int32_t)e.experts;
+  e.common.used = (int32_t)node->experts.used;
+  e.common.sum_to_one = node->experts.sum_to_one;
+  mlx_instruction_t sum = e.common;
+  // The first phase of the experts takes the place of the routing arrays.
+  MLX_TRY(mlx_cpu_begin(w, &(mlx_instruction_t){.kind = MLX_RUN_ROUTE}));
+  MLX_TRY(mlx_scratch_take(&w->scratch,
+                           mlx_routing_words(w->program->header.max_tokens, node->experts.used, e.experts),
+                           &e.common.routing));
+  MLX_TRY(write_routing(w, &e));
+  MLX_TRY(write_expert_products(w, &e, &sum.a));
+  sum.kind = MLX_RUN_EXPERT_SUM;
+  sum.routing = e.common.routing;
+  sum.width = (int32_t)e.hidden;
+  MLX_TRY(mlx_cpu_begin(w, &sum));
+  MLX_TRY(mlx_cpu_take(w, id, &sum.out));
+  MLX_TRY(mlx_scratch_release(&w->scratch, sum.a.at));
+  MLX_TRY(mlx_scratch_release(&w->scratch, sum.routing));
+  return mlx_cpu_append(w, &sum);
+}
+
+mlx_status_t mlx_cpu_write_node(mlx_cpu_writer_t *w, int id) {
+  const mlx_node_t *node = mlx_graph_node(w->graph, id);
+  if (w->products.absorbed[id - 1]) return NULL;
+  if (w->products.of[id - 1].stage) return write_product(w, id);
+  switch (node->kind) {
+    case MLX_NODE_TOKENS:
+    case MLX_NODE_POSITIONS:
+    case MLX_NODE_WEIGHT:
+    case MLX_NODE_LOGITS: return NULL;
+    case MLX_NODE_EMBED: return write_embed(w, id);
+    case MLX_NODE_RMSNORM:
+    case MLX_NODE_LAYERNORM: return is_deferred_norm(w, id) ? NULL : write_norm(w, id, id);
+    case MLX_NODE_HEAD_RMSNORM:
+    case MLX_NODE_HEAD_LAYERNORM: return write_norm(w, id, id);
+    case MLX_NODE_ROPE: return write_rope(w, id);
+    case MLX_NODE_COLUMNS: return write_columns(w, id);
+    case MLX_NODE_ATTENTION: return write_attention(w, id);
+    case MLX_NODE_EXPERTS: return write_experts(w, id);
+    case MLX_NODE_WANTED:
+      return is_norm_of_wanted(w, node) ? write_norm(w, node->operands[0], id) : write_map(w, id);
+    default: return write_map(w, id);
+  }
+}

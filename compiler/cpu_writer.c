@@ -1,0 +1,161 @@
+// Phases of a CPU program, and the places of values in the scratch tensor.
+#include "compiler/cpu_writer.h"
+
+#include <limits.h>
+
+#include "base/memory.h"
+#include "compiler/panels.h"
+
+// ----------------------------------------------------------------------------------------------------------
+// Phases
+
+static bool is_row_kind(int32_t kind) { return kind >= MLX_RUN_EMBED && kind <= MLX_RUN_EXPERT_SUM; }
+
+static bool same_rows(int32_t a, int32_t b) { return (a == MLX_ROWS_TOKENS) == (b == MLX_ROWS_TOKENS); }
+
+// Products of one phase read the same input, and none of them reads the result of another.
+static bool can_share(const mlx_cpu_program_t *p, const mlx_phase_t *phase, const mlx_instruction_t *i) {
+  const mlx_instruction_t *first = &p->instructions[phase->first];
+  if (!same_rows(first->rows, i->rows)) return false;
+  if (is_row_kind(first->kind)) return is_row_kind(i->kind);
+  if (first->kind != MLX_RUN_PRODUCT || i->kind != MLX_RUN_PRODUCT) return false;
+  if (first->a.at != i->a.at || first->logits || i->logits) return false;
+  for (int32_t k = 0; k < phase->count; ++k) {
+    if (i->adds && first[k].out.at == i->b.at) return false;
+  }
+  return true;
+}
+
+mlx_status_t mlx_cpu_begin(mlx_cpu_writer_t *w, const mlx_instruction_t *instruction) {
+  mlx_cpu_program_t *p = w->program;
+  if (p->header.phases && can_share(p, &p->phases[p->header.phases - 1], instruction)) return NULL;
+  mlx_scratch_collect(&w->scratch);
+  MLX_TRY(mlx_reserve((size_t)p->header.phases + 1, sizeof *p->phases, &w->phase_capacity, &p->phases));
+  p->phases[p->header.phases++] = (mlx_phase_t){.first = p->header.instructions};
+  return NULL;
+}
+
+mlx_status_t mlx_cpu_append(mlx_cpu_writer_t *w, const mlx_instruction_t *instruction) {
+  mlx_cpu_program_t *p = w->program;
+  MLX_TRY(mlx_reserve((size_t)p->header.instructions + 1, sizeof *p->instructions, &w->instruction_capacity,
+                      &p->instructions));
+  p->instructions[p->header.instructions++] = *instruction;
+  ++p->phases[p->header.phases - 1].count;
+  return NULL;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Values
+
+mlx_cpu_value_t *mlx_cpu_value(mlx_cpu_writer_t *w, int id) { return &w->values[id - 1]; }
+
+mlx_rows_t mlx_cpu_rows(const mlx_node_t *node) {
+  return node->dims[0] == MLX_DIM_WANTED ? MLX_ROWS_WANTED : MLX_ROWS_TOKENS;
+}
+
+int64_t mlx_cpu_width(const mlx_node_t *node) { return node->dims[node->rank - 1]; }
+
+mlx_program_weight_t mlx_cpu_weight(const mlx_cpu_writer_t *w, int id) {
+  if (!id) return (mlx_program_weight_t){.at = MLX_NO_WEIGHT};
+  const size_t index = mlx_graph_node(w->graph, id)->weight_index;
+  return (mlx_program_weight_t){
+      .at = w->offsets[index],
+      .format = (int32_t)mlx_weight_stored(&w->model->weights[index], w->storage).format};
+}
+
+static bool is_quantized(const mlx_cpu_writer_t *w, int weight) {
+  return weight && mlx_panel_info((mlx_panel_format_t)mlx_cpu_weight(w, weight).format)->code_bits;
+}
+
+static int64_t row_capacity(const mlx_cpu_writer_t *w, mlx_rows_t rows) {
+  return rows == MLX_ROWS_TOKENS ? w->program->header.max_tokens : w->program->header.sequences;
+}
+
+// How the products that read node |id| want it: see mlx_program_buffer_t. False if none reads it on tiles.
+static bool find_readers(const mlx_cpu_writer_t *w, int id, mlx_program_buffer_t *out) {
+  const mlx_graph_t *graph = w->graph;
+  int readers = 0;
+  out->parts_from = INT_MAX;
+  out->plain_below = 1;
+  for (int user = id + 1; user <= (int)graph->count; ++user) {
+    const mlx_product_t *p = &w->products.of[user - 1];
+    if (!p->stage || w->products.absorbed[user - 1] || p->x != id) continue;
+    const bool codes = is_quantized(w, p->weight) || is_quantized(w, p->up);
+    const int from = codes ? MLX_CPU_MIN_TILED_ROWS : 1;
+    const bool logits = mlx_graph_node(graph, (int)graph->count)->operands[0] == user;
+    readers += p->up && !p->up_row ? 2 : 1;
+    if (codes && (logits || w->program->header.row_by_row)) {
+      out->plain_below = INT_MAX;
+      continue;
+    }
+    out->parts_from = from < out->parts_from ? from : out->parts_from;
+    out->plain_below = from > out->plain_below ? from : out->plain_below;
+  }
+  if (readers < mlx_graph_node(graph, id)->uses) out->plain_below = INT_MAX;
+  return out->parts_from != INT_MAX;
+}
+
+static mlx_status_t take_parts(mlx_cpu_writer_t *w, int id, mlx_program_buffer_t *out) {
+  const mlx_node_t *node = mlx_graph_node(w->graph, id);
+  const int64_t width = mlx_cpu_width(node);
+  const bool stores =
+      node->kind != MLX_NODE_ROPE && (node->kind != MLX_NODE_ATTENTION || node->attention.head_dim % 16 == 0);
+  out->parts = 0;
+  if (!w->program->header.tiles || !stores || width % MLX_PANEL_BLOCK || !find_readers(w, id, out)) {
+    out->parts_from = out->plain_below = INT_MAX;
+    return NULL;
+  }
+  return mlx_scratch_take(&w->scratch, mlx_parts_words(row_capacity(w, mlx_cpu_rows(node)), width),
+                          &out->parts);
+}
+
+mlx_status_t mlx_cpu_take(mlx_cpu_writer_t *w, int id, mlx_program_buffer_t *out_buffer) {
+  const mlx_node_t *node = mlx_graph_node(w->graph, id);
+  mlx_program_buffer_t *buffer = &mlx_cpu_value(w, id)->buffer;
+  *buffer = (mlx_program_buffer_t){.stride = (int32_t)mlx_cpu_width(node)};
+  MLX_TRY(mlx_scratch_take(&w->scratch, row_capacity(w, mlx_cpu_rows(node)) * buffer->stride, &buffer->at));
+  MLX_TRY(take_parts(w, id, buffer));
+  *out_buffer = *buffer;
+  return NULL;
+}
+
+static int place_of(mlx_cpu_writer_t *w, int id) {
+  while (mlx_cpu_value(w, id)->view_of) id = mlx_cpu_value(w, id)->view_of;
+  return id;
+}
+
+mlx_status_t mlx_cpu_read(mlx_cpu_writer_t *w, int id, mlx_program_buffer_t *out_buffer) {
+  *out_buffer = mlx_cpu_value(w, id)->buffer;
+  for (int at = id, up; at; at = up) {
+    mlx_cpu_value_t *value = mlx_cpu_value(w, at);
+    up = value->view_of;
+    value->read_phase = w->program->header.phases - 1;
+    if (--value->remaining) break;
+    if (up) continue;
+    MLX_TRY(mlx_scratch_release(&w->scratch, value->buffer.at));
+    if (value->buffer.parts) MLX_TRY(mlx_scratch_release(&w->scratch, value->buffer.parts));
+  }
+  return NULL;
+}
+
+// A product reads the place while other threads write it, so no other instruction of its phase may read it.
+bool mlx_cpu_is_last_use(mlx_cpu_writer_t *w, int id) {
+  const mlx_cpu_value_t *value = mlx_cpu_value(w, id);
+  return place_of(w, id) == id && value->remaining == 1 && value->read_phase != w->program->header.phases - 1;
+}
+
+mlx_status_t mlx_cpu_take_over(mlx_cpu_writer_t *w, int id, int from, mlx_program_buffer_t *out_buffer) {
+  mlx_cpu_value_t *old = mlx_cpu_value(w, from);
+  mlx_program_buffer_t *buffer = &mlx_cpu_value(w, id)->buffer;
+  *buffer = old->buffer;
+  old->remaining = 0;
+  if (old->buffer.parts) MLX_TRY(mlx_scratch_release(&w->scratch, old->buffer.parts));
+  MLX_TRY(take_parts(w, id, buffer));
+  *out_buffer = *buffer;
+  return NULL;
+}
+
+mlx_status_t mlx_cpu_unsupported(mlx_cpu_writer_t *w, const char *feature) {
+  if (!w->program->unsupported) w->program->unsupported = feature;
+  return NULL;
+}

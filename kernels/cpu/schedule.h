@@ -1,0 +1,156 @@
+// Scheduling of the CPU network kernel: threads claim the items of a phase, and the thread that completes the
+// last item opens the next phase.
+//
+// IREE may run the workgroups of a call one after another on one thread, or all at once. So a workgroup must
+// never wait for a workgroup that has not started. A phase is a number of items. Each running workgroup
+// claims some items, computes them, and claims more. One 64-bit word, the ticket, holds the phase and its
+// next item. The workgroup that completes the last item of a phase opens the next phase; it runs phases with
+// a single item at once by itself. So one thread alone can run the whole call, and a thread that starts late
+// joins at the current phase. Results do not depend on the number of threads: an item is computed the same
+// way by every thread, and no sum is divided between items.
+//
+// Preemption: on a busy machine, or with more threads than CPUs, a thread can lose its CPU while it holds
+// items. The other threads then spin, and may occupy the CPU that the preempted thread needs. So a thread
+// that waited for MAX_SPINS leaves the call and sleeps; the remaining threads finish it. If that happens in
+// most calls, the number of threads is limited for the following calls, and raised again after a while.
+#ifndef MLXCEL_KERNELS_CPU_SCHEDULE_H_
+#define MLXCEL_KERNELS_CPU_SCHEDULE_H_
+
+#include "call.h"
+#include "product.h"
+
+// Spins of a waiting thread before it leaves; 10000 spins take about half a millisecond. Prefill has longer
+// items.
+#define MAX_SPINS_DECODE 20000
+#define MAX_SPINS_PREFILL 200000
+// A single delay is no reason for a limit: other processes and virtual machines cause some. STRAIN is added
+// for a call that a thread left and one is subtracted for a call without; MAX_STRAIN lowers the limit.
+#define STRAIN 8
+#define MAX_STRAIN 24
+// Calls without a delay before the limit is doubled. Each lowering doubles this number: raising the limit in
+// vain costs a few milliseconds.
+#define MIN_PATIENCE 32
+#define MAX_PATIENCE 1024
+
+// What the kernel defines: phases of one step, items of phase |number|, and computing items [from, to) of it.
+// Phases are numbered over all steps of a call.
+static uint64_t phases_of_step(const call_t *c);
+static uint32_t item_count(const call_t *c, uint64_t number);
+static void run_items(const call_t *c, worker_t *worker, uint64_t number, int from, int to);
+
+// Runs phases of a single item, starting at |number|, then opens the first phase with more items.
+static void open_phase(const call_t *c, worker_t *worker, uint64_t number) {
+  const uint64_t end = phases_of_step(c) * c->steps;
+  uint32_t items = 0;
+  for (; number < end && (items = item_count(c, number)) < 2; ++number) {
+    if (items) run_items(c, worker, number, 0, 1);
+  }
+  __atomic_store_n(&c->control->unfinished, items, __ATOMIC_RELAXED);
+  __atomic_store_n(&c->control->ticket, number << 32, __ATOMIC_RELEASE);
+}
+
+// Claims items of the open phase; false if no item is left. Decode has short items: a thread claims
+// remaining items / running threads. The divisor is at least two, so that a thread that joins later finds
+// items. Prefill has long items: a thread claims an eighth of that.
+static bool claim_items(const call_t *c, worker_t *worker, uint64_t ticket, uint32_t *from, uint32_t *to) {
+  if (worker->items_phase != ticket >> 32) {
+    worker->items_phase = ticket >> 32;
+    worker->items = item_count(c, ticket >> 32);
+  }
+  const uint32_t items = worker->items, next = (uint32_t)ticket;
+  if (next >= items) return false;
+  const uint32_t present = __atomic_load_n(&c->control->present, __ATOMIC_RELAXED) + 1,
+                 threads = present < 2 ? 2 : present;
+  const uint32_t share = (items - next) / (c->width ? 8 * threads : threads);
+  *from = next;
+  *to = next + (share ? share : 1);
+  return __atomic_compare_exchange_n(&c->control->ticket, &ticket, ticket + (*to - next), false,
+                                     __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
+
+// Reports completed items of phase |number|. The thread that completes the last item opens the next phase.
+static void complete_items(const call_t *c, worker_t *worker, uint64_t number, uint32_t items) {
+  if (__atomic_sub_fetch(&c->control->unfinished, items, __ATOMIC_ACQ_REL) == 0)
+    open_phase(c, worker, number + 1);
+}
+
+// Joins the call unless it is closed or the limit is reached.
+static bool try_join(control_t *control) {
+  uint32_t present = __atomic_load_n(&control->present, __ATOMIC_RELAXED);
+  do {
+    if (__atomic_load_n(&control->closed, __ATOMIC_RELAXED) == 1 || present + 1 >= control->limit)
+      return false;
+  } while (!__atomic_compare_exchange_n(&control->present, &present, present + 1, true, __ATOMIC_RELAXED,
+                                        __ATOMIC_RELAXED));
+  return true;
+}
+
+// Leaves a call before its end. A thread that is alone must stay: it alone can finish the call.
+static bool try_leave(control_t *control) {
+  uint32_t present = __atomic_load_n(&control->present, __ATOMIC_RELAXED);
+  do {
+    if (present + 1 < 2) return false;
+  } while (!__atomic_compare_exchange_n(&control->present, &present, present - 1, true, __ATOMIC_RELAXED,
+                                        __ATOMIC_RELAXED));
+  __atomic_store_n(&control->remaining, present - 1, __ATOMIC_RELAXED);
+  __atomic_store_n(&control->closed, 1, __ATOMIC_RELAXED);
+  return true;
+}
+
+// Runs items until the call ends. False if this thread left before the end.
+static bool run_items_until_end(const call_t *c) {
+  control_t *control = c->control;
+  const uint64_t end = phases_of_step(c) * c->steps;
+  const int max_spins = c->width ? MAX_SPINS_PREFILL : MAX_SPINS_DECODE;
+  worker_t worker;
+  worker.vector_phase = worker.items_phase = IDLE;
+  uint64_t idle = IDLE;
+  if (__atomic_compare_exchange_n(&control->ticket, &idle, UINT32_MAX, false, __ATOMIC_ACQUIRE,
+                                  __ATOMIC_RELAXED))
+    open_phase(c, &worker, 0);
+  for (int waited = 0;;) {
+    const uint64_t ticket = __atomic_load_n(&control->ticket, __ATOMIC_ACQUIRE);
+    uint32_t from, to;
+    if (ticket >> 32 >= end) return true;
+    if (claim_items(c, &worker, ticket, &from, &to)) {
+      run_items(c, &worker, ticket >> 32, (int)from, (int)to);
+      complete_items(c, &worker, ticket >> 32, to - from);
+      waited = 0;
+    } else {
+      spin_pause();
+      if (++waited < max_spins) continue;
+      if (try_leave(control)) return false;
+      waited = 0;
+    }
+  }
+}
+
+// Lowers the limit after repeated delays, and raises it after enough calls without one.
+static void adapt_limit(control_t *control) {
+  const bool delayed = control->closed == 1;
+  const uint32_t strain = control->strain + 1;
+  control->calm = delayed ? UINT32_MAX : control->calm + 1;
+  control->strain = (delayed ? strain + STRAIN : strain ? strain - 1 : 0) - 1;
+  if (strain >= MAX_STRAIN && delayed) {
+    const uint32_t patience = control->patience == UINT32_MAX ? MIN_PATIENCE : 2 * control->patience;
+    control->limit = control->remaining + 1;
+    control->patience = patience < MAX_PATIENCE ? patience : MAX_PATIENCE;
+    control->strain = UINT32_MAX;
+  } else if (control->limit < MLX_CPU_WORKGROUPS && control->calm + 1 >= control->patience) {
+    control->limit *= 2;
+    control->calm = UINT32_MAX;
+  }
+}
+
+// The last workgroup to return resets the control state for the next call.
+static void run_workgroup(const call_t *c) {
+  control_t *control = c->control;
+  if (try_join(control) && run_items_until_end(c)) __atomic_sub_fetch(&control->present, 1, __ATOMIC_RELAXED);
+  if (__atomic_add_fetch(&control->returned, 1, __ATOMIC_ACQ_REL) != c->workgroups - 1) return;
+  adapt_limit(control);
+  __atomic_store_n(&control->returned, UINT32_MAX, __ATOMIC_RELAXED);
+  __atomic_store_n(&control->closed, 0, __ATOMIC_RELAXED);
+  __atomic_store_n(&control->ticket, IDLE, __ATOMIC_RELEASE);
+}
+
+#endif  // MLXCEL_KERNELS_CPU_SCHEDULE_H_

@@ -1,0 +1,104 @@
+// SHA-256 in portable C and with the CPU's instructions, and tree digests, compared with libsodium's SHA-256.
+#include "base/digest.h"
+
+#include <sodium/crypto_hash_sha256.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "tests/check.h"
+
+static void fill(uint8_t *bytes, size_t length) {
+  uint32_t state = 1;
+  for (size_t i = 0; i < length; ++i) bytes[i] = (uint8_t)((state = state * 1664525u + 1013904223u) >> 24);
+}
+
+static void expected_hex(const uint8_t *bytes, size_t length, char out_hex[MLX_DIGEST_HEX]) {
+  uint8_t sum[crypto_hash_sha256_BYTES];
+  crypto_hash_sha256(sum, bytes, length);
+  for (int i = 0; i < 32; ++i) snprintf(out_hex + 2 * i, 3, "%02x", sum[i]);
+}
+
+// Adds |bytes| in pieces of |piece| bytes.
+static void check_digest(mlx_sha256_fn_t add_blocks, const uint8_t *bytes, size_t length, size_t piece) {
+  char hex[MLX_DIGEST_HEX], expected[MLX_DIGEST_HEX];
+  mlx_digest_t digest;
+  mlx_digest_begin(&digest);
+  digest.add_blocks = add_blocks;
+  for (size_t at = 0; at < length; at += piece)
+    mlx_digest_add(&digest, bytes + at, length - at < piece ? length - at : piece);
+  mlx_digest_end(&digest, hex);
+  expected_hex(bytes, length, expected);
+  CHECK_TEXT(hex, expected);
+}
+
+TEST(sha256_matches_libsodium_at_every_length_and_split) {
+  uint8_t bytes[1000];
+  const char *name;
+  fill(bytes, sizeof bytes);
+  const mlx_sha256_fn_t functions[] = {mlx_sha256_portable, mlx_sha256_fastest(&name)};
+  fprintf(stderr, "  this CPU: %s\n", name);
+  for (size_t f = 0; f < 2; ++f) {
+    for (size_t length = 0; length < 260; ++length) {
+      for (size_t piece = 1; piece < 200; piece += piece < 70 ? 1 : 31)
+        check_digest(functions[f], bytes, length, piece);
+    }
+    check_digest(functions[f], bytes + 1, sizeof bytes - 1, sizeof bytes);  // not aligned
+  }
+}
+
+#define CHUNK ((size_t)MLX_TREE_CHUNK)
+
+static void expected_tree(const uint8_t *bytes, size_t length, char out_hex[MLX_DIGEST_HEX]) {
+  uint8_t sums[4][crypto_hash_sha256_BYTES];
+  size_t count = 0;
+  for (size_t at = 0; at < length; at += CHUNK)
+    crypto_hash_sha256(sums[count++], bytes + at, length - at < CHUNK ? length - at : CHUNK);
+  expected_hex(sums[0], count * sizeof *sums, out_hex);
+}
+
+TEST(tree_digest_is_the_sha256_of_the_chunks_digests_with_any_number_of_threads) {
+  const size_t sizes[] = {0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 12345};
+  char path[] = "/tmp/mlxcel-tree-XXXXXX", hex[MLX_DIGEST_HEX], expected[MLX_DIGEST_HEX];
+  uint8_t *bytes;
+  close(mkstemp(path));
+  CHECK_OK(mlx_alloc(4 * CHUNK, 1, &bytes));
+  fill(bytes, 4 * CHUNK);
+  CHECK_OK(mlx_write_file(path, bytes, 4 * CHUNK));
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
+    for (int threads = 0; threads < 4; ++threads) {
+      const uint64_t offset = i % 2 ? 512 : 0;
+      CHECK_OK(mlx_tree_digest_part(path, offset, sizes[i], threads, hex));
+      expected_tree(bytes + offset, sizes[i], expected);
+      CHECK_TEXT(hex, expected);
+    }
+  }
+  CHECK_ERROR(mlx_tree_digest_part(path, 1, 4 * CHUNK, 0, hex), MLX_INVALID_INPUT, "shorter than expected");
+  CHECK_ERROR(mlx_tree_digest_part(path, UINT64_MAX, 2, 0, hex), MLX_INVALID_INPUT, "shorter than expected");
+  CHECK_ERROR(mlx_tree_digest_part("/nowhere/file", 0, 1, 0, hex), MLX_NOT_FOUND, "/nowhere/file");
+  unlink(path);
+  mlx_free(bytes);
+}
+
+TEST(every_flipped_bit_changes_the_tree_digest) {
+  char path[] = "/tmp/mlxcel-tree-XXXXXX", hex[MLX_DIGEST_HEX], changed[MLX_DIGEST_HEX];
+  const size_t size = 2 * CHUNK + 100, places[] = {0, CHUNK - 1, CHUNK, 2 * CHUNK, size - 1};
+  uint8_t *bytes;
+  close(mkstemp(path));
+  CHECK_OK(mlx_alloc(size, 1, &bytes));
+  CHECK_OK(mlx_write_file(path, bytes, size));
+  CHECK_OK(mlx_tree_digest_part(path, 0, size, 0, hex));
+  for (size_t i = 0; i < sizeof places / sizeof *places; ++i) {
+    bytes[places[i]] ^= 1;
+    CHECK_OK(mlx_write_file(path, bytes, size));
+    CHECK_OK(mlx_tree_digest_part(path, 0, size, 0, changed));
+    CHECK(strcmp(hex, changed));
+    bytes[places[i]] ^= 1;
+  }
+  unlink(path);
+  mlx_free(bytes);
+}
+
+TEST_MAIN(CASE(sha256_matches_libsodium_at_every_length_and_split),
+          CASE(tree_digest_is_the_sha256_of_the_chunks_digests_with_any_number_of_threads),
+          CASE(every_flipped_bit_changes_the_tree_digest))

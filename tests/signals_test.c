@@ -1,0 +1,148 @@
+// Faults of the system are errors with a documented exit status: a mapped file that is truncated, a limit on
+// file sizes, a closed stdout, and threads that cannot start.
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fault.h"
+#include "base/file.h"
+#include "shim/shim.h"
+#include "tests/check.h"
+#include "tests/command.h"
+#include "tests/folder.h"
+#include "tests/random_llama.h"
+
+#define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
+
+// Runs a shell script in the folder and checks its exit status and stderr. MLXCEL is the binary.
+static void check_script(const char *script, int status, const char *part) {
+  command_t run;
+  char whole[2048];
+  snprintf(whole, sizeof whole, "cd %s; MLXCEL=" MLXCEL_BINARY "; %s", folder, script);
+  command_start(&run, (const char *const[]){"/bin/sh", "-c", whole, NULL});
+  command_wait(&run);
+  if (run.exit_code != status)
+    CHECK_FAIL("'%s' has exit status %d, expected %d: %s", script, run.exit_code, status, run.err);
+  CHECK_CONTAINS(run.err, part);
+  command_free(&run);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Mapped files
+
+static void exit_with_path(const char *path) {
+  (void)!write(STDERR_FILENO, path, strlen(path));
+  _exit(MLX_IO);
+}
+
+// Reads a mapped file after truncating it, or (|other|) another file.
+static int read_truncated(const char *path, bool other) {
+  mlx_map_t map, second;
+  mlx_fault_watch(exit_with_path);
+  if (mlx_map_file(path, &map) || mlx_map_file(MLXCEL_BINARY, &second)) return 100;
+  if (truncate(path, 0)) return 101;
+  if (other) mlx_unmap(&map);
+  return ((const volatile uint8_t *)(other ? second.data : map.data))[5000] == 255 ? 102 : 103;
+}
+
+TEST(a_fault_on_a_mapped_file_gives_its_path) {
+  char bytes[20000] = "x";
+  int status, ends[2];
+  for (int other = 0; other < 2; ++other) {
+    CHECK_OK(mlx_write_file(in_folder("mapped"), bytes, sizeof bytes));
+    CHECK(!pipe(ends));
+    const pid_t child = fork();
+    if (!child) {
+      dup2(ends[1], STDERR_FILENO);
+      _exit(read_truncated(in_folder("mapped"), other));
+    }
+    close(ends[1]);
+    char said[512] = "";
+    CHECK(read(ends[0], said, sizeof said - 1) >= 0);
+    close(ends[0]);
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
+    CHECK_INT(WEXITSTATUS(status), other ? 103 : MLX_IO);
+    CHECK_TEXT(said, other ? "" : in_folder("mapped"));
+  }
+}
+
+TEST(weights_truncated_while_a_model_runs_are_named) {
+  static const random_llama_t shape = {384, 1024, 6, 2, 64, 4, 4000, true, 10000};
+  random_llama_write(&shape, folder, "model");
+  check_script("$MLXCEL compile model -c 2048 -o m.mlxb", 0, "");
+  check_script(
+      "$MLXCEL run -m m.mlxb -p the -n 2000 --ignore-eos --temp 1 --device cpu > out & "
+      "n=0; while [ ! -s out ] && [ $n -lt 1000 ]; do sleep 0.02; n=$((n + 1)); done; "
+      "kill -STOP $!; : > m.mlxb/weights.irpa; kill -CONT $!; wait $!",
+      MLX_IO, "m.mlxb/weights.irpa': the file was truncated while it was in use");
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Files and streams
+
+TEST(a_limit_on_file_sizes_is_an_error) {
+  check_script("$MLXCEL compile " TINY " -c 64 -o whole.mlxb && $MLXCEL compile " TINY
+               " -c 64 --single-file -o whole-one.mlxb",
+               0, "");
+  check_script("ulimit -f 8; $MLXCEL compile " TINY " -c 64 -o limited.mlxb", MLX_IO, "ulimit -f");
+  check_script("ulimit -f 8; $MLXCEL compile " TINY " -c 64 --single-file -o limited.mlxb", MLX_IO,
+               "File too large");
+  check_script("ls -a | grep limited", 1, "");
+}
+
+TEST(output_to_a_closed_stdout_is_an_error) {
+  static const char *const outputs[] = {"--version",
+                                        "--help",
+                                        "help run",
+                                        "show " TINY,
+                                        "tokenize -m " TINY " -p the",
+                                        "run -m " TINY " -p the -n 3 --temp 0 --device cpu -q"};
+  char script[512];
+  for (size_t i = 0; i < sizeof outputs / sizeof *outputs; ++i) {
+    snprintf(script, sizeof script, "$MLXCEL %s >&-", outputs[i]);
+    check_script(script, MLX_IO, "cannot write to stdout");
+    snprintf(script, sizeof script, "$MLXCEL %s > /dev/full", outputs[i]);
+    check_script(script, MLX_IO, "cannot write to stdout");
+    snprintf(script, sizeof script, "$MLXCEL %s > /dev/null 2>&- <&-", outputs[i]);
+    check_script(script, 0, "");
+  }
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Threads
+
+static atomic_int threads_left = 1 << 30;
+
+// Replaces the C library's function in this program.
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *user) {
+  int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+  *(void **)&real = dlsym(RTLD_NEXT, "pthread_create");
+  return atomic_fetch_sub(&threads_left, 1) > 0 ? real(thread, attributes, start, user) : EAGAIN;
+}
+
+TEST(a_thread_that_cannot_start_means_no_resources) {
+  mlx_device_t *device;
+  for (int left = 0; left < 9; ++left) {
+    threads_left = left;
+    mlx_status_t status = mlx_device_open(MLX_DEVICE_CPU, 8, &device);
+    threads_left = 1 << 30;
+    CHECK_ERROR(status, MLX_OUT_OF_MEMORY, "the system has no resources for 9 threads");
+  }
+  CHECK_OK(mlx_device_open(MLX_DEVICE_CPU, 8, &device));
+  mlx_device_close(device);
+}
+
+int main(int argc, char **argv) {
+  static const check_case_t cases[] = {
+      CASE(a_fault_on_a_mapped_file_gives_its_path), CASE(weights_truncated_while_a_model_runs_are_named),
+      CASE(a_limit_on_file_sizes_is_an_error), CASE(output_to_a_closed_stdout_is_an_error),
+      CASE(a_thread_that_cannot_start_means_no_resources)};
+  strcpy(folder, "/tmp/mlxcel-signals-XXXXXX");
+  if (!mkdtemp(folder)) return 1;
+  const int failed = check_run(cases, sizeof cases / sizeof *cases, argc, argv);
+  mlx_status_free(mlx_remove_tree(folder));
+  return failed;
+}
