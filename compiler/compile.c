@@ -39,6 +39,8 @@ static mlx_status_t compile_module(mlx_compile_job_t *job, const char *model_pat
   MLX_TRY(mlx_module_emit_sized(job->model, job->graph, &job->module, &job->mlir, &job->mlir_length,
                                 &state_bytes));
   if (state_bytes > job->state_bytes) job->state_bytes = state_bytes;
+  // The levels of cpu:portable share one archive, which depends on all of them.
+  if (!level && !job->options->module_only) MLX_TRY(mlx_job_start_weights(job));
   if (!job->compiler.path)
     MLX_TRY(
         mlx_iree_compiler_find(job->cache, job->options->iree_compile, job->options->report, &job->compiler));
@@ -163,6 +165,7 @@ mlx_status_t mlx_compile(const char *model_path, const mlx_compile_options_t *op
   *out_compiled = (mlx_compiled_t){.cache = cache};
   mlx_compile_job_t job = {.options = options, .cache = cache};
   mlx_status_t status = compile_job(&job, model_path, out_compiled);
+  mlx_job_stop_weights(&job);
   out_compiled->from_cache = !job.ran_compiler;
   mlx_kernels_clear(&job.kernels);
   mlx_nvrtc_close(job.nvrtc);

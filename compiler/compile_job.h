@@ -6,7 +6,10 @@
 #include "compiler/compile.h"
 #include "compiler/driver.h"
 #include "compiler/module_options.h"
+#include "compiler/source_digest.h"
 #include "compiler/target.h"
+
+typedef struct mlx_weights_thread mlx_weights_thread_t;
 
 typedef struct mlx_compile_job {
   const mlx_compile_options_t *options;
@@ -21,13 +24,14 @@ typedef struct mlx_compile_job {
   char kernels_digest[MLX_DIGEST_HEX];
   char *mlir;
   size_t mlir_length;
-  size_t levels_done;                   // modules made so far for lower CPU levels of the same target
-  int64_t state_bytes;                  // of this target's modules, the largest
-  bool only_target;                     // the user gave one target
-  bool ran_compiler;                    // at least one module was not in the cache
-  mlx_manifest_t manifest;              // grows with each target
-  char source_stamp[MLX_DIGEST_HEX];    // of the source files when they were opened
-  char weights_digest[MLX_DIGEST_HEX];  // of the source files that weights depend on
+  size_t levels_done;                 // modules made so far for lower CPU levels of the same target
+  int64_t state_bytes;                // of this target's modules, the largest
+  bool only_target;                   // the user gave one target
+  bool ran_compiler;                  // at least one module was not in the cache
+  mlx_manifest_t manifest;            // grows with each target
+  char source_stamp[MLX_DIGEST_HEX];  // of the source files when they were opened
+  mlx_source_digests_t digests;       // of the source files; empty until mlx_job_get_weights
+  mlx_weights_thread_t *weights;      // writes the archive of the current target; may be NULL
   char title[192];
 } mlx_compile_job_t;
 
@@ -78,6 +82,12 @@ mlx_status_t mlx_job_get_module(mlx_compile_job_t *job, mlx_cache_entry_t *out_e
 // ---- compile_weights.c ----
 
 void mlx_compiled_file_clear(mlx_compiled_file_t *file);
+// Starts to hash the source files and to write the archive on another thread. Until mlx_job_get_weights or
+// mlx_job_stop_weights, the caller must not use the model, nor change the module options or the tiles. The
+// thread does not call the caller's report. If no thread can be started, mlx_job_get_weights does the work.
+mlx_status_t mlx_job_start_weights(mlx_compile_job_t *job) MLX_MUST_USE;
+// Waits for that thread, if there is one, and discards its result.
+void mlx_job_stop_weights(mlx_compile_job_t *job);
 mlx_status_t mlx_job_get_weights(mlx_compile_job_t *job, mlx_compiled_t *out,
                                  const mlx_compiled_file_t **out_archive) MLX_MUST_USE;
 

@@ -6,7 +6,6 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "compiler/compile_job.h"
-#include "compiler/source_digest.h"
 
 typedef struct licences {
   const char *folder;
@@ -84,12 +83,6 @@ mlx_status_t mlx_job_describe_model(mlx_compile_job_t *job) {
     if ((unsigned char)*c < ' ' || *c == 0x7f) *c = '?';
   }
   MLX_TRY(mlx_source_licence(job->model->source, m->license, sizeof m->license));
-  if (!job->options->module_only) {
-    mlx_source_digests_t digests;
-    MLX_TRY(mlx_source_digest(job->cache, job->model->source, job->options->report, &digests));
-    memcpy(m->source_digest, digests.all, sizeof m->source_digest);
-    memcpy(job->weights_digest, digests.weights, sizeof job->weights_digest);
-  }
   return mlx_source_eos_ids(job->model->source, m->eos, MLX_MAX_EOS, &m->eos_count);
 }
 

@@ -1,6 +1,8 @@
 // Collects the images that a module needs, and makes them: by NVRTC for a GPU, by copying objects for a CPU.
 #include "compiler/kernels.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,6 +13,7 @@
 
 #define MAX_DEFINITIONS 64
 #define MAX_HEADERS 32
+#define MAX_WORKERS 16
 
 const char *mlx_kernel_kind_name(mlx_kernel_kind_t kind) {
   static const char *const names[] = {[MLX_KERNEL_DECODE] = "decode",
@@ -227,6 +230,58 @@ static mlx_status_t compile_nth(const mlx_kernels_t *kernels, const mlx_nvrtc_t 
   return status;
 }
 
+// The images of one module, compiled by several threads.
+typedef struct work {
+  const mlx_kernels_t *kernels;
+  const mlx_nvrtc_t *nvrtc;
+  const char *folder;
+  mlx_status_t *results;  // one per image; written by the thread that claimed it
+  atomic_size_t claimed;
+  atomic_bool failed;  // no thread claims another image
+} work_t;
+
+// Claims images from last to first: the decode kernel and the longest prefill come last and take longest, so
+// a thread that started one of them at the end would keep the others idle. |report| is NULL in a worker
+// thread.
+static void compile_images(work_t *work, const mlx_report_t *report) {
+  const size_t count = work->kernels->count;
+  size_t claimed;
+  while (!atomic_load(&work->failed) && (claimed = atomic_fetch_add(&work->claimed, 1)) < count) {
+    mlx_report_progress(report, "compiling kernels: %zu of %zu", claimed + 1, count);
+    const size_t nth = count - 1 - claimed;
+    work->results[nth] = compile_nth(work->kernels, work->nvrtc, nth, work->folder);
+    if (work->results[nth]) atomic_store(&work->failed, true);
+  }
+}
+
+static void *work_thread(void *work) {
+  compile_images(work, NULL);
+  return NULL;
+}
+
+// The calling thread compiles too, and reports progress between its images. If a thread cannot be started,
+// the remaining threads compile its images. Returns the first error in claiming order.
+static mlx_status_t compile_in_threads(work_t *work, const mlx_report_t *report) {
+  pthread_t threads[MAX_WORKERS];
+  const size_t count = work->kernels->count, cpus = (size_t)mlx_cpu_count();
+  const size_t limit = cpus < MAX_WORKERS ? cpus : MAX_WORKERS, wanted = count < limit ? count : limit;
+  size_t started = 0;
+  MLX_TRY(mlx_alloc(count, sizeof *work->results, &work->results));
+  while (started + 1 < wanted && !pthread_create(&threads[started], NULL, work_thread, work)) ++started;
+  compile_images(work, report);
+  for (size_t i = 0; i < started; ++i) pthread_join(threads[i], NULL);
+  mlx_status_t status = NULL;
+  for (size_t i = count; i-- > 0;) {
+    if (!status)
+      status = work->results[i];
+    else
+      mlx_status_free(work->results[i]);
+  }
+  mlx_free(work->results);
+  mlx_report_done(report);
+  return status;
+}
+
 mlx_status_t mlx_kernels_compile(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc, const char *folder,
                                  const mlx_report_t *report) {
   MLX_TRY(mlx_make_dirs(folder, 0777));
@@ -237,11 +292,6 @@ mlx_status_t mlx_kernels_compile(const mlx_kernels_t *kernels, const mlx_nvrtc_t
     mlx_report_note(report, "libnvfatbin was not found: the kernels run on sm_%d only, not on later GPUs",
                     kernels->gpu->kernel_sm);
   }
-  mlx_status_t status = NULL;
-  for (size_t i = 0; i < kernels->count && !status; ++i) {
-    mlx_report_progress(report, "compiling kernels: %zu of %zu", i + 1, kernels->count);
-    status = compile_nth(kernels, nvrtc, i, folder);
-  }
-  mlx_report_done(report);
-  return status;
+  work_t work = {.kernels = kernels, .nvrtc = nvrtc, .folder = folder};
+  return compile_in_threads(&work, report);
 }

@@ -64,7 +64,8 @@ mlx_status_t mlx_kernels_objects(const mlx_kernels_t *kernels, const mlx_nvrtc_t
                                  mlx_iree_object_t **out_objects) MLX_MUST_USE;
 void mlx_kernels_free_objects(const mlx_kernels_t *kernels, mlx_iree_object_t *objects);
 
-// Creates |folder| and writes every image and its log there.
+// Creates |folder| and writes every image and its log there. For a GPU, one thread per CPU runs NVRTC;
+// |report| is called on the calling thread only.
 mlx_status_t mlx_kernels_compile(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc, const char *folder,
                                  const mlx_report_t *report) MLX_MUST_USE;
 

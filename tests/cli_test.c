@@ -317,30 +317,78 @@ TEST(a_closed_pipe_prints_no_error) {
   command_free(&run);
 }
 
-// The file is replaced during compilation: weights of one file must not be stored under the digest of
-// another.
+// Compiles |model| with a compiler that runs |body| and then writes a module.
+static void start_with_compiler(command_t *run, const char *body, const char *model, const char *cache,
+                                const char *bundle) {
+  char script[512], compiler[128], paths[2][128];
+  snprintf(script, sizeof script,
+           "#!/bin/sh\n[ \"$1\" = --version ] && { echo 'IREE compiler version 3.13.0'; exit 0; }\n"
+           "%s\nwhile [ $# -gt 0 ]; do [ \"$1\" = -o ] && echo fake > \"$2\"; shift; done\n",
+           body);
+  snprintf(compiler, sizeof compiler, "%s", in_folder("compiler"));
+  snprintf(paths[0], sizeof paths[0], "%s", in_folder(model));
+  snprintf(paths[1], sizeof paths[1], "%s", in_folder(bundle));
+  CHECK_OK(mlx_write_file(compiler, script, strlen(script)));
+  CHECK(!chmod(compiler, 0755));
+  setenv("MLXCEL_CACHE", in_folder(cache), 1);
+  command_start(run, (const char *const[]){MLXCEL_BINARY, "compile", paths[0], "--iree-compile", compiler,
+                                           "-o", paths[1], NULL});
+  setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);
+}
+
+static void compile_with_fake(const char *cache, const char *bundle) {
+  command_t run;
+  start_with_compiler(&run, "", "m.gguf", cache, bundle);
+  command_wait(&run);
+  if (run.exit_code) CHECK_FAIL("exit status %d: %s", run.exit_code, run.err);
+  command_free(&run);
+}
+
+// The file is replaced during compilation: later compilations must get the weights of the new file.
 TEST(a_model_that_changes_during_compilation_is_refused) {
   make_folder();
-  static const char script[] =
-      "#!/bin/sh\n[ \"$1\" = --version ] && { echo 'IREE compiler version 3.13.0'; exit 0; }\n"
-      "sleep 1\nwhile [ $# -gt 0 ]; do [ \"$1\" = -o ] && echo fake > \"$2\"; shift; done\n";
-  CHECK_OK(mlx_write_file(in_folder("slow"), script, strlen(script)));
-  CHECK(!chmod(in_folder("slow"), 0755));
+  char *bytes, *weights[2];
+  size_t length, lengths[2];
   CHECK_OK(mlx_copy_file(TINY_GGUF, in_folder("m.gguf")));
-  CHECK_OK(mlx_copy_file(TINY_GGUF, in_folder("other.gguf")));
-  char model[128], compiler[128];
-  snprintf(model, sizeof model, "%s", in_folder("m.gguf"));
-  snprintf(compiler, sizeof compiler, "%s", in_folder("slow"));
-  setenv("MLXCEL_CACHE", in_folder("cache"), 1);
+  CHECK_OK(mlx_read_file(TINY_GGUF, 1 << 26, &bytes, &length));
+  bytes[length - 4] ^= 1;  // another weight
+  CHECK_OK(mlx_write_file(in_folder("other.gguf"), bytes, length));
+  mlx_free(bytes);
   command_t run;
-  command_start(&run, (const char *const[]){MLXCEL_BINARY, "compile", model, "--iree-compile", compiler, "-o",
-                                            "/nowhere/x.mlxb", NULL});
-  setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);
+  start_with_compiler(&run, "sleep 1", "m.gguf", "cache", "x.mlxb");
   usleep(500000);
+  char model[128];
+  snprintf(model, sizeof model, "%s", in_folder("m.gguf"));
   CHECK(!rename(in_folder("other.gguf"), model));
   command_wait(&run);
-  CHECK(!mlx_is_dir(in_folder("cache/weights")) || !rmdir(in_folder("cache/weights")));  // none was stored
   check_refused(&run, MLX_IO, "changed while it was being compiled");
+  CHECK(!mlx_is_dir(in_folder("x.mlxb")));
+  compile_with_fake("cache", "x.mlxb");
+  compile_with_fake("fresh", "y.mlxb");
+  CHECK_OK(mlx_read_file(in_folder("x.mlxb/weights.irpa"), 1 << 26, &weights[0], &lengths[0]));
+  CHECK_OK(mlx_read_file(in_folder("y.mlxb/weights.irpa"), 1 << 26, &weights[1], &lengths[1]));
+  CHECK(lengths[0] == lengths[1] && !memcmp(weights[0], weights[1], lengths[0]));
+  mlx_free(weights[0]);
+  mlx_free(weights[1]);
+  remove_folder();
+}
+
+// The compiler of this test ends only after the archive is in the cache.
+TEST(weights_are_written_while_the_module_is_compiled) {
+  make_folder();
+  char body[256];
+  CHECK_OK(mlx_copy_file(TINY_GGUF, in_folder("m.gguf")));
+  snprintf(
+      body, sizeof body,
+      "n=0; until ls %s/*/entry.json > /dev/null 2>&1; do n=$((n+1)); [ $n -gt 300 ] && exit 3; sleep 0.1; "
+      "done",
+      in_folder("cache/weights"));
+  command_t run;
+  start_with_compiler(&run, body, "m.gguf", "cache", "x.mlxb");
+  command_wait(&run);
+  if (run.exit_code) CHECK_FAIL("exit status %d: %s", run.exit_code, run.err);
+  CHECK(mlx_is_file(in_folder("x.mlxb/weights.irpa")));
+  command_free(&run);
   remove_folder();
 }
 
@@ -738,6 +786,7 @@ TEST_MAIN(CASE(stdout_carries_only_generated_text), CASE(json_output_has_every_d
           CASE(compile_writes_through_links_and_devices), CASE(compile_works_on_a_memory_file_system),
           CASE(concurrent_writers_of_one_bundle_all_succeed), CASE(a_closed_pipe_prints_no_error),
           CASE(a_model_that_changes_during_compilation_is_refused),
+          CASE(weights_are_written_while_the_module_is_compiled),
           CASE(generation_stops_exactly_at_the_context_length), CASE(a_full_disk_behind_stdout_is_an_error),
           CASE(an_unsupported_config_field_is_refused_by_name),
           CASE(a_bundle_keeps_its_dtype_and_defaults_to_f32), CASE(emit_writes_stablehlo_or_a_bare_vmfb),

@@ -3,8 +3,12 @@
 #include "compiler/kernels.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
+#include <time.h>
 
 #include "artifact/manifest.h"
+#include "base/cpu.h"
+#include "base/file.h"
 #include "compiler/compile.h"
 #include "compiler/emit.h"
 #include "compiler/kernel_plan.h"
@@ -527,6 +531,72 @@ static size_t compile_for(const mlx_gpu_kind_t *gpu, const mlx_nvrtc_t *nvrtc, e
   return count;
 }
 
+static double cpu_seconds(clockid_t clock) {
+  struct timespec time;
+  CHECK_INT(clock_gettime(clock, &time), 0);
+  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+typedef struct progress {
+  pthread_t thread;
+  size_t count, elsewhere;  // calls, and calls on another thread
+} progress_t;
+static void count_progress(void *user, mlx_report_kind_t kind, const char *text) {
+  progress_t *progress = user;
+  if (kind != MLX_REPORT_PROGRESS || !*text) return;
+  progress->count++;
+  progress->elsewhere += !pthread_equal(progress->thread, pthread_self());
+}
+
+// CPU time, not wall time: the result does not depend on the load of the machine.
+TEST(images_are_compiled_on_several_cpus_and_reported_on_one_thread) {
+  mlx_nvrtc_t *nvrtc;
+  mlx_kernels_t kernels;
+  mlx_module_options_t options;
+  char folder[128];
+  if (mlx_cpu_count() < 2) SKIP("this machine has one CPU");
+  CHECK_OK(mlx_nvrtc_open(NULL, &nvrtc));
+  mlx_free(emit_as(NARROW, &one_layer, "threads", mlx_gpu_kind_find(90), 512, &kernels, &options));
+  CHECK(kernels.count >= 8);
+  snprintf(folder, sizeof folder, "%s/threads-images", root);
+  progress_t progress = {.thread = pthread_self()};
+  const mlx_report_t report = {.emit = count_progress, .user = &progress};
+  const double thread = cpu_seconds(CLOCK_THREAD_CPUTIME_ID), all = cpu_seconds(CLOCK_PROCESS_CPUTIME_ID);
+  CHECK_OK(mlx_kernels_compile(&kernels, nvrtc, folder, &report));
+  const double in_thread = cpu_seconds(CLOCK_THREAD_CPUTIME_ID) - thread,
+               in_all = cpu_seconds(CLOCK_PROCESS_CPUTIME_ID) - all;
+  if (in_thread > 0.95 * in_all)
+    CHECK_FAIL("the calling thread used %.2f s of %.2f s CPU time", in_thread, in_all);
+  CHECK(progress.count >= 1 && progress.count <= kernels.count);
+  CHECK_INT(progress.elsewhere, 0);
+  for (size_t i = 0; i < kernels.count; ++i) {
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, kernels.images[i].file);
+    CHECK(mlx_is_file(path));
+  }
+  mlx_kernels_clear(&kernels);
+  mlx_nvrtc_close(nvrtc);
+}
+
+TEST(image_that_does_not_compile_is_an_error_whichever_thread_compiles_it) {
+  mlx_nvrtc_t *nvrtc;
+  mlx_kernels_t kernels = {.gpu = mlx_gpu_kind_find(90)};
+  const char *file;
+  char folder[128], wrong[64];
+  CHECK_OK(mlx_nvrtc_open(NULL, &nvrtc));
+  for (int i = 0; i < 12; ++i) {  // no definition of sizes: no image compiles
+    snprintf(wrong, sizeof wrong, "NAME=wrong%d\n", i);
+    CHECK_OK(mlx_kernels_image(&kernels, MLX_KERNEL_LINEAR, wrong, &file));
+  }
+  snprintf(folder, sizeof folder, "%s/wrong", root);
+  mlx_status_t status = mlx_kernels_compile(&kernels, nvrtc, folder, NULL);
+  CHECK_INT(mlx_status_code(status), MLX_TOOL_FAILED);
+  CHECK_CONTAINS(mlx_status_message(status), "linear12.fatbin.log");  // the image that is claimed first
+  mlx_status_free(status);
+  mlx_kernels_clear(&kernels);
+  mlx_nvrtc_close(nvrtc);
+}
+
 static bool is_first_of_family(size_t kind) {
   return kind == 0 || strcmp(mlx_gpu_kind_at(kind)->family, mlx_gpu_kind_at(kind - 1)->family);
 }
@@ -576,6 +646,8 @@ int main(int argc, char **argv) {
       CASE(module_key_for_a_cpu_covers_the_object),
       CASE(level_without_an_object_uses_the_next_lower_level_of_its_architecture),
       CASE(equal_definitions_share_an_image),
+      CASE(images_are_compiled_on_several_cpus_and_reported_on_one_thread),
+      CASE(image_that_does_not_compile_is_an_error_whichever_thread_compiles_it),
       CASE(every_kernel_compiles_for_every_supported_gpu),
   };
   int failed = check_run(cases, sizeof cases / sizeof *cases, argc, argv);
