@@ -6,7 +6,8 @@
 #include "tests/distance.h"
 #include "tests/gpu.h"
 
-// |generic|: a bundle without kernels. |quantize|: of the bundle with kernels.
+// |generic|: a bundle without kernels. |dtype|: of --dtype, MLX_F32 means auto. |quantize|: of the bundle
+// with kernels.
 static const struct {
   const char *name, *fixture, *generic;
   mlx_dtype_t dtype;
@@ -14,10 +15,12 @@ static const struct {
   const char *kernels;  // that the bundle must contain
   double tolerance;     // of the logits: ||ours - generic|| / ||generic||
 } subjects[] = {
-    {"mixed-gemma3.mlxb", "gemma3", "mixed-gemma3-generic.mlxb", MLX_BF16, MLX_QUANTIZE_NONE,
+    {"mixed-gemma3.mlxb", "gemma3", "mixed-gemma3-generic.mlxb", MLX_F32, MLX_QUANTIZE_NONE,
+     "linear, packed, attention_f32", 1e-5},
+    {"mixed-gpt_oss.mlxb", "gpt_oss", "mixed-gpt_oss-generic.mlxb", MLX_F32, MLX_QUANTIZE_NONE,
+     "linear, packed", 1e-5},
+    {"mixed-gemma3-bf16.mlxb", "gemma3", "mixed-gemma3-generic.mlxb", MLX_BF16, MLX_QUANTIZE_NONE,
      "linear, attention", 2e-2},
-    {"mixed-gpt_oss.mlxb", "gpt_oss", "mixed-gpt_oss-generic.mlxb", MLX_BF16, MLX_QUANTIZE_NONE, "linear",
-     2e-2},
     {"mixed-gemma3-q8.mlxb", "gemma3", "mixed-gemma3-generic.mlxb", MLX_F32, MLX_QUANTIZE_Q8_0,
      "packed, attention_f32", 5e-2},
 };
@@ -36,17 +39,15 @@ static void compile_fixture(const char *fixture, mlx_compile_options_t options, 
 
 static void prepare(void) {
   for (size_t i = 0; i < SUBJECTS; ++i) {
-    if (!subjects[i].quantize) {
-      compile_fixture(subjects[i].fixture,
-                      (mlx_compile_options_t){.dtype = subjects[i].dtype, .kernels = MLX_KERNELS_OFF},
-                      subjects[i].generic);
-    }
-    compile_fixture(
-        subjects[i].fixture,
-        (mlx_compile_options_t){.dtype = subjects[i].dtype,
-                                .quantize = subjects[i].quantize,
-                                .weights = subjects[i].quantize ? MLX_WEIGHTS_AUTO : MLX_WEIGHTS_FLOAT},
-        subjects[i].name);
+    compile_fixture(subjects[i].fixture,
+                    (mlx_compile_options_t){.weights = MLX_WEIGHTS_AUTO, .kernels = MLX_KERNELS_OFF},
+                    subjects[i].generic);
+    compile_fixture(subjects[i].fixture,
+                    (mlx_compile_options_t){
+                        .dtype = subjects[i].dtype,
+                        .quantize = subjects[i].quantize,
+                        .weights = subjects[i].dtype == MLX_F32 ? MLX_WEIGHTS_AUTO : MLX_WEIGHTS_FLOAT},
+                    subjects[i].name);
   }
 }
 
