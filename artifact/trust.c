@@ -41,16 +41,15 @@ mlx_status_t mlx_public_key_load(const char *path, mlx_public_key_t *out_key) {
 
 // Reads a key of the trusted folder. Fails if another user owns the file, or the target of a link, or may
 // write to it: that user could replace the key. Checks the file that was opened, so that it cannot be
-// replaced between check and use. O_NONBLOCK: opening a FIFO would wait for a writer.
+// replaced between check and use.
 static mlx_status_t load_trusted(const char *path, mlx_public_key_t *out_key) {
   struct stat info;
   char *text = NULL, *mode_hint = NULL;
   size_t length;
-  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  if (fd < 0) return mlx_io_error("open", path);
+  uint64_t size;
+  int fd;
+  MLX_TRY(mlx_open_file(path, &fd, &size));
   mlx_status_t status = fstat(fd, &info) ? mlx_io_error("stat", path) : NULL;
-  if (!status && !S_ISREG(info.st_mode))
-    status = mlx_error(MLX_INVALID_INPUT, "'%s' is not a regular file", path);
   if (!status) status = mlx_format(&mode_hint, "run `chmod go-w '%s'` if you trust this key", path);
   if (!status)
     status = mlx_user_check_stat(&info, path, "the trusted key",

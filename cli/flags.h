@@ -88,7 +88,7 @@ typedef struct mlx_flag {
   MLX_SWITCH_FLAG(type, field, "-q, --quiet", "print no progress, notes or timings on stderr")
 #define MLX_DTYPE_FLAG(type, field) \
   MLX_TEXT_FLAG(type, field, "--dtype", "auto|quantized|f32|bf16|f16", \
-                "weight format (default: auto: as stored, computed exactly; bf16, f16: faster, rounds activations)")
+                "weight format (default: auto: as stored, exact)")
 #define MLX_KV_FLAG(type, field) \
   MLX_TEXT_FLAG(type, field, "--kv", "f32|bf16|f16|q8", \
                 "KV cache format (default: f32; with --dtype bf16 or f16 the same dtype)")

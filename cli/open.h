@@ -27,12 +27,12 @@ typedef struct mlx_open_options {
 // Flags of every verb that runs a model; |open| is a field of type mlx_open_options_t.
 #define MLX_OPEN_FLAGS(type, open) \
   MLX_DTYPE_FLAG(type, open.dtype), \
-  MLX_KV_FLAG(type, open.kv), \
   MLX_QUANTIZE_FLAG(type, open.quantize), \
   MLX_INT_FLAG(type, open.threads, "-t, --threads", "N", "CPU threads (default: one per CPU)", 1, 256), \
   MLX_TEXT_FLAG(type, open.device, "--device", "cpu|cuda|auto", \
                 "device to run on (default: auto: a usable GPU, else the CPU)")
 #define MLX_RARE_OPEN_FLAGS(type, open) \
+  MLX_KV_FLAG(type, open.kv), \
   MLX_SWITCH_FLAG(type, open.allow_unsigned, "--allow-unsigned", \
                   "run a bundle that was neither compiled here nor signed by a trusted key"), \
   MLX_TEXT_FLAG(type, open.cpu_level, "--cpu-level", "LEVEL", \

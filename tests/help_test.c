@@ -153,11 +153,11 @@ static void check_help_line(const char *verb, const char *line) {
 TEST(shared_flags_have_one_help_text) {
   static const char *const verbs[] = {"run", "bench", "eval"};
   for (size_t i = 0; i < 3; ++i) {
-    check_help_line(verbs[i], "weight format (default: auto: quantized as stored, else f32)\n");
+    check_help_line(verbs[i], "weight format (default: auto: as stored, exact)\n");
     check_help_line(verbs[i], "quantize weights to 4 or 8 bits\n");
     check_help_line(verbs[i], "device to run on (default: auto: a usable GPU, else the CPU)\n");
   }
-  check_help_line("compile", "weight format (default: auto: quantized as stored, else f32)\n");
+  check_help_line("compile", "weight format (default: auto: as stored, exact)\n");
   check_help_line("compile", "quantize weights to 4 or 8 bits\n");
   check_help_line("run", "nucleus sampling: keep the smallest set of tokens with total\n");
 }

@@ -354,7 +354,7 @@ TEST(trusted_key_must_not_be_writable_by_others) {
   }
   EXPECT(0, "f: signed by plain.pub", "verify", in_folder("f"));
   CHECK(!unlink(in_folder("trusted/plain.pub")) && !mkfifo(in_folder("trusted/plain.pub"), 0644));
-  EXPECT(MLX_INVALID_INPUT, "plain.pub' is not a regular file", "verify", in_folder("f"));
+  EXPECT(MLX_INVALID_INPUT, "plain.pub' is a pipe, not a regular file", "verify", in_folder("f"));
   EXPECT(0, "", "trust", "remove", "plain.pub");
   end();
 }
