@@ -4,7 +4,6 @@
 
 #include "base/memory.h"
 #include "compiler/weights.h"
-#include "kernels/cpu/layout.h"
 
 // ----------------------------------------------------------------------------------------------------------
 // Matching the nodes, one after the other, against a network of Llama's form
@@ -19,31 +18,7 @@ typedef struct matcher {
   mlx_decode_plan_t *plan;
   int64_t context;
   bool fits;
-  const char *mismatch;  // the first op that no kernel has; NULL if the network differs in another way
 } matcher_t;
-
-// The name of an op that the whole-network kernels do not have, for messages; NULL: they have it.
-static const char *unsupported_op(const mlx_node_t *node) {
-  static const char *const names[MLX_NODE_KINDS] = {
-      [MLX_NODE_EMBED] = "learned position embeddings",  // the embedding of the tokens is matched before
-      [MLX_NODE_LAYERNORM] = "layer norm",
-      [MLX_NODE_HEAD_RMSNORM] = "QK norm",
-      [MLX_NODE_HEAD_LAYERNORM] = "QK norm",
-      [MLX_NODE_BIAS] = "biases",
-      [MLX_NODE_MULTIPLY] = "elementwise products",
-      [MLX_NODE_SCALE] = "scaled activations",
-      [MLX_NODE_SOFTCAP] = "softcap",
-      [MLX_NODE_CLIP] = "clipping",
-      [MLX_NODE_GROW] = "position-scaled queries",
-      [MLX_NODE_ACTIVATE] = "this activation function",
-      [MLX_NODE_EXPERTS] = "mixture of experts",
-      [MLX_NODE_SIGMOID] = "sigmoid gates",
-      [MLX_NODE_SCALE_ROWS] = "per-token scaling",
-      [MLX_NODE_COLUMNS] = "fused projections",
-  };
-  if (node->kind == MLX_NODE_GATED && node->act != MLX_ACT_SILU) return "this activation function";
-  return names[node->kind];
-}
 
 static bool is_input(mlx_node_kind_t kind) {
   return kind == MLX_NODE_TOKENS || kind == MLX_NODE_POSITIONS || kind == MLX_NODE_WEIGHT;
@@ -57,9 +32,8 @@ static int expect(matcher_t *m, mlx_node_kind_t kind, int first, int second) {
     ++m->at;
   } while (m->at <= (int)m->graph->count && is_input(mlx_graph_node(m->graph, m->at)->kind));
   const mlx_node_t *node = m->at <= (int)m->graph->count ? mlx_graph_node(m->graph, m->at) : NULL;
-  if (node) m->mismatch = unsupported_op(node);
-  m->fits = node && !m->mismatch && node->kind == kind && node->operands[0] == first &&
-            (!second || node->operands[1] == second);
+  m->fits =
+      node && node->kind == kind && node->operands[0] == first && (!second || node->operands[1] == second);
   return m->fits ? m->at : 0;
 }
 
@@ -152,6 +126,7 @@ static int match_mlp(matcher_t *m, int64_t layer, int x) {
   int gate = match_linear(m, MLX_DECODE_GATE, layer, h, c->ffn, c->hidden);
   int up = match_linear(m, MLX_DECODE_UP, layer, h, c->ffn, c->hidden);
   int act = expect(m, MLX_NODE_GATED, gate, up);
+  m->fits = m->fits && node_at(m, act)->act == MLX_ACT_SILU;
   int down = match_linear(m, MLX_DECODE_DOWN, layer, act, c->hidden, c->ffn);
   return expect(m, MLX_NODE_ADD, x, down);
 }
@@ -267,16 +242,9 @@ mlx_status_t mlx_decode_plan_make(const mlx_model_t *model, const mlx_graph_t *g
   return status;
 }
 
-static bool cpu_shape_fits(const mlx_config_t *c) {
-  const int64_t max = MLX_CPU_MAX_COLUMNS;
-  return c->head_dim % 16 == 0 && c->head_dim <= 256 && c->hidden <= max && c->ffn <= max &&
-         c->heads * c->head_dim <= max;
-}
-
 mlx_status_t mlx_network_plan_make(const mlx_model_t *model, const mlx_graph_t *graph,
                                    const mlx_module_options_t *options, mlx_network_plan_t *out_plan) {
-  *out_plan = (mlx_network_plan_t){.mismatch = "these head or layer sizes"};
-  if (!cpu_shape_fits(&model->config)) return NULL;
+  *out_plan = (mlx_network_plan_t){0};
   mlx_decode_plan_t plan = {.hidden = model->config.hidden, .ffn = model->config.ffn};
   matcher_t matcher = {
       .graph = graph, .model = model, .plan = &plan, .context = options->context, .fits = true};
@@ -289,10 +257,6 @@ mlx_status_t mlx_network_plan_make(const mlx_model_t *model, const mlx_graph_t *
     return status;
   }
   out_plan->fits = matcher.fits;
-  out_plan->mismatch = matcher.mismatch ? matcher.mismatch : "this form of layer";
-  out_plan->norm_eps = plan.norm_eps;
-  out_plan->scale = plan.attention.scale;
-  out_plan->rope = plan.rope;
   return NULL;
 }
 

@@ -1,5 +1,5 @@
-// Plan: recognizes a network of Llama's form in its graph, and describes it for the kernels that compute a
-// whole network: kernels/cuda/decode.cu (decode plan) and kernels/cpu/network.c (network plan).
+// Plan: recognizes a network of Llama's form in its graph, and describes it for kernels/cuda/decode.cu, which
+// computes a whole network.
 #ifndef MLXCEL_COMPILER_PLAN_H_
 #define MLXCEL_COMPILER_PLAN_H_
 
@@ -46,12 +46,9 @@ mlx_status_t mlx_decode_plan_make(const mlx_model_t *model, const mlx_graph_t *g
                                   const mlx_module_options_t *options, mlx_decode_plan_t *out_plan,
                                   bool *out_fits) MLX_MUST_USE;
 
-// The same network for the CPU kernel, which takes an offset for each weight and needs no fixed stride.
+// The weights of a network of Llama's form, whatever their sizes and layout.
 typedef struct mlx_network_plan {
-  bool fits;             // if false, only |mismatch| is valid
-  const char *mismatch;  // static text: the first feature that the kernel does not support
-  double norm_eps, scale;
-  const mlx_rope_t *rope;
+  bool fits;        // the network has that form; else the rest is unspecified
   size_t *weights;  // owned [layers][MLX_DECODE_WEIGHTS]: index of each weight in the model. Weights that are
                     // not part of a layer are in the first row.
 } mlx_network_plan_t;
