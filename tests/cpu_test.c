@@ -110,6 +110,7 @@ TEST(worker_threads_keep_the_inherited_affinity_mask) {
   if (mlx_cpu_count() < 2) SKIP("this process has one CPU, so that no mask is smaller");
   mlx_engine_close(open_compiled(TINY, &compile, NULL, 1));  // compiles with all CPUs
   const cpu_set_t one = use_one_cpu(&before);
+  const int others = threads_outside(&one);  // threads of an emulator, which are older
   mlx_engine_t *engine = open_compiled(TINY, &compile, NULL, 3);
   CHECK_OK(mlx_session_create(engine, &session));
   CHECK_OK(mlx_session_read(session, prompt, 3, &next));
@@ -118,7 +119,7 @@ TEST(worker_threads_keep_the_inherited_affinity_mask) {
   CHECK(!sched_setaffinity(0, sizeof before, &before));
   mlx_session_free(session);
   mlx_engine_close(engine);
-  CHECK_INT(outside, 0);
+  CHECK_INT(outside, others);
 }
 
 int main(int argc, char **argv) {
