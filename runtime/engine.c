@@ -252,7 +252,7 @@ static mlx_status_t check_kv(const mlx_engine_t *engine, const char *name, const
   const char *kv = engine->variant->kv;
   if (!wanted || !strcmp(wanted, kv)) return NULL;
   return mlx_status_hint(
-      mlx_error(MLX_USAGE, "%s was compiled with a %s KV cache, not with %s", name, kv, wanted),
+      mlx_error(MLX_USAGE, "%s was compiled with KV format %s, not with %s", name, kv, wanted),
       "compile the model again with --kv %s", wanted);
 }
 

@@ -208,11 +208,6 @@ TEST(a_bundle_keeps_its_dtype_and_defaults_to_f32) {
   RUN(&run, "run", "-m", in_folder("m.mlxb"), "-p", "x", "--dtype", "f32");
   CHECK_CONTAINS(run.err, "--dtype f32");
   check_refused(&run, MLX_USAGE, "was compiled with bf16 weights and bf16 activations, not for --dtype f32");
-  RUN(&run, "run", "-m", in_folder("m.mlxb"), "-p", "x", "--kv", "q8");
-  CHECK_CONTAINS(run.err, "--kv q8");
-  check_refused(&run, MLX_USAGE, "was compiled with a bf16 KV cache, not with q8");
-  RUN(&run, "run", "-m", TINY, "-p", "x", "--kv", "q7");
-  check_refused(&run, MLX_USAGE, "option --kv expects f32, bf16, f16 or q8, not 'q7'");
   char *manifest;
   CHECK_OK(mlx_read_file(in_folder("m.mlxb/manifest.json"), 1 << 20, &manifest, NULL));
   char *field = strstr(manifest, "\"dtype\": \"bf16\"");

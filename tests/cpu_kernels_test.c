@@ -223,6 +223,19 @@ TEST(a_kv_cache_of_8_bits_needs_the_cpu_kernel) {
   command_free(&run);
 }
 
+TEST(a_bundle_keeps_its_kv_format) {
+  command_t run;
+  char bundle[128];
+  snprintf(bundle, sizeof bundle, "%s/kv.mlxb", root);
+  RUN(&run, "compile", random_llama_write(&even, root, "even"), "--kv", "f16", "-c", "64", "-o", bundle);
+  CHECK_INT(run.exit_code, 0);
+  command_free(&run);
+  RUN(&run, "run", "-m", bundle, "-p", "x", "--kv", "q8");
+  CHECK_INT(run.exit_code, MLX_USAGE);
+  CHECK_CONTAINS(run.err, "was compiled with KV format f16, not with q8");
+  command_free(&run);
+}
+
 // Two sequences with interleaved steps give the same tokens as each sequence alone.
 TEST(sequences_in_one_call_do_not_affect_each_other) {
   const char *model = random_llama_write(&odd, root, "odd");
@@ -284,6 +297,7 @@ int main(int argc, char **argv) {
       CASE(quantized_weights_match_dequantized_weights),
       CASE(kv_formats_keep_the_logits_within_their_precision),
       CASE(a_kv_cache_of_8_bits_needs_the_cpu_kernel),
+      CASE(a_bundle_keeps_its_kv_format),
       CASE(sequences_in_one_call_do_not_affect_each_other),
       CASE(quantized_gguf_stays_quantized_by_default_and_matches_hf_token_for_token),
       CASE(unsupported_quantized_weights_are_rejected_with_the_reason)};
