@@ -25,8 +25,10 @@ void mlx_engine_options_initialize(mlx_engine_options_t *out_options) {
 
 static mlx_status_t open_cpu(mlx_engine_t *engine, const char *name, const mlx_engine_options_t *options) {
   MLX_TRY(mlx_variant_choose_cpu(engine, name, options->cpu_level));
-  return mlx_device_open(MLX_DEVICE_CPU, options->threads > 0 ? options->threads : mlx_cpu_count(),
-                         &engine->device);
+  // More threads than CPUs only take time from each other.
+  const int cpus = mlx_cpu_count();
+  const int threads = options->threads > 0 && options->threads < cpus ? options->threads : cpus;
+  return mlx_device_open(MLX_DEVICE_CPU, threads, &engine->device);
 }
 
 static mlx_status_t open_cuda(mlx_engine_t *engine, const char *name) {

@@ -57,8 +57,8 @@ typedef enum mlx_device_choice { MLX_USE_CPU, MLX_USE_CUDA, MLX_USE_AUTO } mlx_d
 
 typedef struct mlx_engine_options {
   mlx_device_choice_t device;  // AUTO: a GPU if there is one and the model has code for it, else the CPU
-  const char *reason;     // why the caller chose this device, for mlx_engine_info; NULL: the engine explains
-  int threads;            // CPU worker threads; 0: one for each CPU that this process may use
+  const char *reason;  // why the caller chose this device, for mlx_engine_info; NULL: the engine explains
+  int threads;         // CPU worker threads, at most one for each CPU that this process may use; 0: that many
   const char *cpu_level;  // run the code for this CPU level ("x86-64-v3"); NULL: the highest that runs here
   // Context length of a session, in positions. 0: the length that the model was compiled for. A larger value
   // than that is an error.
