@@ -19,10 +19,9 @@
 #include "call.h"
 #include "product.h"
 
-// Spins of a waiting thread before it leaves; 10000 spins take about half a millisecond. Prefill has longer
-// items.
-#define MAX_SPINS_DECODE 20000
-#define MAX_SPINS_PREFILL 200000
+// Spins of a waiting thread before it leaves: about 50 ms. A preempted thread usually returns after a few
+// milliseconds, and a thread that leaves is missing until the end of a call, which may decode 128 tokens.
+#define MAX_SPINS 1000000
 // A single delay is no reason for a limit: other processes and virtual machines cause some. STRAIN is added
 // for a call that a thread left and one is subtracted for a call without; MAX_STRAIN lowers the limit.
 #define STRAIN 8
@@ -101,7 +100,6 @@ static bool try_leave(control_t *control) {
 static bool run_items_until_end(const call_t *c) {
   control_t *control = c->control;
   const uint64_t end = phases_of_step(c) * c->steps;
-  const int max_spins = c->width ? MAX_SPINS_PREFILL : MAX_SPINS_DECODE;
   worker_t worker;
   worker.vector_phase = worker.items_phase = IDLE;
   uint64_t idle = IDLE;
@@ -118,7 +116,7 @@ static bool run_items_until_end(const call_t *c) {
       waited = 0;
     } else {
       spin_pause();
-      if (++waited < max_spins) continue;
+      if (++waited < MAX_SPINS) continue;
       if (try_leave(control)) return false;
       waited = 0;
     }
