@@ -60,13 +60,15 @@ static bool has_quantized(const mlx_compile_job_t *job, mlx_layout_t layout) {
           mlx_weights_count(job->model, storage, MLX_STORED_QUANTIZED));
 }
 
-static bool has_16_bits(const mlx_compile_job_t *job) {
+// The dtype of matrices that are stored as floats; the 16-bit one if some keep the dtype of their file.
+static mlx_dtype_t float_dtype(const mlx_compile_job_t *job) {
   for (size_t i = 0; i < job->model->weight_count; ++i) {
     const mlx_weight_t *weight = &job->model->weights[i];
     const mlx_stored_t stored = mlx_weight_stored(weight, mlx_module_storage(&job->module));
-    if (weight->tensor.rank == 2 && stored.kind == MLX_STORED_FLOATS && stored.dtype != MLX_F32) return true;
+    if (weight->tensor.rank >= 2 && stored.kind == MLX_STORED_FLOATS && stored.dtype != MLX_F32)
+      return stored.dtype;
   }
-  return false;
+  return job->module.dtype;
 }
 
 static bool stays_quantized(const mlx_compile_job_t *job) {
@@ -80,7 +82,7 @@ static const char *why_no_kernels(const mlx_compile_job_t *job) {
                ? NULL
                : "this mlxcel was built without a kernel for that CPU";
   if (!job->target.gpu->kernel_sm) return "the kernels need an sm_80 or newer GPU";
-  if (!has_quantized(job, MLX_LAYOUT_TILES) && !has_16_bits(job))
+  if (!has_quantized(job, MLX_LAYOUT_TILES) && float_dtype(job) == MLX_F32)
     return "the kernels need quantized or 16-bit weights (--dtype bf16 or f16)";
   return NULL;
 }
@@ -181,13 +183,7 @@ mlx_status_t mlx_job_check_quantize(const mlx_compile_job_t *job) {
 const char *mlx_job_storage_name(const mlx_compile_job_t *job) {
   if (stays_quantized(job))
     return job->module.quantize ? mlx_quantize_name(job->module.quantize) : "quantized";
-  mlx_dtype_t dtype = job->module.dtype;
-  for (size_t i = 0; i < job->model->weight_count; ++i) {  // with as_stored: the narrowest dtype of a matrix
-    const mlx_weight_t *weight = &job->model->weights[i];
-    const mlx_stored_t stored = mlx_weight_stored(weight, mlx_module_storage(&job->module));
-    if (weight->tensor.rank >= 2 && stored.dtype != MLX_F32) dtype = stored.dtype;
-  }
-  return mlx_dtype_info(dtype)->mlir;
+  return mlx_dtype_info(float_dtype(job))->mlir;
 }
 
 mlx_status_t mlx_job_check_kv_format(const mlx_compile_job_t *job) {

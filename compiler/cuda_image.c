@@ -6,6 +6,10 @@ void mlx_cuda_define(mlx_text_t *text, const mlx_definition_t *definitions, size
     mlx_text_printf(text, "%s=%lld\n", definitions[i].name, (long long)definitions[i].value);
 }
 
+void mlx_cuda_define_dtype(mlx_text_t *text, mlx_dtype_t dtype) {
+  mlx_text_printf(text, "DTYPE_%s=1\n", mlx_dtype_info(dtype)->name);
+}
+
 void mlx_cuda_define_kv(mlx_text_t *text, mlx_dtype_t kv) {
   mlx_text_printf(text, "KV_%s=1\n", kv == MLX_Q8_0 ? "Q8" : mlx_dtype_info(kv)->name);
 }

@@ -15,6 +15,8 @@ void mlx_cuda_define(mlx_text_t *text, const mlx_definition_t *definitions, size
   mlx_cuda_define(text, (const mlx_definition_t[]){__VA_ARGS__}, \
                   sizeof((const mlx_definition_t[]){__VA_ARGS__}) / sizeof(mlx_definition_t))
 
+// Defines DTYPE_BF16 or DTYPE_F16, the dtype of weights.
+void mlx_cuda_define_dtype(mlx_text_t *text, mlx_dtype_t dtype);
 // Defines KV_F32, KV_BF16, KV_F16 or KV_Q8.
 void mlx_cuda_define_kv(mlx_text_t *text, mlx_dtype_t kv);
 

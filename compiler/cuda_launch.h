@@ -15,8 +15,9 @@ typedef struct mlx_quantized_tile {
   int64_t m, n, split, stages, warps;  // BM, BN, SPLIT, STAGES and WARPS
 } mlx_quantized_tile_t;
 
-// Tile of the product y[m, n] over k columns. |pair|: two weights (EPILOGUE 2). |hopper|: the GPU has wgmma,
-// clusters and 227 KB of shared memory. |processors|: number of multiprocessors.
+// Tile of the product y[m, n] over k columns. |pair|: two weights (EPILOGUE 2). |rows16|: the weights are
+// rows of 16-bit numbers (ROWS16). |hopper|: the GPU has wgmma, clusters and 227 KB of shared memory.
+// |processors|: number of multiprocessors.
 mlx_quantized_tile_t mlx_quantized_tile(int64_t m, int64_t n, int64_t k, bool pair, bool rows16, bool hopper,
                                         int64_t processors);
 

@@ -49,7 +49,7 @@ static const char *decode_image(mlx_function_t *g, const mlx_decode_plan_t *plan
   mlx_text_printf(&d, "NORM_EPS=%.9ef\nSCALE=%.9ef\n", plan->norm_eps, plan->attention.scale);
   define_offsets(&d, plan);
   define_tiles(&d, plan);
-  mlx_text_printf(&d, "DTYPE_%s=1\n", mlx_dtype_info(plan->dtype)->name);
+  mlx_cuda_define_dtype(&d, plan->dtype);
   mlx_cuda_define_kv(&d, g->options->kv);
   const float *frequencies = plan->rope->frequencies;
   mlx_text_puts(&d, "ROPE_FREQUENCIES=");

@@ -9,11 +9,6 @@
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Defines DTYPE_BF16 or DTYPE_F16.
-static void define_dtype(mlx_text_t *definitions, mlx_dtype_t dtype) {
-  mlx_text_printf(definitions, "DTYPE_%s=1\n", mlx_dtype_info(dtype)->name);
-}
-
 static mlx_value_t as_16_bits(mlx_function_t *g, mlx_value_t x) {
   return x.dtype == MLX_F32 ? mlx_build_convert(g->b, "narrow", x, g->options->dtype) : x;
 }
@@ -27,7 +22,7 @@ static mlx_value_t gemv(mlx_function_t *g, const char *name, mlx_value_t x, mlx_
   mlx_text_puts(&definitions, "NAME=mlx_gemv\n");
   MLX_DEFINE(&definitions, {"GEMV", 1}, {"M", x.dims[0]}, {"N", n}, {"K", weight.dims[1]},
              {"GEMV_ROWS", rows}, {"GEMV_WARPS", warps});
-  define_dtype(&definitions, weight.dtype);
+  mlx_cuda_define_dtype(&definitions, weight.dtype);
   const mlx_extern_t kernel = {.symbol = "mlx_gemv",
                                .file = mlx_cuda_image(g, MLX_KERNEL_LINEAR, &definitions),
                                .grid = {ceil_div(n, warps * rows), 1, 1},
@@ -95,7 +90,7 @@ static mlx_value_t gemm(mlx_function_t *g, const char *name, mlx_value_t x, mlx_
   MLX_DEFINE(&definitions, {"M", m}, {"N", n}, {"K", k}, {"EPILOGUE", epilogue});
   MLX_DEFINE(&definitions, {"BM", t.m}, {"BN", t.n}, {"SPLIT", t.split}, {"STAGES", t.stages},
              {"WARPS", t.warps}, {"BLOCK", threads});
-  define_dtype(&definitions, weight.dtype);
+  mlx_cuda_define_dtype(&definitions, weight.dtype);
   const mlx_extern_t kernel = {
       .symbol = "mlx_linear",
       .file = mlx_cuda_image(g, MLX_KERNEL_LINEAR, &definitions),
@@ -114,7 +109,7 @@ mlx_value_t mlx_cuda_linear(mlx_function_t *g, const char *name, mlx_value_t x, 
   if (weight.quantized_weight) return mlx_cuda_quantized_linear(g, name, x, weight, other, epilogue);
   if (mlx_cuda_uses_gemv(x.dims[0])) return gemv(g, name, x, weight);
   return g->options->narrow ? gemm(g, name, x, weight, other, epilogue)
-                            : mlx_cuda_exact_linear(g, name, x, weight, other, epilogue);
+                            : mlx_cuda_exact_gemm(g, name, x, weight, other, epilogue);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -187,7 +182,7 @@ static mlx_extern_t attend_16(mlx_function_t *g, const mlx_attention_t *a, bool 
   const int64_t keys = t.wk * t.keys, merging = t.wq * t.wk * 8;
   mlx_text_t definitions = define_attention(g, a, rotate);
   MLX_DEFINE(&definitions, {"WQ", t.wq}, {"WK", t.wk}, {"KEYS", t.keys}, {"SPLIT", t.split});
-  define_dtype(&definitions, g->options->kv);
+  mlx_cuda_define_dtype(&definitions, g->options->kv);
   return (mlx_extern_t){
       .file = mlx_cuda_image(g, MLX_KERNEL_ATTENTION, &definitions),
       .grid = {a->heads, ceil_div(g->tokens, 16 * t.wq), g->options->sequences * t.split},

@@ -22,9 +22,9 @@ mlx_value_t mlx_cuda_attention(mlx_function_t *g, const mlx_attention_t *a, mlx_
 
 // ---- lower_cuda_quantized.c: products with f32 accuracy ----
 
-// 16-bit weights, used as they are; more tokens than a matrix-vector kernel takes.
-mlx_value_t mlx_cuda_exact_linear(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
-                                  mlx_value_t other, mlx_epilogue_t epilogue);
+// Quantized or 16-bit weights, used as they are; more tokens than a matrix-vector kernel takes.
+mlx_value_t mlx_cuda_exact_gemm(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
+                                mlx_value_t other, mlx_epilogue_t epilogue);
 mlx_value_t mlx_cuda_quantized_linear(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
                                       mlx_value_t other, mlx_epilogue_t epilogue);
 // A loaded weight as the ops use it: a quantized one gets its logical type and its index in the model.

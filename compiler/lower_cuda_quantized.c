@@ -28,7 +28,7 @@ static mlx_value_t words_of(const mlx_function_t *g, mlx_value_t weight) {
 
 static void define_weight(const mlx_function_t *g, mlx_text_t *d, mlx_value_t weight) {
   if (!weight.quantized_weight) {
-    mlx_text_printf(d, "DTYPE_%s=1\n", mlx_dtype_info(weight.dtype)->name);
+    mlx_cuda_define_dtype(d, weight.dtype);
     MLX_DEFINE(d, {"ROWS16", 1}, {"N", weight.dims[0]}, {"K", weight.dims[1]});
     return;
   }
@@ -84,8 +84,8 @@ static mlx_value_t split_into_parts(mlx_function_t *g, mlx_value_t x, bool rows1
   return g->split_parts;
 }
 
-static mlx_value_t gemm(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
-                        mlx_value_t other, mlx_epilogue_t epilogue) {
+mlx_value_t mlx_cuda_exact_gemm(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
+                                mlx_value_t other, mlx_epilogue_t epilogue) {
   const int64_t m = x.dims[0], n = weight.dims[0], k = weight.dims[1],
                 processors = g->options->kernels->gpu->blocks;
   const bool rows16 = !weight.quantized_weight;
@@ -112,12 +112,8 @@ static mlx_value_t gemm(mlx_function_t *g, const char *name, mlx_value_t x, mlx_
 
 mlx_value_t mlx_cuda_quantized_linear(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
                                       mlx_value_t other, mlx_epilogue_t epilogue) {
-  return mlx_cuda_uses_gemv(x.dims[0]) ? gemv(g, name, x, weight) : gemm(g, name, x, weight, other, epilogue);
-}
-
-mlx_value_t mlx_cuda_exact_linear(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
-                                  mlx_value_t other, mlx_epilogue_t epilogue) {
-  return gemm(g, name, x, weight, other, epilogue);
+  return mlx_cuda_uses_gemv(x.dims[0]) ? gemv(g, name, x, weight)
+                                       : mlx_cuda_exact_gemm(g, name, x, weight, other, epilogue);
 }
 
 mlx_value_t mlx_cuda_quantized_embed(mlx_function_t *g, mlx_value_t table, mlx_value_t tokens) {

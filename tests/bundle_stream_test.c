@@ -8,6 +8,7 @@
 #include "artifact/tar.h"
 #include "base/memory.h"
 #include "tests/check.h"
+#include "tests/small_manifest.h"
 
 static uint64_t reserved;
 
@@ -29,26 +30,8 @@ static mlx_status_t add_data(mlx_bundle_stream_t *stream, const char *text, size
 }
 
 static char *make_manifest(size_t *out_length) {
-  mlx_manifest_t manifest = {.architecture = "llama",
-                             .source = "tiny",
-                             .compiler = "3.13",
-                             .contract = MLX_CONTRACT_VERSION,
-                             .vocab = 320,
-                             .variant_count = 1,
-                             .file_count = 1};
-  manifest.variants[0] = (mlx_variant_t){.target = "cpu:x86-64-v3",
-                                         .dtype = "f32",
-                                         .module = MLX_BUNDLE_VMFB,
-                                         .weights = MLX_BUNDLE_WEIGHTS,
-                                         .context = 64,
-                                         .sequences = 1,
-                                         .page_size = 16,
-                                         .sequence_pages = 4,
-                                         .pool_pages = 5,
-                                         .prefill = {16},
-                                         .prefill_count = 1,
-                                         .decode = {1},
-                                         .decode_count = 1};
+  mlx_manifest_t manifest = small_manifest();
+  manifest.file_count = 1;
   manifest.files[0] = (mlx_bundle_file_t){.name = MLX_BUNDLE_WEIGHTS, .size = 7};
   memset(manifest.files[0].sha256, '0', 64);
   char *json;

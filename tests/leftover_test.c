@@ -13,6 +13,7 @@
 #include "tests/command.h"
 #include "tests/folder.h"
 #include "tests/server.h"
+#include "tests/small_manifest.h"
 #include "transfer/pull_hub.h"
 #include "transfer/pull_url.h"
 
@@ -25,26 +26,8 @@ static void write_text(const char *name, const char *text) {
 
 // Writes the bundle m.mlxb and the same as the single file one.mlxb.
 static void write_bundles(void) {
-  mlx_manifest_t manifest = {.architecture = "llama",
-                             .source = "tiny",
-                             .compiler = "3.13",
-                             .contract = MLX_CONTRACT_VERSION,
-                             .vocab = 320,
-                             .variant_count = 1,
-                             .file_count = 3};
-  manifest.variants[0] = (mlx_variant_t){.target = "cpu:x86-64-v3",
-                                         .dtype = "f32",
-                                         .module = MLX_BUNDLE_VMFB,
-                                         .weights = MLX_BUNDLE_WEIGHTS,
-                                         .context = 64,
-                                         .sequences = 1,
-                                         .page_size = 16,
-                                         .sequence_pages = 4,
-                                         .pool_pages = 5,
-                                         .prefill = {16},
-                                         .prefill_count = 1,
-                                         .decode = {1},
-                                         .decode_count = 1};
+  mlx_manifest_t manifest = small_manifest();
+  manifest.file_count = 3;
   static const char *const files[][2] = {
       {MLX_BUNDLE_VMFB, "code"}, {MLX_BUNDLE_WEIGHTS, "weights"}, {MLX_BUNDLE_TOKENIZER, "{}"}};
   CHECK_OK(mlx_make_dirs(in_folder("web/m.mlxb"), 0755));

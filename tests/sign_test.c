@@ -6,6 +6,7 @@
 #include "tests/command.h"
 #include "tests/folder.h"
 #include "tests/pty.h"
+#include "tests/small_manifest.h"
 
 #define FIXTURES MLXCEL_SOURCE_DIR "/tests/fixtures/minisign/"
 
@@ -384,27 +385,9 @@ TEST(keys_with_equal_ids_are_distinguished) {
 // Bundles
 
 static void write_bundle(bool with_files) {
-  mlx_manifest_t manifest = {.architecture = "llama",
-                             .source = "tiny",
-                             .compiler = "3.13",
-                             .contract = MLX_CONTRACT_VERSION,
-                             .vocab = 320,
-                             .eos = {2},
-                             .eos_count = 1,
-                             .variant_count = 1};
-  manifest.variants[0] = (mlx_variant_t){.target = "cpu:x86-64-v3",
-                                         .dtype = "f32",
-                                         .module = MLX_BUNDLE_VMFB,
-                                         .weights = MLX_BUNDLE_WEIGHTS,
-                                         .context = 64,
-                                         .sequences = 1,
-                                         .page_size = 16,
-                                         .sequence_pages = 4,
-                                         .pool_pages = 5,
-                                         .prefill = {16},
-                                         .prefill_count = 1,
-                                         .decode = {1},
-                                         .decode_count = 1};
+  mlx_manifest_t manifest = small_manifest();
+  manifest.eos[0] = 2;
+  manifest.eos_count = 1;
   static const char *const files[][2] = {
       {MLX_BUNDLE_VMFB, "code"}, {MLX_BUNDLE_WEIGHTS, "weights"}, {MLX_BUNDLE_TOKENIZER, "{}"}};
   CHECK_OK(mlx_make_dirs(in_folder("m.mlxb"), 0755));
