@@ -194,7 +194,8 @@ static void plan_launch(const mlx_model_t *model, const mlx_gpu_kind_t *gpu, boo
   plan->shared_bytes = gpu->shared_bytes;
   plan->segment = !quantized || gpu->shared_bytes < 160 << 10 ? 1024 : 2048;
   const int64_t splits = max_int(1, plan->blocks / c->kv_heads);
-  plan->scratch_words = 64 + 8 * plan->blocks + 3 * c->hidden + 2 * queries + 2 * keys + 2 * c->ffn;
+  const int64_t choice = plan->blocks * (8 + 4 * (2 + 2 * 64)) + ceil_div(c->vocab, 4) * 4;
+  plan->scratch_words = 64 + choice + 3 * c->hidden + 2 * queries + 2 * keys + 2 * c->ffn;
   plan->scratch_words += c->heads * splits * (c->head_dim + 2);
 }
 

@@ -1,4 +1,5 @@
-// Decode kernel: STEPS tokens of one sequence through the whole model, in one launch.
+// Decode kernel: tokens of one sequence through the whole model, one after the other, in one launch. It is the
+// function burst of the contract (step.h), and with a burst count of 0 the network of step_1.
 //
 // Each block streams its share of every weight matrix, in the order of use, through a ring of shared-memory
 // stages. The producer waits only for a free stage. So the memory system keeps reading while the other warps
@@ -20,8 +21,8 @@
 // Loops are unrolled only where arrays must be in registers: the code of a layer runs once per layer, and
 // code that does not fit into the instruction caches is fetched again each time.
 //
-// Macros, set by the compiler: HIDDEN FFN HEADS KV_HEADS HEAD_DIM LAYERS VOCAB PAGE POOL_PAGES NORM_EPS SCALE
-// BLOCKS (the grid) SHARED_BYTES (dynamic shared memory) SCRATCH_WORDS SEGMENT (maximum columns of a stage)
+// Macros, set by the compiler: HIDDEN FFN HEADS KV_HEADS HEAD_DIM LAYERS VOCAB NORM_EPS SCALE BLOCKS (the
+// grid) SHARED_BYTES (dynamic shared memory) SCRATCH_WORDS SEGMENT (maximum columns of a stage)
 // ROPE_FREQUENCIES (HEAD_DIM / 2 numbers). For each weight X, X_AT is the byte offset of layer 0 in the
 // archive and X_STEP the distance from one layer to the next. Weights are DTYPE_BF16 or DTYPE_F16,
 // or quantized (PACKED, decode_tiles.cuh) with X_TILES for each role X. The KV pool is KV_F32, KV_BF16,
@@ -32,6 +33,10 @@ typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
+#include "sample.h"
+#include "step.h"
+
+#define PAGE MLX_KV_PAGE
 #define WARPS 8
 #define THREADS (WARPS * 32)  // consumer threads; the producer warp comes after them
 #define EMPTY 0xffffffffu     // a word of |scratch| without a value; the scratch tensor is initialized to it
@@ -45,6 +50,7 @@ typedef unsigned long long u64;
 #define MAX_SPLITS max_of(1, BLOCKS / KV_HEADS)
 #define TILE 8   // rows of a stage
 #define BATCH 8  // tiles whose sums are completed together
+#define MAX_CANDIDATES 64  // largest top-k that is sampled here
 #define PARTS 3  // 16-bit numbers that add up to an activation: three bf16 parts hold all 24 bits
 #ifdef PACKED
 #define IN_FLIGHT 5  // stages whose copies are in flight
@@ -164,6 +170,9 @@ struct State {
   int reduce_index[WARPS];
   int blocks, block, epoch;  // number of blocks that take part, index of this block, tokens before this one
   Rows qkv, width, ffn, vocab;  // rows of each matrix that this block computes
+  int stopped;                  // 1: no token follows; the producer must stop
+  int not_finite;               // 1: a logit of this block is not finite
+  int sampled[MLX_BURST_TOKENS];  // tokens of this launch
 };
 
 #define STAGE_OF(format, k) format::Stage<k>::bytes
@@ -188,6 +197,8 @@ struct Scratch {
   u32 arrived, left, blocks, epoch;  // of the launch; counters start at EMPTY, which is -1
   u32 padding[60];
   float best[4][BLOCKS][2];  // largest logit of a block and its token; four tokens in rotation
+  float candidates[4][BLOCKS][2 + 2 * MAX_CANDIDATES];  // count, padding, pairs of score and token
+  float scores[(VOCAB + 3) / 4 * 4];                    // logits after mask, biases and penalties; no flags
   float x0[HIDDEN];          // residual stream at the input of a layer
   float x1[2][HIDDEN];       // residual stream at the input of the MLP; layers alternate
   float qkv[QKV_WIDTH];
@@ -199,10 +210,14 @@ static_assert(sizeof(Scratch) == SCRATCH_WORDS * 4ull, "compiler/plan.c computes
 
 struct Model {
   const u8 *weights;
-  kv_t *kv;  // [LAYERS][POOL_PAGES][KV_HEADS][2][PAGE][HEAD_DIM]; with KV_Q8 also the scales
+  kv_t *kv;  // [pages][LAYERS][KV_HEADS][2][PAGE][HEAD_DIM]; with KV_Q8 also the scales
   Scratch *scratch;
-  float *logits;  // [VOCAB]
-  const int *pages;
+  float *logits;        // [VOCAB]
+  const int *batch;     // step.h
+  const int *pages;     // page table of the sequence
+  const int *sampling;  // how to sample; NULL: greedy
+  int *history;         // tokens of the sequence
+  int start;            // position of the first token of this launch
 };
 
 __constant__ float rope_frequencies[HEAD_DIM / 2] = {ROPE_FREQUENCIES};
@@ -248,10 +263,15 @@ static __device__ __forceinline__ void reset_consumed(const Model &m, const Shar
   }
 }
 
-static __device__ __forceinline__ void reset_best(const Model &m, const Shared *s, int epoch) {
-  if (threadIdx.x >= 2) return;
+// Marks the words EMPTY that the token before this one was chosen with.
+static __device__ __forceinline__ void reset_choice(const Model &m, const Shared *s, int epoch) {
+  Scratch *w = m.scratch;
+  const int nth = (epoch - 1) & 3;
 #pragma unroll 1
-  for (int i = s->block; i < BLOCKS; i += s->blocks) mark_empty(&m.scratch->best[epoch & 3][i][threadIdx.x]);
+  for (int i = s->block; i < BLOCKS; i += s->blocks) {
+    if (threadIdx.x < 2) mark_empty(&w->best[nth][i][threadIdx.x]);
+    if (threadIdx.x < 2 + 2 * MAX_CANDIDATES) mark_empty(&w->candidates[nth][i][threadIdx.x]);
+  }
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -280,7 +300,7 @@ static __device__ __forceinline__ void layer(const Model &m, Consumer &c, int l,
   receive_and_normalize(s, w->x1[parity], AT(MLP_NORM, l), x);
   const auto first = [&] {
     reset_consumed(m, s, parity, plan);
-    if (l == 0) reset_best(m, s, epoch - 1);
+    if (l == 0) reset_choice(m, s, epoch);
   };
   bool fenced = false;
   c.pairs<GateFormat>(x, s->ffn, first, [&](int row, float gate, float up) {
@@ -322,37 +342,67 @@ static __device__ __forceinline__ Best best_of_block(Shared *s, Best best) {
   return best;
 }
 
-static __device__ __forceinline__ int sample_greedy(const Model &m, Consumer &c, int epoch,
-                                                    const Activations<HIDDEN> &x) {
+#include "decode_sample.cuh"
+
+// Chooses the next token. All threads of all blocks get it. *not_finite: a logit is NaN or infinite.
+static __device__ __forceinline__ int choose_token(const Model &m, Consumer &c, int epoch, int position,
+                                                   const Activations<HIDDEN> &x, bool *not_finite) {
   Shared *s = c.s;
-  const Best none = {MINUS_INFINITY, VOCAB - 1};
-  Best best = none;
+  Best best = {MINUS_INFINITY, VOCAB - 1};
   c.rows<HeadFormat>(
       x, s->vocab, [](int) { return 0.0f; },
       [&](int row, float sum, float) {
         const float logit = sum * norm_scale(s);
         m.logits[row] = logit;
-        best.update(logit, row);
+        if (!mlx_bits_are_finite(__float_as_uint(logit))) s->not_finite = 1;
+        best.update(m.sampling ? store_score(m, row, logit) : logit, row);
       });
-  best = best_of_block(s, best);
+  best = best_of_block(s, best);  // also makes the logits and |not_finite| visible to the block
+  if (m.sampling && adjusts_scores(m.sampling)) best = adjust_scores(m, s, position);
   float(*words)[2] = m.scratch->best[epoch & 3];
   if (threadIdx.x == 0) {
     publish(&words[s->block][0], best.value);
-    publish(&words[s->block][1], __int_as_float(best.token));
+    publish(&words[s->block][1], __int_as_float(best.token | s->not_finite << 30));
   }
-  best = none;
+  if (m.sampling) return draw_token(m, s, epoch, position, not_finite);
+  best = {MINUS_INFINITY, VOCAB - 1};
+  int flags = 0;
 #pragma unroll 1
-  for (int i = threadIdx.x; i < s->blocks; i += THREADS)
-    best.update(receive(&words[i][0]), __float_as_int(receive(&words[i][1])));
-  return best_of_block(s, best).token;
+  for (int i = threadIdx.x; i < s->blocks; i += THREADS) {
+    const float2 word = receive2(words[i]);
+    flags |= __float_as_int(word.y) >> 30;
+    best.update(word.x, __float_as_int(word.y) & 0x3fffffff);
+  }
+  if (flags) s->not_finite = 1;
+  best = best_of_block(s, best);
+  *not_finite = s->not_finite;
+  return best.token;
 }
 
-static __device__ __forceinline__ int consume(const Model &m, Shared *s, int steps, int token, int position,
-                                              int *out_tokens) {
-  Consumer c = {s, {0, 0}, 0};
-  int parity = 0;
+// The input of the output head, for step_1. The words of x0 are valid until all blocks have chosen a token.
+static __device__ __forceinline__ void store_hidden(const Model &m, const Shared *s, float *hidden) {
 #pragma unroll 1
-  for (int step = 0; step < steps; ++step, ++position) {
+  for (int i = threadIdx.x; i < HIDDEN; i += THREADS)
+    hidden[i] = receive(&m.scratch->x0[i]) * ((const float *)(m.weights + FINAL_NORM_AT))[i] * norm_scale(s);
+}
+
+static __device__ __forceinline__ bool is_end(const int *batch, int token) {
+  const int count = min(batch[MLX_STEP_EOS_COUNT], MLX_STEP_MAX_EOS);
+  bool end = false;
+#pragma unroll 1
+  for (int i = 0; i < count; ++i) end |= batch[MLX_STEP_EOS + i] == token;
+  return end;
+}
+
+// Decodes up to |steps| tokens and returns their number. |results| is NULL in step_1, |hidden| in burst.
+static __device__ __forceinline__ int consume(const Model &m, Shared *s, int steps, int token, int position,
+                                              float *hidden, int *results) {
+  Consumer c = {s, {0, 0}, 0};
+  const bool writes = s->block == 0 && threadIdx.x == 0;
+  int parity = 0, step = 0;
+  if (writes) m.history[position] = token;
+#pragma unroll 1
+  for (bool end = false; step < steps && !end; ++step, ++position) {
     fill_rope_table(s, position);
     const Plan plan = plan_of(position);
     Activations<HIDDEN> x;
@@ -360,14 +410,24 @@ static __device__ __forceinline__ int consume(const Model &m, Shared *s, int ste
 #pragma unroll 1
     for (int l = 0; l < LAYERS; ++l, parity ^= 1)
       layer(m, c, l, parity, plan, token, position, s->epoch + step, x);
-    token = sample_greedy(m, c, s->epoch + step, x);
-    if (s->block == 0 && threadIdx.x == 0) out_tokens[step] = token;
+    if (hidden && s->block == 0) store_hidden(m, s, hidden);
+    bool not_finite;
+    token = choose_token(m, c, s->epoch + step, position, x, &not_finite);
+    end = token < 0 || is_end(m.batch, token);
+    if (threadIdx.x == 0) s->sampled[step] = token;
+    if (writes && results) {
+      results[step * MLX_RESULT_WORDS + MLX_RESULT_TOKEN] = token;
+      results[step * MLX_RESULT_WORDS + MLX_RESULT_FLAGS] = not_finite;
+      m.history[position + 1] = token;
+    }
   }
-  // All blocks have read everything except the last |best|; the next launch resets that.
+  sync_consumers();
+  if (threadIdx.x == 0) *(volatile int *)&s->stopped = 1;
+  // All blocks have read everything except the last choice; the next launch resets that.
   mark_rows_empty(m.scratch->x0, s->width);
   mark_rows_empty(m.scratch->x1[parity ^ 1], s->width);
   mark_rows_empty(m.scratch->hidden[parity ^ 1], s->ffn);
-  return token;
+  return step;
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -420,19 +480,38 @@ static __device__ void leave(Scratch *w, const Shared *s, int steps) {
   w->arrived = w->blocks = w->left = EMPTY;
 }
 
+// The sequence of the batch, with every index inside its array.
+static __device__ __forceinline__ Model open_batch(const u8 *weights, const int *batch, int *history,
+                                                   kv_t *kv, Scratch *scratch, float *logits) {
+  const int slots = batch[MLX_STEP_SLOT_COUNT], slot = min(max(batch[batch[MLX_STEP_AT_SLOTS]], 0), slots - 1);
+  const int position = max(batch[batch[MLX_STEP_AT_POSITIONS]], 0);
+  const int *sampling = batch + batch[MLX_STEP_AT_SAMPLING];
+  const bool samples = batch[MLX_STEP_BURST_COUNT] && needs_sampling(sampling);
+  return {weights,
+          kv,
+          scratch,
+          logits,
+          batch,
+          batch + batch[MLX_STEP_AT_PAGES] + slot * batch[MLX_STEP_SLOT_PAGES],
+          samples ? sampling : nullptr,
+          history + (u64)slot * batch[MLX_STEP_HISTORY_WIDTH],
+          position};
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS + 32, 1)
-    mlx_decode(const u8 *weights, const int *pages, const int *active, kv_t *kv, Scratch *scratch, int *token,
-               int *position, float *logits, int *out_tokens, int steps) {
+    mlx_decode(const u8 *weights, const int *batch, int *history, kv_t *kv, Scratch *scratch, float *logits,
+               float *hidden, int *results) {
   extern __shared__ __align__(128) u8 memory[];
   Shared *s = (Shared *)memory;
-  const Model m = {weights, kv, scratch, logits, pages};
-  if (!active[0]) {
-#pragma unroll 1
-    for (int i = threadIdx.x; blockIdx.x == 0 && i < steps; i += blockDim.x) out_tokens[i] = token[0];
-    return;
-  }
-  const int first = min(max(token[0], 0), VOCAB - 1), start = position[0];
+  if (batch[MLX_STEP_TOKEN_COUNT] < 1) return;
+  const Model m = open_batch(weights, batch, history, kv, scratch, logits);
+  const int burst = batch[MLX_STEP_BURST_COUNT], given = batch[batch[MLX_STEP_AT_TOKENS]];
+  const int room = min(batch[MLX_STEP_SLOT_PAGES] * PAGE, batch[MLX_STEP_HISTORY_WIDTH] - 1) - m.start;
+  const int steps = min(burst ? min(burst, MLX_BURST_TOKENS) : 1, room);
+  if (steps < 1) return;
+  const int first = min(max(given == MLX_TOKEN_SAMPLED ? m.history[m.start] : given, 0), VOCAB - 1);
   if (threadIdx.x == 0) {
+    s->stopped = s->not_finite = 0;
 #pragma unroll 1
     for (int i = 0; i < STAGES; ++i) {
       barrier_init(&s->full[i], FULL_ARRIVALS);
@@ -444,17 +523,17 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, 1)
     join(scratch, s);
   }
   __syncthreads();
+  int done = 0;
   if (s->blocks) {
     if (threadIdx.x >= THREADS) {
       produce(m, s, steps);
     } else {
-      const int last = consume(m, s, steps, first, start, out_tokens);
-      if (s->block == 0 && threadIdx.x == 0) {
-        token[0] = last;
-        position[0] = start + steps;
-      }
+      done = consume(m, s, steps, first, m.start, burst ? nullptr : hidden, burst ? results : nullptr);
+#pragma unroll 1
+      for (int i = done + threadIdx.x; burst && s->block == 0 && i < burst; i += THREADS)
+        results[i * MLX_RESULT_WORDS + MLX_RESULT_TOKEN] = -1;
     }
   }
   __syncthreads();
-  if (threadIdx.x == 0) leave(scratch, s, steps);
+  if (threadIdx.x == 0) leave(scratch, s, done);
 }

@@ -22,7 +22,7 @@ static __device__ __forceinline__ void fill_rope_table(Shared *s, int position) 
 // Address of a position's key; its value is KV_BLOCK elements later.
 static __device__ __forceinline__ kv_t *kv_address(const Model &m, int layer, int head, int page,
                                                    int position) {
-  return m.kv + (((u64)layer * POOL_PAGES + (u32)page) * KV_HEADS + head) * 2 * KV_BLOCK +
+  return m.kv + (((u64)(u32)page * LAYERS + layer) * KV_HEADS + head) * 2 * KV_BLOCK +
          position % PAGE * HEAD_DIM;
 }
 

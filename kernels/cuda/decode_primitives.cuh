@@ -121,3 +121,11 @@ static __device__ __forceinline__ float4 load_relaxed4(const float *words) {
 static __device__ __forceinline__ bool any_empty(float4 v) {
   return is_empty(v.x) || is_empty(v.y) || is_empty(v.z) || is_empty(v.w);
 }
+
+// Two neighbouring words, published in any order.
+static __device__ __forceinline__ float2 receive2(const float *words) {
+  float2 v;
+  do asm volatile("ld.relaxed.gpu.global.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "l"(words));
+  while (is_empty(v.x) || is_empty(v.y));
+  return v;
+}

@@ -11,10 +11,17 @@ struct Producer {
   Shared *s;
   RingPosition at, oldest;  // oldest: the oldest copy in flight, IN_FLIGHT stages behind
   int started;
+  bool stopped;  // the consumers need no more stages
 
   // Waits for a free stage and for the oldest copy in flight. Then announces |bytes| for the next stage.
+  // Returns NULL if the consumers have stopped.
   __device__ __forceinline__ u8 *begin(int bytes) {
-    barrier_wait(&s->free[at.stage], at.parity ^ 1);
+    // When |stopped| is set, no consumer releases a stage any more: all lanes then see the same.
+    while (!barrier_passed(&s->free[at.stage], at.parity ^ 1)) {
+      if (!*(volatile int *)&s->stopped || barrier_passed(&s->free[at.stage], at.parity ^ 1)) continue;
+      stopped = true;
+      return nullptr;
+    }
     if (started >= IN_FLIGHT) {
       barrier_wait(&s->full[oldest.stage], oldest.parity);
       oldest.next();
@@ -42,6 +49,16 @@ struct Producer {
 #endif
     at.next();
   }
+
+  // Waits for all copies in flight: a block must not exit before its copies have arrived.
+  __device__ __forceinline__ void drain() {
+#if __CUDA_ARCH__ >= 900
+    for (; oldest.stage != at.stage || oldest.parity != at.parity; oldest.next())
+      barrier_wait(&s->full[oldest.stage], oldest.parity);
+#else
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+  }
 };
 
 // ----------------------------------------------------------------------------------------------------------
@@ -68,7 +85,7 @@ static __device__ __forceinline__ const u8 *qkv_row(const Model &m, int layer, i
 template <typename F, int K, typename At>
 static __device__ __forceinline__ void stream_rows(Producer &p, Rows rows, At at) {
 #pragma unroll 1
-  for (int r = rows.begin; r < rows.end; r += TILE)
+  for (int r = rows.begin; r < rows.end && !p.stopped; r += TILE)
     F::template copy_tile<K>(p, r, min(TILE, rows.end - r), at);
 }
 
@@ -77,7 +94,7 @@ static __device__ __forceinline__ void stream_pairs(Producer &p, Rows rows, cons
 #pragma unroll 1
   for (int r = rows.begin; r < rows.end; r += TILE) {
 #pragma unroll 1
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < 2 && !p.stopped; ++i) {
       const u8 *matrix = i ? up : gate;
       GateFormat::copy_tile<HIDDEN>(p, r, min(TILE, rows.end - r),
                                     [&](int row) { return matrix + GateFormat::row_offset<HIDDEN>(row); });
@@ -86,11 +103,11 @@ static __device__ __forceinline__ void stream_pairs(Producer &p, Rows rows, cons
 }
 
 static __device__ void produce(const Model &m, Shared *s, int steps) {
-  Producer p = {s, {0, 0}, {0, 0}, 0};
+  Producer p = {s, {0, 0}, {0, 0}, 0, false};
 #pragma unroll 1
-  for (int step = 0; step < steps; ++step) {
+  for (int step = 0; step < steps && !p.stopped; ++step) {
 #pragma unroll 1
-    for (int l = 0; l < LAYERS; ++l) {
+    for (int l = 0; l < LAYERS && !p.stopped; ++l) {
       stream_rows<QkvFormat, HIDDEN>(p, s->qkv, [&](int row) { return qkv_row(m, l, row); });
       stream_rows<OFormat, Q_WIDTH>(p, s->width,
                                     [&](int row) { return AT(O, l) + OFormat::row_offset<Q_WIDTH>(row); });
@@ -101,4 +118,5 @@ static __device__ void produce(const Model &m, Shared *s, int steps) {
     stream_rows<HeadFormat, HIDDEN>(
         p, s->vocab, [&](int row) { return m.weights + HEAD_AT + HeadFormat::row_offset<HIDDEN>(row); });
   }
+  p.drain();
 }

@@ -35,8 +35,9 @@ struct Rows16 {
 #pragma unroll 1
     for (int segment = 0; segment < C::segments; ++segment) {
       const int bytes = min(C::columns, K - segment * C::columns) * 2;
-      u8 *to = p.begin(count * bytes) + lane * Stage<K>::stride;
-      if (from) copy_bytes(to, from + segment * C::columns * 2, bytes, 0, 1, p.full());
+      u8 *to = p.begin(count * bytes);
+      if (!to) return;
+      if (from) copy_bytes(to + lane * Stage<K>::stride, from + segment * C::columns * 2, bytes, 0, 1, p.full());
       p.end();
     }
   }

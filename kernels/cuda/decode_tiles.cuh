@@ -52,6 +52,7 @@ struct Tiles {
     for (int run = 0; run < ceil_div(K, 128); run += runs) {
       const int size = min(runs, ceil_div(K, 128) - run) * bytes;
       u8 *to = p.begin(size);
+      if (!to) return;
       copy_bytes(to, from + run * bytes, size, threadIdx.x & 31, 32, p.full());
       p.end();
     }

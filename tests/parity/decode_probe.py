@@ -16,6 +16,7 @@ import argparse
 import ctypes
 import glob
 import math
+import struct
 import sys
 
 from kernel_source import source
@@ -72,7 +73,7 @@ def without(text, part):
                         ("      barrier_arrive(&s->free[at.stage]);\n", ""), ("      produce(m, s, steps);", ""))
     if part == "waits":
         return replaced(text, ("  while (is_empty(value));", "  while (0);"), ("for (bool again = true; again;)", "for (bool again = false; again;)"),
-                        ("  return best_of_block(s, best).token;", "  best_of_block(s, best);\n  return 5;"))
+                        ("  *not_finite = s->not_finite;\n  return best.token;", "  *not_finite = false;\n  return 5;"))
     if part == "attention":
         return replaced(text, ("  attend(m, s, l, plan, position);\n", ""), ("  merge_heads(m, s, plan.splits);\n", ""),
                         ("(s, w->attended, attended);", "(s, m.logits, attended);"))
@@ -93,13 +94,13 @@ def with_clocks(text):
         ("m.weights + FINAL_NORM_AT, x);\n", "m.weights + FINAL_NORM_AT, x); SINCE(1)\n"),
         ("      barrier_wait(&s->full[at.stage], at.parity);\n",
          "      long long asked = clock64(); barrier_wait(&s->full[at.stage], at.parity); if (threadIdx.x == 0) s->clocks[0] += clock64() - asked;\n"),
-        ("    token = sample_greedy(m, c, s->epoch + step, x);",
-         "    long long head = clock64(); token = sample_greedy(m, c, s->epoch + step, x); if (threadIdx.x == 0) s->clocks[12] += clock64() - head;"),
+        ("    token = choose_token(m, c, s->epoch + step, position, x, &not_finite);",
+         "    long long head = clock64(); token = choose_token(m, c, s->epoch + step, position, x, &not_finite); if (threadIdx.x == 0) s->clocks[12] += clock64() - head;"),
         ("  Consumer c = {s, {0, 0}, 0};\n", "  Consumer c = {s, {0, 0}, 0};\n  long long begin = clock64();\n  if (threadIdx.x == 0) for (int i = 0; i < 20; ++i) s->clocks[i] = 0;\n"),
-        ("  return token;\n}\n\n// ------", """  const int nth = s->block == 0 ? 0 : s->block == s->blocks / 2 ? 1 : s->block == s->blocks - 1 ? 2 : -1;
+        ("  return step;\n}\n\n// ------", """  const int nth = s->block == 0 ? 0 : s->block == s->blocks / 2 ? 1 : s->block == s->blocks - 1 ? 2 : -1;
   s->clocks[19] = clock64() - begin;
-  if (threadIdx.x == 0 && nth >= 0) for (int i = 0; i < 20; ++i) ((float *)m.scratch->padding)[nth * 20 + i] = (float)s->clocks[i] / steps;
-  return token;\n}\n\n// ------"""))
+  if (threadIdx.x == 0 && nth >= 0) for (int i = 0; i < 20; ++i) ((float *)m.scratch->padding)[nth * 20 + i] = (float)s->clocks[i] / step;
+  return step;\n}\n\n// ------"""))
 
 
 def frequencies(shape):
@@ -114,13 +115,14 @@ def blocks_of(shape, unit=1):
 def scratch_words(shape, unit=1):
     hidden, ffn, heads, kv_heads, head_dim = shape[:5]
     blocks, queries, keys = blocks_of(shape, unit), heads * head_dim, kv_heads * head_dim
-    return 64 + 8 * blocks + 3 * hidden + 2 * queries + 2 * keys + 2 * ffn + heads * max(1, blocks // kv_heads) * (head_dim + 2)
+    choice = blocks * (8 + 4 * (2 + 2 * 64)) + -(-shape[6] // 4) * 4
+    return 64 + choice + 3 * hidden + 2 * queries + 2 * keys + 2 * ffn + heads * max(1, blocks // kv_heads) * (head_dim + 2)
 
 
 def compile_kernel(text, shape, layout, dtype, library):
     names = ("HIDDEN", "FFN", "HEADS", "KV_HEADS", "HEAD_DIM", "LAYERS", "VOCAB")
     options = [f"{name}={value}" for name, value in zip(names, shape)] + list(layout.definitions())
-    options += [f"SEGMENT={2048 if layout.tiles else 1024}", f"PAGE={PAGE}", f"POOL_PAGES={1 + CONTEXT // PAGE}", "NORM_EPS=1e-5f", f"SCALE={shape[4] ** -0.5!r}f", f"BLOCKS={blocks_of(shape, 8 if layout.tiles else 1)}",
+    options += [f"SEGMENT={2048 if layout.tiles else 1024}", "NORM_EPS=1e-5f", f"SCALE={shape[4] ** -0.5!r}f", f"BLOCKS={blocks_of(shape, 8 if layout.tiles else 1)}",
                 f"SHARED_BYTES={SHARED_BYTES}", f"SCRATCH_WORDS={scratch_words(shape, 8 if layout.tiles else 1)}", "ROPE_FREQUENCIES=" + ",".join(f"{f!r}f" for f in frequencies(shape))]
     if not layout.tiles:
         options.append(f"DTYPE_{dtype.upper()}=1")
@@ -151,8 +153,8 @@ class Kernel:
         if code:
             sys.exit(f"the CUDA driver says {code}")
 
-    def launch(self, grid, tensors, steps):
-        values = [ctypes.c_void_p(t.data_ptr()) for t in tensors] + [ctypes.c_int(steps)]
+    def launch(self, grid, tensors):
+        values = [ctypes.c_void_p(t.data_ptr()) for t in tensors]
         arguments = (ctypes.c_void_p * len(values))(*[ctypes.cast(ctypes.pointer(v), ctypes.c_void_p) for v in values])
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
         self.check(self.cuda.cuLaunchKernel(self.function, grid, 1, 1, THREADS, 1, 1, SHARED_BYTES, stream, arguments, None))
@@ -174,10 +176,11 @@ class Model:
             noise = torch.randn(dims, device="cuda")
             self.weight(name, layer).copy_(1 + 0.1 * noise if len(dims) == 1 else noise * spread)
         pages = 1 + CONTEXT // PAGE
-        self.kv_start = torch.randn(layers, pages, kv_heads, 2, PAGE, head_dim, device="cuda").to(self.dtype)
+        self.kv_start = torch.randn(pages, layers, kv_heads, 2, PAGE, head_dim, device="cuda").to(self.dtype)
         self.kv, self.pages = self.kv_start.clone(), (torch.randperm(pages - 1, device="cuda") + 1).int()
-        self.token, self.position, self.active = (torch.ones(1, dtype=torch.int32, device="cuda") for _ in range(3))
-        self.chosen, self.logits = torch.zeros(128, dtype=torch.int32, device="cuda"), torch.zeros(vocab, device="cuda")
+        self.history = torch.zeros(CONTEXT + 1, dtype=torch.int32, device="cuda")
+        self.results = torch.zeros(128, 48, dtype=torch.int32, device="cuda")
+        self.logits, self.hidden = torch.zeros(vocab, device="cuda"), torch.zeros(hidden, device="cuda")
         self.scratch = torch.full((scratch_words(shape, self.unit),), -1, dtype=torch.int32, device="cuda")
 
     def pack(self, name, layer, spread):
@@ -195,18 +198,24 @@ class Model:
         kind = torch.float32 if len(dims) == 1 else self.dtype
         return self.weights[at:at + math.prod(dims) * kind.itemsize].view(kind).view(dims)
 
-    def tensors(self):
-        return [self.weights, self.pages, self.active, self.kv, self.scratch, self.token, self.position, self.logits, self.chosen]
+    def batch(self, token, position, steps, sampled=(), eos=()):
+        """The words of kernels/step.h for one sequence in slot 0. |sampled|: top-k, top-p, min-p, temperature, seed; empty: greedy."""
+        header = [1, 1, 1, len(self.pages) + 1, 1, len(self.pages), CONTEXT + 1, steps, 64, 65, 66, 67, 71, 72, 96, len(eos)] + list(eos)
+        number = lambda x: struct.unpack("i", struct.pack("f", x))[0]
+        k, p, least, temperature, seed = sampled or (0, 1, 0, 0, 0)
+        sampling = [1, 0, 0, 0, 0, number(1), 0, 0, k, number(1), number(p), number(least), number(temperature), seed, 0]
+        words = header + [0] * (64 - len(header)) + [token, 0, position, 0, 0, 1, position, 0] + sampling
+        self.words = torch.cat([torch.tensor(words + [0] * (96 - len(words)), dtype=torch.int32, device="cuda"), self.pages])
+        return [self.weights, self.words, self.history, self.kv, self.scratch, self.logits, self.hidden, self.results]
 
-    def generate(self, kernel, start, groups, grid):
+    def generate(self, kernel, start, groups, grid, sampled=(), eos=()):
         self.kv.copy_(self.kv_start)
-        self.token.fill_(5)
-        self.position.fill_(start)
-        ids = []
+        ids, token = [], 5
         for steps in groups:
-            kernel.launch(grid, self.tensors(), steps)
+            kernel.launch(grid, self.batch(token, start + len(ids), steps, sampled, eos))
             torch.cuda.synchronize()
-            ids += self.chosen[:steps].tolist()
+            ids += [i for i in self.results[:steps, 0].tolist() if i >= 0]
+            token = -1  # the token that the last launch stored in the history
         return ids, self.logits.clone()
 
     def reference(self, kv, token, position):
@@ -221,8 +230,8 @@ class Model:
         for layer in range(layers):
             h = norm(x, wide("ATTN_NORM", layer))
             q, k, v = turn(wide("Q", layer) @ h), turn(wide("K", layer) @ h), (wide("V", layer) @ h).view(-1, head_dim)
-            kv[layer, page, :, 0, position % PAGE], kv[layer, page, :, 1, position % PAGE] = k.float().to(self.dtype), v.float().to(self.dtype)
-            past = kv[layer][self.pages[:position // PAGE + 1].long()].permute(2, 1, 0, 3, 4).reshape(2, kv_heads, -1, head_dim)[:, :, :position + 1].double()
+            kv[page, layer, :, 0, position % PAGE], kv[page, layer, :, 1, position % PAGE] = k.float().to(self.dtype), v.float().to(self.dtype)
+            past = kv[self.pages[:position // PAGE + 1].long(), layer].permute(2, 1, 0, 3, 4).reshape(2, kv_heads, -1, head_dim)[:, :, :position + 1].double()
             p = torch.softmax(q.view(kv_heads, -1, head_dim) @ past[0].transpose(1, 2) * head_dim ** -0.5, -1)
             x = x + wide("O", layer) @ (p @ past[1]).reshape(-1)
             h = norm(x, wide("MLP_NORM", layer))
@@ -239,25 +248,25 @@ def compare(model, kernel, start):
         expected.append(token)
     group, few = model.generate(kernel, start, [8], blocks), model.generate(kernel, start, [3, 5], max(1, blocks // 3))
     same = lambda other: other[0] == ids and torch.equal(other[1], logits)
-    print(f"position {start}: tokens {'equal' if ids == expected else 'DIFFER'}, logits off by {float((logits - reference).norm() / reference.norm()):.1e}, "
+    stopped = model.generate(kernel, start, [8], blocks, eos=[ids[3]])[0]
+    print(f"position {start}: stops {'there' if stopped == ids[:ids.index(ids[3]) + 1] else 'ELSEWHERE'}, tokens {'equal' if ids == expected else 'DIFFER'}, logits off by {float((logits - reference).norm() / reference.norm()):.1e}, "
           f"in a group {'the same bits' if same(group) else 'DIFFERENT'}, on {max(1, blocks // 3)} blocks {'the same bits' if same(few) else 'DIFFERENT'}")
 
 
-def measure(model, kernel, depth, clocks):
+def measure(model, kernel, depth, clocks, sampled=()):
     times, blocks = [], blocks_of(model.shape, model.unit)
     for _ in range(4):
-        model.token.fill_(5)
-        model.position.fill_(depth)
         begin, end = torch.cuda.Event(True), torch.cuda.Event(True)
+        tensors = model.batch(5, depth, 64, sampled)
         begin.record()
         for _ in range(2):
-            kernel.launch(blocks, model.tensors(), 64)
+            kernel.launch(blocks, tensors)
         end.record()
         torch.cuda.synchronize()
         times.append(begin.elapsed_time(end) / 128 * 1000)
     us = sorted(times)[1]
     read = model.layout.bytes - (0 if model.shape[8] else model.layout.at["ATTN_NORM", 0])  # the embedding is the first
-    print(f"depth {depth}: {us:.1f} us a token, {1e6 / us:.0f} tok/s, {read / us / 1e6:.2f} TB/s of weights")
+    print(f"depth {depth}{', sampled' if sampled else ''}: {us:.1f} us a token, {1e6 / us:.0f} tok/s, {read / us / 1e6:.2f} TB/s of weights")
     if clocks:
         cycles = model.scratch[4:64].view(torch.float32).tolist()
         for nth, block in enumerate(("first", "middle", "last")):
@@ -300,6 +309,7 @@ def main():
         compare(model, kernel, start)
     for depth in options.depths.split(","):
         measure(model, kernel, int(depth), options.clocks)
+        measure(model, kernel, int(depth), options.clocks, (40, 0.95, 0.05, 0.8, 1))
 
 
 if __name__ == "__main__":

@@ -6,4 +6,5 @@ CUDA = pathlib.Path(__file__).resolve().parents[2] / "kernels" / "cuda"
 
 
 def source(name):
-    return re.sub(r'^#include "([^"]+)".*\n', lambda m: source(m.group(1)), (CUDA / name).read_text(), flags=re.M)
+    path = CUDA / name if (CUDA / name).exists() else CUDA.parent / name
+    return re.sub(r'^#include "([^"]+)".*\n', lambda m: source(m.group(1)), path.read_text(), flags=re.M)
