@@ -499,8 +499,8 @@ static __device__ __forceinline__ Model open_batch(const u8 *weights, const int 
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS + 32, 1)
-    mlx_decode(const u8 *weights, const int *batch, int *history, kv_t *kv, Scratch *scratch, float *logits,
-               float *hidden, int *results) {
+    mlx_decode(const u8 *weights, const int *batch, int *history, kv_t *kv, float *logits, float *hidden,
+               int *results, Scratch *scratch) {
   extern __shared__ __align__(128) u8 memory[];
   Shared *s = (Shared *)memory;
   if (batch[MLX_STEP_TOKEN_COUNT] < 1) return;

@@ -206,7 +206,7 @@ class Model:
         sampling = [1, 0, 0, 0, 0, number(1), 0, 0, k, number(1), number(p), number(least), number(temperature), seed, 0]
         words = header + [0] * (64 - len(header)) + [token, 0, position, 0, 0, 1, position, 0] + sampling
         self.words = torch.cat([torch.tensor(words + [0] * (96 - len(words)), dtype=torch.int32, device="cuda"), self.pages])
-        return [self.weights, self.words, self.history, self.kv, self.scratch, self.logits, self.hidden, self.results]
+        return [self.weights, self.words, self.history, self.kv, self.logits, self.hidden, self.results, self.scratch]
 
     def generate(self, kernel, start, groups, grid, sampled=(), eos=()):
         self.kv.copy_(self.kv_start)
