@@ -1,5 +1,6 @@
-// Kernel sources: the text of every kernels/*.h, kernels/cuda/*.cu and *.cuh, and the objects compiled from kernels/cpu.
-// The build embeds them in the binary (kernels/embed.cmake), so that `mlxcel compile` needs no other files.
+// Kernel sources: the text of every kernels/*.h, kernels/cuda/*.cu and *.cuh, and the objects compiled from
+// kernels/cpu. The build embeds them in the binary (kernels/embed.cmake), so that `mlxcel compile` needs no
+// other files.
 #ifndef MLXCEL_COMPILER_KERNEL_SOURCE_H_
 #define MLXCEL_COMPILER_KERNEL_SOURCE_H_
 

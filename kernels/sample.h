@@ -109,8 +109,8 @@ MLX_SAMPLE int mlx_bits_are_finite(mlx_u32 bits) { return (bits & 0x7f800000u) !
 
 // An integer with the order of |x|; -0 counts as 0. Greater than 0x007fffff for every finite number.
 MLX_SAMPLE mlx_u32 mlx_sample_key(float x) {
-  const mlx_u32 bits = mlx_float_bits(x);
-  return bits & 0x80000000u ? (bits == 0x80000000u ? 0x80000000u : ~bits) : bits | 0x80000000u;
+  const mlx_u32 bits = mlx_float_bits(x), key = bits ^ ((0u - (bits >> 31)) | 0x80000000u);
+  return key + (key == 0x7fffffffu);
 }
 
 MLX_SAMPLE float mlx_sample_unkey(mlx_u32 key) {
@@ -147,16 +147,14 @@ MLX_SAMPLE float mlx_exp32(float x) {
 
 // floor(x * 2^40) for 0 <= x < 2, also for -0.
 MLX_SAMPLE mlx_u64 mlx_sample_fixed(float x) {
-  const mlx_u32 bits = mlx_float_bits(x) & 0x7fffffffu, exponent = bits >> 23;
-  if (exponent < 127 - 40) return 0;
-  return (mlx_u64)((bits & 0x7fffffu) | 0x800000u) << 17 >> (127 - exponent);
+  const mlx_u32 bits = mlx_float_bits(x) & 0x7fffffffu, shift = 127 - (bits >> 23);
+  return (mlx_u64)((bits & 0x7fffffu) | 0x800000u) << 17 >> (shift < 63 ? shift : 63);
 }
 
-// The weight of a score that is |x| more than the best one, x <= 0: floor(exp(x) * 2^40).
+// The weight of a score that is |x| more than the best one, x <= 0: floor(exp(x) * 2^40), which is 0 from
+// MLX_SAMPLE_LEAST on.
 MLX_SAMPLE mlx_u64 mlx_sample_weight(float x) {
-  const float clamped = x < MLX_SAMPLE_LEAST ? MLX_SAMPLE_LEAST : x;
-  const mlx_u64 weight = mlx_sample_fixed(mlx_exp32(clamped));
-  return x < MLX_SAMPLE_LEAST ? 0 : weight;
+  return mlx_sample_fixed(mlx_exp32(x < MLX_SAMPLE_LEAST ? MLX_SAMPLE_LEAST : x));
 }
 
 // Natural logarithm of a normal positive number. Error below two units in the last place.
@@ -274,8 +272,8 @@ MLX_SAMPLE mlx_sample_options_t mlx_sample_read(const mlx_i32 *sampling) {
   o.top_p = mlx_bits_float((mlx_u32)sampling[MLX_SAMPLING_TOP_P]);
   o.min_p = mlx_bits_float((mlx_u32)sampling[MLX_SAMPLING_MIN_P]);
   o.temperature = mlx_bits_float((mlx_u32)sampling[MLX_SAMPLING_TEMPERATURE]);
-  o.seed = (mlx_u64)(mlx_u32)sampling[MLX_SAMPLING_SEED_HIGH] << 32 |
-           (mlx_u32)sampling[MLX_SAMPLING_SEED_LOW];
+  o.seed =
+      (mlx_u64)(mlx_u32)sampling[MLX_SAMPLING_SEED_HIGH] << 32 | (mlx_u32)sampling[MLX_SAMPLING_SEED_LOW];
   if (o.top_k < 0) o.top_k = 0;
   if (!(o.typical_p >= 0 && o.typical_p < 1)) o.typical_p = 1;
   if (!(o.top_p >= 0 && o.top_p < 1)) o.top_p = 1;
@@ -446,9 +444,9 @@ MLX_SAMPLE mlx_u64 mlx_sample_draw(const mlx_sample_list_t *list, const mlx_samp
 }
 
 // Samples a token from a list that has all candidates which top-k keeps (0 < top_k, or all candidates of the
-// vocabulary). |total|: sum of the weights of the whole vocabulary, if there is no top-k and the list has only
-// the best candidates, as many as top-p or min-p keep; 0: the list is complete. Returns the candidate; 0 if
-// the list has none. The list has at most 32 candidates per thread.
+// vocabulary). |total|: sum of the weights of the whole vocabulary, if there is no top-k and the list has
+// only the best candidates, as many as top-p or min-p keep; 0: the list is complete. Returns the candidate; 0
+// if the list has none. The list has at most 32 candidates per thread.
 MLX_SAMPLE mlx_u64 mlx_sample_candidates(const mlx_sample_list_t *list, const mlx_sample_options_t *o,
                                          mlx_i32 position, mlx_u64 total) {
   const mlx_u64 best = mlx_sample_best(list);
