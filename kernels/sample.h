@@ -52,7 +52,8 @@ __extension__ typedef unsigned __int128 mlx_u128;
 #endif
 
 #define MLX_SAMPLE_ONE ((mlx_u64)1 << 40)  // weight of the best score
-#define MLX_SAMPLE_LEAST (-28.0f)          // exp of less than this is less than a weight of 1
+#define MLX_SAMPLE_LEAST (-28.0f)          // exp of this is less than a weight of 1
+#define MLX_SAMPLE_LEAST_BITS 0xc1e00000u
 
 // ----------------------------------------------------------------------------------------------------------
 // Bits
@@ -154,7 +155,9 @@ MLX_SAMPLE mlx_u64 mlx_sample_fixed(float x) {
 // The weight of a score that is |x| more than the best one, x <= 0: floor(exp(x) * 2^40), which is 0 from
 // MLX_SAMPLE_LEAST on.
 MLX_SAMPLE mlx_u64 mlx_sample_weight(float x) {
-  return mlx_sample_fixed(mlx_exp32(x < MLX_SAMPLE_LEAST ? MLX_SAMPLE_LEAST : x));
+  const mlx_u32 bits = mlx_float_bits(x);  // as integers, negative numbers ascend with their magnitude
+  return mlx_sample_fixed(
+      mlx_exp32(mlx_bits_float(bits < MLX_SAMPLE_LEAST_BITS ? bits : MLX_SAMPLE_LEAST_BITS)));
 }
 
 // Natural logarithm of a normal positive number. Error below two units in the last place.

@@ -113,7 +113,7 @@ static inline mlx_u64 mlx_sample_row_total(const mlx_sample_row_t *row, float be
   for (mlx_i32 i = 0; i < row->vocab; ++i) {
     const float score = row->scores[i];
     const mlx_u64 weight = mlx_sample_weight(MLX_FSUB(score, best));
-    total += mlx_bits_are_finite(mlx_float_bits(score)) ? weight : 0;
+    total += weight & (0 - (mlx_u64)mlx_bits_are_finite(mlx_float_bits(score)));  // no branch: vectorized
   }
   return total;
 }
