@@ -300,6 +300,39 @@ MLX_SAMPLE float mlx_sample_tempered(float score, float best, float temperature)
 }
 
 // ----------------------------------------------------------------------------------------------------------
+// Filters of a whole row
+
+// The candidates that the filters so far have kept.
+typedef struct mlx_sample_filter {
+  mlx_u64 least;       // least candidate
+  mlx_u64 least_near;  // least nearness; 0: no typical sampling
+  float best, mean;    // best score of all, mean surprise
+} mlx_sample_filter_t;
+
+// The candidate of |id|; 0 if it is filtered out.
+MLX_SAMPLE mlx_u64 mlx_sample_passes(const mlx_sample_filter_t *filter, float score, mlx_i32 id) {
+  MLX_EXACT
+  const mlx_u64 candidate = mlx_sample_pack(score, id);
+  if (!candidate || candidate < filter->least) return 0;
+  if (!filter->least_near) return candidate;
+  const mlx_u64 nearness =
+      mlx_sample_nearness(MLX_FSUB(mlx_sample_score(candidate), filter->best), filter->mean, id);
+  return nearness >= filter->least_near ? candidate : 0;
+}
+
+typedef enum mlx_sample_order { MLX_BY_COUNT, MLX_BY_WEIGHT, MLX_BY_NEARNESS } mlx_sample_order_t;
+
+// A candidate's place in the order, and its weight there.
+MLX_SAMPLE mlx_u64 mlx_sample_place(const mlx_sample_filter_t *filter, mlx_sample_order_t order,
+                                    mlx_u64 candidate, mlx_u64 *out_weight) {
+  MLX_EXACT
+  const float x = MLX_FSUB(mlx_sample_score(candidate), filter->best);
+  *out_weight = order == MLX_BY_COUNT ? 1 : mlx_sample_weight(x);
+  return order == MLX_BY_NEARNESS ? mlx_sample_nearness(x, filter->mean, mlx_sample_id(candidate))
+                                  : candidate;
+}
+
+// ----------------------------------------------------------------------------------------------------------
 // Sampling from a short list
 
 // A list of candidates in any order. In CUDA it is in shared memory, and all threads of a warp or of a block

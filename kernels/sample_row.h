@@ -121,36 +121,9 @@ static inline mlx_u64 mlx_sample_row_total(const mlx_sample_row_t *row, float be
 // ----------------------------------------------------------------------------------------------------------
 // Selection by passes over the whole row
 
-// The candidates that the filters so far have kept.
-typedef struct mlx_sample_filter {
-  mlx_u64 least;       // least candidate
-  mlx_u64 least_near;  // least nearness; 0: no typical sampling
-  float best, mean;    // best score, mean surprise
-} mlx_sample_filter_t;
-
-// The candidate of |id|; 0 if it is filtered out.
 static inline mlx_u64 mlx_sample_kept(const mlx_sample_row_t *row, const mlx_sample_filter_t *filter,
                                       mlx_i32 id) {
-  MLX_EXACT
-  const float score = row->scores[id];
-  const mlx_u64 candidate = mlx_sample_pack(score, id);
-  if (!candidate || candidate < filter->least) return 0;
-  if (!filter->least_near) return candidate;
-  return mlx_sample_nearness(MLX_FSUB(score, filter->best), filter->mean, id) >= filter->least_near
-             ? candidate
-             : 0;
-}
-
-typedef enum mlx_sample_order { MLX_BY_COUNT, MLX_BY_WEIGHT, MLX_BY_NEARNESS } mlx_sample_order_t;
-
-// A candidate's place in the order, and its weight there.
-static inline mlx_u64 mlx_sample_place(const mlx_sample_filter_t *filter, mlx_sample_order_t order,
-                                       mlx_u64 candidate, mlx_u64 *out_weight) {
-  MLX_EXACT
-  const float x = MLX_FSUB(mlx_sample_score(candidate), filter->best);
-  *out_weight = order == MLX_BY_COUNT ? 1 : mlx_sample_weight(x);
-  return order == MLX_BY_NEARNESS ? mlx_sample_nearness(x, filter->mean, mlx_sample_id(candidate))
-                                  : candidate;
+  return mlx_sample_passes(filter, row->scores[id], id);
 }
 
 // Finds the shortest prefix of the kept candidates, in descending |order|, with at least |need| weight.
