@@ -11,7 +11,7 @@ foreach(file IN LISTS FILES)
   string(APPEND rows "    {\"${name}\", (const char *)${array}, sizeof ${array} - 1},\n")
 endforeach()
 file(WRITE ${OUT}
-"// Written by kernels/embed.cmake from kernels/cuda/*.cu and the objects of kernels/cpu.
+"// Written by kernels/embed.cmake from kernels/*.h, kernels/cuda and the objects of kernels/cpu.
 #include \"compiler/kernel_source.h\"
 extern const mlx_kernel_source_t mlx_kernel_sources[];
 ${arrays}const mlx_kernel_source_t mlx_kernel_sources[] = {

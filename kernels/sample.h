@@ -54,7 +54,8 @@ __extension__ typedef unsigned __int128 mlx_u128;
 #endif
 
 #define MLX_SAMPLE_ONE ((mlx_u64)1 << 40)  // weight of the best score
-#define MLX_SAMPLE_LEAST (-28.0f)          // exp of less than this is less than a weight of 1
+#define MLX_SAMPLE_LEAST (-28.0f)          // exp of this is less than a weight of 1
+#define MLX_SAMPLE_LEAST_BITS 0xc1e00000u
 
 // ----------------------------------------------------------------------------------------------------------
 // Bits
@@ -111,8 +112,8 @@ MLX_SAMPLE int mlx_bits_are_finite(mlx_u32 bits) { return (bits & 0x7f800000u) !
 
 // An integer with the order of |x|; -0 counts as 0. Greater than 0x007fffff for every finite number.
 MLX_SAMPLE mlx_u32 mlx_sample_key(float x) {
-  const mlx_u32 bits = mlx_float_bits(x);
-  return bits & 0x80000000u ? (bits == 0x80000000u ? 0x80000000u : ~bits) : bits | 0x80000000u;
+  const mlx_u32 bits = mlx_float_bits(x), key = bits ^ ((0u - (bits >> 31)) | 0x80000000u);
+  return key + (key == 0x7fffffffu);
 }
 
 MLX_SAMPLE float mlx_sample_unkey(mlx_u32 key) {
@@ -149,16 +150,16 @@ MLX_SAMPLE float mlx_exp32(float x) {
 
 // floor(x * 2^40) for 0 <= x < 2, also for -0.
 MLX_SAMPLE mlx_u64 mlx_sample_fixed(float x) {
-  const mlx_u32 bits = mlx_float_bits(x) & 0x7fffffffu, exponent = bits >> 23;
-  if (exponent < 127 - 40) return 0;
-  return (mlx_u64)((bits & 0x7fffffu) | 0x800000u) << 17 >> (127 - exponent);
+  const mlx_u32 bits = mlx_float_bits(x) & 0x7fffffffu, shift = 127 - (bits >> 23);
+  return (mlx_u64)((bits & 0x7fffffu) | 0x800000u) << 17 >> (shift < 63 ? shift : 63);
 }
 
-// The weight of a score that is |x| more than the best one, x <= 0: floor(exp(x) * 2^40).
+// The weight of a score that is |x| more than the best one, x <= 0: floor(exp(x) * 2^40), which is 0 from
+// MLX_SAMPLE_LEAST on.
 MLX_SAMPLE mlx_u64 mlx_sample_weight(float x) {
-  const float clamped = x < MLX_SAMPLE_LEAST ? MLX_SAMPLE_LEAST : x;
-  const mlx_u64 weight = mlx_sample_fixed(mlx_exp32(clamped));
-  return x < MLX_SAMPLE_LEAST ? 0 : weight;
+  const mlx_u32 bits = mlx_float_bits(x);  // as integers, negative numbers ascend with their magnitude
+  return mlx_sample_fixed(
+      mlx_exp32(mlx_bits_float(bits < MLX_SAMPLE_LEAST_BITS ? bits : MLX_SAMPLE_LEAST_BITS)));
 }
 
 // Natural logarithm of a normal positive number. Error below two units in the last place.
@@ -175,7 +176,6 @@ MLX_SAMPLE double mlx_log64(double x) {
   const double s = MLX_DDIV(MLX_DSUB(m, 1.0), MLX_DADD(m, 1.0)), square = MLX_DMUL(s, s),
                twice = MLX_DADD(s, s);
   double sum = 0;
-  MLX_ROLLED
   for (int n = 23; n > 1; n -= 2) sum = MLX_DMUL(MLX_DADD(sum, MLX_DDIV(1.0, (double)n)), square);
   const double low = MLX_DADD(MLX_DMUL(twice, sum), MLX_DMUL((double)k, 1.90821492927058770002e-10));
   return MLX_DADD(MLX_DMUL((double)k, 6.93147180369123816490e-01), MLX_DADD(twice, low));
@@ -277,8 +277,8 @@ MLX_SAMPLE mlx_sample_options_t mlx_sample_read(const mlx_i32 *sampling) {
   o.top_p = mlx_bits_float((mlx_u32)sampling[MLX_SAMPLING_TOP_P]);
   o.min_p = mlx_bits_float((mlx_u32)sampling[MLX_SAMPLING_MIN_P]);
   o.temperature = mlx_bits_float((mlx_u32)sampling[MLX_SAMPLING_TEMPERATURE]);
-  o.seed = (mlx_u64)(mlx_u32)sampling[MLX_SAMPLING_SEED_HIGH] << 32 |
-           (mlx_u32)sampling[MLX_SAMPLING_SEED_LOW];
+  o.seed =
+      (mlx_u64)(mlx_u32)sampling[MLX_SAMPLING_SEED_HIGH] << 32 | (mlx_u32)sampling[MLX_SAMPLING_SEED_LOW];
   if (o.top_k < 0) o.top_k = 0;
   if (!(o.typical_p >= 0 && o.typical_p < 1)) o.typical_p = 1;
   if (!(o.top_p >= 0 && o.top_p < 1)) o.top_p = 1;
@@ -299,6 +299,39 @@ MLX_SAMPLE int mlx_sample_is_greedy(const mlx_sample_options_t *o) {
 MLX_SAMPLE float mlx_sample_tempered(float score, float best, float temperature) {
   MLX_EXACT
   return MLX_FDIV(MLX_FSUB(score, best), temperature);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Filters of a whole row
+
+// The candidates that the filters so far have kept.
+typedef struct mlx_sample_filter {
+  mlx_u64 least;       // least candidate
+  mlx_u64 least_near;  // least nearness; 0: no typical sampling
+  float best, mean;    // best score of all, mean surprise
+} mlx_sample_filter_t;
+
+// The candidate of |id|; 0 if it is filtered out.
+MLX_SAMPLE mlx_u64 mlx_sample_passes(const mlx_sample_filter_t *filter, float score, mlx_i32 id) {
+  MLX_EXACT
+  const mlx_u64 candidate = mlx_sample_pack(score, id);
+  if (!candidate || candidate < filter->least) return 0;
+  if (!filter->least_near) return candidate;
+  const mlx_u64 nearness =
+      mlx_sample_nearness(MLX_FSUB(mlx_sample_score(candidate), filter->best), filter->mean, id);
+  return nearness >= filter->least_near ? candidate : 0;
+}
+
+typedef enum mlx_sample_order { MLX_BY_COUNT, MLX_BY_WEIGHT, MLX_BY_NEARNESS } mlx_sample_order_t;
+
+// A candidate's place in the order, and its weight there.
+MLX_SAMPLE mlx_u64 mlx_sample_place(const mlx_sample_filter_t *filter, mlx_sample_order_t order,
+                                    mlx_u64 candidate, mlx_u64 *out_weight) {
+  MLX_EXACT
+  const float x = MLX_FSUB(mlx_sample_score(candidate), filter->best);
+  *out_weight = order == MLX_BY_COUNT ? 1 : mlx_sample_weight(x);
+  return order == MLX_BY_NEARNESS ? mlx_sample_nearness(x, filter->mean, mlx_sample_id(candidate))
+                                  : candidate;
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -464,9 +497,9 @@ MLX_SAMPLE mlx_u64 mlx_sample_draw(const mlx_sample_list_t *list, const mlx_samp
 }
 
 // Samples a token from a list that has all candidates which top-k keeps (0 < top_k, or all candidates of the
-// vocabulary). |total|: sum of the weights of the whole vocabulary, if there is no top-k and the list has only
-// the best candidates, as many as top-p or min-p keep; 0: the list is complete. Returns the candidate; 0 if
-// the list has none. The list has at most 32 candidates per thread.
+// vocabulary). |total|: sum of the weights of the whole vocabulary, if there is no top-k and the list has
+// only the best candidates, as many as top-p or min-p keep; 0: the list is complete. Returns the candidate; 0
+// if the list has none. The list has at most 32 candidates per thread.
 MLX_SAMPLE mlx_u64 mlx_sample_candidates(const mlx_sample_list_t *list, const mlx_sample_options_t *o,
                                          mlx_i32 position, mlx_u64 total) {
   const mlx_u64 best = mlx_sample_best(list);

@@ -6,6 +6,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "kernels/sample.h"
 #include "runtime/exact_math.h"
 
 #define MIROSTAT_M 100  // Mirostat 1: candidates used to estimate the exponent of Zipf's law
@@ -98,6 +99,37 @@ static bool has_xtc(const mlx_sampling_t *o) { return o->xtc_probability > 0 && 
 bool mlx_sampling_is_argmax(const mlx_sampling_t *o) {
   if (o->temperature > 0 || o->bias_count) return false;
   return o->mirostat || (!has_penalties(o) && !has_dry(o) && !has_xtc(o) && o->typical_p >= 1);
+}
+
+static int32_t float_word(double value) { return (int32_t)mlx_float_bits((float)value); }
+
+bool mlx_sampling_to_words(const mlx_sampling_t *o, int64_t context, int32_t *words) {
+  if (o->mirostat || has_dry(o) || has_xtc(o) || o->top_n_sigma > 0) return false;
+  memset(words, 0, MLX_SAMPLING_WORDS * sizeof *words);
+  words[MLX_SAMPLING_FLAGS] = MLX_SAMPLE_TOKEN;
+  words[MLX_SAMPLING_BIAS_COUNT] = (int32_t)o->bias_count;
+  if (has_penalties(o)) {
+    const int64_t window = o->repeat_last_n < 0 ? context : o->repeat_last_n;
+    words[MLX_SAMPLING_WINDOW] = (int32_t)(window < INT32_MAX ? window : INT32_MAX);
+  }
+  words[MLX_SAMPLING_REPEAT] = float_word(o->repeat_penalty);
+  words[MLX_SAMPLING_FREQUENCY] = float_word(o->frequency_penalty);
+  words[MLX_SAMPLING_PRESENCE] = float_word(o->presence_penalty);
+  words[MLX_SAMPLING_TOP_K] = (int32_t)(o->top_k <= 0 ? 0 : o->top_k < INT32_MAX ? o->top_k : INT32_MAX);
+  words[MLX_SAMPLING_TYPICAL_P] = float_word(o->typical_p);
+  words[MLX_SAMPLING_TOP_P] = float_word(o->top_p);
+  words[MLX_SAMPLING_MIN_P] = float_word(o->min_p);
+  words[MLX_SAMPLING_TEMPERATURE] = float_word(o->temperature);
+  words[MLX_SAMPLING_SEED_LOW] = (int32_t)(uint32_t)o->seed;
+  words[MLX_SAMPLING_SEED_HIGH] = (int32_t)(uint32_t)(o->seed >> 32);
+  return true;
+}
+
+void mlx_sampling_biases_to_words(const mlx_sampling_t *o, int32_t *words) {
+  for (size_t i = 0; i < o->bias_count; ++i) {
+    words[2 * i] = o->biases[i].id;
+    words[2 * i + 1] = float_word(o->biases[i].bias);
+  }
 }
 
 static mlx_status_t range_error(const char *flag, const char *expected, double value) {

@@ -21,6 +21,14 @@ void mlx_random_seed(mlx_random_t *random, uint64_t seed);
 uint64_t mlx_random_next(mlx_random_t *random);
 double mlx_random_unit(mlx_random_t *random);  // uniform in [0, 1), from the upper 53 bits
 
+// Fills |words|, a sampling record of kernels/step.h, so that the device samples with these options. Sets the
+// flag MLX_SAMPLE_TOKEN. The caller sets the offsets of mask and biases, the target and the number of
+// log-probabilities, which are 0, and further flags. |context| is the length of a look-back window of -1.
+// Returns false if an option (DRY, XTC, top-n-sigma, Mirostat) needs mlx_sampler_sample on the host.
+bool mlx_sampling_to_words(const mlx_sampling_t *options, int64_t context, int32_t *words);
+// Writes the biases as [options->bias_count][2] words, for MLX_SAMPLING_BIAS_AT.
+void mlx_sampling_biases_to_words(const mlx_sampling_t *options, int32_t *words);
+
 // True if these options always choose the largest logit. Then the host need not read the logits.
 bool mlx_sampling_is_argmax(const mlx_sampling_t *options);
 

@@ -319,6 +319,33 @@ static void check_log_holds(const char *part) {
   mlx_free(text);
 }
 
+// The vocabularies are the smallest one, one that ends within a tile, and the largest one.
+TEST(sample_kernel_compiles_without_spills) {
+  static const char *const vocabularies[] = {"VOCAB=1", "VOCAB=151937", "VOCAB=393216"};
+  const char *headers[32], *names[32];
+  mlx_nvrtc_t *nvrtc = open_built_in();
+  mlx_nvrtc_job_t one = job("sample.cu", mlx_kernel_source_find("sample.cu")->text, 80);
+  one.headers = headers;
+  one.header_names = names;
+  one.definition_count = 1;
+  for (const mlx_kernel_source_t *header; (header = mlx_kernel_source_header(one.header_count));) {
+    CHECK(one.header_count < 32);
+    headers[one.header_count] = header->text;
+    names[one.header_count++] = header->name;
+  }
+  for (int i = 0; i < 4; ++i) {
+    mlx_kernel_image_t image;
+    one.definitions = &vocabularies[i < 3 ? i : 1];
+    one.sm = i < 3 ? 80 : 90;
+    CHECK_OK(mlx_nvrtc_compile(nvrtc, &one, &image));
+    CHECK_CONTAINS(image.log, "mlx_sample");
+    CHECK_CONTAINS(image.log, "0 bytes spill stores, 0 bytes spill loads");
+    CHECK(!strstr(image.log, "warning"));
+    mlx_kernel_image_release(&image);
+  }
+  mlx_nvrtc_close(nvrtc);
+}
+
 TEST(syntax_error_names_the_line_and_the_log) {
   mlx_status_t status = compile(
       "broken.cu", "__device__ int error = 1;\n__global__ void f(int *y) {\n  y[0] = ;\n  g();\n}\n", 80);
@@ -409,6 +436,7 @@ int main(int argc, char **argv) {
       CASE(definitions_reach_the_source),
       CASE(equal_sources_give_equal_images),
       CASE(kernel_sources_are_embedded_in_the_binary),
+      CASE(sample_kernel_compiles_without_spills),
       CASE(syntax_error_names_the_line_and_the_log),
       CASE(assembler_error_is_reported),
       CASE(unwritable_log_does_not_hide_the_error),
