@@ -149,7 +149,7 @@ int64_t mlx_builder_state_bytes(const mlx_builder_t *b) {
   for (size_t i = 0; i < b->global_count; ++i) {
     const mlx_type_t *type = &b->globals[i].type;
     size_t bytes = mlx_dtype_info(type->dtype)->block_bytes;
-    if (!b->globals[i].is_state) continue;
+    if (!b->globals[i].is_state || b->globals[i].in_place) continue;
     for (int d = 0; d < type->rank; ++d) {
       if (!mlx_mul(bytes, (size_t)type->dims[d], &bytes)) return INT64_MAX;
     }

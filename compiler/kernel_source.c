@@ -15,7 +15,7 @@ const mlx_kernel_source_t *mlx_kernel_source_find(const char *name) {
 const mlx_kernel_source_t *mlx_kernel_source_header(size_t nth) {
   for (const mlx_kernel_source_t *source = mlx_kernel_sources; source->name; ++source) {
     const char *ending = strrchr(source->name, '.');
-    if (ending && !strcmp(ending, ".cuh") && !nth--) return source;
+    if (ending && (!strcmp(ending, ".cuh") || !strcmp(ending, ".h")) && !nth--) return source;
   }
   return NULL;
 }

@@ -1,5 +1,6 @@
-// Kernel sources: the text of every kernels/cuda/*.cu and *.cuh, and the objects compiled from kernels/cpu.
-// The build embeds them in the binary (kernels/embed.cmake), so that `mlxcel compile` needs no other files.
+// Kernel sources: the text of every kernels/*.h, kernels/cuda/*.cu and *.cuh, and the objects compiled from
+// kernels/cpu. The build embeds them in the binary (kernels/embed.cmake), so that `mlxcel compile` needs no
+// other files.
 #ifndef MLXCEL_COMPILER_KERNEL_SOURCE_H_
 #define MLXCEL_COMPILER_KERNEL_SOURCE_H_
 
@@ -13,7 +14,7 @@ typedef struct mlx_kernel_source {
 
 // NULL if the binary has no file of that name.
 const mlx_kernel_source_t *mlx_kernel_source_find(const char *name);
-// The |nth| header that sources may include ("decode_ring.cuh"); NULL after the last.
+// The |nth| header that sources may include ("decode_ring.cuh", "step.h"); NULL after the last.
 const mlx_kernel_source_t *mlx_kernel_source_header(size_t nth);
 
 #endif  // MLXCEL_COMPILER_KERNEL_SOURCE_H_
