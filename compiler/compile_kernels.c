@@ -192,7 +192,7 @@ mlx_status_t mlx_job_check_kv_format(const mlx_compile_job_t *job) {
   if (job->module.kernels && job->target.gpu) {
     mlx_paths_t paths;
     MLX_TRY(mlx_paths_make(job->model, job->graph, &job->module, &paths));
-    generic = paths.generic_layers > 0;
+    generic = !paths.kernel_attention;
     mlx_paths_clear(&paths);
   }
   if (!generic) return NULL;

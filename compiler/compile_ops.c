@@ -111,15 +111,15 @@ static void add_op(const description_t *d, const mlx_node_t *node, const char *d
 static mlx_status_t describe(description_t *d) {
   const mlx_graph_t *graph = d->job->graph;
   const mlx_module_options_t *o = &d->job->module;
-  const int64_t prefill = o->sequences * o->buckets[o->bucket_count - 1];
+  const mlx_step_size_t decode_size = o->steps[0], prefill_size = o->steps[o->step_count - 1];
   const char **decode;
   MLX_TRY(mlx_alloc(graph->count, sizeof *decode, &decode));
-  d->rows = o->sequences;
-  mlx_paths_fuse(d->job->model, graph, o, d->rows, o->sequences, &d->paths);
+  d->rows = decode_size.tokens;
+  mlx_paths_fuse(d->job->model, graph, o, d->rows, decode_size.wanted, &d->paths);
   for (int id = 1; id <= (int)graph->count; ++id)
     decode[id - 1] = d->whole_decode ? mlx_kernel_kind_name(MLX_KERNEL_DECODE) : path_of(d, id);
-  d->rows = prefill;
-  mlx_paths_fuse(d->job->model, graph, o, d->rows, o->sequences, &d->paths);
+  d->rows = prefill_size.tokens;
+  mlx_paths_fuse(d->job->model, graph, o, d->rows, prefill_size.wanted, &d->paths);
   for (int id = 1; id <= (int)graph->count; ++id) {
     const mlx_node_t *node = mlx_graph_node(graph, id);
     if (computes(node->kind)) add_op(d, node, decode[id - 1], path_of(d, id));

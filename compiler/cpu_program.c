@@ -20,10 +20,8 @@ static mlx_status_t start(mlx_cpu_writer_t *w, const char *cpu_level) {
   const mlx_module_options_t *o = w->options;
   mlx_program_t *n = &w->program->header;
   *n = (mlx_program_t){.vocab = (int32_t)w->model->config.vocab,
-                       .sequences = (int32_t)o->sequences,
-                       .sequence_pages = (int32_t)mlx_module_sequence_pages(o),
-                       .pool_pages = (int32_t)mlx_module_pool_pages(o),
-                       .max_tokens = (int32_t)(o->sequences * o->buckets[o->bucket_count - 1]),
+                       .sequences = 1,
+                       .max_tokens = (int32_t)o->steps[o->step_count - 1].tokens,
                        .kv_format = kv_format(o->kv),
                        .row_by_row = o->kv != MLX_F32,
                        .tiles = !strcmp(cpu_level, "sapphirerapids")};

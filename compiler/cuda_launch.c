@@ -89,34 +89,49 @@ mlx_quantized_gemv_t mlx_quantized_gemv(int64_t m, int64_t n, int64_t k, int64_t
       .shared_bytes = min_int(ceil_div(k, 128), 65536 / run / 8 * 8) * run + 8192 * groups};
 }
 
-static int64_t attend_bytes(mlx_attend_f32_tile_t t, int64_t head_dim) {
-  return ((t.queries + 2 * t.stages * t.step) * (head_dim + 4) + t.queries * (t.step + 4)) * 4;
+// The sizes of attention_f32.cu.
+static int64_t attend_bytes(mlx_attend_f32_tile_t t, int64_t head_dim, int64_t kv_bytes) {
+  const int64_t row = kv_bytes == 1 ? head_dim + 16 : kv_bytes == 2 ? 2 * (head_dim + 8) : 4 * (head_dim + 4);
+  return ((t.split > 1 ? 2 : 1) * t.queries * (head_dim + 4) + t.queries * (t.step + 4)) * 4 +
+         2 * t.stages * t.step * row;
 }
 
 // With few queries, more stages request memory earlier. With many, the second block on a multiprocessor hides
-// the latency.
-mlx_attend_f32_tile_t mlx_attend_f32_tile(int64_t sequences, int64_t tokens, int64_t heads, int64_t kv_heads,
-                                          int64_t head_dim, bool hopper, int64_t processors) {
+// the latency. A query's result does not depend on the choice, except on |step|, which is the same for all.
+mlx_attend_f32_tile_t mlx_attend_f32_tile(bool is_long, int64_t tokens, int64_t heads, int64_t kv_heads,
+                                          int64_t head_dim, int64_t kv_bytes, bool hopper,
+                                          int64_t processors) {
   // Room for two blocks per multiprocessor on Hopper; elsewhere the smallest limit of any GPU.
-  const int64_t room = hopper ? 113 * 1024 : 99 * 1024;
-  const int64_t queries = tokens * (heads / kv_heads);
-  mlx_attend_f32_tile_t t = {.queries = queries <= 8    ? 8
-                                        : queries <= 16 ? 16
-                                        : queries <= 32 ? 32
-                                                        : 64,
+  const int64_t room = hopper ? 113 * 1024 : 99 * 1024, share = heads / kv_heads;
+  mlx_attend_f32_tile_t t = {.queries = is_long      ? 64
+                                        : share <= 8 ? 8
+                                                     : 16,
                              .step = head_dim <= 128 ? 64 : 32,
                              .split = 1,
                              .stages = 1};
-  while (t.queries > 8 && attend_bytes(t, head_dim) > room) t.queries /= 2;
-  const int64_t blocks = kv_heads * ceil_div(queries, t.queries) * sequences;
-  while (hopper && t.split < 8 && blocks * t.split * 2 <= processors * 2) t.split *= 2;
+  while (t.queries > 8 && attend_bytes(t, head_dim, kv_bytes) > room) t.queries /= 2;
   t.threads = t.queries == 64 ? 256 : 128;
-  while (t.queries <= 16 && t.stages < 3) {
+  if (!is_long) {
+    // Most steps have fewer segments than tokens: clusters for a quarter of them fill the GPU.
+    const int64_t blocks = kv_heads * ceil_div(share, t.queries) * ceil_div(tokens, 4);
+    while (hopper && t.split < 8 && blocks * t.split * 2 <= processors * 2) t.split *= 2;
+  }
+  while (!is_long && t.stages < 3) {
     mlx_attend_f32_tile_t more = t;
     ++more.stages;
-    if (attend_bytes(more, head_dim) > room) break;
+    if (attend_bytes(more, head_dim, kv_bytes) > room) break;
     t = more;
   }
-  t.shared_bytes = attend_bytes(t, head_dim);
+  t.shared_bytes = attend_bytes(t, head_dim, kv_bytes);
   return t;
+}
+
+// No segment has more tiles per token than the worst one.
+int64_t mlx_attend_tiles(int64_t tokens, int64_t shortest, int64_t share, int64_t queries) {
+  int64_t most = 0;
+  for (int64_t count = shortest; count <= tokens; ++count) {
+    const int64_t tiles = tokens * ceil_div(count * share, queries) / count;
+    if (tiles > most) most = tiles;
+  }
+  return most;
 }

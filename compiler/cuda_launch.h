@@ -31,13 +31,24 @@ typedef struct mlx_quantized_gemv {
 
 mlx_quantized_gemv_t mlx_quantized_gemv(int64_t m, int64_t n, int64_t k, int64_t processors);
 
+// Segments of at least this many tokens are long: a kernel with large tiles computes their attention, in
+// functions of at least MLX_LONG_STEP tokens. All other segments are short.
+#define MLX_LONG_SEGMENT 8
+#define MLX_LONG_STEP 64
+
 // Launch of attention_f32.cu.
 typedef struct mlx_attend_f32_tile {
   int64_t queries, step, split, stages, threads;  // QUERIES, STEP, SPLIT, STAGES, THREADS
   int64_t shared_bytes;                           // dynamic shared memory
 } mlx_attend_f32_tile_t;
 
-mlx_attend_f32_tile_t mlx_attend_f32_tile(int64_t sequences, int64_t tokens, int64_t heads, int64_t kv_heads,
-                                          int64_t head_dim, bool hopper, int64_t processors);
+// |is_long|: for long segments. |kv_bytes|: of a number in the KV pool: 4, 2 or 1.
+mlx_attend_f32_tile_t mlx_attend_f32_tile(bool is_long, int64_t tokens, int64_t heads, int64_t kv_heads,
+                                          int64_t head_dim, int64_t kv_bytes, bool hopper,
+                                          int64_t processors);
+
+// Most tiles of |queries| queries that segments of |shortest| or more tokens can have in a step of |tokens|
+// tokens, if each token has |share| queries.
+int64_t mlx_attend_tiles(int64_t tokens, int64_t shortest, int64_t share, int64_t queries);
 
 #endif  // MLXCEL_COMPILER_CUDA_LAUNCH_H_

@@ -2,7 +2,6 @@
 #include "compiler/emit_cpu.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "artifact/archive.h"
 #include "base/cpu.h"
@@ -17,7 +16,6 @@ typedef struct emission {
 } emission_t;
 
 static mlx_status_t declare(const emission_t *e) {
-  const mlx_module_options_t *o = e->g->options;
   const mlx_cpu_program_t *p = e->program;
   mlx_builder_t *b = e->g->b;
   int32_t *words;
@@ -26,21 +24,16 @@ static mlx_status_t declare(const emission_t *e) {
   mlx_builder_constant(b, PLAN, words, count);
   mlx_free(words);
   mlx_builder_parameter(b, MLX_WHOLE_ARCHIVE, MLX_TYPE(MLX_I32, (int64_t)(p->archive_bytes / 4)));
-  // Uninitialized: the kernel reads a position only after a token was written there.
-  mlx_builder_state_empty(b, MLX_STATE_KV, MLX_TYPE(MLX_I32, p->kv_bytes / 4));
   mlx_builder_state_of_ones(b, MLX_STATE_SCRATCH, MLX_TYPE(MLX_I32, p->header.words));
-  mlx_builder_state(b, MLX_STATE_TOKEN, MLX_TYPE(MLX_I32, o->sequences));
-  mlx_builder_state(b, MLX_STATE_POSITION, MLX_TYPE(MLX_I32, o->sequences));
-  mlx_builder_state(b, MLX_STATE_LOGITS, MLX_TYPE(MLX_F32, o->sequences, p->header.vocab));
   return NULL;
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // Functions
 
-#define STATES 5
-static const char *const states[STATES] = {MLX_STATE_KV, MLX_STATE_SCRATCH, MLX_STATE_TOKEN,
-                                           MLX_STATE_POSITION, MLX_STATE_LOGITS};
+#define UPDATES 6
+static const char *const updates[UPDATES] = {MLX_ARG_HISTORY, MLX_ARG_KV,      MLX_ARG_LOGITS,
+                                             MLX_ARG_HIDDEN,  MLX_ARG_RESULTS, MLX_STATE_SCRATCH};
 
 // Name of the object format in IREE.
 static const char *elf_target(const emission_t *e) {
@@ -49,65 +42,25 @@ static const char *elf_target(const emission_t *e) {
 }
 
 // The operands are the parameters of mlx_network_run, in its order.
-static mlx_linked_t kernel_call(const emission_t *e, mlx_value_t tokens, mlx_value_t start, mlx_value_t count,
-                                mlx_value_t pages, mlx_type_t result, int64_t width, int64_t steps,
-                                const char *file) {
-  mlx_builder_t *b = e->g->b;
+static void emit_call(const emission_t *e, const char *name, mlx_step_size_t size, const char *file) {
+  mlx_function_t *g = e->g;
+  mlx_builder_t *b = g->b;
   mlx_linked_t kernel = {.symbol = "mlx_network_run",
                          .file = file,
                          .target = elf_target(e),
                          .workgroups = MLX_CPU_WORKGROUPS,
-                         .operand_count = 6 + STATES,
-                         .updated_from = 6,
-                         .result = result,
-                         .constants = {(int32_t)width, (int32_t)steps},
-                         .constant_count = 2};
+                         .operand_count = 3 + UPDATES,
+                         .updated_from = 3};
+  mlx_function_begin(g, name, "Calls the CPU kernel.", size);
   kernel.operands[0] = mlx_builder_load(b, MLX_WHOLE_ARCHIVE);
   kernel.operands[1] = mlx_builder_load(b, PLAN);
-  const mlx_value_t arguments[] = {tokens, start, count, pages};
-  memcpy(kernel.operands + 2, arguments, sizeof arguments);
-  for (int i = 0; i < STATES; ++i) kernel.operands[6 + i] = mlx_builder_load(b, states[i]);
-  return kernel;
-}
-
-static void call_and_return(const emission_t *e, const char *name, const mlx_linked_t *kernel) {
-  mlx_builder_t *b = e->g->b;
-  mlx_value_t updated[STATES];
-  mlx_value_t tokens = mlx_build_linked(b, name, kernel, updated);
-  for (int i = 0; i < STATES && tokens.id; ++i) mlx_builder_store(b, states[i], updated[i]);
-  mlx_builder_end(b, &tokens, 1);
-}
-
-static void emit_prefill(const emission_t *e, int64_t tokens, const char *file) {
-  mlx_builder_t *b = e->g->b;
-  const int64_t sequences = e->g->options->sequences;
-  char name[32];
-  snprintf(name, sizeof name, "prefill_%lld", (long long)tokens);
-  mlx_builder_begin(b, name,
-                    "Reads count[row] tokens that stand at start[row]; a row with count 0 is left alone.");
-  mlx_value_t input = mlx_builder_argument(b, "tokens", MLX_TYPE(MLX_I32, sequences, tokens));
-  mlx_value_t start = mlx_builder_argument(b, "start", MLX_TYPE(MLX_I32, sequences));
-  mlx_value_t count = mlx_builder_argument(b, "count", MLX_TYPE(MLX_I32, sequences));
-  mlx_value_t pages = mlx_builder_argument(
-      b, "pages", MLX_TYPE(MLX_I32, sequences, mlx_module_sequence_pages(e->g->options)));
-  const mlx_linked_t kernel =
-      kernel_call(e, input, start, count, pages, MLX_TYPE(MLX_I32, sequences), tokens, 1, file);
-  call_and_return(e, "next", &kernel);
-}
-
-static void emit_decode(const emission_t *e, int64_t steps, const char *file) {
-  mlx_builder_t *b = e->g->b;
-  const int64_t sequences = e->g->options->sequences;
-  char name[32];
-  snprintf(name, sizeof name, "decode_%lld", (long long)steps);
-  mlx_builder_begin(b, name,
-                    "Reads the token of each active row and goes on from there, one token after the other.");
-  mlx_value_t active = mlx_builder_argument(b, "active", MLX_TYPE(MLX_I32, sequences));
-  mlx_value_t pages = mlx_builder_argument(
-      b, "pages", MLX_TYPE(MLX_I32, sequences, mlx_module_sequence_pages(e->g->options)));
-  const mlx_linked_t kernel =
-      kernel_call(e, active, active, active, pages, MLX_TYPE(MLX_I32, sequences, steps), 0, steps, file);
-  call_and_return(e, "chosen", &kernel);
+  kernel.operands[2] = g->batch;
+  for (int i = 0; i < UPDATES; ++i) kernel.operands[3 + i] = mlx_builder_load(b, updates[i]);
+  mlx_value_t updated[UPDATES];
+  if (mlx_build_linked(b, "updated", &kernel, updated).id) {
+    for (int i = 0; i < UPDATES; ++i) mlx_builder_store(b, updates[i], updated[i]);
+  }
+  mlx_builder_end(b, NULL, 0);
 }
 
 static mlx_status_t emit(const emission_t *e) {
@@ -119,15 +72,15 @@ static mlx_status_t emit(const emission_t *e) {
                         .file = file,
                         .target = elf_target(e),
                         .workgroups = MLX_CPU_WORKGROUPS,
-                        .operand_count = 6 + STATES,
-                        .updated_from = 6,
-                        .result = MLX_TYPE(MLX_I32, 1),
-                        .constant_count = 2};
-  for (int i = 0; i < 6 + STATES; ++i) shape.operands[i].dtype = MLX_I32;
-  shape.operands[10].dtype = MLX_F32;
+                        .operand_count = 3 + UPDATES,
+                        .updated_from = 3};
+  for (int i = 0; i < 3 + UPDATES; ++i) shape.operands[i].dtype = MLX_I32;
+  shape.operands[5].dtype = shape.operands[6].dtype = MLX_F32;
   mlx_builder_link(e->g->b, &shape);
-  for (size_t i = 0; i < o->bucket_count; ++i) emit_prefill(e, o->buckets[i], file);
-  for (size_t i = 0; i < o->step_count; ++i) emit_decode(e, o->steps[i], file);
+  char name[32];
+  snprintf(name, sizeof name, "step_%lld", (long long)o->steps[0].tokens);
+  emit_call(e, name, o->steps[0], file);
+  emit_call(e, "burst", (mlx_step_size_t){1, 1}, file);
   return NULL;
 }
 

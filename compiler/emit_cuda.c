@@ -1,10 +1,12 @@
-// Emits decode_K as one launch of kernels/cuda/decode.cu: macro definitions, grid and operands.
+// Emits burst and step_1, each as a launch of kernels/cuda/decode.cu: macro definitions, grid and operands.
 #include "compiler/emit_cuda.h"
 
-#include <stdio.h>
-
 #include "artifact/archive.h"
+#include "base/memory.h"
 #include "compiler/cuda_image.h"
+#include "compiler/lower_place.h"
+#include "compiler/weights.h"
+#include "kernels/step.h"
 
 #define DECODE_THREADS 288
 
@@ -42,8 +44,7 @@ static const char *decode_image(mlx_function_t *g, const mlx_decode_plan_t *plan
   mlx_text_t d = {0};
   MLX_DEFINE(&d, {"HIDDEN", c->hidden}, {"FFN", c->ffn}, {"HEADS", c->heads}, {"KV_HEADS", c->kv_heads},
              {"HEAD_DIM", c->head_dim});
-  MLX_DEFINE(&d, {"LAYERS", c->layers}, {"VOCAB", c->vocab}, {"PAGE", g->options->page_size},
-             {"POOL_PAGES", mlx_module_pool_pages(g->options)});
+  MLX_DEFINE(&d, {"LAYERS", c->layers}, {"VOCAB", c->vocab}, {"PAGE", MLX_KV_PAGE});
   MLX_DEFINE(&d, {"BLOCKS", plan->blocks}, {"SHARED_BYTES", plan->shared_bytes},
              {"SCRATCH_WORDS", plan->scratch_words}, {"SEGMENT", plan->segment});
   mlx_text_printf(&d, "NORM_EPS=%.9ef\nSCALE=%.9ef\n", plan->norm_eps, plan->attention.scale);
@@ -59,32 +60,45 @@ static const char *decode_image(mlx_function_t *g, const mlx_decode_plan_t *plan
   return mlx_cuda_image(g, MLX_KERNEL_DECODE, &d);
 }
 
-void mlx_cuda_emit_decode(mlx_function_t *g, const mlx_decode_plan_t *plan, int64_t steps) {
+// The decode kernel reads the whole archive as one tensor and keeps a scratch buffer.
+mlx_status_t mlx_cuda_declare_burst(mlx_function_t *g, const mlx_decode_plan_t *plan) {
+  uint64_t *offsets;
+  MLX_TRY(mlx_alloc(g->model->weight_count, sizeof *offsets, &offsets));
+  const uint64_t bytes = mlx_weights_layout(g->model, mlx_module_storage(g->options), offsets);
+  mlx_free(offsets);
+  mlx_builder_parameter(g->b, MLX_WHOLE_ARCHIVE, MLX_TYPE(MLX_I32, (int64_t)(bytes / 4)));
+  mlx_builder_state_of_ones(g->b, MLX_STATE_SCRATCH, MLX_TYPE(MLX_I32, plan->scratch_words));
+  return NULL;
+}
+
+// Parameters of the kernel: archive, batch, then the arguments and the scratch buffer, updated in place.
+static void launch_decode(mlx_function_t *g, const mlx_decode_plan_t *plan) {
   mlx_builder_t *b = g->b;
-  char name[32];
-  snprintf(name, sizeof name, "decode_%lld", (long long)steps);
-  mlx_builder_begin(
-      b, name,
-      "Reads the token of the sequence, if it is active, and decodes the next tokens one after the other.");
-  mlx_value_t active = mlx_builder_argument(b, "active", MLX_TYPE(MLX_I32, 1));
-  mlx_value_t pages =
-      mlx_builder_argument(b, "pages", MLX_TYPE(MLX_I32, 1, mlx_module_sequence_pages(g->options)));
-  static const char *const states[] = {MLX_STATE_KV, MLX_STATE_SCRATCH, MLX_STATE_TOKEN, MLX_STATE_POSITION,
-                                       MLX_STATE_LOGITS};
+  static const char *const updates[] = {MLX_ARG_HISTORY, MLX_ARG_KV,      MLX_ARG_LOGITS,
+                                        MLX_ARG_HIDDEN,  MLX_ARG_RESULTS, MLX_STATE_SCRATCH};
+  enum { UPDATES = sizeof updates / sizeof *updates };
   mlx_extern_t kernel = {.symbol = "mlx_decode",
                          .file = decode_image(g, plan),
                          .grid = {plan->blocks, 1, 1},
                          .threads = DECODE_THREADS,
                          .shared_bytes = plan->shared_bytes,
-                         .operands = {mlx_builder_load(b, MLX_WHOLE_ARCHIVE), pages, active},
-                         .operand_count = 8,
-                         .updated_from = 3,
-                         .result = MLX_TYPE(MLX_I32, 1, steps),
-                         .constant = (int32_t)steps,
-                         .has_constant = true};
-  for (int i = 0; i < 5; ++i) kernel.operands[3 + i] = mlx_builder_load(b, states[i]);
-  mlx_value_t updated[5], tokens = {0};
-  if (kernel.file) tokens = mlx_build_extern(b, "chosen", &kernel, updated);
-  for (int i = 0; i < 5 && tokens.id; ++i) mlx_builder_store(b, states[i], updated[i]);
-  mlx_builder_end(b, &tokens, 1);
+                         .operands = {mlx_builder_load(b, MLX_WHOLE_ARCHIVE), g->batch},
+                         .operand_count = 2 + UPDATES,
+                         .updated_from = 2};
+  for (int i = 0; i < UPDATES; ++i) kernel.operands[2 + i] = mlx_builder_load(b, updates[i]);
+  mlx_value_t updated[UPDATES];
+  if (!kernel.file || !mlx_build_extern(b, "decoded", &kernel, updated).id) return;
+  for (int i = 0; i < UPDATES; ++i) mlx_builder_store(b, updates[i], updated[i]);
+}
+
+mlx_status_t mlx_cuda_emit_burst(mlx_function_t *g, const mlx_decode_plan_t *plan) {
+  const mlx_step_size_t one = {1, 1};
+  mlx_function_begin(g, "burst", "Decodes tokens of one sequence, one after the other.", one);
+  launch_decode(g, plan);
+  mlx_builder_end(g->b, NULL, 0);
+  mlx_function_begin(g, "step_1", "A forward pass over one token.", one);
+  launch_decode(g, plan);
+  mlx_cuda_sample(g);
+  mlx_builder_end(g->b, NULL, 0);
+  return NULL;
 }

@@ -1,11 +1,13 @@
-// decode_K as one launch of the CUDA decode kernel (kernels/cuda/decode.cu).
+// burst and step_1 as one launch of the CUDA decode kernel (kernels/cuda/decode.cu).
 #ifndef MLXCEL_COMPILER_EMIT_CUDA_H_
 #define MLXCEL_COMPILER_EMIT_CUDA_H_
 
 #include "compiler/function.h"
 #include "compiler/plan.h"
 
-// Emits decode_K with K = |steps| for the network that |plan| describes.
-void mlx_cuda_emit_decode(mlx_function_t *g, const mlx_decode_plan_t *plan, int64_t steps);
+// Declares the parameters and the scratch memory of the decode kernel, before the first function.
+mlx_status_t mlx_cuda_declare_burst(mlx_function_t *g, const mlx_decode_plan_t *plan) MLX_MUST_USE;
+// Emits burst and step_1 for the network that |plan| describes.
+mlx_status_t mlx_cuda_emit_burst(mlx_function_t *g, const mlx_decode_plan_t *plan) MLX_MUST_USE;
 
 #endif  // MLXCEL_COMPILER_EMIT_CUDA_H_

@@ -1,57 +1,35 @@
-// The state of one lowering: declarations of weights and KV cache, and the prologue of each emitted function.
+// The state of one lowering: declarations of weights, the arguments of a function, and its prologue.
 #include "compiler/function.h"
 
 #include "base/memory.h"
-
-// ----------------------------------------------------------------------------------------------------------
-// Declarations
-
-static mlx_status_t name_kv(mlx_function_t *g) {
-  const size_t layers = (size_t)g->model->config.layers;
-  MLX_TRY(mlx_alloc(layers * 2, sizeof *g->kv_names, &g->kv_names));
-  for (size_t i = 0; i < layers * 2; ++i)
-    MLX_TRY(mlx_format(&g->kv_names[i], "kv.%zu.%c", i / 2, i % 2 ? 'v' : 'k'));
-  return NULL;
-}
+#include "kernels/step.h"
 
 mlx_status_t mlx_function_create(const mlx_model_t *model, const mlx_graph_t *graph,
                                  const mlx_module_options_t *options, mlx_function_t *out) {
   *out = (mlx_function_t){.model = model, .graph = graph, .options = options, .scope = ""};
   MLX_TRY(mlx_builder_create(options->form, "mlxcel", &out->b));
   MLX_TRY(mlx_paths_make(model, graph, options, &out->paths));
-  MLX_TRY(mlx_alloc(graph->count + 1, sizeof *out->values, &out->values));
-  return name_kv(out);
+  return mlx_alloc(graph->count + 1, sizeof *out->values, &out->values);
 }
 
-// The KV pool of the attention kernels.
-static void declare_pool(mlx_function_t *g) {
-  const mlx_attention_t *a = &g->paths.pool;
-  const int64_t elements = g->paths.pool_layers * 2 * mlx_module_pool_pages(g->options) *
-                           g->options->page_size * a->kv_heads * a->head_dim;
-  if (!g->paths.pool_layers) return;
-  // An 8-bit pool has a byte for each number and an f32 scale for each row of a head.
-  const mlx_type_t type = g->options->kv == MLX_Q8_0
-                              ? MLX_TYPE(MLX_I32, elements / a->head_dim * (a->head_dim + 4) / 4)
-                              : MLX_TYPE(g->options->kv, elements);
-  mlx_builder_state(g->b, MLX_STATE_KV, type);
+void mlx_function_release(mlx_function_t *g) {
+  mlx_free(g->values);
+  mlx_paths_clear(&g->paths);
+  mlx_builder_free(g->b);
 }
 
-static void declare_kv(mlx_function_t *g) {
-  declare_pool(g);
-  for (int id = 1; id <= (int)g->graph->count; ++id) {
-    const mlx_node_t *node = mlx_graph_node(g->graph, id);
-    const mlx_attention_t *a = &node->attention;
-    if (node->kind != MLX_NODE_ATTENTION || g->paths.nodes[id - 1].kernel) continue;
-    for (int i = 0; i < 2; ++i) {
-      mlx_builder_state(g->b, g->kv_names[2 * a->layer + i],
-                        MLX_TYPE(g->options->kv, mlx_module_pool_pages(g->options), g->options->page_size,
-                                 a->kv_heads, a->head_dim));
-    }
-  }
+static bool has_cpu_kernel(const mlx_function_t *g) {
+  return g->options->kernels && !g->options->kernels->gpu;
 }
+
+bool mlx_function_is_ragged(const mlx_function_t *g) {
+  return g->paths.kernel_attention || has_cpu_kernel(g);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Declarations
 
 void mlx_function_declare(mlx_function_t *g) {
-  const mlx_config_t *c = &g->model->config;
   for (size_t i = 0; i < g->model->weight_count; ++i) {
     const mlx_weight_t *weight = &g->model->weights[i];
     const mlx_stored_t stored = mlx_weight_stored(weight, mlx_module_storage(g->options));
@@ -61,79 +39,162 @@ void mlx_function_declare(mlx_function_t *g) {
                           : mlx_type(stored.dtype, weight->tensor.rank, dims);
     mlx_builder_parameter(g->b, weight->name, type);
   }
-  declare_kv(g);
-  mlx_builder_state(g->b, MLX_STATE_TOKEN, MLX_TYPE(MLX_I32, g->options->sequences));
-  mlx_builder_state(g->b, MLX_STATE_POSITION, MLX_TYPE(MLX_I32, g->options->sequences));
-  mlx_builder_state(g->b, MLX_STATE_LOGITS, MLX_TYPE(MLX_F32, g->options->sequences, c->vocab));
+}
+
+// Numbers of a page: keys and values of all layers.
+static int64_t page_numbers(const mlx_function_t *g) {
+  const mlx_attention_t *a = &g->paths.attention;
+  return (int64_t)g->paths.layers * 2 * MLX_KV_PAGE * a->kv_heads * a->head_dim;
+}
+
+int64_t mlx_function_page_bytes(const mlx_function_t *g) {
+  // An 8-bit pool has a byte for each number and an f32 scale for each row of a head.
+  const int64_t head_dim = g->paths.attention.head_dim;
+  if (g->options->kv == MLX_Q8_0) return page_numbers(g) / head_dim * (head_dim + 4);
+  return page_numbers(g) * (int64_t)mlx_dtype_info(g->options->kv)->block_bytes;
+}
+
+int64_t mlx_function_kv_row(const mlx_function_t *g) {
+  const mlx_attention_t *a = &g->paths.attention;
+  return g->options->kv == MLX_Q8_0 || has_cpu_kernel(g) ? 0 : a->kv_heads * a->head_dim;
+}
+
+// The sizes that the runtime chooses have fixed values in the pure form: one sequence of the context length.
+static int64_t size_of(const mlx_function_t *g, int64_t pure) {
+  return g->options->form == MLX_FORM_PURE ? pure : MLX_DIM_RUNTIME;
+}
+
+mlx_type_t mlx_function_kv_type(const mlx_function_t *g) {
+  const int64_t row = mlx_function_kv_row(g);
+  if (!row) return MLX_TYPE(MLX_I32, MLX_DIM_RUNTIME);
+  return MLX_TYPE(g->options->kv,
+                  size_of(g, (mlx_module_pure_pages(g->options) + 1) * (page_numbers(g) / row)), row);
+}
+
+void mlx_function_begin(mlx_function_t *g, const char *name, const char *comment, mlx_step_size_t size) {
+  mlx_builder_t *b = g->b;
+  const mlx_config_t *c = &g->model->config;
+  const int64_t n = size.tokens, w = size.wanted, pages = mlx_module_pure_pages(g->options);
+  mlx_builder_begin(b, name, comment);
+  g->size = size;
+  g->rope_count = 0;
+  g->split_input = g->into = (mlx_value_t){0};
+  g->batch = mlx_builder_argument(
+      b, MLX_ARG_BATCH, MLX_TYPE(MLX_I32, size_of(g, MLX_STEP_PAGES_AT(n, w) + MLX_PURE_SLOTS * pages)));
+  mlx_builder_in_place(b, MLX_ARG_HISTORY,
+                       MLX_TYPE(MLX_I32, size_of(g, MLX_PURE_SLOTS * pages * MLX_KV_PAGE)));
+  mlx_builder_in_place(b, MLX_ARG_KV, mlx_function_kv_type(g));
+  mlx_builder_in_place(b, MLX_ARG_LOGITS, MLX_TYPE(MLX_F32, size_of(g, w), c->vocab));
+  mlx_builder_in_place(b, MLX_ARG_HIDDEN, MLX_TYPE(MLX_F32, size_of(g, w), c->hidden));
+  mlx_builder_in_place(b, MLX_ARG_RESULTS, MLX_TYPE(MLX_I32, size_of(g, w), MLX_RESULT_WORDS));
+  if (!mlx_function_is_ragged(g)) g->chunks = mlx_builder_count_argument(b, MLX_ARG_CHUNKS);
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Prologue of a function: the position of each token, its KV slot, and the causal mask
+// Prologue of a function: the ID and position of each token, and its row in the KV pool
 
-void mlx_function_place_tokens(mlx_function_t *g, mlx_value_t positions, mlx_value_t valid) {
+// A word of the header, as often as |type| needs it.
+static mlx_value_t header_word(mlx_function_t *g, const char *name, int64_t at, mlx_type_t type) {
+  const mlx_value_t word = mlx_build_words(g->b, name, g->batch, at, 1);
+  return type.dims[0] == 1 ? word : mlx_build_broadcast(g->b, name, word, (int64_t[]){0}, type);
+}
+
+static mlx_value_t as_column(mlx_builder_t *b, const char *name, mlx_value_t x) {
+  return mlx_build_reshape(b, name, x, MLX_TYPE(MLX_I32, x.dims[0], 1));
+}
+
+void mlx_function_read_positions(mlx_function_t *g) {
   mlx_builder_t *b = g->b;
-  const int64_t sequences = g->options->sequences, t = g->tokens, m = sequences * t;
-  const mlx_type_t grid = MLX_TYPE(MLX_I32, sequences, t), pair = MLX_TYPE(MLX_I32, sequences, t, 1),
-                   column = MLX_TYPE(MLX_I32, m, 1);
-  g->positions = mlx_build_reshape(b, "positions", positions, MLX_TYPE(MLX_I32, m));
-  if (!g->paths.generic_layers) return;  // the kernels compute slots and mask from start, count and pages
-  mlx_builder_comment(b, "KV slot of each token: page and index in the page");
-  mlx_value_t size = mlx_build_int(b, "page_size", g->options->page_size, grid);
-  mlx_value_t nth = mlx_build_binary(b, "page_number", "divide", positions, size);
-  mlx_value_t index_in_page = mlx_build_binary(b, "index_in_page", "remainder", positions, size);
-  mlx_value_t sequence = mlx_build_iota(b, "sequence", 0, grid);
-  mlx_value_t sequence_part = mlx_build_reshape(b, "sequence_column", sequence, pair);
-  mlx_value_t page_part = mlx_build_reshape(b, "page_number_column", nth, pair);
-  mlx_value_t index = mlx_build_concat_last(b, "sequence_and_page", sequence_part, page_part);
-  mlx_value_t page = mlx_build_gather(b, "page", g->pages, index);  // [sequences, T]
-  mlx_value_t no_page = mlx_build_int(b, "scratch_page", 0, grid);
-  page = mlx_build_select(b, "page_or_scratch", valid, page, no_page);
-  mlx_value_t page_column = mlx_build_reshape(b, "page_column", page, column);
-  mlx_value_t index_column = mlx_build_reshape(b, "index_column", index_in_page, column);
-  g->slots = mlx_build_concat_last(b, "slots", page_column, index_column);
-
-  mlx_builder_comment(b, "causal mask: positions after each query's own");
-  const mlx_type_t mask = MLX_TYPE(MLX_I32, sequences, t, mlx_module_sequence_positions(g->options));
-  mlx_value_t key = mlx_build_iota(b, "key_position", 2, mask);
-  mlx_value_t query = mlx_build_broadcast(b, "query_position", positions, (int64_t[]){0, 1}, mask);
-  g->hidden_from_query = mlx_build_compare(b, "is_later", "GT", key, query);
+  const int64_t n = g->size.tokens;
+  const mlx_value_t position = mlx_build_words(b, "position", g->batch, MLX_STEP_POSITIONS_AT(n), n);
+  const mlx_value_t zero = mlx_build_int(b, "zero", 0, MLX_TYPE(MLX_I32, n));
+  g->positions = mlx_build_binary(b, "positions", "maximum", position, zero);
+  const mlx_value_t wanted =
+      mlx_build_words(b, "wanted_tokens", g->batch, MLX_STEP_WANTED_AT(n), g->size.wanted);
+  g->wanted = as_column(b, "wanted_index", wanted);
 }
 
-void mlx_function_begin_function(mlx_function_t *g, const char *name, const char *comment, int64_t tokens) {
-  mlx_builder_begin(g->b, name, comment);
-  g->tokens = tokens;
-  g->rope_count = 0;
-  g->split_input = (mlx_value_t){0};
-}
-
-mlx_value_t mlx_function_pages_argument(mlx_function_t *g) {
-  return mlx_builder_argument(
-      g->b, "pages", MLX_TYPE(MLX_I32, g->options->sequences, mlx_module_sequence_pages(g->options)));
-}
-
-void mlx_function_begin_decode(mlx_function_t *g) {
+// Reads sampled tokens from |history| and stores all tokens there. Padding uses the last slot, which belongs
+// to no sequence.
+static mlx_value_t resolve_tokens(mlx_function_t *g, mlx_value_t is_padding, mlx_value_t slots) {
   mlx_builder_t *b = g->b;
-  const int64_t sequences = g->options->sequences;
-  const mlx_type_t per_sequence = MLX_TYPE(MLX_I32, sequences);
-  mlx_function_begin_function(
-      g, "decode_1", "Reads the token of each active sequence at its position and chooses the next one.", 1);
-  g->active = mlx_builder_argument(b, "active", per_sequence);
-  g->pages = mlx_function_pages_argument(g);
-  mlx_builder_load(b, MLX_STATE_TOKEN);
-  mlx_value_t position = mlx_builder_load(b, MLX_STATE_POSITION);
-  mlx_value_t zero = mlx_build_int(b, "zero", 0, per_sequence);
-  g->active = mlx_build_compare(b, "is_active", "NE", g->active, zero);
-  g->start = position;
-  if (g->paths.pool_layers) g->count = mlx_build_convert(b, "count", g->active, MLX_I32);
-  mlx_value_t valid = mlx_build_reshape(b, "valid", g->active, MLX_TYPE(MLX_I1, sequences, 1));
-  mlx_value_t positions = mlx_build_reshape(b, "position", position, MLX_TYPE(MLX_I32, sequences, 1));
-  mlx_function_place_tokens(g, positions, valid);
+  const int64_t n = g->size.tokens;
+  const mlx_type_t each = MLX_TYPE(MLX_I32, n);
+  mlx_builder_comment(b, "token IDs: given, or sampled by an earlier step");
+  mlx_value_t tokens = mlx_build_words(b, "given_tokens", g->batch, MLX_STEP_TOKENS_AT, n);
+  mlx_value_t one = mlx_build_int(b, "one", 1, each);
+  mlx_value_t slot_count = header_word(g, "slot_count", MLX_STEP_SLOT_COUNT, each);
+  mlx_value_t last_slot = mlx_build_binary(b, "last_slot", "subtract", slot_count, one);
+  mlx_value_t slot = mlx_build_select(b, "history_slot", is_padding, last_slot, slots);
+  mlx_value_t width = header_word(g, "history_width", MLX_STEP_HISTORY_WIDTH, each);
+  mlx_value_t start = mlx_build_binary(b, "history_start", "multiply", slot, width);
+  mlx_value_t at = mlx_build_binary(b, "history_at", "add", start, g->positions);
+  mlx_value_t index = as_column(b, "history_index", at);
+  mlx_value_t history = mlx_builder_load(b, MLX_ARG_HISTORY);
+  mlx_value_t stored = mlx_build_gather(b, "stored_tokens", history, index);
+  mlx_value_t none = mlx_build_int(b, "sampled", MLX_TOKEN_SAMPLED, each);
+  mlx_value_t is_sampled = mlx_build_compare(b, "is_sampled", "EQ", tokens, none);
+  mlx_value_t ids = mlx_build_select(b, "token_ids", is_sampled, stored, tokens);
+  history = mlx_build_scatter(b, "new_history", history, index, ids);
+  mlx_builder_store(b, MLX_ARG_HISTORY, history);
+  return ids;
 }
 
-void mlx_function_release(mlx_function_t *g) {
-  for (int64_t i = 0; g->kv_names && i < g->model->config.layers * 2; ++i) mlx_free(g->kv_names[i]);
-  mlx_free(g->kv_names);
-  mlx_free(g->values);
-  mlx_paths_clear(&g->paths);
-  mlx_builder_free(g->b);
+// Where the page tables of |slots| start in |batch|.
+static mlx_value_t page_table_of(mlx_function_t *g, mlx_value_t slots) {
+  mlx_builder_t *b = g->b;
+  const mlx_type_t each = mlx_type_of(slots);
+  mlx_value_t slot_pages = header_word(g, "slot_pages", MLX_STEP_SLOT_PAGES, each);
+  mlx_value_t first = mlx_build_binary(b, "slot_start", "multiply", slots, slot_pages);
+  mlx_value_t table = mlx_build_int(b, "page_table", MLX_STEP_PAGES_AT(g->size.tokens, g->size.wanted), each);
+  return mlx_build_binary(b, "slot_page_table", "add", first, table);
+}
+
+// The page of each token and its row there.
+static void place_keys(mlx_function_t *g, mlx_value_t is_padding, mlx_value_t slots) {
+  mlx_builder_t *b = g->b;
+  const mlx_type_t each = MLX_TYPE(MLX_I32, g->size.tokens);
+  mlx_builder_comment(b, "row of each token in the KV pool");
+  mlx_value_t table = page_table_of(g, slots);
+  mlx_value_t page_size = mlx_build_int(b, "page_size", MLX_KV_PAGE, each);
+  mlx_value_t nth = mlx_build_binary(b, "page_number", "divide", g->positions, page_size);
+  mlx_value_t at = mlx_build_binary(b, "page_at", "add", table, nth);
+  mlx_value_t index = as_column(b, "page_index", at);
+  mlx_value_t found = mlx_build_gather(b, "page", g->batch, index);
+  mlx_value_t scratch = mlx_build_int(b, "scratch_page", 0, each);
+  mlx_value_t page = mlx_build_select(b, "page_or_scratch", is_padding, scratch, found);
+  mlx_value_t page_rows = mlx_build_int(b, "page_rows", (int64_t)g->paths.layers * 2 * MLX_KV_PAGE, each);
+  mlx_value_t first = mlx_build_binary(b, "page_start", "multiply", page, page_rows);
+  mlx_value_t in_page = mlx_build_binary(b, "index_in_page", "remainder", g->positions, page_size);
+  g->rows = mlx_build_binary(b, "kv_rows", "add", first, in_page);
+}
+
+// The only segment: where its page table is, and its last position.
+static void read_segment(mlx_function_t *g) {
+  mlx_builder_t *b = g->b;
+  const int64_t at = MLX_STEP_SEGMENTS_AT(g->size.tokens);
+  mlx_builder_comment(b, "the segment");
+  mlx_value_t slot = mlx_build_words(b, "segment_slot", g->batch, at, 1);
+  g->first_page = page_table_of(g, slot);
+  mlx_value_t count = mlx_build_words(b, "segment_tokens", g->batch, at + 2, 1);
+  mlx_value_t start = mlx_build_words(b, "segment_position", g->batch, at + 3, 1);
+  mlx_value_t end = mlx_build_binary(b, "segment_end", "add", start, count);
+  mlx_value_t one = mlx_build_int(b, "one", 1, MLX_TYPE(MLX_I32, 1));
+  mlx_value_t last = mlx_build_binary(b, "segment_last", "subtract", end, one);
+  mlx_value_t zero = mlx_build_int(b, "zero", 0, MLX_TYPE(MLX_I32, 1));
+  g->last = mlx_build_binary(b, "last_position", "maximum", last, zero);
+}
+
+void mlx_function_place_tokens(mlx_function_t *g) {
+  mlx_builder_t *b = g->b;
+  const int64_t n = g->size.tokens;
+  mlx_value_t position = mlx_build_words(b, "given_position", g->batch, MLX_STEP_POSITIONS_AT(n), n);
+  mlx_value_t slots = mlx_build_words(b, "slots", g->batch, MLX_STEP_SLOTS_AT(n), n);
+  mlx_value_t zero = mlx_build_int(b, "zero", 0, MLX_TYPE(MLX_I32, n));
+  mlx_value_t is_padding = mlx_build_compare(b, "is_padding", "LT", position, zero);
+  mlx_function_read_positions(g);
+  g->ids = resolve_tokens(g, is_padding, slots);
+  if (g->paths.kernel_attention) return;
+  place_keys(g, is_padding, slots);
+  read_segment(g);
 }

@@ -3,20 +3,30 @@
 #ifndef MLXCEL_COMPILER_FUNCTION_H_
 #define MLXCEL_COMPILER_FUNCTION_H_
 
+#include "compiler/module_facts.h"
 #include "compiler/paths.h"
 
 #define MLX_MAX_ROPES 4
 
-#define MLX_STATE_TOKEN "state.token"        // [sequences] the token that the next step reads
-#define MLX_STATE_POSITION "state.position"  // [sequences] position of that token
-#define MLX_STATE_LOGITS "state.logits"      // [sequences, vocab] logits that chose it
-#define MLX_STATE_KV "state.kv"  // kernel path: KV pages of all layers, in the layout of the kernels
+// Arguments of a function (kernels/step.h). All but the first are updated in place: mlx_builder_load gives
+// the current value.
+#define MLX_ARG_BATCH "batch"
+#define MLX_ARG_HISTORY "history"
+#define MLX_ARG_KV "kv"
+#define MLX_ARG_LOGITS "logits"
+#define MLX_ARG_HIDDEN "hidden"
+#define MLX_ARG_RESULTS "results"
+#define MLX_ARG_CHUNKS "chunks"  // only of modules that are not ragged
+
 #define MLX_STATE_SCRATCH "state.scratch"  // kernel path: scratch memory of the decode or CPU kernel
+
+// Positions in a chunk of generic attention.
+#define MLX_CHUNK_POSITIONS 256
 
 // Cosines and sines of the function's positions for one kind of RoPE.
 typedef struct mlx_rope_table {
   const mlx_rope_t *rope;
-  mlx_value_t cos, sin;  // [M, rope->dims / 2]
+  mlx_value_t cos, sin;  // [N, rope->dims / 2]
 } mlx_rope_table_t;
 
 typedef struct mlx_function {
@@ -24,18 +34,24 @@ typedef struct mlx_function {
   const mlx_model_t *model;
   const mlx_graph_t *graph;
   const mlx_module_options_t *options;
-  mlx_paths_t paths;    // owned
-  mlx_value_t *values;  // owned; node id -> its value in the function being built
-  const char *scope;    // of the node that was emitted last
-  char **kv_names;      // owned: "kv.LAYER.k", "kv.LAYER.v" for each layer
-  // Of the function being built. M is sequences * tokens.
-  int64_t tokens;                 // T: tokens per sequence
-  mlx_value_t positions;          // [M] position of each token
-  mlx_value_t pages;              // [sequences, P]
-  mlx_value_t slots;              // [M, 2]: page, and index in the page, for each token's keys and values
-  mlx_value_t hidden_from_query;  // [sequences, T, context] i1: positions after the query's own
-  mlx_value_t start, count;       // [sequences]: first position and number of tokens
-  mlx_value_t active;             // [sequences] argument of decode
+  mlx_module_facts_t facts;  // of the module; the emitter of its path fills it
+  mlx_paths_t paths;         // owned
+  mlx_value_t *values;       // owned; node id -> its value in the function being built
+  const char *scope;         // of the node that was emitted last
+  // Of the function being built.
+  mlx_step_size_t size;   // N and W
+  mlx_value_t batch;      // i32 [?]
+  mlx_value_t ids;        // [N] token IDs, none of them MLX_TOKEN_SAMPLED
+  mlx_value_t positions;  // [N] position of each token; 0 for padding
+  mlx_value_t wanted;     // [W, 1] index of each wanted token
+  // Generic attention.
+  mlx_value_t rows;        // [N] row in the KV pool of each token's key in layer 0; padding: in page 0
+  mlx_value_t first_page;  // [1] where the page table of the segment is in |batch|
+  mlx_value_t last;        // [1] last position of the segment
+  mlx_value_t chunks;      // number of chunks that have a position of the segment
+  // Attention kernels: what the kernel mlx_place gives, see kernels/cuda/place.cu.
+  mlx_value_t placed;
+  mlx_value_t into;  // a product kernel writes its rows there instead of to a new value; id 0: nowhere
   mlx_rope_table_t ropes[MLX_MAX_ROPES];
   size_t rope_count;
   // The last input that was split into bf16 parts for a quantized product, and its parts.
@@ -48,13 +64,20 @@ typedef struct mlx_function {
 mlx_status_t mlx_function_create(const mlx_model_t *model, const mlx_graph_t *graph,
                                  const mlx_module_options_t *options, mlx_function_t *out) MLX_MUST_USE;
 
-void mlx_function_declare(mlx_function_t *g);  // weights and state
-void mlx_function_begin_function(mlx_function_t *g, const char *name, const char *comment, int64_t tokens);
-mlx_value_t mlx_function_pages_argument(mlx_function_t *g);
-// Sets positions and, if any attention is on the generic path, slots and mask. |positions| and |valid| are
-// [sequences, T]. A token that is not valid writes its keys and values to page 0.
-void mlx_function_place_tokens(mlx_function_t *g, mlx_value_t positions, mlx_value_t valid);
-void mlx_function_begin_decode(mlx_function_t *g);  // decode_1, up to the network
-void mlx_function_release(mlx_function_t *g);       // frees the builder and what the function owns
+// Whether a step may have several segments: the CPU kernel and the attention kernels find them by themselves.
+bool mlx_function_is_ragged(const mlx_function_t *g);
+// Type of |kv|. Bytes of a page and numbers of a row, of all layers.
+mlx_type_t mlx_function_kv_type(const mlx_function_t *g);
+int64_t mlx_function_page_bytes(const mlx_function_t *g);
+int64_t mlx_function_kv_row(const mlx_function_t *g);  // 0: |kv| is a vector of i32
+
+void mlx_function_declare(mlx_function_t *g);  // weights
+// Starts step_N or burst and declares its arguments.
+void mlx_function_begin(mlx_function_t *g, const char *name, const char *comment, mlx_step_size_t size);
+// Sets ids, positions, wanted and the values of generic attention, and stores the token IDs in |history|. All
+// of it is StableHLO. compiler/lower_place.h does the same by a kernel.
+void mlx_function_place_tokens(mlx_function_t *g);
+void mlx_function_read_positions(mlx_function_t *g);  // only positions and wanted
+void mlx_function_release(mlx_function_t *g);         // frees the builder and what the function owns
 
 #endif  // MLXCEL_COMPILER_FUNCTION_H_

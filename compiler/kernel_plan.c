@@ -1,4 +1,4 @@
-// Chooses prefill sizes, decode steps and weight layout for a module that links our kernels.
+// Chooses step sizes and weight layout for a module that links our kernels.
 #include "compiler/kernel_plan.h"
 
 #include "base/memory.h"
@@ -6,8 +6,7 @@
 #include "compiler/paths.h"
 #include "compiler/plan.h"
 
-// Prefill and decode are the same CPU kernel, so more decode_K functions cost no compile time. K stays small
-// so that output keeps streaming.
+// The CPU kernel reads the number of tokens at run time, so that one function serves every step.
 static mlx_status_t use_cpu_kernel(const mlx_model_t *model, const mlx_graph_t *graph, mlx_kernels_t *kernels,
                                    mlx_module_options_t *options, const char **out_missing) {
   mlx_cpu_program_t program;
@@ -17,8 +16,7 @@ static mlx_status_t use_cpu_kernel(const mlx_model_t *model, const mlx_graph_t *
   if (*out_missing) return NULL;
   options->kernels = kernels;
   if (options->layout == MLX_LAYOUT_ROWS) options->layout = MLX_LAYOUT_PANELS;
-  mlx_module_options_set_buckets((int64_t[]){16, 128, 512}, 3, options);
-  for (int64_t steps = 4; steps <= 16; steps *= 4) options->steps[options->step_count++] = steps;
+  mlx_module_options_set_steps((const mlx_step_size_t[]){{512, 256}}, 1, options);
   return NULL;
 }
 
@@ -33,7 +31,7 @@ static mlx_status_t plan_tiles(const mlx_model_t *model, const mlx_graph_t *grap
   for (size_t i = 0; i < model->weight_count; ++i)
     tiles[i] = mlx_weight_stored(&model->weights[i], mlx_module_storage(options)).tiles;
   mlx_network_plan_t plan;
-  MLX_TRY(mlx_network_plan_make(model, graph, options, &plan));
+  MLX_TRY(mlx_network_plan_make(model, graph, &plan));
   for (size_t g = 0; plan.fits && g < sizeof groups / sizeof *groups; ++g) {
     mlx_tiles_t common = tiles[plan.weights[groups[g][0]]];
     for (int pass = 0; pass < 2; ++pass) {  // pass 0 finds the common format, pass 1 assigns it
@@ -69,9 +67,10 @@ static mlx_status_t use_tiles(const mlx_model_t *model, const mlx_graph_t *graph
 }
 
 // *|out_any|: whether any node of the network has a kernel. If none has, linked kernels have no use.
-// *|out_missing|: the feature that the first important node on the generic path needs; NULL: there is none.
+// *|out_ragged|: attention has kernels. *|out_missing|: the feature that the first important node on the
+// generic path needs; NULL: there is none.
 static mlx_status_t check_paths(const mlx_model_t *model, const mlx_graph_t *graph,
-                                const mlx_module_options_t *options, bool *out_any,
+                                const mlx_module_options_t *options, bool *out_any, bool *out_ragged,
                                 const char **out_missing) {
   mlx_paths_t paths;
   *out_any = false;
@@ -81,6 +80,7 @@ static mlx_status_t check_paths(const mlx_model_t *model, const mlx_graph_t *gra
     *out_any |= paths.nodes[i].kernel;
     if (!*out_missing) *out_missing = paths.nodes[i].unsupported;
   }
+  *out_ragged = paths.kernel_attention;
   mlx_paths_clear(&paths);
   return NULL;
 }
@@ -89,20 +89,13 @@ mlx_status_t mlx_module_use_kernels(const mlx_model_t *model, const mlx_graph_t 
                                     mlx_kernels_t *kernels, mlx_module_options_t *options,
                                     const char **out_missing) {
   if (!kernels->gpu) return use_cpu_kernel(model, graph, kernels, options, out_missing);
-  mlx_decode_plan_t plan;
-  bool fits, any;
+  bool any, ragged;
   if (options->layout == MLX_LAYOUT_TILES) MLX_TRY(use_tiles(model, graph, kernels, options));
   options->kernels = kernels;
-  MLX_TRY(check_paths(model, graph, options, &any, out_missing));
-  if (!any) {
-    options->kernels = NULL;
-    return NULL;
-  }
-  mlx_module_options_set_buckets((int64_t[]){16, 128, 512}, 3, options);
-  MLX_TRY(mlx_decode_plan_make(model, graph, options, &plan, &fits));
-  const int64_t steps[] = {1, 8, 32, 128};
-  for (size_t i = 1; fits && i < sizeof steps / sizeof *steps && steps[i] <= plan.max_steps; ++i) {
-    options->steps[options->step_count++] = steps[i];
-  }
+  MLX_TRY(check_paths(model, graph, options, &any, &ragged, out_missing));
+  if (!any) options->kernels = NULL;
+  // Without attention kernels a step has one segment: the sizes of the generic path.
+  static const mlx_step_size_t sizes[] = {{1, 1}, {16, 16}, {64, 64}, {256, 256}, {512, 64}};
+  if (any && ragged) mlx_module_options_set_steps(sizes, sizeof sizes / sizeof *sizes, options);
   return NULL;
 }

@@ -7,6 +7,7 @@
 
 #include "compiler/cuda_launch.h"
 #include "compiler/lower_cuda.h"
+#include "compiler/lower_place.h"
 #include "compiler/lower_stablehlo.h"
 
 // ----------------------------------------------------------------------------------------------------------
@@ -96,13 +97,9 @@ static mlx_value_t kernel_attention(mlx_function_t *f, const mlx_attention_t *a,
 }
 
 static mlx_value_t lower_attention(mlx_function_t *f, int id, const mlx_node_t *node) {
-  const mlx_path_t *path = &f->paths.nodes[id - 1];
   mlx_attention_t a = node->attention;
-  if (path->kernel) {
-    a.layer = path->pool_layer;
-    return kernel_attention(f, &a, node);
-  }
   a.sinks = weight(f, node, 3);
+  if (f->paths.nodes[id - 1].kernel) return kernel_attention(f, &a, node);
   const mlx_value_t q = as_f32(f, node->operands[0]), k = as_f32(f, node->operands[1]),
                     v = as_f32(f, node->operands[2]);
   return mlx_generic_attention(f, &a, q, k, v);
@@ -187,15 +184,42 @@ static mlx_value_t lower_node(mlx_function_t *f, int id, const mlx_node_t *node)
     case MLX_NODE_GATED: return lower_gated(f, node);
     case MLX_NODE_EXPERTS: return lower_experts(f, node);
     case MLX_NODE_ATTENTION: return lower_attention(f, id, node);
-    case MLX_NODE_LOGITS: return as_f32(f, node->operands[0]);
     default: return lower_simple(f, node, as_f32(f, node->operands[0]));
   }
 }
 
-static mlx_value_t select_wanted(mlx_function_t *f, mlx_value_t hidden, mlx_value_t wanted) {
-  if (!wanted.id) return hidden;
+static bool on_gpu(const mlx_function_t *f) { return f->options->kernels && f->options->kernels->gpu; }
+
+static mlx_value_t select_wanted(mlx_function_t *f, mlx_value_t x) {
   mlx_builder_comment(f->b, "hidden states of the tokens whose logits are wanted");
-  return mlx_build_gather(f->b, "wanted", hidden, wanted);
+  if (on_gpu(f)) return mlx_cuda_pick(f, x);
+  const mlx_value_t rows = mlx_build_gather(f->b, "wanted", x, f->wanted);
+  const mlx_value_t hidden =
+      mlx_build_update_rows(f->b, "new_hidden", mlx_builder_load(f->b, MLX_ARG_HIDDEN), rows);
+  mlx_builder_store(f->b, MLX_ARG_HIDDEN, hidden);
+  return rows;
+}
+
+// A product that a kernel computes and that is the logits themselves is written where the caller wants it.
+static bool is_head(const mlx_function_t *f, int id) {
+  const mlx_node_t *last = mlx_graph_node(f->graph, (int)f->graph->count),
+                   *node = mlx_graph_node(f->graph, id);
+  return f->paths.nodes[id - 1].kernel && node->kind == MLX_NODE_LINEAR && last->operands[0] == id &&
+         node->uses == 1;
+}
+
+static void lower_head(mlx_function_t *f, int id, const mlx_node_t *node) {
+  f->into = mlx_builder_load(f->b, MLX_ARG_LOGITS);
+  const mlx_value_t logits = lower_linear(f, id, node);
+  f->into = MLX_NONE;
+  if (logits.id) mlx_builder_store(f->b, MLX_ARG_LOGITS, logits);
+}
+
+static void store_logits(mlx_function_t *f, const mlx_node_t *node) {
+  if (is_head(f, node->operands[0])) return;
+  const mlx_value_t rows = as_f32(f, node->operands[0]), old = mlx_builder_load(f->b, MLX_ARG_LOGITS);
+  const mlx_value_t logits = mlx_build_update_rows(f->b, "new_logits", old, rows);
+  if (logits.id) mlx_builder_store(f->b, MLX_ARG_LOGITS, logits);
 }
 
 // Names after this node start with its scope, and a comment opens the scope.
@@ -206,25 +230,27 @@ static void enter_scope(mlx_function_t *f, const char *scope) {
   mlx_builder_scope(f->b, scope);
 }
 
-mlx_value_t mlx_lower_network(mlx_function_t *f, mlx_value_t tokens, mlx_value_t wanted) {
-  const int last = (int)f->graph->count;
-  mlx_paths_fuse(f->model, f->graph, f->options, tokens.dims[0], wanted.id ? wanted.dims[0] : tokens.dims[0],
-                 &f->paths);
+void mlx_lower_network(mlx_function_t *f) {
+  mlx_paths_fuse(f->model, f->graph, f->options, f->size.tokens, f->size.wanted, &f->paths);
   f->scope = "";
-  for (int id = 1; id <= last; ++id) {
+  for (int id = 1; id <= (int)f->graph->count; ++id) {
     const mlx_node_t *node = mlx_graph_node(f->graph, id);
     mlx_value_t *value = &f->values[id];
     if (node->kind == MLX_NODE_TOKENS) {
-      *value = tokens;
+      *value = f->ids;
     } else if (node->kind == MLX_NODE_POSITIONS) {
       *value = f->positions;
     } else if (node->kind != MLX_NODE_WEIGHT) {
       enter_scope(f, node->scope);
       load_weights(f, node);
       if (is_fused(f, id)) continue;
-      *value = node->kind == MLX_NODE_WANTED ? select_wanted(f, as_f32(f, node->operands[0]), wanted)
-                                             : lower_node(f, id, node);
+      if (node->kind == MLX_NODE_LOGITS)
+        store_logits(f, node);
+      else if (is_head(f, id))
+        lower_head(f, id, node);
+      else
+        *value = node->kind == MLX_NODE_WANTED ? select_wanted(f, as_f32(f, node->operands[0]))
+                                               : lower_node(f, id, node);
     }
   }
-  return f->values[last];
 }

@@ -4,8 +4,8 @@
 
 #include "compiler/function.h"
 
-// |tokens|: the token ids [M]. |wanted|: the rows whose logits are wanted, i32 [W, 1]; MLX_NONE: all rows.
-// Returns the logits [W, vocab].
-mlx_value_t mlx_lower_network(mlx_function_t *f, mlx_value_t tokens, mlx_value_t wanted);
+// Computes the logits of the wanted tokens and stores them, and the input of the output head, in the
+// arguments of the function. mlx_function_place_tokens was called.
+void mlx_lower_network(mlx_function_t *f);
 
 #endif  // MLXCEL_COMPILER_LOWER_H_

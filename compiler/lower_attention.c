@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "compiler/lower_stablehlo.h"
+#include "kernels/step.h"
 
 // ----------------------------------------------------------------------------------------------------------
 // RoPE
@@ -101,100 +102,163 @@ mlx_value_t mlx_generic_rope(mlx_function_t *g, const char *name, mlx_value_t x,
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Attention
+// Attention over chunks of the context, with an online softmax
 
-// Writes |x| [M, kv_heads * head_dim] to this layer's KV pool and returns all positions of each sequence:
-// [sequences, context, kv_heads, head_dim].
-static mlx_value_t update_cache(mlx_function_t *g, const mlx_attention_t *a, const char *cache,
-                                const char *name, mlx_value_t x) {
-  mlx_builder_t *b = g->b;
-  const int64_t sequences = g->options->sequences, pages = mlx_module_sequence_pages(g->options);
-  mlx_value_t by_head =
-      mlx_build_reshape(b, "by_head", x, MLX_TYPE(MLX_F32, x.dims[0], a->kv_heads, a->head_dim));
-  mlx_value_t stored = mlx_build_convert(b, "as_stored", by_head, g->options->kv);
-  mlx_value_t old_pool = mlx_builder_load(b, cache);
-  mlx_value_t pool = mlx_build_scatter(b, "pool", old_pool, g->slots, stored);
-  mlx_builder_store(b, cache, pool);
-  mlx_value_t index = mlx_build_reshape(b, "page_index", g->pages, MLX_TYPE(MLX_I32, sequences, pages, 1));
-  mlx_value_t paged = mlx_build_gather(b, "paged", pool, index);  // [sequences, P, page, kv_heads, head_dim]
-  paged = mlx_build_convert(b, "paged_f32", paged, MLX_F32);
-  return mlx_build_reshape(
-      b, name, paged,
-      MLX_TYPE(MLX_F32, sequences, mlx_module_sequence_positions(g->options), a->kv_heads, a->head_dim));
+// Rows of the KV pool of keys (what 0) or values (what 1) of |layer|, for the rows of layer 0's keys.
+static mlx_value_t layer_rows(mlx_builder_t *b, mlx_value_t rows, int64_t layer, int64_t what) {
+  const int64_t offset = (2 * layer + what) * MLX_KV_PAGE;
+  if (offset) {
+    mlx_value_t offsets = mlx_build_int(b, "layer_offset", offset, mlx_type_of(rows));
+    rows = mlx_build_binary(b, "layer_rows", "add", rows, offsets);
+  }
+  return mlx_build_reshape(b, "row_index", rows, MLX_TYPE(MLX_I32, rows.dims[0], 1));
 }
 
-// The mask: positions after the query and, with a sliding window, positions before the window.
-static mlx_value_t hidden_positions(mlx_function_t *g, const mlx_attention_t *a) {
+// Writes |x| [N, kv_heads * head_dim] to the KV pool.
+static void store_rows(mlx_function_t *g, const mlx_attention_t *a, int64_t what, mlx_value_t x) {
   mlx_builder_t *b = g->b;
-  if (!a->window || a->window >= g->options->context) return g->hidden_from_query;
-  const mlx_type_t mask =
-      MLX_TYPE(MLX_I32, g->options->sequences, g->tokens, mlx_module_sequence_positions(g->options));
-  mlx_value_t key = mlx_build_iota(b, "key_position", 2, mask);
-  mlx_value_t position = mlx_build_reshape(b, "position_by_sequence", g->positions,
-                                           MLX_TYPE(MLX_I32, g->options->sequences, g->tokens));
-  mlx_value_t query = mlx_build_broadcast(b, "query_position", position, (int64_t[]){0, 1}, mask);
+  mlx_value_t index = layer_rows(b, g->rows, a->layer, what);
+  mlx_value_t stored = mlx_build_convert(b, "as_stored", x, g->options->kv);
+  mlx_value_t pool = mlx_builder_load(b, MLX_ARG_KV);
+  pool = mlx_build_scatter(b, "pool", pool, index, stored);
+  mlx_builder_store(b, MLX_ARG_KV, pool);
+}
+
+// The positions of a chunk: [C]
+static mlx_value_t chunk_positions(mlx_builder_t *b, mlx_value_t chunk) {
+  const mlx_type_t each = MLX_TYPE(MLX_I32, MLX_CHUNK_POSITIONS);
+  mlx_value_t chunks = mlx_build_broadcast(b, "chunk", chunk, (int64_t[]){0}, each);
+  mlx_value_t size = mlx_build_int(b, "chunk_size", MLX_CHUNK_POSITIONS, each);
+  mlx_value_t start = mlx_build_binary(b, "chunk_start", "multiply", chunks, size);
+  mlx_value_t nth = mlx_build_iota(b, "nth_position", 0, each);
+  return mlx_build_binary(b, "key_positions", "add", start, nth);
+}
+
+// Their rows in the KV pool. Positions after the last one read its row: every row that is read was written,
+// so that masked values are finite.
+static mlx_value_t chunk_rows(mlx_function_t *g, mlx_value_t positions) {
+  mlx_builder_t *b = g->b;
+  const mlx_type_t each = mlx_type_of(positions);
+  mlx_value_t last = mlx_build_broadcast(b, "last", g->last, (int64_t[]){0}, each);
+  mlx_value_t position = mlx_build_binary(b, "written_position", "minimum", positions, last);
+  mlx_value_t page_size = mlx_build_int(b, "page_size", MLX_KV_PAGE, each);
+  mlx_value_t nth = mlx_build_binary(b, "page_number", "divide", position, page_size);
+  mlx_value_t table = mlx_build_broadcast(b, "first_page", g->first_page, (int64_t[]){0}, each);
+  mlx_value_t at = mlx_build_binary(b, "page_at", "add", table, nth);
+  mlx_value_t index = mlx_build_reshape(b, "page_index", at, MLX_TYPE(MLX_I32, each.dims[0], 1));
+  mlx_value_t page = mlx_build_gather(b, "page", g->batch, index);
+  mlx_value_t page_rows = mlx_build_int(b, "page_rows", (int64_t)g->paths.layers * 2 * MLX_KV_PAGE, each);
+  mlx_value_t first = mlx_build_binary(b, "page_start", "multiply", page, page_rows);
+  mlx_value_t in_page = mlx_build_binary(b, "index_in_page", "remainder", position, page_size);
+  return mlx_build_binary(b, "chunk_rows", "add", first, in_page);
+}
+
+// Keys or values of a chunk: [C, kv_heads, head_dim]
+static mlx_value_t load_rows(mlx_function_t *g, const mlx_attention_t *a, const char *name, mlx_value_t rows,
+                             int64_t what) {
+  mlx_builder_t *b = g->b;
+  mlx_value_t index = layer_rows(b, rows, a->layer, what);
+  mlx_value_t found = mlx_build_gather(b, "pool_rows", mlx_builder_load(b, MLX_ARG_KV), index);
+  found = mlx_build_convert(b, "rows_f32", found, MLX_F32);
+  return mlx_build_reshape(b, name, found, MLX_TYPE(MLX_F32, rows.dims[0], a->kv_heads, a->head_dim));
+}
+
+// The mask [N, C]: positions after the query and, with a sliding window, positions before the window.
+static mlx_value_t hidden_positions(mlx_function_t *g, const mlx_attention_t *a, mlx_value_t positions) {
+  mlx_builder_t *b = g->b;
+  const mlx_type_t mask = MLX_TYPE(MLX_I32, g->size.tokens, positions.dims[0]);
+  mlx_value_t key = mlx_build_broadcast(b, "key_position", positions, (int64_t[]){1}, mask);
+  mlx_value_t query = mlx_build_broadcast(b, "query_position", g->positions, (int64_t[]){0}, mask);
+  mlx_value_t is_later = mlx_build_compare(b, "is_later", "GT", key, query);
+  if (!a->window) return is_later;
   mlx_value_t width = mlx_build_int(b, "window", a->window, mask);
   mlx_value_t last_before_window = mlx_build_binary(b, "last_before_window", "subtract", query, width);
   mlx_value_t before_window = mlx_build_compare(b, "before_window", "LE", key, last_before_window);
-  return mlx_build_binary(b, "is_masked", "or", g->hidden_from_query, before_window);
+  return mlx_build_binary(b, "is_masked", "or", is_later, before_window);
 }
 
-// The attention sink as one more score per query: [sequences, kv_heads, T, group]
-static mlx_value_t sink_scores(mlx_function_t *g, const mlx_attention_t *a, mlx_value_t like) {
-  mlx_value_t by_group = mlx_build_reshape(g->b, "sinks_by_group", a->sinks,
-                                           MLX_TYPE(MLX_F32, a->kv_heads, a->heads / a->kv_heads));
-  return mlx_build_broadcast(g->b, "sink", by_group, (int64_t[]){1, 3}, mlx_type_of(like));
-}
-
-// Softmax over the last dimension of [sequences, kv_heads, T, group, context]. A sink adds to the sum, but
-// has no value.
-static mlx_value_t softmax(mlx_function_t *g, const mlx_attention_t *a, mlx_value_t scores) {
+// Scores of a chunk, masked: [kv_heads, N, group, C]
+static mlx_value_t chunk_scores(mlx_function_t *g, const mlx_attention_t *a, mlx_value_t query,
+                                mlx_value_t keys, mlx_value_t positions) {
   mlx_builder_t *b = g->b;
-  const int64_t outer[] = {0, 1, 2, 3};
-  mlx_value_t peak = mlx_build_reduce_last(b, "max_score", "maximum", scores), sink = {0};
+  const mlx_dot_t over_head = {1, {1}, {1}, 3, 2};
+  mlx_value_t scores = mlx_build_dot(b, "scores", query, keys, over_head);
+  if (a->softcap != 0.0) scores = mlx_generic_softcap(g, "capped_scores", scores, a->softcap);
+  mlx_value_t mask = hidden_positions(g, a, positions);
+  mlx_value_t masked =
+      mlx_build_broadcast(b, "mask", mask, (int64_t[]){1, 3}, mlx_type(MLX_I1, scores.rank, scores.dims));
+  mlx_value_t minus_infinity = mlx_build_float(b, "minus_infinity", -INFINITY, mlx_type_of(scores));
+  return mlx_build_select(b, "masked_scores", masked, minus_infinity, scores);
+}
+
+// State of the online softmax: largest score so far, sum of the weights, sum of weight * value.
+typedef struct online {
+  mlx_value_t parts[3];  // [kv_heads, N, group], the same, [kv_heads, N, group, head_dim]
+} online_t;
+
+// A sink is a score without a value.
+static online_t start_softmax(mlx_function_t *g, const mlx_attention_t *a) {
+  mlx_builder_t *b = g->b;
+  const int64_t group = a->heads / a->kv_heads, n = g->size.tokens;
+  const mlx_type_t each = MLX_TYPE(MLX_F32, a->kv_heads, n, group);
+  online_t soft;
   if (a->sinks.id) {
-    sink = sink_scores(g, a, peak);
-    peak = mlx_build_binary(b, "max_with_sink", "maximum", peak, sink);
+    mlx_value_t sinks =
+        mlx_build_reshape(b, "sinks_by_group", a->sinks, MLX_TYPE(MLX_F32, a->kv_heads, group));
+    soft.parts[0] = mlx_build_broadcast(b, "sink", sinks, (int64_t[]){0, 2}, each);
+  } else {
+    soft.parts[0] = mlx_build_float(b, "no_score", -1e30, each);  // finite: infinity minus itself is NaN
   }
+  soft.parts[1] = mlx_build_float(b, "weight_start", a->sinks.id ? 1.0 : 0.0, each);
+  soft.parts[2] = mlx_build_float(b, "sum_start", 0.0, MLX_TYPE(MLX_F32, a->kv_heads, n, group, a->head_dim));
+  return soft;
+}
+
+static void add_chunk(mlx_builder_t *b, online_t *soft, mlx_value_t scores, mlx_value_t values) {
+  const int64_t outer[] = {0, 1, 2};
+  const mlx_dot_t over_chunk = {1, {0}, {1}, 3, 0};
+  mlx_value_t chunk_peak = mlx_build_reduce_last(b, "chunk_max", "maximum", scores);
+  mlx_value_t peak = mlx_build_binary(b, "max_score", "maximum", soft->parts[0], chunk_peak);
+  mlx_value_t drop = mlx_build_binary(b, "max_change", "subtract", soft->parts[0], peak);
+  mlx_value_t rescale = mlx_build_unary(b, "rescale", "exponential", drop);
   mlx_value_t peaks = mlx_build_broadcast(b, "max_scores", peak, outer, mlx_type_of(scores));
   mlx_value_t below_peak = mlx_build_binary(b, "minus_max", "subtract", scores, peaks);
-  mlx_value_t power = mlx_build_unary(b, "exp", "exponential", below_peak);
-  mlx_value_t sum = mlx_build_reduce_last(b, "exp_sum", "add", power);
-  if (a->sinks.id) {
-    mlx_value_t sink_below = mlx_build_binary(b, "sink_minus_max", "subtract", sink, peak);
-    mlx_value_t sink_power = mlx_build_unary(b, "sink_exp", "exponential", sink_below);
-    sum = mlx_build_binary(b, "sum_with_sink", "add", sum, sink_power);
-  }
-  mlx_value_t sums = mlx_build_broadcast(b, "exp_sums", sum, outer, mlx_type_of(scores));
-  return mlx_build_binary(b, "weights", "divide", power, sums);
+  mlx_value_t weights = mlx_build_unary(b, "weights", "exponential", below_peak);
+  mlx_value_t chunk_weight = mlx_build_reduce_last(b, "chunk_weight", "add", weights);
+  mlx_value_t old_weight = mlx_build_binary(b, "old_weight", "multiply", soft->parts[1], rescale);
+  mlx_value_t weight = mlx_build_binary(b, "weight", "add", old_weight, chunk_weight);
+  mlx_value_t chunk_sum = mlx_build_dot(b, "weighted_values", weights, values, over_chunk);
+  mlx_value_t rescales = mlx_build_broadcast(b, "rescales", rescale, outer, mlx_type_of(soft->parts[2]));
+  mlx_value_t old_sum = mlx_build_binary(b, "old_sum", "multiply", soft->parts[2], rescales);
+  soft->parts[2] = mlx_build_binary(b, "sum", "add", old_sum, chunk_sum);
+  soft->parts[0] = peak;
+  soft->parts[1] = weight;
 }
 
 mlx_value_t mlx_generic_attention(mlx_function_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k,
                                   mlx_value_t v) {
   mlx_builder_t *b = g->b;
-  const int64_t sequences = g->options->sequences, t = g->tokens,
-                context = mlx_module_sequence_positions(g->options), group = a->heads / a->kv_heads;
-  mlx_value_t keys = update_cache(g, a, g->kv_names[2 * a->layer], "keys", k);
-  mlx_value_t values = update_cache(g, a, g->kv_names[2 * a->layer + 1], "values", v);
-
-  mlx_value_t query =
-      mlx_build_reshape(b, "query", q, MLX_TYPE(MLX_F32, sequences, t, a->kv_heads, group, a->head_dim));
+  const int64_t n = g->size.tokens, group = a->heads / a->kv_heads;
+  store_rows(g, a, 0, k);
+  store_rows(g, a, 1, v);
+  mlx_value_t query = mlx_build_reshape(b, "query", q, MLX_TYPE(MLX_F32, n, a->kv_heads, group, a->head_dim));
   mlx_value_t scale = mlx_build_float(b, "scale", a->scale, mlx_type_of(query));
   query = mlx_build_binary(b, "scaled_query", "multiply", query, scale);
-  const mlx_dot_t over_head = {2, {0, 2}, {0, 2}, 4, 3};
-  mlx_value_t scores =
-      mlx_build_dot(b, "scores", query, keys, over_head);  // [sequences, kv_heads, T, group, context]
-  if (a->softcap != 0.0) scores = mlx_generic_softcap(g, "capped_scores", scores, a->softcap);
-  mlx_value_t mask = hidden_positions(g, a);
-  mlx_value_t masked = mlx_build_broadcast(b, "mask", mask, (int64_t[]){0, 2, 4},
-                                           MLX_TYPE(MLX_I1, sequences, a->kv_heads, t, group, context));
-  mlx_value_t minus_infinity = mlx_build_float(b, "minus_infinity", -INFINITY, mlx_type_of(scores));
-  mlx_value_t masked_scores = mlx_build_select(b, "masked_scores", masked, minus_infinity, scores);
-  mlx_value_t weights = softmax(g, a, masked_scores);
 
-  const mlx_dot_t over_context = {2, {0, 1}, {0, 2}, 4, 1};
-  mlx_value_t attended = mlx_build_dot(b, "weighted_values", weights, values,
-                                       over_context);  // [sequences, kv_heads, T, group, head_dim]
-  attended = mlx_build_transpose(b, "values_by_token", attended, (int64_t[]){0, 2, 1, 3, 4});
-  return mlx_build_reshape(b, "attended", attended, MLX_TYPE(MLX_F32, sequences * t, a->heads * a->head_dim));
+  online_t soft = start_softmax(g, a);
+  mlx_value_t chunk;
+  const mlx_loop_t loop = mlx_build_loop(b, "each_chunk", g->chunks, soft.parts, 3, &chunk);
+  mlx_value_t positions = chunk_positions(b, chunk);
+  mlx_value_t rows = chunk_rows(g, positions);
+  mlx_value_t keys = load_rows(g, a, "keys", rows, 0);
+  mlx_value_t values = load_rows(g, a, "values", rows, 1);
+  mlx_value_t scores = chunk_scores(g, a, query, keys, positions);
+  add_chunk(b, &soft, scores, values);
+  mlx_build_loop_end(b, &loop, soft.parts);
+
+  mlx_value_t weights =
+      mlx_build_broadcast(b, "total_weight", soft.parts[1], (int64_t[]){0, 1, 2}, mlx_type_of(soft.parts[2]));
+  mlx_value_t attended = mlx_build_binary(b, "by_kv_head", "divide", soft.parts[2], weights);
+  attended = mlx_build_transpose(b, "by_token", attended, (int64_t[]){1, 0, 2, 3});
+  return mlx_build_reshape(b, "attended", attended, MLX_TYPE(MLX_F32, n, a->heads * a->head_dim));
 }

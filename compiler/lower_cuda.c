@@ -9,6 +9,15 @@
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+mlx_value_t mlx_cuda_call(mlx_function_t *g, const char *name, mlx_extern_t *kernel) {
+  mlx_value_t updated;
+  if (!kernel->file) return (mlx_value_t){0};
+  if (!g->into.id) return mlx_build_extern(g->b, name, kernel, NULL);
+  kernel->operands[kernel->operand_count++] = g->into;
+  kernel->result = (mlx_type_t){0};
+  return mlx_build_extern(g->b, name, kernel, &updated);
+}
+
 static mlx_value_t as_16_bits(mlx_function_t *g, mlx_value_t x) {
   return x.dtype == MLX_F32 ? mlx_build_convert(g->b, "narrow", x, g->options->dtype) : x;
 }
@@ -23,15 +32,15 @@ static mlx_value_t gemv(mlx_function_t *g, const char *name, mlx_value_t x, mlx_
   MLX_DEFINE(&definitions, {"GEMV", 1}, {"M", x.dims[0]}, {"N", n}, {"K", weight.dims[1]},
              {"GEMV_ROWS", rows}, {"GEMV_WARPS", warps});
   mlx_cuda_define_dtype(&definitions, weight.dtype);
-  const mlx_extern_t kernel = {.symbol = "mlx_gemv",
-                               .file = mlx_cuda_image(g, MLX_KERNEL_LINEAR, &definitions),
-                               .grid = {ceil_div(n, warps * rows), 1, 1},
-                               .threads = 32 * warps,
-                               .operands = {x, weight},
-                               .operand_count = 2,
-                               .updated_from = 2,
-                               .result = MLX_TYPE(MLX_F32, x.dims[0], n)};
-  return kernel.file ? mlx_build_extern(g->b, name, &kernel, NULL) : (mlx_value_t){0};
+  mlx_extern_t kernel = {.symbol = "mlx_gemv",
+                         .file = mlx_cuda_image(g, MLX_KERNEL_LINEAR, &definitions),
+                         .grid = {ceil_div(n, warps * rows), 1, 1},
+                         .threads = 32 * warps,
+                         .operands = {x, weight},
+                         .operand_count = 2,
+                         .updated_from = 2,
+                         .result = MLX_TYPE(MLX_F32, x.dims[0], n)};
+  return mlx_cuda_call(g, name, &kernel);
 }
 
 // How a product is divided among thread blocks. The thresholds were measured on an H200, also those of the
@@ -91,7 +100,7 @@ static mlx_value_t gemm(mlx_function_t *g, const char *name, mlx_value_t x, mlx_
   MLX_DEFINE(&definitions, {"BM", t.m}, {"BN", t.n}, {"SPLIT", t.split}, {"STAGES", t.stages},
              {"WARPS", t.warps}, {"BLOCK", threads});
   mlx_cuda_define_dtype(&definitions, weight.dtype);
-  const mlx_extern_t kernel = {
+  mlx_extern_t kernel = {
       .symbol = "mlx_linear",
       .file = mlx_cuda_image(g, MLX_KERNEL_LINEAR, &definitions),
       .grid = {ceil_div(m, t.m), ceil_div(n, t.n), t.split},
@@ -101,7 +110,7 @@ static mlx_value_t gemm(mlx_function_t *g, const char *name, mlx_value_t x, mlx_
       .operand_count = epilogue == MLX_EPILOGUE_NONE ? 2 : 3,
       .updated_from = epilogue == MLX_EPILOGUE_NONE ? 2 : 3,
       .result = MLX_TYPE(epilogue == MLX_EPILOGUE_SWIGLU ? g->options->dtype : MLX_F32, m, n)};
-  return kernel.file ? mlx_build_extern(g->b, name, &kernel, NULL) : (mlx_value_t){0};
+  return mlx_cuda_call(g, name, &kernel);
 }
 
 mlx_value_t mlx_cuda_linear(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
@@ -115,48 +124,66 @@ mlx_value_t mlx_cuda_linear(mlx_function_t *g, const char *name, mlx_value_t x, 
 // ----------------------------------------------------------------------------------------------------------
 // Attention
 
-// How attention is divided: a block has wq warps of 16 queries, times wk warps that share the keys of a step.
+// The kernel for long segments in the 16-bit mode: a block has wq warps of 16 queries, times wk warps that
+// share the keys of a step.
 typedef struct attend_tile {
-  int64_t wq, wk, keys, split;  // WQ, WK, KEYS and SPLIT of attention.cu
+  int64_t wq, wk, keys;  // WQ, WK and KEYS of attention.cu
 } attend_tile_t;
 
-static attend_tile_t choose_attend_tile(const mlx_function_t *g, const mlx_attention_t *a) {
+static attend_tile_t choose_attend_tile(const mlx_attention_t *a) {
   const int64_t step = a->head_dim <= 80    ? 128
                        : a->head_dim <= 184 ? 64
                                             : 32;  // double-buffered keys and values fit shared memory
-  const int64_t tokens = g->tokens, processors = g->options->kernels->gpu->blocks;
-  attend_tile_t t = {.wq = tokens <= 16   ? 1
-                           : tokens <= 32 ? 2
-                                          : 4,
-                     .wk = step / 16 < 4 ? step / 16 : 4,
-                     .split = 1};
-  if (t.wq == 2 && t.wk > step / 32) t.wk = step / 32;
-  if (t.wq == 4) t.wk = a->head_dim <= 80 ? 2 : 1;
+  attend_tile_t t = {.wq = 4, .wk = a->head_dim <= 80 ? 2 : 1};
   t.keys = step / t.wk < 32 ? step / t.wk : 32;
-  const int64_t blocks = a->heads * ceil_div(tokens, 16 * t.wq) * g->options->sequences;
-  while (mlx_cuda_is_hopper(g) && t.split < 8 && blocks * t.split * 2 <= processors) t.split *= 2;
+  return t;
+}
+
+static mlx_attend_f32_tile_t choose_f32_tile(const mlx_function_t *g, bool is_long) {
+  const mlx_attention_t *a = &g->paths.attention;
+  const mlx_dtype_t kv = g->options->kv;
+  const int64_t bytes = kv == MLX_Q8_0 ? 1 : (int64_t)mlx_dtype_info(kv)->block_bytes;
+  return mlx_attend_f32_tile(is_long, g->size.tokens, a->heads, a->kv_heads, a->head_dim, bytes,
+                             mlx_cuda_is_hopper(g), g->options->kernels->gpu->blocks);
+}
+
+mlx_cuda_tiles_t mlx_cuda_attention_tiles(const mlx_function_t *g) {
+  const mlx_attention_t *a = &g->paths.attention;
+  const int64_t share = a->heads / a->kv_heads, n = g->size.tokens;
+  mlx_cuda_tiles_t t = {.short_queries = choose_f32_tile(g, false).queries, .share = share};
+  t.short_tiles = mlx_attend_tiles(n, 1, share, t.short_queries);
+  t.short_at = ceil_div(n, 4) * 4;
+  t.long_at = t.short_at + t.short_tiles * MLX_TILE_WORDS;
+  t.words = t.long_at;
+  t.long_share = mlx_module_rounds_attention(g->options) ? 1 : share;
+  t.long_queries = mlx_module_rounds_attention(g->options) ? 16 * choose_attend_tile(a).wq
+                                                           : choose_f32_tile(g, true).queries;
+  if (n < MLX_LONG_STEP) return t;
+  t.long_tiles = mlx_attend_tiles(n, MLX_LONG_SEGMENT, t.long_share, t.long_queries);
+  t.words += t.long_tiles * MLX_TILE_WORDS;
   return t;
 }
 
 // The macros that attention.cu and attention_f32.cu share.
-static mlx_text_t define_attention(const mlx_function_t *g, const mlx_attention_t *a, bool rotate) {
-  const mlx_module_options_t *o = g->options;
+static mlx_text_t define_attention(const mlx_function_t *g, const mlx_attention_t *a, bool rotate,
+                                   int64_t tiles_at) {
   mlx_text_t definitions = {0};
   mlx_text_printf(&definitions, "APPEND_NAME=mlx_append\nATTEND_NAME=mlx_attend\nSCALE=%.9ef\n", a->scale);
-  MLX_DEFINE(&definitions, {"ROWS", o->sequences}, {"TOKENS", g->tokens}, {"HEADS", a->heads},
+  if (a->softcap != 0.0) mlx_text_printf(&definitions, "SOFTCAP=%.9ef\n", a->softcap);
+  MLX_DEFINE(&definitions, {"TOKENS", g->size.tokens}, {"LAYERS", g->paths.layers}, {"HEADS", a->heads},
              {"KV_HEADS", a->kv_heads}, {"HEAD_DIM", a->head_dim});
-  MLX_DEFINE(&definitions, {"ROW_PAGES", mlx_module_sequence_pages(o)},
-             {"POOL_PAGES", mlx_module_pool_pages(o)}, {"TURN", rotate});
+  MLX_DEFINE(&definitions, {"WINDOW", a->window}, {"SINKS", a->sinks.id != 0}, {"TILES_AT", tiles_at},
+             {"TURN", rotate});
   return definitions;
 }
 
 // Writes k and v to the KV pool and returns q. If |table| is set, the kernel rotates q and k by it.
 static mlx_value_t append(mlx_function_t *g, const mlx_attention_t *a, const char *file, mlx_value_t q,
                           mlx_value_t k, mlx_value_t v, const mlx_rope_table_t *table) {
-  const int64_t m = g->options->sequences * g->tokens;
+  const int64_t n = g->size.tokens;
   mlx_extern_t kernel = {.symbol = "mlx_append",
                          .file = file,
-                         .grid = {ceil_div(m * (a->heads + 2 * a->kv_heads) * a->head_dim, 2048), 1, 1},
+                         .grid = {ceil_div(n * (a->heads + 2 * a->kv_heads) * a->head_dim, 2048), 1, 1},
                          .threads = 256,
                          .operands = {q, k, v},
                          .operand_count = 3,
@@ -167,58 +194,74 @@ static mlx_value_t append(mlx_function_t *g, const mlx_attention_t *a, const cha
     kernel.operands[kernel.operand_count++] = table->cos;
     kernel.operands[kernel.operand_count++] = table->sin;
   }
-  const mlx_value_t rest[] = {g->start, g->count, g->pages, mlx_builder_load(g->b, MLX_STATE_KV)};
-  for (int i = 0; i < 4; ++i) kernel.operands[kernel.operand_count++] = rest[i];
-  kernel.updated_from = kernel.operand_count - 1;
+  kernel.operands[kernel.operand_count++] = g->batch;
+  kernel.updated_from = kernel.operand_count;
+  kernel.operands[kernel.operand_count++] = mlx_builder_load(g->b, MLX_ARG_KV);
   mlx_value_t pool = {0};
   mlx_value_t rotated = mlx_build_extern(g->b, "append", &kernel, &pool);
-  mlx_builder_store(g->b, MLX_STATE_KV, pool);
+  if (rotated.id) mlx_builder_store(g->b, MLX_ARG_KV, pool);
   return rotated;
 }
 
-// The attention launch with 16-bit keys and values (attend_16) or f32 ones (attend_32).
+// The attention launch with 16-bit queries and softmax weights (attend_16) or f32 ones (attend_32).
 static mlx_extern_t attend_16(mlx_function_t *g, const mlx_attention_t *a, bool rotate) {
-  const attend_tile_t t = choose_attend_tile(g, a);
+  const attend_tile_t t = choose_attend_tile(a);
+  const mlx_cuda_tiles_t tiles = mlx_cuda_attention_tiles(g);
   const int64_t keys = t.wk * t.keys, merging = t.wq * t.wk * 8;
-  mlx_text_t definitions = define_attention(g, a, rotate);
-  MLX_DEFINE(&definitions, {"WQ", t.wq}, {"WK", t.wk}, {"KEYS", t.keys}, {"SPLIT", t.split});
+  mlx_text_t definitions = define_attention(g, a, rotate, tiles.long_at);
+  MLX_DEFINE(&definitions, {"WQ", t.wq}, {"WK", t.wk}, {"KEYS", t.keys});
   mlx_cuda_define_dtype(&definitions, g->options->kv);
   return (mlx_extern_t){
       .file = mlx_cuda_image(g, MLX_KERNEL_ATTENTION, &definitions),
-      .grid = {a->heads, ceil_div(g->tokens, 16 * t.wq), g->options->sequences * t.split},
+      .grid = {a->heads, tiles.long_tiles, 1},
       .threads = 32 * t.wq * t.wk,
-      .shared_bytes = (keys > merging ? keys : merging) * (a->head_dim + 8) * 8 + t.wq * (t.wk + 1) * 128};
+      .shared_bytes = (keys > merging ? keys : merging) * (a->head_dim + 8) * 8 + t.wq * t.wk * 128};
 }
 
-static mlx_extern_t attend_32(mlx_function_t *g, const mlx_attention_t *a, bool rotate) {
-  const int64_t sequences = g->options->sequences, processors = g->options->kernels->gpu->blocks;
-  const mlx_attend_f32_tile_t t = mlx_attend_f32_tile(sequences, g->tokens, a->heads, a->kv_heads,
-                                                      a->head_dim, mlx_cuda_is_hopper(g), processors);
-  mlx_text_t definitions = define_attention(g, a, rotate);
+static mlx_extern_t attend_32(mlx_function_t *g, const mlx_attention_t *a, bool rotate, bool is_long) {
+  const mlx_attend_f32_tile_t t = choose_f32_tile(g, is_long);
+  const mlx_cuda_tiles_t tiles = mlx_cuda_attention_tiles(g);
+  mlx_text_t definitions = define_attention(g, a, rotate, is_long ? tiles.long_at : tiles.short_at);
   MLX_DEFINE(&definitions, {"QUERIES", t.queries}, {"STEP", t.step}, {"SPLIT", t.split}, {"STAGES", t.stages},
-             {"THREADS", t.threads});
+             {"THREADS", t.threads}, {"OUT_16", mlx_module_rounds_attention(g->options)});
   mlx_cuda_define_kv(&definitions, g->options->kv);
-  return (mlx_extern_t){
-      .file = mlx_cuda_image(g, MLX_KERNEL_ATTENTION_F32, &definitions),
-      .grid = {a->kv_heads, ceil_div(g->tokens * (a->heads / a->kv_heads), t.queries), sequences * t.split},
-      .threads = t.threads,
-      .shared_bytes = t.shared_bytes};
+  return (mlx_extern_t){.file = mlx_cuda_image(g, MLX_KERNEL_ATTENTION_F32, &definitions),
+                        .grid = {a->kv_heads, is_long ? tiles.long_tiles : tiles.short_tiles, t.split},
+                        .threads = t.threads,
+                        .shared_bytes = t.shared_bytes};
 }
 
-mlx_value_t mlx_cuda_attention(mlx_function_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k,
-                               mlx_value_t v, const mlx_rope_table_t *table) {
-  mlx_extern_t attend = mlx_module_rounds_attention(g->options) ? attend_16(g, a, table != NULL)
-                                                                : attend_32(g, a, table != NULL);
-  if (!attend.file) return (mlx_value_t){0};
-  mlx_value_t rotated = append(g, a, attend.file, q, k, v, table);
-  const mlx_value_t operands[] = {rotated, mlx_builder_load(g->b, MLX_STATE_KV), g->start, g->count,
-                                  g->pages};
-  memcpy(attend.operands, operands, sizeof operands);
-  attend.symbol = "mlx_attend";
-  attend.operand_count = attend.updated_from = 5;
-  attend.result = MLX_TYPE(mlx_module_rounds_attention(g->options) ? g->options->kv : MLX_F32,
-                           g->options->sequences * g->tokens, a->heads * a->head_dim);
-  attend.constant = (int32_t)a->layer;
-  attend.has_constant = true;
-  return mlx_build_extern(g->b, "attended", &attend, NULL);
+// |old|: the result of an earlier launch, whose rows of other segments are kept; MLX_NONE: a new result.
+static mlx_value_t attend(mlx_function_t *g, const mlx_attention_t *a, mlx_extern_t *kernel, mlx_value_t q,
+                          mlx_value_t old) {
+  const bool narrow = mlx_module_rounds_attention(g->options);
+  const mlx_value_t operands[] = {q, mlx_builder_load(g->b, MLX_ARG_KV), g->batch, g->placed};
+  mlx_value_t updated;
+  if (!kernel->file || !q.id) return MLX_NONE;
+  memcpy(kernel->operands, operands, sizeof operands);
+  kernel->symbol = "mlx_attend";
+  kernel->operand_count = 4;
+  if (a->sinks.id) kernel->operands[kernel->operand_count++] = a->sinks;
+  kernel->updated_from = kernel->operand_count;
+  if (old.id)
+    kernel->operands[kernel->operand_count++] = old;
+  else
+    kernel->result = MLX_TYPE(narrow ? g->options->kv : MLX_F32, g->size.tokens, a->heads * a->head_dim);
+  kernel->constant = (int32_t)a->layer;
+  kernel->has_constant = true;
+  return mlx_build_extern(g->b, "attended", kernel, &updated);
+}
+
+mlx_value_t mlx_cuda_attention(mlx_function_t *g, const mlx_attention_t *attention, mlx_value_t q,
+                               mlx_value_t k, mlx_value_t v, const mlx_rope_table_t *table) {
+  mlx_attention_t a = *attention;
+  if (a.sinks.id) a.sinks = mlx_build_convert(g->b, "sinks_f32", a.sinks, MLX_F32);
+  mlx_extern_t kernel = attend_32(g, &a, table != NULL, false);
+  if (!kernel.file) return MLX_NONE;
+  const mlx_value_t rotated = append(g, &a, kernel.file, q, k, v, table);
+  const mlx_value_t attended = attend(g, &a, &kernel, rotated, MLX_NONE);
+  if (g->size.tokens < MLX_LONG_STEP) return attended;
+  mlx_extern_t long_kernel = mlx_module_rounds_attention(g->options) ? attend_16(g, &a, table != NULL)
+                                                                     : attend_32(g, &a, table != NULL, true);
+  return attend(g, &a, &long_kernel, rotated, attended);
 }

@@ -16,6 +16,18 @@ typedef enum mlx_epilogue {
 // dtype of 16-bit weights.
 mlx_value_t mlx_cuda_linear(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
                             mlx_value_t other, mlx_epilogue_t epilogue);
+// Calls a product kernel, whose result is its last parameter. It is written to g->into if that is set, which
+// |kernel| then gets as an operand. Empty if |kernel| has no file.
+mlx_value_t mlx_cuda_call(mlx_function_t *g, const char *name, mlx_extern_t *kernel);
+
+// Tiles of the attention kernels, and the words of |placed| (kernels/cuda/place.cu).
+#define MLX_TILE_WORDS 8
+typedef struct mlx_cuda_tiles {
+  int64_t short_queries, share, short_tiles, short_at;
+  int64_t long_queries, long_share, long_tiles, long_at;  // long_tiles 0: all segments are short
+  int64_t words;
+} mlx_cuda_tiles_t;
+mlx_cuda_tiles_t mlx_cuda_attention_tiles(const mlx_function_t *g);
 // |table|: the kernel rotates q and k by it; NULL if they need no rotation.
 mlx_value_t mlx_cuda_attention(mlx_function_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k,
                                mlx_value_t v, const mlx_rope_table_t *table);

@@ -37,10 +37,6 @@ static void define_weight(const mlx_function_t *g, mlx_text_t *d, mlx_value_t we
              {"OFFSET", tiles.offset}, {"HALVES", tiles.halves}, {"CENTER", tiles.center});
 }
 
-static mlx_value_t call(mlx_function_t *g, const char *name, const mlx_extern_t *kernel) {
-  return kernel->file ? mlx_build_extern(g->b, name, kernel, NULL) : (mlx_value_t){0};
-}
-
 static mlx_value_t gemv(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight) {
   const int64_t m = x.dims[0], n = weight.dims[0];
   const mlx_quantized_gemv_t s = mlx_quantized_gemv(m, n, weight.dims[1], g->options->kernels->gpu->blocks);
@@ -48,16 +44,16 @@ static mlx_value_t gemv(mlx_function_t *g, const char *name, mlx_value_t x, mlx_
   mlx_text_puts(&definitions, "NAME=mlx_packed_gemv\n");
   define_weight(g, &definitions, weight);
   MLX_DEFINE(&definitions, {"GEMV", 1}, {"M", m}, {"GEMV_GROUPS", s.groups}, {"GEMV_WARPS", s.warps});
-  return call(g, name,
-              &(mlx_extern_t){.symbol = "mlx_packed_gemv",
-                              .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, &definitions),
-                              .grid = {s.blocks, 1, 1},
-                              .threads = 256,
-                              .shared_bytes = s.shared_bytes,
-                              .operands = {x, words_of(g, weight)},
-                              .operand_count = 2,
-                              .updated_from = 2,
-                              .result = MLX_TYPE(MLX_F32, m, n)});
+  return mlx_cuda_call(g, name,
+                       &(mlx_extern_t){.symbol = "mlx_packed_gemv",
+                                       .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, &definitions),
+                                       .grid = {s.blocks, 1, 1},
+                                       .threads = 256,
+                                       .shared_bytes = s.shared_bytes,
+                                       .operands = {x, words_of(g, weight)},
+                                       .operand_count = 2,
+                                       .updated_from = 2,
+                                       .result = MLX_TYPE(MLX_F32, m, n)});
 }
 
 // |x| split into bf16 parts that add up to its f32 values, in the order of quantized or of 16-bit weights.
@@ -71,7 +67,9 @@ static mlx_value_t split_into_parts(mlx_function_t *g, mlx_value_t x, bool rows1
   if (rows16) MLX_DEFINE(&definitions, {"ROWS16", 1});
   g->split_input = x;
   g->split_for_rows16 = rows16;
-  g->split_parts = call(
+  const mlx_value_t into = g->into;  // of the product, not of the parts
+  g->into = MLX_NONE;
+  g->split_parts = mlx_cuda_call(
       g, "parts",
       &(mlx_extern_t){.symbol = "mlx_cut",
                       .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, &definitions),
@@ -81,6 +79,7 @@ static mlx_value_t split_into_parts(mlx_function_t *g, mlx_value_t x, bool rows1
                       .operand_count = 1,
                       .updated_from = 1,
                       .result = MLX_TYPE(MLX_I32, mlx_quantized_parts_bytes(m, k) / 4)});
+  g->into = into;
   return g->split_parts;
 }
 
@@ -96,7 +95,7 @@ mlx_value_t mlx_cuda_exact_gemm(mlx_function_t *g, const char *name, mlx_value_t
   define_weight(g, &definitions, weight);
   MLX_DEFINE(&definitions, {"M", m}, {"EPILOGUE", epilogue}, {"BM", t.m}, {"BN", t.n}, {"SPLIT", t.split},
              {"STAGES", t.stages}, {"WARPS", t.warps});
-  return call(
+  return mlx_cuda_call(
       g, name,
       &(mlx_extern_t){.symbol = "mlx_packed_linear",
                       .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, &definitions),
@@ -123,13 +122,13 @@ mlx_value_t mlx_cuda_quantized_embed(mlx_function_t *g, mlx_value_t table, mlx_v
   define_weight(g, &definitions, table);
   MLX_DEFINE(&definitions, {"EMBED", 1}, {"M", m});
   mlx_builder_comment(g->b, "embedding rows of the tokens");
-  return call(g, "embedded",
-              &(mlx_extern_t){.symbol = "mlx_embed",
-                              .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, &definitions),
-                              .grid = {ceil_div(m * ceil_div(k, 128) * 16, 256), 1, 1},
-                              .threads = 256,
-                              .operands = {tokens, words_of(g, table)},
-                              .operand_count = 2,
-                              .updated_from = 2,
-                              .result = MLX_TYPE(MLX_F32, m, k)});
+  return mlx_cuda_call(g, "embedded",
+                       &(mlx_extern_t){.symbol = "mlx_embed",
+                                       .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, &definitions),
+                                       .grid = {ceil_div(m * ceil_div(k, 128) * 16, 256), 1, 1},
+                                       .threads = 256,
+                                       .operands = {tokens, words_of(g, table)},
+                                       .operand_count = 2,
+                                       .updated_from = 2,
+                                       .result = MLX_TYPE(MLX_F32, m, k)});
 }

@@ -15,30 +15,24 @@ typedef struct mlx_module_options {
   mlx_dtype_t kv;       // of the KV cache
   mlx_layout_t layout;  // of the weights; the generic path reads MLX_LAYOUT_ROWS only
   mlx_quantize_t quantize;
-  int64_t context;                   // positions per sequence; the pages round it up
-  int64_t sequences;                 // sequences decoded together
-  int64_t page_size;                 // positions in a KV page
-  int64_t buckets[MLX_MAX_BUCKETS];  // T of each prefill_T, ascending
-  size_t bucket_count;
-  int64_t steps[MLX_MAX_BUCKETS];  // K of each decode_K, ascending
+  int64_t context;  // chooses the RoPE frequencies of models that have several sets. The pure form has a KV
+                    // pool of this many positions. Else the runtime chooses context length and pool
+  mlx_step_size_t steps[MLX_MAX_BUCKETS];  // each step_N, N ascending
   size_t step_count;
   mlx_kernels_t *kernels;  // collects the linked kernels; NULL on the generic path
 } mlx_module_options_t;
 
-// One sequence, decode_1, and the prefill sizes of the generic path.
+// The step sizes of the generic path.
 void mlx_module_options_initialize(int64_t context, mlx_module_options_t *out_options);
-
-// Replaces the prefill sizes by those of |sizes| (ascending) that fit the context. The first one always
-// stays.
-void mlx_module_options_set_buckets(const int64_t *sizes, size_t count, mlx_module_options_t *options);
+void mlx_module_options_set_steps(const mlx_step_size_t *steps, size_t count, mlx_module_options_t *options);
 
 mlx_storage_t mlx_module_storage(const mlx_module_options_t *options);
 
 // Whether attention rounds queries and softmax weights to 16 bits (kernels/cuda/attention.cu).
 bool mlx_module_rounds_attention(const mlx_module_options_t *options);
 
-int64_t mlx_module_sequence_pages(const mlx_module_options_t *options);
-int64_t mlx_module_sequence_positions(const mlx_module_options_t *options);
-int64_t mlx_module_pool_pages(const mlx_module_options_t *options);
+// Of the pure form: one sequence, and a scratch slot for padding.
+#define MLX_PURE_SLOTS 2
+int64_t mlx_module_pure_pages(const mlx_module_options_t *options);  // entries of a row of the page table
 
 #endif  // MLXCEL_COMPILER_MODULE_OPTIONS_H_

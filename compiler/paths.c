@@ -25,24 +25,28 @@ static const char *unsupported_linear(const mlx_stored_t stored, const mlx_modul
   return weight->dims[1] % MLX_CODES ? "matrices whose number of columns is not a multiple of 32" : NULL;
 }
 
-// The feature of |a| that attention.cu and attention_f32.cu do not support; NULL: they support it.
-static const char *unsupported_attention(const mlx_attention_t *a, int64_t context,
-                                         const mlx_paths_t *paths) {
-  if (a->head_dim % 16 != 0 || a->head_dim > 256) return "attention heads of this size";
-  if (a->window && a->window < context) return "attention with a sliding window";
-  if (a->softcap != 0.0) return "attention with softcap";
-  if (a->sinks.id) return "attention with sinks";
-  const mlx_attention_t *pool = &paths->pool;
-  const bool same = a->heads == pool->heads && a->kv_heads == pool->kv_heads && a->head_dim == pool->head_dim;
-  return paths->pool_layers && !same ? "attention with unequal heads" : NULL;
+static bool same_heads(const mlx_attention_t *a, const mlx_attention_t *b) {
+  return a->heads == b->heads && a->kv_heads == b->kv_heads && a->head_dim == b->head_dim;
 }
 
-static void choose_attention(const mlx_attention_t *a, int64_t context, mlx_paths_t *paths, mlx_path_t *out) {
-  out->unsupported = unsupported_attention(a, context, paths);
-  out->kernel = !out->unsupported;
-  if (!out->kernel) return;
-  if (!paths->pool_layers) paths->pool = *a;
-  out->pool_layer = paths->pool_layers++;
+// The feature of the network's attention that attention.cu and attention_f32.cu do not support; NULL: they
+// support all of it.
+static const char *unsupported_attention(const mlx_attention_t *a) {
+  if (a->head_dim % 16 != 0 || a->head_dim > 256) return "attention heads of this size";
+  if (a->heads % a->kv_heads != 0) return "attention with this number of KV heads";
+  return NULL;
+}
+
+// The first attention node, and the number of them.
+static mlx_status_t survey_attention(const mlx_graph_t *graph, mlx_paths_t *paths) {
+  for (int id = 1; id <= (int)graph->count; ++id) {
+    const mlx_node_t *node = mlx_graph_node(graph, id);
+    if (node->kind != MLX_NODE_ATTENTION) continue;
+    if (!paths->layers++) paths->attention = node->attention;
+    if (!same_heads(&node->attention, &paths->attention))
+      return mlx_error(MLX_UNSUPPORTED, "layers with different numbers or sizes of heads are not supported");
+  }
+  return NULL;
 }
 
 static void choose(const mlx_model_t *model, const mlx_graph_t *graph, const mlx_module_options_t *options,
@@ -54,7 +58,8 @@ static void choose(const mlx_model_t *model, const mlx_graph_t *graph, const mlx
   } else if (node->kind == MLX_NODE_EMBED) {
     out->kernel = stored_weight(model, options, mlx_graph_operand(graph, node, 0)).tiles.bits != 0;
   } else if (node->kind == MLX_NODE_ATTENTION) {
-    choose_attention(&node->attention, options->context, paths, out);
+    out->unsupported = unsupported_attention(&paths->attention);
+    out->kernel = paths->kernel_attention = !out->unsupported;
   } else if (node->kind == MLX_NODE_EXPERTS) {
     out->unsupported = "mixtures of experts";
   }
@@ -65,6 +70,7 @@ mlx_status_t mlx_paths_make(const mlx_model_t *model, const mlx_graph_t *graph,
   *out_paths = (mlx_paths_t){0};
   mlx_status_t status = mlx_alloc(graph->count, sizeof *out_paths->nodes, &out_paths->nodes);
   if (!status) status = mlx_alloc(graph->count, sizeof *out_paths->fused, &out_paths->fused);
+  if (!status) status = survey_attention(graph, out_paths);
   if (status) {
     mlx_paths_clear(out_paths);
     return status;
@@ -72,8 +78,7 @@ mlx_status_t mlx_paths_make(const mlx_model_t *model, const mlx_graph_t *graph,
   for (int id = 1; id <= (int)graph->count; ++id) {
     const mlx_node_t *node = mlx_graph_node(graph, id);
     mlx_path_t *path = &out_paths->nodes[id - 1];
-    if (options->kernels) choose(model, graph, options, node, out_paths, path);
-    out_paths->generic_layers += node->kind == MLX_NODE_ATTENTION && !path->kernel;
+    if (options->kernels && options->kernels->gpu) choose(model, graph, options, node, out_paths, path);
   }
   return NULL;
 }

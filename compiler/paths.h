@@ -1,24 +1,22 @@
 // Paths: which nodes of a network become kernels of kernels/cuda, and which are lowered by themselves through
-// StableHLO (the generic path). Each node is decided by itself.
+// StableHLO (the generic path). Each node is decided by itself, except that all attention has the same path.
 #ifndef MLXCEL_COMPILER_PATHS_H_
 #define MLXCEL_COMPILER_PATHS_H_
 
 #include "compiler/module_options.h"
 
-// Layers whose attention is on the kernel path share one KV pool, in the layout of the attention kernels.
-// Every other layer has its own KV state, in the generic layout.
 typedef struct mlx_path {
   bool kernel;
-  int pool_layer;           // attention on the kernel path: its index in the KV pool
   const char *unsupported;  // generic path: static text, the feature that has no kernel; NULL: a cheap op
 } mlx_path_t;
 
+// All layers share one KV pool, so attention is on the kernel path in all layers or in none.
 typedef struct mlx_paths {
-  mlx_path_t *nodes;     // owned; node id - 1
-  bool *fused;           // owned; of the function being lowered: computed together with its only user
-  int pool_layers;       // number of layers in the KV pool
-  mlx_attention_t pool;  // the attention of the first of them; the others have the same heads
-  int generic_layers;    // number of attention nodes on the generic path
+  mlx_path_t *nodes;          // owned; node id - 1
+  bool *fused;                // owned; of the function being lowered: computed together with its only user
+  mlx_attention_t attention;  // of the first layer; all layers have the same heads
+  int layers;                 // number of attention nodes
+  bool kernel_attention;      // they are on the kernel path
 } mlx_paths_t;
 
 // Without options->kernels every node is on the generic path. Release with mlx_paths_clear.

@@ -16,7 +16,6 @@ typedef struct matcher {
   mlx_storage_t storage;    // of the weights at those offsets
   size_t *indices;          // [layers][MLX_DECODE_WEIGHTS] of the model's weights; may be NULL
   mlx_decode_plan_t *plan;
-  int64_t context;
   bool fits;
 } matcher_t;
 
@@ -95,9 +94,9 @@ static int match_rope(matcher_t *m, bool first, int x) {
   return id;
 }
 
-// Softcap, sinks and a sliding window shorter than the context are not supported.
-static bool is_full_attention(const mlx_attention_t *a, int64_t context) {
-  return (!a->window || a->window >= context) && a->softcap == 0.0 && !a->sinks.id;
+// Softcap, sinks and a sliding window are not supported.
+static bool is_full_attention(const mlx_attention_t *a) {
+  return !a->window && a->softcap == 0.0 && !a->sinks.id;
 }
 
 static int match_attention(matcher_t *m, int64_t layer, int x) {
@@ -115,7 +114,7 @@ static int match_attention(matcher_t *m, int64_t layer, int x) {
   if (layer == 0) m->plan->attention = *a;
   m->fits = node_at(m, attention)->operands[2] == v && a->layer == layer && a->heads == c->heads &&
             a->kv_heads == c->kv_heads && a->head_dim == c->head_dim &&
-            a->scale == m->plan->attention.scale && is_full_attention(a, m->context);
+            a->scale == m->plan->attention.scale && is_full_attention(a);
   int o = match_linear(m, MLX_DECODE_O, layer, attention, c->hidden, queries);
   return expect(m, MLX_NODE_ADD, x, o);
 }
@@ -221,16 +220,12 @@ mlx_status_t mlx_decode_plan_make(const mlx_model_t *model, const mlx_graph_t *g
                                   bool *out_fits) {
   *out_plan = (mlx_decode_plan_t){.hidden = model->config.hidden, .ffn = model->config.ffn};
   *out_fits = false;
-  if (!options->kernels || options->sequences != 1) return NULL;
+  if (!options->kernels || !options->kernels->gpu) return NULL;
   const bool quantized = options->layout == MLX_LAYOUT_TILES;
   plan_launch(model, options->kernels->gpu, quantized, out_plan);
   uint64_t *offsets = NULL;
-  matcher_t matcher = {.graph = graph,
-                       .model = model,
-                       .storage = mlx_module_storage(options),
-                       .plan = out_plan,
-                       .context = options->context,
-                       .fits = true};
+  matcher_t matcher = {
+      .graph = graph, .model = model, .storage = mlx_module_storage(options), .plan = out_plan, .fits = true};
   mlx_status_t status = mlx_alloc(model->weight_count, sizeof *offsets, &offsets);
   if (!status) {
     const uint64_t bytes = mlx_weights_layout(model, matcher.storage, offsets);  // each step reads all
@@ -244,11 +239,10 @@ mlx_status_t mlx_decode_plan_make(const mlx_model_t *model, const mlx_graph_t *g
 }
 
 mlx_status_t mlx_network_plan_make(const mlx_model_t *model, const mlx_graph_t *graph,
-                                   const mlx_module_options_t *options, mlx_network_plan_t *out_plan) {
+                                   mlx_network_plan_t *out_plan) {
   *out_plan = (mlx_network_plan_t){0};
   mlx_decode_plan_t plan = {.hidden = model->config.hidden, .ffn = model->config.ffn};
-  matcher_t matcher = {
-      .graph = graph, .model = model, .plan = &plan, .context = options->context, .fits = true};
+  matcher_t matcher = {.graph = graph, .model = model, .plan = &plan, .fits = true};
   mlx_status_t status = mlx_alloc((size_t)model->config.layers * MLX_DECODE_WEIGHTS,
                                   sizeof *out_plan->weights, &out_plan->weights);
   matcher.indices = out_plan->weights;

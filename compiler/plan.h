@@ -55,7 +55,6 @@ typedef struct mlx_network_plan {
 
 // A network that does not fit is no error. Release with mlx_network_plan_clear.
 mlx_status_t mlx_network_plan_make(const mlx_model_t *model, const mlx_graph_t *graph,
-                                   const mlx_module_options_t *options,
                                    mlx_network_plan_t *out_plan) MLX_MUST_USE;
 void mlx_network_plan_clear(mlx_network_plan_t *plan);
 

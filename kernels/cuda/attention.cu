@@ -1,32 +1,30 @@
-// Attention over a paged KV pool of 16-bit numbers, on tensor cores. `append` writes the keys and values of
-// new tokens, `attend` computes attention.
+// Attention over a paged KV pool of 16-bit numbers, on tensor cores: long segments of a step.
+// attention_f32.cu computes the short ones and stores new tokens in the pool.
 //
-// One NVRTC compilation gives both kernels, for one shape. A batch is ROWS sequences of TOKENS new tokens
-// each, of which the first count[sequence] are real and the rest is padding. Token t of a sequence is at
-// position start[sequence] + t. Position p is in page pages[sequence][p / PAGE], at index p % PAGE. Both
-// kernels are deterministic: one thread writes each element, and sums run in a fixed order.
+// One NVRTC compilation gives the kernels for one shape. Kernels are deterministic: one thread writes each
+// element, and sums run in a fixed order. The result of a query does not depend on other segments, nor on the
+// tile it is in.
 //
-// Macros:  ROWS (sequences), TOKENS, HEADS, KV_HEADS, HEAD_DIM (multiple of 16, up to 256),
-//          ROW_PAGES (pages of a sequence), POOL_PAGES (pages of a layer), SCALE (of the scores, positive),
-//          DTYPE_BF16 or DTYPE_F16 (pool and out), TURN (1: apply RoPE);
+// Macros:  TOKENS (N of the function), LAYERS, HEADS, KV_HEADS, HEAD_DIM (multiple of 16, up to 256),
+//          SCALE (of the scores, positive), DTYPE_BF16 or DTYPE_F16 (pool and out), TURN (1: append applies
+//          RoPE), WINDOW (positions of a sliding window; 0: none), SOFTCAP (of the scores; undefined: none),
+//          SINKS (1: the kernel has them), TILES_AT (word offset of the tiles in |placed|);
 //          APPEND_NAME, ATTEND_NAME (symbols, default append and attend)
-// Pool:    16-bit [layers][POOL_PAGES][KV_HEADS][2: key, value][PAGE][HEAD_DIM]
+// Pool:    16-bit [pages][LAYERS][KV_HEADS][2: key, value][PAGE][HEAD_DIM]
 //
-// append   (q f32 [ROWS*TOKENS, HEADS*HEAD_DIM], k and v f32 [ROWS*TOKENS, KV_HEADS*HEAD_DIM],
-//           with TURN also cosine and sine f32 [ROWS*TOKENS, HEAD_DIM/2],
-//           start i32[ROWS], count i32[ROWS], pages i32[ROWS, ROW_PAGES],
-//           pool in/out, rotated q f32; int layer)
+// append   (q f32 [N, HEADS*HEAD_DIM], k and v f32 [N, KV_HEADS*HEAD_DIM],
+//           with TURN also cosine and sine f32 [N, HEAD_DIM/2],
+//           batch (kernels/step.h), pool in/out, rotated q f32; int layer)
 //          Stores k and v in the pool. With TURN it applies RoPE to q and k first, else it only copies q.
-//          grid (ceil(ROWS*TOKENS*(HEADS+2*KV_HEADS)*HEAD_DIM / 2048), 1, 1), block (256, 1, 1)
+//          grid (ceil(N*(HEADS+2*KV_HEADS)*HEAD_DIM / 2048), 1, 1), block (256, 1, 1)
 //          no dynamic shared memory
-// attend   (q f32 [ROWS*TOKENS, HEADS*HEAD_DIM] rotated, pool, start, count, pages as above,
-//           out 16-bit [ROWS*TOKENS, HEADS*HEAD_DIM], zero for padding tokens; int layer)
-//          grid (HEADS, ceil(TOKENS / (16*WQ)), ROWS*SPLIT), block (32*WQ*WK, 1, 1)
-//          dynamic shared memory  max(WK*KEYS, WQ*WK*8) * (HEAD_DIM+8) * 8 + WQ*(WK+1)*128 bytes
-//          WQ warps divide the queries, 16 each; WK warps divide the keys of a step, KEYS each. With few
-//          queries most warps would be idle, so they divide the keys instead. The compiler chooses these
-//          macros and computes the launch. SPLIT > 1 (sm_90 and later, not sm_12x) divides the steps of a
-//          head among the blocks of a cluster, for few queries with a long history.
+// attend   (q f32 [N, HEADS*HEAD_DIM] rotated, pool, batch, placed (place.cu), with SINKS also sinks f32
+// [HEADS],
+//           out 16-bit [N, HEADS*HEAD_DIM]: only rows of long segments are written; int layer)
+//          grid (HEADS, tiles, 1), block (32*WQ*WK, 1, 1); a tile has 16*WQ tokens
+//          dynamic shared memory  max(WK*KEYS, WQ*WK*8) * (HEAD_DIM+8) * 8 + WQ*WK*128 bytes
+//          WQ warps divide the queries, 16 each; WK warps divide the keys of a step, KEYS each. The compiler
+//          chooses these macros and computes the launch.
 
 typedef unsigned short u16;
 typedef unsigned int u32;
@@ -99,7 +97,7 @@ struct Softmax {
 };
 
 // Adds KEYS keys to the online softmax of the warp's queries. `first` is the position of the first key, `own`
-// the position of this lane's first query. Keys after a query's position are masked.
+// the position of this lane's first query. Keys that a query must not see are masked.
 __device__ __forceinline__ void add_keys(Softmax &soft, const u32 (&query)[FD / 2][4], u32 keys, u32 values,
                                          int first, int own) {
   const int lane = threadIdx.x % 32;
@@ -114,12 +112,18 @@ __device__ __forceinline__ void add_keys(Softmax &soft, const u32 (&query)[FD / 
       mma(score[j + 1], query[d], b[2], b[3]);
     }
 
-  if (first + KEYS - 1 > own - lane / 4)  // some query of the warp must not see all keys
+#ifdef SOFTCAP
+#pragma unroll
+  for (int i = 0; i < FK * 4; i++) score[i / 4][i % 4] = cap_score(score[i / 4][i % 4]);
+#endif
+  // Some query of the warp must not see all keys.
+  if (first + KEYS - 1 > own - lane / 4 || (WINDOW && first <= own - lane / 4 + 15 - WINDOW))
 #pragma unroll
     for (int j = 0; j < FK; j++)
 #pragma unroll
       for (int e = 0; e < 4; e++)
-        if (first + j * 8 + lane % 4 * 2 + e % 2 > own + e / 2 * 8) score[j][e] = -__int_as_float(0x7f800000);
+        if (is_masked(first + j * 8 + lane % 4 * 2 + e % 2, own + e / 2 * 8))
+          score[j][e] = -__int_as_float(0x7f800000);
 
 #pragma unroll
   for (int half = 0; half < 2; half++) {
@@ -161,28 +165,30 @@ __device__ __forceinline__ void add_keys(Softmax &soft, const u32 (&query)[FD / 
   }
 }
 
-#include "cluster.cuh"
-
-extern "C" __global__ void CLUSTER __launch_bounds__(THREADS)
-    ATTEND_NAME(const float *__restrict__ q, const u16 *__restrict__ pool, const int *__restrict__ start,
-                const int *__restrict__ count, const int *__restrict__ pages, u16 *__restrict__ out,
-                int layer) {
+extern "C" __global__ void __launch_bounds__(THREADS)
+    ATTEND_NAME(const float *__restrict__ q, const u16 *__restrict__ pool, const int *__restrict__ batch,
+                const int *__restrict__ placed,
+#if SINKS
+                const float *__restrict__ sinks,
+#endif
+                u16 *__restrict__ out, int layer) {
   extern __shared__ __align__(16) unsigned char memory[];
+#if !SINKS
+  const float *sinks = nullptr;
+#endif
   const u32 stages =
       (u32)__cvta_generic_to_shared(memory);  // [2 stages][2: keys, values][STEP][PITCH] 16-bit
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, wq = warp % WQ, wk = warp / WQ;
-  // Later queries see more keys. The last tiles start first and the rest follow in ascending order, so that a
-  // multiprocessor with two blocks has a long and a short one.
-  const int tiles = gridDim.y, order = blockIdx.y,
-            tile = order < tiles / 2 ? tiles - 1 - order : order - tiles / 2;
-  const int head = blockIdx.x, sequence = blockIdx.z / SPLIT, rank = blockIdx.z % SPLIT;
-  const int base = start[sequence], valid_tokens = count[sequence] < TOKENS ? count[sequence] : TOKENS;
-  const int t0 = tile * 16 * WQ + wq * 16 + lane / 4;  // this lane's queries: t0 and t0 + 8
-  const int last = tile * 16 * WQ + 16 * WQ < valid_tokens ? tile * 16 * WQ + 16 * WQ : valid_tokens;
-  const int visible =
-      last > tile * 16 * WQ ? base + last : 0;  // keys that the tile sees; 0 if all its queries are padding
-  const int share = (visible + STEP * SPLIT - 1) / (STEP * SPLIT) * STEP;  // keys of one block of the cluster
-  const int begin = rank * share, end = begin + share < visible ? begin + share : visible;
+  const Tile tile = read_tile(placed, blockIdx.y);
+  if (tile.slot < 0) return;
+  const Pages pages(batch, tile.slot);
+  const int head = blockIdx.x, base = tile.position, first_token = tile.query;  // of the tile, in its segment
+  const int t0 = first_token + wq * 16 + lane / 4;  // this lane's queries: t0 and t0 + 8
+  const int end_token = first_token + 16 * WQ < tile.tokens ? first_token + 16 * WQ : tile.tokens;
+  const int visible = base + end_token;  // keys that the tile sees
+  // The first key that a query of the tile sees, rounded down to a step.
+  const int lowest = WINDOW && base + first_token >= WINDOW ? base + first_token - WINDOW + 1 : 0,
+            begin = lowest / STEP * STEP;
 
   auto fill = [&](int first) {  // copies keys and values from `first` on, zeros past the end
     const u32 stage = stages + first / STEP % 2 * (4 * STEP * PITCH);
@@ -190,8 +196,8 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS)
     for (int i = threadIdx.x; i < STEP * CHUNKS; i += THREADS) {
       const int key = i / CHUNKS, chunk = i % CHUNKS;
       u64 from = 0;
-      const bool valid = first + key < visible &&
-                         find_key(from, pages, sequence, first + key, layer, head / (HEADS / KV_HEADS));
+      const bool valid =
+          first + key < visible && pages.find_key(from, first + key, layer, head / (HEADS / KV_HEADS));
       const u16 *source = valid ? pool + from + chunk * 8 : pool;
       const u32 to = stage + (key * PITCH + chunk * 8) * 2;
       copy_chunk(to, source, valid);
@@ -199,7 +205,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS)
     }
     asm volatile("cp.async.commit_group;" ::: "memory");
   };
-  if (begin < end) fill(begin);
+  if (begin < visible) fill(begin);
 
   u32 query[FD / 2][4];
 #pragma unroll
@@ -208,17 +214,17 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS)
     for (int e = 0; e < 4; e++) {  // {t0, t0 + 8} at column 16*d + ..., then 8 columns later
       const int t = t0 + e % 2 * 8;
       const float *from =
-          q + ((u64)(sequence * TOKENS + t) * HEADS + head) * HEAD_DIM + d * 16 + e / 2 * 8 + lane % 4 * 2;
-      const float2 pair = t < valid_tokens ? *(const float2 *)from : make_float2(0, 0);
+          q + ((u64)(tile.first + t) * HEADS + head) * HEAD_DIM + d * 16 + e / 2 * 8 + lane % 4 * 2;
+      const float2 pair = t < tile.tokens ? *(const float2 *)from : make_float2(0, 0);
       query[d][e] = narrow(pair.x, pair.y);
     }
 
   // Start with a finite peak: a warp that sees no key then has weight zero instead of NaN.
-  Softmax soft = {{}, {-1e30f, -1e30f}, {0, 0}};
-  for (int first = begin; first < end; first += STEP) {
+  Softmax soft = {{}, {NO_SCORE, NO_SCORE}, {0, 0}};
+  for (int first = begin; first < visible; first += STEP) {
     asm volatile("cp.async.wait_all;" ::: "memory");
     __syncthreads();  // this stage is filled, and all warps have read the other one
-    if (first + STEP < end) fill(first + STEP);
+    if (first + STEP < visible) fill(first + STEP);
     const u32 keys = stages + first / STEP % 2 * (4 * STEP * PITCH) + wk * KEYS * PITCH * 2;
     if (first + wk * KEYS <= base + t0 - lane / 4 + 15)
       add_keys(soft, query, keys, keys + STEP * PITCH * 2, first + wk * KEYS, base + t0);
@@ -230,26 +236,23 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS)
   }
 
   auto store = [&](int t, int column, float low, float high, float scale) {
-    if (t < TOKENS)
-      *(u32 *)(out + ((u64)(sequence * TOKENS + t) * HEADS + head) * HEAD_DIM + column) =
-          t < valid_tokens ? narrow(low * scale, high * scale) : 0;
+    if (t < tile.tokens)
+      *(u32 *)(out + ((u64)(tile.first + t) * HEADS + head) * HEAD_DIM + column) =
+          narrow(low * scale, high * scale);
   };
-#if WK * SPLIT == 1
+#if WK == 1
 #pragma unroll
   for (int half = 0; half < 2; half++) {
-    const float scale = 1 / soft.weight[half];
+    const float scale = final_scale(soft.peak[half], soft.weight[half], sinks, head);
 #pragma unroll
     for (int f = 0; f < FD; f++)
       store(t0 + half * 8, f * 8 + lane % 4 * 2, soft.sum[f][half * 2], soft.sum[f][half * 2 + 1], scale);
   }
 #else
-  // The warps that divided the keys store their partial results. They are merged in the order of the warps,
-  // then in the order of the cluster's blocks.
+  // The warps that divided the keys store their partial results, which are merged in the order of the warps.
   float *sums = (float *)memory;               // [WK*WQ*16][PITCH]
   float *peaks = sums + WQ * WK * 16 * PITCH;  // [WK*WQ*16]
   float *weights = peaks + WQ * WK * 16;       // [WK*WQ*16]
-  float *peak_here = weights + WQ * WK * 16;   // [WQ*16] of this block
-  float *weight_here = peak_here + WQ * 16;    // [WQ*16]
   __syncthreads();                             // all warps have read the last keys
 #pragma unroll
   for (int half = 0; half < 2; half++) {
@@ -261,10 +264,9 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS)
     if (lane % 4 == 0) peaks[line] = soft.peak[half], weights[line] = soft.weight[half];
   }
   __syncthreads();
-  constexpr int PAIRS = 16 * WQ * HEAD_DIM / 2;
-  for (int i = threadIdx.x; i < PAIRS; i += THREADS) {
+  for (int i = threadIdx.x; i < 16 * WQ * HEAD_DIM / 2; i += THREADS) {
     const int line = i / (HEAD_DIM / 2), column = i % (HEAD_DIM / 2) * 2;
-    float peak = -1e30f, low = 0, high = 0, weight = 0;
+    float peak = NO_SCORE, low = 0, high = 0, weight = 0;
     for (int n = 0; n < WK; n++) peak = fmaxf(peak, peaks[n * WQ * 16 + line]);
     for (int n = 0; n < WK; n++) {
       const int part = n * WQ * 16 + line;
@@ -274,29 +276,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS)
       high += factor * pair.y;
       weight += factor * weights[part];
     }
-    if (SPLIT == 1) store(tile * 16 * WQ + line, column, low, high, 1 / weight);
-    *(float2 *)(sums + line * PITCH + column) =
-        make_float2(low, high);  // in place: only this thread reads it
-    if (column == 0) peak_here[line] = peak, weight_here[line] = weight;
+    store(first_token + line, column, low, high, final_scale(peak, weight, sinks, head));
   }
-#if SPLIT > 1
-  wait_cluster();
-  for (int i = rank * THREADS + threadIdx.x; i < PAIRS; i += THREADS * SPLIT) {
-    const int line = i / (HEAD_DIM / 2), column = i % (HEAD_DIM / 2) * 2;
-    float peak = -1e30f, low = 0, high = 0, weight = 0, other[SPLIT];
-#pragma unroll
-    for (int n = 0; n < SPLIT; n++) peak = fmaxf(peak, other[n] = read_cluster(peak_here + line, n));
-#pragma unroll
-    for (int n = 0; n < SPLIT; n++) {
-      const float factor = power2(__fmul_rn(other[n], SCALE2) - __fmul_rn(peak, SCALE2));
-      const float2 pair = read_cluster2(sums + line * PITCH + column, n);
-      low += factor * pair.x;
-      high += factor * pair.y;
-      weight += factor * read_cluster(weight_here + line, n);
-    }
-    store(tile * 16 * WQ + line, column, low, high, 1 / weight);
-  }
-  wait_cluster();  // a block must not exit while others read its shared memory
-#endif
 #endif
 }

@@ -1,5 +1,8 @@
-// Attention: storing new tokens in the KV pool, and addresses in the pool. The including file defines pool_t,
-// the element type of the pool, and store4(pool_t *, float4), which stores four neighbouring elements.
+// Attention: the tiles of a step, addresses in the KV pool, and storing new tokens there. The including file
+// defines pool_t, the element type of the pool, and store4(pool_t *, float4), which stores four neighbouring
+// elements.
+
+#include "step.h"
 
 #ifndef APPEND_NAME
 #define APPEND_NAME append
@@ -8,8 +11,14 @@
 #define ATTEND_NAME attend
 #endif
 
-constexpr int PAGE = 16;
-constexpr float SCALE2 = SCALE * 1.4426950408889634f;  // for exp2 instead of exp
+constexpr int PAGE = MLX_KV_PAGE;
+constexpr float LOG2E = 1.4426950408889634f;  // for exp2 instead of exp
+#ifdef SOFTCAP
+constexpr float SCALE2 = LOG2E;  // cap_score has scaled the scores
+#else
+constexpr float SCALE2 = SCALE * LOG2E;
+#endif
+constexpr float NO_SCORE = -1e30f;  // finite: infinity minus itself is NaN
 
 __device__ __forceinline__ float power2(float x) {  // results that underflow are zero
   float y;
@@ -17,19 +26,70 @@ __device__ __forceinline__ float power2(float x) {  // results that underflow ar
   return y;
 }
 
-// Offset of a position's key in the pool; its value is PAGE * HEAD_DIM later. Returns false for an invalid
-// position or page: a wrong page table may give wrong numbers, but never an access outside the pool.
-__device__ __forceinline__ bool find_key(u64 &offset, const int *pages, int sequence, int position, int layer,
-                                         int head) {
-  if ((u32)position >= (u32)ROW_PAGES * PAGE) return false;
-  const int page = pages[sequence * ROW_PAGES + position / PAGE];
-  offset = ((((u64)layer * POOL_PAGES + page) * KV_HEADS + head) * 2 * PAGE + position % PAGE) * HEAD_DIM;
-  return (u32)page < POOL_PAGES;
+__device__ __forceinline__ float cap_score(float score) {
+#ifdef SOFTCAP
+  return SOFTCAP * tanhf(score * (SCALE / SOFTCAP));
+#else
+  return score;
+#endif
 }
+
+// Whether a query at position |own| must not see the key at position |key|.
+__device__ __forceinline__ bool is_masked(int key, int own) {
+  return key > own || (WINDOW && key <= own - WINDOW);
+}
+
+// The factor that turns a query's sum of weight * value into its result. A sink adds to the weight: |sinks|
+// has one score per head.
+__device__ __forceinline__ float final_scale(float peak, float weight, const float *sinks, int head) {
+#if SINKS
+  const float now = __fmul_rn(peak, SCALE2), sink = __fmul_rn(sinks[head], LOG2E), top = fmaxf(now, sink);
+  const float factor = power2(now - top);
+  return factor / fmaf(weight, factor, power2(sink - top));
+#else
+  return 1 / weight;
+#endif
+}
+
+// The work of one block: queries of one segment. kernels/cuda/place.cu writes the tiles of a step.
+struct Tile {
+  int slot;      // of the sequence; -1: no work, but see |first|
+  int first;     // index of the segment's first token; if |slot| is -1, a padding token; -1: none
+  int tokens;    // of the segment
+  int position;  // of its first token
+  int query;     // the tile's first query: token of the segment * queries of a token + nth query
+};
+__device__ __forceinline__ Tile read_tile(const int *placed, int nth) {
+  const int4 *words = (const int4 *)(placed + TILES_AT) + nth * 2;
+  const int4 a = words[0], b = words[1];
+  return {a.x, a.y, a.z, a.w, b.x};
+}
+
+// The pages of a sequence. A wrong page table may give wrong numbers, but never an access outside the pool.
+struct Pages {
+  const int *table;
+  int positions;  // that the table has pages for
+  int pool;       // pages of the pool
+  __device__ __forceinline__ Pages(const int *batch, int slot) {
+    const int pages = batch[MLX_STEP_SLOT_PAGES];
+    const bool valid = (u32)slot < (u32)batch[MLX_STEP_SLOT_COUNT];
+    table = batch + batch[MLX_STEP_AT_PAGES] + (valid ? slot * pages : 0);
+    positions = valid ? pages * PAGE : 0;
+    pool = batch[MLX_STEP_POOL_PAGES];
+  }
+  // Offset of a position's key in the pool, in numbers; its value is PAGE * HEAD_DIM later. False for an
+  // invalid position or page.
+  __device__ __forceinline__ bool find_key(u64 &offset, int position, int layer, int head) const {
+    if ((u32)position >= (u32)positions) return false;
+    const int page = table[position / PAGE];
+    offset = ((((u64)page * LAYERS + layer) * KV_HEADS + head) * 2 * PAGE + position % PAGE) * HEAD_DIM;
+    return (u32)page < (u32)pool;
+  }
+};
 
 #ifdef KV_Q8
 // Keys or values of a page and head in an 8-bit pool: PAGE rows of HEAD_DIM signed codes, then PAGE f32
-// scales. |key| is the offset that find_key gives, |what| is 0 for the key and 1 for the value.
+// scales. |key| is the offset that Pages::find_key gives, |what| is 0 for the key and 1 for the value.
 struct Row8 {
   u64 key;
   int what;
@@ -80,14 +140,13 @@ extern "C" __global__ void __launch_bounds__(256)
 #if TURN
                 const float *__restrict__ cosine, const float *__restrict__ sine,
 #endif
-                const int *__restrict__ start, const int *__restrict__ count, const int *__restrict__ pages,
-                pool_t *__restrict__ pool, float *__restrict__ rotated, int layer) {
+                const int *__restrict__ batch, pool_t *__restrict__ pool, float *__restrict__ rotated,
+                int layer) {
   constexpr int HALF = HEAD_DIM / 2, QUADS = HALF / 4;  // threads per head
   constexpr int EACH = HEADS + 2 * KV_HEADS;            // heads of a token: q, k and v
   const u64 index = (u64)blockIdx.x * 256 + threadIdx.x;
   const int token = index / (EACH * QUADS), head = index / QUADS % EACH, at = index % QUADS * 4;
-  const int sequence = token / TOKENS, t = token % TOKENS;
-  if (sequence >= ROWS) return;
+  if (token >= TOKENS) return;
   const bool is_query = head < HEADS, value = head >= HEADS + KV_HEADS;
   const int nth = is_query ? head : value ? head - HEADS - KV_HEADS : head - HEADS;
   const u64 from = ((u64)token * (is_query ? HEADS : KV_HEADS) + nth) * HEAD_DIM;
@@ -105,7 +164,10 @@ extern "C" __global__ void __launch_bounds__(256)
     return;
   }
   u64 to;
-  if (t >= count[sequence] || !find_key(to, pages, sequence, start[sequence] + t, layer, nth)) return;
+  const int position = batch[MLX_STEP_POSITIONS_AT(TOKENS) + token];
+  if (token >= batch[MLX_STEP_TOKEN_COUNT] || position < 0) return;  // padding
+  const Pages pages(batch, batch[MLX_STEP_SLOTS_AT(TOKENS) + token]);
+  if (!pages.find_key(to, position, layer, nth)) return;
 #ifdef KV_Q8
   const Row8 row = {to, value};
   float largest = 0;

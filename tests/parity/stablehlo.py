@@ -4,8 +4,8 @@
   stablehlo.py MLXCEL
 
 The tiny model's module is parsed and verified by jaxlib's StableHLO, written and read back as a portable artifact, and its
-functions are executed by the reference interpreter: a prefill and some decode steps, state fed from result to argument.
-Logits must equal Hugging Face's (tests/goldens/tiny-llama.json) to 1e-4, tokens exactly.
+functions are executed by the reference interpreter: a step over the prompt and steps over one token each, results fed back as
+arguments. The pages of the sequence are not in order. A token is read from the history once, as a sampled one. Logits must equal Hugging Face's (tests/goldens/tiny-llama.json) to 1e-4, tokens exactly.
 """
 import json
 import pathlib
@@ -52,14 +52,40 @@ def only(module, function):
     return module
 
 
-def evaluate(text, function, values):
+HEADER_WORDS, SAMPLING_WORDS, PAGE, CHUNK = 64, 24, 16, 256  # kernels/step.h, compiler/function.h
+UPDATED = ["history", "kv", "logits", "hidden", "results"]
+SAMPLED = -1
+
+
+def batch(n, w, ids, position, slot_pages, pages):
+    """The argument |batch| of step_N for one segment in slot 0 whose last token is wanted (kernels/step.h)."""
+    words = np.zeros(HEADER_WORDS + 7 * n + w + SAMPLING_WORDS * w + 2 * slot_pages, np.int32)
+    words[:8] = [len(ids), 1, 1, len(pages) + 1, 2, slot_pages, slot_pages * PAGE, 0]
+    at = HEADER_WORDS
+    words[at:at + len(ids)] = ids
+    words[at + n + len(ids):at + 2 * n] = 1  # padding: the scratch slot
+    words[at + 2 * n:at + 3 * n] = -1
+    words[at + 2 * n:at + 2 * n + len(ids)] = position + np.arange(len(ids))
+    words[at + 3 * n:at + 3 * n + 4] = [0, 0, len(ids), position]
+    words[at + 7 * n] = len(ids) - 1
+    table = at + 7 * n + w + SAMPLING_WORDS * w
+    words[table:table + len(pages)] = pages
+    return words
+
+
+def evaluate(text, n, values, ids, position):
+    function, slot_pages = f"step_{n}", values["history"].size // 2 // PAGE
     module = only(ir.Module.parse(text), function)
-    names = arguments_of(text, function)
-    inputs = [ir.DenseElementsAttr.get(np.ascontiguousarray(values[name], dtype)) for name, dtype, _ in names]
-    results = [np.array(x) for x in stablehlo.eval_module(module, inputs)]
-    state = [name for name, _, _ in names if name.startswith(("kv.", "state."))]
-    values.update(zip(state, results[1:]))
-    return results[0]
+    arguments = arguments_of(text, function)
+    pages = 1 + np.roll(np.arange(slot_pages), 1)
+    values["batch"] = batch(n, n, ids, position, slot_pages, pages)
+    values["chunks"] = np.array((position + len(ids) - 1) // CHUNK + 1, np.int32)
+    inputs = []
+    for name, dtype, shape in arguments:
+        value = np.zeros(shape, dtype) if name in ("logits", "hidden", "results") else values[name]
+        inputs.append(ir.DenseElementsAttr.get(np.array(value, dtype, order="C")))
+    values.update(zip(UPDATED, [np.array(x) for x in stablehlo.eval_module(module, inputs)]))
+    return int(values["logits"][0].argmax())
 
 
 def check_portable(text):
@@ -81,18 +107,18 @@ def main():
         register_dialects(context)
         version, size = check_portable(text)
         print(f"verified; portable artifact for StableHLO {version}: {size} bytes")
-        values = {name: np.zeros(shape, dtype) for name, dtype, shape in arguments_of(text, "prefill_16")}
+        values = {name: np.zeros(shape, dtype) for name, dtype, shape in arguments_of(text, "step_16")}
         values.update(weights)
         ids = golden["prompt_ids"]
-        values["tokens"][0, :len(ids)] = ids
-        values["count"][:] = len(ids)
-        values["pages"][0] = 1 + np.arange(values["pages"].shape[1])
-        tokens = [int(evaluate(text, "prefill_16", values)[0])]
+        tokens = [evaluate(text, 16, values, ids, 0)]
         expected = np.array(golden["first_logits"])
-        error = np.abs(values["state.logits"][0] - expected).max() / np.abs(expected).max()
-        values["active"] = np.ones(1, np.int32)
-        for _ in range(STEPS):
-            tokens.append(int(evaluate(text, "decode_1", values)[0, 0]))
+        error = np.abs(values["logits"][0] - expected).max() / np.abs(expected).max()
+        if list(values["history"][:len(ids)]) != ids:
+            sys.exit(f"the history differs from the prompt: {values['history'][:len(ids)]}")
+        for i in range(STEPS):
+            position = len(ids) + i
+            values["history"][position] = tokens[-1]
+            tokens.append(evaluate(text, 1, values, [SAMPLED if i == 1 else tokens[-1]], position))
     print(f"jaxlib {jaxlib.__version__} reference interpreter: logits within {error:.1e}, tokens {tokens}")
     if error > 1e-4 or tokens != golden["output_ids"][:STEPS + 1]:
         sys.exit(f"differs from Hugging Face: {golden['output_ids'][:STEPS + 1]}")

@@ -1,0 +1,77 @@
+// Launches of kernels/cuda/place.cu and sample.cu: macro definitions, grid and operands.
+#include "compiler/lower_place.h"
+
+#include "compiler/cuda_image.h"
+#include "compiler/cuda_launch.h"
+#include "compiler/lower_cuda.h"
+#include "kernels/step.h"
+
+void mlx_cuda_place_tokens(mlx_function_t *g) {
+  mlx_builder_t *b = g->b;
+  const mlx_cuda_tiles_t t = mlx_cuda_attention_tiles(g);
+  mlx_text_t d = {0};
+  mlx_text_puts(&d, "NAME=mlx_place\n");
+  MLX_DEFINE(&d, {"PLACE", 1}, {"TOKENS", g->size.tokens}, {"WANTED", g->size.wanted},
+             {"VOCAB", g->model->config.vocab});
+  MLX_DEFINE(&d, {"SHORT_QUERIES", t.short_queries}, {"SHORT_SHARE", t.share},
+             {"SHORT_TILES", t.short_tiles});
+  MLX_DEFINE(&d, {"LONG_QUERIES", t.long_queries}, {"LONG_SHARE", t.long_share}, {"LONG_TILES", t.long_tiles},
+             {"LONG_FROM", MLX_LONG_SEGMENT});
+  mlx_function_read_positions(g);
+  mlx_builder_comment(b, "token IDs, and the tiles of attention");
+  const mlx_extern_t kernel = {.symbol = "mlx_place",
+                               .file = mlx_cuda_image(g, MLX_KERNEL_PLACE, &d),
+                               .grid = {1, 1, 1},
+                               .threads = 512,
+                               .operands = {g->batch, mlx_builder_load(b, MLX_ARG_HISTORY)},
+                               .operand_count = 2,
+                               .updated_from = 1,
+                               .result = MLX_TYPE(MLX_I32, t.words)};
+  mlx_value_t history;
+  if (!kernel.file) return;
+  g->placed = mlx_build_extern(b, "placed", &kernel, &history);
+  if (!g->placed.id) return;
+  mlx_builder_store(b, MLX_ARG_HISTORY, history);
+  g->ids = mlx_build_words(b, "token_ids", g->placed, 0, g->size.tokens);
+}
+
+mlx_value_t mlx_cuda_pick(mlx_function_t *g, mlx_value_t x) {
+  mlx_builder_t *b = g->b;
+  mlx_text_t d = {0};
+  mlx_text_puts(&d, "NAME=mlx_pick\n");
+  MLX_DEFINE(&d, {"TOKENS", g->size.tokens}, {"WANTED", g->size.wanted}, {"WIDTH", x.dims[1]});
+  const mlx_extern_t kernel = {.symbol = "mlx_pick",
+                               .file = mlx_cuda_image(g, MLX_KERNEL_PLACE, &d),
+                               .grid = {g->size.wanted, 1, 1},
+                               .threads = 256,
+                               .operands = {x, g->batch, mlx_builder_load(b, MLX_ARG_HIDDEN)},
+                               .operand_count = 3,
+                               .updated_from = 2,
+                               .result = MLX_TYPE(MLX_F32, g->size.wanted, x.dims[1])};
+  mlx_value_t hidden;
+  if (!kernel.file) return MLX_NONE;
+  const mlx_value_t picked = mlx_build_extern(b, "wanted", &kernel, &hidden);
+  if (picked.id) mlx_builder_store(b, MLX_ARG_HIDDEN, hidden);
+  return picked;
+}
+
+void mlx_cuda_sample(mlx_function_t *g) {
+  mlx_builder_t *b = g->b;
+  mlx_text_t d = {0};
+  MLX_DEFINE(&d, {"VOCAB", g->model->config.vocab});
+  mlx_builder_scope(b, "");
+  mlx_builder_comment(b, "sampling");
+  const mlx_extern_t kernel = {
+      .symbol = "mlx_sample",
+      .file = mlx_cuda_image(g, MLX_KERNEL_SAMPLE, &d),
+      .grid = {g->size.wanted, 1, 1},
+      .threads = 1024,
+      .operands = {g->batch, mlx_builder_load(b, MLX_ARG_LOGITS), mlx_builder_load(b, MLX_ARG_HISTORY),
+                   mlx_builder_load(b, MLX_ARG_RESULTS)},
+      .operand_count = 4,
+      .updated_from = 2};
+  mlx_value_t updated[2];
+  if (!kernel.file || !mlx_build_extern(b, "sampled", &kernel, updated).id) return;
+  mlx_builder_store(b, MLX_ARG_HISTORY, updated[0]);
+  mlx_builder_store(b, MLX_ARG_RESULTS, updated[1]);
+}

@@ -1,0 +1,142 @@
+// The start and the end of a step on the kernel path.
+//
+// Macros:  TOKENS (N of the function), WANTED (W)
+//          place: PLACE, NAME, VOCAB; SHARE (query heads per KV head);
+//                 SHORT_QUERIES, SHORT_SHARE, SHORT_TILES: queries of a tile of the kernel for short
+//                 segments, queries of a token, and number of tiles in its grid; LONG_QUERIES, LONG_SHARE,
+//                 LONG_TILES: the same for segments of at least LONG_FROM tokens. LONG_TILES 0: every segment
+//                 is short
+//          pick:  NAME, WIDTH
+//
+// place    (batch, history in/out, placed)
+//          Finds the ID of each token, stores it in |history|, and divides the segments into tiles for the
+//          attention kernels (Tile of attention_append.cuh). Tiles of a segment that see more keys come
+//          first. placed: i32 [N rounded up to 4] token IDs, then [SHORT_TILES][8], then [LONG_TILES][8]
+//          Short tiles without work name a padding token, whose result the attention kernel sets to zero.
+//          grid (1, 1, 1), block (512, 1, 1)
+// pick     (x f32 [N, WIDTH], batch, hidden f32 [at least W, WIDTH] in/out, picked f32 [W, WIDTH])
+//          Copies the rows of the wanted tokens to both.
+//          grid (W, 1, 1), block (256, 1, 1)
+
+#include "step.h"
+
+typedef unsigned int u32;
+
+#ifdef PLACE
+constexpr int THREADS = 512, WARPS = THREADS / 32;
+constexpr int TILES_AT = (TOKENS + 3) / 4 * 4, TILE_WORDS = 8;
+
+struct Segment {
+  int slot, first, tokens, position;
+};
+
+__device__ __forceinline__ Segment read_segment(const int *batch, int nth) {
+  Segment s = {0, 0, 0, 0};
+  const int count = batch[MLX_STEP_SEGMENT_COUNT];
+  if (nth >= count || nth >= TOKENS) return s;
+  const int *words = batch + MLX_STEP_SEGMENTS_AT(TOKENS) + 4 * nth;
+  s = {words[0], words[1], words[2], words[3]};
+  // A wrong batch may give wrong numbers, but never an access outside the arguments.
+  const bool valid = (u32)s.slot < (u32)batch[MLX_STEP_SLOT_COUNT] && (u32)s.first < TOKENS && s.tokens > 0 &&
+                     s.tokens <= TOKENS - s.first && s.position >= 0;
+  if (!valid) s.tokens = 0;
+  return s;
+}
+
+__device__ __forceinline__ void write_tile(int *tiles, int nth, int capacity, int slot, int first, int tokens,
+                                           int position, int query) {
+  if (nth >= capacity) return;
+  int4 *words = (int4 *)(tiles + nth * TILE_WORDS);
+  words[0] = make_int4(slot, first, tokens, position);
+  words[1] = make_int4(query, 0, 0, 0);
+}
+
+__device__ __forceinline__ void write_tiles(int *tiles, int at, int count, int capacity, const Segment &s,
+                                            int queries) {
+  for (int i = 0; i < count; i++) {  // the last tiles first, then ascending: long and short ones side by side
+    const int tile = i < count / 2 ? count - 1 - i : i - count / 2;
+    write_tile(tiles, at + i, capacity, s.slot, s.first, s.tokens, s.position, tile * queries);
+  }
+}
+
+// Sum of |value| over the threads before this one; *|total|: over all threads.
+__device__ __forceinline__ int scan(int value, int *sums, int *total) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  int sum = value;
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const int other = __shfl_up_sync(~0u, sum, step);
+    if (lane >= step) sum += other;
+  }
+  if (lane == 31) sums[warp] = sum;
+  __syncthreads();
+  int before = 0;
+  *total = 0;
+  for (int i = 0; i < WARPS; i++) {
+    if (i < warp) before += sums[i];
+    *total += sums[i];
+  }
+  __syncthreads();  // before the next call writes |sums|
+  return before + sum - value;
+}
+
+__device__ __forceinline__ void resolve_tokens(const int *batch, int *history, int *placed) {
+  const int n = batch[MLX_STEP_TOKEN_COUNT], slots = batch[MLX_STEP_SLOT_COUNT],
+            width = batch[MLX_STEP_HISTORY_WIDTH];
+  for (int t = threadIdx.x; t < TILES_AT; t += THREADS) {
+    int id = 0;
+    if (t < TOKENS && t < n) {
+      const int slot = batch[MLX_STEP_SLOTS_AT(TOKENS) + t],
+                position = batch[MLX_STEP_POSITIONS_AT(TOKENS) + t];
+      id = batch[MLX_STEP_TOKENS_AT + t];
+      if ((u32)slot < (u32)slots && (u32)position < (u32)width) {
+        int *at = history + (long long)slot * width + position;
+        if (id == MLX_TOKEN_SAMPLED) id = *at;
+        *at = id;
+      }
+    }
+    placed[t] = id < 0 ? 0 : id < VOCAB ? id : VOCAB - 1;
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    NAME(const int *__restrict__ batch, int *__restrict__ history, int *__restrict__ placed) {
+  __shared__ int sums[WARPS];
+  int *short_tiles = placed + TILES_AT, *long_tiles = short_tiles + SHORT_TILES * TILE_WORDS;
+  int shorts = 0, longs = 0;  // tiles written so far
+  resolve_tokens(batch, history, placed);
+  for (int start = 0; start < TOKENS; start += THREADS) {
+    const Segment s = read_segment(batch, start + threadIdx.x);
+    const bool is_long = LONG_TILES > 0 && s.tokens >= LONG_FROM;
+    const int queries = is_long ? s.tokens * LONG_SHARE : s.tokens * SHORT_SHARE;
+    const int mine =
+        is_long ? (queries + LONG_QUERIES - 1) / LONG_QUERIES : (queries + SHORT_QUERIES - 1) / SHORT_QUERIES;
+    int total;
+    int at = scan(is_long ? 0 : mine, sums, &total);
+    if (!is_long) write_tiles(short_tiles, shorts + at, mine, SHORT_TILES, s, SHORT_QUERIES);
+    shorts += total;
+    at = scan(is_long ? mine : 0, sums, &total);
+    if (is_long) write_tiles(long_tiles, longs + at, mine, LONG_TILES, s, LONG_QUERIES);
+    longs += total;
+  }
+  const int n = batch[MLX_STEP_TOKEN_COUNT] > 0 ? batch[MLX_STEP_TOKEN_COUNT] : 0;
+  for (int i = shorts + threadIdx.x; i < SHORT_TILES; i += THREADS) {
+    const int padding = n + i - shorts;
+    write_tile(short_tiles, i, SHORT_TILES, -1, padding < TOKENS ? padding : -1, 0, 0, 0);
+  }
+  for (int i = longs + threadIdx.x; i < LONG_TILES; i += THREADS)
+    write_tile(long_tiles, i, LONG_TILES, -1, -1, 0, 0, 0);
+}
+#else
+extern "C" __global__ void __launch_bounds__(256)
+    NAME(const float *__restrict__ x, const int *__restrict__ batch, float *__restrict__ hidden,
+         float *__restrict__ picked) {
+  const int row = blockIdx.x, wanted = batch[MLX_STEP_WANTED_AT(TOKENS) + row];
+  const int token = (u32)wanted < TOKENS ? wanted : 0;
+  for (int i = threadIdx.x; i < WIDTH; i += 256) {
+    const float value = x[(long long)token * WIDTH + i];
+    hidden[(long long)row * WIDTH + i] = value;
+    picked[(long long)row * WIDTH + i] = value;
+  }
+}
+#endif
