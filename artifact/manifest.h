@@ -65,6 +65,11 @@ typedef struct mlx_variant_op {
   int64_t bytes;  // weights that they read per token; for attention, keys and values per position
 } mlx_variant_op_t;
 
+// A function step_N: N tokens, of which at most W are wanted (kernels/step.h).
+typedef struct mlx_step_size {
+  int64_t tokens, wanted;
+} mlx_step_size_t;
+
 // Code for one target, and the shapes it was compiled for.
 typedef struct mlx_variant {
   char target[64];                // "cpu:host", "cpu:x86-64-v3", "cpu:portable", "cuda:sm_90"
