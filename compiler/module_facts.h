@@ -15,10 +15,10 @@ typedef struct mlx_module_facts {
                             // reads the logits and samples
   int64_t chunk_positions;  // positions in a chunk of generic attention; 0 if there is none
   int64_t page_bytes;       // bytes of one page of the KV pool, all layers
-  int64_t kv_row;           // innermost dimension of |kv|, whose numbers have the dtype of the manifest's "kv";
-                            // 0: |kv| is a vector of i32
-  int64_t hidden;           // hidden size: numbers in a row of |hidden|
-  int64_t state_bytes;      // device memory of the module's own globals: scratch
+  int64_t kv_row;       // innermost dimension of |kv|, whose numbers have the dtype of the manifest's "kv";
+                        // 0: |kv| is a vector of i32
+  int64_t hidden;       // hidden size: numbers in a row of |hidden|
+  int64_t state_bytes;  // device memory of the module's own globals: scratch
 } mlx_module_facts_t;
 
 #endif  // MLXCEL_COMPILER_MODULE_FACTS_H_
