@@ -11,14 +11,8 @@ void mlx_module_options_set_steps(const mlx_step_size_t *steps, size_t count, ml
 }
 
 void mlx_module_options_initialize(int64_t context, mlx_module_options_t *out_options) {
-<<<<<<< HEAD
   *out_options = (mlx_module_options_t){.context = context};
   mlx_module_options_set_steps((const mlx_step_size_t[]){{1, 1}, {16, 16}, {64, 64}}, 3, out_options);
-=======
-  *out_options = (mlx_module_options_t){
-      .context = context, .sequences = 1, .page_size = MLX_KV_PAGE, .steps = {1}, .step_count = 1};
-  mlx_module_options_set_buckets((int64_t[]){16, 128}, 2, out_options);
->>>>>>> cpu
 }
 
 mlx_storage_t mlx_module_storage(const mlx_module_options_t *options) {
@@ -34,20 +28,6 @@ bool mlx_module_rounds_attention(const mlx_module_options_t *options) {
   return options->narrow && options->kv == options->dtype;
 }
 
-<<<<<<< HEAD
 int64_t mlx_module_pure_pages(const mlx_module_options_t *options) {
   return (options->context + MLX_KV_PAGE - 1) / MLX_KV_PAGE;
-=======
-int64_t mlx_module_sequence_pages(const mlx_module_options_t *options) {
-  return (options->context + options->page_size - 1) / options->page_size;
-}
-
-int64_t mlx_module_sequence_positions(const mlx_module_options_t *options) {
-  return mlx_module_sequence_pages(options) * options->page_size;
-}
-
-// Page 0 belongs to no sequence: it takes the writes of padding tokens and inactive sequences.
-int64_t mlx_module_pool_pages(const mlx_module_options_t *options) {
-  return 1 + options->sequences * mlx_module_sequence_pages(options);
->>>>>>> cpu
 }

@@ -1,18 +1,12 @@
-// Quantized linear layers (packed.cu): split x into bf16 parts, once for all matrices that multiply it.
+// Quantized linear layers (packed.cu): split x, or its RMS norm, into bf16 parts, once for all matrices that
+// multiply it.
 
-// A thread has 8 neighbouring columns of a row, 16 bytes of each part. The first of the four threads of a
-// block of 32 columns stores its sum.
-extern "C" __global__ void __launch_bounds__(256) NAME(const float *__restrict__ x, u8 *__restrict__ parts) {
-  constexpr int ROW_THREADS = (RUNS + 3) / 4 * 64;  // threads of a row
-  const u64 index = (u64)blockIdx.x * 256 + threadIdx.x;
-  const int row = index / ROW_THREADS, nth = index % ROW_THREADS, run = nth / 16;
-  if (row >= MP) return;  // the 64 threads of four runs return together
-  float v[8] = {};
-  if (row < M && nth * 8 < K) {
-    const float4 a = *(const float4 *)(x + (u64)row * K + nth * 8),
-                 b = *(const float4 *)(x + (u64)row * K + nth * 8 + 4);
-    v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
-  }
+constexpr int ROW_THREADS = (RUNS + 3) / 4 * 64;  // threads that store a row
+
+// Stores the parts of 8 neighbouring columns of a row, 16 bytes of each part. The first of the four threads of
+// a block of 32 columns stores its sum. Called by all threads of four runs.
+__device__ __forceinline__ void store_parts(u8 *parts, int row, int nth, const float (&v)[8]) {
+  const int run = nth / 16;
   u32 part[4][3];
 #pragma unroll
   for (int i = 0; i < 4; i++) split_bf16(part[i], v[i * 2], v[i * 2 + 1]);
@@ -42,3 +36,55 @@ extern "C" __global__ void __launch_bounds__(256) NAME(const float *__restrict__
     ((u16 *)address_of(CHUNKS + run / 16, i, run % 16 / 2))[nth / 4 % 4 * 2 + run % 2] = total[i];
 #endif
 }
+
+__device__ __forceinline__ void load8(float (&v)[8], const float *from) {
+  const float4 a = *(const float4 *)from, b = *(const float4 *)(from + 4);
+  v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+}
+
+#ifdef NORM_EPS
+
+// A block normalizes one row: x / sqrt(mean(x^2) + NORM_EPS) * gain.
+extern "C" __global__ void __launch_bounds__(256)
+    NAME(const float *__restrict__ x, const float *__restrict__ gain, u8 *__restrict__ parts) {
+  __shared__ float squares[8];
+  const int row = blockIdx.x;
+  const float *from = x + (u64)row * K;
+  float square = 0;
+  if (row < M)
+    for (int i = threadIdx.x * 4; i < K; i += 1024) {
+      const float4 v = *(const float4 *)(from + i);
+      square += (v.x * v.x + v.y * v.y) + (v.z * v.z + v.w * v.w);
+    }
+#pragma unroll
+  for (int i = 16; i; i >>= 1) square += __shfl_xor_sync(~0u, square, i);
+  if (threadIdx.x % 32 == 0) squares[threadIdx.x / 32] = square;
+  __syncthreads();
+  float total = 0;
+#pragma unroll
+  for (int i = 0; i < 8; i++) total += squares[i];
+  const float scale = 1 / sqrtf(total / K + NORM_EPS);
+  for (int nth = threadIdx.x; nth < ROW_THREADS; nth += 256) {
+    float v[8] = {}, g[8];
+    if (row < M && nth * 8 < K) {
+      load8(v, from + nth * 8);
+      load8(g, gain + nth * 8);
+#pragma unroll
+      for (int i = 0; i < 8; i++) v[i] = v[i] * scale * g[i];
+    }
+    store_parts(parts, row, nth, v);
+  }
+}
+
+#else
+
+extern "C" __global__ void __launch_bounds__(256) NAME(const float *__restrict__ x, u8 *__restrict__ parts) {
+  const u64 index = (u64)blockIdx.x * 256 + threadIdx.x;
+  const int row = index / ROW_THREADS, nth = index % ROW_THREADS;
+  if (row >= MP) return;  // the 64 threads of four runs return together
+  float v[8] = {};
+  if (row < M && nth * 8 < K) load8(v, x + (u64)row * K + nth * 8);
+  store_parts(parts, row, nth, v);
+}
+
+#endif
