@@ -145,6 +145,18 @@ static mlx_value_t lower_embed(mlx_function_t *f, int id, const mlx_node_t *node
                                        : mlx_generic_embed(f, table, indices);
 }
 
+// The norm as bf16 parts, in the column order of its first user.
+static mlx_value_t lower_norm_parts(mlx_function_t *f, int id, const mlx_node_t *node) {
+  int user = id + 1;
+  while (mlx_graph_node(f->graph, user)->operands[0] != id) ++user;
+  const mlx_node_t *weight_node = mlx_graph_operand(f->graph, mlx_graph_node(f->graph, user), 1);
+  const mlx_tiles_t *tiles = f->options->kernels->tiles;
+  const bool rows16 = !tiles || !tiles[weight_node->weight_index].bits;
+  const mlx_value_t gain = weight(f, node, 1);
+  const mlx_value_t wide = gain.dtype == MLX_F32 ? gain : mlx_build_convert(f->b, "gain_f32", gain, MLX_F32);
+  return mlx_cuda_norm_parts(f, node->name, as_f32(f, node->operands[0]), wide, node->eps, rows16);
+}
+
 // Ops with one activation as operand; |x| is its value as f32.
 static mlx_value_t lower_simple(mlx_function_t *f, const mlx_node_t *node, mlx_value_t x) {
   const char *name = node->name;
@@ -177,6 +189,7 @@ static mlx_value_t lower_simple(mlx_function_t *f, const mlx_node_t *node, mlx_v
 // The walk
 
 static mlx_value_t lower_node(mlx_function_t *f, int id, const mlx_node_t *node) {
+  if (f->paths.parts[id - 1]) return lower_norm_parts(f, id, node);
   switch (node->kind) {
     case MLX_NODE_EMBED: return lower_embed(f, id, node);
     case MLX_NODE_LINEAR: return lower_linear(f, id, node);

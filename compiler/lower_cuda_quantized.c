@@ -56,10 +56,13 @@ static mlx_value_t gemv(mlx_function_t *g, const char *name, mlx_value_t x, mlx_
                                        .result = MLX_TYPE(MLX_F32, m, n)});
 }
 
+static int64_t parts_words(int64_t m, int64_t k) { return mlx_quantized_parts_bytes(m, k) / 4; }
+
 // |x| split into bf16 parts that add up to its f32 values, in the order of quantized or of 16-bit weights.
 // Consecutive products with the same x share them.
 static mlx_value_t split_into_parts(mlx_function_t *g, mlx_value_t x, bool rows16) {
   const int64_t m = x.dims[0], k = x.dims[1];
+  if (x.is_parts) return (mlx_value_t){.id = x.id, .dtype = MLX_I32, .rank = 1, .dims = {parts_words(m, k)}};
   if (g->split_input.id == x.id && g->split_for_rows16 == rows16) return g->split_parts;
   mlx_text_t definitions = {0};
   mlx_text_puts(&definitions, "NAME=mlx_cut\n");
@@ -78,9 +81,30 @@ static mlx_value_t split_into_parts(mlx_function_t *g, mlx_value_t x, bool rows1
                       .operands = {x},
                       .operand_count = 1,
                       .updated_from = 1,
-                      .result = MLX_TYPE(MLX_I32, mlx_quantized_parts_bytes(m, k) / 4)});
+                      .result = MLX_TYPE(MLX_I32, parts_words(m, k))});
   g->into = into;
   return g->split_parts;
+}
+
+mlx_value_t mlx_cuda_norm_parts(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t gain,
+                                double eps, bool rows16) {
+  const int64_t m = x.dims[0], k = x.dims[1];
+  mlx_text_t definitions = {0};
+  mlx_text_puts(&definitions, "NAME=mlx_norm_parts\n");
+  MLX_DEFINE(&definitions, {"CUT", 1}, {"M", m}, {"K", k});
+  if (rows16) MLX_DEFINE(&definitions, {"ROWS16", 1});
+  mlx_text_printf(&definitions, "NORM_EPS=%.9ef\n", eps);
+  const mlx_value_t parts =
+      mlx_cuda_call(g, name,
+                    &(mlx_extern_t){.symbol = "mlx_norm_parts",
+                                    .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, &definitions),
+                                    .grid = {ceil_div(m, 8) * 8, 1, 1},
+                                    .threads = 256,
+                                    .operands = {x, gain},
+                                    .operand_count = 2,
+                                    .updated_from = 2,
+                                    .result = MLX_TYPE(MLX_I32, parts_words(m, k))});
+  return (mlx_value_t){.id = parts.id, .dtype = MLX_F32, .rank = 2, .dims = {m, k}, .is_parts = true};
 }
 
 mlx_value_t mlx_cuda_exact_gemm(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,

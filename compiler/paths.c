@@ -70,6 +70,7 @@ mlx_status_t mlx_paths_make(const mlx_model_t *model, const mlx_graph_t *graph,
   *out_paths = (mlx_paths_t){0};
   mlx_status_t status = mlx_alloc(graph->count, sizeof *out_paths->nodes, &out_paths->nodes);
   if (!status) status = mlx_alloc(graph->count, sizeof *out_paths->fused, &out_paths->fused);
+  if (!status) status = mlx_alloc(graph->count, sizeof *out_paths->parts, &out_paths->parts);
   if (!status) status = survey_attention(graph, out_paths);
   if (status) {
     mlx_paths_clear(out_paths);
@@ -86,6 +87,7 @@ mlx_status_t mlx_paths_make(const mlx_model_t *model, const mlx_graph_t *graph,
 void mlx_paths_clear(mlx_paths_t *paths) {
   mlx_free(paths->nodes);
   mlx_free(paths->fused);
+  mlx_free(paths->parts);
   *paths = (mlx_paths_t){0};
 }
 
@@ -150,14 +152,41 @@ static void fuse_attention(const fusion_t *f, int id, const mlx_node_t *node) {
   f->paths->fused[q - 1] = f->paths->fused[k - 1] = true;
 }
 
+// Whether |node| is a product of all tokens that reads its operand as bf16 parts (packed.cu). *out_rows16: in
+// the order of 16-bit weights.
+static bool reads_parts(const fusion_t *f, int id, bool *out_rows16) {
+  const mlx_node_t *node = mlx_graph_node(f->graph, id);
+  if (node->kind != MLX_NODE_LINEAR || !f->paths->nodes[id - 1].kernel) return false;
+  *out_rows16 = !stored_weight(f->model, f->options, mlx_graph_operand(f->graph, node, 1)).tiles.bits;
+  return !*out_rows16 || !f->options->narrow;
+}
+
+static void find_parts(const fusion_t *f, int id, const mlx_node_t *node) {
+  bool rows16 = false, first = false;
+  int users = 0;
+  if (node->kind != MLX_NODE_RMSNORM || mlx_cuda_uses_gemv(f->tokens) || node->dims[1] % MLX_CODES) return;
+  for (int user = id + 1; user <= (int)f->graph->count; ++user) {
+    const mlx_node_t *other = mlx_graph_node(f->graph, user);
+    for (int i = 0; i < MLX_NODE_OPERANDS; ++i) {
+      if (other->operands[i] != id) continue;
+      if (i || !reads_parts(f, user, &rows16) || (users && rows16 != first)) return;
+      first = rows16;
+      ++users;
+    }
+  }
+  f->paths->parts[id - 1] = users > 0 && users == node->uses;
+}
+
 void mlx_paths_fuse(const mlx_model_t *model, const mlx_graph_t *graph, const mlx_module_options_t *options,
                     int64_t tokens, int64_t wanted, mlx_paths_t *paths) {
   const fusion_t f = {model, graph, options, tokens, wanted, paths};
   memset(paths->fused, 0, graph->count * sizeof *paths->fused);
+  memset(paths->parts, 0, graph->count * sizeof *paths->parts);
   for (int id = 1; options->kernels && id <= (int)graph->count; ++id) {
     const mlx_node_t *node = mlx_graph_node(graph, id);
     if (node->kind == MLX_NODE_ADD) fuse_add(&f, node);
     if (node->kind == MLX_NODE_GATED) fuse_gated(&f, node);
     if (node->kind == MLX_NODE_ATTENTION) fuse_attention(&f, id, node);
+    if (options->kernels->gpu) find_parts(&f, id, node);
   }
 }

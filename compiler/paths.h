@@ -14,6 +14,9 @@ typedef struct mlx_path {
 typedef struct mlx_paths {
   mlx_path_t *nodes;          // owned; node id - 1
   bool *fused;                // owned; of the function being lowered: computed together with its only user
+  // Owned; of the function being lowered: an RMS norm whose users are all products that read bf16 parts. One
+  // kernel normalizes and stores the parts; the value has no f32 form.
+  bool *parts;
   mlx_attention_t attention;  // of the first layer; all layers have the same heads
   int layers;                 // number of attention nodes
   bool kernel_attention;      // they are on the kernel path
@@ -29,6 +32,7 @@ void mlx_paths_clear(mlx_paths_t *paths);
 //   linear + add                              the product kernel adds
 //   linear and linear of the same x + gated   one kernel for both products and silu(gate) * up
 //   rope of q and of k + attention            the attention kernel rotates
+// Also finds the norms that are stored as bf16 parts.
 void mlx_paths_fuse(const mlx_model_t *model, const mlx_graph_t *graph, const mlx_module_options_t *options,
                     int64_t tokens, int64_t wanted, mlx_paths_t *paths);
 
