@@ -110,7 +110,6 @@ static void emit_logits(mlx_function_t *g) {
 
 static mlx_status_t emit_for_cpu(mlx_function_t *g, char **out_text, size_t *out_length) {
   MLX_TRY(mlx_cpu_emit(g));
-  emit_logits(g);
   return mlx_builder_finish(g->b, out_text, out_length);
 }
 
