@@ -113,7 +113,7 @@ mlx_status_t mlx_compiled_check_path(const char *path) MLX_MUST_USE;
 mlx_status_t mlx_compiled_write(const mlx_compiled_t *compiled, const char *path,
                                 const mlx_write_options_t *options) MLX_MUST_USE;
 
-// Compiles a module with one function, smoke(4 x i32) -> 4 x i32, which doubles its argument. It shows that a
+// Compiles a module with one function, smoke(4 x i32), which doubles its argument in place. It shows that a
 // target works. Release *|out_path| with mlx_free, and the entry when the file is no longer needed.
 mlx_status_t mlx_compile_smoke(mlx_cache_t *cache, const char *target, const mlx_report_t *report,
                                mlx_cache_entry_t *out_entry, char **out_path) MLX_MUST_USE;

@@ -5,7 +5,9 @@
 #include "artifact/archive.h"
 #include "artifact/bundle.h"
 #include "base/file.h"
+#include "runtime/engine_stepper.h"
 #include "runtime/mlxcel.h"
+#include "runtime/sizing.h"
 #include "shim/shim.h"
 #include "tokenizer/tokenizer.h"
 
@@ -24,8 +26,10 @@ struct mlx_engine {
   mlx_device_t *device;
   mlx_program_t *program;
   char device_reason[256], gpu_name[128];
-  int64_t context;       // positions that a session may use
-  bool *sequence_taken;  // [sequences] which sequences of the module belong to a session
+  mlx_sizing_t sizing;
+  mlx_stepper_t *stepper;
+  mlx_session_t *last_session;  // whose logits are on the device; NULL: none
+  bool *sequence_taken;         // [sequences] which slots belong to a session
   // [pool_pages] A stack of free KV pages. Page 0 is never in it: it is the scratch page, where the module's
   // padding writes go.
   int32_t *free_pages;

@@ -84,8 +84,8 @@ static mlx_status_t add_group(mlx_session_t *session, writer_t *writer, const in
 
 // A group is never longer than the output before it. So the first tokens are streamed one by one, and no
 // group takes longer than all the output before it.
-size_t mlx_decode_group_next(const mlx_variant_t *variant, size_t written, size_t left) {
-  return mlx_decode_group_largest(variant, written < left ? written : left);
+size_t mlx_decode_group_next(int64_t burst, size_t written, size_t left) {
+  return mlx_decode_group_largest(burst, written < left ? written : left);
 }
 
 // Samples the next token on the host. *out_ended is true, and no token is chosen, if the grammar's text is
@@ -126,7 +126,7 @@ static mlx_status_t decode_loop(mlx_session_t *session, writer_t *writer, int32_
                                 mlx_generation_t *out) {
   const mlx_engine_t *engine = session->engine;
   const size_t max_tokens = writer->options->max_tokens < 0 ? SIZE_MAX : (size_t)writer->options->max_tokens;
-  int32_t group[MLX_MAX_GROUP] = {next}, argmax;
+  int32_t group[MLX_BURST_TOKENS] = {next}, argmax;
   size_t count = 1;
   bool ended = false;
   out->finish_reason = MLX_FINISH_LENGTH;
@@ -141,12 +141,13 @@ static mlx_status_t decode_loop(mlx_session_t *session, writer_t *writer, int32_
     out->finish_reason = writer->cancelled ? MLX_FINISH_CANCELLED : MLX_FINISH_STOP;
     if (writer->cancelled || ended) return NULL;
     out->finish_reason = MLX_FINISH_LENGTH;
-    const size_t left = max_tokens - out->count, room = (size_t)(engine->context - session->length);
+    const size_t left = max_tokens - out->count, room = (size_t)(engine->sizing.context - session->length);
     if (!left) return NULL;
     out->finish_reason = MLX_FINISH_CONTEXT;
     if (!room) return NULL;
-    count =
-        writer->sampler ? 1 : mlx_decode_group_next(engine->variant, out->count, left < room ? left : room);
+    count = writer->sampler
+                ? 1
+                : mlx_decode_group_next(engine->variant->burst, out->count, left < room ? left : room);
     MLX_TRY(decode_group(session, writer, argmax, group, count));
   }
 }

@@ -37,13 +37,13 @@ static mlx_status_t fill(mlx_host_sampler_t *host, const mlx_generate_options_t 
   mlx_sampling_t greedy;
   mlx_sampling_initialize_greedy(&greedy);
   MLX_TRY(mlx_sampler_create(options->sampling ? options->sampling : &greedy, host->vocab,
-                             host->engine->context, &host->sampler));
+                             host->engine->sizing.context, &host->sampler));
   MLX_TRY(mlx_alloc(host->vocab, sizeof *host->logits, &host->logits));
   if (options->logprobs > (int64_t)host->vocab) {
     return mlx_error(MLX_USAGE, "--logprobs %lld: the model has only %zu tokens",
                      (long long)options->logprobs, host->vocab);
   }
-  MLX_TRY(mlx_prompt_check(ids, count, 0, host->engine->context, (int64_t)host->vocab));
+  MLX_TRY(mlx_prompt_check(ids, count, 0, host->engine->sizing.context, (int64_t)host->vocab));
   for (size_t i = 0; i < count; ++i) MLX_TRY(accept(host, ids[i]));
   if (!options->grammar) return NULL;
   MLX_TRY(mlx_alloc((host->vocab + 63) / 64, sizeof *host->allowed, &host->allowed));
