@@ -155,7 +155,8 @@ mlx_value_t mlx_build_extern(mlx_builder_t *b, const char *name, const mlx_exter
                              mlx_value_t *out_updated);
 
 // One of our C functions in an object file, linked into a CPU module (IREE form only). Its parameters are
-// pointers to the operands and to the result, then the constants as i64.
+// pointers to the operands and to the result, then the constants and sizes as i64.
+#define MLX_LINKED_SIZES 8
 typedef struct mlx_linked {
   const char *symbol, *file;  // in the object that --iree-hal-executable-object-search-path finds
   const char *target;         // IREE's name of the object format
@@ -166,9 +167,14 @@ typedef struct mlx_linked {
   mlx_type_t result;    // rank 0: no result
   int32_t constants[2];
   size_t constant_count;
+  struct {
+    size_t operand;   // whose first dimension is MLX_DIM_RUNTIME
+    int64_t divisor;  // the size is passed divided by this
+  } sizes[MLX_LINKED_SIZES];
+  size_t size_count;
 } mlx_linked_t;
-// Declares the function once, before its callers. Uses only the dtypes of operands and result, and the number
-// of constants.
+// Declares the function once, before its callers. Uses only the dtypes of operands and result, and the
+// numbers of constants and sizes.
 void mlx_builder_link(mlx_builder_t *b, const mlx_linked_t *kernel);
 // |out_updated|: the new values of the updated operands. Returns the result, or the last updated value if
 // there is no result.

@@ -7,6 +7,7 @@
 #include "base/cpu.h"
 #include "base/memory.h"
 #include "compiler/cpu_program.h"
+#include "kernels/step.h"
 
 #define PLAN "plan"  // name of the constant that holds the program
 
@@ -28,12 +29,25 @@ static mlx_status_t declare(const emission_t *e) {
   return NULL;
 }
 
+static void state_facts(const emission_t *e) {
+  const mlx_program_t *n = &e->program->header;
+  mlx_module_facts_t *facts = &e->g->facts;
+  facts->steps[0] = (mlx_step_size_t){.tokens = MLX_CPU_MAX_TOKENS, .wanted = MLX_CPU_MAX_WANTED};
+  facts->step_count = 1;
+  facts->burst = MLX_BURST_TOKENS;
+  facts->ragged = facts->samples = true;
+  facts->page_bytes = n->page_bytes;
+  facts->hidden = n->hidden;
+}
+
 // ----------------------------------------------------------------------------------------------------------
 // Functions
 
-#define UPDATES 6
-static const char *const updates[UPDATES] = {MLX_ARG_HISTORY, MLX_ARG_KV,      MLX_ARG_LOGITS,
-                                             MLX_ARG_HIDDEN,  MLX_ARG_RESULTS, MLX_STATE_SCRATCH};
+// Operands of the kernel: weights, program, batch; and those that it updates.
+enum { WEIGHTS, PROGRAM, BATCH, SCRATCH, HISTORY, KV, LOGITS, HIDDEN, RESULTS, OPERANDS };
+#define UPDATED SCRATCH
+static const char *const names[OPERANDS] = {
+    MLX_WHOLE_ARCHIVE, PLAN, "batch", MLX_STATE_SCRATCH, "history", "kv", "logits", "hidden", "results"};
 
 // Name of the object format in IREE.
 static const char *elf_target(const emission_t *e) {
@@ -41,46 +55,60 @@ static const char *elf_target(const emission_t *e) {
   return level->arch == MLX_AARCH64 ? "embedded-elf-arm_64" : "embedded-elf-x86_64";
 }
 
-// The operands are the parameters of mlx_network_run, in its order.
-static void emit_call(const emission_t *e, const char *name, mlx_step_size_t size, const char *file) {
-  mlx_function_t *g = e->g;
-  mlx_builder_t *b = g->b;
+// The operands and numbers are the parameters of mlx_network_run, in its order.
+static mlx_linked_t kernel_call(const emission_t *e, const char *file, bool is_burst) {
   mlx_linked_t kernel = {.symbol = "mlx_network_run",
                          .file = file,
                          .target = elf_target(e),
                          .workgroups = MLX_CPU_WORKGROUPS,
-                         .operand_count = 3 + UPDATES,
-                         .updated_from = 3};
-  mlx_function_begin(g, name, "Calls the CPU kernel.", size);
-  kernel.operands[0] = mlx_builder_load(b, MLX_WHOLE_ARCHIVE);
-  kernel.operands[1] = mlx_builder_load(b, PLAN);
-  kernel.operands[2] = g->batch;
-  for (int i = 0; i < UPDATES; ++i) kernel.operands[3 + i] = mlx_builder_load(b, updates[i]);
-  mlx_value_t updated[UPDATES];
-  if (mlx_build_linked(b, "updated", &kernel, updated).id) {
-    for (int i = 0; i < UPDATES; ++i) mlx_builder_store(b, updates[i], updated[i]);
+                         .operand_count = OPERANDS,
+                         .updated_from = UPDATED,
+                         .constants = {is_burst},
+                         .constant_count = 1,
+                         .sizes = {{BATCH, 1},
+                                   {HISTORY, 1},
+                                   {KV, e->program->header.page_bytes / 4},
+                                   {LOGITS, 1},
+                                   {HIDDEN, 1},
+                                   {RESULTS, 1}},
+                         .size_count = 6};
+  for (int i = 0; i < OPERANDS; ++i)
+    kernel.operands[i].dtype = i == LOGITS || i == HIDDEN ? MLX_F32 : MLX_I32;
+  return kernel;
+}
+
+static void emit_function(const emission_t *e, const char *name, const char *comment, const char *file,
+                          bool is_burst) {
+  mlx_builder_t *b = e->g->b;
+  const mlx_program_t *n = &e->program->header;
+  mlx_value_t updated[OPERANDS - UPDATED];
+  mlx_linked_t kernel = kernel_call(e, file, is_burst);
+  mlx_builder_begin(b, name, comment);
+  kernel.operands[BATCH] = mlx_builder_argument(b, "batch", MLX_TYPE(MLX_I32, MLX_DIM_RUNTIME));
+  mlx_builder_in_place(b, "history", MLX_TYPE(MLX_I32, MLX_DIM_RUNTIME));
+  mlx_builder_in_place(b, "kv", MLX_TYPE(MLX_I32, MLX_DIM_RUNTIME));
+  mlx_builder_in_place(b, "logits", MLX_TYPE(MLX_F32, MLX_DIM_RUNTIME, n->vocab));
+  mlx_builder_in_place(b, "hidden", MLX_TYPE(MLX_F32, MLX_DIM_RUNTIME, n->hidden));
+  mlx_builder_in_place(b, "results", MLX_TYPE(MLX_I32, MLX_DIM_RUNTIME, MLX_RESULT_WORDS));
+  for (int i = 0; i < OPERANDS; ++i) {
+    if (i != BATCH) kernel.operands[i] = mlx_builder_load(b, names[i]);
   }
+  const mlx_value_t last = mlx_build_linked(b, "step", &kernel, updated);
+  for (int i = UPDATED; i < OPERANDS && last.id; ++i) mlx_builder_store(b, names[i], updated[i - UPDATED]);
   mlx_builder_end(b, NULL, 0);
 }
 
 static mlx_status_t emit(const emission_t *e) {
-  const mlx_module_options_t *o = e->g->options;
   const char *file;
-  MLX_TRY(mlx_kernels_image(o->kernels, MLX_KERNEL_NETWORK, "", &file));
+  MLX_TRY(mlx_kernels_image(e->g->options->kernels, MLX_KERNEL_NETWORK, "", &file));
   MLX_TRY(declare(e));
-  mlx_linked_t shape = {.symbol = "mlx_network_run",
-                        .file = file,
-                        .target = elf_target(e),
-                        .workgroups = MLX_CPU_WORKGROUPS,
-                        .operand_count = 3 + UPDATES,
-                        .updated_from = 3};
-  for (int i = 0; i < 3 + UPDATES; ++i) shape.operands[i].dtype = MLX_I32;
-  shape.operands[5].dtype = shape.operands[6].dtype = MLX_F32;
+  state_facts(e);
+  const mlx_linked_t shape = kernel_call(e, file, false);
   mlx_builder_link(e->g->b, &shape);
   char name[32];
-  snprintf(name, sizeof name, "step_%lld", (long long)o->steps[0].tokens);
-  emit_call(e, name, o->steps[0], file);
-  emit_call(e, "burst", (mlx_step_size_t){1, 1}, file);
+  snprintf(name, sizeof name, "step_%d", MLX_CPU_MAX_TOKENS);
+  emit_function(e, name, "One forward pass over a batch of tokens (kernels/step.h).", file, false);
+  emit_function(e, "burst", "Many tokens of one sequence, one after the other.", file, true);
   return NULL;
 }
 

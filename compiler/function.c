@@ -79,10 +79,9 @@ void mlx_function_begin(mlx_function_t *g, const char *name, const char *comment
   g->size = size;
   g->rope_count = 0;
   g->split_input = g->into = (mlx_value_t){0};
-  g->batch = mlx_builder_argument(
-      b, MLX_ARG_BATCH, MLX_TYPE(MLX_I32, size_of(g, MLX_STEP_PAGES_AT(n, w) + MLX_PURE_SLOTS * pages)));
-  mlx_builder_in_place(b, MLX_ARG_HISTORY,
-                       MLX_TYPE(MLX_I32, size_of(g, MLX_PURE_SLOTS * pages * MLX_KV_PAGE)));
+  g->batch =
+      mlx_builder_argument(b, MLX_ARG_BATCH, MLX_TYPE(MLX_I32, size_of(g, MLX_STEP_PAGES_AT(n, w) + pages)));
+  mlx_builder_in_place(b, MLX_ARG_HISTORY, MLX_TYPE(MLX_I32, size_of(g, pages * MLX_KV_PAGE)));
   mlx_builder_in_place(b, MLX_ARG_KV, mlx_function_kv_type(g));
   mlx_builder_in_place(b, MLX_ARG_LOGITS, MLX_TYPE(MLX_F32, size_of(g, w), c->vocab));
   mlx_builder_in_place(b, MLX_ARG_HIDDEN, MLX_TYPE(MLX_F32, size_of(g, w), c->hidden));
@@ -114,21 +113,28 @@ void mlx_function_read_positions(mlx_function_t *g) {
   g->wanted = as_column(b, "wanted_index", wanted);
 }
 
-// Reads sampled tokens from |history| and stores all tokens there. Padding uses the last slot, which belongs
-// to no sequence.
-static mlx_value_t resolve_tokens(mlx_function_t *g, mlx_value_t is_padding, mlx_value_t slots) {
+// The words of one of the arrays of N words, where padding has the word of token 0.
+static mlx_value_t token_words(mlx_function_t *g, const char *name, int64_t at, mlx_value_t is_padding) {
+  mlx_builder_t *b = g->b;
+  const int64_t n = g->size.tokens;
+  mlx_value_t words = mlx_build_words(b, name, g->batch, at, n);
+  if (n == 1) return words;
+  mlx_value_t first = header_word(g, "of_token_0", at, MLX_TYPE(MLX_I32, n));
+  return mlx_build_select(b, "not_padding", is_padding, first, words);
+}
+
+// Reads sampled tokens from |history| and stores all tokens there. Padding stores token 0 a second time.
+static mlx_value_t resolve_tokens(mlx_function_t *g, mlx_value_t is_padding) {
   mlx_builder_t *b = g->b;
   const int64_t n = g->size.tokens;
   const mlx_type_t each = MLX_TYPE(MLX_I32, n);
   mlx_builder_comment(b, "token IDs: given, or sampled by an earlier step");
-  mlx_value_t tokens = mlx_build_words(b, "given_tokens", g->batch, MLX_STEP_TOKENS_AT, n);
-  mlx_value_t one = mlx_build_int(b, "one", 1, each);
-  mlx_value_t slot_count = header_word(g, "slot_count", MLX_STEP_SLOT_COUNT, each);
-  mlx_value_t last_slot = mlx_build_binary(b, "last_slot", "subtract", slot_count, one);
-  mlx_value_t slot = mlx_build_select(b, "history_slot", is_padding, last_slot, slots);
+  mlx_value_t tokens = token_words(g, "given_tokens", MLX_STEP_TOKENS_AT, is_padding);
+  mlx_value_t slot = token_words(g, "history_slots", MLX_STEP_SLOTS_AT(n), is_padding);
+  mlx_value_t position = token_words(g, "history_positions", MLX_STEP_POSITIONS_AT(n), is_padding);
   mlx_value_t width = header_word(g, "history_width", MLX_STEP_HISTORY_WIDTH, each);
   mlx_value_t start = mlx_build_binary(b, "history_start", "multiply", slot, width);
-  mlx_value_t at = mlx_build_binary(b, "history_at", "add", start, g->positions);
+  mlx_value_t at = mlx_build_binary(b, "history_at", "add", start, position);
   mlx_value_t index = as_column(b, "history_index", at);
   mlx_value_t history = mlx_builder_load(b, MLX_ARG_HISTORY);
   mlx_value_t stored = mlx_build_gather(b, "stored_tokens", history, index);
@@ -151,10 +157,12 @@ static mlx_value_t page_table_of(mlx_function_t *g, mlx_value_t slots) {
 }
 
 // The page of each token and its row there.
-static void place_keys(mlx_function_t *g, mlx_value_t is_padding, mlx_value_t slots) {
+static void place_keys(mlx_function_t *g, mlx_value_t is_padding) {
   mlx_builder_t *b = g->b;
-  const mlx_type_t each = MLX_TYPE(MLX_I32, g->size.tokens);
+  const int64_t n = g->size.tokens;
+  const mlx_type_t each = MLX_TYPE(MLX_I32, n);
   mlx_builder_comment(b, "row of each token in the KV pool");
+  mlx_value_t slots = mlx_build_words(b, "slots", g->batch, MLX_STEP_SLOTS_AT(n), n);
   mlx_value_t table = page_table_of(g, slots);
   mlx_value_t page_size = mlx_build_int(b, "page_size", MLX_KV_PAGE, each);
   mlx_value_t nth = mlx_build_binary(b, "page_number", "divide", g->positions, page_size);
@@ -189,12 +197,10 @@ void mlx_function_place_tokens(mlx_function_t *g) {
   mlx_builder_t *b = g->b;
   const int64_t n = g->size.tokens;
   mlx_value_t position = mlx_build_words(b, "given_position", g->batch, MLX_STEP_POSITIONS_AT(n), n);
-  mlx_value_t slots = mlx_build_words(b, "slots", g->batch, MLX_STEP_SLOTS_AT(n), n);
   mlx_value_t zero = mlx_build_int(b, "zero", 0, MLX_TYPE(MLX_I32, n));
   mlx_value_t is_padding = mlx_build_compare(b, "is_padding", "LT", position, zero);
   mlx_function_read_positions(g);
-  g->ids = resolve_tokens(g, is_padding, slots);
-  if (g->paths.kernel_attention) return;
-  place_keys(g, is_padding, slots);
+  g->ids = resolve_tokens(g, is_padding);
+  place_keys(g, is_padding);
   read_segment(g);
 }

@@ -152,27 +152,23 @@ mlx_cuda_tiles_t mlx_cuda_attention_tiles(const mlx_function_t *g) {
   const int64_t share = a->heads / a->kv_heads, n = g->size.tokens;
   mlx_cuda_tiles_t t = {.short_queries = choose_f32_tile(g, false).queries, .share = share};
   t.short_tiles = mlx_attend_tiles(n, 1, share, t.short_queries);
-  t.short_at = ceil_div(n, 4) * 4;
-  t.long_at = t.short_at + t.short_tiles * MLX_TILE_WORDS;
-  t.words = t.long_at;
   t.long_share = mlx_module_rounds_attention(g->options) ? 1 : share;
   t.long_queries = mlx_module_rounds_attention(g->options) ? 16 * choose_attend_tile(a).wq
                                                            : choose_f32_tile(g, true).queries;
-  if (n < MLX_LONG_STEP) return t;
-  t.long_tiles = mlx_attend_tiles(n, MLX_LONG_SEGMENT, t.long_share, t.long_queries);
-  t.words += t.long_tiles * MLX_TILE_WORDS;
+  if (n >= MLX_LONG_STEP) t.long_tiles = mlx_attend_tiles(n, MLX_LONG_SEGMENT, t.long_share, t.long_queries);
+  t.ids_at = 4 + (t.short_tiles + t.long_tiles) * MLX_TILE_WORDS;
   return t;
 }
 
 // The macros that attention.cu and attention_f32.cu share.
 static mlx_text_t define_attention(const mlx_function_t *g, const mlx_attention_t *a, bool rotate,
-                                   int64_t tiles_at) {
+                                   bool is_long) {
   mlx_text_t definitions = {0};
   mlx_text_printf(&definitions, "APPEND_NAME=mlx_append\nATTEND_NAME=mlx_attend\nSCALE=%.9ef\n", a->scale);
   if (a->softcap != 0.0) mlx_text_printf(&definitions, "SOFTCAP=%.9ef\n", a->softcap);
-  MLX_DEFINE(&definitions, {"TOKENS", g->size.tokens}, {"LAYERS", g->paths.layers}, {"HEADS", a->heads},
-             {"KV_HEADS", a->kv_heads}, {"HEAD_DIM", a->head_dim});
-  MLX_DEFINE(&definitions, {"WINDOW", a->window}, {"SINKS", a->sinks.id != 0}, {"TILES_AT", tiles_at},
+  MLX_DEFINE(&definitions, {"LAYERS", g->paths.layers}, {"HEADS", a->heads}, {"KV_HEADS", a->kv_heads},
+             {"HEAD_DIM", a->head_dim});
+  MLX_DEFINE(&definitions, {"WINDOW", a->window}, {"SINKS", a->sinks.id != 0}, {"TILES", is_long},
              {"TURN", rotate});
   return definitions;
 }
@@ -208,7 +204,7 @@ static mlx_extern_t attend_16(mlx_function_t *g, const mlx_attention_t *a, bool 
   const attend_tile_t t = choose_attend_tile(a);
   const mlx_cuda_tiles_t tiles = mlx_cuda_attention_tiles(g);
   const int64_t keys = t.wk * t.keys, merging = t.wq * t.wk * 8;
-  mlx_text_t definitions = define_attention(g, a, rotate, tiles.long_at);
+  mlx_text_t definitions = define_attention(g, a, rotate, true);
   MLX_DEFINE(&definitions, {"WQ", t.wq}, {"WK", t.wk}, {"KEYS", t.keys});
   mlx_cuda_define_dtype(&definitions, g->options->kv);
   return (mlx_extern_t){
@@ -221,7 +217,7 @@ static mlx_extern_t attend_16(mlx_function_t *g, const mlx_attention_t *a, bool 
 static mlx_extern_t attend_32(mlx_function_t *g, const mlx_attention_t *a, bool rotate, bool is_long) {
   const mlx_attend_f32_tile_t t = choose_f32_tile(g, is_long);
   const mlx_cuda_tiles_t tiles = mlx_cuda_attention_tiles(g);
-  mlx_text_t definitions = define_attention(g, a, rotate, is_long ? tiles.long_at : tiles.short_at);
+  mlx_text_t definitions = define_attention(g, a, rotate, is_long);
   MLX_DEFINE(&definitions, {"QUERIES", t.queries}, {"STEP", t.step}, {"SPLIT", t.split}, {"STAGES", t.stages},
              {"THREADS", t.threads}, {"OUT_16", mlx_module_rounds_attention(g->options)});
   mlx_cuda_define_kv(&definitions, g->options->kv);

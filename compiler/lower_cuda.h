@@ -20,12 +20,12 @@ mlx_value_t mlx_cuda_linear(mlx_function_t *g, const char *name, mlx_value_t x, 
 // |kernel| then gets as an operand. Empty if |kernel| has no file.
 mlx_value_t mlx_cuda_call(mlx_function_t *g, const char *name, mlx_extern_t *kernel);
 
-// Tiles of the attention kernels, and the words of |placed| (kernels/cuda/place.cu).
+// Tiles of the attention kernels, and where the token IDs are in |placed| (kernels/cuda/place.cu).
 #define MLX_TILE_WORDS 8
 typedef struct mlx_cuda_tiles {
-  int64_t short_queries, share, short_tiles, short_at;
-  int64_t long_queries, long_share, long_tiles, long_at;  // long_tiles 0: all segments are short
-  int64_t words;
+  int64_t short_queries, share, short_tiles;
+  int64_t long_queries, long_share, long_tiles;  // long_tiles 0: all segments are short
+  int64_t ids_at;
 } mlx_cuda_tiles_t;
 mlx_cuda_tiles_t mlx_cuda_attention_tiles(const mlx_function_t *g);
 // |table|: the kernel rotates q and k by it; NULL if they need no rotation.

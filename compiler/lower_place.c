@@ -11,8 +11,7 @@ void mlx_cuda_place_tokens(mlx_function_t *g) {
   const mlx_cuda_tiles_t t = mlx_cuda_attention_tiles(g);
   mlx_text_t d = {0};
   mlx_text_puts(&d, "NAME=mlx_place\n");
-  MLX_DEFINE(&d, {"PLACE", 1}, {"TOKENS", g->size.tokens}, {"WANTED", g->size.wanted},
-             {"VOCAB", g->model->config.vocab});
+  MLX_DEFINE(&d, {"PLACE", 1}, {"TOKENS", g->size.tokens}, {"VOCAB", g->model->config.vocab});
   MLX_DEFINE(&d, {"SHORT_QUERIES", t.short_queries}, {"SHORT_SHARE", t.share},
              {"SHORT_TILES", t.short_tiles});
   MLX_DEFINE(&d, {"LONG_QUERIES", t.long_queries}, {"LONG_SHARE", t.long_share}, {"LONG_TILES", t.long_tiles},
@@ -26,20 +25,20 @@ void mlx_cuda_place_tokens(mlx_function_t *g) {
                                .operands = {g->batch, mlx_builder_load(b, MLX_ARG_HISTORY)},
                                .operand_count = 2,
                                .updated_from = 1,
-                               .result = MLX_TYPE(MLX_I32, t.words)};
+                               .result = MLX_TYPE(MLX_I32, t.ids_at + g->size.tokens)};
   mlx_value_t history;
   if (!kernel.file) return;
   g->placed = mlx_build_extern(b, "placed", &kernel, &history);
   if (!g->placed.id) return;
   mlx_builder_store(b, MLX_ARG_HISTORY, history);
-  g->ids = mlx_build_words(b, "token_ids", g->placed, 0, g->size.tokens);
+  g->ids = mlx_build_words(b, "token_ids", g->placed, t.ids_at, g->size.tokens);
 }
 
 mlx_value_t mlx_cuda_pick(mlx_function_t *g, mlx_value_t x) {
   mlx_builder_t *b = g->b;
   mlx_text_t d = {0};
   mlx_text_puts(&d, "NAME=mlx_pick\n");
-  MLX_DEFINE(&d, {"TOKENS", g->size.tokens}, {"WANTED", g->size.wanted}, {"WIDTH", x.dims[1]});
+  MLX_DEFINE(&d, {"WIDTH", x.dims[1]});
   const mlx_extern_t kernel = {.symbol = "mlx_pick",
                                .file = mlx_cuda_image(g, MLX_KERNEL_PLACE, &d),
                                .grid = {g->size.wanted, 1, 1},

@@ -31,8 +31,6 @@ mlx_storage_t mlx_module_storage(const mlx_module_options_t *options);
 // Whether attention rounds queries and softmax weights to 16 bits (kernels/cuda/attention.cu).
 bool mlx_module_rounds_attention(const mlx_module_options_t *options);
 
-// Of the pure form: one sequence, and a scratch slot for padding.
-#define MLX_PURE_SLOTS 2
-int64_t mlx_module_pure_pages(const mlx_module_options_t *options);  // entries of a row of the page table
+int64_t mlx_module_pure_pages(const mlx_module_options_t *options);  // of the only sequence of the pure form
 
 #endif  // MLXCEL_COMPILER_MODULE_OPTIONS_H_

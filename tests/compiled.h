@@ -8,8 +8,9 @@
 
 // Opens |model|, compiled for the CPU. |weights_path| replaces its weights unless NULL. |threads| 0 is the
 // default. Release with mlx_engine_close.
-static inline mlx_engine_t *open_compiled(const char *model, const mlx_compile_options_t *compile,
-                                          const char *weights_path, int threads) {
+// With room for |sequences| sessions; 0: one. The engine has the context length of |compile|.
+static inline mlx_engine_t *open_parallel(const char *model, const mlx_compile_options_t *compile,
+                                          const char *weights_path, int threads, int64_t sequences) {
   mlx_cache_t *cache;
   mlx_compiled_t compiled;
   mlx_engine_t *engine;
@@ -17,6 +18,8 @@ static inline mlx_engine_t *open_compiled(const char *model, const mlx_compile_o
   mlx_engine_options_initialize(&options);
   options.device = MLX_USE_CPU;
   options.threads = threads;
+  options.context = compile->context;
+  options.sequences = sequences;
   CHECK_OK(mlx_cache_open(NULL, &cache));
   CHECK_OK(mlx_compile(model, compile, cache, &compiled));
   const mlx_model_parts_t parts = {.name = model,
@@ -32,6 +35,11 @@ static inline mlx_engine_t *open_compiled(const char *model, const mlx_compile_o
   mlx_compiled_release(&compiled);
   mlx_cache_close(cache);
   return engine;
+}
+
+static inline mlx_engine_t *open_compiled(const char *model, const mlx_compile_options_t *compile,
+                                          const char *weights_path, int threads) {
+  return open_parallel(model, compile, weights_path, threads, 1);
 }
 
 #endif  // MLXCEL_TESTS_COMPILED_H_

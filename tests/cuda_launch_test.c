@@ -67,17 +67,58 @@ TEST(gemv_launch_fits_any_gpu) {
 TEST(attention_launch_fits_every_head_size_and_gpu) {
   for (size_t m = 0; m < COUNT(sizes); ++m)
     for (int64_t head_dim = 16; head_dim <= 256; head_dim += 16)
-      for (int64_t group = 1; group <= 8; group *= 2)
-        for (int hopper = 0; hopper < 2; ++hopper) {
+      for (int64_t group = 1; group <= 32; group *= 2)
+        for (int kind = 0; kind < 12; ++kind) {
+          const bool hopper = kind & 1, is_long = kind & 2;
+          const int64_t kv_bytes = kind / 4 == 2 ? 4 : kind / 4 + 1;
           const mlx_attend_f32_tile_t t =
-              mlx_attend_f32_tile(1, sizes[m], 4 * group, 4, head_dim, hopper, 132);
+              mlx_attend_f32_tile(is_long, sizes[m], 4 * group, 4, head_dim, kv_bytes, hopper, 132);
           CHECK_INT(t.queries % (t.threads / 16), 0);
-          CHECK_INT(t.step % 16, 0);
+          CHECK(t.step % 16 == 0 && 256 % t.step == 0);  // a chunk has whole steps
           CHECK(t.stages >= 1 && t.split >= 1 && t.split <= 8 && (hopper || t.split == 1));
+          CHECK(t.split == 1 || t.queries <= 16);
           CHECK(t.shared_bytes <= (hopper ? 227 : 99) * 1024);
         }
 }
 
+// The order in which a query's keys are added depends on the step size.
+TEST(all_attention_launches_of_a_head_size_have_the_same_step) {
+  for (int64_t head_dim = 16; head_dim <= 256; head_dim += 16)
+    for (size_t m = 0; m < COUNT(sizes); ++m)
+      for (int kind = 0; kind < 4; ++kind)
+        CHECK_INT(mlx_attend_f32_tile(kind & 1, sizes[m], 8, 2, head_dim, 4, kind & 2, 132).step,
+                  mlx_attend_f32_tile(false, 1, 8, 2, head_dim, 2, true, 132).step);
+}
+
+static int64_t next_random(uint64_t *state) {
+  *state = *state * 6364136223846793005u + 1442695040888963407u;
+  return (int64_t)(*state >> 33);
+}
+
+// The grid has a block for each tile of any batch, and short tiles leave a block for each padding token.
+TEST(attention_grid_holds_every_batch) {
+  uint64_t state = 1;
+  CHECK_INT(mlx_attend_tiles(16, 1, 4, 8), 16);    // one token per sequence
+  CHECK_INT(mlx_attend_tiles(512, 8, 1, 64), 64);  // segments of 8 tokens
+  CHECK_INT(mlx_attend_tiles(512, 8, 4, 64), 64);
+  for (int round = 0; round < 2000; ++round) {
+    const int64_t shortest = next_random(&state) % 2 ? 1 : 8, share = 1 + next_random(&state) % 20,
+                  queries = 8 << next_random(&state) % 4, tokens = 64 << next_random(&state) % 4;
+    const int64_t most = mlx_attend_tiles(tokens, shortest, share, queries);
+    int64_t left = tokens, tiles = 0;
+    while (left >= shortest && next_random(&state) % 50) {
+      int64_t count = shortest + next_random(&state) % (next_random(&state) % 2 ? 4 : left);
+      if (count > left) count = left;
+      tiles += ceil_div(count * share, queries);
+      left -= count;
+    }
+    CHECK(tiles <= most);
+    if (shortest == 1) CHECK(tiles + left <= most);
+  }
+}
+
 TEST_MAIN(CASE(tile_is_supported_by_the_kernel_and_fits_the_gpu), CASE(prefill_of_512_tokens_fills_an_h200),
           CASE(parts_buffer_holds_every_chunk_and_the_sums), CASE(gemv_launch_fits_any_gpu),
-          CASE(attention_launch_fits_every_head_size_and_gpu))
+          CASE(attention_launch_fits_every_head_size_and_gpu),
+          CASE(all_attention_launches_of_a_head_size_have_the_same_step),
+          CASE(attention_grid_holds_every_batch))

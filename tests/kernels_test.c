@@ -56,11 +56,13 @@ static mlx_compile_options_t options_for(const char *target, mlx_dtype_t dtype, 
   return (mlx_compile_options_t){.target = target, .dtype = dtype, .context = 16, .kernels = kernels};
 }
 
-static void check_manifest(const mlx_manifest_t *m, const char *kernels, size_t decode_count) {
-  static const int64_t steps[] = {1, 8, 32, 128};
-  CHECK_TEXT(mlx_variant_kernels_text(&m->variants[0]).text, kernels);
-  CHECK_INT(m->variants[0].decode_count, decode_count);
-  for (size_t i = 0; i < decode_count; ++i) CHECK_INT(m->variants[0].decode[i], steps[i]);
+static void check_manifest(const mlx_manifest_t *m, const char *kernels, bool ragged, int64_t burst) {
+  const mlx_variant_t *v = &m->variants[0];
+  CHECK_TEXT(mlx_variant_kernels_text(v).text, kernels);
+  CHECK_INT(v->ragged, ragged);
+  CHECK_INT(v->step_count, ragged ? 5 : 3);
+  CHECK_INT(v->samples, v->kernel_count > 0);
+  CHECK_INT(v->burst, burst);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -83,7 +85,7 @@ TEST(without_nvrtc_auto_uses_the_generic_path_with_a_note_and_required_fails) {
     mlx_status_t status = compile(model, options_for("cuda:sm_80", MLX_BF16, MLX_KERNELS_AUTO), &manifest);
     mlx_nvrtc_built_in = built_in;
     CHECK_OK(status);
-    check_manifest(&manifest, "none (generic path)", 1);
+    check_manifest(&manifest, "none (generic path)", false, 0);
     CHECK_INT(manifest.variants[0].driver, 0);
     CHECK_CONTAINS(notes, "no fast kernels: NVRTC, which compiles the GPU kernels, was not found");
   }
@@ -122,7 +124,7 @@ TEST(required_kernels_fail_with_the_reason_if_unsupported) {
 TEST(one_note_reports_that_a_whole_network_is_on_the_generic_path) {
   mlx_manifest_t manifest;
   CHECK_OK(compile(TINY_HEADS, options_for("cuda:sm_80", MLX_F32, MLX_KERNELS_AUTO), &manifest));
-  check_manifest(&manifest, "none (generic path)", 1);
+  check_manifest(&manifest, "none (generic path)", false, 0);
   CHECK_CONTAINS(
       notes,
       "no fast kernels: the kernels need quantized or 16-bit weights (--dtype bf16 or f16); using the "
@@ -132,7 +134,7 @@ TEST(one_note_reports_that_a_whole_network_is_on_the_generic_path) {
 TEST(unsupported_attention_is_lowered_by_itself_with_a_note_and_products_keep_their_kernels) {
   mlx_manifest_t manifest;
   CHECK_OK(compile(TINY_HEADS, options_for("cuda:sm_80", MLX_BF16, MLX_KERNELS_AUTO), &manifest));
-  check_manifest(&manifest, "linear", 1);
+  check_manifest(&manifest, "linear, place, sample", false, 0);
   CHECK_CONTAINS(
       notes,
       "llama has no fast GPU kernel for attention heads of this size; using the generic path for it "
@@ -142,36 +144,33 @@ TEST(unsupported_attention_is_lowered_by_itself_with_a_note_and_products_keep_th
 // ----------------------------------------------------------------------------------------------------------
 // The kernel path
 
-TEST(manifest_lists_the_linked_kernels_and_decode_steps) {
+TEST(manifest_lists_the_linked_kernels_and_functions) {
   const char *model = random_llama_write(&one_layer, root, "one-layer");
   mlx_manifest_t manifest;
   mlx_compile_options_t options = options_for("cuda:sm_90", MLX_BF16, MLX_KERNELS_REQUIRED);
   CHECK_OK(compile(model, options, &manifest));
-  check_manifest(&manifest, "decode, linear, attention", 4);
+  check_manifest(&manifest, "decode, linear, attention, attention_f32, place, sample", true, 128);
   CHECK_INT(manifest.variants[0].driver, 13000);  // CUDA version of NVRTC
-  options.sequences = 2;                          // the decode kernel supports one sequence
-  CHECK_OK(compile(model, options, &manifest));
-  check_manifest(&manifest, "linear, attention", 1);
   options = options_for("cuda:sm_90", MLX_BF16, MLX_KERNELS_OFF);
   CHECK_OK(compile(model, options, &manifest));
-  check_manifest(&manifest, "none (generic path)", 1);
+  check_manifest(&manifest, "none (generic path)", false, 0);
   CHECK_INT(manifest.variants[0].driver, 0);
 }
 
 // Modes of a module: --dtype bf16, 16-bit weights with f32 activations, quantized weights.
 typedef enum emit_mode { NARROW, EXACT, QUANTIZED } emit_mode_t;
 
-// The module of |shape| for |gpu| in |mode|, with one prefill function of |context| tokens. Release the text
-// with mlx_free, and clear the kernels.
+// The module of |shape| for |gpu| in |mode|, with step_1 and a step of |tokens| tokens. Release the text with
+// mlx_free, and clear the kernels.
 static char *emit_as(emit_mode_t mode, const random_llama_t *shape, const char *name,
-                     const mlx_gpu_kind_t *gpu, int64_t context, mlx_kernels_t *out_kernels,
+                     const mlx_gpu_kind_t *gpu, int64_t tokens, mlx_kernels_t *out_kernels,
                      mlx_module_options_t *out_options) {
   mlx_model_t *model;
   mlx_graph_t *graph;
   const char *missing;
   char *text;
   CHECK_OK(mlx_model_open(random_llama_write(shape, root, name), &model));
-  mlx_module_options_initialize(context, out_options);
+  mlx_module_options_initialize(64, out_options);
   out_options->form = MLX_FORM_IREE;
   out_options->dtype = mode == QUANTIZED ? MLX_F32 : MLX_BF16;
   out_options->kv = mode == NARROW ? MLX_BF16 : MLX_F32;
@@ -181,20 +180,19 @@ static char *emit_as(emit_mode_t mode, const random_llama_t *shape, const char *
     out_options->layout = MLX_LAYOUT_TILES;
   }
   *out_kernels = (mlx_kernels_t){.gpu = gpu};
-  CHECK_OK(mlx_model_build_graph(model, context, &graph));
+  CHECK_OK(mlx_model_build_graph(model, 64, &graph));
   CHECK_OK(mlx_module_use_kernels(model, graph, out_kernels, out_options, &missing));
   CHECK(out_options->kernels == out_kernels);
-  out_options->buckets[0] = context;
-  out_options->bucket_count = 1;
+  mlx_module_options_set_steps((const mlx_step_size_t[]){{1, 1}, {tokens, 16}}, 2, out_options);
   CHECK_OK(mlx_module_emit(model, graph, out_options, &text, NULL));
   mlx_graph_free(graph);
   mlx_model_close(model);
   return text;
 }
 
-static char *emit(const random_llama_t *shape, const char *name, const mlx_gpu_kind_t *gpu, int64_t context,
+static char *emit(const random_llama_t *shape, const char *name, const mlx_gpu_kind_t *gpu, int64_t tokens,
                   mlx_kernels_t *out_kernels, mlx_module_options_t *out_options) {
-  return emit_as(NARROW, shape, name, gpu, context, out_kernels, out_options);
+  return emit_as(NARROW, shape, name, gpu, tokens, out_kernels, out_options);
 }
 
 TEST(network_too_wide_for_shared_memory_decodes_op_by_op) {
@@ -206,11 +204,11 @@ TEST(network_too_wide_for_shared_memory_decodes_op_by_op) {
     mlx_kernels_t kernels;
     mlx_module_options_t options;
     char *text = emit(&wide, "wide", mlx_gpu_kind_find(cases[i].sm), 16, &kernels, &options);
-    CHECK_INT(options.step_count, cases[i].fits ? 4 : 1);
     CHECK_INT(mlx_kernels_use(&kernels, MLX_KERNEL_DECODE), cases[i].fits);
-    CHECK(mlx_kernels_use(&kernels, MLX_KERNEL_LINEAR) && mlx_kernels_use(&kernels, MLX_KERNEL_ATTENTION));
-    CHECK_INT(strstr(text, "@decode_32(") != NULL, cases[i].fits);
-    CHECK_CONTAINS(text, "@decode_1(");
+    CHECK(mlx_kernels_use(&kernels, MLX_KERNEL_LINEAR) &&
+          mlx_kernels_use(&kernels, MLX_KERNEL_ATTENTION_F32));
+    CHECK_INT(strstr(text, "@burst(") != NULL, cases[i].fits);
+    CHECK_CONTAINS(text, "@step_1(");
     mlx_free(text);
     mlx_kernels_clear(&kernels);
   }
@@ -219,7 +217,7 @@ TEST(network_too_wide_for_shared_memory_decodes_op_by_op) {
 TEST(module_with_kernels_matches_golden_and_iree_compile_parses_it) {
   mlx_kernels_t kernels;
   mlx_module_options_t options;
-  char *text = emit(&one_layer, "one-layer", mlx_gpu_kind_find(90), 16, &kernels, &options);
+  char *text = emit(&one_layer, "one-layer", mlx_gpu_kind_find(90), 64, &kernels, &options);
   check_golden_text(text, strlen(text), GOLDEN);
   mlx_free(text);
   mlx_kernels_clear(&kernels);
@@ -231,22 +229,29 @@ TEST(module_with_kernels_matches_golden_and_iree_compile_parses_it) {
   command_free(&parse);
 }
 
-// IREE merges globals with equal initial values (compiler/builder.c).
-TEST(every_state_of_a_module_with_kernels_has_a_different_initial_value) {
+// The runtime owns all state; the only variable is the scratch memory of the decode kernel.
+TEST(module_with_kernels_has_no_state_but_the_scratch_memory) {
   mlx_kernels_t kernels;
   mlx_module_options_t options;
-  char *text = emit(&one_layer, "one-layer", mlx_gpu_kind_find(90), 16, &kernels, &options), seen[8][64];
-  size_t count = 0;
-  for (const char *at = text; (at = strstr(at, "private mutable ")); ++at) {
-    const char *value = strstr(at, " = dense<");
-    CHECK(value && count < 8);
-    snprintf(seen[count], sizeof seen[count], "%.*s", (int)strcspn(value, ">"), value);
-    for (size_t i = 0; i < count; ++i) CHECK(strcmp(seen[i], seen[count]));
-    ++count;
-  }
-  CHECK_INT(count, 5);  // pages, scratch, token, position, logits
+  char *text = emit(&one_layer, "one-layer", mlx_gpu_kind_find(90), 16, &kernels, &options);
+  const char *first = strstr(text, "mutable");
+  CHECK(first && !strstr(first + 1, "mutable"));
   mlx_free(text);
   mlx_kernels_clear(&kernels);
+}
+
+// Logits, hidden states, history and KV pool are bound to the kernels that write them: nothing is copied.
+TEST(step_on_the_kernel_path_copies_nothing) {
+  command_t compile;
+  command_start(&compile, (const char *const[]){MLXCEL_TEST_IREE_COMPILE, "--compile-to=stream",
+                                                "--iree-execution-model=async-external",
+                                                "--iree-hal-target-device=cuda", "--iree-cuda-target=sm_90",
+                                                GOLDEN, "-o", "-", NULL});
+  command_wait(&compile);
+  if (compile.exit_code) CHECK_FAIL("iree-compile fails on %s: %s", GOLDEN, compile.err);
+  CHECK_CONTAINS(compile.out, "@mlx_attend");
+  CHECK(!strstr(compile.out, "stream.cmd.copy"));
+  command_free(&compile);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -284,56 +289,76 @@ static size_t count_text(const char *text, const char *part) {
   return count;
 }
 
-// The pool has one layer: layer 1 of the network is its layer 0.
-static void check_gemma3_kv(const char *text, const char *dtype) {
-  char line[128];
-  for (int i = 0; i < 2; ++i) {
-    snprintf(line, sizeof line, "@\"kv.0.%c\" = dense<", "kv"[i]);
-    CHECK_CONTAINS(text, line);
-    snprintf(line, sizeof line, "@\"kv.1.%c\"", "kv"[i]);
-    CHECK(!strstr(text, line));
-  }
-  // 1 layer, keys and values, 1 + 2 pages of 16 positions, 2 heads of 16
-  snprintf(line, sizeof line, "tensor<%dx%s>", 2 * 3 * 16 * 2 * 16, dtype);
-  CHECK_CONTAINS(text, line);
-}
-
-TEST(layer_with_a_window_has_its_own_kv_state_and_every_product_keeps_its_kernel) {
+// All layers share the KV pool, which all their kernels read.
+TEST(layers_with_and_without_a_window_have_kernels_of_their_own) {
   mlx_kernels_t kernels;
   const char *missing;
   char *text = emit_fixture(GEMMA3, MLX_QUANTIZE_NONE, 32, &kernels, &missing);
-  CHECK_TEXT(missing, "attention with a sliding window");
-  check_gemma3_kv(text, "bf16");
-  // Two functions, decode_1 and prefill_16: 7 products in each of 2 layers, and the head.
-  CHECK_INT(count_text(text, "\"mlx_linear\"") + count_text(text, "\"mlx_gemv\""), 2 * (7 * 2 + 1));
-  CHECK_INT(count_text(text, "\"mlx_attend\""), 2);
+  CHECK(!missing);
+  CHECK_CONTAINS(text, "%kv: tensor<?x32xbf16>");  // 2 KV heads of 16
+  // Functions of 1, 16, 64, 256 and 512 tokens: 7 products in each of 2 layers, and the head.
+  CHECK_INT(count_text(text, "\"mlx_linear\"") + count_text(text, "\"mlx_gemv\""), 5 * (7 * 2 + 1));
+  // 2 layers; from 64 tokens on a second launch for long segments
+  CHECK_INT(count_text(text, "\"mlx_attend\""), 2 * 2 + 3 * 2 * 2);
   CHECK(!strstr(text, "by_output"));  // a product on the generic path
+  size_t windows = 0, plain = 0;
+  for (size_t i = 0; i < kernels.count; ++i) {
+    if (kernels.images[i].kind != MLX_KERNEL_ATTENTION) continue;
+    windows += strstr(kernels.images[i].definitions, "WINDOW=12\n") != NULL;
+    plain += strstr(kernels.images[i].definitions, "WINDOW=0\n") != NULL;
+  }
+  CHECK(windows == 1 && plain == 1);  // shared by all functions
   mlx_free(text);
   mlx_kernels_clear(&kernels);
 }
 
-TEST(window_as_long_as_the_context_needs_no_generic_attention) {
+TEST(softcap_and_sinks_reach_the_attention_kernels) {
   mlx_kernels_t kernels;
   const char *missing;
-  char *text = emit_fixture(GEMMA3, MLX_QUANTIZE_NONE, 12, &kernels, &missing);
-  CHECK(!missing && !strstr(text, "kv.0.k"));
-  CHECK_INT(count_text(text, "\"mlx_attend\""), 2 * 2);
+  mlx_free(
+      emit_fixture(MLXCEL_SOURCE_DIR "/tests/fixtures/gemma2", MLX_QUANTIZE_NONE, 32, &kernels, &missing));
+  for (size_t i = 0; i < kernels.count; ++i) {
+    if (kernels.images[i].kind != MLX_KERNEL_ATTENTION_F32) continue;
+    CHECK_CONTAINS(kernels.images[i].definitions, "SOFTCAP=");
+    CHECK_CONTAINS(kernels.images[i].definitions, "SINKS=0\n");
+  }
+  mlx_kernels_clear(&kernels);
+  char *text =
+      emit_fixture(MLXCEL_SOURCE_DIR "/tests/fixtures/gpt_oss", MLX_QUANTIZE_NONE, 32, &kernels, &missing);
+  CHECK_TEXT(missing, "mixtures of experts");
+  for (size_t i = 0; i < kernels.count; ++i) {
+    if (kernels.images[i].kind == MLX_KERNEL_ATTENTION_F32)
+      CHECK_CONTAINS(kernels.images[i].definitions, "SINKS=1\n");
+  }
   mlx_free(text);
   mlx_kernels_clear(&kernels);
 }
 
-TEST(quantized_products_keep_their_kernels_beside_generic_attention) {
+TEST(quantized_products_keep_their_kernels_beside_a_generic_product) {
   mlx_kernels_t kernels;
   const char *missing;
   char *text = emit_fixture(GEMMA3, MLX_QUANTIZE_Q8_0, 32, &kernels, &missing);
-  check_gemma3_kv(text, "f32");
   CHECK(mlx_kernels_use(&kernels, MLX_KERNEL_PACKED) && mlx_kernels_use(&kernels, MLX_KERNEL_ATTENTION_F32));
   // down_proj has 48 columns, which is no multiple of 32: it stays f32 and is lowered by itself.
   CHECK_CONTAINS(text, "mlp.down_proj.weight\"> : tensor<32x48xf32>");
   CHECK(!mlx_kernels_use(&kernels, MLX_KERNEL_LINEAR));
   CHECK_INT(count_text(text, "\"mlx_packed_linear\"") + count_text(text, "\"mlx_packed_gemv\""),
-            2 * (6 * 2 + 1));
-  CHECK_INT(count_text(text, "by_output"), 2 * 2 * 2);  // down_proj: defined and used, per layer and function
+            5 * (6 * 2 + 1));
+  CHECK_INT(count_text(text, "by_output"), 5 * 2 * 2);  // down_proj: defined and used, per layer and function
+  mlx_free(text);
+  mlx_kernels_clear(&kernels);
+}
+
+// Attention without a kernel takes the whole module off the ragged batch: one segment per step.
+TEST(generic_attention_beside_kernels_reads_chunks) {
+  mlx_kernels_t kernels;
+  const char *missing;
+  char *text = emit_fixture(TINY_HEADS, MLX_QUANTIZE_NONE, 32, &kernels, &missing);
+  CHECK_TEXT(missing, "attention heads of this size");
+  CHECK_INT(count_text(text, "%chunks: i32"), 3);
+  CHECK_INT(count_text(text, "scf.for"), 3 * 2);  // per function and layer
+  CHECK_INT(count_text(text, "\"mlx_sample\""), 3);
+  CHECK(!strstr(text, "mlx_attend") && !strstr(text, "mlx_place\""));
   mlx_free(text);
   mlx_kernels_clear(&kernels);
 }
@@ -376,15 +401,12 @@ TEST(manifest_and_verbose_notes_list_the_path_and_cost_of_each_kind_of_op) {
   // Per layer q, k, v, o, gate, up and down; the head. All in bf16.
   const int64_t layer = 64 * 32 + 2 * 32 * 32 + 32 * 64 + 3 * 48 * 32;
   check_op(v, "linear", "linear", "linear", 15, 2 * (2 * layer + 320 * 32));
-  check_op(v, "attention", "generic", "generic", 1, 2 * 2 * 16 * 2);  // keys and values of 2 heads of 16
-  check_op(v, "attention", "attention", "attention", 1, 2 * 2 * 16 * 2);
+  check_op(v, "attention", "attention", "attention", 2,
+           2 * 2 * 2 * 16 * 2);  // keys and values of 2 heads of 16
   check_op(v, "rope", "attention", "attention", 2, 0);
   check_op(v, "embed", "generic", "generic", 1, 32 * 2);  // one row
   CHECK_CONTAINS(notes, "ops: 15 linear: kernel linear; 62.0 KiB of weights per token (98%)\n");
-  CHECK_CONTAINS(notes, "ops: 1 attention: generic path; 128 bytes of KV per position\n");
-  CHECK_CONTAINS(notes,
-                 "gemma3_text has no fast GPU kernel for attention with a sliding window; using the "
-                 "generic path for it (slower)\n");
+  CHECK_CONTAINS(notes, "ops: 2 attention: kernel attention; 256 bytes of KV per position\n");
 }
 
 TEST(ops_of_the_decode_kernel_have_another_path_in_prefill) {
@@ -631,13 +653,15 @@ int main(int argc, char **argv) {
       CASE(required_kernels_fail_with_the_reason_if_unsupported),
       CASE(one_note_reports_that_a_whole_network_is_on_the_generic_path),
       CASE(unsupported_attention_is_lowered_by_itself_with_a_note_and_products_keep_their_kernels),
-      CASE(manifest_lists_the_linked_kernels_and_decode_steps),
+      CASE(manifest_lists_the_linked_kernels_and_functions),
       CASE(network_too_wide_for_shared_memory_decodes_op_by_op),
       CASE(module_with_kernels_matches_golden_and_iree_compile_parses_it),
-      CASE(every_state_of_a_module_with_kernels_has_a_different_initial_value),
-      CASE(layer_with_a_window_has_its_own_kv_state_and_every_product_keeps_its_kernel),
-      CASE(window_as_long_as_the_context_needs_no_generic_attention),
-      CASE(quantized_products_keep_their_kernels_beside_generic_attention),
+      CASE(module_with_kernels_has_no_state_but_the_scratch_memory),
+      CASE(step_on_the_kernel_path_copies_nothing),
+      CASE(layers_with_and_without_a_window_have_kernels_of_their_own),
+      CASE(softcap_and_sinks_reach_the_attention_kernels),
+      CASE(quantized_products_keep_their_kernels_beside_a_generic_product),
+      CASE(generic_attention_beside_kernels_reads_chunks),
       CASE(router_stays_f32_in_a_quantized_mixture_of_experts),
       CASE(manifest_and_verbose_notes_list_the_path_and_cost_of_each_kind_of_op),
       CASE(ops_of_the_decode_kernel_have_another_path_in_prefill),

@@ -5,19 +5,19 @@
 // element, and sums run in a fixed order. The result of a query does not depend on other segments, nor on the
 // tile it is in.
 //
-// Macros:  TOKENS (N of the function), LAYERS, HEADS, KV_HEADS, HEAD_DIM (multiple of 16, up to 256),
+// Macros:  LAYERS, HEADS, KV_HEADS, HEAD_DIM (multiple of 16, up to 256),
 //          SCALE (of the scores, positive), DTYPE_BF16 or DTYPE_F16 (pool and out), TURN (1: append applies
 //          RoPE), WINDOW (positions of a sliding window; 0: none), SOFTCAP (of the scores; undefined: none),
-//          SINKS (1: the kernel has them), TILES_AT (word offset of the tiles in |placed|);
+//          SINKS (1: the kernel has them), TILES (0: the short tiles of |placed|, 1: the long ones);
 //          APPEND_NAME, ATTEND_NAME (symbols, default append and attend)
 // Pool:    16-bit [pages][LAYERS][KV_HEADS][2: key, value][PAGE][HEAD_DIM]
 //
 // append   (q f32 [N, HEADS*HEAD_DIM], k and v f32 [N, KV_HEADS*HEAD_DIM],
 //           with TURN also cosine and sine f32 [N, HEAD_DIM/2],
 //           batch (kernels/step.h), pool in/out, rotated q f32; int layer)
-//          Stores k and v in the pool. With TURN it applies RoPE to q and k first, else it only copies q.
-//          grid (ceil(N*(HEADS+2*KV_HEADS)*HEAD_DIM / 2048), 1, 1), block (256, 1, 1)
-//          no dynamic shared memory
+//          Stores k and v of the n tokens in the pool. With TURN it applies RoPE to q and k first, else it
+//          only copies q. Rows of padding tokens are not written. grid (ceil(N*(HEADS+2*KV_HEADS)*HEAD_DIM /
+//          2048), 1, 1), block (256, 1, 1) no dynamic shared memory
 // attend   (q f32 [N, HEADS*HEAD_DIM] rotated, pool, batch, placed (place.cu), with SINKS also sinks f32
 // [HEADS],
 //           out 16-bit [N, HEADS*HEAD_DIM]: only rows of long segments are written; int layer)

@@ -60,7 +60,7 @@ struct Tile {
   int query;     // the tile's first query: token of the segment * queries of a token + nth query
 };
 __device__ __forceinline__ Tile read_tile(const int *placed, int nth) {
-  const int4 *words = (const int4 *)(placed + TILES_AT) + nth * 2;
+  const int4 *words = (const int4 *)(placed + placed[TILES]) + nth * 2;
   const int4 a = words[0], b = words[1];
   return {a.x, a.y, a.z, a.w, b.x};
 }
@@ -146,7 +146,8 @@ extern "C" __global__ void __launch_bounds__(256)
   constexpr int EACH = HEADS + 2 * KV_HEADS;            // heads of a token: q, k and v
   const u64 index = (u64)blockIdx.x * 256 + threadIdx.x;
   const int token = index / (EACH * QUADS), head = index / QUADS % EACH, at = index % QUADS * 4;
-  if (token >= TOKENS) return;
+  const int slots = batch[MLX_STEP_AT_SLOTS], positions = batch[MLX_STEP_AT_POSITIONS];
+  if (token >= batch[MLX_STEP_TOKEN_COUNT] || token >= positions - slots) return;  // n, and N
   const bool is_query = head < HEADS, value = head >= HEADS + KV_HEADS;
   const int nth = is_query ? head : value ? head - HEADS - KV_HEADS : head - HEADS;
   const u64 from = ((u64)token * (is_query ? HEADS : KV_HEADS) + nth) * HEAD_DIM;
@@ -164,10 +165,8 @@ extern "C" __global__ void __launch_bounds__(256)
     return;
   }
   u64 to;
-  const int position = batch[MLX_STEP_POSITIONS_AT(TOKENS) + token];
-  if (token >= batch[MLX_STEP_TOKEN_COUNT] || position < 0) return;  // padding
-  const Pages pages(batch, batch[MLX_STEP_SLOTS_AT(TOKENS) + token]);
-  if (!pages.find_key(to, position, layer, nth)) return;
+  const Pages pages(batch, batch[slots + token]);
+  if (!pages.find_key(to, batch[positions + token], layer, nth)) return;
 #ifdef KV_Q8
   const Row8 row = {to, value};
   float largest = 0;

@@ -7,12 +7,12 @@
 // positions, each with its own softmax, and the chunks are merged in ascending order. A chunk that a query
 // does not see changes nothing, not even a rounding.
 //
-// Macros:  TOKENS (N of the function), LAYERS, HEADS, KV_HEADS, HEAD_DIM (multiple of 16, up to 256),
+// Macros:  LAYERS, HEADS, KV_HEADS, HEAD_DIM (multiple of 16, up to 256),
 //          SCALE (of the scores, positive), KV_F32, KV_BF16, KV_F16 or KV_Q8 (of the pool), OUT_16 (1: the
 //          result has the 16-bit type of the pool), TURN (1: append applies RoPE), WINDOW (positions of a
 //          sliding window; 0: none), SOFTCAP (of the scores; undefined: none), SINKS (1: the kernel has
-//          them), TILES_AT (word offset of the tiles in |placed|); APPEND_NAME, ATTEND_NAME (symbols, default
-//          append and attend)
+//          them), TILES (0: the short tiles of |placed|, 1: the long ones); APPEND_NAME, ATTEND_NAME
+//          (symbols, default append and attend)
 // Pool:    [pages][LAYERS][KV_HEADS][2: key, value][PAGE][HEAD_DIM]
 //
 // append   see attention.cu

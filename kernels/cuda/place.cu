@@ -1,7 +1,6 @@
 // The start and the end of a step on the kernel path.
 //
-// Macros:  TOKENS (N of the function), WANTED (W)
-//          place: PLACE, NAME, VOCAB; SHARE (query heads per KV head);
+// Macros:  place: PLACE, NAME, TOKENS (N of the function), VOCAB;
 //                 SHORT_QUERIES, SHORT_SHARE, SHORT_TILES: queries of a tile of the kernel for short
 //                 segments, queries of a token, and number of tiles in its grid; LONG_QUERIES, LONG_SHARE,
 //                 LONG_TILES: the same for segments of at least LONG_FROM tokens. LONG_TILES 0: every segment
@@ -24,7 +23,8 @@ typedef unsigned int u32;
 
 #ifdef PLACE
 constexpr int THREADS = 512, WARPS = THREADS / 32;
-constexpr int TILES_AT = (TOKENS + 3) / 4 * 4, TILE_WORDS = 8;
+constexpr int TILE_WORDS = 8, SHORT_AT = 4, LONG_AT = SHORT_AT + SHORT_TILES * TILE_WORDS,
+              IDS_AT = LONG_AT + LONG_TILES * TILE_WORDS;
 
 struct Segment {
   int slot, first, tokens, position;
@@ -80,12 +80,12 @@ __device__ __forceinline__ int scan(int value, int *sums, int *total) {
   return before + sum - value;
 }
 
-__device__ __forceinline__ void resolve_tokens(const int *batch, int *history, int *placed) {
+__device__ __forceinline__ void resolve_tokens(const int *batch, int *history, int *ids) {
   const int n = batch[MLX_STEP_TOKEN_COUNT], slots = batch[MLX_STEP_SLOT_COUNT],
             width = batch[MLX_STEP_HISTORY_WIDTH];
-  for (int t = threadIdx.x; t < TILES_AT; t += THREADS) {
+  for (int t = threadIdx.x; t < TOKENS; t += THREADS) {
     int id = 0;
-    if (t < TOKENS && t < n) {
+    if (t < n) {
       const int slot = batch[MLX_STEP_SLOTS_AT(TOKENS) + t],
                 position = batch[MLX_STEP_POSITIONS_AT(TOKENS) + t];
       id = batch[MLX_STEP_TOKENS_AT + t];
@@ -95,16 +95,17 @@ __device__ __forceinline__ void resolve_tokens(const int *batch, int *history, i
         *at = id;
       }
     }
-    placed[t] = id < 0 ? 0 : id < VOCAB ? id : VOCAB - 1;
+    ids[t] = id < 0 ? 0 : id < VOCAB ? id : VOCAB - 1;
   }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     NAME(const int *__restrict__ batch, int *__restrict__ history, int *__restrict__ placed) {
   __shared__ int sums[WARPS];
-  int *short_tiles = placed + TILES_AT, *long_tiles = short_tiles + SHORT_TILES * TILE_WORDS;
+  int *short_tiles = placed + SHORT_AT, *long_tiles = placed + LONG_AT;
   int shorts = 0, longs = 0;  // tiles written so far
-  resolve_tokens(batch, history, placed);
+  if (threadIdx.x == 0) *(int4 *)placed = make_int4(SHORT_AT, LONG_AT, 0, 0);
+  resolve_tokens(batch, history, placed + IDS_AT);
   for (int start = 0; start < TOKENS; start += THREADS) {
     const Segment s = read_segment(batch, start + threadIdx.x);
     const bool is_long = LONG_TILES > 0 && s.tokens >= LONG_FROM;
@@ -131,8 +132,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 extern "C" __global__ void __launch_bounds__(256)
     NAME(const float *__restrict__ x, const int *__restrict__ batch, float *__restrict__ hidden,
          float *__restrict__ picked) {
-  const int row = blockIdx.x, wanted = batch[MLX_STEP_WANTED_AT(TOKENS) + row];
-  const int token = (u32)wanted < TOKENS ? wanted : 0;
+  const int row = blockIdx.x, wanted = batch[batch[MLX_STEP_AT_WANTED] + row];
+  const int tokens = batch[MLX_STEP_AT_POSITIONS] - batch[MLX_STEP_AT_SLOTS];  // N
+  const int token = (u32)wanted < (u32)tokens ? wanted : 0;
   for (int i = threadIdx.x; i < WIDTH; i += 256) {
     const float value = x[(long long)token * WIDTH + i];
     hidden[(long long)row * WIDTH + i] = value;

@@ -59,12 +59,11 @@ SAMPLED = -1
 
 def batch(n, w, ids, position, slot_pages, pages):
     """The argument |batch| of step_N for one segment in slot 0 whose last token is wanted (kernels/step.h)."""
-    words = np.zeros(HEADER_WORDS + 7 * n + w + SAMPLING_WORDS * w + 2 * slot_pages, np.int32)
-    words[:8] = [len(ids), 1, 1, len(pages) + 1, 2, slot_pages, slot_pages * PAGE, 0]
+    words = np.zeros(HEADER_WORDS + 7 * n + w + SAMPLING_WORDS * w + slot_pages, np.int32)
+    words[:8] = [len(ids), 1, 1, len(pages) + 1, 1, slot_pages, slot_pages * PAGE, 0]
     at = HEADER_WORDS
     words[at:at + len(ids)] = ids
-    words[at + n + len(ids):at + 2 * n] = 1  # padding: the scratch slot
-    words[at + 2 * n:at + 3 * n] = -1
+    words[at + 2 * n:at + 3 * n] = -1  # padding
     words[at + 2 * n:at + 2 * n + len(ids)] = position + np.arange(len(ids))
     words[at + 3 * n:at + 3 * n + 4] = [0, 0, len(ids), position]
     words[at + 7 * n] = len(ids) - 1
@@ -74,7 +73,7 @@ def batch(n, w, ids, position, slot_pages, pages):
 
 
 def evaluate(text, n, values, ids, position):
-    function, slot_pages = f"step_{n}", values["history"].size // 2 // PAGE
+    function, slot_pages = f"step_{n}", values["history"].size // PAGE
     module = only(ir.Module.parse(text), function)
     arguments = arguments_of(text, function)
     pages = 1 + np.roll(np.arange(slot_pages), 1)
