@@ -33,6 +33,16 @@ typedef struct mlx_sample_row {
   mlx_i32 *counts;  // [vocab] scratch
 } mlx_sample_row_t;
 
+// |scratch|: MLX_SAMPLE_SCRATCH_BYTES(vocab) bytes, aligned to 8.
+static inline mlx_sample_row_t mlx_sample_row_of(const float *scores, mlx_i32 vocab, void *scratch) {
+  mlx_sample_row_t row = {.scores = scores, .vocab = vocab, .scratch = (mlx_sample_scratch_t *)scratch};
+  row.adjusted = (float *)(row.scratch + 1);
+  row.counts = (mlx_i32 *)(row.adjusted + vocab);
+  row.block = ((vocab + MLX_SAMPLE_MAX_BLOCKS - 1) / MLX_SAMPLE_MAX_BLOCKS + 63) / 64 * 64;
+  row.block_count = (vocab + row.block - 1) / row.block;
+  return row;
+}
+
 // ----------------------------------------------------------------------------------------------------------
 // Blocks and lists
 
@@ -354,11 +364,7 @@ static inline mlx_i32 mlx_sample_row(const mlx_i32 *batch, size_t batch_words, c
                                      void *scratch) {
   const mlx_sample_options_t o = mlx_sample_read(sampling);
   const mlx_sample_batch_t words = {batch, batch_words};
-  mlx_sample_row_t row = {.scores = logits, .vocab = vocab, .scratch = (mlx_sample_scratch_t *)scratch};
-  row.adjusted = (float *)(row.scratch + 1);
-  row.counts = (mlx_i32 *)(row.adjusted + vocab);
-  row.block = ((vocab + MLX_SAMPLE_MAX_BLOCKS - 1) / MLX_SAMPLE_MAX_BLOCKS + 63) / 64 * 64;
-  row.block_count = (vocab + row.block - 1) / row.block;
+  mlx_sample_row_t row = mlx_sample_row_of(logits, vocab, scratch);
   if (position < 0) position = 0;
   const mlx_i32 known = position < history_width ? position : history_width;  // tokens before this one
   for (int i = 0; i < MLX_RESULT_WORDS; ++i) result[i] = 0;

@@ -11,6 +11,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "kernels/sample.h"
+
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT OFF  // no fused multiply-add; gcc uses none under -std=c11
 #endif
@@ -43,25 +45,8 @@ static inline double mlx_log(double x) {
   if (x != x || x < 0) return NAN;
   if (x == 0) return -INFINITY;
   if (x > DBL_MAX) return x;
-  int64_t k = 0;
-  if (x < DBL_MIN) {
-    x *= mlx_power_of_two(54);
-    k = -54;
-  }
-  uint64_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  k += (int64_t)(bits >> 52) - 1023;
-  bits = (bits & 0xfffffffffffffu) | (uint64_t)1023 << 52;
-  double m;
-  memcpy(&m, &bits, sizeof m);
-  if (m > 1.41421356237309504880) {
-    m /= 2;
-    ++k;
-  }
-  const double s = (m - 1) / (m + 1), square = s * s;
-  double sum = 0;
-  for (int n = 23; n > 1; n -= 2) sum = (sum + 1.0 / n) * square;
-  return (double)k * MLX_LN2_HIGH + (2 * s + (2 * s * sum + (double)k * MLX_LN2_LOW));
+  if (x < DBL_MIN) return mlx_log64(x * mlx_power_of_two(54)) - 54 * (MLX_LN2_HIGH + MLX_LN2_LOW);
+  return mlx_log64(x);
 }
 
 // |base| must be greater than 0.

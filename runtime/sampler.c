@@ -1,63 +1,40 @@
 // The steps of llama.cpp's sampler chain, in its order. Biases and penalties change the scores of the whole
-// vocabulary. Filters then shorten a sorted list of candidates. Finally one candidate is drawn.
+// vocabulary. Then kernels/sample_row.h samples, as devices do. XTC and Mirostat are only here: they work on
+// a sorted list of candidates.
 #include "runtime/sampler.h"
 
 #include <stdlib.h>
 
 #include "base/memory.h"
 #include "base/text.h"
-#include "kernels/sample.h"
+#include "kernels/sample_row.h"
 #include "runtime/exact_math.h"
 
 #define MIROSTAT_M 100  // Mirostat 1: candidates used to estimate the exponent of Zipf's law
 
 struct mlx_sampler {
   mlx_sampling_t options;
-  mlx_logit_bias_t *biases;  // owned
-  char **breakers;           // owned
+  mlx_sample_options_t device;  // the options that devices know, as they read them
+  mlx_logit_bias_t *biases;     // owned
+  char **breakers;              // owned
   size_t vocab, penalty_window, dry_window;
-  double *scores;                   // [vocab]
-  mlx_sampler_token_t *candidates;  // [vocab]
-  size_t count;                     // candidates that remain
+  mlx_sample_row_t row;         // |scores|, and the scratch memory of kernels/sample_row.h
+  void *scratch;                // owned
+  float *scores;                // [vocab]
+  uint64_t *candidates;         // [vocab] mlx_sample_pack, best first
+  mlx_sampler_token_t *tokens;  // [vocab] result of mlx_sampler_filter
+  size_t count;                 // candidates that remain
   int32_t *seen;     // [vocab] scratch of the penalties: a token's count or repeat length; 0 between uses
   int32_t *history;  // accepted tokens, as far back as a window reaches
   size_t history_count, history_capacity;
+  uint64_t position;     // number of accepted tokens: the position of the next one
   size_t since_breaker;  // tokens since the last sequence breaker
   mlx_text_t tail;       // the end of the text, long enough to hold the start of any breaker
   size_t longest_breaker;
   uint32_t *repeats;  // [repeats_capacity] scratch of DRY
   size_t repeats_capacity;
   double mu;  // Mirostat: the current surprise limit, in bits
-  mlx_random_t random;
 };
-
-// ----------------------------------------------------------------------------------------------------------
-// Random numbers
-
-void mlx_random_seed(mlx_random_t *random, uint64_t seed) {
-  for (int i = 0; i < 4; ++i) {
-    uint64_t z = (seed += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    random->state[i] = z ^ (z >> 31);
-  }
-}
-
-static uint64_t rotate(uint64_t x, int k) { return x << k | x >> (64 - k); }
-
-uint64_t mlx_random_next(mlx_random_t *random) {
-  uint64_t *s = random->state;
-  const uint64_t result = rotate(s[1] * 5, 7) * 9, t = s[1] << 17;
-  s[2] ^= s[0];
-  s[3] ^= s[1];
-  s[1] ^= s[2];
-  s[0] ^= s[3];
-  s[2] ^= t;
-  s[3] = rotate(s[3], 45);
-  return result;
-}
-
-double mlx_random_unit(mlx_random_t *random) { return (double)(mlx_random_next(random) >> 11) * 0x1p-53; }
 
 // ----------------------------------------------------------------------------------------------------------
 // Options
@@ -103,8 +80,7 @@ bool mlx_sampling_is_argmax(const mlx_sampling_t *o) {
 
 static int32_t float_word(double value) { return (int32_t)mlx_float_bits((float)value); }
 
-bool mlx_sampling_to_words(const mlx_sampling_t *o, int64_t context, int32_t *words) {
-  if (o->mirostat || has_dry(o) || has_xtc(o) || o->top_n_sigma > 0) return false;
+static void fill_words(const mlx_sampling_t *o, int64_t context, int32_t *words) {
   memset(words, 0, MLX_SAMPLING_WORDS * sizeof *words);
   words[MLX_SAMPLING_FLAGS] = MLX_SAMPLE_TOKEN;
   words[MLX_SAMPLING_BIAS_COUNT] = (int32_t)o->bias_count;
@@ -122,6 +98,11 @@ bool mlx_sampling_to_words(const mlx_sampling_t *o, int64_t context, int32_t *wo
   words[MLX_SAMPLING_TEMPERATURE] = float_word(o->temperature);
   words[MLX_SAMPLING_SEED_LOW] = (int32_t)(uint32_t)o->seed;
   words[MLX_SAMPLING_SEED_HIGH] = (int32_t)(uint32_t)(o->seed >> 32);
+}
+
+bool mlx_sampling_to_words(const mlx_sampling_t *o, int64_t context, int32_t *words) {
+  if (o->mirostat || has_dry(o) || has_xtc(o) || o->top_n_sigma > 0) return false;
+  fill_words(o, context, words);
   return true;
 }
 
@@ -207,20 +188,25 @@ mlx_status_t mlx_sampler_create(const mlx_sampling_t *options, size_t vocab, int
   }
   mlx_sampler_t *s;
   MLX_TRY(mlx_alloc(1, sizeof *s, &s));
+  int32_t words[MLX_SAMPLING_WORDS];
+  fill_words(options, context, words);
+  s->device = mlx_sample_read(words);
   s->options = *options;
   s->vocab = vocab;
   s->penalty_window = has_penalties(options) ? window_of(options->repeat_last_n, context) : 0;
   s->dry_window = has_dry(options) ? window_of(options->dry_last_n, context) : 0;
   s->mu = 2 * options->mirostat_tau;
-  mlx_random_seed(&s->random, options->seed);
   mlx_status_t status = copy_options(s);
   if (!status) status = mlx_alloc(vocab, sizeof *s->scores, &s->scores);
   if (!status) status = mlx_alloc(vocab, sizeof *s->candidates, &s->candidates);
+  if (!status) status = mlx_alloc(vocab, sizeof *s->tokens, &s->tokens);
   if (!status) status = mlx_alloc(vocab, sizeof *s->seen, &s->seen);
+  if (!status) status = mlx_alloc(1, MLX_SAMPLE_SCRATCH_BYTES(vocab), &s->scratch);
   if (status) {
     mlx_sampler_free(s);
     return status;
   }
+  s->row = mlx_sample_row_of(s->scores, (int32_t)vocab, s->scratch);
   *out = s;
   return NULL;
 }
@@ -232,6 +218,8 @@ void mlx_sampler_free(mlx_sampler_t *s) {
   mlx_free(s->biases);
   mlx_free(s->scores);
   mlx_free(s->candidates);
+  mlx_free(s->tokens);
+  mlx_free(s->scratch);
   mlx_free(s->seen);
   mlx_free(s->history);
   mlx_free(s->repeats);
@@ -269,6 +257,7 @@ mlx_status_t mlx_sampler_accept(mlx_sampler_t *s, int32_t id, const char *piece,
     MLX_TRY(find_breaker(s, piece, length, &breaks));
     s->since_breaker = breaks ? 0 : s->since_breaker + 1;
   }
+  ++s->position;
   const size_t window = s->penalty_window > s->dry_window ? s->penalty_window : s->dry_window;
   if (!window) return NULL;
   if (s->history_count >= 2 * window) {  // older tokens are out of reach
@@ -291,9 +280,9 @@ static void apply_penalties(mlx_sampler_t *s) {
   for (size_t i = 0; i < count; ++i) {
     const int32_t times = s->seen[window[i]];
     if (!times) continue;  // an earlier occurrence was handled
-    double *score = &s->scores[window[i]];
-    *score = *score <= 0 ? *score * o->repeat_penalty : *score / o->repeat_penalty;
-    *score -= times * o->frequency_penalty + o->presence_penalty;
+    float *score = &s->scores[window[i]];
+    *score = mlx_sample_penalize(*score, times, (float)o->repeat_penalty, (float)o->frequency_penalty,
+                                 (float)o->presence_penalty);
     s->seen[window[i]] = 0;
   }
 }
@@ -336,7 +325,7 @@ static mlx_status_t apply_dry(mlx_sampler_t *s) {
     if (!s->seen[id]) continue;
     double penalty = o->dry_multiplier;
     for (size_t n = allowed; n < (size_t)s->seen[id] && penalty < FLT_MAX; ++n) penalty *= o->dry_base;
-    s->scores[id] -= penalty < FLT_MAX ? penalty : FLT_MAX;
+    s->scores[id] = (float)((double)s->scores[id] - (penalty < FLT_MAX ? penalty : FLT_MAX));
     s->seen[id] = 0;
   }
   return NULL;
@@ -347,18 +336,19 @@ static void apply_top_n_sigma(mlx_sampler_t *s) {
   double sum = 0, squares = 0, largest = -INFINITY;
   size_t count = 0;
   for (size_t i = 0; i < s->vocab; ++i) {
-    if (s->scores[i] == -INFINITY) continue;
-    sum += s->scores[i];
-    if (s->scores[i] > largest) largest = s->scores[i];
+    if (!isfinite(s->scores[i])) continue;
+    sum += (double)s->scores[i];
+    if ((double)s->scores[i] > largest) largest = (double)s->scores[i];
     ++count;
   }
   const double mean = count ? sum / (double)count : 0;
   for (size_t i = 0; i < s->vocab; ++i) {
-    if (s->scores[i] != -INFINITY) squares += (s->scores[i] - mean) * (s->scores[i] - mean);
+    const double distance = (double)s->scores[i] - mean;
+    if (isfinite(s->scores[i])) squares += distance * distance;
   }
   const double min_score = largest - s->options.top_n_sigma * sqrt(count ? squares / (double)count : 0);
   for (size_t i = 0; i < s->vocab; ++i) {
-    if (s->scores[i] < min_score) s->scores[i] = -INFINITY;
+    if ((double)s->scores[i] < min_score) s->scores[i] = -INFINITY;
   }
 }
 
@@ -366,9 +356,9 @@ static mlx_status_t score_all(mlx_sampler_t *s, const float *logits, const uint6
   const mlx_sampling_t *o = &s->options;
   for (size_t i = 0; i < s->vocab; ++i) {
     const bool may = !allowed || (allowed[i / 64] >> i % 64 & 1);
-    s->scores[i] = may && isfinite(logits[i]) ? (double)logits[i] : -INFINITY;
+    s->scores[i] = may && isfinite(logits[i]) ? logits[i] : -INFINITY;
   }
-  for (size_t i = 0; i < o->bias_count; ++i) s->scores[o->biases[i].id] += o->biases[i].bias;
+  for (size_t i = 0; i < o->bias_count; ++i) s->scores[o->biases[i].id] += (float)o->biases[i].bias;
   if (o->mirostat) return NULL;
   if (s->penalty_window) apply_penalties(s);
   if (s->dry_window) MLX_TRY(apply_dry(s));
@@ -379,104 +369,98 @@ static mlx_status_t score_all(mlx_sampler_t *s, const float *logits, const uint6
 // ----------------------------------------------------------------------------------------------------------
 // Steps on the candidates
 
-static bool is_better(const mlx_sampler_token_t *a, const mlx_sampler_token_t *b) {
-  return a->score > b->score || (a->score == b->score && a->id < b->id);
+static int compare_descending(const void *a, const void *b) {
+  const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+  return x > y ? -1 : x < y;
 }
-
-static int compare_tokens(const void *a, const void *b) { return is_better(a, b) ? -1 : is_better(b, a); }
-
-// Restores the heap below |at|. The worst token is on top.
-static void sift_down(mlx_sampler_token_t *heap, size_t count, size_t at) {
-  for (size_t child; (child = 2 * at + 1) < count; at = child) {
-    if (child + 1 < count && is_better(&heap[child], &heap[child + 1])) ++child;
-    if (!is_better(&heap[at], &heap[child])) return;
-    const mlx_sampler_token_t moved = heap[at];
-    heap[at] = heap[child];
-    heap[child] = moved;
-  }
+static int compare_ids(const void *a, const void *b) {
+  const int32_t x = mlx_sample_id(*(const uint64_t *)a), y = mlx_sample_id(*(const uint64_t *)b);
+  return x < y ? -1 : x > y;
+}
+static void sort(mlx_sampler_t *s) {
+  qsort(s->candidates, s->count, sizeof *s->candidates, compare_descending);
 }
 
 // Lists the |k| best tokens (0: all), best first.
 static void list_candidates(mlx_sampler_t *s, size_t k) {
-  mlx_sampler_token_t *list = s->candidates;
+  const mlx_sample_filter_t all = {0};
+  const uint64_t least = k ? mlx_sample_select(&s->row, &all, MLX_BY_COUNT, k) : 0;
   s->count = 0;
   for (size_t i = 0; i < s->vocab; ++i) {
-    const mlx_sampler_token_t token = {.id = (int32_t)i, .score = s->scores[i]};
-    if (token.score == -INFINITY) continue;
-    if (!k || s->count < k) {
-      list[s->count++] = token;
-      if (s->count == k)
-        for (size_t at = k / 2 + 1; at-- > 0;) sift_down(list, k, at);
-    } else if (is_better(&token, &list[0])) {
-      list[0] = token;
-      sift_down(list, k, 0);
-    }
+    const uint64_t candidate = mlx_sample_pack(s->scores[i], (int32_t)i);
+    if (candidate && candidate >= least) s->candidates[s->count++] = candidate;
   }
-  qsort(list, s->count, sizeof *list, compare_tokens);
+  sort(s);
 }
 
-// Computes the candidates' probabilities: the softmax of their scores.
-static void normalize(mlx_sampler_t *s) {
-  double sum = 0;
-  for (size_t i = 0; i < s->count; ++i) {
-    sum += s->candidates[i].probability = mlx_exp(s->candidates[i].score - s->candidates[0].score);
-  }
-  for (size_t i = 0; i < s->count; ++i) s->candidates[i].probability /= sum;
+static float score_of(const mlx_sampler_t *s, size_t nth) { return mlx_sample_score(s->candidates[nth]); }
+// The score less that of |best|.
+static float distance(const mlx_sampler_t *s, size_t nth, float best) { return score_of(s, nth) - best; }
+
+// The weight of a candidate at temperature 1, and the sum of all.
+static uint64_t weight_of(const mlx_sampler_t *s, size_t nth, float best) {
+  return mlx_sample_weight(distance(s, nth, best));
+}
+static uint64_t total_weight(const mlx_sampler_t *s, float best) {
+  uint64_t total = 0;
+  for (size_t i = 0; i < s->count; ++i) total += weight_of(s, i, best);
+  return total;
 }
 
 // Locally typical sampling: keeps the tokens whose surprise is closest to the entropy, up to total
 // probability p.
-static void keep_typical(mlx_sampler_t *s, double p) {
-  normalize(s);
-  mlx_sampler_token_t *list = s->candidates;
-  double entropy = 0, sum = 0;
-  for (size_t i = 0; i < s->count; ++i) {
-    if (list[i].probability > 0) entropy -= list[i].probability * mlx_log(list[i].probability);
+static void keep_typical(mlx_sampler_t *s, float p) {
+  const float best = score_of(s, 0);
+  const uint64_t total = total_weight(s, best), need = mlx_sample_typical_need(p, total);
+  uint64_t surprises = 0, sum = 0;
+  for (size_t i = 0; i < s->count; ++i) surprises += mlx_sample_surprise(distance(s, i, best));
+  const float mean = mlx_sample_mean_surprise(surprises, total);
+  for (size_t i = 0; i < s->count; ++i) {  // sort by nearness; |scores| has the score
+    s->candidates[i] = mlx_sample_nearness(distance(s, i, best), mean, mlx_sample_id(s->candidates[i]));
   }
-  for (size_t i = 0; i < s->count; ++i) {  // sort by distance; |scores| keeps the real score
-    s->scores[list[i].id] = list[i].score;
-    list[i].score = -fabs(-mlx_log(list[i].probability) - entropy);
-  }
-  qsort(list, s->count, sizeof *list, compare_tokens);
+  sort(s);
   size_t kept = 0;
-  while (kept < s->count && sum <= p) sum += list[kept++].probability;
+  while (kept < s->count && sum < need) {
+    const int32_t id = mlx_sample_id(s->candidates[kept]);
+    s->candidates[kept] = mlx_sample_pack(s->scores[id], id);
+    sum += weight_of(s, kept++, best);
+  }
   s->count = kept;
-  for (size_t i = 0; i < s->count; ++i) list[i].score = s->scores[list[i].id];
-  qsort(list, s->count, sizeof *list, compare_tokens);
+  sort(s);
 }
 
-// Nucleus sampling: keeps the smallest set of tokens with total probability p.
-static void keep_top_p(mlx_sampler_t *s, double p) {
-  normalize(s);
-  double sum = 0;
+// Nucleus sampling: keeps the smallest set of tokens with total probability p. |best| is the best score
+// before any filter.
+static void keep_top_p(mlx_sampler_t *s, float p, float best) {
+  const uint64_t need = mlx_sample_top_p_need(p, total_weight(s, best));
+  uint64_t sum = 0;
   size_t kept = 0;
-  do sum += s->candidates[kept++].probability;
-  while (kept < s->count && sum < p);
+  while (kept < s->count && sum < need) sum += weight_of(s, kept++, best);
   s->count = kept;
 }
 
 // Keeps the tokens with at least p times the probability of the most likely one.
-static void keep_min_p(mlx_sampler_t *s, double p) {
-  const double min_score = s->candidates[0].score + mlx_log(p);
-  while (s->count > 1 && s->candidates[s->count - 1].score < min_score) --s->count;
+static void keep_min_p(mlx_sampler_t *s, float p) {
+  const float min_score = mlx_sample_min_score(score_of(s, 0), p);
+  while (s->count > 1 && score_of(s, s->count - 1) < min_score) --s->count;
+}
+
+static double random_unit(const mlx_sampler_t *s,
+                          uint64_t nth) {  // uniform in [0, 1), from the upper 53 bits
+  return (double)(mlx_sample_random(s->options.seed, s->position, nth) >> 11) * 0x1p-53;
 }
 
 // XTC (exclude top choices): with probability xtc_probability, removes all tokens above the threshold except
 // the least likely of them.
 static void apply_xtc(mlx_sampler_t *s) {
-  if (s->count < 2 || mlx_random_unit(&s->random) > s->options.xtc_probability) return;
-  normalize(s);
+  if (s->count < 2 || random_unit(s, 1) > s->options.xtc_probability) return;
+  const float best = score_of(s, 0);
+  const double total = (double)total_weight(s, best);
   size_t over = 0;
-  while (over < s->count && s->candidates[over].probability >= s->options.xtc_threshold) ++over;
+  while (over < s->count && (double)weight_of(s, over, best) / total >= s->options.xtc_threshold) ++over;
   if (over < 2) return;
   s->count -= over - 1;
   memmove(s->candidates, s->candidates + over - 1, s->count * sizeof *s->candidates);
-}
-
-static void apply_temperature(mlx_sampler_t *s) {
-  if (s->options.temperature <= 0) s->count = 1;
-  for (size_t i = 0; i < s->count && s->options.temperature > 0; ++i)
-    s->candidates[i].score /= s->options.temperature;
 }
 
 // Mirostat 1: the number of candidates whose expected surprise is mu, if the distribution follows Zipf's law
@@ -485,7 +469,7 @@ static size_t mirostat_count(const mlx_sampler_t *s) {
   double products = 0, squares = 0;
   for (size_t i = 0; i + 1 < s->count && i + 1 < MIROSTAT_M; ++i) {
     const double t = mlx_log((double)(i + 2) / (double)(i + 1));
-    products += t * (s->candidates[i].score - s->candidates[i + 1].score);
+    products += t * (double)(s->tokens[i].score - s->tokens[i + 1].score);
     squares += t * t;
   }
   const double exponent = products / squares, epsilon = exponent - 1;
@@ -494,59 +478,100 @@ static size_t mirostat_count(const mlx_sampler_t *s) {
   return !(k < (double)s->count) ? s->count : k < 1 ? 1 : (size_t)k;
 }
 
+// Fills |tokens| with the scores and probabilities of the candidates at the temperature.
+static void apply_temperature(mlx_sampler_t *s) {
+  const float temperature = s->device.temperature, best = score_of(s, 0);
+  const bool greedy = temperature == 0;
+  double total = 0;
+  if (greedy) s->count = 1;
+  for (size_t i = 0; i < s->count; ++i) {
+    const float tempered = greedy ? 0 : mlx_sample_tempered(score_of(s, i), best, temperature);
+    s->tokens[i] = (mlx_sampler_token_t){
+        .id = mlx_sample_id(s->candidates[i]), .score = tempered, .weight = mlx_sample_weight(tempered)};
+    total += (double)s->tokens[i].weight;
+  }
+  for (size_t i = 0; i < s->count; ++i) s->tokens[i].probability = (double)s->tokens[i].weight / total;
+}
+
 static void keep_mirostat(mlx_sampler_t *s) {
+  apply_temperature(s);
   if (s->options.mirostat == 1) {
     if (s->count > 1) s->count = mirostat_count(s);
     return;
   }
-  normalize(s);
   const double min_probability = mlx_pow(2, -s->mu);
-  while (s->count > 1 && s->candidates[s->count - 1].probability < min_probability) --s->count;
+  while (s->count > 1 && s->tokens[s->count - 1].probability < min_probability) --s->count;
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // The chain
 
-mlx_status_t mlx_sampler_filter(mlx_sampler_t *s, const float *logits, const uint64_t *allowed,
-                                const mlx_sampler_token_t **out_tokens, size_t *out_count) {
-  const mlx_sampling_t *o = &s->options;
-  MLX_TRY(score_all(s, logits, allowed));
-  list_candidates(s, o->mirostat || o->top_k <= 0 ? 0 : (size_t)o->top_k);
-  if (!s->count) {
-    return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "no token is left to sample from"),
-                           "--logit-bias or the grammar excludes every token, or the model's logits are not "
-                           "finite; relax the options");
-  }
-  if (o->mirostat) {
-    apply_temperature(s);
+static mlx_status_t no_candidate(void) {
+  return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "no token is left to sample from"),
+                         "--logit-bias or the grammar excludes every token, or the model's logits are not "
+                         "finite; relax the options");
+}
+
+static mlx_status_t filter(mlx_sampler_t *s) {
+  const mlx_sample_options_t *o = &s->device;
+  list_candidates(s, s->options.mirostat ? 0 : (size_t)o->top_k);
+  if (!s->count) return no_candidate();
+  const float best = score_of(s, 0);
+  if (s->options.mirostat) {
     keep_mirostat(s);
   } else {
     if (o->typical_p < 1) keep_typical(s, o->typical_p);
-    if (o->top_p < 1) keep_top_p(s, o->top_p);
+    if (o->top_p < 1) keep_top_p(s, o->top_p, best);
     if (o->min_p > 0) keep_min_p(s, o->min_p);
-    if (has_xtc(o)) apply_xtc(s);
-    apply_temperature(s);
+    if (has_xtc(&s->options)) apply_xtc(s);
   }
-  normalize(s);
-  *out_tokens = s->candidates;
+  apply_temperature(s);
+  return NULL;
+}
+
+mlx_status_t mlx_sampler_filter(mlx_sampler_t *s, const float *logits, const uint64_t *allowed,
+                                const mlx_sampler_token_t **out_tokens, size_t *out_count) {
+  MLX_TRY(score_all(s, logits, allowed));
+  MLX_TRY(filter(s));
+  *out_tokens = s->tokens;
   *out_count = s->count;
   return NULL;
 }
 
+// Draws one of the listed candidates, in the order of their IDs.
+static uint64_t draw(mlx_sampler_t *s) {
+  const float best = score_of(s, 0), temperature = s->device.temperature;
+  if (temperature == 0) return s->candidates[0];
+  uint64_t total = 0;
+  for (size_t i = 0; i < s->count; ++i) total += s->tokens[i].weight;
+  uint64_t target = mlx_sample_target(mlx_sample_random(s->options.seed, s->position, 0), total);
+  qsort(s->candidates, s->count, sizeof *s->candidates, compare_ids);
+  for (size_t i = 0; i < s->count; ++i) {
+    const uint64_t weight = mlx_sample_weight(mlx_sample_tempered(score_of(s, i), best, temperature));
+    if (target < weight) return s->candidates[i];
+    target -= weight;
+  }
+  return 0;
+}
+
 mlx_status_t mlx_sampler_sample(mlx_sampler_t *s, const float *logits, const uint64_t *allowed,
                                 int32_t *out_id) {
-  const mlx_sampler_token_t *tokens;
-  size_t count, i = 0;
-  MLX_TRY(mlx_sampler_filter(s, logits, allowed, &tokens, &count));
-  if (count > 1 || s->options.temperature > 0) {
-    const double drawn = mlx_random_unit(&s->random);
-    for (double sum = tokens[0].probability; sum <= drawn && i + 1 < count; sum += tokens[i].probability) ++i;
+  MLX_TRY(score_all(s, logits, allowed));
+  uint64_t drawn;
+  if (s->options.mirostat || has_xtc(&s->options)) {
+    MLX_TRY(filter(s));
+    drawn = draw(s);
+  } else {
+    mlx_sample_fill_blocks(&s->row);
+    drawn = mlx_sample_scores(&s->row, &s->device, (int32_t)s->position);
   }
-  if (s->options.mirostat) {
-    s->mu -=
-        s->options.mirostat_eta * (-mlx_log(tokens[i].probability) / mlx_log(2) - s->options.mirostat_tau);
+  if (!drawn) return no_candidate();
+  *out_id = mlx_sample_id(drawn);
+  for (size_t i = 0; s->options.mirostat && i < s->count; ++i) {
+    if (s->tokens[i].id != *out_id) continue;
+    const double surprise = -mlx_log(s->tokens[i].probability) / mlx_log(2);
+    s->mu -= s->options.mirostat_eta * (surprise - s->options.mirostat_tau);
   }
-  *out_id = tokens[i].id;
   return NULL;
 }
 
@@ -559,18 +584,24 @@ mlx_status_t mlx_logprobs(const float *logits, size_t vocab, int32_t chosen, siz
     return mlx_error(MLX_USAGE, "--logprobs %zu: the model has only %zu tokens", count, vocab);
   if (chosen < 0 || (size_t)chosen >= vocab)
     return mlx_error(MLX_INTERNAL, "token %d is outside the vocabulary of %zu", chosen, vocab);
-  double largest = -INFINITY, sum = 0;
-  for (size_t i = 0; i < vocab; ++i) largest = (double)logits[i] > largest ? (double)logits[i] : largest;
-  for (size_t i = 0; i < vocab; ++i) sum += mlx_exp((double)logits[i] - largest);
-  const double log_sum = mlx_log(sum);
+  uint64_t best = 0;
+  for (size_t i = 0; i < vocab; ++i) {
+    const uint64_t candidate = mlx_sample_pack(logits[i], (int32_t)i);
+    best = candidate > best ? candidate : best;
+  }
+  const float largest = mlx_sample_score(best);
+  const uint64_t total =
+      mlx_sample_row_total(&(mlx_sample_row_t){.scores = logits, .vocab = (int32_t)vocab}, largest);
   size_t filled = 0;
   for (size_t i = 0; i < vocab && count; ++i) {  // insertion sort: |count| is small
-    const double logprob = (double)logits[i] - largest - log_sum;
-    if (filled == count && !(logprob > out[count - 1].logprob)) continue;
+    const uint64_t candidate = mlx_sample_pack(logits[i], (int32_t)i);
+    if (filled == count && candidate <= mlx_sample_pack(logits[out[count - 1].id], out[count - 1].id))
+      continue;
     size_t at = filled < count ? filled++ : count - 1;
-    for (; at > 0 && out[at - 1].logprob < logprob; --at) out[at] = out[at - 1];
-    out[at] = (mlx_logprob_t){(int32_t)i, logprob};
+    for (; at > 0 && mlx_sample_pack(logits[out[at - 1].id], out[at - 1].id) < candidate; --at)
+      out[at] = out[at - 1];
+    out[at] = (mlx_logprob_t){(int32_t)i, (double)mlx_sample_logprob(logits[i], largest, total)};
   }
-  out[count] = (mlx_logprob_t){chosen, (double)logits[chosen] - largest - log_sum};
+  out[count] = (mlx_logprob_t){chosen, (double)mlx_sample_logprob(logits[chosen], largest, total)};
   return NULL;
 }

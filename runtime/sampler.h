@@ -1,8 +1,8 @@
 // Sampler: logits and a mask of allowed tokens in, a token id out. The chain of steps is llama.cpp's
 // (docs/sampling.md has the order).
 //
-// The same options, seed and logits give the same tokens on every machine. Therefore the random generator,
-// exp and log are our own (exact_math.h). The sampler does not depend on a model or a device.
+// The same options, seed, position and logits give the same token on every machine and device: the arithmetic
+// is that of kernels/sample.h. The sampler does not depend on a model or a device.
 //
 // Ownership: the caller owns the sampler. It copies the options that it keeps.
 // Threads: a sampler must be used by one thread at a time.
@@ -12,14 +12,6 @@
 #include "runtime/mlxcel.h"
 
 typedef struct mlx_sampler mlx_sampler_t;
-
-// xoshiro256** by Blackman and Vigna. splitmix64 expands the seed into the state.
-typedef struct mlx_random {
-  uint64_t state[4];
-} mlx_random_t;
-void mlx_random_seed(mlx_random_t *random, uint64_t seed);
-uint64_t mlx_random_next(mlx_random_t *random);
-double mlx_random_unit(mlx_random_t *random);  // uniform in [0, 1), from the upper 53 bits
 
 // Fills |words|, a sampling record of kernels/step.h, so that the device samples with these options. Sets the
 // flag MLX_SAMPLE_TOKEN. The caller sets the offsets of mask and biases, the target and the number of
@@ -38,14 +30,16 @@ mlx_status_t mlx_sampler_create(const mlx_sampling_t *options, size_t vocab, int
                                 mlx_sampler_t **out_sampler) MLX_MUST_USE;
 void mlx_sampler_free(mlx_sampler_t *sampler);  // NULL is fine
 
-// Appends a token to the history that penalties look back on: each prompt token, and each sampled token.
-// |piece| is its text, for DRY's sequence breakers.
+// Appends a token to the history that penalties look back on: each prompt token, and each sampled token. The
+// number of accepted tokens is the position of the next one, on which its random number depends. |piece| is
+// the token's text, for DRY's sequence breakers.
 mlx_status_t mlx_sampler_accept(mlx_sampler_t *sampler, int32_t id, const char *piece,
                                 size_t length) MLX_MUST_USE;
 
 typedef struct mlx_sampler_token {
   int32_t id;
-  double score;  // the logit after all steps
+  float score;      // after all steps, less the best one
+  uint64_t weight;  // floor(exp(score) * 2^40)
   double probability;
 } mlx_sampler_token_t;
 
@@ -58,8 +52,8 @@ mlx_status_t mlx_sampler_filter(mlx_sampler_t *sampler, const float *logits, con
 mlx_status_t mlx_sampler_sample(mlx_sampler_t *sampler, const float *logits, const uint64_t *allowed,
                                 int32_t *out_id) MLX_MUST_USE;
 
-// Log-probabilities of the |count| most likely tokens and of |chosen|: the log-softmax of |logits|, computed
-// in f64. |out| has room for count + 1 entries; the last is |chosen|.
+// Log-probabilities of the |count| most likely tokens and of |chosen|: the log-softmax of |logits|, the same
+// bits as on a device. |out| has room for count + 1 entries; the last is |chosen|.
 mlx_status_t mlx_logprobs(const float *logits, size_t vocab, int32_t chosen, size_t count,
                           mlx_logprob_t *out) MLX_MUST_USE;
 

@@ -9,6 +9,7 @@
 #include "models/import/gguf_tokenizer.h"
 #include "runtime/sampler.h"
 #include "tests/check.h"
+#include "tests/random_numbers.h"
 
 #define TINY_TOKENIZER MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama/tokenizer.json"
 #define SMOLLM2 MLXCEL_MODELS "/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -19,7 +20,7 @@ typedef struct random_writer {
   mlx_vocabulary_t *first, *later;
   size_t vocab;
   int32_t eos;
-  mlx_random_t random;
+  uint64_t random;
   float *logits;      // [vocab]
   bool *closes;       // [vocab] tokens of closing brackets and quotes
   uint64_t *allowed;  // [vocab / 64]
@@ -41,7 +42,7 @@ static inline random_writer_t random_writer_open(mlx_tokenizer_t *tokenizer, int
     w.closes[i] = piece.length && piece.length < 4 && strspn(piece.data, "\"]})") == piece.length;
     mlx_text_clear(&piece);
   }
-  mlx_random_seed(&w.random, 1);
+  w.random = 1;
   return w;
 }
 
@@ -84,11 +85,11 @@ static inline void random_writer_close(random_writer_t *w) {
 static inline void random_writer_logits(random_writer_t *w, size_t written) {
   const float bias = written < 12 ? 0 : written > 112 ? 20 : (float)(written - 12) / 5;
   for (size_t i = 0; i < w->vocab; ++i) {
-    const uint64_t bits = mlx_random_next(&w->random);
+    const uint64_t bits = random_next(&w->random);
     w->logits[i] =
         (float)(bits & 0xffff) / 16384 + (float)(bits >> 16 & 0xffff) / 16384 + (w->closes[i] ? bias : 0);
   }
-  w->logits[w->eos] = mlx_random_next(&w->random) % 4 ? -100 : 100;
+  w->logits[w->eos] = random_next(&w->random) % 4 ? -100 : 100;
 }
 
 static inline void random_writer_mask(random_writer_t *w, mlx_matcher_t *matcher, bool first) {
