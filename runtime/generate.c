@@ -14,7 +14,7 @@ void mlx_generate_options_initialize(mlx_generate_options_t *out_options) {
 }
 
 const char *mlx_finish_reason_name(mlx_finish_reason_t reason) {
-  static const char *const names[] = {"stop", "length", "context", "cancelled"};
+  static const char *const names[] = {"stop", "length", "context", "cancelled", "error"};
   return names[reason];
 }
 

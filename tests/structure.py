@@ -29,7 +29,7 @@ ORDER = {
     "template": "base",
     "grammar": "base tokenizer",
     "line": "base",
-    "runtime": "base artifact cache shim tokenizer template grammar",
+    "runtime": "base kernels artifact cache shim tokenizer template grammar",
     "cli": "base graph models cache artifact transfer compiler tokenizer template grammar runtime line",
 }
 OUTSIDE = ("tests", "third_party", "bench")  # may include anything; nothing includes them
