@@ -23,9 +23,16 @@ static void put_int(mlx_text_t *json, const char *indent, const char *key, int64
   mlx_text_printf(json, "%s\"%s\": %lld,\n", indent, key, (long long)value);
 }
 
-static void put_numbers(mlx_text_t *json, const char *key, const int64_t *numbers, size_t count) {
-  mlx_text_printf(json, INNER "\"%s\": [", key);
-  for (size_t i = 0; i < count; ++i) mlx_text_printf(json, "%s%lld", i ? ", " : "", (long long)numbers[i]);
+static void put_bool(mlx_text_t *json, const char *key, bool value) {
+  mlx_text_printf(json, INNER "\"%s\": %s,\n", key, value ? "true" : "false");
+}
+
+static void put_steps(mlx_text_t *json, const mlx_variant_t *variant) {
+  mlx_text_puts(json, INNER "\"steps\": [");
+  for (size_t i = 0; i < variant->step_count; ++i) {
+    mlx_text_printf(json, "%s[%lld, %lld]", i ? ", " : "", (long long)variant->steps[i].tokens,
+                    (long long)variant->steps[i].wanted);
+  }
   mlx_text_puts(json, "],\n");
 }
 
@@ -55,13 +62,14 @@ static void put_variant(mlx_text_t *json, const mlx_variant_t *variant) {
   put_text(json, INNER, "activations", variant->activations);
   put_text(json, INNER, "module", variant->module);
   put_text(json, INNER, "weights", variant->weights);
-  put_int(json, INNER, "context", variant->context);
-  put_int(json, INNER, "rows", variant->sequences);
-  put_int(json, INNER, "page_size", variant->page_size);
-  put_int(json, INNER, "row_pages", variant->sequence_pages);
-  put_int(json, INNER, "pool_pages", variant->pool_pages);
-  put_numbers(json, "prefill", variant->prefill, variant->prefill_count);
-  put_numbers(json, "decode", variant->decode, variant->decode_count);
+  put_steps(json, variant);
+  put_int(json, INNER, "burst", variant->burst);
+  put_bool(json, "ragged", variant->ragged);
+  put_bool(json, "samples", variant->samples);
+  put_int(json, INNER, "chunk_positions", variant->chunk_positions);
+  put_int(json, INNER, "page_bytes", variant->page_bytes);
+  put_int(json, INNER, "kv_row", variant->kv_row);
+  put_int(json, INNER, "hidden", variant->hidden);
   put_names(json, "kernels", (const char(*)[16])variant->kernels, variant->kernel_count);
   put_text(json, INNER, "kernels_digest", variant->kernels_digest);
   put_ops(json, variant);
@@ -96,6 +104,7 @@ mlx_status_t mlx_manifest_write(const mlx_manifest_t *m, char **out_json, size_t
   put_text(&json, OUTER, "source_digest", m->source_digest);
   put_text(&json, OUTER, "license", m->license);
   put_int(&json, OUTER, "vocab", m->vocab);
+  put_int(&json, OUTER, "context", m->context);
   mlx_text_puts(&json, "  \"eos\": [");
   for (size_t i = 0; i < m->eos_count; ++i) mlx_text_printf(&json, "%s%d", i ? ", " : "", m->eos[i]);
   mlx_text_puts(&json, "],\n  \"targets\": [\n");
@@ -214,24 +223,50 @@ static mlx_status_t read_list(const mlx_json_t *json, yyjson_val *object, const 
   return NULL;
 }
 
-// Reads the sizes of a function family (prefill_T, decode_K): at least one, ascending.
-static mlx_status_t read_sizes(const mlx_json_t *json, yyjson_val *object, const char *key, int64_t max,
-                               int64_t *out, size_t *out_count) {
-  MLX_TRY(read_list(json, object, key, MLX_MAX_BUCKETS, 1, max, out, out_count));
-  if (!*out_count) return mlx_json_error(json, key, "is empty");
-  for (size_t i = 1; i < *out_count; ++i) {
-    if (out[i] <= out[i - 1]) return mlx_json_error(json, key, "must ascend");
+static mlx_status_t read_bool(const mlx_json_t *json, yyjson_val *object, const char *key, bool *out) {
+  yyjson_val *value;
+  MLX_TRY(mlx_json_need(json, object, key, &value));
+  *out = yyjson_is_true(value);
+  return yyjson_is_bool(value) ? NULL : mlx_json_error(json, key, "is not true or false");
+}
+
+// [[N, W], ...]: at least one, N ascending, W at most N.
+static mlx_status_t read_steps(const mlx_json_t *json, yyjson_val *object, mlx_variant_t *variant) {
+  yyjson_val *list, *item;
+  size_t index, count;
+  MLX_TRY(mlx_json_need(json, object, "steps", &list));
+  if (!yyjson_is_arr(list) || !yyjson_arr_size(list) || yyjson_arr_size(list) > MLX_MAX_BUCKETS)
+    return mlx_json_error(json, "steps", "is not a list, is empty or has too many items");
+  yyjson_arr_foreach(list, index, count, item) {
+    const int64_t tokens = yyjson_get_sint(yyjson_arr_get(item, 0)),
+                  wanted = yyjson_get_sint(yyjson_arr_get(item, 1)),
+                  least = index ? variant->steps[index - 1].tokens + 1 : 1;
+    if (yyjson_arr_size(item) != 2 || tokens < least || tokens > MLX_MAX_STEP || wanted < 1 ||
+        wanted > tokens)
+      return mlx_json_error(json, "steps", "contains sizes out of range");
+    variant->steps[index] = (mlx_step_size_t){.tokens = tokens, .wanted = wanted};
   }
+  variant->step_count = yyjson_arr_size(list);
   return NULL;
 }
 
-// A manifest without this field is from an older compiler, which emitted only decode_1.
-static mlx_status_t read_decode(const mlx_json_t *json, yyjson_val *object, mlx_variant_t *variant) {
-  variant->decode[0] = 1;
-  variant->decode_count = 1;
-  if (!mlx_json_find(object, "decode")) return NULL;
-  MLX_TRY(read_sizes(json, object, "decode", MLX_MAX_GROUP, variant->decode, &variant->decode_count));
-  return variant->decode[0] == 1 ? NULL : mlx_json_error(json, "decode", "must begin with 1");
+// The runtime computes addresses in the KV pool from these numbers.
+static mlx_status_t read_pool(const mlx_json_t *json, yyjson_val *object, mlx_variant_t *variant) {
+  const int64_t max = 1 << 30;
+  MLX_TRY(mlx_json_int(json, object, "chunk_positions", 0, max, &variant->chunk_positions));
+  if (variant->chunk_positions % MLX_KV_PAGE)
+    return mlx_json_error(json, "chunk_positions", "is not a multiple of a page");
+  if (!variant->ragged && !variant->chunk_positions)
+    return mlx_json_error(json, "chunk_positions", "is 0, but the module is not ragged");
+  MLX_TRY(mlx_json_int(json, object, "page_bytes", 1, (int64_t)1 << 40, &variant->page_bytes));
+  MLX_TRY(mlx_json_int(json, object, "kv_row", 0, max, &variant->kv_row));
+  MLX_TRY(mlx_json_int(json, object, "hidden", 1, max, &variant->hidden));
+  if (variant->kv_bytes > variant->page_bytes / MLX_KV_PAGE)
+    return mlx_json_error(json, "page_bytes", "is too small for kv_bytes");
+  const int64_t number = !variant->kv_row || !strcmp(variant->kv, "f32") ? 4 : 2;
+  return variant->page_bytes % ((variant->kv_row ? variant->kv_row : 1) * number)
+             ? mlx_json_error(json, "page_bytes", "is not a multiple of a row of the KV pool")
+             : NULL;
 }
 
 // Names are printed, and the name of a level is part of a file name.
@@ -308,7 +343,6 @@ static mlx_status_t read_variant_files(const mlx_json_t *json, yyjson_val *objec
 }
 
 static mlx_status_t read_variant(const mlx_json_t *json, yyjson_val *object, mlx_manifest_t *m) {
-  const int64_t max = 1 << 30;
   mlx_variant_t *variant = &m->variants[m->variant_count];
   MLX_TRY(read_text(json, object, "target", variant->target, sizeof variant->target));
   for (size_t i = 0; i < m->variant_count; ++i) {
@@ -321,19 +355,10 @@ static mlx_status_t read_variant(const mlx_json_t *json, yyjson_val *object, mlx
   MLX_TRY(
       read_text_or(json, object, "activations", "f32", variant->activations, sizeof variant->activations));
   MLX_TRY(read_variant_files(json, object, variant));
-  MLX_TRY(mlx_json_int(json, object, "context", 1, max, &variant->context));
-  if (variant->context != m->variants[0].context)
-    return mlx_json_error(json, "context", "is not the same for all targets");
-  MLX_TRY(mlx_json_int(json, object, "rows", 1, MLX_MAX_SEQUENCES, &variant->sequences));
-  MLX_TRY(mlx_json_int(json, object, "page_size", MLX_PAGE_SIZE, MLX_PAGE_SIZE, &variant->page_size));
-  MLX_TRY(mlx_json_int(json, object, "pool_pages", 2, max, &variant->pool_pages));
-  MLX_TRY(mlx_json_int(json, object, "row_pages", 1, max, &variant->sequence_pages));
-  if (variant->sequence_pages * variant->page_size < variant->context)
-    return mlx_json_error(json, "row_pages", "is too small for the context length");
-  if (variant->pool_pages != mlx_pool_pages(variant->sequences, variant->sequence_pages))
-    return mlx_json_error(json, "pool_pages", "does not match rows and row_pages");
-  MLX_TRY(read_sizes(json, object, "prefill", 1 << 20, variant->prefill, &variant->prefill_count));
-  MLX_TRY(read_decode(json, object, variant));
+  MLX_TRY(read_steps(json, object, variant));
+  MLX_TRY(mlx_json_int(json, object, "burst", 0, MLX_BURST_TOKENS, &variant->burst));
+  MLX_TRY(read_bool(json, object, "ragged", &variant->ragged));
+  MLX_TRY(read_bool(json, object, "samples", &variant->samples));
   MLX_TRY(read_names(json, object, "kernels", MLX_MAX_KERNELS, variant->kernels, &variant->kernel_count));
   MLX_TRY(read_text_or(json, object, "kernels_digest", "", variant->kernels_digest,
                        sizeof variant->kernels_digest));
@@ -342,6 +367,7 @@ static mlx_status_t read_variant(const mlx_json_t *json, yyjson_val *object, mlx
   MLX_TRY(read_bytes(json, object, "driver", &variant->driver));
   MLX_TRY(read_bytes(json, object, "state_bytes", &variant->state_bytes));
   MLX_TRY(read_bytes(json, object, "kv_bytes", &variant->kv_bytes));
+  MLX_TRY(read_pool(json, object, variant));
   ++m->variant_count;
   return NULL;
 }
@@ -457,6 +483,7 @@ static mlx_status_t read_fields(const mlx_json_t *json, mlx_manifest_t *m) {
   MLX_TRY(read_text_or(json, root, "source_digest", "", m->source_digest, sizeof m->source_digest));
   MLX_TRY(read_text_or(json, root, "license", "", m->license, sizeof m->license));
   MLX_TRY(mlx_json_int(json, root, "vocab", 1, max, &m->vocab));
+  MLX_TRY(mlx_json_int(json, root, "context", 1, max, &m->context));
   int64_t eos[MLX_MAX_EOS];
   MLX_TRY(read_list(json, root, "eos", MLX_MAX_EOS, 0, max, eos, &m->eos_count));
   for (size_t i = 0; i < m->eos_count; ++i) m->eos[i] = (int32_t)eos[i];

@@ -7,6 +7,7 @@
 
 #include "base/digest.h"
 #include "base/status.h"
+#include "kernels/step.h"
 
 // A bundle (.mlxb) is a folder with these files, or one uncompressed tar archive of them (artifact/bundle.h).
 // It also contains the model's own LICENSE*, NOTICE*, COPYING* and USE_POLICY* files.
@@ -20,24 +21,15 @@
 #define MLX_BUNDLE_TOKENIZER "tokenizer.json"
 #define MLX_BUNDLE_CHAT "chat.json"  // only if the model has a chat template or special tokens
 
-// Version of the functions that a module exports and of their meaning. A change that an older runtime would
-// misread gets a new number.
-#define MLX_CONTRACT_VERSION 1
 #define MLX_BUNDLE_FORMAT "mlxcel-bundle"
 #define MLX_MAX_MANIFEST (1u << 20)  // bytes
 
-// Geometry of the KV cache that contract 1 fixes. A module checks the shape of the page table that each call
-// passes (rows x row_pages), but not the numbers in it. So page_size and pool_pages must follow from that
-// shape: another value would make the runtime use pages that the module does not have, or the wrong ones.
-#define MLX_PAGE_SIZE 16  // positions per KV page
-static inline int64_t mlx_pool_pages(int64_t sequences, int64_t sequence_pages) {
-  return 1 + sequences * sequence_pages;
-}
-
+// Context length that the runtime chooses for a model that supports more.
+#define MLX_DEFAULT_CONTEXT 8192
 #define MLX_MAX_SEQUENCES 4096
+#define MLX_MAX_STEP 65536  // largest N of a step_N function
 #define MLX_MAX_BUCKETS 8
 #define MLX_MAX_EOS 16
-#define MLX_MAX_GROUP 1024  // largest K of a decode_K function: tokens decoded by one call
 #define MLX_MAX_KERNELS 8
 #define MLX_MAX_OPS 48
 #define MLX_MAX_LEVELS 8
@@ -65,7 +57,12 @@ typedef struct mlx_variant_op {
   int64_t bytes;  // weights that they read per token; for attention, keys and values per position
 } mlx_variant_op_t;
 
-// Code for one target, and the shapes it was compiled for.
+// A function step_N: N tokens, of which at most W are wanted (kernels/step.h).
+typedef struct mlx_step_size {
+  int64_t tokens, wanted;
+} mlx_step_size_t;
+
+// Code for one target.
 typedef struct mlx_variant {
   char target[64];                // "cpu:host", "cpu:x86-64-v3", "cpu:portable", "cuda:sm_90"
   char cpu[MLX_DIGEST_HEX];       // for cpu:host, mlx_cpu_identity of the compiling machine; otherwise empty
@@ -74,15 +71,15 @@ typedef struct mlx_variant {
   char activations[8];            // "f32", or the 16-bit dtype that prefill rounds them to
   char module[MLX_BUNDLE_NAME];   // file with the code; unused by a portable target, which has one per level
   char weights[MLX_BUNDLE_NAME];  // the weights archive that the code was compiled for
-  int64_t context;                // context length, in positions
-  int64_t sequences;              // sequences in a decode batch
-  int64_t page_size;              // positions per KV page: MLX_PAGE_SIZE
-  int64_t sequence_pages;         // KV pages per sequence; enough for the context length
-  int64_t pool_pages;             // mlx_pool_pages: pages of the KV pool; page 0 belongs to no sequence
-  int64_t prefill[MLX_MAX_BUCKETS];  // T of each prefill_T, ascending
-  size_t prefill_count;
-  int64_t decode[MLX_MAX_BUCKETS];  // K of each decode_K, ascending; the first is 1
-  size_t decode_count;
+  mlx_step_size_t steps[MLX_MAX_BUCKETS];  // the step_N functions, N ascending
+  size_t step_count;
+  int64_t burst;  // most tokens of the function burst: MLX_BURST_TOKENS; 0: there is none
+  bool ragged;    // a step takes several segments; false: one, and functions have the argument chunks
+  bool samples;   // steps sample on the device; false: the host samples from the logits
+  int64_t chunk_positions;  // positions in a chunk of generic attention; 0 if there is none
+  int64_t page_bytes;       // one page of the KV pool, all layers
+  int64_t kv_row;           // innermost dimension of the KV pool, whose dtype is |kv|; 0: a vector of i32
+  int64_t hidden;           // hidden size
   char kernels[MLX_MAX_KERNELS][16];  // linked kernels: "decode", "linear"; other ops use the generic path
   size_t kernel_count;
   char kernels_digest[MLX_DIGEST_HEX];  // over the kernels' sources and definitions, or their objects; empty
@@ -94,7 +91,7 @@ typedef struct mlx_variant {
   size_t level_count;
   int64_t driver;       // CUDA version that the kernels need from the driver: 13000 is 13.0; 0 if the
                         // target's own minimum is enough
-  int64_t state_bytes;  // device memory for the KV pool, scratch and logits; 0 if unknown
+  int64_t state_bytes;  // device memory of the module's own variables (scratch); 0 if unknown
   int64_t kv_bytes;     // bytes of keys and values per position, all layers; 0 if unknown
 } mlx_variant_t;
 
@@ -109,6 +106,7 @@ typedef struct mlx_manifest {
                                        // `sha256sum` on them; empty if unknown
   char license[64];                    // licence that the model declares ("apache-2.0"); empty if none
   int64_t vocab;
+  int64_t context;           // longest text that the code supports, in positions
   int32_t eos[MLX_MAX_EOS];  // end-of-text tokens
   size_t eos_count;
   mlx_variant_t variants[MLX_MAX_TARGETS];  // at least one; targets are unique

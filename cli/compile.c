@@ -233,7 +233,7 @@ static const mlx_flag_t flags[] = {
     MLX_KV_FLAG(flags_t, kv),
     MLX_QUANTIZE_FLAG(flags_t, quantize),
     MLX_CONTEXT_FLAG(flags_t, context,
-                     "maximum context length in tokens (default: up to 2048; 0: the model's)",
+                     "LongRoPE models: longest text; above the original context it selects the frequencies for long texts",
                      0, 1 << 30),
     MLX_TEXT_FLAG(flags_t, emit, "--emit", "stablehlo|vmfb",
                   "write StableHLO text, or only the IREE module, instead of a bundle"),

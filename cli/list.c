@@ -150,7 +150,7 @@ static void describe_bundle(const char *path, item_t *item) {
     memcpy(item->dtype, m->variants[0].dtype, sizeof item->dtype);
     snprintf(item->target, sizeof item->target, "%.50s%s", m->variants[0].target,
              m->variant_count > 1 ? " ..." : "");
-    item->context = m->variants[0].context;
+    item->context = m->context;
     mlx_bundle_close(bundle);
   }
   mlx_status_free(status);

@@ -1,7 +1,9 @@
 // Opens models: pulls references, compiles source models through the cache and loads engines.
 #include "cli/open.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "artifact/bundle.h"
@@ -26,7 +28,6 @@ typedef struct opening {
   mlx_dtype_t dtype, kv;
   mlx_weights_choice_t weights;
   mlx_quantize_t quantize;
-  uint64_t memory;  // GPU memory in bytes; 0 on the CPU
   mlx_kernel_choice_t kernels;
   mlx_open_times_t *times;
 } opening_t;
@@ -71,6 +72,24 @@ static mlx_status_t parse_device(const char *text, mlx_device_choice_t *out) {
     return NULL;
   }
   return mlx_error(MLX_USAGE, "option --device expects cpu, cuda or auto, not '%s'", text);
+}
+
+// "512M", "8G" or a number of bytes. NULL: 0.
+static mlx_status_t parse_memory(const char *text, uint64_t *out_bytes) {
+  static const char units[] = "KMGT";
+  *out_bytes = 0;
+  if (!text) return NULL;
+  char *end;
+  errno = 0;
+  const unsigned long long number = strtoull(text, &end, 10);
+  const char *unit = *end ? strchr(units, *end >= 'a' ? *end - 'a' + 'A' : *end) : NULL;
+  const int shift = unit ? 10 * (int)(unit - units + 1) : 0;
+  if (*text >= '0' && *text <= '9' && !errno && number && number <= UINT64_MAX >> shift &&
+      !end[unit ? 1 : 0]) {
+    *out_bytes = (uint64_t)number << shift;
+    return NULL;
+  }
+  return mlx_error(MLX_USAGE, "option --memory expects a size such as 512M or 8G, not '%s'", text);
 }
 
 // Checks --cpu-level. The engine checks which levels a bundle contains.
@@ -123,7 +142,6 @@ static mlx_status_t compile_and_open(opening_t *opening, const mlx_engine_option
                                          .verbose = opening->options->verbose,
                                          .kernels = opening->kernels,
                                          .context = mlx_context_option(opening->options->context),
-                                         .memory = opening->memory,
                                          .report = mlx_terminal_report(),
                                          .accept = accept_prompt,
                                          .user = opening};
@@ -222,7 +240,10 @@ static mlx_status_t open_model(const mlx_open_options_t *o, mlx_engine_t **out, 
   mlx_engine_options_initialize(&options);
   MLX_TRY(parse_device(o->device, &options.device));
   MLX_TRY(check_level(o->cpu_level, options.device, is_bundle));
+  MLX_TRY(parse_memory(o->memory, &options.memory));
   options.threads = (int)o->threads;
+  options.context = mlx_context_option(o->context);
+  options.sequences = o->parallel;
   options.cpu_level = is_bundle ? o->cpu_level : NULL;
   options.allow_unsigned = o->allow_unsigned;
   double load_start = 0;
@@ -249,12 +270,12 @@ static mlx_status_t open_model(const mlx_open_options_t *o, mlx_engine_t **out, 
   if (o->cpu_level && !is_bundle) snprintf(opening.target, sizeof opening.target, "cpu:%s", o->cpu_level);
   const bool needs_gpu_target =
       !is_bundle && (options.device == MLX_USE_CUDA || (options.device == MLX_USE_AUTO && !o->cpu_level));
+  uint64_t gpu_memory;
   mlx_status_t no_gpu =
-      needs_gpu_target ? mlx_engine_gpu_target(opening.target, sizeof opening.target, &opening.memory) : NULL;
+      needs_gpu_target ? mlx_engine_gpu_target(opening.target, sizeof opening.target, &gpu_memory) : NULL;
   if (options.device == MLX_USE_CUDA && no_gpu) return no_gpu;
   if (options.device == MLX_USE_AUTO && !is_bundle && !o->cpu_level)
     options.reason = no_gpu ? mlx_status_message(no_gpu) : "there is a GPU";
-  if (is_bundle && o->context > 0) options.context = o->context;
   mlx_status_t status =
       is_bundle ? open_bundle(&opening, &options, out) : compile_and_open(&opening, &options, out);
   mlx_status_free(no_gpu);

@@ -17,6 +17,8 @@ typedef struct mlx_open_options {
   bool allow_unsigned;    // run a bundle that was neither compiled here nor signed by a trusted key
   const char *cpu_level;  // value of --cpu-level; NULL if not given
   int64_t context;        // positions; -1 if not given, 0 for the model's maximum
+  int64_t parallel;       // sequences at the same time; 0 if not given
+  const char *memory;     // value of --memory; NULL if not given
   int64_t threads;        // 0 if not given
   const char *prompt;     // checked against the context length before compiling and loading; may be NULL
   size_t prompt_length;
@@ -33,6 +35,10 @@ typedef struct mlx_open_options {
                 "device to run on (default: auto: a usable GPU, else the CPU)")
 #define MLX_RARE_OPEN_FLAGS(type, open) \
   MLX_KV_FLAG(type, open.kv), \
+  MLX_INT_FLAG(type, open.parallel, "--parallel", "N", \
+               "sequences that the KV cache has room for (default: 1)", 1, 4096), \
+  MLX_TEXT_FLAG(type, open.memory, "--memory", "SIZE", \
+                "most memory for the KV cache, such as 512M or 8G (default: what the context needs)"), \
   MLX_SWITCH_FLAG(type, open.allow_unsigned, "--allow-unsigned", \
                   "run a bundle that was neither compiled here nor signed by a trusted key"), \
   MLX_TEXT_FLAG(type, open.cpu_level, "--cpu-level", "LEVEL", \
@@ -51,7 +57,8 @@ typedef struct mlx_open_times {
 mlx_status_t mlx_cli_open(const mlx_open_options_t *options, mlx_engine_t **out_engine,
                           mlx_open_times_t *out_times) MLX_MUST_USE;
 
-// The context length for the compiler, from the value of -c: -1 if not given, 0 for the model's maximum.
+// The context length for the compiler and the engine, from the value of -c: -1 if not given, 0 for the
+// model's maximum.
 int64_t mlx_context_option(int64_t flag);
 
 // Reads a chat template without loading the model: the model's own or, if |chat_template| is not NULL, that

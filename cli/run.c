@@ -323,7 +323,7 @@ static const mlx_flag_t flags[] = {
     MLX_INT_FLAG(flags_t, count, "-n, --n-predict", "N",
                  "generate at most N tokens (default: -1: until the model stops)", -1, 1 << 24),
     MLX_CONTEXT_FLAG(flags_t, open.context,
-                     "context length in tokens (default: up to 2048; 0: the model's)", 0, 1 << 30),
+                     "context length in tokens (default: up to 8192; 0: the model's)", 0, 1 << 30),
     MLX_OPEN_FLAGS(flags_t, open),
     MLX_SAMPLING_FLAGS(flags_t, sampling),
     MLX_COLLAPSED_GROUP("chat and device"),

@@ -230,14 +230,15 @@ static void print_variant(const mlx_variant_t *v, bool with_target) {
   printf("stored as     %s; activations %s, KV cache %s\n", v->dtype, v->activations, v->kv);
   if (v->level_count) printf("levels        %s\n", mlx_variant_levels_text(v).text);
   printf("kernels       %s\n", mlx_variant_kernels_text(v).text);
-  printf("memory        %.1f MiB besides the weights\n", (double)v->state_bytes / MIB);
+  printf("memory        %.1f MiB besides the weights, and KV cache: %.1f KiB per token\n",
+         (double)v->state_bytes / MIB, (double)v->page_bytes / MLX_KV_PAGE / 1024);
   print_ops(v);
 }
 
 static void print_manifest(const mlx_manifest_t *m) {
   printf("compiled from %s, %s, for %s\n", m->source, m->architecture, mlx_manifest_targets_text(m).text);
-  printf("context       %lld %s, vocabulary of %lld\n", (long long)m->variants[0].context,
-         mlx_plural((uint64_t)m->variants[0].context, "token", "tokens"), (long long)m->vocab);
+  printf("context       %lld %s, vocabulary of %lld\n", (long long)m->context,
+         mlx_plural((uint64_t)m->context, "token", "tokens"), (long long)m->vocab);
   if (m->license[0]) printf("licence       %s\n", m->license);
   printf("compiler      %s\n", m->compiler);
   for (size_t i = 0; i < m->variant_count; ++i) print_variant(&m->variants[i], m->variant_count > 1);

@@ -13,11 +13,16 @@ static const char *element(const mlx_linked_t *kernel, size_t nth) {
   return mlx_dtype_info(dtype)->mlir;
 }
 
-static size_t binding_count(const mlx_linked_t *kernel) { return kernel->operand_count + 1; }
+static size_t binding_count(const mlx_linked_t *kernel) {
+  return kernel->operand_count + (kernel->result.rank ? 1 : 0);
+}
+
+// Numbers that are passed beside the bindings.
+static size_t number_count(const mlx_linked_t *kernel) { return kernel->constant_count + kernel->size_count; }
 
 static void put_layout(mlx_text_t *out, const mlx_linked_t *kernel) {
   mlx_text_printf(out, "#%s_layout = #hal.pipeline.layout<constants = %zu, bindings = [\n", kernel->symbol,
-                  kernel->constant_count);
+                  number_count(kernel));
   for (size_t i = 0; i < binding_count(kernel); ++i) {
     mlx_text_printf(out, "  #hal.pipeline.binding<storage_buffer%s>%s\n",
                     i < kernel->updated_from ? ", ReadOnly" : "", i + 1 < binding_count(kernel) ? "," : "");
@@ -27,8 +32,9 @@ static void put_layout(mlx_text_t *out, const mlx_linked_t *kernel) {
 
 static void put_signature(mlx_text_t *out, const mlx_linked_t *kernel) {
   mlx_text_puts(out, "(");
-  for (size_t i = 0; i < binding_count(kernel); ++i) mlx_text_printf(out, "memref<%s>, ", element(kernel, i));
-  for (size_t i = 0; i < kernel->constant_count; ++i) mlx_text_printf(out, "%si64", i ? ", " : "");
+  for (size_t i = 0; i < binding_count(kernel); ++i)
+    mlx_text_printf(out, "%smemref<%s>", i ? ", " : "", element(kernel, i));
+  for (size_t i = 0; i < number_count(kernel); ++i) mlx_text_puts(out, ", i64");
   mlx_text_puts(out, ")");
 }
 
@@ -46,15 +52,15 @@ static void put_wrapper(mlx_text_t *out, const mlx_linked_t *kernel) {
         i, symbol, i);
     mlx_text_printf(out, "offset(%%start) : memref<%s>\n", element(kernel, i));
   }
-  for (size_t i = 0; i < kernel->constant_count; ++i) {
+  for (size_t i = 0; i < number_count(kernel); ++i) {
     mlx_text_printf(out,
                     "        %%n%zu = hal.interface.constant.load layout(#%s_layout) ordinal(%zu) : i32\n", i,
                     symbol, i);
     mlx_text_printf(out, "        %%c%zu = arith.extsi %%n%zu : i32 to i64\n", i, i);
   }
   mlx_text_printf(out, "        func.call @%s(", symbol);
-  for (size_t i = 0; i < binding_count(kernel); ++i) mlx_text_printf(out, "%%b%zu, ", i);
-  for (size_t i = 0; i < kernel->constant_count; ++i) mlx_text_printf(out, "%s%%c%zu", i ? ", " : "", i);
+  for (size_t i = 0; i < binding_count(kernel); ++i) mlx_text_printf(out, "%s%%b%zu", i ? ", " : "", i);
+  for (size_t i = 0; i < number_count(kernel); ++i) mlx_text_printf(out, ", %%c%zu", i);
   mlx_text_puts(out, ") : ");
   put_signature(out, kernel);
   mlx_text_puts(out, " -> ()\n        return\n      }\n");
@@ -81,35 +87,68 @@ void mlx_builder_link(mlx_builder_t *b, const mlx_linked_t *kernel) {
   mlx_text_puts(out, "    }\n  }\n");
 }
 
+// The types of operands and results. An updated operand stands for its result.
+static void put_types(mlx_builder_t *b, const mlx_linked_t *kernel) {
+  mlx_text_t *out = &b->body;
+  mlx_text_puts(out, ")\n        : (");
+  for (size_t i = 0; i < number_count(kernel); ++i) mlx_text_puts(out, "i32, ");
+  for (size_t i = 0; i < kernel->operand_count; ++i) {
+    const mlx_value_t operand = kernel->operands[i];
+    mlx_text_printf(out, "%s%s%s", i ? ", " : "", TV(operand), mlx_builder_size_text(b, operand).chars);
+  }
+  mlx_text_puts(out, ")\n        -> (");
+  for (size_t i = kernel->updated_from; i < kernel->operand_count; ++i) {
+    const mlx_value_t operand = kernel->operands[i];
+    mlx_text_printf(out, "%s%%%s%s", i > kernel->updated_from ? ", " : "", N(operand),
+                    mlx_builder_size_text(b, operand).chars);
+  }
+  if (kernel->result.rank)
+    mlx_text_printf(out, "%s%s", kernel->updated_from < kernel->operand_count ? ", " : "", T(kernel->result));
+  mlx_text_puts(out, ")\n");
+}
+
+// Defines the numbers that the call |group| passes: "%NAME_numberI".
+static void put_numbers(mlx_builder_t *b, const char *name, const mlx_linked_t *kernel) {
+  mlx_text_t *out = &b->body;
+  for (size_t i = 0; i < kernel->constant_count; ++i)
+    mlx_text_printf(out, "    %%%s_number%zu = arith.constant %d : i32\n", name, i,
+                    (int)kernel->constants[i]);
+  for (size_t i = 0; i < kernel->size_count; ++i) {
+    const mlx_value_t operand = kernel->operands[kernel->sizes[i].operand];
+    const int size = operand.id ? b->values[operand.id - 1].size : 0;
+    if (!size) mlx_builder_fail(b, mlx_error(MLX_INTERNAL, "operand of '%s' has no run-time size", name));
+    if (!size) return;
+    mlx_text_printf(out, "    %%%s_divisor%zu = arith.constant %lld : index\n", name, i,
+                    (long long)kernel->sizes[i].divisor);
+    mlx_text_printf(out, "    %%%s_size%zu = arith.divui %%%s, %%%s_divisor%zu : index\n", name, i,
+                    b->values[size - 1].name, name, i);
+    mlx_text_printf(out, "    %%%s_number%zu = arith.index_cast %%%s_size%zu : index to i32\n", name,
+                    kernel->constant_count + i, name, i);
+  }
+}
+
 mlx_value_t mlx_build_linked(mlx_builder_t *b, const char *name, const mlx_linked_t *kernel,
                              mlx_value_t *out_updated) {
   mlx_value_t group = mlx_builder_new_value(b, name, kernel->result), value = {0};
   if (!group.id) return group;
   mlx_text_t *out = &b->body;
-  const size_t updated = kernel->operand_count - kernel->updated_from;
-  for (size_t i = 0; i < kernel->constant_count; ++i) {
-    mlx_text_printf(out, "    %%%s_constant%zu = arith.constant %d : i32\n", N(group), i,
-                    (int)kernel->constants[i]);
-  }
-  mlx_text_printf(out, "    %%%s:%zu = flow.dispatch @%s_code::@call_%s(", N(group), updated + 1,
-                  kernel->symbol, kernel->symbol);
-  for (size_t i = 0; i < kernel->constant_count; ++i) mlx_text_printf(out, "%%%s_constant%zu, ", N(group), i);
+  const size_t updated = kernel->operand_count - kernel->updated_from,
+               count = updated + (kernel->result.rank ? 1 : 0);
+  put_numbers(b, N(group), kernel);
+  mlx_text_printf(out, "    %%%s:%zu = flow.dispatch @%s_code::@call_%s(", N(group), count, kernel->symbol,
+                  kernel->symbol);
+  for (size_t i = 0; i < number_count(kernel); ++i) mlx_text_printf(out, "%%%s_number%zu, ", N(group), i);
   for (size_t i = 0; i < kernel->operand_count; ++i)
     mlx_text_printf(out, "%s%%%s", i ? ", " : "", N(kernel->operands[i]));
-  mlx_text_puts(out, ")\n        : (");
-  for (size_t i = 0; i < kernel->constant_count; ++i) mlx_text_puts(out, "i32, ");
-  for (size_t i = 0; i < kernel->operand_count; ++i)
-    mlx_text_printf(out, "%s%s", i ? ", " : "", TV(kernel->operands[i]));
-  mlx_text_puts(out, ")\n        -> (");
-  for (size_t i = kernel->updated_from; i < kernel->operand_count; ++i)
-    mlx_text_printf(out, "%%%s, ", N(kernel->operands[i]));
-  mlx_text_printf(out, "%s)\n", T(kernel->result));
-  for (size_t i = 0; i <= updated; ++i) {  // "%name#1"
+  put_types(b, kernel);
+  for (size_t i = 0; i < count; ++i) {  // "%name#1"
     char nth[256];
     snprintf(nth, sizeof nth, "%s#%zu", N(group), i);
-    value = mlx_builder_exact_value(
-        b, nth, i < updated ? mlx_type_of(kernel->operands[kernel->updated_from + i]) : kernel->result);
-    if (i < updated) out_updated[i] = value;
+    const mlx_value_t *operand = i < updated ? &kernel->operands[kernel->updated_from + i] : NULL;
+    value = mlx_builder_exact_value(b, nth, operand ? mlx_type_of(*operand) : kernel->result);
+    if (!operand) continue;
+    mlx_builder_copy_size(b, value, *operand);
+    out_updated[i] = value;
   }
   return value;
 }

@@ -268,6 +268,7 @@ mlx_value_t mlx_build_scatter(mlx_builder_t *b, const char *name, mlx_value_t x,
                   "    }) : (%s, %s, %s) -> %s\n",
                   N(value), N(x), N(indices), N(updates), RANGE(1, rest), RANGE(0, picked), RANGE(0, picked),
                   element, element, element, TV(x), TV(indices), TV(updates), TV(x));
+  mlx_builder_copy_size(b, value, x);
   return value;
 }
 
@@ -279,9 +280,11 @@ static void put_operands(mlx_builder_t *b, const mlx_extern_t *kernel, mlx_text_
   for (size_t i = 0; i < kernel->operand_count; ++i) {
     const char *comma = i ? ", " : "";
     mlx_text_printf(names, "%s%%%s", comma, N(kernel->operands[i]));
-    mlx_text_printf(types, "%s%s", comma, TV(kernel->operands[i]));
+    const mlx_size_text_t size = mlx_builder_size_text(b, kernel->operands[i]);
+    mlx_text_printf(types, "%s%s%s", comma, TV(kernel->operands[i]), size.chars);
     if (i >= kernel->updated_from)
-      mlx_text_printf(results, "%s%%%s", i > kernel->updated_from ? ", " : "", N(kernel->operands[i]));
+      mlx_text_printf(results, "%s%%%s%s", i > kernel->updated_from ? ", " : "", N(kernel->operands[i]),
+                      size.chars);
   }
   if (kernel->result.rank) mlx_text_printf(results, "%s%s", results->length ? ", " : "", T(kernel->result));
 }
@@ -338,6 +341,7 @@ mlx_value_t mlx_build_extern(mlx_builder_t *b, const char *name, const mlx_exter
     snprintf(nth, sizeof nth, "%s#%zu", N(group), i);
     value = mlx_builder_exact_value(
         b, nth, i < updated ? mlx_type_of(kernel->operands[kernel->updated_from + i]) : kernel->result);
+    if (i < updated) mlx_builder_copy_size(b, value, kernel->operands[kernel->updated_from + i]);
     if (i < updated) out_updated[i] = value;
   }
   mlx_text_clear(&names);

@@ -1,4 +1,5 @@
-// Types, names, declarations and functions. build_ops.c has the ops, build_linked.c the calls of CPU kernels.
+// Types, names, declarations and functions. build_ops.c has the ops, build_state.c in-place arguments and
+// loops, build_linked.c the calls of CPU kernels.
 #include "compiler/builder.h"
 
 #include <ctype.h>
@@ -33,7 +34,9 @@ mlx_type_text_t mlx_type_text(mlx_type_t type) {
   mlx_type_text_t text;
   int at = snprintf(text.chars, sizeof text.chars, "tensor<");
   for (int i = 0; i < type.rank; ++i) {
-    at += snprintf(text.chars + at, sizeof text.chars - (size_t)at, "%lldx", (long long)type.dims[i]);
+    at += type.dims[i] == MLX_DIM_RUNTIME
+              ? snprintf(text.chars + at, sizeof text.chars - (size_t)at, "?x")
+              : snprintf(text.chars + at, sizeof text.chars - (size_t)at, "%lldx", (long long)type.dims[i]);
   }
   snprintf(text.chars + at, sizeof text.chars - (size_t)at, "%s>", mlx_dtype_info(type.dtype)->mlir);
   return text;
@@ -62,6 +65,7 @@ static void clear_function(mlx_builder_t *b) {
   mlx_text_clear(&b->arguments);
   mlx_text_clear(&b->body);
   b->scope[0] = 0;
+  while (b->global_count && b->globals[b->global_count - 1].in_place) --b->global_count;
   for (size_t i = 0; i < b->global_count; ++i) b->globals[i].current = (mlx_value_t){0};
 }
 
@@ -110,15 +114,17 @@ static void put_start_value(mlx_builder_t *b, size_t nth, mlx_dtype_t dtype, boo
   }
 }
 
-static void add_global(mlx_builder_t *b, const char *name, mlx_type_t type, bool is_state, bool of_ones) {
+mlx_global_t *mlx_builder_add_global(mlx_builder_t *b, const char *name, mlx_type_t type, bool is_state) {
   mlx_status_t status =
       mlx_reserve(b->global_count + 1, sizeof *b->globals, &b->global_capacity, &b->globals);
-  if (status) {
-    mlx_builder_fail(b, status);
-    return;
-  }
-  b->globals[b->global_count++] = (mlx_global_t){.name = name, .type = type, .is_state = is_state};
-  if (b->form == MLX_FORM_PURE) return;
+  mlx_builder_fail(b, status);
+  if (status) return NULL;
+  b->globals[b->global_count] = (mlx_global_t){.name = name, .type = type, .is_state = is_state};
+  return &b->globals[b->global_count++];
+}
+
+static void add_global(mlx_builder_t *b, const char *name, mlx_type_t type, bool is_state, bool of_ones) {
+  if (!mlx_builder_add_global(b, name, type, is_state) || b->form == MLX_FORM_PURE) return;
   mlx_text_printf(&b->module, "  util.global private %s@\"%s\" = ", is_state ? "mutable " : "", name);
   if (is_state) {
     put_start_value(b, b->global_count, type.dtype, of_ones);
@@ -143,7 +149,7 @@ int64_t mlx_builder_state_bytes(const mlx_builder_t *b) {
   for (size_t i = 0; i < b->global_count; ++i) {
     const mlx_type_t *type = &b->globals[i].type;
     size_t bytes = mlx_dtype_info(type->dtype)->block_bytes;
-    if (!b->globals[i].is_state) continue;
+    if (!b->globals[i].is_state || b->globals[i].in_place) continue;
     for (int d = 0; d < type->rank; ++d) {
       if (!mlx_mul(bytes, (size_t)type->dims[d], &bytes)) return INT64_MAX;
     }
@@ -153,15 +159,8 @@ int64_t mlx_builder_state_bytes(const mlx_builder_t *b) {
 }
 
 void mlx_builder_state_empty(mlx_builder_t *b, const char *name, mlx_type_t type) {
-  mlx_status_t status =
-      mlx_reserve(b->global_count + 1, sizeof *b->globals, &b->global_capacity, &b->globals);
-  if (status) {
-    mlx_builder_fail(b, status);
-    return;
-  }
   const mlx_type_text_t text = mlx_type_text(type);
-  b->globals[b->global_count++] = (mlx_global_t){.name = name, .type = type, .is_state = true};
-  if (b->form == MLX_FORM_PURE) return;
+  if (!mlx_builder_add_global(b, name, type, true) || b->form == MLX_FORM_PURE) return;
   mlx_text_printf(&b->module, "  util.global private mutable @\"%s\" : %s\n", name, text.chars);
   mlx_text_printf(&b->module, "  util.initializer {\n    %%empty = flow.tensor.empty : %s\n", text.chars);
   mlx_text_printf(&b->module, "    util.global.store %%empty, @\"%s\" : %s\n    util.return\n  }\n", name,
@@ -169,13 +168,7 @@ void mlx_builder_state_empty(mlx_builder_t *b, const char *name, mlx_type_t type
 }
 
 void mlx_builder_constant(mlx_builder_t *b, const char *name, const int32_t *words, int64_t count) {
-  mlx_status_t status =
-      mlx_reserve(b->global_count + 1, sizeof *b->globals, &b->global_capacity, &b->globals);
-  if (status) {
-    mlx_builder_fail(b, status);
-    return;
-  }
-  b->globals[b->global_count++] = (mlx_global_t){.name = name, .type = MLX_TYPE(MLX_I32, count)};
+  if (!mlx_builder_add_global(b, name, MLX_TYPE(MLX_I32, count), false)) return;
   mlx_text_printf(&b->module, "  util.global private @\"%s\" = dense<[", name);
   for (int64_t i = 0; i < count; ++i)
     mlx_text_printf(&b->module, "%s%d", i == 0 ? "" : i % 16 ? ", " : ",\n      ", (int)words[i]);
@@ -216,7 +209,7 @@ void mlx_builder_store(mlx_builder_t *b, const char *name, mlx_value_t value) {
     return;
   }
   global->current = value;
-  if (b->form == MLX_FORM_IREE) {
+  if (b->form == MLX_FORM_IREE && !global->in_place) {
     mlx_text_printf(&b->body, "    util.global.store %%%s, @\"%s\" : %s\n", mlx_builder_name(b, value), name,
                     mlx_type_text(global->type).chars);
   }
@@ -235,24 +228,31 @@ void mlx_builder_begin(mlx_builder_t *b, const char *name, const char *comment) 
   }
 }
 
-mlx_value_t mlx_builder_argument(mlx_builder_t *b, const char *name, mlx_type_t type) {
+mlx_value_t mlx_builder_put_argument(mlx_builder_t *b, const char *name, mlx_type_t type,
+                                     const char *attributes) {
   mlx_value_t value = mlx_builder_new_value(b, name, type);
   if (!value.id) return value;
-  mlx_text_printf(&b->arguments, "%s\n      %%%s: %s", b->arguments.length ? "," : "",
-                  mlx_builder_name(b, value), mlx_type_text(type).chars);
+  mlx_text_printf(&b->arguments, "%s\n      %%%s: %s%s", b->arguments.length ? "," : "",
+                  mlx_builder_name(b, value), mlx_type_text(type).chars, attributes);
+  mlx_builder_read_size(b, value);
   return value;
 }
 
-// The values that a function returns: its results and, in the pure form, the new state.
+mlx_value_t mlx_builder_argument(mlx_builder_t *b, const char *name, mlx_type_t type) {
+  return mlx_builder_put_argument(b, name, type, "");
+}
+
+// The values that a function returns: its results, the new values of in-place arguments and, in the pure
+// form, the new state.
 static bool next_result(const mlx_builder_t *b, const mlx_value_t *results, size_t count, size_t *cursor,
                         mlx_value_t *out) {
   if (*cursor < count) {
     *out = results[(*cursor)++];
     return true;
   }
-  for (size_t i; b->form == MLX_FORM_PURE && (i = *cursor - count) < b->global_count;) {
+  for (size_t i; (i = *cursor - count) < b->global_count;) {
     ++*cursor;
-    if (!b->globals[i].is_state) continue;
+    if (!b->globals[i].is_state || (b->form == MLX_FORM_IREE && !b->globals[i].in_place)) continue;
     *out = b->globals[i].current;
     return true;
   }

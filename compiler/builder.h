@@ -4,8 +4,8 @@
 // text is readable: named values, one op per line, a comment per block. Functions access weights and state
 // through the builder, because only there the two forms of a module differ:
 //
-//   MLX_FORM_IREE   weights are named parameters, state is mutable globals; this form is compiled
-//   MLX_FORM_PURE   weights and state are arguments, new state is results; any StableHLO tool can run it
+//   MLX_FORM_IREE   weights are named parameters, scratch memory is mutable globals; this form is compiled
+//   MLX_FORM_PURE   weights are arguments; any StableHLO tool can run it
 //
 // The builder keeps the first error. After it, ops return a value with id 0; mlx_builder_finish returns the
 // error.
@@ -14,6 +14,9 @@
 
 #include "base/text.h"
 #include "graph/ops.h"
+
+// First dimension whose size the caller of a function chooses at run time.
+#define MLX_DIM_RUNTIME (-3)
 
 typedef enum mlx_form { MLX_FORM_IREE, MLX_FORM_PURE } mlx_form_t;
 
@@ -48,9 +51,16 @@ int64_t mlx_builder_state_bytes(const mlx_builder_t *builder);
 void mlx_builder_constant(mlx_builder_t *builder, const char *name, const int32_t *words, int64_t count);
 
 // One function at a time. In the pure form, parameters and state come before the arguments, and the new state
-// after the results.
+// after the other results.
 void mlx_builder_begin(mlx_builder_t *builder, const char *name, const char *comment);
 mlx_value_t mlx_builder_argument(mlx_builder_t *builder, const char *name, mlx_type_t type);
+// An argument that the function updates in place: mlx_builder_load gives its current value and
+// mlx_builder_store a new one, and the function returns the last one after |results|. All of them are
+// declared before the first op.
+void mlx_builder_in_place(mlx_builder_t *builder, const char *name, mlx_type_t type);
+// An i32 argument for mlx_build_loop. In the IREE form the host passes a number, which needs no read from the
+// device; in the pure form it is a tensor.
+mlx_value_t mlx_builder_count_argument(mlx_builder_t *builder, const char *name);
 void mlx_builder_end(mlx_builder_t *builder, const mlx_value_t *results, size_t count);
 // A parameter, or the current value of a state.
 mlx_value_t mlx_builder_load(mlx_builder_t *builder, const char *name);
@@ -109,6 +119,23 @@ mlx_value_t mlx_build_gather(mlx_builder_t *b, const char *name, mlx_value_t x, 
 mlx_value_t mlx_build_scatter(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t indices,
                               mlx_value_t updates);
 
+// Elements [start, start + count) of the vector |x|, whose size may be MLX_DIM_RUNTIME.
+mlx_value_t mlx_build_words(mlx_builder_t *b, const char *name, mlx_value_t x, int64_t start, int64_t count);
+// x with its first rows replaced by |rows| [n, rest of x]. x may have MLX_DIM_RUNTIME rows, at least n.
+mlx_value_t mlx_build_update_rows(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t rows);
+
+// A loop of |count| iterations over |carried| values (MLX_LOOP_VALUES at most). mlx_build_loop starts the
+// body: *|out_index| is the iteration, an i32 of rank 0, and |carried| become the values of this iteration.
+// mlx_build_loop_end takes their values for the next iteration, and gives those after the last one.
+#define MLX_LOOP_VALUES 4
+typedef struct mlx_loop {
+  mlx_value_t group, count, index;
+  size_t carried;
+} mlx_loop_t;
+mlx_loop_t mlx_build_loop(mlx_builder_t *b, const char *name, mlx_value_t count, mlx_value_t *carried,
+                          size_t carried_count, mlx_value_t *out_index);
+void mlx_build_loop_end(mlx_builder_t *b, const mlx_loop_t *loop, mlx_value_t *carried);
+
 // One of our CUDA kernels, linked into the module (IREE form only). Its parameters are the operands, then the
 // result, then the constant.
 #define MLX_EXTERN_OPERANDS 12
@@ -128,7 +155,8 @@ mlx_value_t mlx_build_extern(mlx_builder_t *b, const char *name, const mlx_exter
                              mlx_value_t *out_updated);
 
 // One of our C functions in an object file, linked into a CPU module (IREE form only). Its parameters are
-// pointers to the operands and to the result, then the constants as i64.
+// pointers to the operands and to the result, then the constants and sizes as i64.
+#define MLX_LINKED_SIZES 8
 typedef struct mlx_linked {
   const char *symbol, *file;  // in the object that --iree-hal-executable-object-search-path finds
   const char *target;         // IREE's name of the object format
@@ -136,14 +164,20 @@ typedef struct mlx_linked {
   mlx_value_t operands[MLX_EXTERN_OPERANDS];
   size_t operand_count;
   size_t updated_from;  // operands from this index on are updated in place
-  mlx_type_t result;
+  mlx_type_t result;    // rank 0: no result
   int32_t constants[2];
   size_t constant_count;
+  struct {
+    size_t operand;   // whose first dimension is MLX_DIM_RUNTIME
+    int64_t divisor;  // the size is passed divided by this
+  } sizes[MLX_LINKED_SIZES];
+  size_t size_count;
 } mlx_linked_t;
-// Declares the function once, before its callers. Uses only the dtypes of operands and result, and the number
-// of constants.
+// Declares the function once, before its callers. Uses only the dtypes of operands and result, and the
+// numbers of constants and sizes.
 void mlx_builder_link(mlx_builder_t *b, const mlx_linked_t *kernel);
-// |out_updated|: the new values of the updated operands. Returns the result.
+// |out_updated|: the new values of the updated operands. Returns the result, or the last updated value if
+// there is no result.
 mlx_value_t mlx_build_linked(mlx_builder_t *b, const char *name, const mlx_linked_t *kernel,
                              mlx_value_t *out_updated);
 

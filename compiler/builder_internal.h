@@ -1,4 +1,4 @@
-// Internals of the builder, shared by builder.c, build_ops.c and build_linked.c.
+// Internals of the builder, shared by builder.c, build_ops.c, build_state.c and build_linked.c.
 #ifndef MLXCEL_COMPILER_BUILDER_INTERNAL_H_
 #define MLXCEL_COMPILER_BUILDER_INTERNAL_H_
 
@@ -10,6 +10,7 @@ typedef struct mlx_global {
   const char *name;  // borrowed
   mlx_type_t type;
   bool is_state;
+  bool in_place;        // an argument of the function being built
   mlx_value_t current;  // value at this point of the function; id 0 before the first use
 } mlx_global_t;
 
@@ -17,6 +18,7 @@ typedef struct mlx_named {
   char *name;  // owned
   int next;    // id of the next value in the same hash bucket
   int uses;    // number of values that requested this name
+  int size;    // id of the value that holds the size of a first dimension of MLX_DIM_RUNTIME; else 0
 } mlx_named_t;
 
 struct mlx_builder {
@@ -44,6 +46,18 @@ const char *mlx_builder_name(const mlx_builder_t *b, mlx_value_t value);  // wit
 mlx_value_t mlx_builder_new_value(mlx_builder_t *b, const char *name, mlx_type_t type);
 // A value with exactly this name. The caller has already written the op that defines it.
 mlx_value_t mlx_builder_exact_value(mlx_builder_t *b, const char *name, mlx_type_t type);
+// Declares a global, or an in-place argument of the function being built. NULL after an error.
+mlx_global_t *mlx_builder_add_global(mlx_builder_t *b, const char *name, mlx_type_t type, bool is_state);
+void mlx_builder_read_size(mlx_builder_t *b, mlx_value_t argument);  // of MLX_DIM_RUNTIME
+// Gives |value|, whose first dimension may be MLX_DIM_RUNTIME, the size of |like|.
+void mlx_builder_copy_size(mlx_builder_t *b, mlx_value_t value, mlx_value_t like);
+typedef struct mlx_size_text {
+  char chars[256];
+} mlx_size_text_t;
+mlx_size_text_t mlx_builder_size_text(const mlx_builder_t *b, mlx_value_t value);  // "{%size}", or ""
+// Adds an argument with |attributes|, the text after its type.
+mlx_value_t mlx_builder_put_argument(mlx_builder_t *b, const char *name, mlx_type_t type,
+                                     const char *attributes);
 // Writes the line "%name = " followed by the formatted op.
 mlx_value_t mlx_builder_emit(mlx_builder_t *b, const char *name, mlx_type_t type, const char *fmt, ...)
     MLX_PRINTF(4, 5);

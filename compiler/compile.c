@@ -35,10 +35,10 @@ static mlx_status_t compile_module(mlx_compile_job_t *job, const char *model_pat
   snprintf(title.dtype, sizeof title.dtype, "%s", mlx_job_storage_name(job));
   snprintf(title.target, sizeof title.target, "%s", job->target.name);
   mlx_job_write_title(&title, job->title, sizeof job->title);
-  int64_t state_bytes;
+  const int64_t state_bytes = job->facts.state_bytes;
   MLX_TRY(mlx_module_emit_sized(job->model, job->graph, &job->module, &job->mlir, &job->mlir_length,
-                                &state_bytes));
-  if (state_bytes > job->state_bytes) job->state_bytes = state_bytes;
+                                &job->facts));
+  if (state_bytes > job->facts.state_bytes) job->facts.state_bytes = state_bytes;
   // The levels of cpu:portable share one archive, which depends on all of them.
   if (!level && !job->options->module_only) MLX_TRY(mlx_job_start_weights(job));
   if (!job->compiler.path)
@@ -97,9 +97,8 @@ static mlx_status_t compile_target(mlx_compile_job_t *job, const char *model_pat
   const mlx_compiled_file_t *weights = NULL;
   clear_module(job);
   job->levels_done = 0;
-  job->state_bytes = 0;
+  job->facts = (mlx_module_facts_t){0};
   MLX_TRY(mlx_job_module_options(job->model, job->options, MLX_FORM_IREE, &job->module));
-  MLX_TRY(mlx_job_check_kv(job));
   MLX_TRY(job->target.portable ? compile_levels(job, model_path, out)
                                : compile_module(job, model_path, NULL, out));
   if (!job->options->module_only) MLX_TRY(mlx_job_get_weights(job, out, &weights));
@@ -143,10 +142,10 @@ static mlx_status_t compile_job(mlx_compile_job_t *job, const char *model_path, 
   MLX_TRY(mlx_job_open_model(job, model_path));
   MLX_TRY(mlx_job_module_options(job->model, job->options, MLX_FORM_IREE, &job->module));
   MLX_TRY(mlx_model_build_graph(job->model, job->module.context, &job->graph));
-  MLX_TRY(mlx_job_check_kv(job));
   MLX_TRY(read_tokenizer(job->model->source, out));
   if (job->options->accept) {
-    MLX_TRY(job->options->accept(job->options->user, out, job->module.context, job->model->config.vocab));
+    MLX_TRY(
+        job->options->accept(job->options->user, out, mlx_job_longest_text(job), job->model->config.vocab));
   }
   MLX_TRY(mlx_job_check_quantize(job));
   MLX_TRY(mlx_job_describe_model(job));

@@ -50,14 +50,15 @@ typedef struct mlx_compile_options {
   bool kv_given;
   mlx_quantize_t quantize;  // quantizes matrices that have more bits. Fails with MLX_WEIGHTS_FLOAT, or if no
                             // matrix can be quantized
-  int64_t context;          // context length; 0: the model's, at most 2048; MLX_CONTEXT_OF_MODEL: the model's
-  int64_t sequences;        // sequences decoded together; 0: 1
+  // Longest text that the module must support; 0: any; MLX_CONTEXT_OF_MODEL: the longest that the model
+  // supports. Only a LongRoPE model depends on it: above its original context length it gets the frequencies
+  // for long texts. mlx_compile_stablehlo: the context length.
+  int64_t context;
   mlx_kernel_choice_t kernels;
   const char *iree_compile;    // NULL: searched as compiler/driver.h describes
   double time_limit_seconds;   // for iree-compile; 0: the driver's default
   const mlx_report_t *report;  // may be NULL
   bool verbose;      // report how each kind of weight is stored and which path each kind of op takes
-  uint64_t memory;   // bytes of device memory; 0: unknown, or this machine's for target "cpu"
   bool module_only;  // compile the module and skip the weights
   // Called after the model is read and before anything slow, with only the tokenizer filled in. A status from
   // it ends the compilation. May be NULL.
@@ -112,7 +113,7 @@ mlx_status_t mlx_compiled_check_path(const char *path) MLX_MUST_USE;
 mlx_status_t mlx_compiled_write(const mlx_compiled_t *compiled, const char *path,
                                 const mlx_write_options_t *options) MLX_MUST_USE;
 
-// Compiles a module with one function, smoke(4 x i32) -> 4 x i32, which doubles its argument. It shows that a
+// Compiles a module with one function, smoke(4 x i32), which doubles its argument in place. It shows that a
 // target works. Release *|out_path| with mlx_free, and the entry when the file is no longer needed.
 mlx_status_t mlx_compile_smoke(mlx_cache_t *cache, const char *target, const mlx_report_t *report,
                                mlx_cache_entry_t *out_entry, char **out_path) MLX_MUST_USE;

@@ -1,27 +1,29 @@
-// Context length, and the memory of the KV cache that follows from it.
-#include "base/cpu.h"
+// The longest text that a module supports, and the options that decide its shape.
 #include "base/memory.h"
 #include "compiler/compile_job.h"
 #include "compiler/emit.h"
 
-// Default context length of a model that supports more. Loading a model allocates KV memory for all of it.
-#define DEFAULT_CONTEXT 2048
+#define PURE_CONTEXT 2048  // default context length of the pure form
 
 // LongRoPE has one set of frequencies for texts of up to local_context tokens and another set for longer
-// texts. A compiled model has only one set. The default context is therefore at most local_context: output is
-// then exact for every text that fits.
+// texts. A compiled model has only one set: the first, with which output is exact for every text that fits,
+// unless the user wants longer texts. No other model depends on |requested|.
 static mlx_status_t choose_context(const mlx_config_t *config, int64_t requested, int64_t *out_context) {
-  const int64_t longest = config->local_context && config->local_context < config->context
-                              ? config->local_context
-                              : config->context;
-  *out_context = requested;
-  if (requested == 0) *out_context = longest < DEFAULT_CONTEXT ? longest : DEFAULT_CONTEXT;
-  if (requested == MLX_CONTEXT_OF_MODEL) *out_context = config->context;
-  if (*out_context >= 1 && *out_context <= config->context) return NULL;
+  const bool has_two = config->local_context && config->local_context < config->context;
+  const bool is_long = requested == MLX_CONTEXT_OF_MODEL || requested > config->local_context;
+  *out_context = has_two && !is_long ? config->local_context : config->context;
+  if (requested == MLX_CONTEXT_OF_MODEL || (requested >= 0 && requested <= config->context)) return NULL;
   return mlx_status_hint(
       mlx_error(MLX_USAGE, "context length %lld is not possible: the model supports 1 to %lld",
                 (long long)requested, (long long)config->context),
       "use -c %lld or less", (long long)config->context);
+}
+
+int64_t mlx_job_longest_text(const mlx_compile_job_t *job) {
+  const int64_t wanted = job->options->context > 0    ? job->options->context
+                         : job->options->context == 0 ? MLX_DEFAULT_CONTEXT
+                                                      : job->module.context;
+  return wanted < job->module.context ? wanted : job->module.context;
 }
 
 bool mlx_job_kv_bytes(const mlx_compile_job_t *job, int64_t positions, size_t *out_bytes) {
@@ -32,41 +34,23 @@ bool mlx_job_kv_bytes(const mlx_compile_job_t *job, int64_t positions, size_t *o
   return mlx_mul(*out_bytes, (size_t)positions, out_bytes);
 }
 
-int64_t mlx_job_pool_positions(const mlx_module_options_t *module) {
-  return mlx_module_pool_pages(module) * module->page_size;
-}
-
-// Refuses a context that cannot fit before the compilation, instead of failing in an allocation at run time.
-// Skips the check if the memory is unknown: the target is not this CPU and options->memory is 0.
-mlx_status_t mlx_job_check_kv(const mlx_compile_job_t *job) {
-  const uint64_t memory = job->options->memory ? job->options->memory
-                          : job->target.cpu[0] ? mlx_physical_memory()
-                                               : UINT64_MAX;
-  const mlx_module_options_t *module = &job->module;
-  size_t bytes;
-  bool fits = mlx_job_kv_bytes(job, mlx_job_pool_positions(module), &bytes);
-  if (fits && bytes <= memory) return NULL;
-  return mlx_status_hint(
-      mlx_error(
-          MLX_OUT_OF_MEMORY, "the KV cache for context length %lld needs %.1f GiB; the device has %.1f GiB",
-          (long long)module->context, fits ? (double)bytes / (1 << 30) : 1e9, (double)memory / (1 << 30)),
-      "use a smaller context length: -c N");
+// The pure form has the KV pages of one sequence as arguments, so it needs a length.
+static int64_t pure_context(int64_t requested, int64_t longest) {
+  const int64_t wanted = requested > 0 ? requested : requested == 0 ? PURE_CONTEXT : longest;
+  return wanted < longest ? wanted : longest;
 }
 
 mlx_status_t mlx_job_module_options(const mlx_model_t *model, const mlx_compile_options_t *options,
                                     mlx_form_t form, mlx_module_options_t *out_module) {
   int64_t context;
   MLX_TRY(choose_context(&model->config, options->context, &context));
+  if (form == MLX_FORM_PURE) context = pure_context(options->context, context);
   if (model->config.local_context && context > model->config.local_context) {
     mlx_report_note(
         options->report,
         "context length over %lld: the model uses its long-context RoPE frequencies for every text; "
         "output for shorter texts may differ from Hugging Face's",
         (long long)model->config.local_context);
-  }
-  if (options->sequences < 0 || options->sequences > MLX_MAX_SEQUENCES) {
-    return mlx_error(MLX_USAGE, "%lld sequences are not possible: use 1 to %d", (long long)options->sequences,
-                     MLX_MAX_SEQUENCES);
   }
   if (!mlx_dtype_info(options->dtype)->from_f32) {
     return mlx_error(MLX_USAGE, "weights cannot be stored as %s", mlx_dtype_info(options->dtype)->name);
@@ -77,7 +61,6 @@ mlx_status_t mlx_job_module_options(const mlx_model_t *model, const mlx_compile_
   out_module->as_stored = options->weights != MLX_WEIGHTS_FLOAT;
   out_module->narrow = options->weights == MLX_WEIGHTS_FLOAT && options->dtype != MLX_F32;
   out_module->kv = options->kv_given ? options->kv : options->dtype;
-  if (options->sequences) out_module->sequences = options->sequences;
   return NULL;
 }
 

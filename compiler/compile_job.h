@@ -5,6 +5,7 @@
 
 #include "compiler/compile.h"
 #include "compiler/driver.h"
+#include "compiler/module_facts.h"
 #include "compiler/module_options.h"
 #include "compiler/source_digest.h"
 #include "compiler/target.h"
@@ -25,7 +26,7 @@ typedef struct mlx_compile_job {
   char *mlir;
   size_t mlir_length;
   size_t levels_done;                 // modules made so far for lower CPU levels of the same target
-  int64_t state_bytes;                // of this target's modules, the largest
+  mlx_module_facts_t facts;           // of this target's modules; the largest state_bytes
   bool only_target;                   // the user gave one target
   bool ran_compiler;                  // at least one module was not in the cache
   mlx_manifest_t manifest;            // grows with each target
@@ -50,9 +51,8 @@ mlx_status_t mlx_job_module_options(const mlx_model_t *model, const mlx_compile_
                                     mlx_form_t form, mlx_module_options_t *out_module) MLX_MUST_USE;
 // Bytes of the keys and values of |positions| positions in all layers. False on overflow.
 bool mlx_job_kv_bytes(const mlx_compile_job_t *job, int64_t positions, size_t *out_bytes);
-int64_t mlx_job_pool_positions(const mlx_module_options_t *module);
-// Fails if the KV cache cannot fit the memory of the device.
-mlx_status_t mlx_job_check_kv(const mlx_compile_job_t *job) MLX_MUST_USE;
+// The longest text that the engine will accept if memory allows: options->context, or its default.
+int64_t mlx_job_longest_text(const mlx_compile_job_t *job);
 
 // ---- compile_kernels.c ----
 

@@ -77,6 +77,7 @@ mlx_status_t mlx_job_describe_model(mlx_compile_job_t *job) {
   mlx_manifest_t *m = &job->manifest;
   m->contract = MLX_CONTRACT_VERSION;
   m->vocab = job->model->config.vocab;
+  m->context = job->module.context;
   snprintf(m->architecture, sizeof m->architecture, "%s", mlx_source_architecture(job->model->source));
   snprintf(m->source, sizeof m->source, "%s", mlx_file_name(mlx_source_path(job->model->source)).text);
   for (char *c = m->source; *c; ++c) {  // the name is printed to terminals: no control characters
@@ -91,17 +92,19 @@ mlx_status_t mlx_job_describe_target(mlx_compile_job_t *job, const mlx_compiled_
   size_t position = 0;
   if (!mlx_job_kv_bytes(job, 1, &position)) position = 0;  // unknown
   mlx_variant_t *v = &job->manifest.variants[job->manifest.variant_count++];
-  *v = (mlx_variant_t){.context = job->module.context,
-                       .sequences = job->module.sequences,
-                       .page_size = job->module.page_size,
-                       .sequence_pages = mlx_module_sequence_pages(&job->module),
-                       .pool_pages = mlx_module_pool_pages(&job->module),
-                       .prefill_count = job->module.bucket_count,
-                       .decode_count = job->module.step_count,
+  const mlx_module_facts_t *facts = &job->facts;
+  *v = (mlx_variant_t){.step_count = facts->step_count,
+                       .burst = facts->burst,
+                       .ragged = facts->ragged,
+                       .samples = facts->samples,
+                       .chunk_positions = facts->chunk_positions,
+                       .page_bytes = facts->page_bytes,
+                       .kv_row = facts->kv_row,
+                       .hidden = facts->hidden,
                        .driver = job->target.gpu && job->kernels.count
                                      ? 1000 * mlx_nvrtc_major(job->nvrtc) + 10 * mlx_nvrtc_minor(job->nvrtc)
                                      : 0,
-                       .state_bytes = job->state_bytes,
+                       .state_bytes = facts->state_bytes,
                        .kv_bytes = (int64_t)position};
   snprintf(v->target, sizeof v->target, "%s", job->target.name);
   snprintf(v->cpu, sizeof v->cpu, "%s", job->target.cpu);
@@ -112,8 +115,7 @@ mlx_status_t mlx_job_describe_target(mlx_compile_job_t *job, const mlx_compiled_
   snprintf(v->module, sizeof v->module, "%s", modules[0].name);
   snprintf(v->weights, sizeof v->weights, "%s", weights ? weights->name : MLX_BUNDLE_WEIGHTS);
   snprintf(v->kernels_digest, sizeof v->kernels_digest, "%s", job->kernels_digest);
-  memcpy(v->prefill, job->module.buckets, sizeof v->prefill);
-  memcpy(v->decode, job->module.steps, sizeof v->decode);
+  memcpy(v->steps, facts->steps, sizeof v->steps);
   for (int kind = 0; kind < MLX_KERNEL_KINDS; ++kind) {
     if (!mlx_kernels_use(&job->kernels, (mlx_kernel_kind_t)kind)) continue;
     snprintf(v->kernels[v->kernel_count++], sizeof v->kernels[0], "%s",

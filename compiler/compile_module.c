@@ -94,7 +94,7 @@ mlx_status_t mlx_job_get_module(mlx_compile_job_t *job, mlx_cache_entry_t *out_e
 
 static const char smoke_module[] =
     "module @mlxcel {\n"
-    "  func.func @smoke(%x: tensor<4xi32>) -> tensor<4xi32> {\n"
+    "  func.func @smoke(%x: tensor<4xi32> {iree.abi.output = 0 : index}) -> tensor<4xi32> {\n"
     "    %twice = stablehlo.add %x, %x : tensor<4xi32>\n"
     "    return %twice : tensor<4xi32>\n"
     "  }\n"

@@ -24,6 +24,15 @@ static mlx_program_weight_t upper_half(const mlx_cpu_writer_t *w, const mlx_prod
   return up;
 }
 
+// Copies the input of the output head, node |x|.
+static mlx_status_t write_hidden(mlx_cpu_writer_t *w, int x) {
+  mlx_instruction_t i = instruction_of(MLX_RUN_HIDDEN, MLX_ROWS_WANTED);
+  w->program->header.hidden = i.width = (int32_t)mlx_cpu_width(mlx_graph_node(w->graph, x));
+  MLX_TRY(mlx_cpu_begin(w, &i));
+  i.a = mlx_cpu_value(w, x)->buffer;
+  return mlx_cpu_append(w, &i);
+}
+
 static mlx_status_t write_product(mlx_cpu_writer_t *w, int id) {
   const mlx_product_t *p = &w->products.of[id - 1];
   const mlx_node_t *x = mlx_graph_node(w->graph, p->x);
@@ -42,6 +51,7 @@ static mlx_status_t write_product(mlx_cpu_writer_t *w, int id) {
   i.logits = mlx_graph_node(w->graph, (int)w->graph->count)->operands[0] == id;
   if (i.width > MLX_CPU_MAX_COLUMNS) return mlx_cpu_unsupported(w, "matrices this wide");
   if (i.logits && i.adds) return mlx_cpu_unsupported(w, "logits that are added to");
+  if (i.logits) MLX_TRY(write_hidden(w, p->x));
   i.a = mlx_cpu_value(w, p->x)->buffer;
   if (i.adds) i.b = mlx_cpu_value(w, p->added)->buffer;
   MLX_TRY(mlx_cpu_begin(w, &i));
@@ -77,7 +87,7 @@ static mlx_status_t write_norm(mlx_cpu_writer_t *w, int norm, int id) {
   const mlx_node_t *node = mlx_graph_node(w->graph, norm), *weight = mlx_graph_operand(w->graph, node, 1);
   const bool by_head = node->kind == MLX_NODE_HEAD_RMSNORM || node->kind == MLX_NODE_HEAD_LAYERNORM;
   const bool rms = node->kind == MLX_NODE_RMSNORM || node->kind == MLX_NODE_HEAD_RMSNORM;
-  mlx_instruction_t i = instruction_of(MLX_RUN_NORM, norm == id ? mlx_cpu_rows(node) : MLX_ROWS_LAST);
+  mlx_instruction_t i = instruction_of(MLX_RUN_NORM, norm == id ? mlx_cpu_rows(node) : MLX_ROWS_SELECT);
   const int64_t width = mlx_cpu_width(node);
   i.op = rms ? MLX_NORM_RMS : MLX_NORM_LAYER;
   i.width = (int32_t)(by_head ? node->head_dim : width);
@@ -114,7 +124,7 @@ static int map_of(const mlx_node_t *node, float *out_number) {
 static mlx_status_t write_map(mlx_cpu_writer_t *w, int id) {
   const mlx_node_t *node = mlx_graph_node(w->graph, id), *second = mlx_graph_operand(w->graph, node, 1);
   const bool wanted = node->kind == MLX_NODE_WANTED;
-  mlx_instruction_t i = instruction_of(MLX_RUN_MAP, wanted ? MLX_ROWS_LAST : mlx_cpu_rows(node));
+  mlx_instruction_t i = instruction_of(MLX_RUN_MAP, wanted ? MLX_ROWS_SELECT : mlx_cpu_rows(node));
   i.op = map_of(node, &i.numbers[0]);
   i.width = (int32_t)mlx_cpu_width(node);
   i.dims = (int32_t)node->period;
@@ -192,8 +202,8 @@ static mlx_status_t write_attention(mlx_cpu_writer_t *w, int id) {
   append.heads = (int32_t)a->heads;
   append.kv_heads = (int32_t)a->kv_heads;
   append.head_dim = (int32_t)a->head_dim;
-  append.kv_at = p->kv_bytes;
-  p->kv_bytes += p->header.pool_pages * mlx_kv_page_bytes(p->header.kv_format, a->kv_heads, a->head_dim);
+  append.kv_at = p->header.page_bytes;
+  p->header.page_bytes += mlx_kv_page_bytes(p->header.kv_format, a->kv_heads, a->head_dim);
   mlx_instruction_t attend = append;
   attend.kind = MLX_RUN_ATTEND;
   MLX_TRY(mlx_cpu_begin(w, &append));
@@ -202,7 +212,7 @@ static mlx_status_t write_attention(mlx_cpu_writer_t *w, int id) {
   MLX_TRY(mlx_cpu_append(w, &append));
   attend.numbers[0] = (float)a->scale;
   attend.numbers[1] = (float)a->softcap;
-  attend.window = a->window < w->options->context ? (int32_t)a->window : 0;
+  attend.window = a->window < INT_MAX ? (int32_t)a->window : 0;
   attend.weight = mlx_cpu_weight(w, node->operands[3]);
   MLX_TRY(mlx_cpu_begin(w, &attend));
   MLX_TRY(mlx_cpu_take(w, id, &attend.out));
@@ -233,7 +243,7 @@ static mlx_status_t write_routing(mlx_cpu_writer_t *w, experts_t *e) {
 // Takes a place of |width| columns for each pair of token and expert.
 static mlx_status_t take_pairs(mlx_cpu_writer_t *w, const experts_t *e, int64_t width,
                                mlx_program_buffer_t *out) {
-  *out = (mlx_program_buffer_t){.stride = (int32_t)width, .parts_from = INT_MAX, .plain_below = INT_MAX};
+  *out = (mlx_program_buffer_t){.stride = (int32_t)width, .stores = MLX_STORE_PLAIN};
   return mlx_scratch_take(&w->scratch, e->pairs * width, &out->at);
 }
 
@@ -274,7 +284,7 @@ static mlx_status_t write_experts(mlx_cpu_writer_t *w, int id) {
                  .experts = gate->dims[0],
                  .ffn = gate->dims[1],
                  .hidden = gate->dims[2],
-                 .pairs = w->program->header.max_tokens * node->experts.used,
+                 .pairs = MLX_CPU_MAX_TOKENS * node->experts.used,
                  .common = instruction_of(MLX_RUN_ROUTE, MLX_ROWS_TOKENS)};
   if (e.experts > MLX_CPU_MAX_EXPERTS || node->experts.used > MLX_CPU_MAX_USED || e.ffn > MLX_CPU_MAX_COLUMNS)
     return mlx_cpu_unsupported(w, "so many experts");
@@ -284,9 +294,7 @@ static mlx_status_t write_experts(mlx_cpu_writer_t *w, int id) {
   mlx_instruction_t sum = e.common;
   // The first phase of the experts takes the place of the routing arrays.
   MLX_TRY(mlx_cpu_begin(w, &(mlx_instruction_t){.kind = MLX_RUN_ROUTE}));
-  MLX_TRY(mlx_scratch_take(&w->scratch,
-                           mlx_routing_words(w->program->header.max_tokens, node->experts.used, e.experts),
-                           &e.common.routing));
+  MLX_TRY(mlx_scratch_take(&w->scratch, mlx_routing_words(node->experts.used, e.experts), &e.common.routing));
   MLX_TRY(write_routing(w, &e));
   MLX_TRY(write_expert_products(w, &e, &sum.a));
   sum.kind = MLX_RUN_EXPERT_SUM;

@@ -20,17 +20,14 @@ static mlx_status_t start(mlx_cpu_writer_t *w, const char *cpu_level) {
   const mlx_module_options_t *o = w->options;
   mlx_program_t *n = &w->program->header;
   *n = (mlx_program_t){.vocab = (int32_t)w->model->config.vocab,
-                       .sequences = (int32_t)o->sequences,
-                       .sequence_pages = (int32_t)mlx_module_sequence_pages(o),
-                       .pool_pages = (int32_t)mlx_module_pool_pages(o),
-                       .max_tokens = (int32_t)(o->sequences * o->buckets[o->bucket_count - 1]),
                        .kv_format = kv_format(o->kv),
                        .row_by_row = o->kv != MLX_F32,
                        .tiles = !strcmp(cpu_level, "sapphirerapids")};
   MLX_TRY(mlx_scratch_start(&w->scratch, MLX_CPU_CONTROL_WORDS));
-  MLX_TRY(mlx_scratch_take(&w->scratch, 5 * n->max_tokens, &n->slots));
+  MLX_TRY(mlx_scratch_take(&w->scratch, mlx_token_words(), &n->tokens));
   const int64_t panels = (n->vocab + MLX_PANEL_ROWS - 1) / MLX_PANEL_ROWS;
-  MLX_TRY(mlx_scratch_take(&w->scratch, 2 * n->sequences * panels, &n->best));
+  MLX_TRY(mlx_scratch_take(&w->scratch, MLX_CPU_MAX_WANTED * panels, &n->best));
+  MLX_TRY(mlx_scratch_take(&w->scratch, MLX_CPU_SAMPLERS * mlx_sampling_words(n->vocab), &n->sampling));
   const mlx_instruction_t list = {.kind = MLX_RUN_LIST};
   MLX_TRY(mlx_cpu_begin(w, &list));
   return mlx_cpu_append(w, &list);
@@ -50,7 +47,7 @@ static mlx_status_t write_rope_table(mlx_cpu_writer_t *w, const mlx_rope_t *rope
                              .floats = (int64_t)first,
                              .out = {.stride = (int32_t)rope->dims}};
   MLX_TRY(mlx_cpu_begin(w, &table));
-  MLX_TRY(mlx_scratch_take(&w->scratch, (int64_t)p->header.max_tokens * rope->dims, &table.out.at));
+  MLX_TRY(mlx_scratch_take(&w->scratch, MLX_CPU_MAX_TOKENS * rope->dims, &table.out.at));
   MLX_TRY(mlx_reserve(first + count, sizeof *p->floats, &w->float_capacity, &p->floats));
   memcpy(p->floats + first, rope->frequencies, count * sizeof *p->floats);
   p->header.floats += (int32_t)count;
@@ -74,7 +71,7 @@ static mlx_status_t write_all(mlx_cpu_writer_t *w, const char *cpu_level) {
   }
   for (int id = 1; id <= (int)graph->count && !w->program->unsupported; ++id)
     MLX_TRY(mlx_cpu_write_node(w, id));
-  const mlx_instruction_t sample = {.kind = MLX_RUN_SAMPLE};
+  const mlx_instruction_t sample = {.kind = MLX_RUN_SAMPLE, .rows = MLX_ROWS_WANTED};
   MLX_TRY(mlx_cpu_begin(w, &sample));
   MLX_TRY(mlx_cpu_append(w, &sample));
   w->program->header.words = w->scratch.words;

@@ -12,7 +12,6 @@ typedef struct mlx_cpu_program {
   mlx_phase_t *phases;              // owned
   mlx_instruction_t *instructions;  // owned
   float *floats;                    // owned
-  int64_t kv_bytes;                 // size of the KV pool
   uint64_t archive_bytes;           // size of the weights
 } mlx_cpu_program_t;
 

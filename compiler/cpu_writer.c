@@ -1,15 +1,13 @@
 // Phases of a CPU program, and the places of values in the scratch tensor.
 #include "compiler/cpu_writer.h"
 
-#include <limits.h>
-
 #include "base/memory.h"
 #include "compiler/panels.h"
 
 // ----------------------------------------------------------------------------------------------------------
 // Phases
 
-static bool is_row_kind(int32_t kind) { return kind >= MLX_RUN_EMBED && kind <= MLX_RUN_EXPERT_SUM; }
+static bool is_row_kind(int32_t kind) { return kind >= MLX_RUN_EMBED && kind <= MLX_RUN_HIDDEN; }
 
 static bool same_rows(int32_t a, int32_t b) { return (a == MLX_ROWS_TOKENS) == (b == MLX_ROWS_TOKENS); }
 
@@ -67,32 +65,29 @@ static bool is_quantized(const mlx_cpu_writer_t *w, int weight) {
   return weight && mlx_panel_info((mlx_panel_format_t)mlx_cpu_weight(w, weight).format)->code_bits;
 }
 
-static int64_t row_capacity(const mlx_cpu_writer_t *w, mlx_rows_t rows) {
-  return rows == MLX_ROWS_TOKENS ? w->program->header.max_tokens : w->program->header.sequences;
+static int64_t row_capacity(mlx_rows_t rows) {
+  return rows == MLX_ROWS_TOKENS ? MLX_CPU_MAX_TOKENS : MLX_CPU_MAX_WANTED;
 }
 
-// How the products that read node |id| want it: see mlx_program_buffer_t. False if none reads it on tiles.
-static bool find_readers(const mlx_cpu_writer_t *w, int id, mlx_program_buffer_t *out) {
+// What is stored of node |id|: see mlx_program_buffer_t. A quantized matrix multiplies on tiles only the rows
+// of long segments.
+static int find_stores(const mlx_cpu_writer_t *w, int id) {
   const mlx_graph_t *graph = w->graph;
-  int readers = 0;
-  out->parts_from = INT_MAX;
-  out->plain_below = 1;
+  const bool tokens = mlx_cpu_rows(mlx_graph_node(graph, id)) == MLX_ROWS_TOKENS;
+  int readers = 0, stores = 0;
   for (int user = id + 1; user <= (int)graph->count; ++user) {
     const mlx_product_t *p = &w->products.of[user - 1];
     if (!p->stage || w->products.absorbed[user - 1] || p->x != id) continue;
     const bool codes = is_quantized(w, p->weight) || is_quantized(w, p->up);
-    const int from = codes ? MLX_CPU_MIN_TILED_ROWS : 1;
-    const bool logits = mlx_graph_node(graph, (int)graph->count)->operands[0] == user;
     readers += p->up && !p->up_row ? 2 : 1;
-    if (codes && (logits || w->program->header.row_by_row)) {
-      out->plain_below = INT_MAX;
-      continue;
-    }
-    out->parts_from = from < out->parts_from ? from : out->parts_from;
-    out->plain_below = from > out->plain_below ? from : out->plain_below;
+    if (!codes)
+      stores |= MLX_STORE_PARTS;
+    else
+      stores |= tokens && !w->program->header.row_by_row ? MLX_STORE_LONG_PARTS | MLX_STORE_SHORT_PLAIN
+                                                         : MLX_STORE_PLAIN;
+    if (mlx_graph_node(graph, (int)graph->count)->operands[0] == user) stores |= MLX_STORE_PLAIN;  // hidden
   }
-  if (readers < mlx_graph_node(graph, id)->uses) out->plain_below = INT_MAX;
-  return out->parts_from != INT_MAX;
+  return readers < mlx_graph_node(graph, id)->uses ? stores | MLX_STORE_PLAIN : stores;
 }
 
 static mlx_status_t take_parts(mlx_cpu_writer_t *w, int id, mlx_program_buffer_t *out) {
@@ -101,19 +96,19 @@ static mlx_status_t take_parts(mlx_cpu_writer_t *w, int id, mlx_program_buffer_t
   const bool stores =
       node->kind != MLX_NODE_ROPE && (node->kind != MLX_NODE_ATTENTION || node->attention.head_dim % 16 == 0);
   out->parts = 0;
-  if (!w->program->header.tiles || !stores || width % MLX_PANEL_BLOCK || !find_readers(w, id, out)) {
-    out->parts_from = out->plain_below = INT_MAX;
-    return NULL;
-  }
-  return mlx_scratch_take(&w->scratch, mlx_parts_words(row_capacity(w, mlx_cpu_rows(node)), width),
-                          &out->parts);
+  out->stores = MLX_STORE_PLAIN;
+  if (!w->program->header.tiles || !stores || width % MLX_PANEL_BLOCK) return NULL;
+  const int found = find_stores(w, id);
+  if (!(found & MLX_STORE_PARTS)) return NULL;
+  out->stores = found;
+  return mlx_scratch_take(&w->scratch, mlx_parts_words(row_capacity(mlx_cpu_rows(node)), width), &out->parts);
 }
 
 mlx_status_t mlx_cpu_take(mlx_cpu_writer_t *w, int id, mlx_program_buffer_t *out_buffer) {
   const mlx_node_t *node = mlx_graph_node(w->graph, id);
   mlx_program_buffer_t *buffer = &mlx_cpu_value(w, id)->buffer;
   *buffer = (mlx_program_buffer_t){.stride = (int32_t)mlx_cpu_width(node)};
-  MLX_TRY(mlx_scratch_take(&w->scratch, row_capacity(w, mlx_cpu_rows(node)) * buffer->stride, &buffer->at));
+  MLX_TRY(mlx_scratch_take(&w->scratch, row_capacity(mlx_cpu_rows(node)) * buffer->stride, &buffer->at));
   MLX_TRY(take_parts(w, id, buffer));
   *out_buffer = *buffer;
   return NULL;

@@ -110,7 +110,6 @@ static void emit_logits(mlx_function_t *g) {
 
 static mlx_status_t emit_for_cpu(mlx_function_t *g, char **out_text, size_t *out_length) {
   MLX_TRY(mlx_cpu_emit(g));
-  emit_logits(g);
   return mlx_builder_finish(g->b, out_text, out_length);
 }
 
@@ -131,17 +130,18 @@ static mlx_status_t emit_all(mlx_function_t *g, char **out_text, size_t *out_len
 
 mlx_status_t mlx_module_emit(const mlx_model_t *model, const mlx_graph_t *graph,
                              const mlx_module_options_t *options, char **out_text, size_t *out_length) {
-  int64_t state_bytes;
-  return mlx_module_emit_sized(model, graph, options, out_text, out_length, &state_bytes);
+  mlx_module_facts_t facts;
+  return mlx_module_emit_sized(model, graph, options, out_text, out_length, &facts);
 }
 
 mlx_status_t mlx_module_emit_sized(const mlx_model_t *model, const mlx_graph_t *graph,
                                    const mlx_module_options_t *options, char **out_text, size_t *out_length,
-                                   int64_t *out_state_bytes) {
+                                   mlx_module_facts_t *out_facts) {
   mlx_function_t function;
   mlx_status_t status = mlx_function_create(model, graph, options, &function);
   if (!status) status = emit_all(&function, out_text, out_length);
-  *out_state_bytes = status ? 0 : mlx_builder_state_bytes(function.b);
+  function.facts.state_bytes = status ? 0 : mlx_builder_state_bytes(function.b);
+  *out_facts = function.facts;
   mlx_function_release(&function);
   return status;
 }

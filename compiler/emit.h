@@ -13,16 +13,16 @@
 #ifndef MLXCEL_COMPILER_EMIT_H_
 #define MLXCEL_COMPILER_EMIT_H_
 
+#include "compiler/module_facts.h"
 #include "compiler/module_options.h"
 
 // The whole module as MLIR text. |graph|: the network of |model| for options->context. Release with mlx_free.
 mlx_status_t mlx_module_emit(const mlx_model_t *model, const mlx_graph_t *graph,
                              const mlx_module_options_t *options, char **out_text,
                              size_t *out_length) MLX_MUST_USE;
-// The same, and the bytes of the module's state on the device: KV pages, scratch, and each sequence's token,
-// position and logits.
+// The same, and what the manifest states about the module.
 mlx_status_t mlx_module_emit_sized(const mlx_model_t *model, const mlx_graph_t *graph,
                                    const mlx_module_options_t *options, char **out_text, size_t *out_length,
-                                   int64_t *out_state_bytes) MLX_MUST_USE;
+                                   mlx_module_facts_t *out_facts) MLX_MUST_USE;
 
 #endif  // MLXCEL_COMPILER_EMIT_H_

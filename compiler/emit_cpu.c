@@ -2,12 +2,12 @@
 #include "compiler/emit_cpu.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "artifact/archive.h"
 #include "base/cpu.h"
 #include "base/memory.h"
 #include "compiler/cpu_program.h"
+#include "kernels/step.h"
 
 #define PLAN "plan"  // name of the constant that holds the program
 
@@ -17,7 +17,6 @@ typedef struct emission {
 } emission_t;
 
 static mlx_status_t declare(const emission_t *e) {
-  const mlx_module_options_t *o = e->g->options;
   const mlx_cpu_program_t *p = e->program;
   mlx_builder_t *b = e->g->b;
   int32_t *words;
@@ -26,21 +25,29 @@ static mlx_status_t declare(const emission_t *e) {
   mlx_builder_constant(b, PLAN, words, count);
   mlx_free(words);
   mlx_builder_parameter(b, MLX_WHOLE_ARCHIVE, MLX_TYPE(MLX_I32, (int64_t)(p->archive_bytes / 4)));
-  // Uninitialized: the kernel reads a position only after a token was written there.
-  mlx_builder_state_empty(b, MLX_STATE_KV, MLX_TYPE(MLX_I32, p->kv_bytes / 4));
   mlx_builder_state_of_ones(b, MLX_STATE_SCRATCH, MLX_TYPE(MLX_I32, p->header.words));
-  mlx_builder_state(b, MLX_STATE_TOKEN, MLX_TYPE(MLX_I32, o->sequences));
-  mlx_builder_state(b, MLX_STATE_POSITION, MLX_TYPE(MLX_I32, o->sequences));
-  mlx_builder_state(b, MLX_STATE_LOGITS, MLX_TYPE(MLX_F32, o->sequences, p->header.vocab));
   return NULL;
+}
+
+static void state_facts(const emission_t *e) {
+  const mlx_program_t *n = &e->program->header;
+  mlx_module_facts_t *facts = &e->g->facts;
+  facts->steps[0] = (mlx_step_size_t){.tokens = MLX_CPU_MAX_TOKENS, .wanted = MLX_CPU_MAX_WANTED};
+  facts->step_count = 1;
+  facts->burst = MLX_BURST_TOKENS;
+  facts->ragged = facts->samples = true;
+  facts->page_bytes = n->page_bytes;
+  facts->hidden = n->hidden;
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // Functions
 
-#define STATES 5
-static const char *const states[STATES] = {MLX_STATE_KV, MLX_STATE_SCRATCH, MLX_STATE_TOKEN,
-                                           MLX_STATE_POSITION, MLX_STATE_LOGITS};
+// Operands of the kernel: weights, program, batch; and those that it updates.
+enum { WEIGHTS, PROGRAM, BATCH, SCRATCH, HISTORY, KV, LOGITS, HIDDEN, RESULTS, OPERANDS };
+#define UPDATED SCRATCH
+static const char *const names[OPERANDS] = {
+    MLX_WHOLE_ARCHIVE, PLAN, "batch", MLX_STATE_SCRATCH, "history", "kv", "logits", "hidden", "results"};
 
 // Name of the object format in IREE.
 static const char *elf_target(const emission_t *e) {
@@ -48,86 +55,60 @@ static const char *elf_target(const emission_t *e) {
   return level->arch == MLX_AARCH64 ? "embedded-elf-arm_64" : "embedded-elf-x86_64";
 }
 
-// The operands are the parameters of mlx_network_run, in its order.
-static mlx_linked_t kernel_call(const emission_t *e, mlx_value_t tokens, mlx_value_t start, mlx_value_t count,
-                                mlx_value_t pages, mlx_type_t result, int64_t width, int64_t steps,
-                                const char *file) {
-  mlx_builder_t *b = e->g->b;
+// The operands and numbers are the parameters of mlx_network_run, in its order.
+static mlx_linked_t kernel_call(const emission_t *e, const char *file, bool is_burst) {
   mlx_linked_t kernel = {.symbol = "mlx_network_run",
                          .file = file,
                          .target = elf_target(e),
                          .workgroups = MLX_CPU_WORKGROUPS,
-                         .operand_count = 6 + STATES,
-                         .updated_from = 6,
-                         .result = result,
-                         .constants = {(int32_t)width, (int32_t)steps},
-                         .constant_count = 2};
-  kernel.operands[0] = mlx_builder_load(b, MLX_WHOLE_ARCHIVE);
-  kernel.operands[1] = mlx_builder_load(b, PLAN);
-  const mlx_value_t arguments[] = {tokens, start, count, pages};
-  memcpy(kernel.operands + 2, arguments, sizeof arguments);
-  for (int i = 0; i < STATES; ++i) kernel.operands[6 + i] = mlx_builder_load(b, states[i]);
+                         .operand_count = OPERANDS,
+                         .updated_from = UPDATED,
+                         .constants = {is_burst},
+                         .constant_count = 1,
+                         .sizes = {{BATCH, 1},
+                                   {HISTORY, 1},
+                                   {KV, e->program->header.page_bytes / 4},
+                                   {LOGITS, 1},
+                                   {HIDDEN, 1},
+                                   {RESULTS, 1}},
+                         .size_count = 6};
+  for (int i = 0; i < OPERANDS; ++i)
+    kernel.operands[i].dtype = i == LOGITS || i == HIDDEN ? MLX_F32 : MLX_I32;
   return kernel;
 }
 
-static void call_and_return(const emission_t *e, const char *name, const mlx_linked_t *kernel) {
+static void emit_function(const emission_t *e, const char *name, const char *comment, const char *file,
+                          bool is_burst) {
   mlx_builder_t *b = e->g->b;
-  mlx_value_t updated[STATES];
-  mlx_value_t tokens = mlx_build_linked(b, name, kernel, updated);
-  for (int i = 0; i < STATES && tokens.id; ++i) mlx_builder_store(b, states[i], updated[i]);
-  mlx_builder_end(b, &tokens, 1);
-}
-
-static void emit_prefill(const emission_t *e, int64_t tokens, const char *file) {
-  mlx_builder_t *b = e->g->b;
-  const int64_t sequences = e->g->options->sequences;
-  char name[32];
-  snprintf(name, sizeof name, "prefill_%lld", (long long)tokens);
-  mlx_builder_begin(b, name,
-                    "Reads count[row] tokens that stand at start[row]; a row with count 0 is left alone.");
-  mlx_value_t input = mlx_builder_argument(b, "tokens", MLX_TYPE(MLX_I32, sequences, tokens));
-  mlx_value_t start = mlx_builder_argument(b, "start", MLX_TYPE(MLX_I32, sequences));
-  mlx_value_t count = mlx_builder_argument(b, "count", MLX_TYPE(MLX_I32, sequences));
-  mlx_value_t pages = mlx_builder_argument(
-      b, "pages", MLX_TYPE(MLX_I32, sequences, mlx_module_sequence_pages(e->g->options)));
-  const mlx_linked_t kernel =
-      kernel_call(e, input, start, count, pages, MLX_TYPE(MLX_I32, sequences), tokens, 1, file);
-  call_and_return(e, "next", &kernel);
-}
-
-static void emit_decode(const emission_t *e, int64_t steps, const char *file) {
-  mlx_builder_t *b = e->g->b;
-  const int64_t sequences = e->g->options->sequences;
-  char name[32];
-  snprintf(name, sizeof name, "decode_%lld", (long long)steps);
-  mlx_builder_begin(b, name,
-                    "Reads the token of each active row and goes on from there, one token after the other.");
-  mlx_value_t active = mlx_builder_argument(b, "active", MLX_TYPE(MLX_I32, sequences));
-  mlx_value_t pages = mlx_builder_argument(
-      b, "pages", MLX_TYPE(MLX_I32, sequences, mlx_module_sequence_pages(e->g->options)));
-  const mlx_linked_t kernel =
-      kernel_call(e, active, active, active, pages, MLX_TYPE(MLX_I32, sequences, steps), 0, steps, file);
-  call_and_return(e, "chosen", &kernel);
+  const mlx_program_t *n = &e->program->header;
+  mlx_value_t updated[OPERANDS - UPDATED];
+  mlx_linked_t kernel = kernel_call(e, file, is_burst);
+  mlx_builder_begin(b, name, comment);
+  kernel.operands[BATCH] = mlx_builder_argument(b, "batch", MLX_TYPE(MLX_I32, MLX_DIM_RUNTIME));
+  mlx_builder_in_place(b, "history", MLX_TYPE(MLX_I32, MLX_DIM_RUNTIME));
+  mlx_builder_in_place(b, "kv", MLX_TYPE(MLX_I32, MLX_DIM_RUNTIME));
+  mlx_builder_in_place(b, "logits", MLX_TYPE(MLX_F32, MLX_DIM_RUNTIME, n->vocab));
+  mlx_builder_in_place(b, "hidden", MLX_TYPE(MLX_F32, MLX_DIM_RUNTIME, n->hidden));
+  mlx_builder_in_place(b, "results", MLX_TYPE(MLX_I32, MLX_DIM_RUNTIME, MLX_RESULT_WORDS));
+  for (int i = 0; i < OPERANDS; ++i) {
+    if (i != BATCH) kernel.operands[i] = mlx_builder_load(b, names[i]);
+  }
+  const mlx_value_t last = mlx_build_linked(b, "step", &kernel, updated);
+  for (int i = UPDATED; i < OPERANDS && last.id; ++i) mlx_builder_store(b, names[i], updated[i - UPDATED]);
+  mlx_builder_end(b, NULL, 0);
 }
 
 static mlx_status_t emit(const emission_t *e) {
-  const mlx_module_options_t *o = e->g->options;
   const char *file;
-  MLX_TRY(mlx_kernels_image(o->kernels, MLX_KERNEL_NETWORK, "", &file));
+  MLX_TRY(mlx_kernels_image(e->g->options->kernels, MLX_KERNEL_NETWORK, "", &file));
   MLX_TRY(declare(e));
-  mlx_linked_t shape = {.symbol = "mlx_network_run",
-                        .file = file,
-                        .target = elf_target(e),
-                        .workgroups = MLX_CPU_WORKGROUPS,
-                        .operand_count = 6 + STATES,
-                        .updated_from = 6,
-                        .result = MLX_TYPE(MLX_I32, 1),
-                        .constant_count = 2};
-  for (int i = 0; i < 6 + STATES; ++i) shape.operands[i].dtype = MLX_I32;
-  shape.operands[10].dtype = MLX_F32;
+  state_facts(e);
+  const mlx_linked_t shape = kernel_call(e, file, false);
   mlx_builder_link(e->g->b, &shape);
-  for (size_t i = 0; i < o->bucket_count; ++i) emit_prefill(e, o->buckets[i], file);
-  for (size_t i = 0; i < o->step_count; ++i) emit_decode(e, o->steps[i], file);
+  char name[32];
+  snprintf(name, sizeof name, "step_%d", MLX_CPU_MAX_TOKENS);
+  emit_function(e, name, "One forward pass over a batch of tokens (kernels/step.h).", file, false);
+  emit_function(e, "burst", "Many tokens of one sequence, one after the other.", file, true);
   return NULL;
 }
 

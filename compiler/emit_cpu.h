@@ -4,8 +4,7 @@
 
 #include "compiler/function.h"
 
-// Emits state, every prefill_T and every decode_K, each as one call of the CPU kernel. Does not emit
-// logits().
+// Emits step_512 and burst, each as one call of the CPU kernel, and fills g->facts.
 mlx_status_t mlx_cpu_emit(mlx_function_t *g) MLX_MUST_USE;
 
 #endif  // MLXCEL_COMPILER_EMIT_CPU_H_

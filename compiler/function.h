@@ -3,6 +3,7 @@
 #ifndef MLXCEL_COMPILER_FUNCTION_H_
 #define MLXCEL_COMPILER_FUNCTION_H_
 
+#include "compiler/module_facts.h"
 #include "compiler/paths.h"
 
 #define MLX_MAX_ROPES 4
@@ -24,10 +25,11 @@ typedef struct mlx_function {
   const mlx_model_t *model;
   const mlx_graph_t *graph;
   const mlx_module_options_t *options;
-  mlx_paths_t paths;    // owned
-  mlx_value_t *values;  // owned; node id -> its value in the function being built
-  const char *scope;    // of the node that was emitted last
-  char **kv_names;      // owned: "kv.LAYER.k", "kv.LAYER.v" for each layer
+  mlx_module_facts_t facts;  // of the module; the emitter of its path fills it
+  mlx_paths_t paths;         // owned
+  mlx_value_t *values;       // owned; node id -> its value in the function being built
+  const char *scope;         // of the node that was emitted last
+  char **kv_names;           // owned: "kv.LAYER.k", "kv.LAYER.v" for each layer
   // Of the function being built. M is sequences * tokens.
   int64_t tokens;                 // T: tokens per sequence
   mlx_value_t positions;          // [M] position of each token

@@ -12,7 +12,7 @@ void mlx_module_options_set_buckets(const int64_t *sizes, size_t count, mlx_modu
 
 void mlx_module_options_initialize(int64_t context, mlx_module_options_t *out_options) {
   *out_options = (mlx_module_options_t){
-      .context = context, .sequences = 1, .page_size = MLX_PAGE_SIZE, .steps = {1}, .step_count = 1};
+      .context = context, .sequences = 1, .page_size = MLX_KV_PAGE, .steps = {1}, .step_count = 1};
   mlx_module_options_set_buckets((int64_t[]){16, 128}, 2, out_options);
 }
 
@@ -39,5 +39,5 @@ int64_t mlx_module_sequence_positions(const mlx_module_options_t *options) {
 
 // Page 0 belongs to no sequence: it takes the writes of padding tokens and inactive sequences.
 int64_t mlx_module_pool_pages(const mlx_module_options_t *options) {
-  return mlx_pool_pages(options->sequences, mlx_module_sequence_pages(options));
+  return 1 + options->sequences * mlx_module_sequence_pages(options);
 }

@@ -33,10 +33,14 @@ static mlx_status_t unknown_target(const char *text) {
 
 static void add_flag(mlx_target_t *t, const char *flag) { t->flags[t->flag_count++] = flag; }
 
+// Calls return before they are done: each function takes a fence to wait for and a fence to signal.
+static void add_common_flags(mlx_target_t *t) { add_flag(t, "--iree-execution-model=async-external"); }
+
 static void use_cpu(mlx_target_t *t, const char *level) {
   t->cpu_level = level;
   snprintf(t->name, sizeof t->name, "cpu:%s", level);
   snprintf(t->arch_flag, sizeof t->arch_flag, "--iree-llvmcpu-target-cpu=%s", level);
+  add_common_flags(t);
   add_flag(t, "--iree-hal-target-device=local");
   add_flag(t, "--iree-hal-local-target-device-backends=llvm-cpu");
   add_flag(t, t->arch_flag);
@@ -57,6 +61,7 @@ static void use_gpu(mlx_target_t *t, const mlx_gpu_kind_t *gpu) {
   t->gpu = gpu;
   snprintf(t->name, sizeof t->name, "cuda:sm_%d", gpu->sm);
   snprintf(t->arch_flag, sizeof t->arch_flag, "--iree-cuda-target=%s", gpu->iree_target);
+  add_common_flags(t);
   add_flag(t, "--iree-hal-target-device=cuda");
   add_flag(t, t->arch_flag);
 }

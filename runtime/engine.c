@@ -100,55 +100,84 @@ static mlx_status_t open_device(mlx_engine_t *engine, const char *name, const ml
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Program
+// Memory
 
-typedef struct size_text {
-  char text[32];
-} size_text_t;
-
-static size_text_t size_text(uint64_t bytes) {
-  size_text_t size;
-  const bool large = bytes >= 1u << 30;
-  snprintf(size.text, sizeof size.text, "%.1f %s", (double)bytes / (large ? 1 << 30 : 1 << 20),
-           large ? "GiB" : "MiB");
-  return size;
+static mlx_stepper_options_t stepper_options(const mlx_engine_t *engine) {
+  return (mlx_stepper_options_t){.device = engine->device,
+                                 .program = engine->program,
+                                 .variant = engine->variant,
+                                 .vocab = engine->manifest.vocab,
+                                 .slots = engine->sizing.sequences,
+                                 .slot_pages = engine->sizing.slot_pages,
+                                 .pool_pages = engine->sizing.pool_pages};
 }
+
+#define GPU_RESERVE ((uint64_t)256 << 20)  // bytes for temporary memory of the module and the driver
 
 // A CPU uses mapped weights in place, so only the state must fit into memory.
-static mlx_status_t check_cpu_memory(const char *name, uint64_t state) {
+static mlx_status_t free_cpu_memory(const char *name, uint64_t state, uint64_t *out_free) {
   const uint64_t memory = mlx_physical_memory();
-  if (state <= memory) return NULL;
+  *out_free = memory - state;
+  if (state < memory) return NULL;
   return mlx_status_hint(
-      mlx_error(MLX_OUT_OF_MEMORY, "%s needs %s of memory for its KV cache and scratch; this machine has %s",
-                name, size_text(state).text, size_text(memory).text),
-      "use a smaller context (-c)");
+      mlx_error(MLX_OUT_OF_MEMORY, "%s needs %s of memory for its scratch and results; this machine has %s",
+                name, mlx_size_text(state).text, mlx_size_text(memory).text),
+      "use a smaller model, or fewer sequences (--parallel)");
 }
 
-static mlx_status_t check_gpu_memory(const mlx_engine_t *engine, const char *name, uint64_t weights,
-                                     uint64_t state) {
+static mlx_status_t free_gpu_memory(const mlx_engine_t *engine, const char *name, uint64_t weights,
+                                    uint64_t state, uint64_t *out_free) {
   size_t free_bytes, total;
   MLX_TRY(mlx_device_memory(engine->device, &free_bytes, &total));
-  if (weights <= free_bytes && state <= free_bytes - weights) return NULL;
-  char cache[80] = "";
-  if (state) snprintf(cache, sizeof cache, " and %s for its KV cache and scratch", size_text(state).text);
+  const uint64_t needed = state < UINT64_MAX - GPU_RESERVE ? state + GPU_RESERVE : UINT64_MAX;
+  *out_free = free_bytes - weights - needed;
+  if (weights < free_bytes && needed < free_bytes - weights) return NULL;
   mlx_status_t status =
-      mlx_error(MLX_OUT_OF_MEMORY, "%s needs %s of GPU memory for its weights%s, %s of %s are free", name,
-                size_text(weights).text, cache, size_text(free_bytes).text, size_text(total).text);
+      mlx_error(MLX_OUT_OF_MEMORY,
+                "%s needs %s of GPU memory for its weights and %s for scratch and results; %s of %s are free",
+                name, mlx_size_text(weights).text, mlx_size_text(needed).text, mlx_size_text(free_bytes).text,
+                mlx_size_text(total).text);
   return mlx_status_hint(
-      status, "run `nvidia-smi` to see which processes use the GPU; or use a smaller model%s or --device cpu",
-      state ? ", a smaller context (-c)" : "");
+      status, "run `nvidia-smi` to see which processes use the GPU; or use a smaller model or --device cpu");
 }
 
-// Fails before anything is read or loaded if the model does not fit into the memory of its device. The
-// manifest has the size of the module's state; 0 if unknown.
-static mlx_status_t check_memory(const mlx_engine_t *engine, const mlx_model_parts_t *parts) {
-  const uint64_t state = (uint64_t)engine->variant->state_bytes;
-  if (mlx_device_kind(engine->device) == MLX_DEVICE_CPU) return check_cpu_memory(parts->name, state);
+// Bytes that are left for the KV pool. Fails if there are none.
+static mlx_status_t free_memory(const mlx_engine_t *engine, const mlx_model_parts_t *parts,
+                                const mlx_stepper_options_t *stepper, uint64_t *out_free) {
+  const uint64_t arguments = mlx_engine_stepper_bytes(stepper);
+  const uint64_t scratch = (uint64_t)engine->variant->state_bytes;
+  const uint64_t state = scratch < UINT64_MAX - arguments ? scratch + arguments : UINT64_MAX;
+  if (mlx_device_kind(engine->device) == MLX_DEVICE_CPU) return free_cpu_memory(parts->name, state, out_free);
   const mlx_bundle_file_t *file = mlx_manifest_file(&engine->manifest, engine->variant->weights);
   mlx_file_stamp_t stamp = {.size = file ? (uint64_t)file->size : 0};
   if (parts->weights_path) MLX_TRY(mlx_file_stamp(parts->weights_path, &stamp));
-  return check_gpu_memory(engine, parts->name, stamp.size, state);
+  return free_gpu_memory(engine, parts->name, stamp.size, state, out_free);
 }
+
+static mlx_sizing_request_t sizing_request(const mlx_engine_t *engine, const mlx_model_parts_t *parts,
+                                           const mlx_engine_options_t *options) {
+  return (mlx_sizing_request_t){.name = parts->name,
+                                .model_context = engine->manifest.context,
+                                .context = options->context,
+                                .sequences = options->sequences,
+                                .memory = options->memory};
+}
+
+// Chooses context, sequences and pages before anything is loaded. Fails if the model does not fit into the
+// memory of its device.
+static mlx_status_t choose_sizes(mlx_engine_t *engine, const mlx_model_parts_t *parts,
+                                 const mlx_engine_options_t *options) {
+  mlx_sizing_request_t request = sizing_request(engine, parts, options);
+  request.page_bytes = (uint64_t)engine->variant->page_bytes;
+  request.free_memory = UINT64_MAX;
+  MLX_TRY(mlx_sizing_choose(&request, &engine->sizing));  // as if memory were not short
+  const mlx_stepper_options_t stepper = stepper_options(engine);
+  MLX_TRY(free_memory(engine, parts, &stepper, &request.free_memory));
+  return mlx_sizing_choose(&request, &engine->sizing);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Program
 
 static mlx_status_t bind_weights(mlx_engine_t *engine, const mlx_engine_options_t *options) {
   mlx_parameter_t *parameters;
@@ -183,15 +212,13 @@ static mlx_status_t map_files(mlx_engine_t *engine, const mlx_model_parts_t *par
 
 static mlx_status_t load_program(mlx_engine_t *engine, const mlx_model_parts_t *parts,
                                  const mlx_engine_options_t *options) {
-  MLX_TRY(check_memory(engine, parts));
   MLX_TRY(map_files(engine, parts));
   MLX_TRY(mlx_archive_parse(parts->weights_path ? parts->weights_path : parts->name, engine->weights.data,
                             engine->weights.size, &engine->archive));
   mlx_status_t status = bind_weights(engine, options);
   bool memory = mlx_status_code(status) == MLX_OUT_OF_MEMORY;
   status = mlx_status_annotate(status, "loading %s", parts->vmfb_path ? parts->vmfb_path : parts->name);
-  return memory ? mlx_status_hint(status,
-                                  "weights and KV cache do not fit into memory: use a smaller context (-c)")
+  return memory ? mlx_status_hint(status, "the weights do not fit into memory: use a smaller model")
                 : mlx_status_hint(status,
                                   "the module does not match this version of mlxcel or the weights: compile "
                                   "the model again");
@@ -207,37 +234,23 @@ static mlx_status_t require_function(const mlx_engine_t *engine, const char *nam
 
 static mlx_status_t check_functions(const mlx_engine_t *engine, const char *name) {
   char function[32];
-  for (size_t i = 0; i < engine->variant->prefill_count; ++i) {
-    snprintf(function, sizeof function, "prefill_%lld", (long long)engine->variant->prefill[i]);
+  for (size_t i = 0; i < engine->variant->step_count; ++i) {
+    snprintf(function, sizeof function, "step_%lld", (long long)engine->variant->steps[i].tokens);
     MLX_TRY(require_function(engine, name, function));
   }
-  for (size_t i = 0; i < engine->variant->decode_count; ++i) {
-    snprintf(function, sizeof function, "decode_%lld", (long long)engine->variant->decode[i]);
-    MLX_TRY(require_function(engine, name, function));
-  }
-  return require_function(engine, name, "logits");
+  return engine->variant->burst ? require_function(engine, name, "burst") : NULL;
 }
 
-static mlx_status_t make_pool(mlx_engine_t *engine) {
-  const mlx_variant_t *m = engine->variant;
-  MLX_TRY(mlx_alloc((size_t)m->sequences, sizeof *engine->sequence_taken, &engine->sequence_taken));
-  MLX_TRY(mlx_alloc((size_t)m->pool_pages, sizeof *engine->free_pages, &engine->free_pages));
-  for (int64_t page = m->pool_pages - 1; page > 0; --page)
-    engine->free_pages[engine->free_page_count++] = (int32_t)page;
-  return NULL;
+static mlx_status_t make_pool(mlx_engine_t *engine, const char *name) {
+  const mlx_sizing_t *sizing = &engine->sizing;
+  const mlx_stepper_options_t options = stepper_options(engine);
+  mlx_status_t status = mlx_engine_stepper_create(&options, &engine->stepper);
+  if (status) return mlx_status_annotate(status, "loading %s", name);
+  return mlx_pool_create(sizing->pool_pages, sizing->sequences, &engine->pool);
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // Opening
-
-static mlx_status_t choose_context(mlx_engine_t *engine, const char *name, int64_t wanted) {
-  const int64_t max_context = engine->manifest.variants[0].context;  // the same in all variants
-  engine->context = wanted ? wanted : max_context;
-  if (engine->context >= 1 && engine->context <= max_context) return NULL;
-  return mlx_status_hint(mlx_error(MLX_USAGE, "%s was compiled for a context of %lld, not %lld", name,
-                                   (long long)max_context, (long long)wanted),
-                         "compile the model again with --ctx %lld", (long long)wanted);
-}
 
 // --dtype bf16 and f16 also round activations; 16-bit weights with f32 activations are --dtype auto.
 static mlx_status_t check_dtype(const mlx_engine_t *engine, const char *name, const char *wanted) {
@@ -289,20 +302,23 @@ static mlx_status_t open_into(mlx_engine_t *engine, const mlx_model_parts_t *par
   MLX_TRY(
       mlx_manifest_read(parts->manifest_name, parts->manifest, parts->manifest_length, &engine->manifest));
   MLX_TRY(check_iree(parts->name, parts->manifest, parts->manifest_length));
-  MLX_TRY(choose_context(engine, parts->name, options->context));
+  const mlx_sizing_request_t request = sizing_request(engine, parts, options);
+  int64_t context;
+  MLX_TRY(mlx_sizing_context(&request, &context));
   MLX_TRY(mlx_tokenizer_create(parts->tokenizer_name, parts->tokenizer, parts->tokenizer_length,
                                &engine->tokenizer));
   MLX_TRY(check_prompt(engine->tokenizer, options->prompt, options->prompt_length, options->prompt_is_chat,
-                       engine->context, engine->manifest.vocab));
+                       context, engine->manifest.vocab));
   if (parts->chat) MLX_TRY(mlx_chat_create(parts->name, parts->chat, parts->chat_length, &engine->chat));
   MLX_TRY(open_device(engine, parts->name, options));
   MLX_TRY(check_dtype(engine, parts->name, options->dtype));
   MLX_TRY(check_kv(engine, parts->name, options->kv));
   engine->kernels = mlx_variant_kernels_text(engine->variant);
   engine->levels = mlx_variant_levels_text(engine->variant);
+  MLX_TRY(choose_sizes(engine, parts, options));
   MLX_TRY(load_program(engine, parts, options));
   MLX_TRY(check_functions(engine, parts->name));
-  return make_pool(engine);
+  return make_pool(engine, parts->name);
 }
 
 // Takes ownership of |bundle|, also on failure. It may be NULL.
@@ -332,6 +348,7 @@ mlx_status_t mlx_engine_open(const mlx_model_parts_t *parts, const mlx_engine_op
 
 void mlx_engine_close(mlx_engine_t *engine) {
   if (!engine) return;
+  mlx_engine_stepper_free(engine->stepper);
   mlx_program_free(engine->program);
   mlx_device_close(engine->device);
   for (int i = 0; i < 2; ++i) mlx_vocabulary_free(engine->vocabularies[i]);
@@ -343,8 +360,7 @@ void mlx_engine_close(mlx_engine_t *engine) {
     mlx_unmap(&engine->weights);
   }
   mlx_bundle_close(engine->bundle);
-  mlx_free(engine->sequence_taken);
-  mlx_free(engine->free_pages);
+  mlx_pool_free(engine->pool);
   mlx_free(engine);
 }
 
@@ -446,9 +462,9 @@ mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine) {
                              .cpu_level = engine->level ? engine->level : "",
                              .levels = engine->levels.text,
                              .kernels = engine->kernels.text,
-                             .context = engine->context,
+                             .context = engine->sizing.context,
                              .vocab = m->vocab,
-                             .sequences = variant->sequences,
+                             .sequences = engine->sizing.sequences,
                              .weight_bytes = weights,
                              .token_weight_bytes = weights - lookup_bytes(&engine->archive),
                              .kv_bytes = (uint64_t)variant->kv_bytes};
@@ -481,18 +497,20 @@ mlx_status_t mlx_engine_gpu_text(char *out_text, size_t size) {
 }
 
 static mlx_status_t run_smoke(mlx_device_t *device, mlx_program_t *program) {
-  const int32_t values[4] = {1, 2, 3, 40};
-  int32_t sums[4] = {0};
-  mlx_buffer_t *input = NULL, *output = NULL;
-  mlx_status_t status = mlx_buffer_from_i32(device, 1, (int64_t[]){4}, values, &input);
-  if (!status) status = mlx_program_call(program, "smoke", &input, 1, &output, 1);
-  if (!status) status = mlx_buffer_read(device, output, sums, sizeof sums);
+  static const int32_t values[4] = {1, 2, 3, 40};
+  const mlx_shape_t shape = {.element = MLX_ELEMENT_I32, .rank = 1, .dims = {4}};
+  mlx_buffer_t *buffer = NULL;
+  mlx_call_t *call = NULL;
+  mlx_status_t status = mlx_buffer_share(device, shape, &buffer);
+  if (!status) memcpy(mlx_buffer_host(buffer), values, sizeof values);
+  if (!status) status = mlx_program_submit(program, "smoke", &buffer, 1, NULL, 0, &call);
+  if (!status) status = mlx_call_wait(call);
+  const int32_t *sums = status ? values : mlx_buffer_host(buffer);
   for (int i = 0; i < 4 && !status; ++i) {
     if (sums[i] != 2 * values[i])
       status = mlx_error(MLX_INTERNAL, "the device computed 2 * %d = %d", values[i], sums[i]);
   }
-  mlx_buffer_free(input);
-  mlx_buffer_free(output);
+  mlx_buffer_free(buffer);
   return status;
 }
 

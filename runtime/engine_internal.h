@@ -5,7 +5,10 @@
 #include "artifact/archive.h"
 #include "artifact/bundle.h"
 #include "base/file.h"
+#include "runtime/engine_stepper.h"
 #include "runtime/mlxcel.h"
+#include "runtime/pool.h"
+#include "runtime/sizing.h"
 #include "shim/shim.h"
 #include "tokenizer/tokenizer.h"
 
@@ -24,14 +27,10 @@ struct mlx_engine {
   mlx_device_t *device;
   mlx_program_t *program;
   char device_reason[256], gpu_name[128];
-  int64_t context;       // positions that a session may use
-  bool *sequence_taken;  // [sequences] which sequences of the module belong to a session
-  // [pool_pages] A stack of free KV pages. Page 0 is never in it: it is the scratch page, where the module's
-  // padding writes go.
-  int32_t *free_pages;
-  size_t free_page_count;
-  struct mlx_stepper *stepper;  // NULL if the module has no steps (contract 1)
-  struct mlx_pool *pool;        // the pages and slots of |stepper|, for sessions and the scheduler
+  mlx_sizing_t sizing;
+  mlx_stepper_t *stepper;
+  mlx_session_t *last_session;  // whose logits are on the device; NULL: none
+  mlx_pool_t *pool;             // the pages and slots of |stepper|, for sessions and the scheduler
   // For grammars; NULL until first used. [1] is for the first token of a text, [0] for all later tokens.
   struct mlx_vocabulary *vocabularies[2];
 };

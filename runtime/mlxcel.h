@@ -62,9 +62,11 @@ typedef struct mlx_engine_options {
   const char *reason;  // why the caller chose this device, for mlx_engine_info; NULL: the engine explains
   int threads;         // CPU worker threads, at most one for each CPU that this process may use; 0: that many
   const char *cpu_level;  // run the code for this CPU level ("x86-64-v3"); NULL: the highest that runs here
-  // Context length of a session, in positions. 0: the length that the model was compiled for. A larger value
-  // than that is an error.
+  // Context length of a session, in positions. 0: what the model supports, at most 8192, or less if memory is
+  // short. -1: what the model supports. More than the model or the memory allows is an error.
   int64_t context;
+  int64_t sequences;    // sessions that may exist at the same time; 0: 1
+  uint64_t memory;      // most bytes of the KV cache; 0: what all sequences need, if they fit
   bool allow_unsigned;  // open a bundle even if another machine made it and no trusted key signed it
   const char *dtype;    // fail unless the model was compiled with this --dtype ("bf16"); NULL: any
   const char *kv;       // fail unless the model was compiled with this --kv ("bf16"); NULL: any

@@ -9,7 +9,7 @@ mlx_status_t mlx_context_check(size_t count, int64_t length, int64_t context) {
                          count, (long long)context, (long long)length)
              : mlx_error(MLX_USAGE, "the prompt has %zu tokens; the context holds %lld", count,
                          (long long)context);
-  return mlx_status_hint(status, "shorten the prompt, or compile the model for a larger context (-c, --ctx)");
+  return mlx_status_hint(status, "shorten the prompt, or use a larger context (-c, --ctx)");
 }
 
 mlx_status_t mlx_prompt_check(const int32_t *ids, size_t count, int64_t length, int64_t context,

@@ -20,7 +20,7 @@ void mlx_request_release(mlx_request_t *r) {
   mlx_output_clear(&r->output);
   mlx_status_free(r->status);
   mlx_free(r->ids);
-  mlx_free(r->pages);
+  if (!r->held) mlx_free(r->pages);
   mlx_free(r);
 }
 
@@ -146,6 +146,8 @@ mlx_status_t mlx_request_publish(mlx_request_t *r, const mlx_request_pages_t *p)
 }
 
 void mlx_request_detach(mlx_request_t *r, const mlx_request_pages_t *p, bool keep) {
+  r->pending = 0;
+  if (r->held) return;
   const size_t known = r->fed < r->count ? r->fed : r->count, nth = known / MLX_KV_PAGE;
   // The full pages are published already.
   if (keep && p->share && known % MLX_KV_PAGE && r->published == nth && nth < r->page_count)
@@ -153,5 +155,5 @@ void mlx_request_detach(mlx_request_t *r, const mlx_request_pages_t *p, bool kee
   while (r->page_count) mlx_pool_release(p->pool, r->pages[--r->page_count]);
   if (r->slot >= 0) mlx_pool_release_slot(p->pool, r->slot);
   r->slot = -1;
-  r->fed = r->pending = r->published = 0;
+  r->fed = r->published = 0;
 }

@@ -23,6 +23,7 @@ struct mlx_request {
   uint64_t arrival;    // counts the scheduler's requests
   uint64_t last_step;  // number of the last step that had tokens of this request
   bool cancelled;      // mlx_request_cancel was called
+  bool held;           // a session owns its slot and pages: they are never released
 
   int32_t *ids;  // [id_capacity] owned
   size_t count, prompt_count, pending, fed, id_capacity;

@@ -534,33 +534,38 @@ mlx_scheduler_stats_t mlx_scheduler_stats(const mlx_scheduler_t *s) {
   return stats;
 }
 
-static mlx_status_t fill_request(mlx_scheduler_t *s, mlx_request_t *r, const int32_t *ids, size_t count,
-                                 const mlx_generate_options_t *options) {
+static mlx_status_t fill_request(mlx_scheduler_t *s, mlx_request_t *r, const mlx_held_sequence_t *held,
+                                 const int32_t *ids, size_t count, const mlx_generate_options_t *options) {
   const mlx_language_t *language = &s->language;
   list_t *const lists[] = {&s->waiting, &s->running, &s->done};
+  const size_t total = held->length + count;
+  MLX_TRY(mlx_reserve(total, sizeof *r->ids, &r->id_capacity, &r->ids));
+  if (held->length) memcpy(r->ids, held->ids, held->length * sizeof *ids);
+  memcpy(r->ids + held->length, ids, count * sizeof *ids);
+  r->count = r->prompt_count = total;
   MLX_TRY(mlx_output_initialize(options, language->tokenizer, language->eos, language->eos_count,
                                 language->vocab, &r->output));
-  MLX_TRY(mlx_sequence_sampler_create(language, options, s->stepper->samples, s->options.count_near_ties, ids,
-                                      count, &r->sampler));
-  MLX_TRY(mlx_reserve(count, sizeof *r->ids, &r->id_capacity, &r->ids));
-  memcpy(r->ids, ids, count * sizeof *ids);
-  r->count = r->prompt_count = count;
+  MLX_TRY(mlx_sequence_sampler_create(language, options, s->stepper->samples, s->options.count_near_ties,
+                                      r->ids, total, &r->sampler));
   for (int i = 0; i < 3; ++i)
     MLX_TRY(mlx_reserve(s->live + 1, sizeof *lists[i]->items, &lists[i]->capacity, &lists[i]->items));
   return NULL;
 }
 
-mlx_status_t mlx_scheduler_submit(mlx_scheduler_t *s, const int32_t *ids, size_t count,
-                                  const mlx_generate_options_t *options, mlx_request_t **out_request) {
+// Creates a request that is in no list yet.
+static mlx_status_t create_request(mlx_scheduler_t *s, const mlx_held_sequence_t *held, const int32_t *ids,
+                                   size_t count, const mlx_generate_options_t *options,
+                                   mlx_request_t **out_request) {
+  const int64_t length = (int64_t)held->length;
   mlx_request_t *r;
   *out_request = NULL;
-  MLX_TRY(mlx_prompt_check(ids, count, 0, s->language.context, s->language.vocab));
-  if (count > (size_t)s->positions)
+  MLX_TRY(mlx_prompt_check(ids, count, length, s->language.context, s->language.vocab));
+  if (count > (size_t)(s->positions - length))
     return mlx_status_hint(mlx_error(MLX_OUT_OF_MEMORY, "the prompt has %zu tokens; the KV pool holds %lld",
-                                     count, (long long)s->positions),
+                                     count, (long long)(s->positions - length)),
                            "shorten the prompt, or use a larger pool (--memory)");
   MLX_TRY(mlx_alloc(1, sizeof *r, &r));
-  mlx_status_t status = fill_request(s, r, ids, count, options);
+  mlx_status_t status = fill_request(s, r, held, ids, count, options);
   if (status) {
     mlx_request_release(r);
     return status;
@@ -571,9 +576,31 @@ mlx_status_t mlx_scheduler_submit(mlx_scheduler_t *s, const int32_t *ids, size_t
   r->arrival = s->arrivals++;
   r->on_done = options->on_done;
   r->submitted = mlx_seconds();
-  insert(&s->waiting, r);
   ++s->live;
   *out_request = r;
+  return NULL;
+}
+
+mlx_status_t mlx_scheduler_submit(mlx_scheduler_t *s, const int32_t *ids, size_t count,
+                                  const mlx_generate_options_t *options, mlx_request_t **out_request) {
+  MLX_TRY(create_request(s, &(mlx_held_sequence_t){0}, ids, count, options, out_request));
+  insert(&s->waiting, *out_request);
+  return NULL;
+}
+
+mlx_status_t mlx_scheduler_submit_held(mlx_scheduler_t *s, const mlx_held_sequence_t *held,
+                                       const int32_t *ids, size_t count,
+                                       const mlx_generate_options_t *options, mlx_request_t **out_request) {
+  MLX_TRY(create_request(s, held, ids, count, options, out_request));
+  mlx_request_t *r = *out_request;
+  r->held = true;
+  r->slot = held->slot;
+  r->pages = held->pages;
+  r->page_count = held->page_count;
+  r->page_capacity = held->page_capacity;
+  r->fed = held->length;
+  r->state = MLX_REQUEST_RUNNING;
+  insert(&s->running, r);
   return NULL;
 }
 

@@ -1,7 +1,6 @@
-// Session: one token sequence. It owns pages of the engine's KV pool, and turns reads and steps into calls of
-// the module's functions prefill_N, decode_N and logits.
+// Session: one token sequence. It owns pages of the engine's KV pool, and turns reads and steps into segments
+// of the stepper.
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -14,20 +13,26 @@
 // Allocates pages until the sequence can hold |length| positions.
 static mlx_status_t allocate_pages(mlx_session_t *session, int64_t length) {
   mlx_engine_t *engine = session->engine;
-  while (session->page_count * engine->variant->page_size < length) {
-    if (!engine->free_page_count) return mlx_error(MLX_UNAVAILABLE, "the engine's KV pool has no free page");
-    session->pages[session->page_count++] = engine->free_pages[--engine->free_page_count];
+  mlx_stepper_t *stepper = engine->stepper;
+  while (session->page_count * MLX_KV_PAGE < length) {
+    const int32_t page = mlx_pool_take(engine->pool);
+    if (!page)
+      return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "the engine's KV pool has no free page"),
+                             "use a smaller context (-c) or fewer sequences (--parallel)");
+    mlx_status_t status = stepper->set_page(stepper, session->slot, (int32_t)session->page_count, page);
+    if (status) {
+      mlx_pool_release(engine->pool, page);
+      return status;
+    }
+    session->pages[session->page_count++] = page;
   }
   return NULL;
 }
 
-// Frees the pages that a sequence of |length| positions does not need.
-static void free_pages_after(mlx_session_t *session, int64_t length) {
+void mlx_session_release_pages(mlx_session_t *session, int64_t length) {
   mlx_engine_t *engine = session->engine;
-  while (session->page_count > 0 && (session->page_count - 1) * engine->variant->page_size >= length) {
-    engine->free_pages[engine->free_page_count++] = session->pages[--session->page_count];
-    session->pages[session->page_count] = 0;
-  }
+  while (session->page_count > 0 && (session->page_count - 1) * MLX_KV_PAGE >= length)
+    mlx_pool_release(engine->pool, session->pages[--session->page_count]);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -35,25 +40,26 @@ static void free_pages_after(mlx_session_t *session, int64_t length) {
 
 mlx_status_t mlx_session_create(mlx_engine_t *engine, mlx_session_t **out_session) {
   *out_session = NULL;
-  int64_t sequence = 0;
-  while (sequence < engine->variant->sequences && engine->sequence_taken[sequence]) ++sequence;
-  if (sequence == engine->variant->sequences) {
+  const mlx_sizing_t *sizing = &engine->sizing;
+  const int32_t slot = mlx_pool_take_slot(engine->pool);
+  if (slot < 0) {
     return mlx_error(MLX_UNAVAILABLE, "all %lld sequences of the engine are in use",
-                     (long long)engine->variant->sequences);
+                     (long long)sizing->sequences);
   }
   mlx_session_t *session;
-  MLX_TRY(mlx_alloc(1, sizeof *session, &session));
-  mlx_status_t status =
-      mlx_alloc((size_t)engine->variant->sequence_pages, sizeof *session->pages, &session->pages);
-  if (!status) status = mlx_alloc((size_t)engine->context, sizeof *session->ids, &session->ids);
+  mlx_status_t status = mlx_alloc(1, sizeof *session, &session);
   if (status) {
-    mlx_free(session->pages);
-    mlx_free(session);
+    mlx_pool_release_slot(engine->pool, slot);
     return status;
   }
   session->engine = engine;
-  session->sequence = sequence;
-  engine->sequence_taken[sequence] = true;
+  session->slot = slot;
+  status = mlx_alloc((size_t)sizing->slot_pages, sizeof *session->pages, &session->pages);
+  if (!status) status = mlx_alloc((size_t)sizing->context, sizeof *session->ids, &session->ids);
+  if (status) {
+    mlx_session_free(session);
+    return status;
+  }
   *out_session = session;
   return NULL;
 }
@@ -61,89 +67,88 @@ mlx_status_t mlx_session_create(mlx_engine_t *engine, mlx_session_t **out_sessio
 void mlx_session_free(mlx_session_t *session) {
   if (!session) return;
   mlx_engine_t *engine = session->engine;
-  free_pages_after(session, 0);
-  engine->sequence_taken[session->sequence] = false;
+  mlx_session_release_pages(session, 0);
+  mlx_pool_release_slot(engine->pool, session->slot);
+  if (engine->last_session == session) engine->last_session = NULL;
   mlx_free(session->pages);
   mlx_free(session->ids);
+  mlx_free(session->logits);
   mlx_free(session);
 }
 
 int64_t mlx_session_length(const mlx_session_t *session) { return session->length; }
 
 // ----------------------------------------------------------------------------------------------------------
-// Module calls. Every tensor has one slot per sequence; a call fills this session's slot and zeros the rest
+// Steps
 
-// Makes a [sequences, width] tensor that is zero except for this session's |values|. With |rank| 1 and
-// |width| 1 its shape is [sequences].
-static mlx_status_t sequence_tensor(const mlx_session_t *session, int64_t width, const int32_t *values,
-                                    size_t count, int rank, mlx_buffer_t **out_buffer) {
-  const int64_t sequences = session->engine->variant->sequences;
-  int32_t *grid;
-  MLX_TRY(mlx_alloc((size_t)(sequences * width), sizeof *grid, &grid));
-  memcpy(grid + session->sequence * width, values, count * sizeof *grid);
-  mlx_status_t status =
-      mlx_buffer_from_i32(session->engine->device, rank, (int64_t[]){sequences, width}, grid, out_buffer);
-  mlx_free(grid);
-  return status;
+static mlx_status_t check_finite(const mlx_session_t *session, const float *logits, size_t count) {
+  size_t i = 0;
+  while (i < count && isfinite(logits[i])) ++i;
+  if (i == count) return NULL;
+  return mlx_status_hint(
+      mlx_error(
+          MLX_INVALID_INPUT,
+          "the model computes values that are not finite: after %lld tokens the logit of token %zu is %f",
+          (long long)session->length, i, (double)logits[i]),
+      "the weights are damaged, or too large for their type: fetch the model again, or use --dtype f32");
 }
 
-// Calls |function| and reads this session's |width| tokens from its [sequences, width] result ([sequences] if
-// |width| is 1). After a failure it is unknown which next token the device holds, so has_next becomes false.
-static mlx_status_t call_for_tokens(mlx_session_t *session, const char *function, mlx_buffer_t **inputs,
-                                    size_t input_count, size_t width, int32_t *out_ids) {
+// The logits of the last step are on the device. Before another session steps, the host gets a copy.
+static mlx_status_t keep_logits(mlx_session_t *session) {
   mlx_engine_t *engine = session->engine;
-  const size_t total = (size_t)engine->variant->sequences * width;
-  mlx_buffer_t *output = NULL;
-  int32_t *tokens = NULL;
+  mlx_session_t *last = engine->last_session;
+  engine->last_session = NULL;
+  session->logits_kept = false;
+  if (!last || last == session || !last->has_next) return NULL;
+  if (!last->logits) MLX_TRY(mlx_alloc((size_t)engine->manifest.vocab, sizeof *last->logits, &last->logits));
+  MLX_TRY(engine->stepper->read_logits(engine->stepper, 0, last->logits));
+  last->logits_kept = true;
+  return NULL;
+}
+
+// Runs one segment that begins at the end of the sequence, or a burst of |burst| tokens. If |out_ids| is not
+// NULL, it gets the sampled tokens: one, or |burst|. After a failure it is unknown which positions were
+// written, so has_next becomes false.
+static mlx_status_t run(mlx_session_t *session, const int32_t *ids, int32_t count, int32_t burst,
+                        int32_t *out_ids) {
+  static const mlx_step_sampling_t greedy = {.flags = MLX_SAMPLE_TOKEN};
+  mlx_engine_t *engine = session->engine;
+  mlx_stepper_t *stepper = engine->stepper;
+  const mlx_segment_t segment = {.slot = session->slot,
+                                 .position = (int32_t)session->length,
+                                 .count = count,
+                                 .ids = ids,
+                                 .wanted = out_ids ? &greedy : NULL};
+  const mlx_step_result_t *results;
+  mlx_ticket_t *ticket;
+  size_t result_count;
+  MLX_TRY(keep_logits(session));
   session->has_next = false;
-  mlx_status_t status = mlx_program_call(engine->program, function, inputs, input_count, &output, 1);
-  if (!status) status = mlx_alloc(total, sizeof *tokens, &tokens);
-  if (!status) status = mlx_buffer_read(engine->device, output, tokens, total * sizeof *tokens);
-  if (!status) memcpy(out_ids, tokens + (size_t)session->sequence * width, width * sizeof *tokens);
-  session->has_next = !status;
-  if (!status) session->next = out_ids[width - 1];
-  mlx_free(tokens);
-  mlx_buffer_free(output);
-  return status;
-}
-
-static mlx_status_t prefill(mlx_session_t *session, int64_t bucket, const int32_t *ids, int32_t count,
-                            int32_t *out_next) {
-  const int32_t start = (int32_t)session->length;
-  char function[32];
-  snprintf(function, sizeof function, "prefill_%lld", (long long)bucket);
-  mlx_buffer_t *inputs[4] = {NULL, NULL, NULL, NULL};
-  mlx_status_t status = allocate_pages(session, session->length + count);
-  if (!status) status = sequence_tensor(session, bucket, ids, (size_t)count, 2, &inputs[0]);
-  if (!status) status = sequence_tensor(session, 1, &start, 1, 1, &inputs[1]);
-  if (!status) status = sequence_tensor(session, 1, &count, 1, 1, &inputs[2]);
-  const int64_t width = session->engine->variant->sequence_pages;
-  if (!status) status = sequence_tensor(session, width, session->pages, (size_t)width, 2, &inputs[3]);
-  if (!status) status = call_for_tokens(session, function, inputs, 4, 1, out_next);
-  for (int i = 0; i < 4; ++i) mlx_buffer_free(inputs[i]);
-  if (!status) {
-    memcpy(session->ids + session->length, ids, (size_t)count * sizeof *ids);
-    session->length += count;
-  }
-  return status;
-}
-
-// Chooses the chunk size of the next prefill call: the largest bucket that would be more than half full, else
-// the smallest.
-static int64_t choose_bucket(const mlx_variant_t *variant, int64_t remaining) {
-  for (size_t i = variant->prefill_count; i-- > 1;) {
-    if (remaining > variant->prefill[i] / 2) return variant->prefill[i];
-  }
-  return variant->prefill[0];
+  MLX_TRY(burst ? stepper->submit_burst(stepper, &segment, burst, NULL, 0, &ticket)
+                : stepper->submit(stepper, &segment, 1, &ticket));
+  MLX_TRY(stepper->wait(stepper, ticket, &results, &result_count));
+  session->length += count;
+  if (!out_ids) return NULL;
+  const size_t wanted = burst ? (size_t)burst : 1;
+  if (result_count != wanted)
+    return mlx_error(MLX_INTERNAL, "the module returned %zu tokens instead of %zu", result_count, wanted);
+  for (size_t i = 0; i < wanted; ++i) out_ids[i] = results[i].token;
+  session->next = out_ids[wanted - 1];
+  session->has_next = true;
+  engine->last_session = session;
+  return NULL;
 }
 
 mlx_status_t mlx_session_read(mlx_session_t *session, const int32_t *ids, size_t count, int32_t *out_next) {
   const mlx_engine_t *engine = session->engine;
-  MLX_TRY(mlx_prompt_check(ids, count, session->length, engine->context, engine->manifest.vocab));
+  const size_t most = (size_t)engine->stepper->max_tokens;
+  MLX_TRY(mlx_prompt_check(ids, count, session->length, engine->sizing.context, engine->manifest.vocab));
   for (size_t done = 0; done < count;) {
-    int64_t bucket = choose_bucket(engine->variant, (int64_t)(count - done));
-    int32_t part = (int32_t)(count - done < (size_t)bucket ? count - done : (size_t)bucket);
-    MLX_TRY(prefill(session, bucket, ids + done, part, out_next));
+    const int32_t part = (int32_t)(count - done < most ? count - done : most);
+    const int64_t start = session->length;
+    MLX_TRY(allocate_pages(session, start + part));
+    MLX_TRY(run(session, ids + done, part, 0, done + (size_t)part == count ? out_next : NULL));
+    memcpy(session->ids + start, ids + done, (size_t)part * sizeof *ids);
     done += (size_t)part;
   }
   return NULL;
@@ -157,38 +162,32 @@ static mlx_status_t require_next(const mlx_session_t *session) {
   return mlx_error(MLX_USAGE, "the session must read at least one token first");
 }
 
-size_t mlx_decode_group_largest(const mlx_variant_t *variant, size_t limit) {
-  size_t i = variant->decode_count - 1;
-  while (i > 0 && (size_t)variant->decode[i] > limit) --i;
-  return (size_t)variant->decode[i];
+// The largest group of at most |limit| tokens: a burst, or a step of one token. |burst| is the most tokens of
+// a burst; 0: the module has none.
+static size_t largest_group(int64_t burst, size_t limit) {
+  if (burst < 2) return 1;
+  return limit < (size_t)burst ? limit : (size_t)burst;
 }
 
-// Calls decode_|group|. The caller has allocated the pages.
+// Decodes |group| tokens with one call. The caller has allocated the pages.
 static mlx_status_t decode(mlx_session_t *session, size_t group, int32_t *out_ids) {
-  const int64_t width = session->engine->variant->sequence_pages;
-  const int32_t active = 1, first = session->next;
-  char function[32];
-  snprintf(function, sizeof function, "decode_%zu", group);
-  mlx_buffer_t *inputs[2] = {NULL, NULL};
-  mlx_status_t status = sequence_tensor(session, 1, &active, 1, 1, &inputs[0]);
-  if (!status) status = sequence_tensor(session, width, session->pages, (size_t)width, 2, &inputs[1]);
-  if (!status) status = call_for_tokens(session, function, inputs, 2, group, out_ids);
-  for (int i = 0; i < 2; ++i) mlx_buffer_free(inputs[i]);
-  if (!status) {  // the sequence grew by the previous next token and by every new token except the last
-    session->ids[session->length] = first;
-    memcpy(session->ids + session->length + 1, out_ids, (group - 1) * sizeof *out_ids);
-    session->length += (int64_t)group;
-  }
-  return status;
+  const int32_t first = session->next;
+  const int64_t start = session->length;
+  MLX_TRY(run(session, &first, 1, group > 1 ? (int32_t)group : 0, out_ids));
+  // The sequence grew by the previous next token and by every new token except the last.
+  session->ids[start] = first;
+  memcpy(session->ids + start + 1, out_ids, (group - 1) * sizeof *out_ids);
+  session->length = start + (int64_t)group;
+  return NULL;
 }
 
 mlx_status_t mlx_session_steps(mlx_session_t *session, int32_t *out_ids, size_t count) {
   const mlx_engine_t *engine = session->engine;
-  MLX_TRY(mlx_context_check(count, session->length, engine->context));
+  MLX_TRY(mlx_context_check(count, session->length, engine->sizing.context));
   MLX_TRY(require_next(session));
   MLX_TRY(allocate_pages(session, session->length + (int64_t)count));
   for (size_t done = 0; done < count;) {
-    size_t group = mlx_decode_group_largest(engine->variant, count - done);
+    const size_t group = largest_group(engine->stepper->burst, count - done);
     MLX_TRY(decode(session, group, out_ids + done));
     done += group;
   }
@@ -207,7 +206,7 @@ mlx_status_t mlx_session_rewind(mlx_session_t *session, int64_t length) {
   if (length == session->length) return NULL;
   session->length = length;
   session->has_next = false;
-  free_pages_after(session, length);
+  mlx_session_release_pages(session, length);
   return NULL;
 }
 
@@ -218,32 +217,16 @@ mlx_status_t mlx_session_resume(mlx_session_t *session, const int32_t *ids, size
   return mlx_session_rewind(session, (int64_t)kept);
 }
 
-static mlx_status_t check_finite(const mlx_session_t *session, const float *logits, size_t count) {
-  size_t i = 0;
-  while (i < count && isfinite(logits[i])) ++i;
-  if (i == count) return NULL;
-  return mlx_status_hint(
-      mlx_error(
-          MLX_INVALID_INPUT,
-          "the model computes values that are not finite: after %lld tokens the logit of token %zu is %f",
-          (long long)session->length, i, (double)logits[i]),
-      "the weights are damaged, or too large for their type: fetch the model again, or use --dtype f32");
-}
-
 mlx_status_t mlx_session_logits(mlx_session_t *session, float *out_logits, size_t count) {
-  mlx_engine_t *engine = session->engine;
-  const size_t vocab = (size_t)engine->manifest.vocab, total = vocab * (size_t)engine->variant->sequences;
+  mlx_stepper_t *stepper = session->engine->stepper;
+  const size_t vocab = (size_t)session->engine->manifest.vocab;
   if (count != vocab)
     return mlx_error(MLX_USAGE, "the model has %zu logits; the caller requested %zu", vocab, count);
   MLX_TRY(require_next(session));
-  float *all;
-  mlx_buffer_t *output;
-  MLX_TRY(mlx_program_call(engine->program, "logits", NULL, 0, &output, 1));
-  mlx_status_t status = mlx_alloc(total, sizeof *all, &all);
-  if (!status) status = mlx_buffer_read(engine->device, output, all, total * sizeof *all);
-  if (!status) memcpy(out_logits, all + (size_t)session->sequence * vocab, vocab * sizeof *all);
-  if (!status) status = check_finite(session, out_logits, vocab);
-  mlx_free(all);
-  mlx_buffer_free(output);
-  return status;
+  if (session->logits_kept) {
+    memcpy(out_logits, session->logits, vocab * sizeof *out_logits);
+  } else {
+    MLX_TRY(stepper->read_logits(stepper, 0, out_logits));
+  }
+  return check_finite(session, out_logits, vocab);
 }

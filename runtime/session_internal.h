@@ -1,4 +1,4 @@
-// struct mlx_session and the sizes of decode calls, for the sources of runtime/ only.
+// struct mlx_session, for the sources of runtime/ only.
 #ifndef MLXCEL_RUNTIME_SESSION_INTERNAL_H_
 #define MLXCEL_RUNTIME_SESSION_INTERNAL_H_
 
@@ -6,21 +6,18 @@
 
 struct mlx_session {
   mlx_engine_t *engine;  // borrowed
-  int64_t sequence;      // index of this session's sequence in the module's tensors
+  int32_t slot;          // of the sequence, in the stepper
   int64_t length;        // positions written
   int32_t *ids;          // [context] the tokens at those positions
-  bool has_next;         // the device holds |next| as the token to decode from
+  bool has_next;         // |next| is known
   int32_t next;          // the most likely token after those in |ids|
-  int32_t *pages;        // [sequence_pages] the page table; 0 (the scratch page) where no page is held
-  int64_t page_count;    // pages held
+  int32_t *pages;        // [slot_pages] the first |page_count| pages are held
+  int64_t page_count;
+  bool logits_kept;  // another session has stepped since, and |logits| is a copy of those that chose |next|
+  float *logits;     // [vocab]; NULL until first needed
 };
 
-// A group is the tokens that one call of decode_N generates, N of them. A module has a few sizes.
-
-// The largest group of at most |limit| tokens. |limit| is at least 1.
-size_t mlx_decode_group_largest(const mlx_variant_t *variant, size_t limit);
-// The size of the next group in the generate loop, after |written| tokens. At most |left|, which is at
-// least 1.
-size_t mlx_decode_group_next(const mlx_variant_t *variant, size_t written, size_t left);
+// Releases the pages that a sequence of |length| positions does not need.
+void mlx_session_release_pages(mlx_session_t *session, int64_t length);
 
 #endif  // MLXCEL_RUNTIME_SESSION_INTERNAL_H_

@@ -4,6 +4,8 @@
 #include "base/memory.h"
 #include "shim/shim_internal.h"
 
+#define MIN_ROOM 1024  // words; sizes of inputs are rounded up, so that the pool finds a buffer again
+
 // From IREE's CUDA driver, missing from its public header: address of the allocation of |buffer|. IREE's
 // export function does not support results, because they come from a pool.
 unsigned long long iree_hal_cuda_buffer_device_pointer(const iree_hal_buffer_t *buffer);
@@ -13,21 +15,35 @@ static mlx_cuda_pointer_t device_pointer(iree_hal_buffer_t *buffer) {
          iree_hal_buffer_byte_offset(buffer);
 }
 
-mlx_status_t mlx_buffer_wrap(mlx_device_t *device, iree_hal_buffer_view_t *view, mlx_buffer_t **out_buffer) {
-  mlx_status_t status = mlx_alloc(1, sizeof **out_buffer, out_buffer);
+// Wraps |buffer| and takes ownership of it, also on failure.
+static mlx_status_t wrap(mlx_device_t *device, iree_hal_buffer_t *buffer, mlx_shape_t shape,
+                         mlx_memory_t *memory, mlx_buffer_t **out_buffer) {
+  static const iree_hal_element_type_t elements[] = {
+      [MLX_ELEMENT_I32] = IREE_HAL_ELEMENT_TYPE_INT_32,
+      [MLX_ELEMENT_F32] = IREE_HAL_ELEMENT_TYPE_FLOAT_32,
+      [MLX_ELEMENT_BF16] = IREE_HAL_ELEMENT_TYPE_BFLOAT_16,
+      [MLX_ELEMENT_F16] = IREE_HAL_ELEMENT_TYPE_FLOAT_16,
+  };
+  const iree_hal_dim_t dims[2] = {(iree_hal_dim_t)shape.dims[0], (iree_hal_dim_t)shape.dims[1]};
+  iree_hal_buffer_view_t *view = NULL;
+  mlx_status_t status = mlx_status_from_iree(
+      iree_hal_buffer_view_create(buffer, (iree_host_size_t)shape.rank, dims, elements[shape.element],
+                                  IREE_HAL_ENCODING_TYPE_DENSE_ROW_MAJOR, iree_allocator_system(), &view));
+  iree_hal_buffer_release(buffer);
+  if (!status) status = mlx_alloc(1, sizeof **out_buffer, out_buffer);
   if (status) {
     iree_hal_buffer_view_release(view);
     return status;
   }
-  **out_buffer = (mlx_buffer_t){.device = device, .view = view};
+  **out_buffer = (mlx_buffer_t){.device = device, .view = view, .memory = memory};
   return NULL;
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // Inputs
 
-static const iree_hal_buffer_params_t input_params = {.type = IREE_HAL_MEMORY_TYPE_DEVICE_LOCAL,
-                                                      .usage = IREE_HAL_BUFFER_USAGE_DEFAULT};
+static const iree_hal_buffer_params_t buffer_params = {.type = IREE_HAL_MEMORY_TYPE_DEVICE_LOCAL,
+                                                       .usage = IREE_HAL_BUFFER_USAGE_DEFAULT};
 
 // True if only the pool holds |buffer|: no view, running call or module variable uses it.
 static bool is_idle(iree_hal_buffer_t *buffer) {
@@ -50,7 +66,7 @@ static iree_status_t acquire_input_locked(mlx_device_t *device, size_t size, ire
     if (!buffer) break;
   }
   IREE_RETURN_IF_ERROR(iree_hal_allocator_allocate_buffer(iree_hal_device_allocator(device->hal),
-                                                          input_params, size, out_buffer));
+                                                          buffer_params, size, out_buffer));
   if (!place) return iree_ok_status();
   iree_hal_buffer_release(*place);
   iree_hal_buffer_retain(*out_buffer);
@@ -58,52 +74,93 @@ static iree_status_t acquire_input_locked(mlx_device_t *device, size_t size, ire
   return iree_ok_status();
 }
 
-static mlx_status_t make_cuda_view(mlx_device_t *device, size_t rank, const iree_hal_dim_t *shape,
-                                   const int32_t *values, size_t size, iree_hal_buffer_view_t **out_view) {
+// Rounds up to a power of two.
+static size_t pooled_words(size_t count) {
+  size_t room = MIN_ROOM;
+  while (room < count) room *= 2;
+  return room;
+}
+
+mlx_status_t mlx_buffer_from_i32(mlx_device_t *device, const int32_t *values, size_t count,
+                                 mlx_buffer_t **out_buffer) {
+  *out_buffer = NULL;
+  if (count > SIZE_MAX / 16) return mlx_error(MLX_INTERNAL, "cannot create a buffer of %zu words", count);
+  const size_t room = pooled_words(count), size = count * sizeof *values;
   mlx_device_enter(device);
   iree_hal_buffer_t *buffer = NULL;
   pthread_mutex_lock(&device->lock);
-  iree_status_t acquired = acquire_input_locked(device, size, &buffer);
+  iree_status_t acquired = acquire_input_locked(device, room * sizeof *values, &buffer);
   pthread_mutex_unlock(&device->lock);
   MLX_TRY_IREE(acquired);
-  mlx_status_t status = mlx_cuda_write(&device->cuda, device_pointer(buffer), values, size);
-  if (!status) {
-    status = mlx_status_from_iree(iree_hal_buffer_view_create(
-        buffer, rank, shape, IREE_HAL_ELEMENT_TYPE_INT_32, IREE_HAL_ENCODING_TYPE_DENSE_ROW_MAJOR,
-        iree_allocator_system(), out_view));
+  mlx_status_t status = device->kind == MLX_DEVICE_CPU
+                            ? mlx_status_from_iree(iree_hal_buffer_map_write(buffer, 0, values, size))
+                            : mlx_cuda_write(&device->cuda, device_pointer(buffer), values, size);
+  if (status) {
+    iree_hal_buffer_release(buffer);
+    return status;
   }
-  iree_hal_buffer_release(buffer);
-  return status;
-}
-
-static mlx_status_t make_cpu_view(mlx_device_t *device, size_t rank, const iree_hal_dim_t *shape,
-                                  const int32_t *values, size_t size, iree_hal_buffer_view_t **out_view) {
-  return mlx_status_from_iree(iree_hal_buffer_view_allocate_buffer_copy(
-      device->hal, iree_hal_device_allocator(device->hal), rank, shape, IREE_HAL_ELEMENT_TYPE_INT_32,
-      IREE_HAL_ENCODING_TYPE_DENSE_ROW_MAJOR, input_params, iree_make_const_byte_span(values, size),
-      out_view));
-}
-
-mlx_status_t mlx_buffer_from_i32(mlx_device_t *device, int rank, const int64_t *dims, const int32_t *values,
-                                 mlx_buffer_t **out_buffer) {
-  *out_buffer = NULL;
-  iree_hal_dim_t shape[8];
-  size_t size = sizeof *values;
-  if (rank < 0 || rank > 8)
-    return mlx_error(MLX_INTERNAL, "cannot create a buffer of rank %d: the maximum is 8", rank);
-  for (int i = 0; i < rank; ++i) {
-    shape[i] = (iree_hal_dim_t)dims[i];
-    if (dims[i] < 0 || !mlx_mul(size, (size_t)dims[i], &size))
-      return mlx_error(MLX_INTERNAL, "cannot create a buffer: its size overflows");
-  }
-  iree_hal_buffer_view_t *view = NULL;
-  MLX_TRY(device->kind == MLX_DEVICE_CPU ? make_cpu_view(device, (size_t)rank, shape, values, size, &view)
-                                         : make_cuda_view(device, (size_t)rank, shape, values, size, &view));
-  return mlx_buffer_wrap(device, view, out_buffer);
+  const mlx_shape_t shape = {.element = MLX_ELEMENT_I32, .rank = 1, .dims = {(int64_t)room}};
+  return wrap(device, buffer, shape, NULL, out_buffer);
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Outputs
+// Buffers of the runtime
+
+static mlx_status_t shape_bytes(mlx_shape_t shape, size_t *out_bytes) {
+  *out_bytes = shape.element == MLX_ELEMENT_I32 || shape.element == MLX_ELEMENT_F32 ? 4 : 2;
+  for (int i = 0; i < shape.rank; ++i) {
+    if (shape.dims[i] < 1 || !mlx_mul(*out_bytes, (size_t)shape.dims[i], out_bytes))
+      return mlx_error(MLX_INTERNAL, "cannot create a buffer: its size is 0 or overflows");
+  }
+  return NULL;
+}
+
+static void release_memory(void *memory, iree_hal_buffer_t *buffer) {
+  (void)buffer;
+  mlx_memory_free(memory);
+}
+
+// Makes a buffer of the first |size| bytes of |memory|. Takes ownership of |memory|, also on failure.
+static mlx_status_t import(mlx_device_t *device, mlx_memory_t *memory, size_t size, mlx_shape_t shape,
+                           mlx_buffer_t **out_buffer) {
+  iree_hal_external_buffer_t external = {.type = IREE_HAL_EXTERNAL_BUFFER_TYPE_DEVICE_ALLOCATION,
+                                         .size = size,
+                                         .handle.device_allocation.ptr = memory->pointer};
+  if (device->kind == MLX_DEVICE_CPU) external.handle.device_allocation.ptr = (uintptr_t)memory->host;
+  const iree_hal_buffer_release_callback_t release = {.fn = release_memory, .user_data = memory};
+  iree_hal_buffer_t *buffer = NULL;
+  mlx_status_t status = mlx_status_from_iree(iree_hal_allocator_import_buffer(
+      iree_hal_device_allocator(device->hal), buffer_params, &external, release, &buffer));
+  if (status) {
+    mlx_memory_free(memory);
+    return status;
+  }
+  return wrap(device, buffer, shape, memory, out_buffer);
+}
+
+mlx_status_t mlx_buffer_reserve(mlx_device_t *device, mlx_shape_t shape, mlx_buffer_t **out_buffer) {
+  size_t size;
+  mlx_memory_t *memory;
+  *out_buffer = NULL;
+  MLX_TRY(shape_bytes(shape, &size));
+  MLX_TRY(mlx_memory_reserve(device, size, &memory));
+  return import(device, memory, size, shape, out_buffer);
+}
+
+mlx_status_t mlx_buffer_share(mlx_device_t *device, mlx_shape_t shape, mlx_buffer_t **out_buffer) {
+  size_t size;
+  mlx_memory_t *memory;
+  *out_buffer = NULL;
+  MLX_TRY(shape_bytes(shape, &size));
+  MLX_TRY(mlx_memory_share(device, size, &memory));
+  return import(device, memory, size, shape, out_buffer);
+}
+
+mlx_status_t mlx_buffer_commit(mlx_buffer_t *buffer, size_t bytes) {
+  return mlx_memory_commit(buffer->memory, bytes);
+}
+
+void *mlx_buffer_host(const mlx_buffer_t *buffer) { return buffer->memory->host; }
 
 void mlx_buffer_free(mlx_buffer_t *buffer) {
   if (!buffer) return;
@@ -116,14 +173,18 @@ size_t mlx_buffer_size(const mlx_buffer_t *buffer) {
   return (size_t)iree_hal_buffer_view_byte_length(buffer->view);
 }
 
-mlx_status_t mlx_buffer_read(mlx_device_t *device, const mlx_buffer_t *buffer, void *out_bytes, size_t size) {
-  if (size != mlx_buffer_size(buffer)) {
-    return mlx_error(MLX_INVALID_INPUT, "the module returned a tensor of %zu bytes, expected %zu",
-                     mlx_buffer_size(buffer), size);
+mlx_status_t mlx_buffer_read(const mlx_buffer_t *buffer, size_t offset, void *out_bytes, size_t size) {
+  if (!mlx_range_ok(offset, size, mlx_buffer_size(buffer))) {
+    return mlx_error(MLX_INTERNAL, "cannot read %zu bytes at %zu of a buffer of %zu", size, offset,
+                     mlx_buffer_size(buffer));
   }
   iree_hal_buffer_t *source = iree_hal_buffer_view_buffer(buffer->view);
-  if (device->kind == MLX_DEVICE_CPU)
-    return mlx_status_from_iree(iree_hal_buffer_map_read(source, 0, out_bytes, size));
-  mlx_device_enter(device);
-  return mlx_cuda_read(&device->cuda, out_bytes, device_pointer(source), size);
+  if (buffer->memory && buffer->memory->host) {
+    memcpy(out_bytes, buffer->memory->host + offset, size);
+    return NULL;
+  }
+  if (buffer->device->kind == MLX_DEVICE_CPU)
+    return mlx_status_from_iree(iree_hal_buffer_map_read(source, offset, out_bytes, size));
+  mlx_device_enter(buffer->device);
+  return mlx_cuda_read(&buffer->device->cuda, out_bytes, device_pointer(source) + offset, size);
 }

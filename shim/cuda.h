@@ -22,6 +22,21 @@ typedef struct mlx_cuda_calls {
   int (*context_release)(int device);
   int (*context_set)(void *context);  // for the calling thread
   int (*memory_info)(size_t *out_free, size_t *out_total);
+  // Virtual memory: |allocation| and |access| are the driver's structs (shim/memory.c).
+  int (*memory_granularity)(size_t *out_bytes, const void *allocation, int kind);
+  int (*memory_reserve)(mlx_cuda_pointer_t *out_start, size_t size, size_t alignment, mlx_cuda_pointer_t at,
+                        unsigned long long flags);
+  int (*memory_unreserve)(mlx_cuda_pointer_t start, size_t size);
+  int (*memory_create)(unsigned long long *out_handle, size_t size, const void *allocation,
+                       unsigned long long flags);
+  int (*memory_release)(unsigned long long handle);
+  int (*memory_map)(mlx_cuda_pointer_t start, size_t size, size_t offset, unsigned long long handle,
+                    unsigned long long flags);
+  int (*memory_unmap)(mlx_cuda_pointer_t start, size_t size);
+  int (*memory_access)(mlx_cuda_pointer_t start, size_t size, const void *access, size_t count);
+  int (*memory_alloc)(mlx_cuda_pointer_t *out_start, size_t size);
+  int (*memory_free)(mlx_cuda_pointer_t start);
+  int (*memory_set)(mlx_cuda_pointer_t start, unsigned char value, size_t size, void *stream);
   int (*host_alloc)(void **out_bytes, size_t size, unsigned flags);
   int (*host_free)(void *bytes);
   int (*stream_create)(void **out_stream, unsigned flags);

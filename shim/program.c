@@ -11,6 +11,15 @@ struct mlx_program {
   mlx_device_t *device;  // borrowed
   iree_runtime_instance_t *instance;
   iree_runtime_session_t *session;
+  iree_hal_semaphore_t *timeline;  // orders the calls and copies; NULL before the first
+  uint64_t queued;                 // value that the last one signals
+};
+
+struct mlx_call {
+  mlx_program_t *program;          // borrowed
+  iree_hal_semaphore_t *timeline;  // retained
+  uint64_t value;                  // that the call signals
+  char function[32];
 };
 
 // ----------------------------------------------------------------------------------------------------------
@@ -60,16 +69,30 @@ mlx_status_t mlx_program_load(mlx_device_t *device, const void *vmfb, size_t vmf
   return NULL;
 }
 
+// Waits for |value|. A failed wait only states that the semaphore failed; the query has the reason.
+static iree_status_t wait_for(iree_hal_semaphore_t *timeline, uint64_t value) {
+  iree_status_t status =
+      iree_hal_semaphore_wait(timeline, value, iree_infinite_timeout(), IREE_ASYNC_WAIT_FLAG_NONE);
+  if (iree_status_is_ok(status)) return status;
+  uint64_t reached;
+  iree_status_t reason = iree_hal_semaphore_query(timeline, &reached);
+  if (iree_status_is_ok(reason)) return status;
+  iree_status_ignore(status);
+  return reason;
+}
+
 void mlx_program_free(mlx_program_t *program) {
   if (!program) return;
   mlx_device_enter(program->device);
+  if (program->timeline) iree_status_ignore(wait_for(program->timeline, program->queued));
+  iree_hal_semaphore_release(program->timeline);
   iree_runtime_session_release(program->session);
   iree_runtime_instance_release(program->instance);
   mlx_free(program);
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Calling
+// Functions
 
 static iree_status_t find_function(const mlx_program_t *program, const char *name,
                                    iree_vm_function_t *out_function) {
@@ -87,60 +110,150 @@ bool mlx_program_has(const mlx_program_t *program, const char *function) {
   return has;
 }
 
-static iree_status_t push_inputs(iree_vm_list_t *list, mlx_buffer_t *const *inputs, size_t count) {
-  for (size_t i = 0; i < count; ++i) {
-    iree_vm_ref_t ref = iree_hal_buffer_view_retain_ref(inputs[i]->view);
-    IREE_RETURN_IF_ERROR(iree_vm_list_push_ref_move(list, &ref));
-  }
+// ----------------------------------------------------------------------------------------------------------
+// The queue. Each call and copy waits for the program's timeline to reach the value of the one before it, and
+// then signals the next value.
+
+// A call reaches the end of the timeline after its failure: nothing can be queued behind it. So does a
+// timeline near the largest value that IREE supports.
+static iree_status_t restart_timeline(mlx_program_t *program) {
+  iree_hal_semaphore_t *timeline = NULL;
+  IREE_RETURN_IF_ERROR(iree_hal_semaphore_create(program->device->hal, IREE_HAL_QUEUE_AFFINITY_ANY, 0,
+                                                 IREE_HAL_SEMAPHORE_FLAG_DEFAULT, &timeline));
+  iree_hal_semaphore_release(program->timeline);
+  program->timeline = timeline;
+  program->queued = 0;
   return iree_ok_status();
 }
 
-static mlx_status_t collect_outputs(mlx_device_t *device, iree_vm_list_t *list, mlx_buffer_t **out_outputs,
-                                    size_t count) {
-  if (iree_vm_list_size(list) != count) {
-    return mlx_error(MLX_INVALID_INPUT, "the module returned %zu values, expected %zu",
-                     (size_t)iree_vm_list_size(list), count);
+static iree_status_t prepare_timeline(mlx_program_t *program) {
+  if (program->timeline && program->queued < IREE_HAL_SEMAPHORE_MAX_VALUE - 1) return iree_ok_status();
+  if (program->timeline) {
+    IREE_RETURN_IF_ERROR(wait_for(program->timeline, program->queued));
   }
-  for (size_t i = 0; i < count; ++i) {
-    iree_hal_buffer_view_t *view = iree_vm_list_get_buffer_view_assign(list, i);
-    if (!view) return mlx_error(MLX_INVALID_INPUT, "the module returned a value that is not a tensor");
-    iree_hal_buffer_view_retain(view);
-    MLX_TRY(mlx_buffer_wrap(device, view, &out_outputs[i]));
+  return restart_timeline(program);
+}
+
+static iree_status_t push_fence(iree_vm_list_t *list, iree_hal_semaphore_t *timeline, uint64_t value) {
+  iree_hal_fence_t *fence = NULL;
+  IREE_RETURN_IF_ERROR(iree_hal_fence_create_at(timeline, value, iree_allocator_system(), &fence));
+  iree_vm_ref_t ref = iree_hal_fence_move_ref(fence);
+  iree_status_t status = iree_vm_list_push_ref_move(list, &ref);
+  iree_vm_ref_release(&ref);
+  return status;
+}
+
+static iree_status_t push_arguments(mlx_program_t *program, mlx_buffer_t *const *inputs, size_t input_count,
+                                    const int32_t *scalars, size_t scalar_count, iree_vm_list_t *list) {
+  for (size_t i = 0; i < input_count; ++i) {
+    iree_vm_ref_t ref = iree_hal_buffer_view_retain_ref(inputs[i]->view);
+    IREE_RETURN_IF_ERROR(iree_vm_list_push_ref_move(list, &ref));
+  }
+  for (size_t i = 0; i < scalar_count; ++i) {
+    const iree_vm_value_t value = iree_vm_value_make_i32(scalars[i]);
+    IREE_RETURN_IF_ERROR(iree_vm_list_push_value(list, &value));
+  }
+  IREE_RETURN_IF_ERROR(push_fence(list, program->timeline, program->queued));
+  return push_fence(list, program->timeline, program->queued + 1);
+}
+
+static iree_status_t call_with_lists(mlx_program_t *program, iree_vm_function_t function,
+                                     mlx_buffer_t *const *inputs, size_t input_count, const int32_t *scalars,
+                                     size_t scalar_count) {
+  iree_allocator_t allocator = iree_allocator_system();
+  iree_vm_list_t *in = NULL, *out = NULL;
+  iree_status_t status =
+      iree_vm_list_create(iree_vm_make_undefined_type_def(), input_count + scalar_count + 2, allocator, &in);
+  if (iree_status_is_ok(status))
+    status = iree_vm_list_create(iree_vm_make_undefined_type_def(), input_count, allocator, &out);
+  if (iree_status_is_ok(status))
+    status = push_arguments(program, inputs, input_count, scalars, scalar_count, in);
+  if (iree_status_is_ok(status)) status = iree_runtime_session_call(program->session, &function, in, out);
+  iree_vm_list_release(in);
+  iree_vm_list_release(out);  // the results are the updated inputs
+  return status;
+}
+
+// A call that failed before it was queued completely never signals its value.
+static iree_status_t submit(mlx_program_t *program, const char *name, mlx_buffer_t *const *inputs,
+                            size_t input_count, const int32_t *scalars, size_t scalar_count) {
+  iree_vm_function_t function;
+  IREE_RETURN_IF_ERROR(find_function(program, name, &function));
+  IREE_RETURN_IF_ERROR(prepare_timeline(program));
+  iree_status_t status = call_with_lists(program, function, inputs, input_count, scalars, scalar_count);
+  if (iree_status_is_ok(status)) {
+    ++program->queued;
+    return status;
+  }
+  iree_status_ignore(wait_for(program->timeline, program->queued));
+  iree_status_ignore(restart_timeline(program));
+  return status;
+}
+
+mlx_status_t mlx_program_submit(mlx_program_t *program, const char *function, mlx_buffer_t *const *inputs,
+                                size_t input_count, const int32_t *scalars, size_t scalar_count,
+                                mlx_call_t **out_call) {
+  mlx_call_t *call;
+  *out_call = NULL;
+  MLX_TRY(mlx_alloc(1, sizeof *call, &call));
+  mlx_device_enter(program->device);
+  mlx_status_t status =
+      mlx_status_from_iree(submit(program, function, inputs, input_count, scalars, scalar_count));
+  if (status) {
+    mlx_free(call);
+    return mlx_status_annotate(status, "calling '%s'", function);
+  }
+  snprintf(call->function, sizeof call->function, "%s", function);
+  call->program = program;
+  call->timeline = program->timeline;
+  call->value = program->queued;
+  iree_hal_semaphore_retain(call->timeline);
+  *out_call = call;
+  return NULL;
+}
+
+static iree_hal_semaphore_list_t point(mlx_program_t *program, uint64_t *value) {
+  return (iree_hal_semaphore_list_t){.count = 1, .semaphores = &program->timeline, .payload_values = value};
+}
+
+mlx_status_t mlx_program_copy(mlx_program_t *program, mlx_buffer_t *buffer, size_t from, size_t to,
+                              size_t size) {
+  iree_hal_buffer_t *bytes = iree_hal_buffer_view_buffer(buffer->view);
+  mlx_device_enter(program->device);
+  MLX_TRY_IREE(prepare_timeline(program));
+  uint64_t after = program->queued, done = program->queued + 1;
+  MLX_TRY_IREE(iree_hal_device_queue_copy(program->device->hal, IREE_HAL_QUEUE_AFFINITY_ANY,
+                                          point(program, &after), point(program, &done), bytes, from, bytes,
+                                          to, size, IREE_HAL_COPY_FLAG_NONE));
+  program->queued = done;
+  return NULL;
+}
+
+// IREE limits the size of one update.
+mlx_status_t mlx_program_write(mlx_program_t *program, mlx_buffer_t *buffer, size_t to, const void *bytes,
+                               size_t size) {
+  mlx_device_enter(program->device);
+  for (size_t at = 0, part; at < size; at += part) {
+    part = size - at < IREE_HAL_COMMAND_BUFFER_MAX_UPDATE_SIZE ? size - at
+                                                               : IREE_HAL_COMMAND_BUFFER_MAX_UPDATE_SIZE;
+    MLX_TRY_IREE(prepare_timeline(program));
+    uint64_t after = program->queued, done = program->queued + 1;
+    MLX_TRY_IREE(iree_hal_device_queue_update(
+        program->device->hal, IREE_HAL_QUEUE_AFFINITY_ANY, point(program, &after), point(program, &done),
+        bytes, at, iree_hal_buffer_view_buffer(buffer->view), to + at, part, IREE_HAL_UPDATE_FLAG_NONE));
+    program->queued = done;
   }
   return NULL;
 }
 
-static mlx_status_t call_with_lists(mlx_program_t *program, iree_vm_function_t function,
-                                    mlx_buffer_t *const *inputs, size_t input_count,
-                                    mlx_buffer_t **out_outputs, size_t output_count) {
-  iree_allocator_t allocator = iree_allocator_system();
-  iree_vm_list_t *in = NULL, *out = NULL;
-  iree_status_t status = iree_vm_list_create(iree_vm_make_undefined_type_def(), input_count, allocator, &in);
-  if (iree_status_is_ok(status)) {
-    status = iree_vm_list_create(iree_vm_make_undefined_type_def(), output_count, allocator, &out);
-  }
-  if (iree_status_is_ok(status)) status = push_inputs(in, inputs, input_count);
-  if (iree_status_is_ok(status)) {
-    status = iree_runtime_session_call(program->session, &function, in, out);
-  }
-  mlx_status_t result = mlx_status_from_iree(status);
-  if (!result) result = collect_outputs(program->device, out, out_outputs, output_count);
-  iree_vm_list_release(in);
-  iree_vm_list_release(out);
-  return result;
-}
-
-mlx_status_t mlx_program_call(mlx_program_t *program, const char *name, mlx_buffer_t *const *inputs,
-                              size_t input_count, mlx_buffer_t **out_outputs, size_t output_count) {
-  for (size_t i = 0; i < output_count; ++i) out_outputs[i] = NULL;
+mlx_status_t mlx_call_wait(mlx_call_t *call) {
+  if (!call) return NULL;
+  mlx_program_t *program = call->program;
   mlx_device_enter(program->device);
-  iree_vm_function_t function;
-  mlx_status_t status = mlx_status_from_iree(find_function(program, name, &function));
-  if (!status) status = call_with_lists(program, function, inputs, input_count, out_outputs, output_count);
-  if (!status) return NULL;
-  for (size_t i = 0; i < output_count; ++i) {
-    mlx_buffer_free(out_outputs[i]);
-    out_outputs[i] = NULL;
-  }
-  return mlx_status_annotate(status, "calling '%s'", name);
+  mlx_status_t status = mlx_status_from_iree(wait_for(call->timeline, call->value));
+  if (status && call->timeline == program->timeline) iree_status_ignore(restart_timeline(program));
+  status = mlx_status_annotate(status, "calling '%s'", call->function);
+  iree_hal_semaphore_release(call->timeline);
+  mlx_free(call);
+  return status;
 }

@@ -2,6 +2,7 @@
 //
 //   device   an open device: the CPU (driver local-task) or a GPU (driver cuda)
 //   program  a compiled module loaded on a device, with its weights bound as parameters
+//   call     a queued call of a function of a program
 //   buffer   a tensor in device memory
 //
 // Both drivers are registered explicitly; there are no static constructors and no global state. IREE statuses
@@ -17,6 +18,7 @@
 
 typedef struct mlx_device mlx_device_t;
 typedef struct mlx_program mlx_program_t;
+typedef struct mlx_call mlx_call_t;
 typedef struct mlx_buffer mlx_buffer_t;
 
 typedef enum mlx_device_kind { MLX_DEVICE_CPU, MLX_DEVICE_CUDA } mlx_device_kind_t;
@@ -65,22 +67,61 @@ mlx_status_t mlx_program_load(mlx_device_t *device, const void *vmfb, size_t vmf
                               const mlx_weights_t *weights, mlx_program_t **out_program) MLX_MUST_USE;
 void mlx_program_free(mlx_program_t *program);
 
-// Calls the exported function |function| and waits for it. The caller keeps the inputs. Each output is a new
-// buffer; release it with mlx_buffer_free. |output_count| must be the number of results of the function.
-mlx_status_t mlx_program_call(mlx_program_t *program, const char *function, mlx_buffer_t *const *inputs,
-                              size_t input_count, mlx_buffer_t **out_outputs,
-                              size_t output_count) MLX_MUST_USE;
 bool mlx_program_has(const mlx_program_t *program, const char *function);
 
-// An i32 tensor on the device, copied from |values| (as many as the product of |dims|). GPU memory for inputs
-// is pooled, because allocating small inputs for every call costs microseconds. Free all buffers before
-// closing their device.
-mlx_status_t mlx_buffer_from_i32(mlx_device_t *device, int rank, const int64_t *dims, const int32_t *values,
+// Queues a call of the exported function |function| and returns. Calls and copies of a program are executed
+// in the order in which they are queued. |inputs| are tensors, |scalars| i32 arguments that follow them. The
+// function updates inputs in place and creates no buffers. The caller keeps the inputs; they must not be
+// written by the host until the call is done. Release *|out_call| with mlx_call_wait.
+mlx_status_t mlx_program_submit(mlx_program_t *program, const char *function, mlx_buffer_t *const *inputs,
+                                size_t input_count, const int32_t *scalars, size_t scalar_count,
+                                mlx_call_t **out_call) MLX_MUST_USE;
+// Queues a copy of |size| bytes inside |buffer|, from byte |from| to byte |to|. The ranges must not overlap.
+mlx_status_t mlx_program_copy(mlx_program_t *program, mlx_buffer_t *buffer, size_t from, size_t to,
+                              size_t size) MLX_MUST_USE;
+// Queues a copy of |size| bytes of host memory to byte |to| of |buffer|. The bytes are read before this
+// returns.
+mlx_status_t mlx_program_write(mlx_program_t *program, mlx_buffer_t *buffer, size_t to, const void *bytes,
+                               size_t size) MLX_MUST_USE;
+// Waits until the call and everything queued before it are done, and releases it. After a failure of a call,
+// all calls queued after it fail too; those submitted after the wait run again. NULL is fine.
+mlx_status_t mlx_call_wait(mlx_call_t *call) MLX_MUST_USE;
+
+// ----------------------------------------------------------------------------------------------------------
+// Buffers. Free all buffers before closing their device.
+
+typedef enum mlx_element {
+  MLX_ELEMENT_I32,
+  MLX_ELEMENT_F32,
+  MLX_ELEMENT_BF16,
+  MLX_ELEMENT_F16
+} mlx_element_t;
+typedef struct mlx_shape {
+  mlx_element_t element;
+  int rank;         // 1 or 2
+  int64_t dims[2];  // at least 1
+} mlx_shape_t;
+
+// An i32 vector on the device, copied from |values|. GPU memory for such inputs is pooled, because allocating
+// them for every call costs microseconds.
+mlx_status_t mlx_buffer_from_i32(mlx_device_t *device, const int32_t *values, size_t count,
                                  mlx_buffer_t **out_buffer) MLX_MUST_USE;
-void mlx_buffer_free(mlx_buffer_t *buffer);
+// A tensor whose memory is taken as it is committed: address space is reserved for all of it. Nothing is
+// committed at first. Bytes are zero until they are written. On a CPU, committed memory is taken when it is
+// first accessed.
+mlx_status_t mlx_buffer_reserve(mlx_device_t *device, mlx_shape_t shape,
+                                mlx_buffer_t **out_buffer) MLX_MUST_USE;
+// Makes the first |bytes| bytes usable. Does nothing if they are. Fails with MLX_OUT_OF_MEMORY.
+mlx_status_t mlx_buffer_commit(mlx_buffer_t *buffer, size_t bytes) MLX_MUST_USE;
+// A tensor that host and device both access directly: page-locked memory for a GPU. Zeroed.
+mlx_status_t mlx_buffer_share(mlx_device_t *device, mlx_shape_t shape,
+                              mlx_buffer_t **out_buffer) MLX_MUST_USE;
+// The address of a shared buffer. The host may access it while no call uses the buffer.
+void *mlx_buffer_host(const mlx_buffer_t *buffer);
+void mlx_buffer_free(mlx_buffer_t *buffer);          // NULL is fine
 size_t mlx_buffer_size(const mlx_buffer_t *buffer);  // bytes
-// Copies the whole tensor to |out_bytes|; |size| must be its size. Results are complete, because calls wait.
-mlx_status_t mlx_buffer_read(mlx_device_t *device, const mlx_buffer_t *buffer, void *out_bytes,
+// Copies |size| bytes from byte |offset| on to |out_bytes|. The calls that write them must be done.
+mlx_status_t mlx_buffer_read(const mlx_buffer_t *buffer, size_t offset, void *out_bytes,
                              size_t size) MLX_MUST_USE;
 
 #endif  // MLXCEL_SHIM_SHIM_H_

@@ -21,17 +21,29 @@ struct mlx_device {
   iree_hal_buffer_t *inputs[MLX_POOLED_INPUTS];  // GPU memory for inputs (shim/buffer.c); NULL past the last
 };
 
+// Memory that a buffer uses (shim/memory.c). IREE releases it after the last use.
+typedef struct mlx_memory {
+  mlx_device_t *device;  // borrowed
+  uint8_t *host;         // of a CPU, or page-locked; NULL: only the GPU accesses it
+  mlx_cuda_pointer_t pointer;
+  size_t size;       // reserved bytes
+  size_t committed;  // of them, the first ones
+  bool is_range;     // GPU: an address range into which memory is mapped
+} mlx_memory_t;
+// All memory is aligned to 64 bytes. |size| is at least 1. Release with mlx_memory_free.
+mlx_status_t mlx_memory_reserve(mlx_device_t *device, size_t size, mlx_memory_t **out_memory) MLX_MUST_USE;
+mlx_status_t mlx_memory_share(mlx_device_t *device, size_t size, mlx_memory_t **out_memory) MLX_MUST_USE;
+mlx_status_t mlx_memory_commit(mlx_memory_t *memory, size_t bytes) MLX_MUST_USE;
+void mlx_memory_free(mlx_memory_t *memory);  // NULL is fine
+
 struct mlx_buffer {
   mlx_device_t *device;  // borrowed
   iree_hal_buffer_view_t *view;
+  mlx_memory_t *memory;  // borrowed from the view's buffer; NULL for an input of the pool
 };
 
 // Makes the CUDA context current. Every function that may touch GPU memory calls it first.
 void mlx_device_enter(const mlx_device_t *device);
-
-// Wraps |view| and takes ownership of it, also on failure.
-mlx_status_t mlx_buffer_wrap(mlx_device_t *device, iree_hal_buffer_view_t *view,
-                             mlx_buffer_t **out_buffer) MLX_MUST_USE;
 
 // Creates the module that supplies |weights| to the module loaded after it. The weights are on the device
 // when this returns.

@@ -1,8 +1,9 @@
-// Decode calls that generate several tokens (groups): their sizes, and sessions that step, rewind and resume.
+// Sessions and the engine's stepper on a module that counts: groups, rewinding, resuming, and steps that are
+// queued before the last one is done.
 //
-// The module is written by hand, because the generic path has only decode_1. Its next token is
-// (5 * token + position) mod 320, where position is that of the token it read. So one wrong token or position
-// makes all later tokens wrong.
+// The module is written by hand (tests/fixtures/counting.mlir). Its next token is (5 * token + position) mod
+// 320, where position is that of the token it read. So one wrong token or position makes all later tokens
+// wrong.
 #include "artifact/archive.h"
 #include "base/cpu.h"
 #include "base/memory.h"
@@ -19,70 +20,8 @@ static int32_t after(int32_t token, int64_t position) { return (int32_t)((5 * to
 // ----------------------------------------------------------------------------------------------------------
 // The module
 
-// clang-format off
-#define CONSTANTS \
-  "    %five = stablehlo.constant dense<5> : tensor<1xi32>\n" \
-  "    %one = stablehlo.constant dense<1> : tensor<1xi32>\n" \
-  "    %vocab = stablehlo.constant dense<320> : tensor<1xi32>\n"
-#define LOAD_STATE \
-  "    %t0 = util.global.load @token : tensor<1xi32>\n" \
-  "    %p0 = util.global.load @position : tensor<1xi32>\n"
-#define STEP(from, to) \
-  "    %m" to " = stablehlo.multiply %t" from ", %five : tensor<1xi32>\n" \
-  "    %s" to " = stablehlo.add %m" to ", %p" from " : tensor<1xi32>\n" \
-  "    %t" to " = stablehlo.remainder %s" to ", %vocab : tensor<1xi32>\n" \
-  "    %p" to " = stablehlo.add %p" from ", %one : tensor<1xi32>\n" \
-  "    %c" to " = stablehlo.reshape %t" to " : (tensor<1xi32>) -> tensor<1x1xi32>\n"
-#define STORE_STATE(last) \
-  "    util.global.store %t" last ", @token : tensor<1xi32>\n" \
-  "    util.global.store %p" last ", @position : tensor<1xi32>\n"
-
-static const char module[] =
-    "module @mlxcel {\n"
-    "  util.global private mutable @token = dense<1> : tensor<1xi32>\n"
-    "  util.global private mutable @position = dense<2> : tensor<1xi32>\n"
-    "  func.func @prefill_16(%tokens: tensor<1x16xi32>, %start: tensor<1xi32>, %count: tensor<1xi32>, "
-    "%pages: tensor<1x13xi32>) -> tensor<1xi32> {\n"
-    CONSTANTS
-    "    %end = stablehlo.add %start, %count : tensor<1xi32>\n"
-    "    %p0 = stablehlo.subtract %end, %one : tensor<1xi32>\n"
-    "    %last = stablehlo.subtract %count, %one : tensor<1xi32>\n"
-    "    %index = stablehlo.reshape %last : (tensor<1xi32>) -> tensor<i32>\n"
-    "    %row = stablehlo.constant dense<0> : tensor<i32>\n"
-    "    %cell = stablehlo.dynamic_slice %tokens, %row, %index, sizes = [1, 1] : "
-    "(tensor<1x16xi32>, tensor<i32>, tensor<i32>) -> tensor<1x1xi32>\n"
-    "    %t0 = stablehlo.reshape %cell : (tensor<1x1xi32>) -> tensor<1xi32>\n"
-    STEP("0", "1")
-    STORE_STATE("1")
-    "    return %t1 : tensor<1xi32>\n"
-    "  }\n"
-    "  func.func @decode_1(%active: tensor<1xi32>, %pages: tensor<1x13xi32>) -> tensor<1x1xi32> {\n"
-    CONSTANTS
-    LOAD_STATE
-    STEP("0", "1")
-    STORE_STATE("1")
-    "    return %c1 : tensor<1x1xi32>\n"
-    "  }\n"
-    "  func.func @decode_4(%active: tensor<1xi32>, %pages: tensor<1x13xi32>) -> tensor<1x4xi32> {\n"
-    CONSTANTS
-    LOAD_STATE
-    STEP("0", "1")
-    STEP("1", "2")
-    STEP("2", "3")
-    STEP("3", "4")
-    STORE_STATE("4")
-    "    %all = stablehlo.concatenate %c1, %c2, %c3, %c4, dim = 1 : "
-    "(tensor<1x1xi32>, tensor<1x1xi32>, tensor<1x1xi32>, tensor<1x1xi32>) -> tensor<1x4xi32>\n"
-    "    return %all : tensor<1x4xi32>\n"
-    "  }\n"
-    "  func.func @logits() -> tensor<1x320xf32> {\n"
-    "    %token = util.global.load @token : tensor<1xi32>\n"
-    "    %number = stablehlo.convert %token : (tensor<1xi32>) -> tensor<1xf32>\n"
-    "    %wide = stablehlo.broadcast_in_dim %number, dims = [0] : (tensor<1xf32>) -> tensor<1x320xf32>\n"
-    "    return %wide : tensor<1x320xf32>\n"
-    "  }\n"
-    "}\n";
-// clang-format on
+#define MODULE MLXCEL_SOURCE_DIR "/tests/fixtures/counting.mlir"
+#define BURST 8  // tokens that the module's burst computes
 
 static char folder[32];  // holds the module, the weight archive and the compiler's log
 
@@ -97,14 +36,14 @@ static const char *in_folder(const char *name) {
 static void compile_module(void) {
   static const char *const flags[] = {"--iree-hal-target-device=local",
                                       "--iree-hal-local-target-device-backends=llvm-cpu",
-                                      "--iree-llvmcpu-target-cpu=host", "--iree-input-type=stablehlo"};
+                                      "--iree-llvmcpu-target-cpu=host", "--iree-input-type=stablehlo",
+                                      "--iree-execution-model=async-external"};
   mlx_iree_compiler_t compiler;
   mlx_cache_t *cache;
   CHECK_OK(mlx_cache_open(NULL, &cache));
   CHECK_OK(mlx_iree_compiler_find(cache, NULL, NULL, &compiler));
-  CHECK_OK(mlx_write_file(in_folder("m.mlir"), module, strlen(module)));
   const mlx_iree_job_t job = {.name = "counting",
-                              .mlir_path = in_folder("m.mlir"),
+                              .mlir_path = MODULE,
                               .out_path = in_folder("m.vmfb"),
                               .flags = flags,
                               .flag_count = sizeof flags / sizeof *flags,
@@ -129,8 +68,16 @@ static void write_weights(void) {
 // The module is compiled once, and the folder removed at exit.
 static void remove_folder(void) { mlx_status_free(mlx_remove_tree(folder)); }
 
-static mlx_status_t try_open(const int64_t *decode, size_t decode_count, int32_t eos,
-                             mlx_engine_t **out_engine) {
+// What a test wants of the engine.
+typedef struct wish {
+  int64_t step, burst;  // N of step_N; 0: 16
+  int32_t eos;
+  int64_t context, sequences;
+  uint64_t memory;
+  int64_t page_bytes;  // 0: 64
+} wish_t;
+
+static mlx_status_t try_open(wish_t wish, mlx_engine_t **out_engine) {
   if (!folder[0]) {
     strcpy(folder, "/tmp/mlxcel-steps-XXXXXX");
     CHECK(mkdtemp(folder));
@@ -142,26 +89,27 @@ static mlx_status_t try_open(const int64_t *decode, size_t decode_count, int32_t
                       .source = "counting",
                       .contract = MLX_CONTRACT_VERSION,
                       .vocab = 320,
-                      .eos = {eos},
+                      .context = CONTEXT,
+                      .eos = {wish.eos},
                       .eos_count = 1,
                       .variant_count = 1};
   mlx_variant_t *v = &m.variants[0];
   *v = (mlx_variant_t){.dtype = "f32",
                        .module = "model.vmfb",
                        .weights = "weights.irpa",
-                       .context = CONTEXT,
-                       .sequences = 1,
-                       .page_size = 16,
-                       .sequence_pages = 13,
-                       .pool_pages = 14,
-                       .prefill = {16},
-                       .prefill_count = 1,
-                       .decode_count = decode_count,
+                       .kv = "f32",
+                       .activations = "f32",
+                       .steps = {{wish.step ? wish.step : 16, 16}},
+                       .step_count = 1,
+                       .burst = wish.burst,
+                       .ragged = true,
+                       .samples = true,
+                       .page_bytes = wish.page_bytes ? wish.page_bytes : 64,
+                       .hidden = 4,
                        .kernels = {"decode"},
                        .kernel_count = 1,
-                       .kv_bytes = 8};
+                       .kv_bytes = 4};
   snprintf(v->target, sizeof v->target, "cpu:%s", mlx_cpu_level_here()->name);
-  memcpy(v->decode, decode, decode_count * sizeof *decode);
   char *manifest, *tokenizer;
   size_t manifest_length, tokenizer_length;
   CHECK_OK(mlx_manifest_write(&m, &manifest, &manifest_length));
@@ -178,6 +126,9 @@ static mlx_status_t try_open(const int64_t *decode, size_t decode_count, int32_t
   mlx_engine_options_t options;
   mlx_engine_options_initialize(&options);
   options.device = MLX_USE_CPU;
+  options.context = wish.context;
+  options.sequences = wish.sequences;
+  options.memory = wish.memory;
   mlx_status_t status = mlx_engine_open(&parts, &options, out_engine);
   mlx_free(manifest);
   mlx_free(tokenizer);
@@ -186,31 +137,8 @@ static mlx_status_t try_open(const int64_t *decode, size_t decode_count, int32_t
 
 static mlx_engine_t *open_engine(bool groups, int32_t eos) {
   mlx_engine_t *engine;
-  CHECK_OK(try_open((int64_t[]){1, 4}, groups ? 2 : 1, eos, &engine));
+  CHECK_OK(try_open((wish_t){.burst = groups ? BURST : 0, .eos = eos}, &engine));
   return engine;
-}
-
-// ----------------------------------------------------------------------------------------------------------
-// Group sizes
-
-TEST(groups_grow_with_the_output_and_never_exceed_the_limit) {
-  const mlx_variant_t single = {.decode = {1}, .decode_count = 1},
-                      grouped = {.decode = {1, 8, 32}, .decode_count = 3};
-  for (size_t written = 1; written < 100; ++written)
-    CHECK_INT(mlx_decode_group_next(&single, written, 1000), 1);
-  static const size_t sizes[] = {1, 1, 1, 1, 1, 1, 1, 8, 8, 8, 32, 32, 8, 8, 8, 1, 1, 1};
-  size_t written = 1;  // the first token comes from prefill
-  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
-    CHECK_INT(mlx_decode_group_next(&grouped, written, 123 - written), sizes[i]);
-    written += sizes[i];
-  }
-  CHECK_INT(written, 123);
-  for (size_t left = 1; left < 100; ++left) {
-    size_t group = mlx_decode_group_next(&grouped, 1000, left);
-    CHECK(group <= left && group >= 1);
-    CHECK_INT(group, left >= 32 ? 32 : left >= 8 ? 8 : 1);
-    CHECK_INT(group, mlx_decode_group_largest(&grouped, left));
-  }
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -253,9 +181,10 @@ TEST(steps_that_exceed_the_context_are_refused_before_any_work) {
   CHECK_ERROR(mlx_session_steps(session, ids, 198), MLX_USAGE,
               "198 more tokens do not fit: the context holds 200, of which 3");
   CHECK_INT(mlx_session_length(session), 3);
-  CHECK_OK(mlx_session_steps(session, ids, 197));
+  CHECK_OK(mlx_session_steps(session, ids, 196));
+  CHECK_OK(mlx_session_step(session, &next));
   CHECK_OK(mlx_session_logits(session, logits, 320));
-  CHECK_INT(logits[0], ids[196]);
+  CHECK_INT(logits[0], next);
   CHECK_ERROR(mlx_session_step(session, &next), MLX_USAGE, "1 more tokens do not fit");
   mlx_session_free(session);
   CHECK_OK(mlx_session_create(engine, &session));
@@ -269,16 +198,16 @@ TEST(a_rewound_session_can_read_on_and_frees_its_pages) {
   int32_t next, ids[197];
   float logits[320];
   mlx_session_t *session = read_prompt(engine, &next);
-  const size_t free_pages = engine->free_page_count;
+  const int64_t free_pages = mlx_pool_counts(engine->pool).free;
   CHECK_OK(mlx_session_steps(session, ids, 40));
-  CHECK(engine->free_page_count < free_pages);
+  CHECK(mlx_pool_counts(engine->pool).free < free_pages);
   CHECK_ERROR(mlx_session_rewind(session, 44), MLX_USAGE, "cannot rewind a session of 43 positions to 44");
   CHECK_ERROR(mlx_session_rewind(session, -1), MLX_USAGE, "positions to -1");
   CHECK_OK(mlx_session_rewind(session, 43));  // the current length: nothing changes
   CHECK_OK(mlx_session_step(session, &next));
   CHECK_INT(next, after(ids[39], 43));
   CHECK_OK(mlx_session_rewind(session, 16));
-  CHECK_INT(engine->free_page_count, free_pages);
+  CHECK_INT(mlx_pool_counts(engine->pool).free, free_pages);
   CHECK_ERROR(mlx_session_step(session, &next), MLX_USAGE, "must read at least one token first");
   CHECK_ERROR(mlx_session_logits(session, logits, 320), MLX_USAGE, "must read at least one token first");
   CHECK_OK(mlx_session_read(session, &ids[12], 1, &next));  // the token that was at position 16
@@ -313,10 +242,137 @@ TEST(a_session_resumes_after_grouped_steps) {
   mlx_engine_close(engine);
 }
 
-TEST(a_module_without_a_listed_decode_function_is_refused) {
+TEST(a_module_without_a_listed_function_is_refused) {
   mlx_engine_t *engine;
-  CHECK_ERROR(try_open((int64_t[]){1, 4, 8}, 3, 0, &engine), MLX_INVALID_INPUT,
-              "the module has no function 'decode_8'");
+  CHECK_ERROR(try_open((wish_t){.step = 32}, &engine), MLX_INVALID_INPUT,
+              "the module has no function 'step_32'");
+}
+
+// The logits of both sessions are in the same row on the device.
+TEST(two_sessions_keep_their_logits_apart) {
+  mlx_engine_t *engine;
+  mlx_session_t *sessions[2], *third;
+  int32_t next[2];
+  float logits[320];
+  CHECK_OK(try_open((wish_t){.burst = BURST, .sequences = 2}, &engine));
+  CHECK_INT(mlx_engine_info(engine).sequences, 2);
+  for (int i = 0; i < 2; ++i) CHECK_OK(mlx_session_create(engine, &sessions[i]));
+  CHECK_ERROR(mlx_session_create(engine, &third), MLX_UNAVAILABLE,
+              "all 2 sequences of the engine are in use");
+  for (int i = 0; i < 2; ++i) CHECK_OK(mlx_session_read(sessions[i], prompt, (size_t)i + 1, &next[i]));
+  CHECK_INT(next[0], after(7, 0));
+  CHECK_INT(next[1], after(300, 1));
+  for (int i = 0; i < 2; ++i) {
+    CHECK_OK(mlx_session_logits(sessions[i], logits, 320));
+    CHECK_INT(logits[5], next[i]);
+  }
+  CHECK_OK(mlx_session_step(sessions[0], &next[0]));
+  CHECK_INT(next[0], after(after(7, 0), 1));
+  for (int i = 0; i < 2; ++i) {
+    CHECK_OK(mlx_session_logits(sessions[i], logits, 320));
+    CHECK_INT(logits[5], next[i]);
+  }
+  for (int i = 0; i < 2; ++i) mlx_session_free(sessions[i]);
+  mlx_engine_close(engine);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// The stepper
+
+// Each step reads the token that the step before it sampled, which the host does not know yet.
+TEST(steps_are_queued_before_the_last_one_is_done) {
+  static const mlx_step_sampling_t greedy = {.flags = MLX_SAMPLE_TOKEN};
+  mlx_engine_t *engine;
+  CHECK_OK(try_open((wish_t){.sequences = 2}, &engine));
+  mlx_stepper_t *stepper = engine->stepper;
+  mlx_ticket_t *tickets[3];
+  const mlx_step_result_t *results;
+  size_t count;
+  float logits[320];
+  const int32_t first = 7;
+  int32_t expected = first;
+  mlx_segment_t segment = {.slot = 1, .count = 1, .ids = &first, .wanted = &greedy};
+  CHECK_ERROR(stepper->submit(stepper, &segment, 1, &tickets[0]), MLX_INTERNAL, "slot 1 has no page");
+  for (int32_t i = 0; i < 3; ++i) CHECK_OK(stepper->set_page(stepper, 1, i, 3 - i));
+  CHECK_OK(stepper->submit(stepper, &segment, 1, &tickets[0]));
+  segment.ids = NULL;
+  for (int32_t i = 1; i < 40; ++i) {
+    segment.position = i;
+    CHECK_OK(stepper->submit(stepper, &segment, 1, &tickets[i % 3]));
+    CHECK_OK(stepper->wait(stepper, tickets[(i - 1) % 3], &results, &count));
+    CHECK_INT(count, 1);
+    CHECK_INT(results[0].token, expected = after(expected, i - 1));
+    CHECK_ERROR(stepper->read_logits(stepper, 0, logits), MLX_INTERNAL, "a later step");
+  }
+  CHECK_OK(stepper->wait(stepper, tickets[39 % 3], &results, &count));
+  CHECK_INT(results[0].token, after(expected, 39));
+  CHECK_OK(stepper->read_logits(stepper, 0, logits));
+  CHECK_INT(logits[0], after(expected, 39));
+  // Tokens that a shared page holds are stored in the order of the calls.
+  const int32_t shared[] = {1, 2, 3};
+  segment.position = 42;
+  CHECK_OK(stepper->set_tokens(stepper, 1, 40, shared, 3));
+  CHECK_OK(stepper->submit(stepper, &segment, 1, &tickets[0]));
+  CHECK_OK(stepper->wait(stepper, tickets[0], &results, &count));
+  CHECK_INT(results[0].token, after(3, 42));
+  mlx_engine_close(engine);
+}
+
+TEST(a_burst_ends_at_an_end_of_text_token) {
+  static const mlx_step_sampling_t greedy = {.flags = MLX_SAMPLE_TOKEN};
+  mlx_engine_t *engine;
+  CHECK_OK(try_open((wish_t){.burst = BURST}, &engine));
+  mlx_stepper_t *stepper = engine->stepper;
+  mlx_ticket_t *ticket;
+  const mlx_step_result_t *results;
+  size_t count;
+  int32_t expected[BURST], token = 7;
+  for (int32_t i = 0; i < BURST; ++i) expected[i] = token = after(token, i);
+  const int32_t first = 7;
+  const mlx_segment_t segment = {.count = 1, .ids = &first, .wanted = &greedy};
+  CHECK_OK(stepper->set_page(stepper, 0, 0, 1));
+  for (int32_t end = 0; end < BURST; ++end) {
+    CHECK_OK(stepper->submit_burst(stepper, &segment, BURST, &expected[end], 1, &ticket));
+    CHECK_OK(stepper->wait(stepper, ticket, &results, &count));
+    CHECK_INT(count, end + 1);
+    for (size_t i = 0; i < count; ++i) CHECK_INT(results[i].token, expected[i]);
+  }
+  CHECK_ERROR(stepper->submit_burst(stepper, &segment, BURST + 1, NULL, 0, &ticket), MLX_INTERNAL, "a burst");
+  mlx_engine_close(engine);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Sizes
+
+TEST(context_sequences_and_memory_are_chosen_at_load) {
+  static const struct {
+    wish_t wish;
+    int64_t context, pages;
+  } cases[] = {
+      {{0}, 200, 14},
+      {{.context = 17}, 17, 3},
+      {{.context = -1}, 200, 14},
+      {{.sequences = 4}, 200, 53},
+      {{.context = 20, .sequences = 4}, 20, 9},
+      {{.sequences = 4, .memory = 20 * 64}, 200, 20},  // one sequence fits, four do not
+      {{.memory = 5 * 64 + 63}, 64, 5},                // the default context is what fits
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+    mlx_engine_t *engine;
+    CHECK_OK(try_open(cases[i].wish, &engine));
+    CHECK_INT(mlx_engine_info(engine).context, cases[i].context);
+    CHECK_INT(engine->stepper->pool_pages, cases[i].pages);
+    mlx_engine_close(engine);
+  }
+  mlx_engine_t *engine;
+  CHECK_ERROR(try_open((wish_t){.context = 201}, &engine), MLX_USAGE,
+              "counting supports a context of 1 to 200 tokens, not 201");
+  CHECK_ERROR(try_open((wish_t){.sequences = 5000}, &engine), MLX_USAGE, "use --parallel 1 to 4096");
+  CHECK_ERROR(try_open((wish_t){.context = 100, .memory = 5 * 64}, &engine), MLX_OUT_OF_MEMORY,
+              "a context of 100 tokens needs 0.0 MiB of memory for its KV cache; 0.0 MiB are allowed");
+  CHECK_ERROR(try_open((wish_t){.memory = UINT64_MAX}, &engine), MLX_OUT_OF_MEMORY, "--memory wants");
+  CHECK_ERROR(try_open((wish_t){.context = 200, .page_bytes = (int64_t)1 << 39}, &engine), MLX_OUT_OF_MEMORY,
+              "of memory for its KV cache");
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -386,13 +442,13 @@ TEST(text_is_streamed_after_each_group_and_the_callback_can_stop_it) {
   callback_t callback = {0};
   generate(engine, 14, true, &callback, &g, &session);
   CHECK_INT(g.count, 14);
-  CHECK_INT(callback.calls, 8);  // the token from prefill, 3 groups of 1, 2 of 4, 2 of 1
+  CHECK_INT(callback.calls, 5);  // the token from prefill, and groups of 1, 2, 4 and 6
   mlx_generation_clear(&g);
   mlx_session_free(session);
-  callback = (callback_t){.stop_after = 5};
+  callback = (callback_t){.stop_after = 4};
   generate(engine, 100, true, &callback, &g, &session);
   CHECK_INT(g.finish_reason, MLX_FINISH_CANCELLED);
-  CHECK_INT(g.count, 8);  // the token from prefill, 3 groups of 1, 1 of 4
+  CHECK_INT(g.count, 8);  // the token from prefill, and groups of 1, 2 and 4
   CHECK_INT(mlx_session_length(session), 10);
   mlx_generation_clear(&g);
   mlx_session_free(session);
@@ -404,11 +460,12 @@ TEST(text_is_streamed_after_each_group_and_the_callback_can_stop_it) {
   mlx_engine_close(engine);
 }
 
-TEST_MAIN(CASE(groups_grow_with_the_output_and_never_exceed_the_limit),
-          CASE(grouped_steps_give_the_same_tokens_as_single_steps),
+TEST_MAIN(CASE(grouped_steps_give_the_same_tokens_as_single_steps),
           CASE(a_session_resumes_after_grouped_steps),
           CASE(steps_that_exceed_the_context_are_refused_before_any_work),
           CASE(a_rewound_session_can_read_on_and_frees_its_pages),
-          CASE(a_module_without_a_listed_decode_function_is_refused),
+          CASE(a_module_without_a_listed_function_is_refused), CASE(two_sessions_keep_their_logits_apart),
+          CASE(steps_are_queued_before_the_last_one_is_done), CASE(a_burst_ends_at_an_end_of_text_token),
+          CASE(context_sequences_and_memory_are_chosen_at_load),
           CASE(generated_text_does_not_depend_on_the_group_sizes),
           CASE(text_is_streamed_after_each_group_and_the_callback_can_stop_it))

@@ -21,7 +21,7 @@ ORDER = {
     "graph": "base kernels",
     "models": "base graph",
     "cache": "base",
-    "artifact": "base cache",
+    "artifact": "base kernels cache",
     "transfer": "base cache artifact",
     "compiler": "base graph models kernels cache artifact",
     "shim": "base",

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 
+#include "../step.h"
 #include "layout.h"
 #include "tiles.h"
 #include "vector.h"
@@ -18,7 +19,9 @@ typedef struct control {
   CACHE_LINE_ALIGNED uint32_t unfinished;  // items of the phase that are not completed
   CACHE_LINE_ALIGNED uint32_t present;     // workgroups that run now, less one
   uint32_t returned;                       // workgroups that have returned from this call, less one
-  uint32_t tokens, active;  // tokens of this step, and active sequences: those that have tokens in it
+  uint32_t tokens, wanted;                 // tokens of this step, and tokens whose logits are wanted
+  uint32_t in_long;                        // rows of long segments: rows 0 to in_long - 1
+  uint32_t stopped;                        // 1: a burst ends with this step
   CACHE_LINE_ALIGNED uint32_t closed;  // 1: a thread left this call, and no workgroup may join it any more
   uint32_t remaining;                  // workgroups that ran on after the last one left, less one
   // From call to call. Only the last workgroup that returns from a call writes them.
@@ -29,32 +32,55 @@ typedef struct control {
 } control_t;
 _Static_assert(sizeof(control_t) <= 4 * MLX_CPU_CONTROL_WORDS, "control_t is at the start of the scratch");
 
+// Sizes of the arguments, so that wrong input never leads out of bounds.
+typedef struct limits {
+  int64_t batch, history;           // words
+  int64_t pages;                    // of |kv|
+  int64_t logits, hidden, results;  // rows
+} limits_t;
+
 typedef struct call {
   const mlx_program_t *n;
   const mlx_phase_t *phases;
   const mlx_instruction_t *code;
   const float *floats;  // of the program
   const uint8_t *weights;
-  const int32_t *tokens, *start, *count, *pages;
+  // Arguments (step.h).
+  const int32_t *batch;
+  int32_t *history, *results;
   uint8_t *kv;
-  int32_t *token, *position, *result;
-  float *logits;
+  float *logits, *hidden;
+  limits_t limits;
   control_t *control;
   float *scratch;
-  // The five arrays of mlx_program_t.slots.
-  int32_t *sequence_of, *position_of, *id_of, *last_of, *active_sequences;
+  // Of each row. A row is a token; the rows of long segments come first.
+  int32_t *slot_of, *position_of, *id_of;
+  int32_t *page_of;    // page that takes its keys and values
+  int32_t *row_of;     // [MLX_CPU_MAX_TOKENS] row of token i of the batch
+  int32_t *wanted_of;  // [MLX_CPU_MAX_WANTED] row of wanted token i
   float *best;
-  int width;  // T of prefill_T; 0 for decode
+  // Checked fields of the header of |batch|.
+  const int32_t *pages;  // page table
+  int slot_count, slot_pages, history_width, pool_pages;
+  bool is_burst;
   uint32_t steps, workgroups;
 } call_t;
 
 INLINE int min_int(int a, int b) { return a < b ? a : b; }
 INLINE int max_int(int a, int b) { return a > b ? a : b; }
 INLINE int divide_up(int a, int b) { return (a + b - 1) / b; }
+// |value|, or the nearest of 0 and |count| - 1.
+INLINE int clamp_index(int64_t value, int count) {
+  return value < 0 || count < 1 ? 0 : value < count ? (int)value : count - 1;
+}
 
 // Number of rows that an instruction computes in this step.
 INLINE int row_count(const call_t *c, const mlx_instruction_t *i) {
-  return (int)(i->rows == MLX_ROWS_TOKENS ? c->control->tokens : c->control->active);
+  return (int)(i->rows == MLX_ROWS_TOKENS ? c->control->tokens : c->control->wanted);
+}
+// Number of them in long segments. They come first.
+INLINE int long_rows(const call_t *c, const mlx_instruction_t *i) {
+  return i->rows == MLX_ROWS_TOKENS ? (int)c->control->in_long : 0;
 }
 INLINE float *row_at(const call_t *c, const mlx_program_buffer_t *buffer, int64_t row) {
   return c->scratch + buffer->at + row * buffer->stride;
@@ -64,12 +90,14 @@ INLINE const float *vector_at(const call_t *c, const mlx_program_weight_t *weigh
   return (const float *)(const void *)(c->weights + weight->at);
 }
 
-// Whether a step of |rows| rows stores the bf16 parts of a buffer, and its f32 values.
-INLINE bool stores_parts(const mlx_program_buffer_t *buffer, int rows) {
-  return HAS_TILES && buffer->parts && rows >= buffer->parts_from;
+// Whether the bf16 parts of a row of |i|'s result are stored, and its f32 values.
+INLINE bool stores_parts(const call_t *c, const mlx_instruction_t *i, int row) {
+  return HAS_TILES && i->out.parts &&
+         i->out.stores & (row < long_rows(c, i) ? MLX_STORE_LONG_PARTS : MLX_STORE_SHORT_PARTS);
 }
-INLINE bool stores_plain(const mlx_program_buffer_t *buffer, int rows) {
-  return !stores_parts(buffer, rows) || rows < buffer->plain_below;
+INLINE bool stores_plain(const call_t *c, const mlx_instruction_t *i, int row) {
+  return !HAS_TILES || !i->out.stores ||
+         i->out.stores & (row < long_rows(c, i) ? MLX_STORE_LONG_PLAIN : MLX_STORE_SHORT_PLAIN);
 }
 INLINE uint16_t *parts_of_buffer(const call_t *c, const mlx_program_buffer_t *buffer) {
   return (uint16_t *)(void *)(c->scratch + buffer->parts);
@@ -82,13 +110,12 @@ INLINE void store_parts(uint16_t *parts, v16 values, int row, int columns, int c
   uint16_t *tiles = parts + row / 16 * parts_stride(columns) + (int64_t)(column / MLX_PANEL_BLOCK) * A_BLOCK;
   split_columns(values, tiles + row % 16 * MLX_PANEL_BLOCK + column % MLX_PANEL_BLOCK);
 }
-// Stores the parts of a whole row, from its f32 values.
-INLINE void store_row_parts(const call_t *c, const mlx_program_buffer_t *buffer, int rows, int row,
-                            int columns) {
-  if (!stores_parts(buffer, rows)) return;
-  const float *values = row_at(c, buffer, row);
-  for (int i = 0; i < columns; i += 16)
-    store_parts(parts_of_buffer(c, buffer), v_load(values + i), row, columns, i);
+// Stores the parts of a whole row of |i|'s result, from its f32 values.
+INLINE void store_row_parts(const call_t *c, const mlx_instruction_t *i, int row, int columns) {
+  if (!stores_parts(c, i, row)) return;
+  const float *values = row_at(c, &i->out, row);
+  for (int k = 0; k < columns; k += 16)
+    store_parts(parts_of_buffer(c, &i->out), v_load(values + k), row, columns, k);
 }
 
 // The first |count| lanes.

@@ -14,7 +14,7 @@ typedef struct routing {
 } routing_t;
 
 INLINE routing_t routing_of(const call_t *c, const mlx_instruction_t *i) {
-  const int64_t pairs = (int64_t)c->n->max_tokens * i->used;
+  const int64_t pairs = (int64_t)MLX_CPU_MAX_TOKENS * i->used;
   int32_t *words = (int32_t *)(void *)(c->scratch + i->routing);
   return (routing_t){words, (float *)(void *)(words + pairs), words + 2 * pairs, words + 3 * pairs};
 }
@@ -111,7 +111,7 @@ static void sum_experts(const call_t *c, const mlx_instruction_t *i, int row) {
           v_add(sum, v_mul(load_some(row_at(c, &i->a, first + e) + k, count), v_all(r.weight_of[first + e])));
     store_some(out + k, sum, count);
   }
-  store_row_parts(c, &i->out, row_count(c, i), row, i->width);
+  store_row_parts(c, i, row, i->width);
 }
 
 #endif  // MLXCEL_KERNELS_CPU_EXPERTS_H_

@@ -1,5 +1,5 @@
-// One activation vector, prepared for multiplication with quantized panels, and that product. CPUs with
-// AVX-512 VNNI and VBMI multiply in integers; other CPUs multiply in f32 (panels.h).
+// Activation vectors, prepared for multiplication with quantized panels, and the product of one of them. CPUs
+// with AVX-512 VNNI, VBMI and AMX multiply in integers; other CPUs multiply in f32 (panels.h).
 //
 // Integer path: a block of 32 activations becomes 32 integers of 30 bits that share a power of two. The
 // rounding error is 2^-30 of the block's largest value, 64 times less than the error of an f32 sum. So this
@@ -8,52 +8,76 @@
 // become f32 and are scaled. One VNNI instruction multiplies four columns of 16 rows with a digit. Four of
 // them replace eight f32 instructions, and no code has to be converted to float first.
 //
-// Digits are stored in the order in which the instruction needs them. For 8 columns: each digit of columns
-// 0 2 4 6, then each digit of columns 5 7 1 3. So a u32 with 8 codes of 4 bits needs one mask for the first
-// four, and a rotation by 20 bits and a mask for the others.
+// Digits are stored in the order in which the instruction needs them, digit by digit. For 8 columns: columns
+// 0 2 4 6, then columns 5 7 1 3. So a u32 with 8 codes of 4 bits needs one mask for the first four, and a
+// rotation by 20 bits and a mask for the others.
+//
+// together.h multiplies several vectors at once.
 #ifndef MLXCEL_KERNELS_CPU_INTEGERS_H_
 #define MLXCEL_KERNELS_CPU_INTEGERS_H_
 
 #include "panels.h"
 
-#define MAX_BLOCKS (MLX_CPU_MAX_COLUMNS / MLX_PANEL_BLOCK)
+#define MAX_VECTORS 16                                      // activation vectors that are prepared together
+#define MAX_BLOCKS (MLX_CPU_MAX_COLUMNS / MLX_PANEL_BLOCK)  // prepared blocks, of all vectors together
 
-#if defined(__AVX512VNNI__) && defined(__AVX512VBMI__)
+#if defined(__AVX512VNNI__) && defined(__AVX512VBMI__) && defined(__AMX_BF16__) && defined(__AMX_INT8__)
 #define HAS_INTEGERS 1
 #define DIGITS 4
-typedef struct integers {
-  int8_t digits[128];       // [4 groups of 8 columns][even, odd columns][digit][4]
-  int32_t sums[2][DIGITS];  // per digit: the sum over columns 0-15, and over columns 16-31
-  float power;              // power of two that scales the integers back to activations
-  int32_t padding[7];
-} integers_t;
+#define DIGIT_BYTES (DIGITS * MLX_PANEL_BLOCK)
 #else
 #define HAS_INTEGERS 0
 #endif
 
-typedef struct vector {
-  const float *x;
-  bool quantized;  // blocks and sums are filled in: the vector can be multiplied with quantized panels
+// Blocks |first| to |first| + |blocks| - 1 of |count| activation vectors.
+typedef struct vectors {
+  const float *x[MAX_VECTORS];
+  int count, first, blocks;
+  int stride;      // of the arrays below, from block to block: |count|, rounded up to a whole tile
+  bool quantized;  // the arrays below are filled in: the vectors can be multiplied with quantized panels
 #if HAS_INTEGERS
-  _Alignas(64) integers_t blocks[MAX_BLOCKS];
+  _Alignas(64) int8_t digits[MAX_BLOCKS][DIGIT_BYTES];  // [digit][8 groups of 4 columns]
+  // Per digit: the sum over columns 0-15, and over columns 16-31.
+  int32_t digit_sums[MAX_BLOCKS][2][DIGITS];
+  float power[MAX_BLOCKS];  // power of two that scales the integers back to activations
 #endif
   float sums[MAX_BLOCKS];  // sum of each block, for the offsets
-} vector_t;
+} vectors_t;
 
 #if HAS_INTEGERS
 
-// Splits 16 columns into digits, stored in the order described above, and sums each digit over the columns.
-INLINE void split_digits(v16 x, v16 up, int8_t *digits, int32_t *sums) {
-  static const uint8_t order[64] = {0,  8,  16, 24, 1,  9,  17, 25, 2,  10, 18, 26, 3,  11, 19, 27,
-                                    20, 28, 4,  12, 21, 29, 5,  13, 22, 30, 6,  14, 23, 31, 7,  15,
-                                    32, 40, 48, 56, 33, 41, 49, 57, 34, 42, 50, 58, 35, 43, 51, 59,
-                                    52, 60, 36, 44, 53, 61, 37, 45, 54, 62, 38, 46, 55, 63, 39, 47};
-  const __m512i half = _mm512_set1_epi32(0x00808080);
-  const __m512i whole = _mm512_cvtps_epi32(v_mul(x, up));
+// 16 columns as integers, one byte per digit: [column][digit].
+INLINE __m512i digits_of(v16 x, v16 up) {
+  const __m512i half = _mm512_set1_epi32(0x00808080), whole = _mm512_cvtps_epi32(v_mul(x, up));
   // Adding 128 per byte carries a digit above 127 into the next digit.
-  const __m512i bytes = _mm512_xor_si512(_mm512_add_epi32(whole, half), half);
-  const __m512i placed = _mm512_permutexvar_epi8(_mm512_loadu_si512(order), bytes);
-  _mm512_storeu_si512(digits, placed);
+  return _mm512_xor_si512(_mm512_add_epi32(whole, half), half);
+}
+
+// Stores two digits of 32 columns in the order described above; |first| is the first of the two.
+INLINE __m512i order_digits(__m512i low, __m512i high, int first) {
+#define COLUMN(octet, column, digit) 4 * (8 * (octet) + (column)) + (digit)
+#define EVEN(octet, digit) \
+  COLUMN(octet, 0, digit), COLUMN(octet, 2, digit), COLUMN(octet, 4, digit), COLUMN(octet, 6, digit)
+#define ODD(octet, digit) \
+  COLUMN(octet, 5, digit), COLUMN(octet, 7, digit), COLUMN(octet, 1, digit), COLUMN(octet, 3, digit)
+#define DIGIT(digit)                                                                           \
+  EVEN(0, digit), ODD(0, digit), EVEN(1, digit), ODD(1, digit), EVEN(2, digit), ODD(2, digit), \
+      EVEN(3, digit), ODD(3, digit)
+  static const uint8_t order[2][64] = {{DIGIT(0), DIGIT(1)}, {DIGIT(2), DIGIT(3)}};
+#undef DIGIT
+#undef ODD
+#undef EVEN
+#undef COLUMN
+  return _mm512_permutex2var_epi8(low, _mm512_loadu_si512(order[first / 2]), high);
+}
+
+// Sums of each digit over 16 columns.
+INLINE void sum_digits(__m512i digits, int32_t *sums) {
+  static const uint8_t by_digit[64] = {0,  4,  8,  12, 1,  5,  9,  13, 2,  6,  10, 14, 3,  7,  11, 15,
+                                       16, 20, 24, 28, 17, 21, 25, 29, 18, 22, 26, 30, 19, 23, 27, 31,
+                                       32, 36, 40, 44, 33, 37, 41, 45, 34, 38, 42, 46, 35, 39, 43, 47,
+                                       48, 52, 56, 60, 49, 53, 57, 61, 50, 54, 58, 62, 51, 55, 59, 63};
+  const __m512i placed = _mm512_permutexvar_epi8(_mm512_loadu_si512(by_digit), digits);
   const __m512i four = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), placed);
   const __m256i two = _mm256_add_epi32(_mm512_castsi512_si256(four), _mm512_extracti64x4_epi64(four, 1));
   _mm_storeu_si128((void *)sums,
@@ -66,16 +90,19 @@ INLINE float float_of_bits(uint32_t bits) {
 
 // Scales a block so that its largest value becomes at most 2^30. A block with an infinity or a NaN gets a NaN
 // as its power, so that the result is NaN too.
-static void scale_to_integers(const float *x, integers_t *out) {
+static void scale_to_integers(const float *x, int8_t *digits, int32_t (*sums)[DIGITS], float *power) {
   const __m512i mask = _mm512_set1_epi32(0x7fffffff);
   const __m512i low = _mm512_and_si512(_mm512_loadu_si512(x), mask),
                 high = _mm512_and_si512(_mm512_loadu_si512(x + 16), mask);
   const uint32_t largest = (uint32_t)_mm512_reduce_max_epi32(_mm512_max_epi32(low, high)) >> 23,
                  exponent = largest < 30 ? 30 : largest;
   const v16 up = v_all(float_of_bits((283 - exponent) << 23));
-  split_digits(v_load(x), up, out->digits, out->sums[0]);
-  split_digits(v_load(x + 16), up, out->digits + 64, out->sums[1]);
-  out->power = float_of_bits(largest == 255 ? 0x7fc00000 : (exponent - 29) << 23);
+  const __m512i first = digits_of(v_load(x), up), second = digits_of(v_load(x + 16), up);
+  _mm512_storeu_si512(digits, order_digits(first, second, 0));
+  _mm512_storeu_si512(digits + 64, order_digits(first, second, 2));
+  sum_digits(first, sums[0]);
+  sum_digits(second, sums[1]);
+  *power = float_of_bits(largest == 255 ? 0x7fc00000 : (exponent - 29) << 23);
 }
 
 INLINE __m512i dot(__m512i sum, __m512i codes, const int8_t *digits) {
@@ -110,45 +137,54 @@ INLINE void load_code_bytes(int32_t format, const uint8_t *codes, __m512i *even,
   *odd = _mm512_xor_si512(_mm512_mask_blend_epi16(0xaaaaaaaa, second, first), signs);
 }
 
-// Product of the codes of |octets| groups of 8 columns, starting at column 16 * |half|. The caller multiplies
-// the result by the block's power.
-INLINE v16 multiply_integers(int32_t format, const uint8_t *codes, const integers_t *x, int half,
-                             int octets) {
-  const int bytes = is_q4(format) ? 64 : 128;
-  // Value that was added to the codes to make them unsigned.
-  const int bias = format == MLX_PANEL_Q4_0 ? 8 : is_q4(format) || is_unsigned(format) ? 0 : 128;
-  const int8_t *digits = x->digits + 64 * half;
-  __m512i sum[DIGITS];
-  for (int i = 0; i < DIGITS; ++i)
-    sum[i] = _mm512_set1_epi32(-bias * (octets == 4 ? x->sums[0][i] + x->sums[1][i] : x->sums[half][i]));
-  for (int i = 0; i < octets; ++i, codes += bytes, digits += 8 * DIGITS) {
-    __m512i even, odd;
-    load_code_bytes(format, codes, &even, &odd);
-    for (int k = 0; k < DIGITS; ++k) sum[k] = dot(sum[k], even, digits + 4 * k);
-    for (int k = 0; k < DIGITS; ++k) sum[k] = dot(sum[k], odd, digits + 4 * (DIGITS + k));
-  }
+// Value that was added to the codes to make them unsigned.
+INLINE int code_bias(int32_t format) {
+  return format == MLX_PANEL_Q4_0 ? 8 : is_q4(format) || is_unsigned(format) ? 0 : 128;
+}
+INLINE int octet_bytes(int32_t format) { return is_q4(format) ? 64 : 128; }
+
+// The product of a block, from the sums of its digits. The caller multiplies it by the block's power.
+INLINE v16 join_digits(const __m512i sum[DIGITS]) {
   const __m512i low = _mm512_add_epi32(_mm512_slli_epi32(sum[1], 8), sum[0]),
                 high = _mm512_add_epi32(_mm512_slli_epi32(sum[3], 8), sum[2]);
   return v_fma(_mm512_cvtepi32_ps(high), v_all(65536), _mm512_cvtepi32_ps(low));
 }
 
-INLINE v16 multiply_codes(int32_t format, const uint8_t *panel, const vector_t *x, int columns) {
+// Product of the codes of |octets| groups of 8 columns, starting at column 16 * |half|.
+INLINE v16 multiply_integers(int32_t format, const uint8_t *codes, const int8_t *digits,
+                             int32_t (*const sums)[DIGITS], int half, int octets) {
+  const int bias = code_bias(format);
+  __m512i sum[DIGITS];
+  for (int i = 0; i < DIGITS; ++i)
+    sum[i] = _mm512_set1_epi32(-bias * (octets == 4 ? sums[0][i] + sums[1][i] : sums[half][i]));
+  digits += 16 * half;
+  for (int i = 0; i < octets; ++i, codes += octet_bytes(format), digits += 8) {
+    __m512i even, odd;
+    load_code_bytes(format, codes, &even, &odd);
+    for (int k = 0; k < DIGITS; ++k) sum[k] = dot(sum[k], even, digits + MLX_PANEL_BLOCK * k);
+    for (int k = 0; k < DIGITS; ++k) sum[k] = dot(sum[k], odd, digits + MLX_PANEL_BLOCK * k + 4);
+  }
+  return join_digits(sum);
+}
+
+INLINE v16 multiply_codes(int32_t format, const uint8_t *panel, vectors_t *x, int columns) {
   const int64_t bytes = mlx_panel_block_stride(format);
   v16 total = v_zero(), second = v_zero();
   for (int k = 0; k < columns / MLX_PANEL_BLOCK; ++k, panel += bytes) {
     if (k % MLX_PANEL_GROUP == 0) panel += mlx_panel_group_bytes(format);
-    const integers_t *block = &x->blocks[k];
     const uint8_t *codes = panel + scale_bytes(format);
-    const v16 power = v_all(block->power);
+    const int8_t *digits = x->digits[k];
+    const v16 power = v_all(x->power[k]);
     prefetch_ahead(panel, (int)bytes);
     if (has_two_scales(format)) {
-      total = v_fma(load_scale(format, panel, k), v_mul(multiply_integers(format, codes, block, 0, 2), power),
-                    total);
-      second = v_fma(load_second(format, panel, k),
-                     v_mul(multiply_integers(format, codes + 256, block, 1, 2), power), second);
+      const v16 low = multiply_integers(format, codes, digits, x->digit_sums[k], 0, 2),
+                high = multiply_integers(format, codes + 2 * octet_bytes(format), digits, x->digit_sums[k], 1,
+                                         2);
+      total = v_fma(load_scale(format, panel, k), v_mul(low, power), total);
+      second = v_fma(load_second(format, panel, k), v_mul(high, power), second);
     } else {
-      total = v_fma(load_scale(format, panel, k), v_mul(multiply_integers(format, codes, block, 0, 4), power),
-                    total);
+      const v16 product = multiply_integers(format, codes, digits, x->digit_sums[k], 0, 4);
+      total = v_fma(load_scale(format, panel, k), v_mul(product, power), total);
     }
     if (has_offsets(format)) second = v_fma(load_second(format, panel, k), v_all(x->sums[k]), second);
   }
@@ -157,28 +193,43 @@ INLINE v16 multiply_codes(int32_t format, const uint8_t *panel, const vector_t *
 
 #else
 
-INLINE v16 multiply_codes(int32_t format, const uint8_t *panel, const vector_t *x, int columns) {
-  return is_q4(format) ? multiply_q4(format, panel, x->x, x->sums, columns)
-                       : multiply_q8(format, panel, x->x, x->sums, columns);
+INLINE v16 multiply_codes(int32_t format, const uint8_t *panel, vectors_t *x, int columns) {
+  return is_q4(format) ? multiply_q4(format, panel, x->x[0], x->sums, columns)
+                       : multiply_q8(format, panel, x->x[0], x->sums, columns);
 }
 
 #endif
 
-// Prepares |columns| values of |x|, which the vector keeps a pointer to. For quantized panels |columns| must
-// be a multiple of the block.
-static void prepare_vector(const float *x, int columns, bool quantized, vector_t *out) {
-  out->x = x;
+// Blocks of |count| vectors that can be prepared together. A single vector of MLX_CPU_MAX_COLUMNS fits.
+INLINE int prepared_stride(int count) { return count == 1 ? 1 : (count + 3) / 4 * 4; }
+INLINE int prepared_blocks(int count) {
+  return MAX_BLOCKS / prepared_stride(count) / MLX_PANEL_GROUP * MLX_PANEL_GROUP;
+}
+
+// Prepares blocks |first| to |first| + |blocks| - 1 of the |count| vectors |x|, which |out| keeps pointers
+// to. |blocks| is at most prepared_blocks(count). For plain panels |quantized| is false.
+static void prepare_vectors(const float *const *x, int count, int first, int blocks, bool quantized,
+                            vectors_t *out) {
+  out->count = count;
+  out->first = first;
+  out->blocks = blocks;
+  out->stride = prepared_stride(count);
   out->quantized = quantized;
-  for (int k = 0; quantized && k < columns / MLX_PANEL_BLOCK; ++k, x += MLX_PANEL_BLOCK) {
-    out->sums[k] = v_sum(v_add(v_load(x), v_load(x + 16)));
+  for (int t = 0; t < count; ++t) {
+    const float *at = out->x[t] = x[t];
+    at += first * MLX_PANEL_BLOCK;
+    for (int k = 0; quantized && k < blocks; ++k, at += MLX_PANEL_BLOCK) {
+      const int to = k * out->stride + t;
+      out->sums[to] = v_sum(v_add(v_load(at), v_load(at + 16)));
 #if HAS_INTEGERS
-    scale_to_integers(x, &out->blocks[k]);
+      scale_to_integers(at, out->digits[to], out->digit_sums[to], &out->power[to]);
 #endif
+    }
   }
 }
 
-// One panel of a quantized format.
-static v16 multiply_panel(int32_t format, const uint8_t *panel, const vector_t *x, int columns) {
+// One panel of a quantized format times a single vector.
+static v16 multiply_panel(int32_t format, const uint8_t *panel, vectors_t *x, int columns) {
   switch (format) {
     case MLX_PANEL_Q4_0: return multiply_codes(MLX_PANEL_Q4_0, panel, x, columns);
     case MLX_PANEL_Q4_1: return multiply_codes(MLX_PANEL_Q4_1, panel, x, columns);
@@ -191,21 +242,20 @@ static v16 multiply_panel(int32_t format, const uint8_t *panel, const vector_t *
     case MLX_PANEL_Q8_1: return multiply_codes(MLX_PANEL_Q8_1, panel, x, columns);
     case MLX_PANEL_Q8_BF16: return multiply_codes(MLX_PANEL_Q8_BF16, panel, x, columns);
     case MLX_PANEL_Q8_WIDE: return multiply_codes(MLX_PANEL_Q8_WIDE, panel, x, columns);
-    case MLX_PANEL_Q2_K: return multiply_q2_k(panel, x->x, columns);
+    case MLX_PANEL_Q2_K: return multiply_q2_k(panel, x->x[0], columns);
     default: return multiply_codes(MLX_PANEL_Q8_HALVES, panel, x, columns);
   }
 }
 
-// Up to PLAIN_PANELS panels of plain values.
-#define PLAIN_CASE(format)                                                                   \
-  case MLX_PANEL_##format:                                                                   \
-    count == PLAIN_PANELS                                                                    \
-        ? multiply_plain(MLX_PANEL_##format, PLAIN_PANELS, panel, bytes, x->x, columns, out) \
-        : multiply_plain(MLX_PANEL_##format, 1, panel, bytes, x->x, columns, out);           \
+// Up to PLAIN_PANELS panels of plain values times |x|. Returns how many panels it multiplied: 1 or
+// PLAIN_PANELS.
+#define PLAIN_CASE(format)                                                                                  \
+  case MLX_PANEL_##format:                                                                                  \
+    count == PLAIN_PANELS ? multiply_plain(MLX_PANEL_##format, PLAIN_PANELS, panel, bytes, x, columns, out) \
+                          : multiply_plain(MLX_PANEL_##format, 1, panel, bytes, x, columns, out);           \
     break
-// Returns how many panels it multiplied: 1 or PLAIN_PANELS.
 static int multiply_plain_panels(int32_t format, int count, const uint8_t *panel, int64_t bytes,
-                                 const vector_t *x, int columns, v16 *out) {
+                                 const float *x, int columns, v16 *out) {
   count = count < PLAIN_PANELS ? 1 : PLAIN_PANELS;
   switch (format) {
     PLAIN_CASE(F32);

@@ -30,8 +30,8 @@
 //
 // panel_format.h has the same formats as a table; graph/dtype.c maps each file type to a format.
 //
-// KV pool: per attention layer [pool pages][KV heads], each the keys and the values of a page. Padded:
-// head_dim rounded up to 16.
+// KV pool: [pool pages][attention layers][KV heads], each the keys and the values of a page. Padded: head_dim
+// rounded up to 16.
 //   F32, F16, BF16  keys [head_dim][16 positions]; values [16 positions][padded]
 //   Q8              keys and values as signed bytes in that order, each followed by 16 scales (f32), one per
 //                   position
@@ -42,14 +42,18 @@
 
 #include "panel_format.h"
 
-#define MLX_CPU_PAGE 16        // positions in a KV page; equals the vector width of the kernel
-#define MLX_CPU_WORKGROUPS 64  // workgroups of one call: the maximum number of threads
+#define MLX_CPU_PAGE 16         // positions in a KV page; equals the vector width of the kernel
+#define MLX_CPU_MAX_TOKENS 512  // tokens of a step
+#define MLX_CPU_MAX_WANTED 256  // wanted tokens of a step
+#define MLX_CPU_WORKGROUPS 64   // workgroups of one call: the maximum number of threads
 #define MLX_CPU_MAX_COLUMNS 65536
 #define MLX_CPU_MAX_HEAD_DIM 256
 #define MLX_CPU_MAX_EXPERTS 1024
-#define MLX_CPU_MAX_USED 64        // experts per token
-#define MLX_CPU_CONTROL_WORDS 128  // 32-bit words at the start of the scratch tensor, for control_t
-#define MLX_CPU_MIN_TILED_ROWS 8   // smallest step in which AMX is faster for quantized weights
+#define MLX_CPU_MAX_USED 64           // experts per token
+#define MLX_CPU_CONTROL_WORDS 128     // 32-bit words at the start of the scratch tensor, for control_t
+#define MLX_CPU_MIN_LONG 8            // tokens of a long segment (product.h)
+#define MLX_CPU_SAMPLERS 8            // wanted tokens that are sampled at the same time
+#define MLX_CPU_SAMPLING_WORDS 11264  // words of mlx_sample_scratch_t (sample_row.h)
 
 static inline int64_t mlx_round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
 
@@ -79,19 +83,25 @@ typedef struct mlx_program_weight {
 // A value in the scratch tensor: f32 [rows][stride], and the same as bf16 parts (tiles.h) if a product reads
 // it on AMX tiles. Offsets are in 32-bit words.
 typedef struct mlx_program_buffer {
-  int64_t at;           // column 0 of row 0
-  int64_t parts;        // 0: no parts
-  int32_t stride;       // from one row to the next
-  int32_t parts_from;   // steps of at least this many rows store the parts
-  int32_t plain_below;  // steps of fewer rows than this store the f32 values
-  int32_t padding;
+  int64_t at;      // column 0 of row 0
+  int64_t parts;   // 0: no parts
+  int32_t stride;  // from one row to the next
+  int32_t stores;  // MLX_STORE_*; 0: as MLX_STORE_PLAIN
 } mlx_program_buffer_t;
+// What is stored of a row, which depends on its segment (product.h).
+enum {
+  MLX_STORE_LONG_PARTS = 1,   // parts of rows of long segments
+  MLX_STORE_SHORT_PARTS = 2,  // parts of the other rows
+  MLX_STORE_LONG_PLAIN = 4,   // f32 values of rows of long segments
+  MLX_STORE_SHORT_PLAIN = 8,
+  MLX_STORE_PARTS = MLX_STORE_LONG_PARTS | MLX_STORE_SHORT_PARTS,
+  MLX_STORE_PLAIN = MLX_STORE_LONG_PLAIN | MLX_STORE_SHORT_PLAIN
+};
 
 typedef enum mlx_instruction_kind {
   // One item.
-  MLX_RUN_LIST,    // lists the tokens of the step
-  MLX_RUN_SAMPLE,  // chooses the token with the largest logit
-  MLX_RUN_GROUP,   // mixture of experts: sorts the pairs of token and expert by expert
+  MLX_RUN_LIST,   // lists the tokens of the step
+  MLX_RUN_GROUP,  // mixture of experts: sorts the pairs of token and expert by expert
   // One item per row. Neighbouring instructions of this group share a phase.
   MLX_RUN_EMBED,       // out = row of the table |weight|; op: MLX_INDEX_*
   MLX_RUN_ROPE_TABLE,  // out = cosines, then sines of the |dims| / 2 frequencies at |floats|, times
@@ -103,6 +113,8 @@ typedef enum mlx_instruction_kind {
   MLX_RUN_APPEND,      // stores the keys a and the values b in the KV pool
   MLX_RUN_ROUTE,       // chooses the experts of a token from the scores a
   MLX_RUN_EXPERT_SUM,  // out = weighted sum of the expert outputs a
+  MLX_RUN_HIDDEN,      // copies a to the argument |hidden|
+  MLX_RUN_SAMPLE,      // samples a token, and fills a row of |results|
   // Many items.
   MLX_RUN_ATTEND,          // out = attention of the queries a
   MLX_RUN_PRODUCT,         // out = weight times a, with an epilogue. Products with equal |a| share a phase
@@ -111,8 +123,8 @@ typedef enum mlx_instruction_kind {
 
 typedef enum mlx_rows {
   MLX_ROWS_TOKENS,  // all tokens of the step
-  MLX_ROWS_LAST,    // reads the last token of each active sequence, writes row 0, 1, ...
-  MLX_ROWS_WANTED,  // one row per active sequence
+  MLX_ROWS_SELECT,  // reads the rows of the wanted tokens, writes row 0, 1, ...
+  MLX_ROWS_WANTED,  // one row per wanted token
 } mlx_rows_t;
 
 enum { MLX_INDEX_TOKENS, MLX_INDEX_POSITIONS };
@@ -152,7 +164,7 @@ typedef struct mlx_instruction {
   int32_t heads, kv_heads, head_dim, dims;
   int32_t window;  // 0: none
   int32_t experts, used, sum_to_one;
-  int64_t kv_at;    // byte offset of the layer in the KV pool
+  int64_t kv_at;    // byte offset of the layer in a page of the KV pool
   int64_t floats;   // index of its floats
   int64_t routing;  // word offset of the arrays of experts.h
 } mlx_instruction_t;
@@ -163,18 +175,18 @@ typedef struct mlx_phase {
 
 typedef struct mlx_program {
   int32_t phases, instructions, floats, vocab;
-  int32_t sequences, sequence_pages, pool_pages;
-  int32_t max_tokens;  // maximum number of tokens in one call, all sequences together
-  int32_t kv_format;   // mlx_kv_format_t
-  int32_t tiles;       // 1: use AMX tiles
-  // 1: multiply quantized weights row by row in steps of any size. A KV cache with fewer bits than f32 would
-  // amplify the small differences between the ways to multiply.
-  int32_t row_by_row, padding;
+  int32_t hidden;     // columns of |hidden|
+  int32_t kv_format;  // mlx_kv_format_t
+  int32_t tiles;      // 1: use AMX tiles
+  // 1: multiply quantized weights row by row in segments of any length. A KV cache with fewer bits than f32
+  // would amplify the small differences between the ways to multiply.
+  int32_t row_by_row;
+  int64_t page_bytes;  // of a page of the KV pool, all layers
   // Offsets into the scratch tensor.
-  int64_t slots;  // [5][max_tokens] per token: sequence, position, token ID; per active sequence: slot of
-                  // its last token, sequence
-  int64_t best;   // [sequences][panels of the output head][2] largest logit, its row in the panel
-  int64_t words;  // size of the scratch tensor
+  int64_t tokens;    // arrays of call.h: mlx_token_words()
+  int64_t best;      // [MLX_CPU_MAX_WANTED][panels of the output head] largest logit of the panel
+  int64_t sampling;  // [MLX_CPU_SAMPLERS] of mlx_sampling_words(vocab)
+  int64_t words;     // size of the scratch tensor
 } mlx_program_t;
 _Static_assert(sizeof(mlx_program_t) % 8 == 0 && sizeof(mlx_instruction_t) % 8 == 0, "the parts are aligned");
 
@@ -183,9 +195,17 @@ static inline int64_t mlx_parts_words(int64_t tokens, int64_t columns) {
   return mlx_round_up(tokens, 32) / 16 * (mlx_round_up(columns, MLX_PANEL_BLOCK) / MLX_PANEL_BLOCK) * 768;
 }
 
+// Words of the arrays that describe the tokens of a step (call.h).
+static inline int64_t mlx_token_words(void) { return 5 * MLX_CPU_MAX_TOKENS + MLX_CPU_MAX_WANTED; }
+
+// Words of the scratch memory of sample_row.h.
+static inline int64_t mlx_sampling_words(int64_t vocab) {
+  return mlx_round_up(MLX_CPU_SAMPLING_WORDS + 2 * vocab, 16);
+}
+
 // Words of the arrays of a mixture of experts (experts.h).
-static inline int64_t mlx_routing_words(int64_t max_tokens, int64_t used, int64_t experts) {
-  return mlx_round_up(3 * max_tokens * used + experts + 1, 16);
+static inline int64_t mlx_routing_words(int64_t used, int64_t experts) {
+  return mlx_round_up(3 * MLX_CPU_MAX_TOKENS * used + experts + 1, 16);
 }
 
 #endif  // MLXCEL_KERNELS_CPU_LAYOUT_H_

@@ -18,11 +18,13 @@ INLINE v16 load_column(int32_t format, const uint8_t *panel, int column) {
   return column % 2 ? v_load_second(pair) : v_load_first(pair);
 }
 
-// Prefetches |bytes| bytes, starting AHEAD bytes after |at|. Hardware prefetching stops at each 4 KB page.
+// Prefetches |bytes| bytes. prefetch_ahead starts AHEAD bytes after |at|: hardware prefetching stops at each
+// 4 KB page.
 #define AHEAD 4096
-INLINE void prefetch_ahead(const uint8_t *at, int bytes) {
-  for (int i = 0; i < bytes; i += 64) __builtin_prefetch(at + AHEAD + i);
+INLINE void prefetch(const uint8_t *at, int bytes) {
+  for (int i = 0; i < bytes; i += 64) __builtin_prefetch(at + i);
 }
+INLINE void prefetch_ahead(const uint8_t *at, int bytes) { prefetch(at + AHEAD, bytes); }
 
 // PANELS panels of plain values, |panel_bytes| apart, times x. Each panel has one sum, in the order of the
 // columns: the order of multiply_tile, so that results do not depend on the number of tokens. Several panels

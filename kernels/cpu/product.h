@@ -3,8 +3,9 @@
 // the largest logit.
 //
 // The result of a row does not depend on the other rows of the step. With weights in f32, f16 or bf16 all
-// ways give the same bits. With quantized weights, steps of MLX_CPU_MIN_TILED_ROWS rows and more are
-// multiplied in another way than smaller ones; both have the accuracy of f32.
+// ways give the same bits. With quantized weights, the tokens of long segments (MLX_CPU_MIN_LONG tokens of
+// one sequence and more) are multiplied in another way than the others; both have the accuracy of f32. The
+// way depends on the token's own segment only, and each way computes a row as if it were alone.
 #ifndef MLXCEL_KERNELS_CPU_PRODUCT_H_
 #define MLXCEL_KERNELS_CPU_PRODUCT_H_
 
@@ -12,6 +13,7 @@
 #include "functions.h"
 #include "integers.h"
 #include "panels.h"
+#include "together.h"
 
 #define BLOCK_TOKENS 96   // rows of an item, in a product of many rows
 #define TILED_TOKENS 256  // AMX: rows of an item
@@ -19,6 +21,7 @@
 #define TILED_BLOCKS 8    // AMX: blocks of columns split into parts at a time
 #define FEW_TOKENS 16     // AMX: rows of a tile
 #define FEW_AHEAD 512     // AMX, few rows: bf16 values that each panel is prefetched ahead
+#define SUM_PANELS 8      // quantized, several rows: panels whose sums are kept
 #define WIDE_COLUMNS 128  // columns converted to f32 at a time: four panels of them fit in the L1 cache
 _Static_assert(TILED_BLOCKS % MLX_PANEL_GROUP == 0, "blocks are split in whole super-blocks");
 
@@ -58,21 +61,45 @@ typedef enum way { BY_VECTOR, BY_BLOCK, BY_FEW_TILES, BY_TILES } way_t;
 INLINE bool has_codes(const product_t *p) {
   return is_quantized(p->format) || (p->up && is_quantized(p->up_format));
 }
-static way_t way_of(const call_t *c, const product_t *p) {
-  if (has_codes(p)) {
-    if (p->tokens < MLX_CPU_MIN_TILED_ROWS || c->n->row_by_row) return BY_VECTOR;
-    return HAS_TILES && p->parts && !p->i->logits ? BY_TILES : BY_BLOCK;
+
+// Rows [first, first + count) of a product, multiplied in one way.
+typedef struct share {
+  way_t way;
+  int first, count;
+} share_t;
+#define MAX_SHARES 2
+
+// Divides the rows of a product. Returns the number of shares.
+INLINE int shares_of(const call_t *c, const product_t *p, share_t *out) {
+  int count = 0;
+  if (p->tokens < 1) return 0;
+  if (!has_codes(p)) {
+    way_t way = p->tokens == 1 ? BY_VECTOR : BY_BLOCK;
+    if (HAS_TILES && p->parts) way = p->tokens <= FEW_TOKENS ? BY_FEW_TILES : BY_TILES;
+    out[0] = (share_t){way, 0, p->tokens};
+    return 1;
   }
-  if (HAS_TILES && p->parts) return p->tokens <= FEW_TOKENS ? BY_FEW_TILES : BY_TILES;
-  return p->tokens == 1 ? BY_VECTOR : BY_BLOCK;
+  const int in_long = p->pairs ? 0 : long_rows(c, p->i);
+  if (in_long) out[count++] = (share_t){HAS_TILES && p->parts ? BY_TILES : BY_BLOCK, 0, in_long};
+  if (in_long < p->tokens) out[count++] = (share_t){BY_VECTOR, in_long, p->tokens - in_long};
+  return count;
+}
+
+static int share_items(const product_t *p, const share_t *share) {
+  const int panels = panel_count(p);
+  switch (share->way) {
+    case BY_VECTOR: return panels * divide_up(share->count, MAX_VECTORS);
+    case BY_FEW_TILES: return panels;
+    case BY_TILES: return tiled_groups(p) * divide_up(share->count, TILED_TOKENS);
+    default: return divide_up(panels, group_panels(p)) * divide_up(share->count, BLOCK_TOKENS);
+  }
 }
 
 static int product_items(const call_t *c, const product_t *p) {
-  if (p->tokens < 1) return 0;
-  const way_t way = way_of(c, p);
-  if (way == BY_VECTOR || way == BY_FEW_TILES) return panel_count(p);
-  if (way == BY_TILES) return tiled_groups(p) * divide_up(p->tokens, TILED_TOKENS);
-  return divide_up(panel_count(p), group_panels(p)) * block_count(p);
+  share_t shares[MAX_SHARES];
+  int items = 0;
+  for (int i = shares_of(c, p, shares) - 1; i >= 0; --i) items += share_items(p, &shares[i]);
+  return items;
 }
 
 INLINE const float *input_row(const call_t *c, const product_t *p, int token) {
@@ -111,14 +138,13 @@ INLINE v16 finish_value(const call_t *c, const product_t *p, int panel, int coun
   return i->cap != 0 ? v_softcap(value, i->cap) : value;
 }
 
-static void store_logits(const call_t *c, const product_t *p, int token, int panel, int count, v16 value) {
-  const int64_t sequence = c->active_sequences[token];
-  const v16 real = v_keep_first(value, count);
-  const float largest = v_reduce_max(real);
-  float *best = c->best + 2 * (sequence * panel_count(p) + panel);
-  best[0] = largest;
-  best[1] = (float)(v_find(real, largest) & 15);
-  store_some(c->logits + sequence * p->rows + 16 * panel, value, count);
+// Keeps the largest logit of each panel, for greedy sampling. +infinity marks a panel with a logit that is
+// not finite. Rows past the last one have zero weights, so their values are finite.
+static void store_logits(const call_t *c, const product_t *p, int row, int panel, int count, v16 value) {
+  const float nothing = v_sum(v_sub(value, value));
+  c->best[(int64_t)row * panel_count(p) + panel] =
+      nothing == 0 ? v_reduce_max(v_keep_first(value, count)) : __builtin_inff();
+  store_some(c->logits + (int64_t)row * p->rows + 16 * panel, value, count);
 }
 
 // Applies the epilogue to the sums of one row of x for the 16 rows of a panel.
@@ -131,9 +157,8 @@ static void apply_epilogue(const call_t *c, const product_t *p, int token, int p
     return;
   }
   if (i->adds) value = v_add(load_some(row_at(c, &i->b, row) + 16 * panel, count), value);
-  if (stores_parts(&i->out, p->tokens))
-    store_parts(parts_of_buffer(c, &i->out), value, row, p->rows, 16 * panel);
-  if (stores_plain(&i->out, p->tokens)) store_some(row_at(c, &i->out, row) + 16 * panel, value, count);
+  if (stores_parts(c, i, row)) store_parts(parts_of_buffer(c, &i->out), value, row, p->rows, 16 * panel);
+  if (stores_plain(c, i, row)) store_some(row_at(c, &i->out, row) + 16 * panel, value, count);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -141,36 +166,106 @@ static void apply_epilogue(const call_t *c, const product_t *p, int token, int p
 
 // State that a workgroup keeps between items.
 typedef struct worker {
-  vector_t vector;        // the activations of a product with a single row
-  uint64_t vector_phase;  // phase of |vector|, or IDLE
-  uint64_t items_phase;   // phase of |items|, or IDLE
+  vectors_t vectors;       // prepared activations
+  uint64_t vectors_phase;  // phase of |vectors|, or IDLE
+  uint64_t items_phase;    // phase of |items|, or IDLE
   uint32_t items;
 } worker_t;
 
-static void prepare_row(const float *x, int columns, bool codes, worker_t *worker, uint64_t phase) {
-  if (worker->vector_phase == phase && worker->vector.x == x && (!codes || worker->vector.quantized)) return;
-  prepare_vector(x, columns, codes, &worker->vector);
-  worker->vector_phase = phase;
+// Prepares the blocks from |first| on of |count| rows, starting at |row|, unless the worker has them.
+static void prepare_rows(const call_t *c, const product_t *p, worker_t *worker, uint64_t phase, int row,
+                         int count, int first) {
+  vectors_t *v = &worker->vectors;
+  const float *x[MAX_VECTORS];
+  const bool codes = has_codes(p);
+  bool same =
+      worker->vectors_phase == phase && v->count == count && v->first == first && (!codes || v->quantized);
+  for (int t = 0; t < count; ++t) {
+    x[t] = input_row(c, p, row + t);
+    same = same && x[t] == v->x[t];
+  }
+  if (same) return;
+  const int blocks = codes ? min_int(p->columns / MLX_PANEL_BLOCK - first, prepared_blocks(count)) : 0;
+  prepare_vectors(x, count, first, blocks, codes, v);
+  worker->vectors_phase = phase;
 }
 
-INLINE int multiply_panels(int32_t format, const uint8_t *matrix, int panel, int count, const vector_t *x,
+INLINE int multiply_panels(int32_t format, const uint8_t *matrix, int panel, int count, vectors_t *x,
                            int columns, v16 *out) {
   const int64_t bytes = mlx_panel_bytes(format, columns);
   if (!is_quantized(format))
-    return multiply_plain_panels(format, count, matrix + panel * bytes, bytes, x, columns, out);
+    return multiply_plain_panels(format, count, matrix + panel * bytes, bytes, x->x[0], columns, out);
   out[0] = multiply_panel(format, matrix + panel * bytes, x, columns);
   return 1;
 }
 
-static void multiply_row(const call_t *c, const product_t *p, worker_t *worker, uint64_t phase, int token,
+static void multiply_row(const call_t *c, const product_t *p, worker_t *worker, uint64_t phase, int row,
                          int from, int to) {
   v16 value[PLAIN_PANELS], up[PLAIN_PANELS];
-  prepare_row(input_row(c, p, token), p->columns, has_codes(p), worker, phase);
+  vectors_t *x = &worker->vectors;
+  prepare_rows(c, p, worker, phase, row, 1, 0);
   for (int panel = from, done; panel < to; panel += done) {
-    done = multiply_panels(p->format, p->weight, panel, to - panel, &worker->vector, p->columns, value);
+    done = multiply_panels(p->format, p->weight, panel, to - panel, x, p->columns, value);
     for (int i = 0, more; p->up && i < done; i += more)
-      more = multiply_panels(p->up_format, p->up, panel + i, done - i, &worker->vector, p->columns, up + i);
-    for (int i = 0; i < done; ++i) apply_epilogue(c, p, token, panel + i, value[i], p->up ? up[i] : value[i]);
+      more = multiply_panels(p->up_format, p->up, panel + i, done - i, x, p->columns, up + i);
+    for (int i = 0; i < done; ++i) apply_epilogue(c, p, row, panel + i, value[i], p->up ? up[i] : value[i]);
+  }
+}
+
+// The prepared blocks of one panel.
+static void add_panel(const product_t *p, bool up, int panel, vectors_t *x, panel_sums_t *sums) {
+  const int32_t format = up ? p->up_format : p->format;
+  const uint8_t *at = (up ? p->up : p->weight) + panel * mlx_panel_bytes(format, p->columns);
+  if (x->first == 0) {
+    for (int t = 0; t < MAX_VECTORS; ++t) sums->total[t] = sums->second[t] = v_zero();
+  }
+  if (is_quantized(format) && format != MLX_PANEL_Q2_K)
+    multiply_together(format, at, x, sums);
+  else if (x->first == 0)
+    multiply_each(format, at, x, p->columns, sums);
+}
+
+// |count| rows of a quantized product, starting at |row|, with up to SUM_PANELS panels. Rows that are too
+// wide to be prepared at once are prepared in pieces.
+static void multiply_rows(const call_t *c, const product_t *p, worker_t *worker, uint64_t phase, int row,
+                          int count, int from, int to) {
+  panel_sums_t sums[SUM_PANELS][2];
+  for (int first = 0; first < p->columns / MLX_PANEL_BLOCK; first += prepared_blocks(count)) {
+    prepare_rows(c, p, worker, phase, row, count, first);
+    for (int panel = from; panel < to; ++panel) {
+      add_panel(p, false, panel, &worker->vectors, &sums[panel - from][0]);
+      if (p->up) add_panel(p, true, panel, &worker->vectors, &sums[panel - from][1]);
+    }
+  }
+  for (int panel = from; panel < to; ++panel) {
+    const panel_sums_t *one = &sums[panel - from][0], *up = p->up ? one + 1 : one;
+    for (int t = 0; t < count; ++t)
+      apply_epilogue(c, p, row + t, panel, v_add(one->total[t], one->second[t]),
+                     v_add(up->total[t], up->second[t]));
+  }
+}
+
+// Items [from, to) of a share: panels of the first MAX_VECTORS rows, then of the next ones.
+static void multiply_by_vector(const call_t *c, const product_t *p, const share_t *share, worker_t *worker,
+                               uint64_t phase, int from, int to) {
+  const int panels = panel_count(p);
+  while (from < to) {
+    const int group = from / panels, row = share->first + group * MAX_VECTORS,
+              count = min_int(MAX_VECTORS, share->first + share->count - row), first = from - group * panels;
+    int end = min_int(panels, to - group * panels);
+    if (count == 1) {
+      multiply_row(c, p, worker, phase, row, first, end);
+    } else {
+      end = min_int(end, first + SUM_PANELS);
+#if HAS_INTEGERS
+      configure_byte_tiles();
+#endif
+      multiply_rows(c, p, worker, phase, row, count, first, end);
+#if HAS_INTEGERS
+      release_tiles();
+#endif
+    }
+    from = group * panels + end;
   }
 }
 
@@ -315,18 +410,28 @@ static void multiply_amx(const call_t *c, const product_t *p, int item) {
 }
 #endif
 
+static void multiply_share(const call_t *c, const product_t *p, const share_t *share, worker_t *worker,
+                           uint64_t phase, int from, int to) {
+  product_t rows = *p;  // the other ways start at row 0
+  rows.tokens = share->count;
+  if (share->way == BY_VECTOR) multiply_by_vector(c, p, share, worker, phase, from, to);
+#if HAS_TILES
+  if (share->way == BY_FEW_TILES) multiply_few_rows(c, &rows, from, to);
+  for (int item = from; share->way == BY_TILES && item < to; ++item) multiply_amx(c, &rows, item);
+#endif
+  for (int item = from; share->way == BY_BLOCK && item < to; ++item) multiply_block(c, &rows, item);
+}
+
 static void multiply_items(const call_t *c, const product_t *p, worker_t *worker, uint64_t phase, int from,
                            int to) {
-  const way_t way = way_of(c, p);
-  if (way == BY_VECTOR) {
-    for (int t = 0; t < p->tokens; ++t) multiply_row(c, p, worker, phase, t, from, to);
-    return;
+  share_t shares[MAX_SHARES];
+  const int count = shares_of(c, p, shares);
+  for (int i = 0, base = 0; i < count; ++i) {
+    const int items = share_items(p, &shares[i]), first = max_int(from - base, 0),
+              end = min_int(to - base, items);
+    if (first < end) multiply_share(c, p, &shares[i], worker, phase, first, end);
+    base += items;
   }
-#if HAS_TILES
-  if (way == BY_FEW_TILES) multiply_few_rows(c, p, from, to);
-  for (int item = from; way == BY_TILES && item < to; ++item) multiply_amx(c, p, item);
-#endif
-  for (int item = from; way == BY_BLOCK && item < to; ++item) multiply_block(c, p, item);
 }
 
 #endif  // MLXCEL_KERNELS_CPU_PRODUCT_H_

@@ -9,14 +9,14 @@
 
 // Row of the input for row |row| of the output.
 INLINE int source_row(const call_t *c, const mlx_instruction_t *i, int row) {
-  return i->rows == MLX_ROWS_LAST ? c->last_of[row] : row;
+  return i->rows == MLX_ROWS_SELECT ? c->wanted_of[row] : row;
 }
 
 static void embed_row(const call_t *c, const mlx_instruction_t *i, int row) {
   const int index = i->op == MLX_INDEX_POSITIONS ? c->position_of[row] : c->id_of[row];
   dequantize_row(i->weight.format, c->weights + i->weight.at, min_int(index, i->out_rows - 1), i->width,
                  row_at(c, &i->out, row));
-  store_row_parts(c, &i->out, row_count(c, i), row, i->width);
+  store_row_parts(c, i, row, i->width);
 }
 
 static void fill_rope_table(const call_t *c, const mlx_instruction_t *i, int row) {
@@ -83,7 +83,7 @@ static void norm_row(const call_t *c, const mlx_instruction_t *i, int row) {
     else
       layer_norm(x, gain, has_weight(&i->bias) ? vector_at(c, &i->bias) : 0, i->width, i->numbers[0], out);
   }
-  store_row_parts(c, &i->out, row_count(c, i), row, i->width * i->heads);
+  store_row_parts(c, i, row, i->width * i->heads);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ static void map_row(const call_t *c, const mlx_instruction_t *i, int row) {
               second = binary || i->op == MLX_MAP_BIAS ? load_some(b + k, count) : first;
     store_some(out + k, scales ? v_mul(first, factor) : map_values(i, first, second), count);
   }
-  store_row_parts(c, &i->out, row_count(c, i), row, i->width);
+  store_row_parts(c, i, row, i->width);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -189,16 +189,12 @@ static void store_kv_q8(const float *x, int head_dim, uint8_t *at, int64_t first
 
 static void append_row(const call_t *c, const mlx_instruction_t *i, int row) {
   const mlx_program_t *n = c->n;
-  const int position = c->position_of[row], place = position % MLX_CPU_PAGE, hd = i->head_dim,
-            padded = (int)mlx_round_up(hd, 16);
+  const int place = c->position_of[row] % MLX_CPU_PAGE, hd = i->head_dim, padded = (int)mlx_round_up(hd, 16);
   const float *k = row_at(c, &i->a, row), *v = row_at(c, &i->b, row);
-  const int listed = c->pages[(int64_t)c->sequence_of[row] * n->sequence_pages + position / MLX_CPU_PAGE];
-  const int64_t page = listed < 0 || listed >= n->pool_pages ? 0 : listed;
   const int64_t bytes = mlx_kv_head_bytes(n->kv_format, hd);
-  for (int head = 0; head < i->kv_heads; ++head, k += hd, v += hd) {
-    uint8_t *keys =
-                c->kv + i->kv_at + page * mlx_kv_page_bytes(n->kv_format, i->kv_heads, hd) + 2 * head * bytes,
-            *values = keys + bytes;
+  uint8_t *keys = c->kv + c->page_of[row] * n->page_bytes + i->kv_at;
+  for (int head = 0; head < i->kv_heads; ++head, k += hd, v += hd, keys += 2 * bytes) {
+    uint8_t *values = keys + bytes;
     if (n->kv_format == MLX_KV_Q8) {
       store_kv_q8(k, hd, keys, place, MLX_CPU_PAGE, (float *)(void *)(keys + bytes) - MLX_CPU_PAGE + place);
       store_kv_q8(v, hd, values, place * padded, 1, (float *)(void *)(values + bytes) - MLX_CPU_PAGE + place);
@@ -207,6 +203,13 @@ static void append_row(const call_t *c, const mlx_instruction_t *i, int row) {
     store_kv(n->kv_format, k, hd, keys, place, MLX_CPU_PAGE);
     store_kv(n->kv_format, v, hd, values, place * padded, 1);
   }
+}
+
+// The input of the output head.
+static void copy_hidden(const call_t *c, const mlx_instruction_t *i, int row) {
+  const float *from = row_at(c, &i->a, row);
+  float *to = c->hidden + (int64_t)row * c->n->hidden;
+  for (int k = 0; k < i->width; k += 16) store_some(to + k, load_some(from + k, i->width - k), i->width - k);
 }
 
 #endif  // MLXCEL_KERNELS_CPU_ROWS_H_

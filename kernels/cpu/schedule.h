@@ -30,6 +30,7 @@
 // vain costs a few milliseconds.
 #define MIN_PATIENCE 32
 #define MAX_PATIENCE 1024
+#define MANY_TOKENS 16  // steps of more tokens have long items
 
 // What the kernel defines: phases of one step, items of phase |number|, and computing items [from, to) of it.
 // Phases are numbered over all steps of a call.
@@ -37,20 +38,23 @@ static uint64_t phases_of_step(const call_t *c);
 static uint32_t item_count(const call_t *c, uint64_t number);
 static void run_items(const call_t *c, worker_t *worker, uint64_t number, int from, int to);
 
-// Runs phases of a single item, starting at |number|, then opens the first phase with more items.
+// Runs phases of a single item, starting at |number|, then opens the first phase with more items. A burst
+// that stopped has no more steps.
 static void open_phase(const call_t *c, worker_t *worker, uint64_t number) {
-  const uint64_t end = phases_of_step(c) * c->steps;
+  const uint64_t step = phases_of_step(c), end = step * c->steps;
   uint32_t items = 0;
-  for (; number < end && (items = item_count(c, number)) < 2; ++number) {
+  for (; number < end; ++number) {
+    if (number && number % step == 0 && c->control->stopped) number = end;
+    if (number == end || (items = item_count(c, number)) > 1) break;
     if (items) run_items(c, worker, number, 0, 1);
   }
   __atomic_store_n(&c->control->unfinished, items, __ATOMIC_RELAXED);
   __atomic_store_n(&c->control->ticket, number << 32, __ATOMIC_RELEASE);
 }
 
-// Claims items of the open phase; false if no item is left. Decode has short items: a thread claims
-// remaining items / running threads. The divisor is at least two, so that a thread that joins later finds
-// items. Prefill has long items: a thread claims an eighth of that.
+// Claims items of the open phase; false if no item is left. A step of few tokens has short items: a thread
+// claims remaining items / running threads. The divisor is at least two, so that a thread that joins later
+// finds items. A step of many tokens has long items: a thread claims an eighth of that.
 static bool claim_items(const call_t *c, worker_t *worker, uint64_t ticket, uint32_t *from, uint32_t *to) {
   if (worker->items_phase != ticket >> 32) {
     worker->items_phase = ticket >> 32;
@@ -60,7 +64,7 @@ static bool claim_items(const call_t *c, worker_t *worker, uint64_t ticket, uint
   if (next >= items) return false;
   const uint32_t present = __atomic_load_n(&c->control->present, __ATOMIC_RELAXED) + 1,
                  threads = present < 2 ? 2 : present;
-  const uint32_t share = (items - next) / (c->width ? 8 * threads : threads);
+  const uint32_t share = (items - next) / (c->control->tokens > MANY_TOKENS ? 8 * threads : threads);
   *from = next;
   *to = next + (share ? share : 1);
   return __atomic_compare_exchange_n(&c->control->ticket, &ticket, ticket + (*to - next), false,
@@ -101,7 +105,7 @@ static bool run_items_until_end(const call_t *c) {
   control_t *control = c->control;
   const uint64_t end = phases_of_step(c) * c->steps;
   worker_t worker;
-  worker.vector_phase = worker.items_phase = IDLE;
+  worker.vectors_phase = worker.items_phase = IDLE;
   uint64_t idle = IDLE;
   if (__atomic_compare_exchange_n(&control->ticket, &idle, UINT32_MAX, false, __ATOMIC_ACQUIRE,
                                   __ATOMIC_RELAXED))

@@ -1,0 +1,127 @@
+// The argument |batch| (step.h): checks its header, and lists the tokens of a step. Every index and offset is
+// clamped: invalid input may give wrong results, but never an access out of bounds.
+#ifndef MLXCEL_KERNELS_CPU_BATCH_H_
+#define MLXCEL_KERNELS_CPU_BATCH_H_
+
+#include "call.h"
+
+_Static_assert(MLX_CPU_PAGE == MLX_KV_PAGE, "a page of the pool is a page of the contract");
+
+// Whether words [at, at + count) are in |batch|.
+INLINE bool in_batch(const call_t *c, int64_t at, int64_t count) {
+  return at >= 0 && count >= 0 && at <= c->limits.batch && count <= c->limits.batch - at;
+}
+
+// An array of |count| words whose offset is the header's word |at|. NULL if it is not in |batch|.
+INLINE const int32_t *batch_array(const call_t *c, int at, int64_t count) {
+  return in_batch(c, c->batch[at], count) ? c->batch + c->batch[at] : 0;
+}
+
+// Reads the sizes of the page table, the history and the pool, and the number of steps. False if they do not
+// fit the arguments.
+static bool read_header(call_t *c) {
+  if (!in_batch(c, 0, MLX_STEP_HEADER_WORDS)) return false;
+  const int32_t *header = c->batch;
+  const int64_t slots = header[MLX_STEP_SLOT_COUNT], pages = header[MLX_STEP_SLOT_PAGES],
+                width = header[MLX_STEP_HISTORY_WIDTH], pool = header[MLX_STEP_POOL_PAGES];
+  if (slots < 1 || pages < 1 || pages > INT32_MAX / MLX_CPU_PAGE || width < 1 || pool < 1) return false;
+  if (slots > c->limits.history / width || pool > c->limits.pages) return false;
+  c->pages = batch_array(c, MLX_STEP_AT_PAGES, slots * pages);
+  c->slot_count = (int)slots;
+  c->slot_pages = (int)pages;
+  c->history_width = (int)width;
+  c->pool_pages = (int)pool;
+  const int64_t burst = header[MLX_STEP_BURST_COUNT],
+                most = c->limits.results < MLX_BURST_TOKENS ? c->limits.results : MLX_BURST_TOKENS;
+  if (c->is_burst) c->steps = (uint32_t)(burst < 1 ? 1 : burst < most ? burst : most);
+  return c->pages && most > 0;
+}
+
+// Entry |nth| of a slot's page table; page 0 for an invalid one.
+INLINE int page_at(const call_t *c, int64_t slot, int nth) {
+  const int page = c->pages[slot * c->slot_pages + nth];
+  return page < 0 || page >= c->pool_pages ? 0 : page;
+}
+
+// Positions that a sequence can have.
+INLINE int position_count(const call_t *c) { return min_int(c->slot_pages * MLX_CPU_PAGE, c->history_width); }
+INLINE int32_t *history_at(const call_t *c, int64_t slot, int position) {
+  return c->history + slot * c->history_width + position;
+}
+
+// Tokens from |first| on that continue each other: one sequence, consecutive positions.
+static int run_length(const int32_t *slots, const int32_t *positions, int first, int count) {
+  int end = first + 1;
+  while (end < count && slots[end] == slots[first] && positions[end] - positions[end - 1] == 1) ++end;
+  return end - first;
+}
+
+// Chooses the row of each token: the tokens of long segments come first. Returns their number.
+static int choose_rows(const call_t *c, const int32_t *slots, const int32_t *positions, int count) {
+  int row = 0, in_long = 0;
+  for (int pass = 0; pass < 2; ++pass) {
+    for (int first = 0, length; first < count; first += length) {
+      length = run_length(slots, positions, first, count);
+      if ((length >= MLX_CPU_MIN_LONG && !c->n->row_by_row) != (pass == 0)) continue;
+      for (int i = 0; i < length; ++i) c->row_of[first + i] = row++;
+    }
+    if (pass == 0) in_long = row;
+  }
+  return in_long;
+}
+
+// Places token |i| of the batch. A token with a negative position is padding: its keys and values go to page
+// 0.
+static void place_token(const call_t *c, const int32_t *slots, const int32_t *positions, int i, int step) {
+  const int row = c->row_of[i], position = positions[i] < 0 ? -1 : positions[i] + step;
+  c->slot_of[row] = clamp_index(slots[i], c->slot_count);
+  c->position_of[row] = clamp_index(position, position_count(c));
+  c->page_of[row] = position < 0 || position >= position_count(c)
+                        ? 0
+                        : page_at(c, c->slot_of[row], c->position_of[row] / MLX_CPU_PAGE);
+}
+
+// Reads the tokens' IDs. IDs of the batch are stored in the history before IDs are read from it.
+static void read_ids(const call_t *c, const int32_t *ids, const int32_t *positions, int count, int step) {
+  for (int pass = 0; pass < 2; ++pass) {
+    for (int i = 0; i < count; ++i) {
+      const bool sampled = step || ids[i] == MLX_TOKEN_SAMPLED;
+      if (sampled != (pass == 1)) continue;
+      const int row = c->row_of[i];
+      int32_t *stored = history_at(c, c->slot_of[row], c->position_of[row]);
+      c->id_of[row] = clamp_index(sampled ? *stored : ids[i], c->n->vocab);
+      if (!sampled && positions[i] >= 0) *stored = c->id_of[row];
+    }
+  }
+}
+
+// Number of wanted tokens, and their rows.
+static int list_wanted(const call_t *c, int tokens) {
+  int64_t count = c->batch[MLX_STEP_WANTED_COUNT];
+  const int64_t limits[] = {MLX_CPU_MAX_WANTED, c->limits.logits, c->limits.hidden, c->limits.results};
+  for (int i = 0; i < 4; ++i) count = count < limits[i] ? count : limits[i];
+  const int32_t *wanted = batch_array(c, MLX_STEP_AT_WANTED, count);
+  if (!wanted || tokens < 1 || !batch_array(c, MLX_STEP_AT_SAMPLING, count * MLX_SAMPLING_WORDS)) return 0;
+  for (int i = 0; i < count; ++i) c->wanted_of[i] = c->row_of[clamp_index(wanted[i], tokens)];
+  return (int)count;
+}
+
+// Lists the tokens of a step. Step |step| of a burst reads the token that the step before it sampled.
+static void list_tokens(const call_t *c, int step) {
+  control_t *control = c->control;
+  const int count = clamp_index(c->batch[MLX_STEP_TOKEN_COUNT], c->is_burst ? 2 : MLX_CPU_MAX_TOKENS + 1);
+  const int32_t *ids = batch_array(c, MLX_STEP_AT_TOKENS, count),
+                *slots = batch_array(c, MLX_STEP_AT_SLOTS, count),
+                *positions = batch_array(c, MLX_STEP_AT_POSITIONS, count);
+  control->tokens = control->wanted = control->in_long = control->stopped = 0;
+  for (uint32_t i = 0; c->is_burst && step == 0 && i < c->steps; ++i)
+    c->results[(int64_t)i * MLX_RESULT_WORDS + MLX_RESULT_TOKEN] = -1;
+  if (!ids || !slots || !positions) return;
+  control->in_long = (uint32_t)choose_rows(c, slots, positions, count);
+  for (int i = 0; i < count; ++i) place_token(c, slots, positions, i, step);
+  read_ids(c, ids, positions, count, step);
+  control->tokens = (uint32_t)count;
+  control->wanted = (uint32_t)list_wanted(c, count);
+}
+
+#endif  // MLXCEL_KERNELS_CPU_BATCH_H_

@@ -1,0 +1,406 @@
+// The engine's stepper. See engine_stepper.h.
+#include "runtime/engine_stepper.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "runtime/batch.h"
+
+enum { HISTORY, KV, LOGITS, HIDDEN, ARGUMENTS };  // arguments between |batch| and |results|
+
+struct mlx_ticket {
+  mlx_call_t *call;  // NULL: the ticket is not open
+  uint64_t number;   // of the call
+  size_t rows;       // results; of a burst, the most
+  bool is_burst;
+  int32_t eos[MLX_STEP_MAX_EOS];
+  size_t eos_count;
+  bool *by_host;          // [rows] the host chooses the token: greedy, on a module that does not sample
+  mlx_buffer_t *results;  // i32 [rows][MLX_RESULT_WORDS]
+};
+
+typedef struct engine_stepper {
+  mlx_stepper_t base;  // must be first
+  mlx_device_t *device;
+  mlx_program_t *program;
+  const mlx_variant_t *variant;
+  int64_t history_width;
+  int32_t *pages;  // [slots][slot_pages]
+  mlx_buffer_t *arguments[ARGUMENTS];
+  mlx_ticket_t tickets[MLX_STEPPER_DEPTH];
+  mlx_batch_t batch;
+  uint64_t submitted, waited;  // calls; the number of the last
+  size_t max_rows;             // of results
+  int32_t *rows;               // [max_rows][MLX_RESULT_WORDS] of the call that was waited for last
+  float *tops;                 // [max_rows][MLX_TOP_LOGPROBS]
+  mlx_step_result_t *results;  // [max_rows]
+  float *logits;               // [vocab] for the host's choice; NULL until needed
+} engine_stepper_t;
+
+static engine_stepper_t *cast(mlx_stepper_t *stepper) { return (engine_stepper_t *)stepper; }
+
+// ----------------------------------------------------------------------------------------------------------
+// Creating
+
+static int64_t max_wanted(const mlx_variant_t *variant) {
+  int64_t most = 0;
+  for (size_t i = 0; i < variant->step_count; ++i)
+    if (variant->steps[i].wanted > most) most = variant->steps[i].wanted;
+  return most;
+}
+
+// A sampled token is stored at the position after its own, also after the last position.
+static int64_t history_width(const mlx_stepper_options_t *o) { return (o->slot_pages + 1) * MLX_KV_PAGE; }
+
+static mlx_shape_t kv_shape(const mlx_stepper_options_t *o) {
+  const mlx_variant_t *v = o->variant;
+  const bool wide = !v->kv_row || !strcmp(v->kv, "f32");
+  const int64_t numbers = o->pool_pages * (v->page_bytes / (wide ? 4 : 2));
+  mlx_shape_t shape = {.element = MLX_ELEMENT_I32, .rank = 1, .dims = {numbers}};
+  if (!v->kv_row) return shape;
+  shape.element = !strcmp(v->kv, "bf16") ? MLX_ELEMENT_BF16 : wide ? MLX_ELEMENT_F32 : MLX_ELEMENT_F16;
+  shape.rank = 2;
+  shape.dims[0] = numbers / v->kv_row;
+  shape.dims[1] = v->kv_row;
+  return shape;
+}
+
+static mlx_shape_t argument_shape(const mlx_stepper_options_t *o, int argument) {
+  const int64_t wanted = max_wanted(o->variant);
+  switch (argument) {
+    case HISTORY:
+      return (mlx_shape_t){.element = MLX_ELEMENT_I32, .rank = 1, .dims = {o->slots * history_width(o)}};
+    case LOGITS: return (mlx_shape_t){.element = MLX_ELEMENT_F32, .rank = 2, .dims = {wanted, o->vocab}};
+    case HIDDEN:
+      return (mlx_shape_t){.element = MLX_ELEMENT_F32, .rank = 2, .dims = {wanted, o->variant->hidden}};
+    default: return kv_shape(o);
+  }
+}
+
+size_t mlx_engine_stepper_bytes(const mlx_stepper_options_t *options) {
+  size_t total = 0, bytes;
+  for (int i = 0; i < ARGUMENTS; ++i) {
+    if (i == KV) continue;
+    const mlx_shape_t shape = argument_shape(options, i);
+    bytes = 4;
+    for (int k = 0; k < shape.rank; ++k) {
+      if (!mlx_mul(bytes, (size_t)shape.dims[k], &bytes)) return SIZE_MAX;
+    }
+    if (!mlx_add(total, bytes, &total)) return SIZE_MAX;
+  }
+  return total;
+}
+
+static mlx_status_t create_arguments(engine_stepper_t *s, const mlx_stepper_options_t *o) {
+  for (int i = 0; i < ARGUMENTS; ++i) {
+    MLX_TRY(mlx_buffer_reserve(o->device, argument_shape(o, i), &s->arguments[i]));
+    MLX_TRY(mlx_buffer_commit(s->arguments[i],
+                              i == KV ? (size_t)o->variant->page_bytes : mlx_buffer_size(s->arguments[i])));
+  }
+  s->max_rows = (size_t)(s->base.max_wanted > s->base.burst ? s->base.max_wanted : s->base.burst);
+  const mlx_shape_t results = {
+      .element = MLX_ELEMENT_I32, .rank = 2, .dims = {(int64_t)s->max_rows, MLX_RESULT_WORDS}};
+  for (int i = 0; i < MLX_STEPPER_DEPTH; ++i) {
+    MLX_TRY(mlx_buffer_share(o->device, results, &s->tickets[i].results));
+    MLX_TRY(mlx_alloc(s->max_rows, sizeof *s->tickets[i].by_host, &s->tickets[i].by_host));
+  }
+  MLX_TRY(mlx_alloc(s->max_rows * MLX_RESULT_WORDS, sizeof *s->rows, &s->rows));
+  MLX_TRY(mlx_alloc(s->max_rows * MLX_TOP_LOGPROBS, sizeof *s->tops, &s->tops));
+  MLX_TRY(mlx_alloc(s->max_rows, sizeof *s->results, &s->results));
+  return mlx_alloc((size_t)(o->slots * o->slot_pages), sizeof *s->pages, &s->pages);
+}
+
+void mlx_engine_stepper_free(mlx_stepper_t *stepper) {
+  if (!stepper) return;
+  engine_stepper_t *s = cast(stepper);
+  for (int i = 0; i < MLX_STEPPER_DEPTH; ++i) {
+    mlx_status_free(mlx_call_wait(s->tickets[i].call));
+    mlx_buffer_free(s->tickets[i].results);
+    mlx_free(s->tickets[i].by_host);
+  }
+  for (int i = 0; i < ARGUMENTS; ++i) mlx_buffer_free(s->arguments[i]);
+  mlx_batch_clear(&s->batch);
+  mlx_free(s->pages);
+  mlx_free(s->rows);
+  mlx_free(s->tops);
+  mlx_free(s->results);
+  mlx_free(s->logits);
+  mlx_free(s);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Submitting
+
+// The smallest function that takes |tokens|, of which |wanted| are wanted; NULL: none does.
+static const mlx_step_size_t *choose_step(const mlx_variant_t *variant, int64_t tokens, int64_t wanted) {
+  for (size_t i = 0; i < variant->step_count; ++i) {
+    if (variant->steps[i].tokens >= tokens && variant->steps[i].wanted >= wanted) return &variant->steps[i];
+  }
+  return NULL;
+}
+
+static bool fits(const mlx_stepper_t *stepper, int64_t tokens, int64_t wanted) {
+  return choose_step(((const engine_stepper_t *)stepper)->variant, tokens, wanted) != NULL;
+}
+
+static mlx_status_t check_segment(const engine_stepper_t *s, const mlx_segment_t *segment, int32_t burst) {
+  const int64_t end = (int64_t)segment->position + (burst ? burst : segment->count);
+  if (segment->slot < 0 || segment->slot >= s->base.slots || segment->position < 0 || segment->count < 1 ||
+      end > s->base.slot_pages * MLX_KV_PAGE)
+    return mlx_error(MLX_INTERNAL, "a segment of %d tokens at position %d of slot %d does not fit",
+                     segment->count, segment->position, segment->slot);
+  if (!segment->ids && (segment->count != 1 || !s->base.samples))
+    return mlx_error(MLX_INTERNAL, "the tokens of a segment are missing");
+  for (int64_t page = segment->position / MLX_KV_PAGE; page * MLX_KV_PAGE < end; ++page) {
+    if (!s->pages[segment->slot * s->base.slot_pages + page])
+      return mlx_error(MLX_INTERNAL, "slot %d has no page for position %lld", segment->slot,
+                       (long long)(page * MLX_KV_PAGE));
+  }
+  return NULL;
+}
+
+static mlx_status_t check_segments(const engine_stepper_t *s, const mlx_segment_t *segments, size_t count,
+                                   int32_t burst) {
+  if (!count || (count > 1 && !s->base.ragged))
+    return mlx_error(MLX_INTERNAL, "a step of this module cannot have %zu segments", count);
+  for (size_t i = 0; i < count; ++i) MLX_TRY(check_segment(s, &segments[i], burst));
+  return NULL;
+}
+
+static mlx_status_t free_ticket(engine_stepper_t *s, mlx_ticket_t **out_ticket) {
+  for (int i = 0; i < MLX_STEPPER_DEPTH; ++i) {
+    *out_ticket = &s->tickets[i];
+    if (!(*out_ticket)->call) return NULL;
+  }
+  return mlx_error(MLX_INTERNAL, "more than %d steps are queued", MLX_STEPPER_DEPTH);
+}
+
+static bool is_greedy(const mlx_step_sampling_t *wanted) {
+  return wanted->flags & MLX_SAMPLE_TOKEN && !wanted->sampling && !wanted->mask;
+}
+
+static void note_rows(const engine_stepper_t *s, const mlx_segment_t *segments, size_t count,
+                      mlx_ticket_t *ticket) {
+  size_t row = 0;
+  for (size_t i = 0; i < count; ++i) {
+    for (int32_t k = 0; k < segments[i].count; ++k) {
+      const mlx_step_sampling_t *wanted = mlx_segment_wanted(&segments[i], k);
+      if (wanted) ticket->by_host[row++] = !s->base.samples && is_greedy(wanted);
+    }
+  }
+}
+
+// Chunks of generic attention that the segments need.
+static int32_t count_chunks(const engine_stepper_t *s, const mlx_segment_t *segment) {
+  const int64_t chunk = s->variant->chunk_positions;
+  return (int32_t)((segment->position + segment->count + chunk - 1) / chunk);
+}
+
+static mlx_status_t call(engine_stepper_t *s, const char *function, mlx_step_size_t size,
+                         const mlx_segment_t *segments, size_t count, int32_t burst, mlx_ticket_t *ticket) {
+  const mlx_batch_shape_t shape = {
+      .size = size,
+      .pool_pages = s->base.pool_pages,
+      .slot_pages = s->base.slot_pages,
+      .history_width = s->history_width,
+      .vocab = s->base.vocab,
+      .chunk_pages = s->variant->chunk_positions ? s->variant->chunk_positions / MLX_KV_PAGE : 1,
+      .pages = s->pages};
+  MLX_TRY(mlx_batch_build(&s->batch, &shape, segments, count, burst, ticket->eos, ticket->eos_count));
+  mlx_buffer_t *inputs[ARGUMENTS + 2];
+  MLX_TRY(mlx_buffer_from_i32(s->device, s->batch.words, s->batch.count, &inputs[0]));
+  memcpy(inputs + 1, s->arguments, sizeof s->arguments);
+  inputs[ARGUMENTS + 1] = ticket->results;
+  const int32_t chunks = s->base.ragged ? 0 : count_chunks(s, &segments[0]);
+  mlx_status_t status = mlx_program_submit(s->program, function, inputs, ARGUMENTS + 2, &chunks,
+                                           s->base.ragged ? 0 : 1, &ticket->call);
+  mlx_buffer_free(inputs[0]);
+  if (!status) ticket->number = ++s->submitted;
+  return status;
+}
+
+static mlx_status_t submit(mlx_stepper_t *stepper, const mlx_segment_t *segments, size_t count,
+                           mlx_ticket_t **out_ticket) {
+  engine_stepper_t *s = cast(stepper);
+  int64_t tokens, wanted;
+  mlx_ticket_t *ticket;
+  char function[32];
+  *out_ticket = NULL;
+  MLX_TRY(check_segments(s, segments, count, 0));
+  mlx_batch_count(segments, count, &tokens, &wanted);
+  const mlx_step_size_t *size = choose_step(s->variant, tokens, wanted);
+  if (!size)
+    return mlx_error(MLX_INTERNAL, "no step takes %lld tokens of which %lld are wanted", (long long)tokens,
+                     (long long)wanted);
+  MLX_TRY(free_ticket(s, &ticket));
+  ticket->rows = (size_t)wanted;
+  ticket->is_burst = false;
+  ticket->eos_count = 0;
+  note_rows(s, segments, count, ticket);
+  snprintf(function, sizeof function, "step_%lld", (long long)size->tokens);
+  MLX_TRY(call(s, function, *size, segments, count, 0, ticket));
+  *out_ticket = ticket;
+  return NULL;
+}
+
+static mlx_status_t submit_burst(mlx_stepper_t *stepper, const mlx_segment_t *segment, int32_t tokens,
+                                 const int32_t *eos, size_t eos_count, mlx_ticket_t **out_ticket) {
+  engine_stepper_t *s = cast(stepper);
+  mlx_ticket_t *ticket;
+  *out_ticket = NULL;
+  if (tokens < 1 || tokens > stepper->burst || segment->count != 1 || !segment->wanted ||
+      eos_count > MLX_STEP_MAX_EOS)
+    return mlx_error(MLX_INTERNAL, "a burst of %d tokens is not possible", tokens);
+  MLX_TRY(check_segments(s, segment, 1, tokens));
+  MLX_TRY(free_ticket(s, &ticket));
+  ticket->rows = (size_t)tokens;
+  ticket->is_burst = true;
+  ticket->eos_count = eos_count;
+  if (eos_count) memcpy(ticket->eos, eos, eos_count * sizeof *eos);
+  memset(ticket->by_host, 0, ticket->rows * sizeof *ticket->by_host);
+  int32_t *rows = mlx_buffer_host(ticket->results);
+  for (int32_t i = 0; i < tokens; ++i) rows[i * MLX_RESULT_WORDS + MLX_RESULT_TOKEN] = -1;
+  MLX_TRY(call(s, "burst", (mlx_step_size_t){.tokens = 1, .wanted = 1}, segment, 1, tokens, ticket));
+  *out_ticket = ticket;
+  return NULL;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Results
+
+static mlx_status_t read_row(mlx_stepper_t *stepper, int argument, size_t row, int64_t width, float *out) {
+  engine_stepper_t *s = cast(stepper);
+  if (s->submitted != s->waited) return mlx_error(MLX_INTERNAL, "a later step has overwritten the logits");
+  const size_t bytes = (size_t)width * sizeof *out;
+  return mlx_buffer_read(s->arguments[argument], row * bytes, out, bytes);
+}
+
+static mlx_status_t read_logits(mlx_stepper_t *stepper, size_t row, float *out_logits) {
+  return read_row(stepper, LOGITS, row, stepper->vocab, out_logits);
+}
+
+static mlx_status_t read_hidden(mlx_stepper_t *stepper, size_t row, float *out_hidden) {
+  return read_row(stepper, HIDDEN, row, cast(stepper)->variant->hidden, out_hidden);
+}
+
+// Greedy: the largest finite logit, the lowest ID of equal ones.
+static mlx_status_t choose_on_host(engine_stepper_t *s, size_t row, mlx_step_result_t *result) {
+  const size_t vocab = (size_t)s->base.vocab;
+  if (!s->logits) MLX_TRY(mlx_alloc(vocab, sizeof *s->logits, &s->logits));
+  MLX_TRY(read_logits(&s->base, row, s->logits));
+  result->token = -1;
+  for (size_t i = 0; i < vocab; ++i) {
+    if (!isfinite(s->logits[i])) {
+      result->not_finite = true;
+    } else if (result->token < 0 || s->logits[i] > s->logits[result->token]) {
+      result->token = (int32_t)i;
+    }
+  }
+  return NULL;
+}
+
+static void fill_result(engine_stepper_t *s, size_t row) {
+  const int32_t *words = s->rows + row * MLX_RESULT_WORDS;
+  float *tops = s->tops + row * MLX_TOP_LOGPROBS;
+  mlx_step_result_t *result = &s->results[row];
+  *result = (mlx_step_result_t){.token = words[MLX_RESULT_TOKEN],
+                                .not_finite = words[MLX_RESULT_FLAGS] & 1,
+                                .top_ids = words + MLX_RESULT_TOP_IDS,
+                                .top_logprobs = tops};
+  memcpy(&result->logprob, words + MLX_RESULT_LOGPROB, sizeof result->logprob);
+  memcpy(tops, words + MLX_RESULT_TOP_LOGPROBS, MLX_TOP_LOGPROBS * sizeof *tops);
+}
+
+// A burst ends after the first end-of-text token; rows after it stay -1.
+static size_t count_burst(const engine_stepper_t *s, const mlx_ticket_t *ticket) {
+  for (size_t row = 0; row < ticket->rows; ++row) {
+    if (s->results[row].token < 0) return s->results[row].not_finite ? row + 1 : row;
+    for (size_t i = 0; i < ticket->eos_count; ++i) {
+      if (ticket->eos[i] == s->results[row].token) return row + 1;
+    }
+  }
+  return ticket->rows;
+}
+
+static mlx_status_t wait_for_ticket(mlx_stepper_t *stepper, mlx_ticket_t *ticket,
+                                    const mlx_step_result_t **out_results, size_t *out_count) {
+  engine_stepper_t *s = cast(stepper);
+  mlx_call_t *pending = ticket->call;
+  ticket->call = NULL;
+  *out_results = s->results;
+  *out_count = 0;
+  s->waited = ticket->number;
+  MLX_TRY(mlx_call_wait(pending));
+  memcpy(s->rows, mlx_buffer_host(ticket->results), ticket->rows * MLX_RESULT_WORDS * sizeof *s->rows);
+  for (size_t row = 0; row < ticket->rows; ++row) {
+    fill_result(s, row);
+    if (ticket->by_host[row]) MLX_TRY(choose_on_host(s, row, &s->results[row]));
+  }
+  *out_count = ticket->is_burst ? count_burst(s, ticket) : ticket->rows;
+  return NULL;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Pages and tokens
+
+static mlx_status_t set_page(mlx_stepper_t *stepper, int32_t slot, int32_t nth, int32_t page) {
+  engine_stepper_t *s = cast(stepper);
+  if (slot < 0 || slot >= stepper->slots || nth < 0 || nth >= stepper->slot_pages || page < 0 ||
+      page >= stepper->pool_pages)
+    return mlx_error(MLX_INTERNAL, "page %d cannot be entry %d of slot %d", page, nth, slot);
+  MLX_TRY(mlx_buffer_commit(s->arguments[KV], ((size_t)page + 1) * (size_t)s->variant->page_bytes));
+  s->pages[slot * stepper->slot_pages + nth] = page;
+  return NULL;
+}
+
+static mlx_status_t set_tokens(mlx_stepper_t *stepper, int32_t slot, int32_t position, const int32_t *ids,
+                               size_t count) {
+  engine_stepper_t *s = cast(stepper);
+  const size_t at = (size_t)(slot * s->history_width + position);
+  return mlx_program_write(s->program, s->arguments[HISTORY], at * sizeof *ids, ids, count * sizeof *ids);
+}
+
+static mlx_status_t copy_page(mlx_stepper_t *stepper, int32_t from, int32_t to) {
+  engine_stepper_t *s = cast(stepper);
+  const size_t bytes = (size_t)s->variant->page_bytes;
+  MLX_TRY(mlx_buffer_commit(s->arguments[KV], ((size_t)to + 1) * bytes));
+  return mlx_program_copy(s->program, s->arguments[KV], (size_t)from * bytes, (size_t)to * bytes, bytes);
+}
+
+mlx_status_t mlx_engine_stepper_create(const mlx_stepper_options_t *o, mlx_stepper_t **out_stepper) {
+  const mlx_variant_t *v = o->variant;
+  engine_stepper_t *s;
+  *out_stepper = NULL;
+  MLX_TRY(mlx_alloc(1, sizeof *s, &s));
+  s->base = (mlx_stepper_t){.max_tokens = v->steps[v->step_count - 1].tokens,
+                            .max_wanted = max_wanted(v),
+                            .slots = o->slots,
+                            .slot_pages = o->slot_pages,
+                            .pool_pages = o->pool_pages,
+                            .vocab = o->vocab,
+                            .ragged = v->ragged,
+                            .samples = v->samples,
+                            .burst = v->burst,
+                            .fits = fits,
+                            .set_page = set_page,
+                            .set_tokens = set_tokens,
+                            .submit = submit,
+                            .submit_burst = submit_burst,
+                            .wait = wait_for_ticket,
+                            .read_logits = read_logits,
+                            .read_hidden = read_hidden,
+                            .copy_page = copy_page};
+  s->device = o->device;
+  s->program = o->program;
+  s->variant = v;
+  s->history_width = history_width(o);
+  mlx_status_t status = create_arguments(s, o);
+  if (status) {
+    mlx_engine_stepper_free(&s->base);
+    return status;
+  }
+  *out_stepper = &s->base;
+  return NULL;
+}

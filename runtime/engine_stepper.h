@@ -1,0 +1,26 @@
+// The engine's stepper: fills the arguments of kernels/step.h and calls the functions of a module.
+#ifndef MLXCEL_RUNTIME_ENGINE_STEPPER_H_
+#define MLXCEL_RUNTIME_ENGINE_STEPPER_H_
+
+#include "artifact/manifest.h"
+#include "runtime/stepper.h"
+#include "shim/shim.h"
+
+typedef struct mlx_stepper_options {
+  mlx_device_t *device;          // borrowed
+  mlx_program_t *program;        // borrowed
+  const mlx_variant_t *variant;  // borrowed
+  int64_t vocab;
+  int64_t slots, slot_pages, pool_pages;
+} mlx_stepper_options_t;
+
+// Takes the memory of all arguments but the KV pool, of which it reserves the addresses. Pages are committed
+// when set_page first names them. Release with mlx_engine_stepper_free.
+mlx_status_t mlx_engine_stepper_create(const mlx_stepper_options_t *options,
+                                       mlx_stepper_t **out_stepper) MLX_MUST_USE;
+// Waits for open tickets and releases them. NULL is fine.
+void mlx_engine_stepper_free(mlx_stepper_t *stepper);
+// Bytes of the arguments but the KV pool; SIZE_MAX on overflow.
+size_t mlx_engine_stepper_bytes(const mlx_stepper_options_t *options);
+
+#endif  // MLXCEL_RUNTIME_ENGINE_STEPPER_H_
