@@ -246,11 +246,7 @@ static mlx_status_t make_pool(mlx_engine_t *engine, const char *name) {
   const mlx_stepper_options_t options = stepper_options(engine);
   mlx_status_t status = mlx_engine_stepper_create(&options, &engine->stepper);
   if (status) return mlx_status_annotate(status, "loading %s", name);
-  MLX_TRY(mlx_alloc((size_t)sizing->sequences, sizeof *engine->sequence_taken, &engine->sequence_taken));
-  MLX_TRY(mlx_alloc((size_t)sizing->pool_pages, sizeof *engine->free_pages, &engine->free_pages));
-  for (int64_t page = sizing->pool_pages - 1; page > 0; --page)
-    engine->free_pages[engine->free_page_count++] = (int32_t)page;
-  return NULL;
+  return mlx_pool_create(sizing->pool_pages, sizing->sequences, &engine->pool);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -364,8 +360,7 @@ void mlx_engine_close(mlx_engine_t *engine) {
     mlx_unmap(&engine->weights);
   }
   mlx_bundle_close(engine->bundle);
-  mlx_free(engine->sequence_taken);
-  mlx_free(engine->free_pages);
+  mlx_pool_free(engine->pool);
   mlx_free(engine);
 }
 

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "runtime/engine_stepper.h"
 #include "runtime/mlxcel.h"
+#include "runtime/pool.h"
 #include "runtime/sizing.h"
 #include "shim/shim.h"
 #include "tokenizer/tokenizer.h"
@@ -29,11 +30,7 @@ struct mlx_engine {
   mlx_sizing_t sizing;
   mlx_stepper_t *stepper;
   mlx_session_t *last_session;  // whose logits are on the device; NULL: none
-  bool *sequence_taken;         // [sequences] which slots belong to a session
-  // [pool_pages] A stack of free KV pages. Page 0 is never in it: it is the scratch page, where the module's
-  // padding writes go.
-  int32_t *free_pages;
-  size_t free_page_count;
+  mlx_pool_t *pool;             // the pages and slots of |stepper|, for sessions and the scheduler
   // For grammars; NULL until first used. [1] is for the first token of a text, [0] for all later tokens.
   struct mlx_vocabulary *vocabularies[2];
 };

@@ -3,7 +3,9 @@
 //   engine         a compiled model, loaded on one device. Many sessions share an engine.
 //   session        one token sequence and its pages of the engine's KV pool.
 //   sampling       how the next token is chosen: temperature, top-p, penalties and so on.
-//   generation     the tokens and the text that one call of mlx_session_generate produced.
+//   scheduler      runs many requests on one engine, in shared steps. Requests may come and go at any step.
+//   request        one sequence that a scheduler generates.
+//   generation     the tokens and the text that a request or one call of mlx_session_generate produced.
 //   chat           a model's chat template: renders a conversation as the text that the model reads.
 //   conversation   messages with roles (template/conversation.h).
 //   grammar        a set of texts that the output must belong to (grammar/grammar.h).
@@ -34,7 +36,7 @@
 // other status with mlx_status_free. A failed call that creates an object sets its out pointer to NULL.
 // Ownership: the comment of every function that returns memory names the function that releases it. Option
 // structs and the pointers in them are borrowed for the call only, unless a comment states otherwise.
-// Threads: an engine and all its sessions must be used by one thread at a time.
+// Threads: an engine, its sessions, its scheduler and their requests must be used by one thread at a time.
 // Text: all text is UTF-8. A length counts bytes, without a NUL.
 #ifndef MLXCEL_RUNTIME_MLXCEL_H_
 #define MLXCEL_RUNTIME_MLXCEL_H_
@@ -293,24 +295,40 @@ typedef struct mlx_logprob {
 // ----------------------------------------------------------------------------------------------------------
 // Generating text
 
+typedef struct mlx_scheduler mlx_scheduler_t;
+typedef struct mlx_request mlx_request_t;
+
 typedef enum mlx_finish_reason {
-  MLX_FINISH_STOP,      // the model ended its text, or the grammar allows no further text
-  MLX_FINISH_LENGTH,    // max_tokens
-  MLX_FINISH_CONTEXT,   // the context is full
-  MLX_FINISH_CANCELLED  // on_text returned false
+  MLX_FINISH_STOP,       // an end-of-text token, a stop string, or the grammar allows no further text
+  MLX_FINISH_LENGTH,     // max_tokens
+  MLX_FINISH_CONTEXT,    // the context is full
+  MLX_FINISH_CANCELLED,  // on_text returned false, or mlx_request_cancel
+  MLX_FINISH_ERROR       // the request failed; only requests of a scheduler end this way
 } mlx_finish_reason_t;
 const char *mlx_finish_reason_name(mlx_finish_reason_t reason);
+
+#define MLX_MAX_STOPS 64          // stop strings of one request
+#define MLX_MAX_STOP_LENGTH 4096  // bytes of a stop string
 
 typedef struct mlx_generate_options {
   int64_t max_tokens;              // -1: until the model stops or the context is full
   bool ignore_eos;                 // continue after an end-of-text token
   const mlx_sampling_t *sampling;  // NULL: always the most likely token
-  const mlx_grammar_t *grammar;    // the text must match it, and ends only where it may; NULL: any text
-  int64_t logprobs;                // N: log-probabilities of each token and of the N most likely; -1: none
+  // The text must match it, and ends only where it may; NULL: any text. It must outlive the request.
+  const mlx_grammar_t *grammar;
+  int64_t logprobs;  // N: log-probabilities of each token and of the N most likely; -1: none
+  // Stop strings: generation ends as soon as the text contains one of them. The result's text ends before it.
+  // A stop string may begin and end inside a token. Text that may be its beginning is held back.
+  const char *const *stops;
+  size_t stop_count;
+  int64_t priority;  // requests of a scheduler only: a higher one is served first; 0: the default
   // Called with new text as it is generated: complete UTF-8 characters, possibly "". At first each token
-  // makes one call. Later, in greedy decoding, one call covers all tokens that the module decodes at once.
-  // Return false to stop. May be NULL.
+  // makes one call. Later, if only one sequence runs, one call covers all tokens that the module decodes at
+  // once. Return false to stop. May be NULL.
   bool (*on_text)(void *user, const char *text, size_t length);
+  // Requests of a scheduler only: called once, when the request is done, for whatever reason. It may free the
+  // request. Not called for a request that mlx_request_free cancels. May be NULL.
+  void (*on_done)(void *user, mlx_request_t *request);
   void *user;
 } mlx_generate_options_t;
 void mlx_generate_options_initialize(mlx_generate_options_t *out_options);  // greedy, no limit, no callback
@@ -324,7 +342,8 @@ typedef struct mlx_generation {
   char *text;  // NUL-terminated
   size_t text_length;
   mlx_finish_reason_t finish_reason;
-  double prompt_seconds, decode_seconds;
+  double prompt_seconds;  // until the first token; for a request, since it was submitted
+  double decode_seconds;  // from the first token to the last
 } mlx_generation_t;
 
 // Reads |ids| and then generates. Penalties also look back on |ids| and on the sequence before them. An
@@ -334,5 +353,83 @@ mlx_status_t mlx_session_generate(mlx_session_t *session, const int32_t *ids, si
                                   const mlx_generate_options_t *options,
                                   mlx_generation_t *out_generation) MLX_MUST_USE;
 void mlx_generation_clear(mlx_generation_t *generation);
+
+// ----------------------------------------------------------------------------------------------------------
+// Scheduler: many requests at once (docs/internals/scheduler.md)
+//
+// A step is one forward pass over tokens of any requests: one token of each request that is generating, and
+// chunks of the prompts that are still to be read. Requests join and leave between steps. Each request gets
+// exactly the tokens that it would get alone.
+//
+//   mlx_scheduler_options_t options;
+//   mlx_scheduler_options_initialize(&options);
+//   status = mlx_scheduler_create(engine, &options, &scheduler);
+//   status = mlx_scheduler_submit(scheduler, ids, count, &generate, &request);   // any number of them
+//   status = mlx_scheduler_run(scheduler);                                       // or step by step
+//   puts(mlx_request_generation(request)->text);
+//   mlx_request_free(request);
+//   mlx_scheduler_free(scheduler);
+//
+// Callbacks run inside mlx_scheduler_step, on its thread. A callback may submit requests and cancel any
+// request. It must not call mlx_scheduler_step, mlx_scheduler_run or mlx_scheduler_free. on_text must not
+// free a request; on_done may free its own.
+//
+// Failures: an error that concerns one request (its grammar, its logits) ends that request only, with
+// MLX_FINISH_ERROR; mlx_request_take_status has the error, and mlx_scheduler_step succeeds. If a step itself
+// fails (the device, memory), all running requests end with that error and mlx_scheduler_step returns it.
+// Requests that wait are not affected: the next step starts them.
+
+typedef struct mlx_scheduler_options {
+  int64_t max_batch_tokens;  // most tokens of a step; 0: as many as the module computes at once
+  int64_t max_running;  // most requests that run at the same time; 0: as many as the engine has sequences
+  // Most prompt tokens of a step that also generates tokens for other requests. It limits how long a new
+  // prompt delays them. 0: a default for the device, 256 on a GPU.
+  int64_t max_prompt_chunk;
+  bool share_prefixes;   // requests whose tokens begin alike share the KV pages of that prefix
+  bool count_near_ties;  // fill in mlx_scheduler_stats_t.near_ties; costs the log-probabilities of each token
+} mlx_scheduler_options_t;
+void mlx_scheduler_options_initialize(mlx_scheduler_options_t *out_options);  // shares prefixes; else 0
+
+// At most one scheduler per engine. Sessions may exist beside it; they take pages and sequences of the same
+// engine. Release with mlx_scheduler_free.
+mlx_status_t mlx_scheduler_create(mlx_engine_t *engine, const mlx_scheduler_options_t *options,
+                                  mlx_scheduler_t **out_scheduler) MLX_MUST_USE;
+// Waits for the steps that the device still runs. All requests must be freed before. NULL is fine.
+void mlx_scheduler_free(mlx_scheduler_t *scheduler);
+
+// Adds a request. The work is done by later steps. |ids| and |options| are copied, except the grammar. Fails
+// before any work if an option is out of range, if the tokens do not fit into the context or into the KV
+// pool. Release with mlx_request_free.
+mlx_status_t mlx_scheduler_submit(mlx_scheduler_t *scheduler, const int32_t *ids, size_t count,
+                                  const mlx_generate_options_t *options,
+                                  mlx_request_t **out_request) MLX_MUST_USE;
+// One scheduling step: queues a step on the device, then waits for the oldest one in the queue, adds its
+// tokens to their requests and runs the callbacks. *|out_idle| is true if no request is left to run.
+mlx_status_t mlx_scheduler_step(mlx_scheduler_t *scheduler, bool *out_idle) MLX_MUST_USE;
+// Steps until no request is left to run. Stops at the first step that fails.
+mlx_status_t mlx_scheduler_run(mlx_scheduler_t *scheduler) MLX_MUST_USE;
+
+// Ends the request with what it has generated. The next step calls on_done. Does nothing if it is done.
+void mlx_request_cancel(mlx_request_t *request);
+bool mlx_request_is_done(const mlx_request_t *request);
+// What the request has generated so far; complete when it is done. The text is complete only then: before, it
+// may end in text that is held back for a stop string. Borrowed; valid until the next step.
+const mlx_generation_t *mlx_request_generation(const mlx_request_t *request);
+// The error that ended the request; NULL if there is none. The caller frees it; a second call returns NULL.
+mlx_status_t mlx_request_take_status(mlx_request_t *request) MLX_MUST_USE;
+// Also cancels a request that is not done, without calling on_done. NULL is fine.
+void mlx_request_free(mlx_request_t *request);
+
+typedef struct mlx_scheduler_stats {
+  int64_t running, waiting;                      // requests
+  int64_t pages_used, pages_cached, pages_free;  // of the KV pool; cached: kept for later prefixes, no user
+  // Since the scheduler was created:
+  int64_t steps;                         // calls of the module
+  int64_t prompt_tokens, output_tokens;  // tokens read, and tokens generated
+  int64_t prefix_hits;                   // tokens that were not computed because their pages were shared
+  int64_t preemptions;                   // requests that lost their pages to others and were read again
+  int64_t near_ties;  // tokens whose two best candidates differ by less than 1e-5 in log-probability
+} mlx_scheduler_stats_t;
+mlx_scheduler_stats_t mlx_scheduler_stats(const mlx_scheduler_t *scheduler);
 
 #endif  // MLXCEL_RUNTIME_MLXCEL_H_

@@ -15,22 +15,24 @@ static mlx_status_t allocate_pages(mlx_session_t *session, int64_t length) {
   mlx_engine_t *engine = session->engine;
   mlx_stepper_t *stepper = engine->stepper;
   while (session->page_count * MLX_KV_PAGE < length) {
-    if (!engine->free_page_count)
+    const int32_t page = mlx_pool_take(engine->pool);
+    if (!page)
       return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "the engine's KV pool has no free page"),
                              "use a smaller context (-c) or fewer sequences (--parallel)");
-    const int32_t page = engine->free_pages[engine->free_page_count - 1];
-    MLX_TRY(stepper->set_page(stepper, session->slot, (int32_t)session->page_count, page));
-    --engine->free_page_count;
+    mlx_status_t status = stepper->set_page(stepper, session->slot, (int32_t)session->page_count, page);
+    if (status) {
+      mlx_pool_release(engine->pool, page);
+      return status;
+    }
     session->pages[session->page_count++] = page;
   }
   return NULL;
 }
 
-// Frees the pages that a sequence of |length| positions does not need.
-static void free_pages_after(mlx_session_t *session, int64_t length) {
+void mlx_session_release_pages(mlx_session_t *session, int64_t length) {
   mlx_engine_t *engine = session->engine;
   while (session->page_count > 0 && (session->page_count - 1) * MLX_KV_PAGE >= length)
-    engine->free_pages[engine->free_page_count++] = session->pages[--session->page_count];
+    mlx_pool_release(engine->pool, session->pages[--session->page_count]);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -39,24 +41,25 @@ static void free_pages_after(mlx_session_t *session, int64_t length) {
 mlx_status_t mlx_session_create(mlx_engine_t *engine, mlx_session_t **out_session) {
   *out_session = NULL;
   const mlx_sizing_t *sizing = &engine->sizing;
-  int64_t slot = 0;
-  while (slot < sizing->sequences && engine->sequence_taken[slot]) ++slot;
-  if (slot == sizing->sequences) {
+  const int32_t slot = mlx_pool_take_slot(engine->pool);
+  if (slot < 0) {
     return mlx_error(MLX_UNAVAILABLE, "all %lld sequences of the engine are in use",
                      (long long)sizing->sequences);
   }
   mlx_session_t *session;
-  MLX_TRY(mlx_alloc(1, sizeof *session, &session));
-  mlx_status_t status = mlx_alloc((size_t)sizing->slot_pages, sizeof *session->pages, &session->pages);
-  if (!status) status = mlx_alloc((size_t)sizing->context, sizeof *session->ids, &session->ids);
+  mlx_status_t status = mlx_alloc(1, sizeof *session, &session);
   if (status) {
-    mlx_free(session->pages);
-    mlx_free(session);
+    mlx_pool_release_slot(engine->pool, slot);
     return status;
   }
   session->engine = engine;
-  session->slot = (int32_t)slot;
-  engine->sequence_taken[slot] = true;
+  session->slot = slot;
+  status = mlx_alloc((size_t)sizing->slot_pages, sizeof *session->pages, &session->pages);
+  if (!status) status = mlx_alloc((size_t)sizing->context, sizeof *session->ids, &session->ids);
+  if (status) {
+    mlx_session_free(session);
+    return status;
+  }
   *out_session = session;
   return NULL;
 }
@@ -64,8 +67,8 @@ mlx_status_t mlx_session_create(mlx_engine_t *engine, mlx_session_t **out_sessio
 void mlx_session_free(mlx_session_t *session) {
   if (!session) return;
   mlx_engine_t *engine = session->engine;
-  free_pages_after(session, 0);
-  engine->sequence_taken[session->slot] = false;
+  mlx_session_release_pages(session, 0);
+  mlx_pool_release_slot(engine->pool, session->slot);
   if (engine->last_session == session) engine->last_session = NULL;
   mlx_free(session->pages);
   mlx_free(session->ids);
@@ -159,7 +162,9 @@ static mlx_status_t require_next(const mlx_session_t *session) {
   return mlx_error(MLX_USAGE, "the session must read at least one token first");
 }
 
-size_t mlx_decode_group_largest(int64_t burst, size_t limit) {
+// The largest group of at most |limit| tokens: a burst, or a step of one token. |burst| is the most tokens of
+// a burst; 0: the module has none.
+static size_t largest_group(int64_t burst, size_t limit) {
   if (burst < 2) return 1;
   return limit < (size_t)burst ? limit : (size_t)burst;
 }
@@ -182,7 +187,7 @@ mlx_status_t mlx_session_steps(mlx_session_t *session, int32_t *out_ids, size_t 
   MLX_TRY(require_next(session));
   MLX_TRY(allocate_pages(session, session->length + (int64_t)count));
   for (size_t done = 0; done < count;) {
-    const size_t group = mlx_decode_group_largest(engine->stepper->burst, count - done);
+    const size_t group = largest_group(engine->stepper->burst, count - done);
     MLX_TRY(decode(session, group, out_ids + done));
     done += group;
   }
@@ -201,7 +206,7 @@ mlx_status_t mlx_session_rewind(mlx_session_t *session, int64_t length) {
   if (length == session->length) return NULL;
   session->length = length;
   session->has_next = false;
-  free_pages_after(session, length);
+  mlx_session_release_pages(session, length);
   return NULL;
 }
 

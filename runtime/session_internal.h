@@ -1,4 +1,4 @@
-// struct mlx_session and the sizes of groups, for the sources of runtime/ only.
+// struct mlx_session, for the sources of runtime/ only.
 #ifndef MLXCEL_RUNTIME_SESSION_INTERNAL_H_
 #define MLXCEL_RUNTIME_SESSION_INTERNAL_H_
 
@@ -17,13 +17,7 @@ struct mlx_session {
   float *logits;     // [vocab]; NULL until first needed
 };
 
-// A group is the tokens that one call generates: a burst, or a step of one token. |burst| is the most tokens
-// of a burst; 0: the module has none.
-
-// The largest group of at most |limit| tokens. |limit| is at least 1.
-size_t mlx_decode_group_largest(int64_t burst, size_t limit);
-// The size of the next group in the generate loop, after |written| tokens. At most |left|, which is at
-// least 1.
-size_t mlx_decode_group_next(int64_t burst, size_t written, size_t left);
+// Releases the pages that a sequence of |length| positions does not need.
+void mlx_session_release_pages(mlx_session_t *session, int64_t length);
 
 #endif  // MLXCEL_RUNTIME_SESSION_INTERNAL_H_

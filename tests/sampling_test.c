@@ -2,7 +2,7 @@
 // weights.
 #include <math.h>
 
-#include "runtime/host_sampler.h"
+#include "runtime/sequence_sampler.h"
 #include "tests/compiled.h"
 #include "tests/golden.h"
 
@@ -140,21 +140,39 @@ TEST(invalid_flags_fail_before_the_model_is_loaded) {
 // ----------------------------------------------------------------------------------------------------------
 // Through the C API
 
-TEST(greedy_runs_on_the_device_unless_an_option_needs_logits) {
+// |reads| and |synchronous|: what the options of a request need, if the device samples.
+static void check_needs(const mlx_generate_options_t *options, bool reads, bool synchronous, bool burst) {
+  const mlx_language_t language = {.vocab = 320, .context = 256};
+  mlx_sequence_sampler_t *sampler;
+  CHECK_OK(mlx_sequence_sampler_create(&language, options, true, false, NULL, 0, &sampler));
+  CHECK_INT(mlx_sequence_sampler_reads_logits(sampler), reads);
+  CHECK_INT(mlx_sequence_sampler_is_synchronous(sampler), synchronous);
+  CHECK_INT(mlx_sequence_sampler_can_burst(sampler), burst);
+  mlx_sequence_sampler_free(sampler);
+}
+
+TEST(the_device_samples_unless_an_option_needs_the_host) {
   mlx_generate_options_t options;
   mlx_sampling_t sampling;
+  mlx_grammar_t *grammar;
+  CHECK_OK(mlx_grammar_create("grammar", "root ::= \"a\"", 12, &grammar));
   mlx_generate_options_initialize(&options);
-  CHECK(!mlx_host_sampler_is_needed(&options));
-  mlx_sampling_initialize_greedy(&sampling);
-  options.sampling = &sampling;
-  CHECK(!mlx_host_sampler_is_needed(&options));
-  sampling.dry_multiplier = 0.8;
-  CHECK(mlx_host_sampler_is_needed(&options));
+  check_needs(&options, false, false, true);
   mlx_sampling_initialize(&sampling);
-  CHECK(mlx_host_sampler_is_needed(&options));
-  mlx_sampling_initialize_greedy(&sampling);
-  options.logprobs = 0;
-  CHECK(mlx_host_sampler_is_needed(&options));
+  sampling.repeat_penalty = 1.2;
+  options.sampling = &sampling;
+  check_needs(&options, false, false, true);
+  options.logprobs = 20;
+  check_needs(&options, false, false, false);
+  options.logprobs = 21;  // more than a step reports
+  check_needs(&options, true, true, false);
+  options.logprobs = -1;
+  options.grammar = grammar;
+  check_needs(&options, false, true, false);
+  options.grammar = NULL;
+  sampling.dry_multiplier = 0.8;
+  check_needs(&options, true, true, false);
+  mlx_grammar_free(grammar);
 }
 
 TEST(host_and_device_agree_at_temperature_0) {
@@ -269,6 +287,6 @@ TEST(generated_texts_match_their_json_schema) {
 
 TEST_MAIN(CASE(same_seed_gives_same_text), CASE(sampling_flags_change_the_output),
           CASE(logprobs_have_the_documented_fields), CASE(invalid_flags_fail_before_the_model_is_loaded),
-          CASE(greedy_runs_on_the_device_unless_an_option_needs_logits),
+          CASE(the_device_samples_unless_an_option_needs_the_host),
           CASE(host_and_device_agree_at_temperature_0), CASE(logprobs_come_from_unmodified_logits),
           CASE(generated_texts_match_their_json_schema))

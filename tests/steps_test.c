@@ -142,24 +142,6 @@ static mlx_engine_t *open_engine(bool groups, int32_t eos) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Group sizes
-
-TEST(groups_grow_with_the_output_and_never_exceed_the_limit) {
-  for (size_t written = 1; written < 100; ++written) CHECK_INT(mlx_decode_group_next(0, written, 1000), 1);
-  static const size_t sizes[] = {1, 2, 4, 8, 16, 32, 32, 26, 0};
-  size_t written = 1;  // the first token comes from prefill
-  for (size_t i = 0; sizes[i]; ++i) {
-    CHECK_INT(mlx_decode_group_next(32, written, 122 - written), sizes[i]);
-    written += sizes[i];
-  }
-  CHECK_INT(written, 122);
-  for (size_t left = 1; left < 100; ++left) {
-    CHECK_INT(mlx_decode_group_next(32, 1000, left), left < 32 ? left : 32);
-    CHECK_INT(mlx_decode_group_largest(32, left), left < 32 ? left : 32);
-  }
-}
-
-// ----------------------------------------------------------------------------------------------------------
 // Sessions
 
 static const int32_t prompt[] = {7, 300, 12};
@@ -216,16 +198,16 @@ TEST(a_rewound_session_can_read_on_and_frees_its_pages) {
   int32_t next, ids[197];
   float logits[320];
   mlx_session_t *session = read_prompt(engine, &next);
-  const size_t free_pages = engine->free_page_count;
+  const int64_t free_pages = mlx_pool_counts(engine->pool).free;
   CHECK_OK(mlx_session_steps(session, ids, 40));
-  CHECK(engine->free_page_count < free_pages);
+  CHECK(mlx_pool_counts(engine->pool).free < free_pages);
   CHECK_ERROR(mlx_session_rewind(session, 44), MLX_USAGE, "cannot rewind a session of 43 positions to 44");
   CHECK_ERROR(mlx_session_rewind(session, -1), MLX_USAGE, "positions to -1");
   CHECK_OK(mlx_session_rewind(session, 43));  // the current length: nothing changes
   CHECK_OK(mlx_session_step(session, &next));
   CHECK_INT(next, after(ids[39], 43));
   CHECK_OK(mlx_session_rewind(session, 16));
-  CHECK_INT(engine->free_page_count, free_pages);
+  CHECK_INT(mlx_pool_counts(engine->pool).free, free_pages);
   CHECK_ERROR(mlx_session_step(session, &next), MLX_USAGE, "must read at least one token first");
   CHECK_ERROR(mlx_session_logits(session, logits, 320), MLX_USAGE, "must read at least one token first");
   CHECK_OK(mlx_session_read(session, &ids[12], 1, &next));  // the token that was at position 16
@@ -478,8 +460,7 @@ TEST(text_is_streamed_after_each_group_and_the_callback_can_stop_it) {
   mlx_engine_close(engine);
 }
 
-TEST_MAIN(CASE(groups_grow_with_the_output_and_never_exceed_the_limit),
-          CASE(grouped_steps_give_the_same_tokens_as_single_steps),
+TEST_MAIN(CASE(grouped_steps_give_the_same_tokens_as_single_steps),
           CASE(a_session_resumes_after_grouped_steps),
           CASE(steps_that_exceed_the_context_are_refused_before_any_work),
           CASE(a_rewound_session_can_read_on_and_frees_its_pages),

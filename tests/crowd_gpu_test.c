@@ -1,0 +1,37 @@
+// crowd_test.c on a GPU: 16-bit, quantized and generic modules.
+#include "tests/crowd.h"
+
+#include "tests/gpu.h"
+
+#define FIXTURES MLXCEL_SOURCE_DIR "/tests/fixtures/"
+
+// PTX for sm_80 runs on every later GPU.
+static void prepare(void) {
+  gpu_compile(FIXTURES "tiny-llama", &(mlx_compile_options_t){.target = "cuda:sm_80"}, "crowd.mlxb");
+  gpu_compile(FIXTURES "tiny-llama", &(mlx_compile_options_t){.target = "cuda:sm_80", .dtype = MLX_BF16},
+              "crowd-bf16.mlxb");
+  gpu_compile(FIXTURES "tiny-llama",
+              &(mlx_compile_options_t){.target = "cuda:sm_80", .kernels = MLX_KERNELS_OFF},
+              "crowd-generic.mlxb");
+}
+
+static void run(const char *name, uint64_t mixes) {
+  mlx_engine_options_t options;
+  mlx_engine_t *engine = gpu_open(name);
+  crowd_options(&options, MLX_USE_CUDA, mlx_engine_info(engine).kv_bytes);
+  mlx_engine_close(engine);
+  CHECK_OK(mlx_engine_open_bundle(gpu_file(name), &options, &engine));
+  fprintf(stderr, "  %s, kernels: %s\n", name, mlx_engine_info(engine).kernels);
+  crowd_run(engine, mixes);
+  mlx_engine_close(engine);
+}
+
+TEST(a_crowd_on_the_gpu_changes_no_tokens) { run("crowd.mlxb", 200); }
+
+TEST(a_crowd_on_the_gpu_in_bf16_changes_no_tokens) { run("crowd-bf16.mlxb", 200); }
+
+TEST(a_crowd_on_the_generic_path_of_a_gpu_changes_no_tokens) { run("crowd-generic.mlxb", 20); }
+
+GPU_TEST_MAIN(prepare, CASE(a_crowd_on_the_gpu_changes_no_tokens),
+              CASE(a_crowd_on_the_gpu_in_bf16_changes_no_tokens),
+              CASE(a_crowd_on_the_generic_path_of_a_gpu_changes_no_tokens))
