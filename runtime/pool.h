@@ -1,0 +1,58 @@
+// Pool: the KV pages of an engine, and the slots of its sequences.
+//
+// A page holds the keys and values of MLX_KV_PAGE consecutive positions. It has a number of users: sequences
+// whose page table names it. Page 0 is the scratch page and is never taken.
+//
+// A page whose tokens are published can be found again: a sequence that begins with the same tokens uses the
+// same page. Published pages form a tree: the parent of a page holds the positions before it. A page is
+// looked up by a chained hash of all tokens before it. Then its parent and its own tokens are compared, so a
+// collision of hashes never gives a wrong page. A published page without users is cached: it stays until its
+// memory is needed. The least recently used page goes first.
+//
+// The caller keeps two rules. A user of a published page also uses its parent. A sequence releases its pages
+// from the last to the first. Then a page is never evicted before its children.
+//
+// Ownership: the caller owns the pool. Threads: one thread at a time.
+#ifndef MLXCEL_RUNTIME_POOL_H_
+#define MLXCEL_RUNTIME_POOL_H_
+
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef struct mlx_pool mlx_pool_t;
+
+// |pages| includes page 0. Release with mlx_pool_free.
+mlx_status_t mlx_pool_create(int64_t pages, int64_t slots, mlx_pool_t **out_pool) MLX_MUST_USE;
+void mlx_pool_free(mlx_pool_t *pool);  // NULL is fine
+
+// The lowest free slot; -1 if all are taken.
+int32_t mlx_pool_take_slot(mlx_pool_t *pool);
+void mlx_pool_release_slot(mlx_pool_t *pool, int32_t slot);
+
+// A page with one user: the lowest free one, else the cached one that was not used for the longest time.
+// Returns 0 if every page has a user.
+int32_t mlx_pool_take(mlx_pool_t *pool);
+void mlx_pool_retain(mlx_pool_t *pool, int32_t page);  // one more user
+// One user less. A page without users is cached if it is published, else free.
+void mlx_pool_release(mlx_pool_t *pool, int32_t page);
+
+// The published page after |parent| (0: the first page of a sequence) with the longest common beginning with
+// |ids|. *|out_common| is its length. Returns 0 if no token is common. Adds no user.
+int32_t mlx_pool_find(const mlx_pool_t *pool, int32_t parent, const int32_t *ids, size_t count,
+                      size_t *out_common);
+// Publishes |page|, which holds |count| tokens, up to MLX_KV_PAGE. |parent| is full and published, or 0. If
+// an equal page is published already, the caller's user moves to that page. Returns the page to use.
+int32_t mlx_pool_publish(mlx_pool_t *pool, int32_t parent, int32_t page, const int32_t *ids, size_t count);
+// Unpublishes all pages: their contents are unknown after a failed step.
+void mlx_pool_forget(mlx_pool_t *pool);
+
+typedef struct mlx_pool_counts {
+  int64_t used, cached, free;  // pages, without page 0
+} mlx_pool_counts_t;
+mlx_pool_counts_t mlx_pool_counts(const mlx_pool_t *pool);
+int64_t mlx_pool_users(const mlx_pool_t *pool, int32_t page);
+// Checks the pool's own data, for tests: fails with MLX_INTERNAL and the broken rule.
+mlx_status_t mlx_pool_check(const mlx_pool_t *pool) MLX_MUST_USE;
+
+#endif  // MLXCEL_RUNTIME_POOL_H_
