@@ -247,6 +247,7 @@ static mlx_status_t run_sampled(bench_t *bench, const mlx_bench_test_t *test, ml
   options.sampling = bench->sampling;
   MLX_TRY(mlx_session_generate(session, bench->ids + before, (size_t)prompt, &options, &g));
   *out_seconds = (test->prompt ? g.prompt_seconds : 0) + g.decode_seconds;
+  if (!bench->run.first_token_seconds) bench->run.first_token_seconds = g.prompt_seconds;
   mlx_status_t status = (int64_t)g.count == options.max_tokens
                             ? NULL
                             : mlx_error(MLX_INTERNAL, "decode ended after %zu of %lld tokens", g.count,
@@ -261,7 +262,11 @@ static mlx_status_t run_once(bench_t *bench, const mlx_bench_test_t *test, int64
   const mlx_bench_parallel_t several = {
       .engine = bench->engine, .sampling = bench->sampling, .ids = bench->ids};
   mlx_session_t *session;
-  if (test->parallel) return mlx_bench_parallel_run(&several, test, index, result);
+  if (test->parallel) {
+    MLX_TRY(mlx_bench_parallel_run(&several, test, index, result));
+    if (!bench->run.first_token_seconds) bench->run.first_token_seconds = result->first_token_seconds;
+    return NULL;
+  }
   MLX_TRY(mlx_session_create(bench->engine, &session));
   mlx_status_t status = bench->sampling && test->generated
                             ? run_sampled(bench, test, session, &result->seconds[index])

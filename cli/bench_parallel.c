@@ -45,7 +45,7 @@ static int64_t limit_of(const mlx_bench_test_t *test) {
 }
 
 int64_t mlx_bench_parallel_context(const mlx_bench_test_t *test) {
-  const int64_t running = prompt_of(test) + limit_of(test) - 1;
+  const int64_t running = prompt_of(test) + limit_of(test);
   return test->arrival + 1 > running ? test->arrival + 1 : running;
 }
 
@@ -215,6 +215,7 @@ mlx_status_t mlx_bench_parallel_run(const mlx_bench_parallel_t *bench, const mlx
              : test->prompt ? measure_prompts(&run, seconds, tokens)
                             : measure_decode(&run, seconds, tokens);
   }
+  if (!status) result->first_token_seconds = mlx_request_generation(run.sequences[0].request)->prompt_seconds;
   for (size_t i = 0; i < run.count; ++i) mlx_request_free(run.sequences[i].request);
   mlx_scheduler_free(run.scheduler);
   mlx_free(run.sequences);

@@ -20,6 +20,7 @@ typedef struct mlx_bench_result {
   mlx_bench_test_t test;
   double seconds[MLX_MAX_REPETITIONS], tokens[MLX_MAX_REPETITIONS];  // of each run
   double average_seconds;
+  double first_token_seconds;  // with several sequences: of the first one, in the last run
   double pause_seconds;  // arrival: the longest time between two tokens of a running sequence, in all runs
   double step_seconds;   // arrival: the time between two tokens before the prompt arrives, in the last run
   double rate, rate_deviation;  // tokens per second, of all sequences
