@@ -30,6 +30,8 @@ struct mlx_engine {
   // padding writes go.
   int32_t *free_pages;
   size_t free_page_count;
+  struct mlx_stepper *stepper;  // NULL if the module has no steps (contract 1)
+  struct mlx_pool *pool;        // the pages and slots of |stepper|, for sessions and the scheduler
   // For grammars; NULL until first used. [1] is for the first token of a text, [0] for all later tokens.
   struct mlx_vocabulary *vocabularies[2];
 };

@@ -77,7 +77,7 @@ typedef struct mlx_stepper {
   // as no other step is queued after it.
   mlx_status_t (*read_logits)(struct mlx_stepper *stepper, size_t row, float *out_logits);
   mlx_status_t (*read_hidden)(struct mlx_stepper *stepper, size_t row, float *out_hidden);
-  // Copies the KV of all layers of a page: copy on write.
+  // Copies the KV of all layers of a page: copy on write. A page table names |to|.
   mlx_status_t (*copy_page)(struct mlx_stepper *stepper, int32_t from, int32_t to);
 } mlx_stepper_t;
 

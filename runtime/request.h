@@ -1,0 +1,74 @@
+// struct mlx_request: one sequence of a scheduler, and its pages of the pool. For scheduler.c and its tests.
+//
+// Tokens: |ids| has the known tokens, first the prompt's. |pending| more are sampled by queued steps, but not
+// read yet. The KV of the first |fed| tokens is written, or a queued step writes it. To sample the next
+// token, a step must feed all tokens up to count + pending.
+#ifndef MLXCEL_RUNTIME_REQUEST_H_
+#define MLXCEL_RUNTIME_REQUEST_H_
+
+#include "runtime/output.h"
+#include "runtime/pool.h"
+#include "runtime/sequence_sampler.h"
+
+typedef enum mlx_request_state {
+  MLX_REQUEST_WAITING,  // has no slot and no pages
+  MLX_REQUEST_RUNNING,
+  MLX_REQUEST_DONE
+} mlx_request_state_t;
+
+struct mlx_request {
+  mlx_scheduler_t *scheduler;  // borrowed
+  mlx_request_state_t state;
+  int64_t priority;
+  uint64_t arrival;    // counts the scheduler's requests
+  uint64_t last_step;  // number of the last step that had tokens of this request
+  bool cancelled;      // mlx_request_cancel was called
+
+  int32_t *ids;  // [id_capacity] owned
+  size_t count, prompt_count, pending, fed, id_capacity;
+
+  int32_t slot;    // -1: none
+  int32_t *pages;  // [page_capacity] owned
+  size_t page_count, page_capacity;
+  size_t published;  // pages that other sequences can find
+
+  mlx_sequence_sampler_t *sampler;  // owned
+  mlx_output_t output;
+  mlx_status_t status;  // owned; why it failed
+  void (*on_done)(void *user, mlx_request_t *request);
+  double submitted, first;  // times: of the submission, and of the first token
+};
+
+// What requests share.
+typedef struct mlx_request_pages {
+  mlx_stepper_t *stepper;
+  mlx_pool_t *pool;
+  bool share;  // publish pages, and use published ones
+} mlx_request_pages_t;
+
+// True if |a| is served before |b|: by priority, then by arrival.
+bool mlx_request_is_before(const mlx_request_t *a, const mlx_request_t *b);
+// Tokens that a step must feed before the next token is sampled.
+size_t mlx_request_unfed(const mlx_request_t *request);
+// Appends a known token.
+mlx_status_t mlx_request_append(mlx_request_t *request, int32_t id) MLX_MUST_USE;
+
+// Takes a slot, and the published pages that hold the sequence's tokens; at least one token remains to feed.
+// *|out_attached| is false if there is no slot, or if fewer than |spare| pages would be left after the pages
+// for all known tokens and the next one are taken.
+mlx_status_t mlx_request_attach(mlx_request_t *request, const mlx_request_pages_t *pages, int64_t positions,
+                                int64_t spare, bool *out_attached) MLX_MUST_USE;
+// Takes pages until the sequence can hold |length| positions. *|out_ok| is false if the pool has too few; the
+// request keeps those that it got.
+mlx_status_t mlx_request_grow(mlx_request_t *request, const mlx_request_pages_t *pages, size_t length,
+                              bool *out_ok) MLX_MUST_USE;
+// Publishes the full pages whose tokens are known. An equal page replaces the sequence's own.
+mlx_status_t mlx_request_publish(mlx_request_t *request, const mlx_request_pages_t *pages) MLX_MUST_USE;
+// Releases slot and pages. With |keep|, the pool caches the tokens' pages, also the last, partial one. The
+// tokens stay known; all must be fed again.
+void mlx_request_detach(mlx_request_t *request, const mlx_request_pages_t *pages, bool keep);
+
+// Releases the memory of a request without slot and pages.
+void mlx_request_release(mlx_request_t *request);
+
+#endif  // MLXCEL_RUNTIME_REQUEST_H_

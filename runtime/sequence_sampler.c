@@ -1,0 +1,251 @@
+// Samples one sequence: on the device where it can, else on the host (sampler.h), with the grammar's mask.
+#include "runtime/sequence_sampler.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "grammar/matcher.h"
+#include "runtime/sampler.h"
+
+#define NEAR_TIE 1e-5  // difference of two log-probabilities
+
+struct mlx_sequence_sampler {
+  const mlx_language_t *language;
+  mlx_sampling_t sampling;  // a copy; its biases are owned
+  bool is_greedy;           // the options had no sampling
+  bool ignore_eos, near_ties;
+  int64_t logprobs;        // as in the options
+  mlx_sampler_t *sampler;  // NULL: the device samples
+  mlx_matcher_t *matcher;  // NULL: no grammar
+  uint64_t *allowed;       // [(vocab + 63) / 64] the grammar's mask: one bit per token
+  uint32_t *mask;          // the same bits, for the device
+  bool started;            // the grammar has accepted a token
+  mlx_logprob_t *row;      // [logprobs + 1] of the last token
+  mlx_text_t piece;        // scratch: the text of one token
+};
+
+// True if kernels/step.h has all of these options.
+static bool device_can_sample(const mlx_sampling_t *s) {
+  return s->dry_multiplier == 0 && s->top_n_sigma <= 0 && s->xtc_probability == 0 && s->mirostat == 0;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Creating
+
+// Adds |id| to the history that the host's penalties look back on.
+static mlx_status_t accept(mlx_sequence_sampler_t *s, int32_t id) {
+  if (!s->sampler) return NULL;
+  s->piece.length = 0;
+  mlx_tokenizer_piece(s->language->tokenizer, id, false, false, &s->piece);
+  MLX_TRY(mlx_text_finish(&s->piece));
+  return mlx_sampler_accept(s->sampler, id, s->piece.data ? s->piece.data : "", s->piece.length);
+}
+
+static mlx_status_t copy_sampling(mlx_sequence_sampler_t *s, const mlx_sampling_t *given) {
+  mlx_logit_bias_t *biases;
+  if (!given) {
+    s->is_greedy = true;
+    mlx_sampling_initialize_greedy(&s->sampling);
+    return NULL;
+  }
+  MLX_TRY(mlx_sampling_check(given));
+  MLX_TRY(mlx_alloc(given->bias_count, sizeof *biases, &biases));
+  if (given->bias_count) memcpy(biases, given->biases, given->bias_count * sizeof *biases);
+  s->sampling = *given;
+  s->sampling.biases = biases;
+  return NULL;
+}
+
+static mlx_status_t fill(mlx_sequence_sampler_t *s, const mlx_generate_options_t *options,
+                         bool device_samples, const int32_t *ids, size_t count) {
+  const size_t vocab = (size_t)s->language->vocab;
+  MLX_TRY(copy_sampling(s, options->sampling));
+  if (!device_samples || !device_can_sample(&s->sampling)) {
+    MLX_TRY(mlx_sampler_create(&s->sampling, vocab, s->language->context, &s->sampler));
+    for (size_t i = 0; i < count; ++i) MLX_TRY(accept(s, ids[i]));
+  }
+  s->sampling.dry_breakers = NULL;  // borrowed only for this call; the host's sampler has its own copy
+  s->sampling.dry_breaker_count = 0;
+  if (s->logprobs >= 0) MLX_TRY(mlx_alloc((size_t)s->logprobs + 1, sizeof *s->row, &s->row));
+  if (!options->grammar) return NULL;
+  MLX_TRY(mlx_alloc((vocab + 63) / 64, sizeof *s->allowed, &s->allowed));
+  MLX_TRY(mlx_alloc((vocab + 63) / 64, sizeof *s->allowed, &s->mask));
+  return mlx_matcher_create(options->grammar, &s->matcher);
+}
+
+mlx_status_t mlx_sequence_sampler_create(const mlx_language_t *language,
+                                         const mlx_generate_options_t *options, bool device_samples,
+                                         bool near_ties, const int32_t *ids, size_t count,
+                                         mlx_sequence_sampler_t **out_sampler) {
+  mlx_sequence_sampler_t *s;
+  *out_sampler = NULL;
+  MLX_TRY(mlx_alloc(1, sizeof *s, &s));
+  s->language = language;
+  s->logprobs = options->logprobs;
+  s->ignore_eos = options->ignore_eos;
+  s->near_ties = near_ties;
+  mlx_status_t status = fill(s, options, device_samples, ids, count);
+  if (status) {
+    mlx_sequence_sampler_free(s);
+    return status;
+  }
+  *out_sampler = s;
+  return NULL;
+}
+
+void mlx_sequence_sampler_free(mlx_sequence_sampler_t *s) {
+  if (!s) return;
+  mlx_free((void *)s->sampling.biases);
+  mlx_sampler_free(s->sampler);
+  mlx_matcher_free(s->matcher);
+  mlx_free(s->allowed);
+  mlx_free(s->mask);
+  mlx_free(s->row);
+  mlx_text_clear(&s->piece);
+  mlx_free(s);
+}
+
+bool mlx_sequence_sampler_reads_logits(const mlx_sequence_sampler_t *s) {
+  return s->sampler || s->logprobs > MLX_TOP_LOGPROBS;
+}
+
+bool mlx_sequence_sampler_is_synchronous(const mlx_sequence_sampler_t *s) {
+  return s->matcher || mlx_sequence_sampler_reads_logits(s);
+}
+
+bool mlx_sequence_sampler_can_burst(const mlx_sequence_sampler_t *s) {
+  return !mlx_sequence_sampler_is_synchronous(s) && s->logprobs < 0 && !s->near_ties;
+}
+
+bool mlx_sequence_sampler_looks_back(const mlx_sequence_sampler_t *s) {
+  return !s->sampler && s->sampling.repeat_last_n &&
+         (s->sampling.repeat_penalty != 1 || s->sampling.frequency_penalty != 0 ||
+          s->sampling.presence_penalty != 0);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Grammar
+
+// Fills |allowed|. An end-of-text token is allowed exactly where the text may end. *out_complete is true if
+// the text may end and no token can follow.
+static mlx_status_t fill_mask(mlx_sequence_sampler_t *s, bool *out_complete) {
+  const mlx_language_t *language = s->language;
+  const size_t words = ((size_t)language->vocab + 63) / 64;
+  const mlx_vocabulary_t *vocabulary;
+  MLX_TRY(language->vocabulary(language->engine, !s->started, &vocabulary));
+  MLX_TRY(mlx_matcher_mask(s->matcher, vocabulary, s->allowed));
+  const bool complete = mlx_matcher_is_complete(s->matcher);
+  for (size_t i = 0; i < language->eos_count && !s->ignore_eos; ++i) {
+    const int32_t eos = language->eos[i];
+    const uint64_t bit = (uint64_t)1 << eos % 64;
+    if (eos >= language->vocab) continue;
+    s->allowed[eos / 64] = complete ? s->allowed[eos / 64] | bit : s->allowed[eos / 64] & ~bit;
+  }
+  bool any = false;
+  for (size_t i = 0; i < words; ++i) any |= s->allowed[i] != 0;
+  *out_complete = complete && !any;
+  memcpy(s->mask, s->allowed, words * sizeof *s->allowed);  // little-endian: the bits keep their order
+  if (any || complete) return NULL;
+  return mlx_status_hint(
+      mlx_error(MLX_UNSUPPORTED, "the grammar requires text that no token of the model begins with"),
+      "change the grammar: the model's vocabulary lacks a character that it requires");
+}
+
+// Advances the grammar's matcher by the text of |id|.
+static mlx_status_t advance_grammar(mlx_sequence_sampler_t *s, int32_t id) {
+  bool accepted;
+  s->piece.length = 0;
+  mlx_tokenizer_piece(s->language->tokenizer, id, !s->started, true, &s->piece);
+  MLX_TRY(mlx_text_finish(&s->piece));
+  s->started = true;
+  for (size_t i = 0; i < s->language->eos_count && !s->ignore_eos; ++i) {
+    if (s->language->eos[i] == id) return NULL;
+  }
+  MLX_TRY(mlx_matcher_accept(s->matcher, s->piece.data, s->piece.length, &accepted));
+  return accepted
+             ? NULL
+             : mlx_error(MLX_INTERNAL, "the grammar's mask allowed token %d, but its matcher refuses it", id);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Sampling
+
+mlx_status_t mlx_sequence_sampler_prepare(mlx_sequence_sampler_t *s, mlx_step_sampling_t *out,
+                                          bool *out_complete) {
+  *out = (mlx_step_sampling_t){.sampling = s->is_greedy ? NULL : &s->sampling};
+  *out_complete = false;
+  if (s->matcher) MLX_TRY(fill_mask(s, out_complete));
+  if (s->sampler) return NULL;
+  out->flags = MLX_SAMPLE_TOKEN;
+  out->mask = s->matcher ? s->mask : NULL;
+  if (s->logprobs >= 0 && s->logprobs <= MLX_TOP_LOGPROBS) {
+    out->flags |= MLX_SAMPLE_LOGPROB;
+    out->top_logprobs = (int32_t)s->logprobs;
+  }
+  if (s->near_ties) {
+    out->flags |= MLX_SAMPLE_LOGPROB;
+    if (out->top_logprobs < 2) out->top_logprobs = 2;
+  }
+  return NULL;
+}
+
+static mlx_status_t not_finite_error(void) {
+  return mlx_status_hint(
+      mlx_error(MLX_INVALID_INPUT, "the model computes values that are not finite"),
+      "the weights are damaged, or too large for their type: fetch the model again, or use --dtype f32");
+}
+
+static mlx_status_t check_finite(const float *logits, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    if (!isfinite(logits[i])) return not_finite_error();
+  }
+  return NULL;
+}
+
+static mlx_status_t choose_token(mlx_sequence_sampler_t *s, const mlx_step_result_t *result,
+                                 const float *logits, int32_t *out_id) {
+  if (result->not_finite) return not_finite_error();
+  if (logits) MLX_TRY(check_finite(logits, (size_t)s->language->vocab));
+  if (s->sampler) return mlx_sampler_sample(s->sampler, logits, s->matcher ? s->allowed : NULL, out_id);
+  *out_id = result->token;
+  if (*out_id >= 0 && *out_id < s->language->vocab) return NULL;
+  return mlx_status_hint(
+      mlx_error(MLX_INVALID_INPUT, "no token remains: the sampling options exclude every token"),
+      "remove biases of -inf, or change the grammar");
+}
+
+// Fills |row|: the most likely tokens, then the chosen one.
+static mlx_status_t report_logprobs(mlx_sequence_sampler_t *s, const mlx_step_result_t *result,
+                                    const float *logits, int32_t id) {
+  const size_t count = (size_t)s->logprobs;
+  if (logits) return mlx_logprobs(logits, (size_t)s->language->vocab, id, count, s->row);
+  for (size_t i = 0; i < count; ++i)
+    s->row[i] = (mlx_logprob_t){result->top_ids[i], (double)result->top_logprobs[i]};
+  s->row[count] = (mlx_logprob_t){id, (double)result->logprob};
+  return NULL;
+}
+
+static mlx_status_t find_near_tie(const mlx_sequence_sampler_t *s, const mlx_step_result_t *result,
+                                  const float *logits, int32_t id, bool *out_near_tie) {
+  mlx_logprob_t best[3];
+  if (logits) {
+    MLX_TRY(mlx_logprobs(logits, (size_t)s->language->vocab, id, 2, best));
+    *out_near_tie = best[0].logprob - best[1].logprob < NEAR_TIE;
+  } else {
+    *out_near_tie = (double)result->top_logprobs[0] - (double)result->top_logprobs[1] < NEAR_TIE;
+  }
+  return NULL;
+}
+
+mlx_status_t mlx_sequence_sampler_choose(mlx_sequence_sampler_t *s, const mlx_step_result_t *result,
+                                         const float *logits, mlx_choice_t *out) {
+  *out = (mlx_choice_t){.id = -1};
+  MLX_TRY(choose_token(s, result, logits, &out->id));
+  if (s->matcher) MLX_TRY(advance_grammar(s, out->id));
+  if (s->row) MLX_TRY(report_logprobs(s, result, logits, out->id));
+  if (s->near_ties && s->language->vocab > 1)
+    MLX_TRY(find_near_tie(s, result, logits, out->id, &out->near_tie));
+  out->logprobs = s->row;
+  return accept(s, out->id);
+}

@@ -1,0 +1,58 @@
+// Sequence sampler: how the next token of one sequence is chosen. It decides whether the device samples or
+// the host, keeps the state of the sequence's grammar, and turns the result of a step into a token and its
+// log-probabilities.
+//
+// Ownership: the caller owns it. Threads: one thread at a time.
+#ifndef MLXCEL_RUNTIME_SEQUENCE_SAMPLER_H_
+#define MLXCEL_RUNTIME_SEQUENCE_SAMPLER_H_
+
+#include "grammar/vocabulary.h"
+#include "runtime/stepper.h"
+#include "tokenizer/tokenizer.h"
+
+// What the scheduler knows about a model. The pointers are borrowed from the engine.
+typedef struct mlx_language {
+  const mlx_tokenizer_t *tokenizer;
+  const int32_t *eos;  // [eos_count]
+  size_t eos_count;
+  int64_t vocab, context;
+  // The vocabulary that a grammar matches tokens against (mlx_engine_vocabulary).
+  mlx_status_t (*vocabulary)(mlx_engine_t *engine, bool first, const mlx_vocabulary_t **out_vocabulary);
+  mlx_engine_t *engine;
+} mlx_language_t;
+
+typedef struct mlx_sequence_sampler mlx_sequence_sampler_t;
+
+// |ids| are all tokens of the sequence so far, for the penalties. |device_samples|: the module samples
+// tokens. |near_ties|: the two best candidates of each token are wanted. |options| are copied, except the
+// grammar. |language| must outlive the sampler. Release with mlx_sequence_sampler_free.
+mlx_status_t mlx_sequence_sampler_create(const mlx_language_t *language,
+                                         const mlx_generate_options_t *options, bool device_samples,
+                                         bool near_ties, const int32_t *ids, size_t count,
+                                         mlx_sequence_sampler_t **out_sampler) MLX_MUST_USE;
+void mlx_sequence_sampler_free(mlx_sequence_sampler_t *sampler);  // NULL is fine
+
+// True if the logits must be read to choose a token.
+bool mlx_sequence_sampler_reads_logits(const mlx_sequence_sampler_t *sampler);
+// True if the host must know a token before the next one can be sampled.
+bool mlx_sequence_sampler_is_synchronous(const mlx_sequence_sampler_t *sampler);
+// True if a burst can sample its tokens: on the device, without a grammar and log-probabilities.
+bool mlx_sequence_sampler_can_burst(const mlx_sequence_sampler_t *sampler);
+// True if the device looks back on earlier tokens, for penalties.
+bool mlx_sequence_sampler_looks_back(const mlx_sequence_sampler_t *sampler);
+
+// What a step must compute for the next token; borrowed until the next call. *|out_complete| is true, and
+// there is nothing to compute, if the grammar allows no further text.
+mlx_status_t mlx_sequence_sampler_prepare(mlx_sequence_sampler_t *sampler, mlx_step_sampling_t *out_wanted,
+                                          bool *out_complete) MLX_MUST_USE;
+
+typedef struct mlx_choice {
+  int32_t id;
+  const mlx_logprob_t *logprobs;  // [options.logprobs + 1], borrowed until the next call; NULL: not requested
+  bool near_tie;
+} mlx_choice_t;
+// The next token, from the result of a step. |logits| has the logits if reads_logits, else it is NULL.
+mlx_status_t mlx_sequence_sampler_choose(mlx_sequence_sampler_t *sampler, const mlx_step_result_t *result,
+                                         const float *logits, mlx_choice_t *out_choice) MLX_MUST_USE;
+
+#endif  // MLXCEL_RUNTIME_SEQUENCE_SAMPLER_H_

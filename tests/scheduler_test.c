@@ -1,0 +1,664 @@
+// The scheduler on a simulated module: a crowd of requests changes the tokens of none of them.
+#include "runtime/scheduler.h"
+
+#include "base/file.h"
+#include "grammar/grammar.h"
+#include "runtime/output.h"
+#include "tests/fake_stepper.h"
+
+#define TOKENIZER MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama/tokenizer.json"
+#define MOST 16      // requests of a mix
+#define LONGEST 400  // tokens of a prompt
+
+static mlx_tokenizer_t *tokenizer;
+static mlx_grammar_t *grammar;
+static const int32_t eos[] = {2, 77};
+
+static mlx_status_t vocabulary_of(mlx_engine_t *engine, bool first, const mlx_vocabulary_t **out) {
+  static mlx_vocabulary_t *made[2];
+  (void)engine;
+  if (!made[first]) MLX_TRY(mlx_vocabulary_create(tokenizer, FAKE_VOCAB, first, &made[first]));
+  *out = made[first];
+  return NULL;
+}
+
+static mlx_language_t language_of(int64_t context) {
+  static const char text[] = "root ::= [a-f]{1,3} (\" \" [a-f]{1,4}){0,6}";
+  if (!tokenizer) {
+    char *json;
+    size_t length;
+    CHECK_OK(mlx_read_file(TOKENIZER, 1 << 24, &json, &length));
+    CHECK_OK(mlx_tokenizer_create(TOKENIZER, json, length, &tokenizer));
+    CHECK_OK(mlx_grammar_create("grammar", text, sizeof text - 1, &grammar));
+    mlx_free(json);
+  }
+  return (mlx_language_t){.tokenizer = tokenizer,
+                          .eos = eos,
+                          .eos_count = 2,
+                          .vocab = FAKE_VOCAB,
+                          .context = context,
+                          .vocabulary = vocabulary_of};
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// A scheduler and its parts
+
+typedef struct rig {
+  fake_t fake;
+  mlx_pool_t *pool;
+  mlx_scheduler_t *scheduler;
+  int64_t positions;  // most positions of a sequence
+} rig_t;
+
+// The caller has set the limits of rig->fake.
+static void start(rig_t *rig, int64_t context, const mlx_scheduler_options_t *options) {
+  fake_start(&rig->fake);
+  CHECK_OK(mlx_pool_create(rig->fake.base.pool_pages, rig->fake.base.slots, &rig->pool));
+  const mlx_scheduler_parts_t parts = {
+      .stepper = &rig->fake.base, .pool = rig->pool, .language = language_of(context), .prompt_chunk = 16};
+  CHECK_OK(mlx_scheduler_create_on(&parts, options, &rig->scheduler));
+  const int64_t pages = rig->fake.base.pool_pages - 1 < rig->fake.base.slot_pages
+                            ? rig->fake.base.pool_pages - 1
+                            : rig->fake.base.slot_pages;
+  rig->positions = context < pages * MLX_KV_PAGE ? context : pages * MLX_KV_PAGE;
+}
+
+static void stop(rig_t *rig) {
+  const mlx_scheduler_stats_t stats = mlx_scheduler_stats(rig->scheduler);
+  CHECK_INT(stats.running, 0);
+  CHECK_INT(stats.waiting, 0);
+  CHECK_INT(stats.pages_used, 0);
+  CHECK_INT(stats.pages_cached + stats.pages_free, rig->fake.base.pool_pages - 1);
+  for (int32_t slot = 0; slot < rig->fake.base.slots; ++slot) CHECK_INT(mlx_pool_take_slot(rig->pool), slot);
+  mlx_scheduler_free(rig->scheduler);
+  CHECK_OK(mlx_pool_check(rig->pool));
+  mlx_pool_free(rig->pool);
+  fake_clear(&rig->fake);
+}
+
+// Calls mlx_scheduler_step and checks the pool.
+static bool step(rig_t *rig) {
+  bool idle;
+  CHECK_OK(mlx_scheduler_step(rig->scheduler, &idle));
+  CHECK_OK(mlx_pool_check(rig->pool));
+  return idle;
+}
+
+static rig_t plain_rig(int64_t slots, int64_t pages) {
+  return (rig_t){.fake = {.base = {.max_tokens = 64,
+                                   .max_wanted = 64,
+                                   .slots = slots,
+                                   .slot_pages = 16,
+                                   .pool_pages = pages,
+                                   .ragged = true,
+                                   .samples = true}}};
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// What a request must give
+
+typedef struct heard {  // what the callbacks got
+  mlx_text_t text;
+  size_t calls, limit;  // on_text returns false in call number |limit|; 0: never
+  int done;
+} heard_t;
+
+static bool hear(void *user, const char *text, size_t length) {
+  heard_t *heard = user;
+  mlx_text_append(&heard->text, text, length);
+  return ++heard->calls != heard->limit;
+}
+
+static void hear_done(void *user, mlx_request_t *request) {
+  CHECK(mlx_request_is_done(request));
+  ++((heard_t *)user)->done;
+}
+
+// Generates without scheduler, pages and queue. Returns the error that ends the request.
+static mlx_status_t generate_alone(const mlx_generate_options_t *given, bool device_samples,
+                                   int64_t positions, const int32_t *ids, size_t count, mlx_output_t *out) {
+  const mlx_language_t language = language_of(LONGEST);
+  mlx_generate_options_t options = *given;
+  mlx_sequence_sampler_t *sampler;
+  int32_t all[LONGEST * 2];
+  float logits[FAKE_VOCAB];
+  mlx_status_t status = NULL;
+  mlx_finish_reason_t reason = MLX_FINISH_LENGTH;
+  uint64_t state = 0;
+  options.on_text = NULL;
+  memcpy(all, ids, count * sizeof *ids);
+  CHECK_OK(mlx_sequence_sampler_create(&language, &options, device_samples, false, ids, count, &sampler));
+  CHECK_OK(mlx_output_initialize(&options, tokenizer, eos, 2, FAKE_VOCAB, out));
+  for (size_t fed = 0; mlx_output_left(out) && !out->ended && !status;) {
+    reason = MLX_FINISH_CONTEXT;
+    if (count > (size_t)positions) break;
+    for (; fed < count; ++fed) state = fake_mix(state, fake_kv(state, all[fed], (int64_t)fed));
+    mlx_step_sampling_t wanted;
+    fake_answer_t answer;
+    mlx_choice_t choice;
+    bool complete;
+    reason = MLX_FINISH_STOP;
+    status = mlx_sequence_sampler_prepare(sampler, &wanted, &complete);
+    if (complete || status) break;
+    fake_logits(state, all[0], all[count - 1], logits);
+    fake_sample(logits, state, &wanted, all, (int64_t)count, &answer);
+    answer.result.top_ids = answer.top_ids;
+    answer.result.top_logprobs = answer.top_logprobs;
+    status = mlx_sequence_sampler_choose(sampler, &answer.result,
+                                         mlx_sequence_sampler_reads_logits(sampler) ? logits : NULL, &choice);
+    if (status) break;
+    all[count++] = choice.id;
+    CHECK_OK(mlx_output_add(out, choice.id, choice.logprobs));
+  }
+  CHECK_OK(mlx_output_finish(out, reason));
+  mlx_sequence_sampler_free(sampler);
+  return status;
+}
+
+typedef struct job {
+  int32_t ids[LONGEST];
+  size_t count;
+  mlx_generate_options_t options;
+  mlx_sampling_t sampling;
+  mlx_logit_bias_t bias;
+  int arrival, cancel;  // numbers of steps; cancel -1: never
+  mlx_request_t *request;
+  heard_t heard;
+} job_t;
+
+// |given| and |expected| are from the same request. A request that was cancelled has a prefix of the tokens.
+static void check_job(job_t *job, const rig_t *rig, int number) {
+  mlx_output_t expected;
+  const bool samples = rig->fake.base.samples;
+  mlx_status_t failed =
+      generate_alone(&job->options, samples, rig->positions, job->ids, job->count, &expected);
+  mlx_status_t status = mlx_request_take_status(job->request);
+  const mlx_generation_t *g = mlx_request_generation(job->request), *e = &expected.generation;
+  const bool cancelled = g->finish_reason == MLX_FINISH_CANCELLED;
+  if (g->count > e->count || (!cancelled && g->count != e->count))
+    CHECK_FAIL("job %d has %zu tokens (%s), alone %zu (%s): %s", number, g->count,
+               mlx_finish_reason_name(g->finish_reason), e->count, mlx_finish_reason_name(e->finish_reason),
+               mlx_status_message(status));
+  for (size_t i = 0; i < g->count; ++i) {
+    if (g->ids[i] != e->ids[i])
+      CHECK_FAIL("job %d: token %zu is %d, alone %d", number, i, g->ids[i], e->ids[i]);
+  }
+  const size_t width = (size_t)(job->options.logprobs + 1);
+  if (g->count && width) CHECK(!memcmp(g->logprobs, e->logprobs, g->count * width * sizeof *g->logprobs));
+  CHECK_INT(mlx_status_code(status), cancelled ? MLX_OK : mlx_status_code(failed));
+  if (!cancelled && !status) {
+    CHECK_INT(g->finish_reason, e->finish_reason);
+    CHECK_TEXT(g->text, e->text);
+  }
+  if (status) CHECK_INT(g->finish_reason, MLX_FINISH_ERROR);
+  CHECK_TEXT(job->heard.text.data ? job->heard.text.data : "", g->text);
+  CHECK_INT(job->heard.done, 1);
+  CHECK(!cancelled || job->cancel >= 0 || job->heard.limit);
+  mlx_status_free(status);
+  mlx_status_free(failed);
+  mlx_output_clear(&expected);
+}
+
+static void submit(rig_t *rig, job_t *job) {
+  job->options.on_text = hear;
+  job->options.on_done = hear_done;
+  job->options.user = &job->heard;
+  CHECK_OK(mlx_scheduler_submit(rig->scheduler, job->ids, job->count, &job->options, &job->request));
+}
+
+static void release(job_t *job) {
+  mlx_request_free(job->request);
+  mlx_text_clear(&job->heard.text);
+}
+
+// A job with a prompt of |count| tokens that depend on |family| and, from token |shared| on, on |seed|.
+static void make_job(job_t *job, uint64_t family, size_t shared, size_t count, uint64_t seed) {
+  *job = (job_t){.count = count, .cancel = -1};
+  for (size_t i = 0; i < count; ++i)
+    job->ids[i] = (int32_t)(fake_mix(i < shared ? family : family + seed * 1000 + 7, i) % 300) + 10;
+  mlx_generate_options_initialize(&job->options);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Random mixes
+
+static uint64_t random_state;
+static int64_t random_below(int64_t limit) {
+  random_state = fake_mix(random_state, 1);
+  return (int64_t)(random_state % (uint64_t)limit);
+}
+
+static void random_sampling(job_t *job) {
+  mlx_sampling_initialize(&job->sampling);
+  job->sampling.seed = (uint64_t)random_below(100);
+  job->options.sampling = &job->sampling;
+  if (!random_below(3)) job->sampling.presence_penalty = 0.5;
+  if (!random_below(6)) job->sampling.dry_multiplier = 0.8;  // only on the host
+  if (!random_below(8)) job->sampling.mirostat = 2;
+  if (random_below(3)) return;
+  job->bias = (mlx_logit_bias_t){(int32_t)random_below(300) + 10, 1.5};
+  job->sampling.biases = &job->bias;
+  job->sampling.bias_count = 1;
+}
+
+static void random_job(job_t *job, int64_t most_tokens) {
+  static const char *const stops[] = {"a", "e t", "ox", "q"};
+  const size_t shared = (size_t)random_below(60), wanted = random_below(4)
+                                                               ? shared + 1 + (size_t)random_below(25)
+                                                               : (size_t)random_below(most_tokens);
+  const size_t count = wanted < 1 ? 1 : wanted < (size_t)most_tokens ? wanted : (size_t)most_tokens;
+  make_job(job, (uint64_t)random_below(3), shared, count, (uint64_t)random_below(50));
+  job->options.max_tokens = random_below(8) ? random_below(40) : -1;
+  job->options.ignore_eos = random_below(3) == 0 && job->options.max_tokens >= 0;
+  job->options.priority = random_below(3) ? 0 : random_below(4) - 1;
+  job->options.logprobs = random_below(4) ? -1 : random_below(5) ? random_below(4) : 25;
+  if (random_below(2)) random_sampling(job);
+  if (!random_below(6)) job->options.grammar = grammar;
+  if (!random_below(3)) {
+    job->options.stops = stops + random_below(3);
+    job->options.stop_count = 1 + (size_t)random_below(2);
+  }
+  if (!random_below(20)) job->ids[0] = FAKE_POISON;
+  if (!random_below(4)) job->cancel = (int)random_below(40);
+  if (!random_below(12)) job->heard.limit = 1 + (size_t)random_below(10);
+  job->arrival = random_below(3) ? (int)random_below(25) : 0;
+}
+
+static void random_rig(rig_t *rig, mlx_scheduler_options_t *options) {
+  *rig = plain_rig(1 + random_below(6), 0);
+  mlx_stepper_t *base = &rig->fake.base;
+  base->max_tokens = 1 + random_below(random_below(2) ? 12 : 64);
+  base->max_wanted = 1 + random_below(base->max_tokens);
+  base->slot_pages = 3 + random_below(10);
+  base->pool_pages = 4 + random_below(random_below(2) ? 10 : 60);
+  base->ragged = random_below(4) != 0;
+  base->samples = random_below(8) != 0;
+  base->burst = random_below(2) ? 0 : 1 + random_below(MLX_BURST_TOKENS);
+  if (!random_below(3)) {  // as the GPU's functions: few wanted tokens of many, or the reverse
+    base->max_tokens = 48;
+    base->max_wanted = 16;
+    rig->fake.buckets[0][0] = rig->fake.buckets[0][1] = 16;
+    rig->fake.buckets[1][0] = 48;
+    rig->fake.buckets[1][1] = 2;
+  }
+  mlx_scheduler_options_initialize(options);
+  options->share_prefixes = random_below(4) != 0;
+  options->max_prompt_chunk = random_below(2) ? 0 : 1 + random_below(32);
+  options->max_running = random_below(3) ? 0 : 1 + random_below(4);
+  options->max_batch_tokens = random_below(3) ? 0 : 1 + random_below(32);
+  options->count_near_ties = random_below(4) == 0;
+}
+
+typedef struct totals {
+  int64_t tokens, requests, mixes, preemptions, prefix_hits, bursts, copies, mixed, deep, near_ties,
+      cancelled, failed, stopped;
+} totals_t;
+
+static void add_totals(totals_t *totals, const rig_t *rig, const job_t *jobs, int count) {
+  const mlx_scheduler_stats_t stats = mlx_scheduler_stats(rig->scheduler);
+  totals->tokens += stats.output_tokens;
+  totals->requests += count;
+  totals->preemptions += stats.preemptions;
+  totals->prefix_hits += stats.prefix_hits;
+  totals->near_ties += stats.near_ties;
+  totals->bursts += rig->fake.bursts;
+  totals->copies += rig->fake.copies;
+  totals->mixed += rig->fake.mixed;
+  totals->deep += rig->fake.most_open == 2;
+  ++totals->mixes;
+  for (int i = 0; i < count; ++i) {
+    const mlx_finish_reason_t reason = mlx_request_generation(jobs[i].request)->finish_reason;
+    totals->cancelled += reason == MLX_FINISH_CANCELLED;
+    totals->failed += reason == MLX_FINISH_ERROR;
+    totals->stopped += reason == MLX_FINISH_STOP;
+  }
+}
+
+static void run_mix(uint64_t seed, totals_t *totals) {
+  static job_t jobs[MOST];
+  rig_t rig;
+  mlx_scheduler_options_t options;
+  language_of(0);
+  random_state = seed * 7919 + 1;
+  random_rig(&rig, &options);
+  start(&rig, 16 + random_below(200), &options);
+  const int count = 1 + (int)random_below(MOST);
+  int arrived = 0;
+  for (int i = 0; i < count; ++i) random_job(&jobs[i], rig.positions);
+  bool idle = false;
+  for (int now = 0; !idle || arrived < count; ++now) {
+    if (now > 20000) CHECK_FAIL("mix %llu does not end", (unsigned long long)seed);
+    for (int i = 0; i < count; ++i) {
+      if (jobs[i].arrival == now) {
+        submit(&rig, &jobs[i]);
+        ++arrived;
+      }
+      if (jobs[i].cancel == now && jobs[i].request) mlx_request_cancel(jobs[i].request);
+    }
+    idle = step(&rig);
+  }
+  for (int i = 0; i < count; ++i) check_job(&jobs[i], &rig, i);
+  add_totals(totals, &rig, jobs, count);
+  for (int i = 0; i < count; ++i) release(&jobs[i]);
+  stop(&rig);
+}
+
+TEST(a_crowd_changes_the_tokens_of_no_request) {
+  totals_t t = {0};
+  for (uint64_t seed = 0; seed < (MLXCEL_SANITIZED ? 300 : 1500); ++seed) run_mix(seed, &t);
+  fprintf(
+      stderr,
+      "  %lld mixes: %lld requests, %lld tokens; %lld preemptions, %lld tokens from shared prefixes, %lld "
+      "copied pages, %lld bursts,\n  %lld steps with prompts and decodes, %lld mixes with two queued steps, "
+      "%lld near ties; %lld stopped, %lld cancelled, %lld failed\n",
+      (long long)t.mixes, (long long)t.requests, (long long)t.tokens, (long long)t.preemptions,
+      (long long)t.prefix_hits, (long long)t.copies, (long long)t.bursts, (long long)t.mixed,
+      (long long)t.deep, (long long)t.near_ties, (long long)t.stopped, (long long)t.cancelled,
+      (long long)t.failed);
+  CHECK(t.preemptions > 100 && t.prefix_hits > 1000 && t.copies > 100 && t.bursts > 100 && t.mixed > 100);
+  CHECK(t.deep > 100 && t.stopped > 100 && t.cancelled > 100 && t.failed > 20);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Single promises
+
+TEST(a_step_is_queued_before_the_last_one_is_read) {
+  mlx_scheduler_options_t options;
+  mlx_scheduler_options_initialize(&options);
+  static job_t jobs[2];
+  for (int grammars = 0; grammars < 2; ++grammars) {
+    rig_t rig = plain_rig(2, 40);
+    start(&rig, 256, &options);
+    for (int i = 0; i < 2; ++i) {
+      make_job(&jobs[i], 1, 0, 10, (uint64_t)i);
+      jobs[i].options.max_tokens = 20;
+      jobs[i].options.ignore_eos = true;
+      if (grammars && i) jobs[i].options.grammar = grammar;  // the host must see each token
+      submit(&rig, &jobs[i]);
+    }
+    step(&rig);
+    CHECK_INT(rig.fake.most_open, grammars ? 1 : 2);
+    if (!grammars) {
+      // 20 tokens of both in 20 steps: no step is empty, and none is queued after the last token.
+      while (!step(&rig)) continue;
+      CHECK_INT(mlx_scheduler_stats(rig.scheduler).steps, 20);
+    }
+    CHECK_OK(mlx_scheduler_run(rig.scheduler));
+    for (int i = 0; i < 2; ++i) check_job(&jobs[i], &rig, i);
+    for (int i = 0; i < 2; ++i) release(&jobs[i]);
+    stop(&rig);
+  }
+}
+
+TEST(a_long_prompt_does_not_stop_running_requests) {
+  mlx_scheduler_options_t options;
+  mlx_scheduler_options_initialize(&options);
+  options.max_prompt_chunk = 8;
+  static job_t jobs[4];
+  rig_t rig = plain_rig(4, 80);
+  start(&rig, 256, &options);
+  for (int i = 0; i < 4; ++i) {
+    make_job(&jobs[i], (uint64_t)i, 0, i < 3 ? 5 : 200, 0);
+    jobs[i].options.max_tokens = 60;
+    jobs[i].options.ignore_eos = true;
+  }
+  for (int i = 0; i < 3; ++i) submit(&rig, &jobs[i]);
+  for (int i = 0; i < 4; ++i) step(&rig);
+  submit(&rig, &jobs[3]);
+  size_t before = mlx_request_generation(jobs[0].request)->count;
+  rig.fake.largest_chunk = 0;
+  for (int i = 0; i < 20; ++i) {  // each step still gives each running request a token
+    step(&rig);
+    for (int j = 0; j < 3; ++j) CHECK_INT(mlx_request_generation(jobs[j].request)->count, before + 1);
+    ++before;
+  }
+  CHECK_INT(rig.fake.largest_chunk, 8);
+  CHECK_OK(mlx_scheduler_run(rig.scheduler));
+  for (int i = 0; i < 4; ++i) check_job(&jobs[i], &rig, i);
+  for (int i = 0; i < 4; ++i) release(&jobs[i]);
+  stop(&rig);
+}
+
+TEST(a_lone_request_is_decoded_in_growing_bursts) {
+  mlx_scheduler_options_t options;
+  mlx_scheduler_options_initialize(&options);
+  static job_t job;
+  rig_t rig = plain_rig(2, 40);
+  rig.fake.base.burst = MLX_BURST_TOKENS;
+  rig.fake.base.slot_pages = 30;
+  start(&rig, 400, &options);
+  make_job(&job, 1, 0, 30, 0);
+  job.options.max_tokens = 300;
+  job.options.ignore_eos = true;
+  submit(&rig, &job);
+  CHECK_OK(mlx_scheduler_run(rig.scheduler));
+  check_job(&job, &rig, 0);
+  // 1, 1, 2, 4, 8, 16, 32, 64, 128, 44 tokens, unless the machine is so slow that bursts are limited.
+  CHECK(rig.fake.bursts >= 8 && rig.fake.burst_tokens == 298);
+  CHECK(job.heard.calls >= 10 && job.heard.calls < 60);
+  release(&job);
+  stop(&rig);
+}
+
+TEST(equal_prefixes_share_pages_and_the_partial_page_is_copied) {
+  mlx_scheduler_options_t options;
+  static job_t jobs[3];
+  for (int share = 0; share < 2; ++share) {
+    rig_t rig = plain_rig(3, 40);
+    mlx_scheduler_options_initialize(&options);
+    options.share_prefixes = share;
+    start(&rig, 256, &options);
+    for (int i = 0; i < 3; ++i) {  // 2 full pages and 8 tokens are equal
+      make_job(&jobs[i], 5, 40, 45, (uint64_t)i);
+      jobs[i].options.max_tokens = 12;
+      jobs[i].options.ignore_eos = true;
+      submit(&rig, &jobs[i]);
+      if (!i) CHECK_OK(mlx_scheduler_run(rig.scheduler));
+    }
+    step(&rig);
+    const mlx_scheduler_stats_t stats = mlx_scheduler_stats(rig.scheduler);
+    CHECK_INT(stats.prefix_hits, share ? 80 : 0);
+    CHECK_INT(rig.fake.copies, share ? 2 : 0);
+    CHECK_INT(stats.pages_used, share ? 4 : 6);
+    CHECK_OK(mlx_scheduler_run(rig.scheduler));
+    for (int i = 0; i < 3; ++i) check_job(&jobs[i], &rig, i);
+    for (int i = 0; i < 3; ++i) release(&jobs[i]);
+    stop(&rig);
+  }
+}
+
+TEST(a_full_pool_preempts_the_latest_of_the_lowest_priority) {
+  mlx_scheduler_options_t options;
+  mlx_scheduler_options_initialize(&options);
+  static job_t jobs[3];
+  rig_t rig = plain_rig(3, 11);
+  start(&rig, 128, &options);
+  for (int i = 0; i < 3; ++i) {
+    make_job(&jobs[i], (uint64_t)i, 0, 20, 0);
+    jobs[i].options.max_tokens = 60;
+    jobs[i].options.ignore_eos = true;
+    jobs[i].options.priority = i == 2;
+    submit(&rig, &jobs[i]);
+  }
+  while (!mlx_scheduler_stats(rig.scheduler).preemptions) CHECK(!step(&rig));
+  CHECK_INT(mlx_scheduler_stats(rig.scheduler).waiting, 1);
+  const size_t kept = mlx_request_generation(jobs[1].request)->count;
+  CHECK(kept > 10);
+  step(&rig);
+  CHECK(mlx_request_generation(jobs[1].request)->count <= kept + 1);  // it waits
+  CHECK_OK(mlx_scheduler_run(rig.scheduler));
+  for (int i = 0; i < 3; ++i) check_job(&jobs[i], &rig, i);
+  for (int i = 0; i < 3; ++i) release(&jobs[i]);
+  stop(&rig);
+}
+
+TEST(a_higher_priority_takes_the_place_of_a_lower_one) {
+  mlx_scheduler_options_t options;
+  mlx_scheduler_options_initialize(&options);
+  static job_t jobs[3];
+  rig_t rig = plain_rig(1, 20);
+  start(&rig, 128, &options);
+  for (int i = 0; i < 3; ++i) {
+    make_job(&jobs[i], (uint64_t)i, 0, 20, 0);
+    jobs[i].options.max_tokens = 10;
+    jobs[i].options.ignore_eos = true;
+    jobs[i].options.priority = i;
+  }
+  submit(&rig, &jobs[0]);
+  for (int i = 0; i < 4; ++i) step(&rig);
+  submit(&rig, &jobs[1]);
+  submit(&rig, &jobs[2]);
+  while (!mlx_request_is_done(jobs[2].request)) step(&rig);
+  CHECK(!mlx_request_generation(jobs[1].request)->count && !mlx_request_is_done(jobs[0].request));
+  while (!mlx_request_is_done(jobs[1].request)) step(&rig);
+  CHECK(!mlx_request_is_done(jobs[0].request));
+  CHECK_OK(mlx_scheduler_run(rig.scheduler));
+  for (int i = 0; i < 3; ++i) check_job(&jobs[i], &rig, i);
+  for (int i = 0; i < 3; ++i) release(&jobs[i]);
+  stop(&rig);
+}
+
+TEST(a_failed_step_ends_running_requests_only) {
+  mlx_scheduler_options_t options;
+  mlx_scheduler_options_initialize(&options);
+  static job_t jobs[3];
+  rig_t rig = plain_rig(2, 40);
+  rig.fake.fail_at = 5;
+  start(&rig, 128, &options);
+  for (int i = 0; i < 3; ++i) {
+    make_job(&jobs[i], 1, 20, 24, (uint64_t)i);
+    jobs[i].options.max_tokens = 10;
+    jobs[i].options.ignore_eos = true;
+    submit(&rig, &jobs[i]);
+  }
+  CHECK_ERROR(mlx_scheduler_run(rig.scheduler), MLX_UNAVAILABLE, "the simulated device failed");
+  for (int i = 0; i < 2; ++i) {
+    CHECK(mlx_request_is_done(jobs[i].request));
+    CHECK_INT(jobs[i].heard.done, 1);
+    CHECK_INT(mlx_request_generation(jobs[i].request)->finish_reason, MLX_FINISH_ERROR);
+    CHECK_ERROR(mlx_request_take_status(jobs[i].request), MLX_UNAVAILABLE, "the simulated device failed");
+    CHECK(!mlx_request_take_status(jobs[i].request));
+  }
+  CHECK(!mlx_request_is_done(jobs[2].request));
+  CHECK_INT(mlx_scheduler_stats(rig.scheduler).pages_cached, 0);  // pages of a failed step are not reused
+  CHECK_OK(mlx_scheduler_run(rig.scheduler));
+  check_job(&jobs[2], &rig, 2);
+  for (int i = 0; i < 3; ++i) release(&jobs[i]);
+  stop(&rig);
+}
+
+TEST(a_request_can_be_freed_while_its_steps_are_queued) {
+  mlx_scheduler_options_t options;
+  mlx_scheduler_options_initialize(&options);
+  static job_t jobs[2];
+  rig_t rig = plain_rig(2, 40);
+  start(&rig, 128, &options);
+  for (int i = 0; i < 2; ++i) {
+    make_job(&jobs[i], (uint64_t)i, 0, 24, 0);
+    jobs[i].options.max_tokens = 30;
+    jobs[i].options.ignore_eos = true;
+    submit(&rig, &jobs[i]);
+  }
+  for (int i = 0; i < 3; ++i) step(&rig);
+  CHECK_INT(rig.fake.open, 1);
+  release(&jobs[0]);
+  CHECK_INT(jobs[0].heard.done, 0);
+  CHECK_OK(mlx_scheduler_run(rig.scheduler));
+  check_job(&jobs[1], &rig, 1);
+  release(&jobs[1]);
+  stop(&rig);
+}
+
+typedef struct chain {
+  rig_t *rig;
+  job_t *jobs;
+  int next;
+} chain_t;
+
+// Frees its own request and submits another.
+static void continue_chain(void *user, mlx_request_t *request) {
+  chain_t *chain = user;
+  mlx_request_free(request);
+  if (++chain->next == 3) return;
+  job_t *job = &chain->jobs[chain->next];
+  CHECK_OK(mlx_scheduler_submit(chain->rig->scheduler, job->ids, job->count, &job->options, &job->request));
+}
+
+TEST(a_callback_may_free_its_request_and_submit_another) {
+  mlx_scheduler_options_t options;
+  mlx_scheduler_options_initialize(&options);
+  static job_t jobs[3];
+  rig_t rig = plain_rig(2, 40);
+  chain_t chain = {&rig, jobs, 0};
+  start(&rig, 128, &options);
+  for (int i = 0; i < 3; ++i) {
+    make_job(&jobs[i], (uint64_t)i, 0, 24, 0);
+    jobs[i].options.max_tokens = 5;
+    jobs[i].options.on_done = continue_chain;
+    jobs[i].options.user = &chain;
+  }
+  CHECK_OK(mlx_scheduler_submit(rig.scheduler, jobs[0].ids, 24, &jobs[0].options, &jobs[0].request));
+  CHECK_OK(mlx_scheduler_run(rig.scheduler));
+  CHECK_INT(chain.next, 3);
+  stop(&rig);
+}
+
+TEST(impossible_requests_are_refused) {
+  mlx_scheduler_options_t options;
+  mlx_scheduler_options_initialize(&options);
+  static job_t job;
+  mlx_request_t *request;
+  rig_t rig = plain_rig(2, 5);
+  start(&rig, 128, &options);
+  make_job(&job, 1, 0, 129, 0);
+  CHECK_ERROR(mlx_scheduler_submit(rig.scheduler, job.ids, 129, &job.options, &request), MLX_USAGE,
+              "the prompt has 129 tokens; the context holds 128");
+  CHECK_ERROR(mlx_scheduler_submit(rig.scheduler, job.ids, 65, &job.options, &request), MLX_OUT_OF_MEMORY,
+              "the prompt has 65 tokens; the KV pool holds 64");
+  CHECK_ERROR(mlx_scheduler_submit(rig.scheduler, job.ids, 0, &job.options, &request), MLX_USAGE,
+              "the prompt is empty");
+  job.options.logprobs = 1000;
+  CHECK_ERROR(mlx_scheduler_submit(rig.scheduler, job.ids, 5, &job.options, &request), MLX_USAGE,
+              "the model has only 320 tokens");
+  CHECK(!request);
+  // Another user of the pool leaves too few pages for the request.
+  int32_t taken[4];
+  for (int i = 0; i < 4; ++i) taken[i] = mlx_pool_take(rig.pool);
+  job.options.logprobs = -1;
+  CHECK_OK(mlx_scheduler_submit(rig.scheduler, job.ids, 5, &job.options, &request));
+  CHECK_OK(mlx_scheduler_run(rig.scheduler));
+  CHECK_ERROR(mlx_request_take_status(request), MLX_OUT_OF_MEMORY, "sessions hold 4 of its 4 pages");
+  mlx_request_free(request);
+  for (int i = 0; i < 4; ++i) mlx_pool_release(rig.pool, taken[i]);
+  stop(&rig);
+}
+
+TEST(near_ties_are_counted) {
+  mlx_scheduler_options_t options;
+  mlx_scheduler_options_initialize(&options);
+  options.count_near_ties = true;
+  static job_t job;
+  rig_t rig = plain_rig(2, 40);
+  start(&rig, 128, &options);
+  make_job(&job, 1, 0, 24, 0);
+  job.ids[23] = FAKE_NEAR_TIE;
+  job.options.max_tokens = 5;
+  job.options.ignore_eos = true;
+  submit(&rig, &job);
+  CHECK_OK(mlx_scheduler_run(rig.scheduler));
+  CHECK_INT(mlx_scheduler_stats(rig.scheduler).near_ties, 1);
+  check_job(&job, &rig, 0);
+  release(&job);
+  stop(&rig);
+}
+
+TEST_MAIN(CASE(a_crowd_changes_the_tokens_of_no_request), CASE(a_step_is_queued_before_the_last_one_is_read),
+          CASE(a_long_prompt_does_not_stop_running_requests),
+          CASE(a_lone_request_is_decoded_in_growing_bursts),
+          CASE(equal_prefixes_share_pages_and_the_partial_page_is_copied),
+          CASE(a_full_pool_preempts_the_latest_of_the_lowest_priority),
+          CASE(a_higher_priority_takes_the_place_of_a_lower_one),
+          CASE(a_failed_step_ends_running_requests_only),
+          CASE(a_request_can_be_freed_while_its_steps_are_queued),
+          CASE(a_callback_may_free_its_request_and_submit_another), CASE(impossible_requests_are_refused),
+          CASE(near_ties_are_counted))
