@@ -464,7 +464,7 @@ static mlx_status_t too_small(int64_t need, int64_t context) {
 static mlx_status_t open_and_run(bench_t *bench, const flags_t *f) {
   mlx_open_options_t opening = f->open;
   if (opening.context < 0) opening.context = bench->context;
-  opening.sequences = bench->sequences;
+  opening.parallel = bench->sequences;
   if (f->open.context > 0 && f->open.context < bench->context)
     return too_small(bench->context, f->open.context);
   if (!bench->run.bandwidth) MLX_TRY(measure_bandwidth(f, &bench->run.bandwidth));

@@ -223,7 +223,7 @@ static mlx_status_t open_model(const mlx_open_options_t *o, mlx_engine_t **out, 
   MLX_TRY(parse_device(o->device, &options.device));
   MLX_TRY(check_level(o->cpu_level, options.device, is_bundle));
   options.threads = (int)o->threads;
-  options.sequences = o->sequences;
+  options.sequences = o->parallel;
   options.cpu_level = is_bundle ? o->cpu_level : NULL;
   options.allow_unsigned = o->allow_unsigned;
   double load_start = 0;

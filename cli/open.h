@@ -17,7 +17,7 @@ typedef struct mlx_open_options {
   bool allow_unsigned;    // run a bundle that was neither compiled here nor signed by a trusted key
   const char *cpu_level;  // value of --cpu-level; NULL if not given
   int64_t context;        // positions; -1 if not given, 0 for the model's maximum
-  int64_t sequences;      // that are generated at the same time; 0: one
+  int64_t parallel;       // sequences at the same time; 0 if not given
   int64_t threads;        // 0 if not given
   const char *prompt;     // checked against the context length before compiling and loading; may be NULL
   size_t prompt_length;

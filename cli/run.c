@@ -79,7 +79,7 @@ static mlx_status_t read_batch(flags_t *f) {
   }
   MLX_TRY(mlx_batch_read(f->prompt_file, &f->batch));
   const int64_t count = (int64_t)f->batch.prompts.count;
-  f->open.sequences = f->parallel ? f->parallel : count < MLX_BATCH_PARALLEL ? count : MLX_BATCH_PARALLEL;
+  f->open.parallel = f->parallel ? f->parallel : count < MLX_BATCH_PARALLEL ? count : MLX_BATCH_PARALLEL;
   if (f->no_chat)
     return mlx_status_hint(mlx_error(MLX_USAGE, "--no-chat is for a prompt from a pipe"), "remove --no-chat");
   if (!f->chat && (f->system || (chat_option(f) && !mlx_batch_has_messages(&f->batch))))

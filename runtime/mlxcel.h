@@ -65,7 +65,7 @@ typedef struct mlx_engine_options {
   // Context length of a session, in positions. 0: the length that the model was compiled for. A larger value
   // than that is an error.
   int64_t context;
-  int64_t sequences;    // sequences that may exist at the same time; 0: one
+  int64_t sequences;    // sessions that may exist at the same time; 0: 1
   bool allow_unsigned;  // open a bundle even if another machine made it and no trusted key signed it
   const char *dtype;    // fail unless the model was compiled with this --dtype ("bf16"); NULL: any
   const char *kv;       // fail unless the model was compiled with this --kv ("bf16"); NULL: any

@@ -1,10 +1,13 @@
 // Scores tokens through steps whose every token is wanted. Two steps are queued at a time, unless the caller
 // needs the logits, which the next step overwrites.
-#include "runtime/score.h"
-
 #include <math.h>
 
 #include "base/memory.h"
+#include "runtime/prompt.h"
+#include "runtime/session_internal.h"
+
+#undef MLX_CONTRACT_VERSION  // artifact/manifest.h has the version of contract 1
+#include "runtime/score.h"
 
 typedef struct scoring {
   mlx_stepper_t *stepper;
@@ -116,5 +119,28 @@ mlx_status_t mlx_score_run(mlx_stepper_t *stepper, const mlx_score_t *score, siz
   *out_done = s.done;
   mlx_free(s.each);
   mlx_free(s.logits);
+  return status;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Sessions
+
+mlx_status_t mlx_session_score(mlx_session_t *session, const int32_t *ids, size_t count, float *out_logprobs,
+                               mlx_status_t (*on_logits)(void *user, size_t index, const float *logits),
+                               void *user) {
+  const mlx_engine_info_t info = mlx_engine_info(session->engine);
+  mlx_score_t score = {.position = (int32_t)session->length,
+                       .ids = ids,
+                       .count = count - 1,
+                       .logprobs = out_logprobs,
+                       .on_logits = on_logits,
+                       .user = user};
+  size_t done;
+  if (count < 2) return mlx_error(MLX_USAGE, "scoring needs at least two tokens, not %zu", count);
+  MLX_TRY(mlx_prompt_check(ids, count - 1, session->length, info.context, info.vocab));
+  MLX_TRY(mlx_prompt_check(ids + count - 1, 1, 0, info.context, info.vocab));  // a target only
+  MLX_TRY(mlx_session_prepare(session, count - 1, &score.slot));
+  mlx_status_t status = mlx_score_run(session->engine->stepper, &score, &done);
+  mlx_session_append(session, ids, done);
   return status;
 }

@@ -15,6 +15,12 @@ struct mlx_session {
   int64_t page_count;    // pages held
 };
 
+// Prepares steps that the caller submits itself: allocates the pages of |count| positions after the end of
+// the sequence, and drops the next token. *|out_slot| is the sequence's slot in the engine's stepper.
+mlx_status_t mlx_session_prepare(mlx_session_t *session, size_t count, int32_t *out_slot) MLX_MUST_USE;
+// Appends tokens whose positions such steps have written.
+void mlx_session_append(mlx_session_t *session, const int32_t *ids, size_t count);
+
 // A group is the tokens that one call of decode_N generates, N of them. A module has a few sizes.
 
 // The largest group of at most |limit| tokens. |limit| is at least 1.
