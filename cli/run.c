@@ -378,20 +378,20 @@ static mlx_status_t run(const mlx_command_line_t *line) {
 static const mlx_flag_t flags[] = {
     MLX_MODEL_FLAG(flags_t, open.model),
     MLX_TEXT_FLAG(flags_t, prompt, "-p, --prompt", "TEXT", "prompt; special tokens in it are recognized"),
-    MLX_FILE_FLAG(flags_t, prompt_file,
-                  "read the prompt from a file, or from stdin (-); FILE.jsonl has one prompt per line"),
+    MLX_FILE_FLAG(flags_t, prompt_file, "read the prompt from a file or stdin (-); FILE.jsonl: many"),
     MLX_SWITCH_FLAG(flags_t, chat, "--chat", "format the prompt as a chat message, with the chat template"),
-    MLX_TEXT_FLAG(flags_t, system, "-sys, --system-prompt", "TEXT", "system message of a chat"),
     MLX_INT_FLAG(flags_t, count, "-n, --n-predict", "N",
                  "generate at most N tokens (default: -1: until the model stops)", -1, 1 << 24),
-    MLX_LIST_FLAG(flags_t, stops, "--stop", "TEXT", "stop before this text; may be repeated"),
-    MLX_INT_FLAG(flags_t, parallel, "-np, --parallel", "N",
-                 "sequences at the same time (default: the lines of FILE.jsonl, up to 64)", 1, MAX_PARALLEL),
     MLX_CONTEXT_FLAG(flags_t, open.context,
                      "context length in tokens (default: up to 2048; 0: the model's)", 0, 1 << 30),
     MLX_OPEN_FLAGS(flags_t, open),
     MLX_SAMPLING_FLAGS(flags_t, sampling),
-    MLX_COLLAPSED_GROUP("chat and device"),
+    MLX_COLLAPSED_GROUP("chat, batch and device"),
+    MLX_LIST_FLAG(flags_t, stops, "--stop", "TEXT", "stop before this text; may be repeated"),
+    MLX_INT_FLAG(flags_t, parallel, "-np, --parallel", "N",
+                 "-f FILE.jsonl: sequences at the same time (default: one per prompt, up to 64)",
+                 1, MAX_PARALLEL),
+    MLX_TEXT_FLAG(flags_t, system, "-sys, --system-prompt", "TEXT", "system message of a chat"),
     MLX_SWITCH_FLAG(flags_t, no_chat, "--no-chat", "do not format a prompt from a pipe as a chat message"),
     MLX_CHAT_TEMPLATE_FLAG(flags_t, chat_template),
     MLX_TEXT_FLAG(flags_t, variables, "--chat-template-kwargs", "JSON",
@@ -414,7 +414,6 @@ const mlx_verb_t mlx_verb_run = {
         "usage: mlxcel run -m MODEL [-p TEXT] [options]\n\n"
         "At a terminal without a prompt, opens a chat. Compiles the model on first use and caches it.\n\n"
         "examples:\n"
-        "  mlxcel run -m model.gguf\n"
         "  mlxcel run -m model.gguf -p \"The capital of France is\" -n 16 --temp 0\n"
         "  mlxcel run -m model.gguf -f prompts.jsonl -n 100 --json",
     .flags = flags,
