@@ -551,8 +551,9 @@ static const mlx_flag_t flags[] = {
     MLX_TEXT_FLAG(flags_t, plot, "--plot", "FILE",
                   "write an SVG plot of speed against depth, with the decode limit set by the bandwidth"),
     MLX_COLLAPSED_GROUP("sampling and device"),
-    MLX_NUMBER_FLAG(flags_t, sampling.temperature, "--temp", "T",
-                    "sample with this temperature (default: greedy decode)", 0, 1000000),
+    // Not from the environment or the configuration file, where it is meant for run.
+    {.names = "--temp", .kind = MLX_FLAG_NUMBER, .value = "T", .help = "sample with this temperature (default: greedy decode)",
+     .offset = MLX_FLAG_OFFSET(flags_t, sampling.temperature, double), .min = 0, .max = 1000000, .command_line_only = true},
     MLX_INT_FLAG(flags_t, sampling.top_k, "--top-k", "N",
                  "with --temp: keep the N most probable tokens (default: 40; 0: all)", 0, 1 << 30),
     MLX_NUMBER_FLAG(flags_t, sampling.top_p, "--top-p", "P",

@@ -72,11 +72,7 @@ static mlx_status_t check_stops(const flags_t *f) {
 
 // Reads a file of prompts, and checks the options that depend on it.
 static mlx_status_t read_batch(flags_t *f) {
-  if (!mlx_batch_is_file(f->prompt_file)) {
-    return f->parallel ? mlx_status_hint(mlx_error(MLX_USAGE, "--parallel needs a file of prompts"),
-                                         "give one with -f FILE.jsonl")
-                       : NULL;
-  }
+  if (!mlx_batch_is_file(f->prompt_file)) return NULL;
   MLX_TRY(mlx_batch_read(f->prompt_file, &f->batch));
   const int64_t count = (int64_t)f->batch.prompts.count;
   f->open.parallel = f->parallel ? f->parallel : count < MLX_BATCH_PARALLEL ? count : MLX_BATCH_PARALLEL;

@@ -229,8 +229,6 @@ TEST(options_that_do_not_fit_a_file_of_prompts_are_refused) {
   make_folder();
   const char *path = write_prompts("{\"prompt\": \"a\"}\n");
   command_t run;
-  RUN(&run, RUN_TINY, "-p", "a", "--parallel", "2");
-  check_refused(&run, MLX_USAGE, "--parallel needs a file of prompts");
   RUN(&run, RUN_TINY, "-f", path, "--parallel", "0");
   check_refused(&run, MLX_USAGE, "option --parallel expects a whole number from 1 to 1024");
   RUN(&run, RUN_TINY, "-f", path, "-p", "a");

@@ -83,6 +83,20 @@ TEST(sampled_decode_is_measured) {
   command_free(&run);
 }
 
+// MLXCEL_TEMP is meant for run; it must not change what bench measures.
+TEST(the_environment_does_not_turn_on_sampling) {
+  command_t run;
+  setenv("MLXCEL_TEMP", "0.5", 1);
+  RUN(&run, BENCH, "-p", "0", "-n", "5", "-r", "1", "-o", "json");
+  unsetenv("MLXCEL_TEMP");
+  yyjson_doc *doc = run_json(&run);
+  yyjson_val *row = yyjson_arr_get(yyjson_doc_get_root(doc), 0);
+  CHECK_TEXT(yyjson_get_str(yyjson_obj_get(row, "test")), "tg5");
+  CHECK(yyjson_is_null(yyjson_obj_get(row, "temperature")));
+  yyjson_doc_free(doc);
+  command_free(&run);
+}
+
 TEST(the_pause_that_an_arriving_prompt_causes_is_measured) {
   command_t run;
   RUN(&run, BENCH, "--arrival", "300", "--parallel", "3", "-r", "2", "-o", "json");
@@ -121,5 +135,6 @@ TEST(options_that_do_not_go_together_are_refused) {
 }
 
 TEST_MAIN(CASE(each_test_is_run_with_each_number_of_sequences), CASE(several_sequences_decode_after_a_depth),
-          CASE(sampled_decode_is_measured), CASE(the_pause_that_an_arriving_prompt_causes_is_measured),
+          CASE(sampled_decode_is_measured), CASE(the_environment_does_not_turn_on_sampling),
+          CASE(the_pause_that_an_arriving_prompt_causes_is_measured),
           CASE(options_that_do_not_go_together_are_refused))
