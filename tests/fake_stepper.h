@@ -120,7 +120,7 @@ typedef struct fake {
   size_t answer_count;
   int64_t buckets[4][2];                                        // for fits; [0][0] 0: none
   int64_t steps, bursts, burst_tokens, copies, mixed, fail_at;  // fail_at: the step that fails; 0: none
-  int64_t largest_chunk;  // most tokens of a segment beside another segment
+  int64_t largest_chunk;  // most prompt tokens of a step that also decodes
 } fake_t;
 
 static inline int32_t fake_compute(fake_t *f, const fake_part_t *part, int32_t index, int32_t token,
@@ -303,20 +303,21 @@ static inline void fake_open(fake_t *f) {
 static inline mlx_status_t fake_submit(mlx_stepper_t *base, const mlx_segment_t *segments, size_t count,
                                        mlx_ticket_t **out_ticket) {
   fake_t *f = (fake_t *)base;
-  int64_t tokens = 0, wanted = 0;
-  bool seen[256] = {false}, one = false, many = false;
+  int64_t tokens = 0, wanted = 0, prompt = 0;
+  bool seen[256] = {false}, one = false;
   CHECK(count && (base->ragged || count == 1));
   for (size_t i = 0; i < count; ++i) {
     CHECK(!seen[segments[i].slot]);
     seen[segments[i].slot] = true;
     tokens += segments[i].count;
     wanted += segments[i].wanted != NULL;
-    *(segments[i].count > 1 ? &many : &one) = true;
-    if (count > 1 && segments[i].count > f->largest_chunk) f->largest_chunk = segments[i].count;
+    one |= segments[i].count == 1;
+    if (segments[i].count > 1) prompt += segments[i].count;
   }
   CHECK(tokens <= base->max_tokens && wanted <= base->max_wanted);
   CHECK(!base->fits || base->fits(base, tokens, wanted));
-  f->mixed += one && many;
+  f->mixed += one && prompt;
+  if (one && prompt > f->largest_chunk) f->largest_chunk = prompt;
   fake_open(f);
   *out_ticket = fake_ticket(f, FAKE_STEP, segments, count);
   return NULL;

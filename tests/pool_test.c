@@ -70,6 +70,26 @@ TEST(a_published_page_is_found_by_all_tokens_before_it) {
   mlx_pool_free(pool);
 }
 
+// 120 prefixes in 256 buckets: several share a bucket.
+TEST(pages_of_colliding_prefixes_are_kept_apart) {
+  enum { PREFIXES = 120 };
+  mlx_pool_t *pool = create(2 * PREFIXES + 1);
+  int32_t ids[16], same[16], parents[PREFIXES], children[PREFIXES];
+  size_t common;
+  fill_ids(same, 16, 5000);
+  for (int i = 0; i < PREFIXES; ++i) {
+    fill_ids(ids, 16, i * 16);
+    parents[i] = mlx_pool_take(pool);
+    children[i] = mlx_pool_take(pool);
+    CHECK_INT(mlx_pool_publish(pool, 0, parents[i], ids, 16), parents[i]);
+    CHECK_INT(mlx_pool_publish(pool, parents[i], children[i], same, 16), children[i]);
+  }
+  for (int i = 0; i < PREFIXES; ++i)
+    CHECK_INT(mlx_pool_find(pool, parents[i], same, 16, &common), children[i]);
+  check_counts(pool, 2 * PREFIXES, 0, 0);
+  mlx_pool_free(pool);
+}
+
 TEST(an_equal_page_replaces_its_duplicate) {
   mlx_pool_t *pool = create(8);
   int32_t ids[16];
@@ -137,6 +157,7 @@ TEST(impossible_sizes_are_refused) {
 }
 
 TEST_MAIN(CASE(the_lowest_free_page_is_taken_first), CASE(slots_are_taken_once),
-          CASE(a_published_page_is_found_by_all_tokens_before_it), CASE(an_equal_page_replaces_its_duplicate),
+          CASE(a_published_page_is_found_by_all_tokens_before_it),
+          CASE(pages_of_colliding_prefixes_are_kept_apart), CASE(an_equal_page_replaces_its_duplicate),
           CASE(the_least_recently_used_cached_page_is_evicted_first),
           CASE(a_forgotten_page_is_not_found_but_keeps_its_users), CASE(impossible_sizes_are_refused))

@@ -264,6 +264,22 @@ static void random_job(job_t *job, int64_t most_tokens) {
   job->arrival = random_below(3) ? (int)random_below(25) : 0;
 }
 
+// As the next turn of a chat: the prompt is that of |before|, its whole output, and more.
+static void continue_job(job_t *job, const job_t *before, const rig_t *rig) {
+  mlx_output_t output;
+  mlx_status_free(generate_alone(&before->options, rig->fake.base.samples, rig->positions, before->ids,
+                                 before->count, &output));
+  const mlx_generation_t *g = &output.generation;
+  if (before->count + g->count + job->count <= (size_t)rig->positions) {
+    memmove(job->ids + before->count + g->count, job->ids, job->count * sizeof *job->ids);
+    memcpy(job->ids, before->ids, before->count * sizeof *job->ids);
+    if (g->count) memcpy(job->ids + before->count, g->ids, g->count * sizeof *job->ids);
+    job->count += before->count + g->count;
+    job->arrival = before->arrival + (int)random_below(60);
+  }
+  mlx_output_clear(&output);
+}
+
 static void random_rig(rig_t *rig, mlx_scheduler_options_t *options) {
   *rig = plain_rig(1 + random_below(6), 0);
   mlx_stepper_t *base = &rig->fake.base;
@@ -324,7 +340,10 @@ static void run_mix(uint64_t seed, totals_t *totals) {
   start(&rig, 16 + random_below(200), &options);
   const int count = 1 + (int)random_below(MOST);
   int arrived = 0;
-  for (int i = 0; i < count; ++i) random_job(&jobs[i], rig.positions);
+  for (int i = 0; i < count; ++i) {
+    random_job(&jobs[i], rig.positions);
+    if (i && random_below(2)) continue_job(&jobs[i], &jobs[random_below(i)], &rig);
+  }
   bool idle = false;
   for (int now = 0; !idle || arrived < count; ++now) {
     if (now > 20000) CHECK_FAIL("mix %llu does not end", (unsigned long long)seed);
@@ -390,21 +409,21 @@ TEST(a_step_is_queued_before_the_last_one_is_read) {
   }
 }
 
-TEST(a_long_prompt_does_not_stop_running_requests) {
+TEST(long_prompts_do_not_stop_running_requests) {
   mlx_scheduler_options_t options;
   mlx_scheduler_options_initialize(&options);
   options.max_prompt_chunk = 8;
-  static job_t jobs[4];
-  rig_t rig = plain_rig(4, 80);
+  static job_t jobs[5];
+  rig_t rig = plain_rig(5, 80);
   start(&rig, 256, &options);
-  for (int i = 0; i < 4; ++i) {
-    make_job(&jobs[i], (uint64_t)i, 0, i < 3 ? 5 : 200, 0);
+  for (int i = 0; i < 5; ++i) {
+    make_job(&jobs[i], (uint64_t)i, 0, i < 3 ? 5 : 100, 0);
     jobs[i].options.max_tokens = 60;
     jobs[i].options.ignore_eos = true;
   }
   for (int i = 0; i < 3; ++i) submit(&rig, &jobs[i]);
   for (int i = 0; i < 4; ++i) step(&rig);
-  submit(&rig, &jobs[3]);
+  for (int i = 3; i < 5; ++i) submit(&rig, &jobs[i]);
   size_t before = mlx_request_generation(jobs[0].request)->count;
   rig.fake.largest_chunk = 0;
   for (int i = 0; i < 20; ++i) {  // each step still gives each running request a token
@@ -414,8 +433,40 @@ TEST(a_long_prompt_does_not_stop_running_requests) {
   }
   CHECK_INT(rig.fake.largest_chunk, 8);
   CHECK_OK(mlx_scheduler_run(rig.scheduler));
-  for (int i = 0; i < 4; ++i) check_job(&jobs[i], &rig, i);
-  for (int i = 0; i < 4; ++i) release(&jobs[i]);
+  for (int i = 0; i < 5; ++i) check_job(&jobs[i], &rig, i);
+  for (int i = 0; i < 5; ++i) release(&jobs[i]);
+  stop(&rig);
+}
+
+// 15 decodes leave room for one more token in the first size of step; the second has room for a prompt.
+TEST(a_prompt_is_read_even_if_decodes_fill_the_steps) {
+  mlx_scheduler_options_t options;
+  mlx_scheduler_options_initialize(&options);
+  static job_t jobs[16];
+  rig_t rig = plain_rig(16, 200);
+  rig.fake.base.max_wanted = 16;
+  rig.fake.buckets[0][0] = rig.fake.buckets[0][1] = 16;
+  rig.fake.buckets[1][0] = 64;
+  rig.fake.buckets[1][1] = 4;
+  start(&rig, 256, &options);
+  for (int i = 0; i < 16; ++i) {
+    make_job(&jobs[i], (uint64_t)i, 0, i < 15 ? 2 : 100, 0);
+    jobs[i].options.max_tokens = 100;
+    jobs[i].options.ignore_eos = true;
+  }
+  for (int i = 0; i < 15; ++i) submit(&rig, &jobs[i]);
+  for (int i = 0; i < 4; ++i) step(&rig);
+  submit(&rig, &jobs[15]);
+  int steps = 0;
+  while (!mlx_request_generation(jobs[15].request)->count) {
+    step(&rig);
+    ++steps;
+  }
+  CHECK(steps < 20);  // 100 steps with one token each
+  for (int i = 0; i < 15; ++i) CHECK((int)mlx_request_generation(jobs[i].request)->count >= steps / 2);
+  CHECK_OK(mlx_scheduler_run(rig.scheduler));
+  for (int i = 0; i < 16; ++i) check_job(&jobs[i], &rig, i);
+  for (int i = 0; i < 16; ++i) release(&jobs[i]);
   stop(&rig);
 }
 
@@ -653,7 +704,8 @@ TEST(near_ties_are_counted) {
 }
 
 TEST_MAIN(CASE(a_crowd_changes_the_tokens_of_no_request), CASE(a_step_is_queued_before_the_last_one_is_read),
-          CASE(a_long_prompt_does_not_stop_running_requests),
+          CASE(long_prompts_do_not_stop_running_requests),
+          CASE(a_prompt_is_read_even_if_decodes_fill_the_steps),
           CASE(a_lone_request_is_decoded_in_growing_bursts),
           CASE(equal_prefixes_share_pages_and_the_partial_page_is_copied),
           CASE(a_full_pool_preempts_the_latest_of_the_lowest_priority),
