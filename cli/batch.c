@@ -21,30 +21,30 @@ _Static_assert(MLX_PROMPTS_MAX_STOPS <= MLX_MAX_STOPS && MLX_PROMPTS_MAX_STOP_LE
 // ----------------------------------------------------------------------------------------------------------
 // Input
 
-bool mlx_batch_is_file(const char *path) {
+bool mlx_cli_batch_is_file(const char *path) {
   const size_t length = path ? strlen(path) : 0, ending = strlen(ENDING);
   return length > ending && !strcmp(path + length - ending, ENDING);
 }
 
-mlx_status_t mlx_batch_read(const char *path, mlx_batch_t *out) {
+mlx_status_t mlx_cli_batch_read(const char *path, mlx_cli_batch_t *out) {
   char *bytes;
   size_t length;
-  *out = (mlx_batch_t){.path = path};
+  *out = (mlx_cli_batch_t){.path = path};
   MLX_TRY(mlx_read_input(path, MAX_FILE, &bytes, &length));
   mlx_status_t status = mlx_prompts_parse(path, bytes, length, &out->prompts);
   mlx_free(bytes);
   if (!status) status = mlx_alloc(out->prompts.count, sizeof *out->thinking, &out->thinking);
-  if (status) mlx_batch_clear(out);
+  if (status) mlx_cli_batch_clear(out);
   return status;
 }
 
-void mlx_batch_clear(mlx_batch_t *batch) {
+void mlx_cli_batch_clear(mlx_cli_batch_t *batch) {
   mlx_prompts_clear(&batch->prompts);
   mlx_free(batch->thinking);
-  *batch = (mlx_batch_t){0};
+  *batch = (mlx_cli_batch_t){0};
 }
 
-bool mlx_batch_has_messages(const mlx_batch_t *batch) {
+bool mlx_cli_batch_has_messages(const mlx_cli_batch_t *batch) {
   for (size_t i = 0; i < batch->prompts.count; ++i) {
     if (batch->prompts.lines[i].is_chat) return true;
   }
@@ -52,7 +52,7 @@ bool mlx_batch_has_messages(const mlx_batch_t *batch) {
 }
 
 // Adds "FILE:LINE: " to an error.
-static mlx_status_t at_line(const mlx_batch_t *batch, size_t index, mlx_status_t status) {
+static mlx_status_t at_line(const mlx_cli_batch_t *batch, size_t index, mlx_status_t status) {
   return mlx_status_annotate(status, "%s:%lld", batch->path, (long long)batch->prompts.lines[index].line);
 }
 
@@ -89,8 +89,8 @@ static mlx_status_t render_line(mlx_prompt_line_t *line, const mlx_chat_t *chat,
   return NULL;
 }
 
-mlx_status_t mlx_batch_render(mlx_batch_t *batch, const mlx_chat_t *chat, const mlx_chat_options_t *options,
-                              bool all, const char *system) {
+mlx_status_t mlx_cli_batch_render(mlx_cli_batch_t *batch, const mlx_chat_t *chat,
+                                  const mlx_chat_options_t *options, bool all, const char *system) {
   for (size_t i = 0; i < batch->prompts.count; ++i) {
     mlx_prompt_line_t *line = &batch->prompts.lines[i];
     mlx_status_t status = all && !line->is_chat ? make_messages(line, system) : NULL;
@@ -111,7 +111,7 @@ typedef struct item {  // one line of the file
 } item_t;
 
 typedef struct work {
-  const mlx_batch_t *batch;
+  const mlx_cli_batch_t *batch;
   mlx_engine_t *engine;
   const mlx_generate_options_t *options;
   bool json;
@@ -247,8 +247,8 @@ static mlx_status_t run(work_t *work) {
   return NULL;
 }
 
-mlx_status_t mlx_batch_generate(const mlx_batch_t *batch, mlx_engine_t *engine,
-                                const mlx_generate_options_t *options, bool json) {
+mlx_status_t mlx_cli_batch_generate(const mlx_cli_batch_t *batch, mlx_engine_t *engine,
+                                    const mlx_generate_options_t *options, bool json) {
   work_t work = {.batch = batch, .engine = engine, .options = options, .json = json};
   mlx_scheduler_options_t scheduling;
   mlx_scheduler_options_initialize(&scheduling);

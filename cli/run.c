@@ -30,10 +30,10 @@ typedef struct flags {
   mlx_sampling_flags_t sampling;
   // Not flags: set before the model is opened.
   mlx_chat_options_t render;
-  char *tools;        // owned: contents of tools_file
-  mlx_batch_t batch;  // owned: contents of prompt_file, if that is a file of prompts
-  bool interactive;   // no prompt was given and stdin is a terminal
-  bool piped;         // no prompt was given and stdin is not a terminal
+  char *tools;            // owned: contents of tools_file
+  mlx_cli_batch_t batch;  // owned: contents of prompt_file, if that is a file of prompts
+  bool interactive;       // no prompt was given and stdin is a terminal
+  bool piped;             // no prompt was given and stdin is not a terminal
 } flags_t;
 
 typedef struct prompt {
@@ -72,13 +72,15 @@ static mlx_status_t check_stops(const flags_t *f) {
 
 // Reads a file of prompts, and checks the options that depend on it.
 static mlx_status_t read_batch(flags_t *f) {
-  if (!mlx_batch_is_file(f->prompt_file)) return NULL;
-  MLX_TRY(mlx_batch_read(f->prompt_file, &f->batch));
+  if (!mlx_cli_batch_is_file(f->prompt_file)) return NULL;
+  MLX_TRY(mlx_cli_batch_read(f->prompt_file, &f->batch));
   const int64_t count = (int64_t)f->batch.prompts.count;
-  f->open.parallel = f->parallel ? f->parallel : count < MLX_BATCH_PARALLEL ? count : MLX_BATCH_PARALLEL;
+  f->open.parallel = f->parallel                      ? f->parallel
+                     : count < MLX_CLI_BATCH_PARALLEL ? count
+                                                      : MLX_CLI_BATCH_PARALLEL;
   if (f->no_chat)
     return mlx_status_hint(mlx_error(MLX_USAGE, "--no-chat is for a prompt from a pipe"), "remove --no-chat");
-  if (!f->chat && (f->system || (chat_option(f) && !mlx_batch_has_messages(&f->batch))))
+  if (!f->chat && (f->system || (chat_option(f) && !mlx_cli_batch_has_messages(&f->batch))))
     return mlx_status_hint(mlx_error(MLX_USAGE, "%s needs a chat", chat_option(f)), "add --chat");
   return NULL;
 }
@@ -95,7 +97,7 @@ static mlx_status_t choose_input(flags_t *f) {
   if (f->interactive && (f->no_chat || f->json)) return no_prompt();
   if (f->interactive) f->chat = true;
   MLX_TRY(check_stops(f));
-  if (mlx_batch_is_file(f->prompt_file)) return NULL;  // read_batch checks the chat options
+  if (mlx_cli_batch_is_file(f->prompt_file)) return NULL;  // read_batch checks the chat options
   if (chat_option(f) && (f->no_chat || !(f->chat || f->piped)))
     return mlx_status_hint(mlx_error(MLX_USAGE, "%s needs a chat", chat_option(f)),
                            f->no_chat ? "remove --no-chat" : "add --chat");
@@ -146,7 +148,7 @@ static mlx_status_t prepare_chat(flags_t *f, mlx_chat_t **out_chat) {
   const bool needs_template = f->chat || f->system || f->tools_file || f->batch.prompts.count;
   mlx_chat_options_initialize(&f->render);
   if (f->piped && !f->no_chat) f->chat = true;
-  if (!f->chat && !mlx_batch_has_messages(&f->batch)) return NULL;
+  if (!f->chat && !mlx_cli_batch_has_messages(&f->batch)) return NULL;
   if (f->tools_file) MLX_TRY(mlx_read_input(f->tools_file, MAX_PROMPT, &f->tools, &f->render.tools_length));
   f->render.tools = f->tools;
   f->render.variables = f->variables;
@@ -308,13 +310,13 @@ static mlx_status_t generate_batch(flags_t *f) {
   mlx_open_times_t times;
   mlx_generate_options_t options;
   mlx_status_t status = prepare_chat(f, &chat);
-  if (!status && chat) status = mlx_batch_render(&f->batch, chat, &f->render, f->chat, f->system);
+  if (!status && chat) status = mlx_cli_batch_render(&f->batch, chat, &f->render, f->chat, f->system);
   if (!status) status = mlx_cli_open(&f->open, &engine, &times);
   if (!status) {
     const mlx_engine_info_t info = mlx_engine_info(engine);
     mlx_cli_print_device(&info, f->open.verbose);
     fill_options(f, &options);
-    status = mlx_batch_generate(&f->batch, engine, &options, f->json);
+    status = mlx_cli_batch_generate(&f->batch, engine, &options, f->json);
   }
   mlx_engine_close(engine);
   mlx_chat_free(chat);
@@ -364,7 +366,7 @@ static mlx_status_t run(const mlx_command_line_t *line) {
   mlx_status_t status = mlx_sampling_flags_read(&f.sampling);
   if (!status) status = read_batch(&f);
   if (!status) status = f.batch.prompts.count ? generate_batch(&f) : open_and_generate(&f);
-  mlx_batch_clear(&f.batch);
+  mlx_cli_batch_clear(&f.batch);
   mlx_free(f.tools);
   mlx_sampling_flags_clear(&f.sampling);
   return status;
