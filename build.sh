@@ -486,7 +486,7 @@ build_peer() {
   "$cmake" -S "$deps/llama.cpp" -B "$build/peer" -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DGGML_NATIVE=ON \
     -DCMAKE_C_FLAGS="$names" -DCMAKE_CXX_FLAGS="$names" \
     -DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_SERVER=OFF -DBUILD_SHARED_LIBS=OFF
-  "$cmake" --build "$build/peer" --target llama-bench llama-quantize -j "$(nproc)"
+  "$cmake" --build "$build/peer" --target llama-bench llama-batched-bench llama-quantize -j "$(nproc)"
 }
 
 main() {

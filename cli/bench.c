@@ -1,5 +1,6 @@
 // mlxcel bench: measures prefill and decode speed and prints llama-bench's table. Every run uses a new
-// session and the same pseudo-random tokens; an end-of-text token does not stop it.
+// session, or with --parallel a new scheduler, and the same pseudo-random tokens; an end-of-text token does
+// not stop it.
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 #include "base/leftover.h"
 #include "base/memory.h"
 #include "cli/bandwidth.h"
+#include "cli/bench_parallel.h"
 #include "cli/bench_print.h"
 #include "cli/parse.h"
 #include "cli/plot.h"
@@ -21,12 +23,15 @@
 #include "cli/verbs.h"
 
 #define MAX_TOKENS (1 << 24)
+#define MAX_PARALLEL 1024
+#define ARRIVAL_PARALLEL 32  // default of --parallel with --arrival
 
 typedef struct flags {
   mlx_open_options_t open;
   const char *format, *bandwidth, *plot;
-  mlx_flag_ints_t prompts, generated, depths;
+  mlx_flag_ints_t prompts, generated, depths, parallel, arrivals;
   mlx_flag_list_t pairs;
+  mlx_sampling_t sampling;  // its temperature is -1 if --temp was not given
   int64_t repetitions;
   bool quiet;
 } flags_t;
@@ -38,30 +43,56 @@ typedef struct measured {  // the part of a result that the plot needs
 
 typedef struct bench {
   mlx_bench_run_t run;
-  int64_t context;          // positions that the tests need
-  mlx_bench_test_t *tests;  // owned
+  int64_t context;                 // positions that the tests need
+  int64_t id_count;                // prompt tokens that they need
+  int64_t sequences;               // that they need at the same time
+  const mlx_sampling_t *sampling;  // borrowed; NULL: greedy
+  mlx_bench_test_t *tests;         // owned
   size_t test_count, test_capacity;
   measured_t *measured;  // owned; [test_count]
   mlx_engine_t *engine;
-  int32_t *ids, *sampled;  // owned; [context] prompt tokens and generated tokens
+  int32_t *ids, *sampled;  // owned; [id_count] prompt tokens and [context] generated tokens
 } bench_t;
 
 // ----------------------------------------------------------------------------------------------------------
 // Tests
 
-static mlx_status_t add_test(bench_t *bench, int64_t prompt, int64_t generated, int64_t depth) {
-  if (!prompt && !generated) return NULL;
+// "tg128 x8 temp 0.8", and with the depth.
+static void name_test(const bench_t *bench, mlx_bench_test_t *test) {
+  char *kind = test->kind;
+  const size_t size = sizeof test->kind;
+  size_t at = 0;
+  if (test->arrival) at += (size_t)snprintf(kind + at, size - at, "arrival%lld", (long long)test->arrival);
+  if (test->prompt) at += (size_t)snprintf(kind + at, size - at, "pp%lld", (long long)test->prompt);
+  if (test->generated) {
+    at += (size_t)snprintf(kind + at, size - at, "%stg%lld", test->prompt ? "+" : "",
+                           (long long)test->generated);
+  }
+  if (test->parallel) at += (size_t)snprintf(kind + at, size - at, " x%lld", (long long)test->parallel);
+  if (bench->sampling && !(test->prompt && !test->generated))
+    snprintf(kind + at, size - at, " temp %g", bench->sampling->temperature);
+  const int length = snprintf(test->name, sizeof test->name, "%s", kind);
+  if (test->depth)
+    snprintf(test->name + length, sizeof test->name - (size_t)length, " @ d%lld", (long long)test->depth);
+}
+
+static mlx_status_t add_test(bench_t *bench, mlx_bench_test_t test) {
+  if (!test.prompt && !test.generated && !test.arrival) return NULL;
+  if (test.parallel && test.prompt && test.depth) {
+    return mlx_status_hint(mlx_error(MLX_USAGE, "--parallel cannot measure prefill after a depth"),
+                           "give -p 0 to measure decode only, or remove -d");
+  }
   MLX_TRY(mlx_reserve(bench->test_count + 1, sizeof *bench->tests, &bench->test_capacity, &bench->tests));
-  mlx_bench_test_t *test = &bench->tests[bench->test_count++];
-  *test = (mlx_bench_test_t){.prompt = prompt, .generated = generated, .depth = depth};
-  int length = prompt ? snprintf(test->kind, sizeof test->kind, "pp%lld", (long long)prompt) : 0;
-  if (generated)
-    snprintf(test->kind + length, sizeof test->kind - (size_t)length, "%stg%lld", prompt ? "+" : "",
-             (long long)generated);
-  length = snprintf(test->name, sizeof test->name, "%s", test->kind);
-  if (depth) snprintf(test->name + length, sizeof test->name - (size_t)length, " @ d%lld", (long long)depth);
-  const int64_t need = (prompt || depth ? depth + prompt : 1) + generated;
+  name_test(bench, &test);
+  bench->tests[bench->test_count++] = test;
+  const int64_t need = test.parallel
+                           ? mlx_bench_parallel_context(&test)
+                           : (test.prompt || test.depth ? test.depth + test.prompt : 1) + test.generated,
+                ids = test.parallel ? mlx_bench_parallel_ids(&test) : need,
+                sequences = (test.parallel ? test.parallel : 1) + (test.arrival ? 1 : 0);
   if (need > bench->context) bench->context = need;
+  if (ids > bench->id_count) bench->id_count = ids;
+  if (sequences > bench->sequences) bench->sequences = sequences;
   return NULL;
 }
 
@@ -80,16 +111,40 @@ static mlx_status_t read_pair(const char *text, int64_t *out_prompt, int64_t *ou
   return NULL;
 }
 
-static mlx_status_t add_tests(bench_t *bench, const flags_t *f) {
-  for (size_t d = 0; d < f->depths.count; ++d) {
-    const int64_t depth = f->depths.items[d];
-    for (size_t i = 0; i < f->prompts.count; ++i) MLX_TRY(add_test(bench, f->prompts.items[i], 0, depth));
-    for (size_t i = 0; i < f->generated.count; ++i) MLX_TRY(add_test(bench, 0, f->generated.items[i], depth));
-    for (size_t i = 0; i < f->pairs.count; ++i) {
-      int64_t prompt, generated;
-      MLX_TRY(read_pair(f->pairs.items[i], &prompt, &generated));
-      MLX_TRY(add_test(bench, prompt, generated, depth));
+// All tests at one depth with one number of sequences.
+static mlx_status_t add_tests_at(bench_t *bench, const flags_t *f, int64_t depth, int64_t parallel) {
+  mlx_bench_test_t test = {.depth = depth, .parallel = parallel};
+  if (f->arrivals.count) {  // in place of the other tests
+    for (size_t i = 0; i < f->arrivals.count; ++i) {
+      test.arrival = f->arrivals.items[i];
+      MLX_TRY(add_test(bench, test));
     }
+    return NULL;
+  }
+  for (size_t i = 0; i < f->prompts.count; ++i) {
+    test.prompt = f->prompts.items[i];
+    MLX_TRY(add_test(bench, test));
+  }
+  test.prompt = 0;
+  for (size_t i = 0; i < f->generated.count; ++i) {
+    test.generated = f->generated.items[i];
+    MLX_TRY(add_test(bench, test));
+  }
+  for (size_t i = 0; i < f->pairs.count; ++i) {
+    MLX_TRY(read_pair(f->pairs.items[i], &test.prompt, &test.generated));
+    MLX_TRY(add_test(bench, test));
+  }
+  return NULL;
+}
+
+static mlx_status_t add_tests(bench_t *bench, const flags_t *f) {
+  static const mlx_flag_ints_t one_session = {{0}, 1}, some = {{ARRIVAL_PARALLEL}, 1};
+  const mlx_flag_ints_t *parallel = f->parallel.count   ? &f->parallel
+                                    : f->arrivals.count ? &some
+                                                        : &one_session;
+  for (size_t d = 0; d < f->depths.count; ++d) {
+    for (size_t i = 0; i < parallel->count; ++i)
+      MLX_TRY(add_tests_at(bench, f, f->depths.items[d], parallel->items[i]));
   }
   return bench->test_count ? NULL : mlx_error(MLX_USAGE, "nothing to measure: -p and -n are 0");
 }
@@ -149,10 +204,10 @@ static mlx_status_t measure_bandwidth(const flags_t *f, double *out) {
 
 // The tokens are the same on every machine: the upper bits of a linear congruential generator.
 static mlx_status_t make_tokens(bench_t *bench) {
-  MLX_TRY(mlx_alloc((size_t)bench->context, sizeof *bench->ids, &bench->ids));
+  MLX_TRY(mlx_alloc((size_t)bench->id_count, sizeof *bench->ids, &bench->ids));
   MLX_TRY(mlx_alloc((size_t)bench->context, sizeof *bench->sampled, &bench->sampled));
   uint64_t state = 42;
-  for (int64_t i = 0; i < bench->context; ++i) {
+  for (int64_t i = 0; i < bench->id_count; ++i) {
     state = state * 6364136223846793005u + 1442695040888963407u;
     bench->ids[i] = (int32_t)((state >> 33) % (uint64_t)bench->run.info.vocab);
   }
@@ -167,8 +222,8 @@ static mlx_status_t prefill(bench_t *bench, mlx_session_t *session, int64_t coun
   return NULL;
 }
 
-static mlx_status_t run_session(bench_t *bench, const mlx_bench_test_t *test, mlx_session_t *session,
-                                double *out_seconds) {
+static mlx_status_t run_greedy(bench_t *bench, const mlx_bench_test_t *test, mlx_session_t *session,
+                               double *out_seconds) {
   // Decode needs at least one token in the sequence.
   MLX_TRY(prefill(bench, session, test->depth || test->prompt ? test->depth : 1));
   double start = mlx_seconds();
@@ -178,35 +233,73 @@ static mlx_status_t run_session(bench_t *bench, const mlx_bench_test_t *test, ml
   return NULL;
 }
 
-static mlx_status_t run_once(bench_t *bench, const mlx_bench_test_t *test, double *out_seconds) {
+// Prefill gives the first token; the others are timed.
+static mlx_status_t run_sampled(bench_t *bench, const mlx_bench_test_t *test, mlx_session_t *session,
+                                double *out_seconds) {
+  const int64_t prompt = test->prompt ? test->prompt : 1,
+                before = test->prompt || !test->depth ? test->depth : test->depth - 1;
+  mlx_generate_options_t options;
+  mlx_generation_t g;
+  MLX_TRY(prefill(bench, session, before));
+  mlx_generate_options_initialize(&options);
+  options.max_tokens = test->generated + 1;
+  options.ignore_eos = true;
+  options.sampling = bench->sampling;
+  MLX_TRY(mlx_session_generate(session, bench->ids + before, (size_t)prompt, &options, &g));
+  *out_seconds = (test->prompt ? g.prompt_seconds : 0) + g.decode_seconds;
+  if (!bench->run.first_token_seconds) bench->run.first_token_seconds = g.prompt_seconds;
+  mlx_status_t status = (int64_t)g.count == options.max_tokens
+                            ? NULL
+                            : mlx_error(MLX_INTERNAL, "decode ended after %zu of %lld tokens", g.count,
+                                        (long long)options.max_tokens);
+  mlx_generation_clear(&g);
+  return status;
+}
+
+// Stores run |index| of |result|.
+static mlx_status_t run_once(bench_t *bench, const mlx_bench_test_t *test, int64_t index,
+                             mlx_bench_result_t *result) {
+  const mlx_bench_parallel_t several = {
+      .engine = bench->engine, .sampling = bench->sampling, .ids = bench->ids};
   mlx_session_t *session;
+  if (test->parallel) {
+    MLX_TRY(mlx_bench_parallel_run(&several, test, index, result));
+    if (!bench->run.first_token_seconds) bench->run.first_token_seconds = result->first_token_seconds;
+    return NULL;
+  }
   MLX_TRY(mlx_session_create(bench->engine, &session));
-  mlx_status_t status = run_session(bench, test, session, out_seconds);
+  mlx_status_t status = bench->sampling && test->generated
+                            ? run_sampled(bench, test, session, &result->seconds[index])
+                            : run_greedy(bench, test, session, &result->seconds[index]);
+  result->tokens[index] = (double)(test->prompt + test->generated);
   mlx_session_free(session);
   return status;
 }
 
-// Bytes read per decoded token: the weights, and the keys and values of all earlier positions. On average,
-// those include half of the generated tokens.
+// Bytes read per decoded token: the weights, which all sequences share, and the keys and values of all
+// earlier positions. On average, those include half of the generated tokens.
 static double bytes_per_token(const bench_t *bench, const mlx_bench_test_t *test) {
-  if (test->prompt) return 0;
+  if (test->prompt || test->arrival) return 0;
+  const double sequences = test->parallel ? (double)test->parallel : 1;
   const double before = (double)(test->depth ? test->depth : 1) + (double)(test->generated + 1) / 2;
-  return (double)bench->run.info.token_weight_bytes + before * (double)bench->run.info.kv_bytes;
+  return (double)bench->run.info.token_weight_bytes / sequences + before * (double)bench->run.info.kv_bytes;
 }
 
 static void summarize(const bench_t *bench, mlx_bench_result_t *r) {
-  const double tokens = (double)(r->test.prompt + r->test.generated), n = (double)bench->run.repetitions;
-  double seconds = 0, squares = 0;
-  r->rate = 0;
+  const double n = (double)bench->run.repetitions;
+  double tokens = 0, squares = 0;
+  r->rate = r->average_seconds = 0;
   for (int64_t i = 0; i < bench->run.repetitions; ++i) {
-    seconds += r->seconds[i] / n;
-    r->rate += tokens / r->seconds[i] / n;
+    r->average_seconds += r->seconds[i] / n;
+    tokens += r->tokens[i] / n;
+    r->rate += r->tokens[i] / r->seconds[i] / n;
   }
-  for (int64_t i = 0; i < bench->run.repetitions; ++i) squares += pow(tokens / r->seconds[i] - r->rate, 2);
+  for (int64_t i = 0; i < bench->run.repetitions; ++i)
+    squares += pow(r->tokens[i] / r->seconds[i] - r->rate, 2);
   r->rate_deviation = n > 1 ? sqrt(squares / (n - 1)) : 0;
-  r->microseconds = seconds / tokens * 1e6;
+  r->microseconds = r->average_seconds / tokens * 1e6;
   r->bytes = bytes_per_token(bench, &r->test);
-  r->share = bench->run.bandwidth ? r->bytes / (seconds / tokens) / bench->run.bandwidth : 0;
+  r->share = bench->run.bandwidth ? r->bytes / (r->average_seconds / tokens) / bench->run.bandwidth : 0;
 }
 
 static int64_t peak_memory(void) {
@@ -215,14 +308,14 @@ static int64_t peak_memory(void) {
 }
 
 static mlx_status_t measure(bench_t *bench, const mlx_bench_test_t *test, mlx_bench_result_t *out) {
-  double cold;
   out->test = *test;
   mlx_report_progress(mlx_terminal_report(), "%s: warming up", test->name);
-  mlx_status_t status = run_once(bench, test, &cold);
+  mlx_status_t status = run_once(bench, test, 0, out);
+  out->pause_seconds = 0;  // of the warm-up
   for (int64_t i = 0; i < bench->run.repetitions && !status; ++i) {
     mlx_report_progress(mlx_terminal_report(), "%s: run %lld of %lld", test->name, (long long)i + 1,
                         (long long)bench->run.repetitions);
-    status = run_once(bench, test, &out->seconds[i]);
+    status = run_once(bench, test, i, out);
   }
   mlx_report_done(mlx_terminal_report());
   if (!status) summarize(bench, out);
@@ -365,12 +458,13 @@ static mlx_status_t run_tests(bench_t *bench, const mlx_bench_format_t *format, 
 static mlx_status_t too_small(int64_t need, int64_t context) {
   return mlx_status_hint(mlx_error(MLX_USAGE, "the tests need a context of %lld tokens; it has %lld",
                                    (long long)need, (long long)context),
-                         "remove -c, or reduce -p, -n or -d");
+                         "remove -c, or reduce -p, -n, -d, --parallel or --arrival");
 }
 
 static mlx_status_t open_and_run(bench_t *bench, const flags_t *f) {
   mlx_open_options_t opening = f->open;
   if (opening.context < 0) opening.context = bench->context;
+  opening.parallel = bench->sequences;
   if (f->open.context > 0 && f->open.context < bench->context)
     return too_small(bench->context, f->open.context);
   if (!bench->run.bandwidth) MLX_TRY(measure_bandwidth(f, &bench->run.bandwidth));
@@ -396,6 +490,8 @@ static void initialize(void *options) {
                                   .generated = {{128}, 1},
                                   .depths = {{0}, 1},
                                   .repetitions = 5};
+  mlx_sampling_initialize(&((flags_t *)options)->sampling);
+  ((flags_t *)options)->sampling.temperature = -1;
 }
 
 static mlx_status_t run(const mlx_command_line_t *line) {
@@ -407,7 +503,14 @@ static mlx_status_t run(const mlx_command_line_t *line) {
   MLX_TRY(mlx_terminal_set_quiet(f.quiet, f.open.verbose));
   if (!f.open.model)
     return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel bench -m MODEL");
-  bench_t bench = {.run = {.repetitions = f.repetitions}};
+  if (f.plot && f.arrivals.count)
+    return mlx_status_hint(mlx_error(MLX_USAGE, "--plot cannot draw --arrival"), "remove one of them");
+  bench_t bench = {.run = {.repetitions = f.repetitions, .has_arrivals = f.arrivals.count > 0}};
+  if (f.sampling.temperature >= 0) {
+    MLX_TRY(mlx_sampling_check(&f.sampling));
+    bench.sampling = &f.sampling;
+    bench.run.temperature = f.sampling.temperature;
+  }
   MLX_TRY(read_bandwidth(&f, &bench.run.bandwidth));
   MLX_TRY(check_plot(f.plot));
   mlx_status_t status = add_tests(&bench, &f);
@@ -431,18 +534,32 @@ static const mlx_flag_t flags[] = {
                   "prefill PP and decode TG tokens as one test; may be repeated"),
     MLX_INTS_FLAG(flags_t, depths, "-d, --n-depth", "N,...",
                   "run each test after N positions, which are not timed (default: 0)", 0, MAX_TOKENS),
+    MLX_INTS_FLAG(flags_t, parallel, "-np, --parallel", "N,...",
+                  "run each test with N sequences at the same time (default: 1)", 1, MAX_PARALLEL),
+    MLX_INTS_FLAG(flags_t, arrivals, "--arrival", "N,...",
+                  "instead: the longest pause of the sequences when a prompt of N tokens arrives",
+                  1, MAX_TOKENS),
     MLX_INT_FLAG(flags_t, repetitions, "-r, --repetitions", "N",
                  "timed runs of each test (default: 5)", 1, MLX_MAX_REPETITIONS),
     MLX_CONTEXT_FLAG(flags_t, open.context,
                      "context length in tokens (default: what the tests need; 0: the model's)", 0, 1 << 30),
     MLX_OPEN_FLAGS(flags_t, open),
-    MLX_RARE_OPEN_FLAGS(flags_t, open),
     MLX_TEXT_FLAG(flags_t, bandwidth, "--bandwidth", "GB/s|measure",
                   "memory bandwidth in GB/s, or measure it (CPU); prints the share that decode uses"),
     MLX_TEXT_FLAG(flags_t, format, "-o, --output", "md|csv|json|jsonl",
                   "output format (default: md: a table)"),
     MLX_TEXT_FLAG(flags_t, plot, "--plot", "FILE",
                   "write an SVG plot of speed against depth, with the decode limit set by the bandwidth"),
+    MLX_COLLAPSED_GROUP("sampling and device"),
+    // Not from the environment or the configuration file, where it is meant for run.
+    {.names = "--temp", .kind = MLX_FLAG_NUMBER, .value = "T", .help = "sample with this temperature (default: greedy decode)",
+     .offset = MLX_FLAG_OFFSET(flags_t, sampling.temperature, double), .min = 0, .max = 1000000, .command_line_only = true},
+    MLX_INT_FLAG(flags_t, sampling.top_k, "--top-k", "N",
+                 "with --temp: keep the N most probable tokens (default: 40; 0: all)", 0, 1 << 30),
+    MLX_NUMBER_FLAG(flags_t, sampling.top_p, "--top-p", "P",
+                    "with --temp: nucleus sampling with total probability P (default: 0.95; 1: all)", 0, 1),
+    MLX_RARE_OPEN_FLAGS(flags_t, open),
+    MLX_GROUP_END,
     MLX_QUIET_FLAG(flags_t, quiet),
     MLX_VERBOSE_FLAG(flags_t, open.verbose),
     {0},
@@ -457,7 +574,8 @@ const mlx_verb_t mlx_verb_bench = {
         "Tokens per second of prefill (pp) and decode (tg), mean and standard deviation over the runs.\n\n"
         "examples:\n"
         "  mlxcel bench -m model.mlxb\n"
-        "  mlxcel bench -m model.mlxb -p 512 -n 128 -d 0,2048,4096 --plot speed.svg",
+        "  mlxcel bench -m model.mlxb -p 512 -n 128 -d 0,2048,4096 --plot speed.svg\n"
+        "  mlxcel bench -m model.mlxb -p 0 -d 128 -n 128 --parallel 1,8,64",
     .flags = flags,
     .options_size = sizeof(flags_t),
     .initialize = initialize,

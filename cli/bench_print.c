@@ -14,7 +14,7 @@ typedef struct field {
   double number;
 } field_t;
 
-#define MAX_FIELDS 32
+#define MAX_FIELDS 40
 
 static field_t text_field(const char *name, const char *text) {
   return (field_t){.name = name, .kind = TEXT, .text = text};
@@ -31,7 +31,6 @@ static field_t real_or_unknown(const char *name, double number) {
 
 static size_t list_fields(const mlx_bench_run_t *run, const mlx_bench_result_t *r, field_t *out) {
   const mlx_engine_info_t *info = &run->info;
-  const double tokens = (double)(r->test.prompt + r->test.generated);
   size_t n = 0;
   out[n++] = text_field("version", MLXCEL_VERSION);
   out[n++] = text_field("model", info->source);
@@ -52,7 +51,7 @@ static size_t list_fields(const mlx_bench_run_t *run, const mlx_bench_result_t *
   out[n++] = whole_field("n_gen", (double)r->test.generated);
   out[n++] = whole_field("n_depth", (double)r->test.depth);
   out[n++] = whole_field("repetitions", (double)run->repetitions);
-  out[n++] = whole_field("avg_ns", r->microseconds * tokens * 1e3);
+  out[n++] = whole_field("avg_ns", r->average_seconds * 1e9);
   out[n++] = real_field("avg_ts", r->rate);
   out[n++] = real_field("stddev_ts", r->rate_deviation);
   out[n++] = real_field("us_per_token", r->microseconds);
@@ -63,6 +62,11 @@ static size_t list_fields(const mlx_bench_run_t *run, const mlx_bench_result_t *
   out[n++] = real_field("load_seconds", run->times.load_seconds);
   out[n++] = real_field("first_token_seconds", run->first_token_seconds);
   out[n++] = whole_field("peak_memory_bytes", (double)r->peak_memory);
+  out[n++] = whole_field("n_parallel", r->test.parallel ? (double)r->test.parallel : 1);
+  out[n++] = real_or_unknown("temperature", run->temperature);
+  out[n++] = whole_field("n_arrival", (double)r->test.arrival);
+  out[n++] = real_or_unknown("longest_pause_ms", r->pause_seconds * 1e3);
+  out[n++] = real_or_unknown("step_ms", r->step_seconds * 1e3);
   return n;
 }
 
@@ -93,10 +97,13 @@ static void md_begin(const mlx_bench_run_t *run, mlx_text_t *out) {
   snprintf(share, sizeof share, run->bandwidth < 1e12 ? "of %.3g GB/s" : "of %.0f GB/s",
            run->bandwidth / 1e9);
   if (run->bandwidth) mlx_text_printf(out, " %12s |", share);
+  if (run->has_arrivals) mlx_text_printf(out, " %10s | %16s |", "step ms", "longest pause ms");
   mlx_text_puts(out,
                 "\n| ------------------------------ | ---------: | ----- | -------------------- | "
                 "--------------: | -------------------: | ---------: |");
-  mlx_text_puts(out, run->bandwidth ? " -----------: |\n" : "\n");
+  if (run->bandwidth) mlx_text_puts(out, " -----------: |");
+  if (run->has_arrivals) mlx_text_puts(out, " ---------: | ---------------: |");
+  mlx_text_puts(out, "\n");
 }
 
 static void md_row(const mlx_bench_run_t *run, const mlx_bench_result_t *r, size_t number, mlx_text_t *out) {
@@ -117,6 +124,12 @@ static void md_row(const mlx_bench_run_t *run, const mlx_bench_result_t *r, size
   if (run->bandwidth) {
     snprintf(text, sizeof text, "%.1f%%", r->share * 100);
     put_cell(out, r->share > 0 ? text : "-", 12, true);
+  }
+  if (run->has_arrivals) {
+    snprintf(text, sizeof text, "%.2f", r->step_seconds * 1e3);
+    put_cell(out, text, 10, true);
+    snprintf(text, sizeof text, "%.2f", r->pause_seconds * 1e3);
+    put_cell(out, text, 16, true);
   }
   mlx_text_puts(out, "|\n");
 }

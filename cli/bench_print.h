@@ -10,16 +10,22 @@
 // One row of the table: prefill, then decode, after |depth| positions that are not timed.
 typedef struct mlx_bench_test {
   int64_t prompt, generated, depth;  // tokens; prompt or generated may be 0
-  char kind[48];                     // "tg128", "pp512+tg128"
-  char name[80];                     // "tg128 @ d4096"
+  int64_t parallel;                  // sequences at the same time; 0: one, without a scheduler
+  int64_t arrival;                   // tokens of a prompt that arrives while the sequences run; 0: none
+  char kind[80];                     // "tg128", "pp512+tg128", "tg128 x8"
+  char name[112];                    // "tg128 @ d4096"
 } mlx_bench_test_t;
 
 typedef struct mlx_bench_result {
   mlx_bench_test_t test;
-  double seconds[MLX_MAX_REPETITIONS];
-  double rate, rate_deviation;  // tokens per second
+  double seconds[MLX_MAX_REPETITIONS], tokens[MLX_MAX_REPETITIONS];  // of each run
+  double average_seconds;
+  double first_token_seconds;  // with several sequences: of the first one, in the last run
+  double pause_seconds;  // arrival: the longest time between two tokens of a running sequence, in all runs
+  double step_seconds;   // arrival: the time between two tokens before the prompt arrives, in the last run
+  double rate, rate_deviation;  // tokens per second, of all sequences
   double microseconds;          // per token
-  double bytes;                 // memory read per generated token; 0 for prefill, whose tokens share reads
+  double bytes;                 // memory read per generated token; 0 for prefill and arrivals
   double share;                 // of the memory bandwidth, 0 to 1; 0 if unknown
   int64_t peak_memory;          // bytes of this process, up to this test
 } mlx_bench_result_t;
@@ -30,6 +36,8 @@ typedef struct mlx_bench_run {
   double bandwidth;  // bytes per second; 0 if unknown
   mlx_engine_info_t info;
   mlx_open_times_t times;
+  double temperature;          // of sampled decode; 0: greedy
+  bool has_arrivals;           // the tests have an arrival
   double first_token_seconds;  // the first prefill, with cold caches; 0 before it
 } mlx_bench_run_t;
 

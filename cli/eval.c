@@ -1,11 +1,13 @@
 // mlxcel eval: measures the perplexity of a text, over chunks like llama.cpp's llama-perplexity, and the
-// Kullback-Leibler divergence from a reference run on the same text.
+// Kullback-Leibler divergence from a reference run on the same text. Tokens are scored as they are read, at
+// the speed of prefill; --decode-path reads them one by one instead.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "artifact/logprobs.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/leftover.h"
 #include "base/memory.h"
@@ -21,7 +23,7 @@ typedef struct flags {
   mlx_open_options_t open;  // its context is the chunk length
   const char *file, *save, *against;
   int64_t chunks;
-  bool json, quiet;
+  bool decode_path, json, quiet;
 } flags_t;
 
 typedef struct eval {
@@ -29,7 +31,9 @@ typedef struct eval {
   mlx_session_t *session;
   int32_t *ids;  // [chunks][chunk]
   mlx_logprobs_header_t shape;
-  float *logits;         // [vocab]
+  bool decode_path;      // one step per scored token
+  float *logits;         // [vocab] log-probabilities of the current token
+  float *logprobs;       // [chunk] log-probabilities of the tokens of a chunk
   mlx_writer_t *writer;  // of --save-logprobs; NULL if not given
   mlx_map_t map;         // of the reference file
   mlx_logprobs_t reference;
@@ -37,6 +41,8 @@ typedef struct eval {
   double *nll;                   // [count] negative log-likelihood of each scored token
   double *divergence;            // [count]
   size_t count, same_top_token;  // scored tokens; those where model and reference agree on the best token
+  size_t rows;                   // tokens whose log-probabilities were saved or compared
+  double seconds;                // of reading and scoring all chunks
 } eval_t;
 
 // ----------------------------------------------------------------------------------------------------------
@@ -96,13 +102,13 @@ static mlx_status_t save(eval_t *e, const void *bytes, size_t length) {
 // ----------------------------------------------------------------------------------------------------------
 // Measuring
 
-// Log-softmax in place.
-static void log_softmax(float *logits, int64_t count) {
+// Stores the log-softmax of |logits|.
+static void log_softmax(const float *logits, int64_t count, float *out) {
   double largest = -INFINITY, sum = 0;
   for (int64_t i = 0; i < count; ++i) largest = fmax(largest, logits[i]);
   for (int64_t i = 0; i < count; ++i) sum += exp(logits[i] - largest);
   const double log_sum = largest + log(sum);
-  for (int64_t i = 0; i < count; ++i) logits[i] = (float)(logits[i] - log_sum);
+  for (int64_t i = 0; i < count; ++i) out[i] = (float)(logits[i] - log_sum);
 }
 
 // Adds the divergence of the current token's distribution from the reference's.
@@ -110,32 +116,41 @@ static mlx_status_t compare(eval_t *e) {
   double sum = 0;
   float best = -INFINITY, expected_best = -INFINITY;
   int64_t best_id = 0, expected_id = 0;
-  MLX_TRY(mlx_logprobs_row(&e->reference, e->count, e->expected));
+  MLX_TRY(mlx_logprobs_row(&e->reference, e->rows, e->expected));
   for (int64_t i = 0; i < e->shape.vocab; ++i) {
     const float expected = e->expected[i];
     if (expected > -INFINITY) sum += exp(expected) * ((double)expected - e->logits[i]);
     if (e->logits[i] > best) best = e->logits[i], best_id = i;
     if (expected > expected_best) expected_best = expected, expected_id = i;
   }
-  e->divergence[e->count] = sum;
+  e->divergence[e->rows] = sum;
   e->same_top_token += best_id == expected_id;
+  return NULL;
+}
+
+// Saves the log-probabilities of the next token, or compares them with the reference's.
+static mlx_status_t on_logits(void *user, size_t index, const float *logits) {
+  eval_t *e = user;
+  (void)index;
+  log_softmax(logits, e->shape.vocab, e->logits);
+  MLX_TRY(save(e, e->logits, (size_t)e->shape.vocab * sizeof *e->logits));
+  if (e->expected) MLX_TRY(compare(e));
+  ++e->rows;
   return NULL;
 }
 
 // Scores the second half of a chunk; the first half is its context.
 static mlx_status_t measure_chunk(eval_t *e, const int32_t *ids) {
-  const int64_t first = e->shape.chunk / 2;
+  const size_t first = (size_t)e->shape.chunk / 2, scored = (size_t)e->shape.chunk - first - 1,
+               step = e->decode_path ? 1 : scored;
   int32_t next;
   MLX_TRY(mlx_session_rewind(e->session, 0));
-  MLX_TRY(mlx_session_read(e->session, ids, (size_t)first, &next));
-  for (int64_t i = first; i + 1 < e->shape.chunk; ++i) {
-    MLX_TRY(mlx_session_read(e->session, ids + i, 1, &next));
-    MLX_TRY(mlx_session_logits(e->session, e->logits, (size_t)e->shape.vocab));
-    log_softmax(e->logits, e->shape.vocab);
-    MLX_TRY(save(e, e->logits, (size_t)e->shape.vocab * sizeof *e->logits));
-    if (e->expected) MLX_TRY(compare(e));
-    e->nll[e->count++] = -(double)e->logits[ids[i + 1]];
+  MLX_TRY(mlx_session_read(e->session, ids, first, &next));
+  for (size_t i = 0; i < scored; i += step) {
+    MLX_TRY(mlx_session_score(e->session, ids + first + i, step + 1, e->logprobs + i,
+                              e->writer || e->expected ? on_logits : NULL, e));
   }
+  for (size_t i = 0; i < scored; ++i) e->nll[e->count++] = -(double)e->logprobs[i];
   return NULL;
 }
 
@@ -161,12 +176,15 @@ static mlx_status_t measure(eval_t *e) {
   MLX_TRY(mlx_alloc(capacity, sizeof *e->nll, &e->nll));
   MLX_TRY(mlx_alloc(capacity, sizeof *e->divergence, &e->divergence));
   MLX_TRY(mlx_alloc((size_t)e->shape.vocab, sizeof *e->logits, &e->logits));
+  MLX_TRY(mlx_alloc((size_t)e->shape.chunk, sizeof *e->logprobs, &e->logprobs));
   MLX_TRY(mlx_session_create(e->engine, &e->session));
+  const double start = mlx_seconds();
   for (int64_t i = 0; i < e->shape.chunks; ++i) {
     MLX_TRY(measure_chunk(e, e->ids + i * e->shape.chunk));
     mlx_report_progress(mlx_terminal_report(), "chunk %lld of %lld: perplexity %.4f", (long long)i + 1,
                         (long long)e->shape.chunks, exp(summarize(e->nll, e->count).mean));
   }
+  e->seconds = mlx_seconds() - start;
   mlx_report_done(mlx_terminal_report());
   return NULL;
 }
@@ -213,6 +231,12 @@ static result_t results_of(eval_t *e) {
   return r;
 }
 
+// Tokens read per second. The last token of a chunk is a target only.
+static double rate_of(const eval_t *e) {
+  const double tokens = (double)e->shape.chunks * (double)(e->shape.chunk - 1);
+  return e->seconds > 0 ? tokens / e->seconds : 0;
+}
+
 static void put_number(mlx_text_t *json, const char *before, const char *format, double value) {
   mlx_text_puts(json, before);
   mlx_text_json_number(json, format, value);
@@ -224,6 +248,7 @@ static mlx_status_t print_json(const eval_t *e, const result_t *r) {
   put_number(&json, ",\n  \"error\": ", "%.6f", r->error);
   mlx_text_printf(&json, ",\n  \"tokens\": %zu,\n  \"chunks\": %lld,\n  \"chunk\": %lld", e->count,
                   (long long)e->shape.chunks, (long long)e->shape.chunk);
+  put_number(&json, ",\n  \"tokens_per_second\": ", "%.3f", rate_of(e));
   if (e->expected) {
     put_number(&json, ",\n  \"kl\": {\"mean\": ", "%.9g", r->kl.mean);
     put_number(&json, ", \"error\": ", "%.9g", r->kl.error);
@@ -252,6 +277,9 @@ static mlx_status_t print(eval_t *e, const flags_t *f) {
         "largest %.6g; same top token %.2f%%\n",
         r.kl.mean, r.kl.error, r.median, r.p99, r.largest, 100 * r.same_best);
   }
+  mlx_terminal_note("read %lld %s of %lld tokens in %.2f s, %.1f tok/s%s\n", chunks,
+                    mlx_plural((uint64_t)chunks, "chunk", "chunks"), chunk, e->seconds, rate_of(e),
+                    e->decode_path ? " (decode path)" : "");
   return NULL;
 }
 
@@ -264,6 +292,7 @@ static mlx_status_t evaluate(eval_t *e, const flags_t *f) {
                      (long long)f->open.context, (long long)info.context);
   }
   if (f->open.verbose) mlx_cli_print_device(&info, true);
+  e->decode_path = f->decode_path;
   mlx_logprobs_header_initialize(info.vocab, f->open.context, 0, &e->shape);
   MLX_TRY(read_text(e, f));
   if (f->against) MLX_TRY(open_reference(e, f->against));
@@ -294,6 +323,7 @@ static mlx_status_t run(const mlx_command_line_t *line) {
   mlx_free(e.expected);
   mlx_free(e.ids);
   mlx_free(e.logits);
+  mlx_free(e.logprobs);
   mlx_free(e.nll);
   mlx_free(e.divergence);
   return status;
@@ -307,6 +337,8 @@ static const mlx_flag_t flags[] = {
                      "tokens per chunk; the second half of each chunk is scored (default: 512)", 4, 1 << 20),
     MLX_INT_FLAG(flags_t, chunks, "--chunks", "N",
                  "evaluate only the first N chunks (default: all)", 1, INT32_MAX),
+    MLX_SWITCH_FLAG(flags_t, decode_path, "--decode-path",
+                    "score the tokens one step at a time, as decode computes them (slow)"),
     MLX_TEXT_FLAG(flags_t, save, "--save-logprobs", "FILE",
                   "write the log-probabilities, as a reference for --kl"),
     MLX_TEXT_FLAG(flags_t, against, "--kl", "FILE",

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "cli/batch.h"
 #include "cli/chat.h"
 #include "cli/open.h"
 #include "cli/parse.h"
@@ -18,18 +19,21 @@
 #include "runtime/mlxcel.h"
 
 #define MAX_PROMPT (64u << 20)  // bytes
+#define MAX_PARALLEL 1024
 
 typedef struct flags {
   mlx_open_options_t open;
   const char *prompt, *prompt_file, *system, *tools_file, *chat_template, *variables;
-  int64_t count;
+  mlx_flag_list_t stops;
+  int64_t count, parallel;
   bool chat, no_chat, json, ignore_eos, quiet;
   mlx_sampling_flags_t sampling;
   // Not flags: set before the model is opened.
   mlx_chat_options_t render;
-  char *tools;       // owned: contents of tools_file
-  bool interactive;  // no prompt was given and stdin is a terminal
-  bool piped;        // no prompt was given and stdin is not a terminal
+  char *tools;            // owned: contents of tools_file
+  mlx_cli_batch_t batch;  // owned: contents of prompt_file, if that is a file of prompts
+  bool interactive;       // no prompt was given and stdin is a terminal
+  bool piped;             // no prompt was given and stdin is not a terminal
 } flags_t;
 
 typedef struct prompt {
@@ -47,6 +51,40 @@ static mlx_status_t no_prompt(void) {
                          "terminal without a prompt");
 }
 
+// The chat option that was given; NULL if there is none.
+static const char *chat_option(const flags_t *f) {
+  return f->system          ? "-sys"
+         : f->tools_file    ? "--tools"
+         : f->chat_template ? "--chat-template"
+         : f->variables     ? "--chat-template-kwargs"
+                            : NULL;
+}
+
+static mlx_status_t check_stops(const flags_t *f) {
+  for (size_t i = 0; i < f->stops.count; ++i) {
+    const size_t length = strlen(f->stops.items[i]);
+    if (!length || length > MLX_MAX_STOP_LENGTH)
+      return mlx_error(MLX_USAGE, "option --stop expects a text of 1 to %d bytes, not %zu",
+                       MLX_MAX_STOP_LENGTH, length);
+  }
+  return NULL;
+}
+
+// Reads a file of prompts, and checks the options that depend on it.
+static mlx_status_t read_batch(flags_t *f) {
+  if (!mlx_cli_batch_is_file(f->prompt_file)) return NULL;
+  MLX_TRY(mlx_cli_batch_read(f->prompt_file, &f->batch));
+  const int64_t count = (int64_t)f->batch.prompts.count;
+  f->open.parallel = f->parallel                      ? f->parallel
+                     : count < MLX_CLI_BATCH_PARALLEL ? count
+                                                      : MLX_CLI_BATCH_PARALLEL;
+  if (f->no_chat)
+    return mlx_status_hint(mlx_error(MLX_USAGE, "--no-chat is for a prompt from a pipe"), "remove --no-chat");
+  if (!f->chat && (f->system || (chat_option(f) && !mlx_cli_batch_has_messages(&f->batch))))
+    return mlx_status_hint(mlx_error(MLX_USAGE, "%s needs a chat", chat_option(f)), "add --chat");
+  return NULL;
+}
+
 // Without -p and -f: a chat if stdin is a terminal, else the prompt is read from stdin.
 static mlx_status_t choose_input(flags_t *f) {
   const bool given = f->prompt || f->prompt_file;
@@ -58,13 +96,10 @@ static mlx_status_t choose_input(flags_t *f) {
   f->piped = !given && !f->interactive;
   if (f->interactive && (f->no_chat || f->json)) return no_prompt();
   if (f->interactive) f->chat = true;
-  const char *chat_flag = f->system          ? "-sys"
-                          : f->tools_file    ? "--tools"
-                          : f->chat_template ? "--chat-template"
-                          : f->variables     ? "--chat-template-kwargs"
-                                             : NULL;
-  if (chat_flag && (f->no_chat || !(f->chat || f->piped)))
-    return mlx_status_hint(mlx_error(MLX_USAGE, "%s needs a chat", chat_flag),
+  MLX_TRY(check_stops(f));
+  if (mlx_cli_batch_is_file(f->prompt_file)) return NULL;  // read_batch checks the chat options
+  if (chat_option(f) && (f->no_chat || !(f->chat || f->piped)))
+    return mlx_status_hint(mlx_error(MLX_USAGE, "%s needs a chat", chat_option(f)),
                            f->no_chat ? "remove --no-chat" : "add --chat");
   return NULL;
 }
@@ -110,10 +145,10 @@ static mlx_status_t template_prompt(const flags_t *f, const mlx_chat_t *chat, pr
 // Reads the chat template and the tools, before anything slow. A prompt from a pipe is a chat message if the
 // model has a chat template, else plain text.
 static mlx_status_t prepare_chat(flags_t *f, mlx_chat_t **out_chat) {
-  const bool needs_template = f->chat || f->system || f->tools_file;
+  const bool needs_template = f->chat || f->system || f->tools_file || f->batch.prompts.count;
   mlx_chat_options_initialize(&f->render);
   if (f->piped && !f->no_chat) f->chat = true;
-  if (!f->chat) return NULL;
+  if (!f->chat && !mlx_cli_batch_has_messages(&f->batch)) return NULL;
   if (f->tools_file) MLX_TRY(mlx_read_input(f->tools_file, MAX_PROMPT, &f->tools, &f->render.tools_length));
   f->render.tools = f->tools;
   f->render.variables = f->variables;
@@ -188,7 +223,7 @@ static mlx_status_t print_json(const mlx_engine_t *engine, const flags_t *f, con
   mlx_text_puts(&json, "  \"text\": ");
   mlx_text_json_string(&json, g->text, g->text_length);
   mlx_text_printf(&json, ",\n  \"seed\": %llu", (unsigned long long)f->sampling.options.seed);
-  if (g->logprobs) status = mlx_cli_put_logprobs(engine, g, (size_t)f->sampling.logprobs, &json);
+  if (g->logprobs) status = mlx_cli_put_logprobs(engine, g, (size_t)f->sampling.logprobs, false, &json);
   mlx_text_printf(&json, ",\n  \"finish_reason\": \"%s\",\n", mlx_finish_reason_name(g->finish_reason));
   put_timings(&json, g, prompt_count, times);
   mlx_text_printf(&json, "  \"dtype\": \"%s\",\n  \"activations\": \"%s\",\n  \"kv\": \"%s\",\n", info->dtype,
@@ -213,6 +248,8 @@ static void fill_options(const flags_t *f, mlx_generate_options_t *out) {
   mlx_generate_options_initialize(out);
   out->max_tokens = f->count;
   out->ignore_eos = f->ignore_eos;
+  out->stops = f->stops.items;
+  out->stop_count = f->stops.count;
   mlx_sampling_flags_apply(&f->sampling, out);
   if (f->open.verbose) mlx_terminal_note("seed: %llu\n", (unsigned long long)f->sampling.options.seed);
 }
@@ -266,6 +303,26 @@ static mlx_status_t chat_at_terminal(mlx_engine_t *engine, const flags_t *f, con
   return mlx_cli_chat(&setup);
 }
 
+// Prompts are rendered before the model is opened, so that a template's error comes first.
+static mlx_status_t generate_batch(flags_t *f) {
+  mlx_chat_t *chat = NULL;
+  mlx_engine_t *engine = NULL;
+  mlx_open_times_t times;
+  mlx_generate_options_t options;
+  mlx_status_t status = prepare_chat(f, &chat);
+  if (!status && chat) status = mlx_cli_batch_render(&f->batch, chat, &f->render, f->chat, f->system);
+  if (!status) status = mlx_cli_open(&f->open, &engine, &times);
+  if (!status) {
+    const mlx_engine_info_t info = mlx_engine_info(engine);
+    mlx_cli_print_device(&info, f->open.verbose);
+    fill_options(f, &options);
+    status = mlx_cli_batch_generate(&f->batch, engine, &options, f->json);
+  }
+  mlx_engine_close(engine);
+  mlx_chat_free(chat);
+  return status;
+}
+
 static mlx_status_t open_and_generate(flags_t *f) {
   prompt_t prompt = {0};
   mlx_chat_t *chat = NULL;
@@ -307,7 +364,9 @@ static mlx_status_t run(const mlx_command_line_t *line) {
     return mlx_status_hint(mlx_error(MLX_USAGE, "--logprobs needs --json"), "add --json");
   MLX_TRY(choose_input(&f));
   mlx_status_t status = mlx_sampling_flags_read(&f.sampling);
-  if (!status) status = open_and_generate(&f);
+  if (!status) status = read_batch(&f);
+  if (!status) status = f.batch.prompts.count ? generate_batch(&f) : open_and_generate(&f);
+  mlx_cli_batch_clear(&f.batch);
   mlx_free(f.tools);
   mlx_sampling_flags_clear(&f.sampling);
   return status;
@@ -317,16 +376,20 @@ static mlx_status_t run(const mlx_command_line_t *line) {
 static const mlx_flag_t flags[] = {
     MLX_MODEL_FLAG(flags_t, open.model),
     MLX_TEXT_FLAG(flags_t, prompt, "-p, --prompt", "TEXT", "prompt; special tokens in it are recognized"),
-    MLX_FILE_FLAG(flags_t, prompt_file, "read the prompt from a file, or from stdin (-)"),
+    MLX_FILE_FLAG(flags_t, prompt_file, "read the prompt from a file or stdin (-); FILE.jsonl: many"),
     MLX_SWITCH_FLAG(flags_t, chat, "--chat", "format the prompt as a chat message, with the chat template"),
-    MLX_TEXT_FLAG(flags_t, system, "-sys, --system-prompt", "TEXT", "system message of a chat"),
     MLX_INT_FLAG(flags_t, count, "-n, --n-predict", "N",
                  "generate at most N tokens (default: -1: until the model stops)", -1, 1 << 24),
     MLX_CONTEXT_FLAG(flags_t, open.context,
                      "context length in tokens (default: up to 8192; 0: the model's)", 0, 1 << 30),
     MLX_OPEN_FLAGS(flags_t, open),
     MLX_SAMPLING_FLAGS(flags_t, sampling),
-    MLX_COLLAPSED_GROUP("chat and device"),
+    MLX_COLLAPSED_GROUP("chat, batch and device"),
+    MLX_LIST_FLAG(flags_t, stops, "--stop", "TEXT", "stop before this text; may be repeated"),
+    MLX_INT_FLAG(flags_t, parallel, "-np, --parallel", "N",
+                 "-f FILE.jsonl: sequences at the same time (default: one per prompt, up to 64)",
+                 1, MAX_PARALLEL),
+    MLX_TEXT_FLAG(flags_t, system, "-sys, --system-prompt", "TEXT", "system message of a chat"),
     MLX_SWITCH_FLAG(flags_t, no_chat, "--no-chat", "do not format a prompt from a pipe as a chat message"),
     MLX_CHAT_TEMPLATE_FLAG(flags_t, chat_template),
     MLX_TEXT_FLAG(flags_t, variables, "--chat-template-kwargs", "JSON",
@@ -349,8 +412,8 @@ const mlx_verb_t mlx_verb_run = {
         "usage: mlxcel run -m MODEL [-p TEXT] [options]\n\n"
         "At a terminal without a prompt, opens a chat. Compiles the model on first use and caches it.\n\n"
         "examples:\n"
-        "  mlxcel run -m model.gguf\n"
-        "  mlxcel run -m model.gguf -p \"The capital of France is\" -n 16 --temp 0",
+        "  mlxcel run -m model.gguf -p \"The capital of France is\" -n 16 --temp 0\n"
+        "  mlxcel run -m model.gguf -f prompts.jsonl -n 100 --json",
     .flags = flags,
     .options_size = sizeof(flags_t),
     .initialize = initialize,

@@ -122,11 +122,11 @@ static mlx_status_t put_logprob(const mlx_engine_t *engine, const mlx_logprob_t 
 }
 
 mlx_status_t mlx_cli_put_logprobs(const mlx_engine_t *engine, const mlx_generation_t *g, size_t best,
-                                  mlx_text_t *json) {
-  mlx_text_puts(json, ",\n  \"logprobs\": {\"content\": [");
+                                  bool one_line, mlx_text_t *json) {
+  mlx_text_printf(json, ",%s \"logprobs\": {\"content\": [", one_line ? "" : "\n ");
   for (size_t i = 0; i < g->count; ++i) {
     const mlx_logprob_t *row = g->logprobs + i * (best + 1);
-    mlx_text_puts(json, i ? ",\n    {" : "\n    {");
+    mlx_text_printf(json, "%s%s{", i ? "," : "", one_line ? "" : "\n    ");
     MLX_TRY(put_logprob(engine, &row[best], json));
     mlx_text_puts(json, ", \"top_logprobs\": [");
     for (size_t j = 0; j < best; ++j) {

@@ -25,8 +25,9 @@ void mlx_sampling_flags_clear(mlx_sampling_flags_t *flags);
 void mlx_sampling_flags_apply(const mlx_sampling_flags_t *flags, mlx_generate_options_t *options);
 
 // Appends the "logprobs" member of --json, in the format of OpenAI's API, with |best| alternatives per token.
+// With |one_line|, without line feeds.
 mlx_status_t mlx_cli_put_logprobs(const mlx_engine_t *engine, const mlx_generation_t *generation, size_t best,
-                                  mlx_text_t *json) MLX_MUST_USE;
+                                  bool one_line, mlx_text_t *json) MLX_MUST_USE;
 
 // The rows; |f| is a field of type mlx_sampling_flags_t. They open a collapsed group, which lasts until the
 // next group or MLX_GROUP_END.

@@ -246,6 +246,14 @@ mlx_status_t mlx_session_resume(mlx_session_t *session, const int32_t *ids, size
 // The logits from which the next token was chosen. |count| must be the vocabulary size. A logit that is not
 // finite is an error.
 mlx_status_t mlx_session_logits(mlx_session_t *session, float *out_logits, size_t count) MLX_MUST_USE;
+// Prefill that scores the tokens: appends all of |ids| but the last one. |out_logprobs|[i], for i below
+// |count| - 1, is the log-probability of ids[i + 1] after ids[i] and everything before it. If |on_logits| is
+// not NULL, it is called for each i in order with the logits, which are borrowed for the call; a failure that
+// it returns ends the work. Afterwards the session must read a token before it can step or return logits.
+// Fails before any work if the tokens do not fit into the context. A logit that is not finite is an error.
+mlx_status_t mlx_session_score(mlx_session_t *session, const int32_t *ids, size_t count, float *out_logprobs,
+                               mlx_status_t (*on_logits)(void *user, size_t index, const float *logits),
+                               void *user) MLX_MUST_USE;
 
 // ----------------------------------------------------------------------------------------------------------
 // Sampling (docs/sampling.md)

@@ -198,6 +198,23 @@ mlx_status_t mlx_session_step(mlx_session_t *session, int32_t *out_next) {
   return mlx_session_steps(session, out_next, 1);
 }
 
+// Modules of contract 1 have no stepper.
+mlx_status_t mlx_session_prepare(mlx_session_t *session, size_t count, int32_t *out_slot) {
+  if (!session->engine->stepper) {
+    return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "the module has no steps that score tokens"),
+                           "compile the model again");
+  }
+  MLX_TRY(allocate_pages(session, session->length + (int64_t)count));
+  session->has_next = false;
+  *out_slot = (int32_t)session->sequence;
+  return NULL;
+}
+
+void mlx_session_append(mlx_session_t *session, const int32_t *ids, size_t count) {
+  memcpy(session->ids + session->length, ids, count * sizeof *ids);
+  session->length += (int64_t)count;
+}
+
 mlx_status_t mlx_session_rewind(mlx_session_t *session, int64_t length) {
   if (length < 0 || length > session->length) {
     return mlx_error(MLX_USAGE, "cannot rewind a session of %lld positions to %lld",

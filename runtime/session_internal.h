@@ -20,4 +20,10 @@ struct mlx_session {
 // Releases the pages that a sequence of |length| positions does not need.
 void mlx_session_release_pages(mlx_session_t *session, int64_t length);
 
+// Prepares steps that the caller submits itself: allocates the pages of |count| positions after the end of
+// the sequence, and drops the next token. *|out_slot| is the sequence's slot in the engine's stepper.
+mlx_status_t mlx_session_prepare(mlx_session_t *session, size_t count, int32_t *out_slot) MLX_MUST_USE;
+// Appends tokens whose positions such steps have written.
+void mlx_session_append(mlx_session_t *session, const int32_t *ids, size_t count);
+
 #endif  // MLXCEL_RUNTIME_SESSION_INTERNAL_H_
