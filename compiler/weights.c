@@ -285,6 +285,14 @@ uint64_t mlx_weights_layout(const mlx_model_t *model, mlx_storage_t storage, uin
 
 mlx_status_t mlx_weights_write(const mlx_model_t *model, mlx_storage_t storage, const char *path,
                                const mlx_report_t *report) {
+  uint64_t size;
+  mlx_file_digests_t digests;
+  return mlx_weights_write_hashed(model, storage, path, report, &size, &digests);
+}
+
+mlx_status_t mlx_weights_write_hashed(const mlx_model_t *model, mlx_storage_t storage, const char *path,
+                                      const mlx_report_t *report, uint64_t *out_size,
+                                      mlx_file_digests_t *out_digests) {
   mlx_archive_item_t *items;
   MLX_TRY(mlx_alloc(model->weight_count, sizeof *items, &items));
   for (size_t i = 0; i < model->weight_count; ++i) {
@@ -300,6 +308,8 @@ mlx_status_t mlx_weights_write(const mlx_model_t *model, mlx_storage_t storage, 
     mlx_archive_abandon(&archive);
   } else {
     status = mlx_archive_finish(&archive);
+    *out_size = archive.file.offset;
+    *out_digests = archive.digests;
   }
   mlx_report_done(report);
   return status;
