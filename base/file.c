@@ -344,6 +344,15 @@ static mlx_status_t write_and_rename(const char *path, const struct stat *old, i
   return status;
 }
 
+mlx_status_t mlx_write_scratch_file(const char *path, const void *bytes, size_t length) {
+  mlx_writer_t writer = {.fd = calls->open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644),
+                         .path = (char *)(uintptr_t)path};
+  if (writer.fd < 0) return mlx_io_error("create", path);
+  mlx_status_t status = mlx_writer_write(&writer, bytes, length);
+  if (calls->close(writer.fd) && !status) status = mlx_io_error("close", path);
+  return status;
+}
+
 mlx_status_t mlx_write_file(const char *path, const void *bytes, size_t length) {
   struct stat info, link;
   char *target;

@@ -65,6 +65,9 @@ mlx_status_t mlx_replace_file(const char *path, const void *bytes, size_t length
 // The same with mode 0600 from the start: the file is never readable to other users.
 mlx_status_t mlx_write_secret_file(const char *path, const void *bytes, size_t length) MLX_MUST_USE;
 
+// Writes a file that only this run needs, such as the input of a tool: neither synced nor atomic.
+mlx_status_t mlx_write_scratch_file(const char *path, const void *bytes, size_t length) MLX_MUST_USE;
+
 // A new file that is written front to back. Open fails if the path exists. Close syncs; abandon removes the
 // file.
 typedef struct mlx_writer {

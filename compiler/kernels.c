@@ -175,6 +175,15 @@ static mlx_status_t split_lines(char *text, const char *lines[MAX_DEFINITIONS], 
   return NULL;
 }
 
+// Only the tiled products (with a tile height BM) have a variant for wgmma, which needs sm_90a. One
+// compilation for plain sm_90 gives all other kernels their cubin and their PTX.
+static bool uses_wgmma(mlx_kernel_kind_t kind, const char *const *definitions, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    if (!strncmp(definitions[i], "BM=", 3)) return kind == MLX_KERNEL_LINEAR || kind == MLX_KERNEL_PACKED;
+  }
+  return false;
+}
+
 static mlx_status_t compile_image(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc,
                                   const mlx_kernel_image_request_t *image, char *definitions,
                                   const char *path, const char *log_path) {
@@ -185,10 +194,9 @@ static mlx_status_t compile_image(const mlx_kernels_t *kernels, const mlx_nvrtc_
                          .headers = headers,
                          .header_names = header_names,
                          .log_path = log_path};
-  job.arch_specific =
-      (image->kind == MLX_KERNEL_LINEAR || image->kind == MLX_KERNEL_PACKED) && job.sm == 90;  // for wgmma
   MLX_TRY(get_source(image->kind, &source));
   MLX_TRY(split_lines(definitions, lines, &job.definition_count));
+  job.arch_specific = job.sm == 90 && uses_wgmma(image->kind, lines, job.definition_count);
   for (const mlx_kernel_source_t *header; (header = mlx_kernel_source_header(job.header_count));
        ++job.header_count) {
     if (job.header_count == MAX_HEADERS)
@@ -200,7 +208,7 @@ static mlx_status_t compile_image(const mlx_kernels_t *kernels, const mlx_nvrtc_
   job.source = source->text;
   mlx_kernel_image_t made;
   MLX_TRY(mlx_nvrtc_compile(nvrtc, &job, &made));
-  mlx_status_t status = mlx_write_file(path, made.bytes, made.length);
+  mlx_status_t status = mlx_write_scratch_file(path, made.bytes, made.length);
   mlx_kernel_image_release(&made);
   return status;
 }
@@ -211,7 +219,7 @@ static mlx_status_t copy_object(const mlx_kernels_t *kernels, const mlx_kernel_i
   char *path;
   MLX_TRY(get_object(kernels, image->kind, &object));
   MLX_TRY(mlx_join_path(folder, image->file, &path));
-  mlx_status_t status = mlx_write_file(path, object->text, object->length);
+  mlx_status_t status = mlx_write_scratch_file(path, object->text, object->length);
   mlx_free(path);
   return status;
 }

@@ -578,6 +578,37 @@ TEST(images_are_compiled_on_several_cpus_and_reported_on_one_thread) {
   mlx_nvrtc_close(nvrtc);
 }
 
+// A second compilation makes the PTX of an image whose cubin is for sm_90a.
+TEST(only_images_with_wgmma_are_compiled_twice) {
+  static const struct {
+    const char *definitions;
+    size_t runs;
+  } images[] = {{"NAME=mlx_cut\nCUT=1\nM=16\nK=256\nROWS16=1\n", 1},
+                {"NAME=mlx_packed_linear\nDTYPE_BF16=1\nROWS16=1\nN=512\nK=256\nM=16\nEPILOGUE=0\nBM=16\nBN="
+                 "64\nSPLIT=1\n"
+                 "STAGES=4\nWARPS=4\n",
+                 2}};
+  mlx_nvrtc_t *nvrtc;
+  mlx_kernels_t kernels = {.gpu = mlx_gpu_kind_find(90)};
+  const char *files[2];
+  char folder[128], path[256], *log;
+  CHECK_OK(mlx_nvrtc_open(NULL, &nvrtc));
+  for (int i = 0; i < 2; ++i)
+    CHECK_OK(mlx_kernels_image(&kernels, MLX_KERNEL_PACKED, images[i].definitions, &files[i]));
+  snprintf(folder, sizeof folder, "%s/twice", root);
+  CHECK_OK(mlx_kernels_compile(&kernels, nvrtc, folder, NULL));
+  for (int i = 0; i < 2; ++i) {
+    size_t runs = 0;
+    snprintf(path, sizeof path, "%s/%s.log", folder, files[i]);
+    CHECK_OK(mlx_read_file(path, 1 << 20, &log, NULL));
+    for (const char *run = log; (run = strstr(run, "--gpu-architecture=")); ++run) ++runs;
+    CHECK_INT(runs, images[i].runs);
+    mlx_free(log);
+  }
+  mlx_kernels_clear(&kernels);
+  mlx_nvrtc_close(nvrtc);
+}
+
 TEST(image_that_does_not_compile_is_an_error_whichever_thread_compiles_it) {
   mlx_nvrtc_t *nvrtc;
   mlx_kernels_t kernels = {.gpu = mlx_gpu_kind_find(90)};
@@ -647,6 +678,7 @@ int main(int argc, char **argv) {
       CASE(level_without_an_object_uses_the_next_lower_level_of_its_architecture),
       CASE(equal_definitions_share_an_image),
       CASE(images_are_compiled_on_several_cpus_and_reported_on_one_thread),
+      CASE(only_images_with_wgmma_are_compiled_twice),
       CASE(image_that_does_not_compile_is_an_error_whichever_thread_compiles_it),
       CASE(every_kernel_compiles_for_every_supported_gpu),
   };
