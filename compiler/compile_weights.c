@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "artifact/bundle.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "compiler/compile_job.h"
@@ -36,9 +37,11 @@ static mlx_status_t fill_weights(void *user, const char *folder, const char *log
 }
 
 static mlx_status_t find_weights(mlx_compile_job_t *job, mlx_cache_entry_t *out_entry) {
+  const double start = mlx_seconds();
   if (!job->digests.all[0]) {
     MLX_TRY(mlx_source_digest(job->cache, job->model->source, job->options->report, &job->digests));
   }
+  const double hashed = mlx_seconds();
   char key[MLX_DIGEST_HEX];
   mlx_digest_t digest;
   mlx_digest_begin(&digest);
@@ -69,7 +72,11 @@ static mlx_status_t find_weights(mlx_compile_job_t *job, mlx_cache_entry_t *out_
                                        .fill = fill_weights,
                                        .user = &fill,
                                        .hashed = &fill.hashed};
-  return mlx_cache_get(job->cache, &request, job->options->report, out_entry);
+  MLX_TRY(mlx_cache_get(job->cache, &request, job->options->report, out_entry));
+  if (job->options->verbose && !out_entry->hit)
+    mlx_report_note(job->options->report, "weights: source files hashed in %.1f s, archive written in %.1f s",
+                    hashed - start, mlx_seconds() - hashed);
+  return NULL;
 }
 
 // ----------------------------------------------------------------------------------------------------------

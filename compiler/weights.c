@@ -8,6 +8,7 @@
 #include "compiler/finite.h"
 
 #define CHUNK_BYTES (4u << 20)  // size of the buffer of converted rows
+#define STORED_PIECE ((size_t)256 << 10)
 // Rows dequantized at a time. GPTQ and AWQ store columns, so each column is read once for all these rows.
 #define F32_ROWS 32
 
@@ -222,6 +223,20 @@ static bool in_panels(const mlx_weight_t *weight, mlx_storage_t storage, mlx_sto
                                             : mlx_weight_in_panels(weight, storage.layout);
 }
 
+// Writes a tensor that is stored as it is in its file. Checks pieces that are still in the CPU's cache when
+// they are hashed and written.
+static mlx_status_t write_stored(mlx_archive_writer_t *archive, const mlx_weight_t *weight,
+                                 size_t element_bytes) {
+  const mlx_tensor_t *tensor = &weight->tensor;
+  for (size_t at = 0, part; at < tensor->size; at += part) {
+    part = tensor->size - at < STORED_PIECE ? tensor->size - at : STORED_PIECE;
+    MLX_TRY(mlx_check_finite(weight->name, tensor->dtype, tensor->data + at, part / element_bytes,
+                             at / element_bytes));
+    MLX_TRY(mlx_archive_write(archive, tensor->data + at, part));
+  }
+  return NULL;
+}
+
 static mlx_status_t write_weight(mlx_archive_writer_t *archive, const mlx_weight_t *weight,
                                  mlx_storage_t storage) {
   const mlx_tensor_t *tensor = &weight->tensor;
@@ -233,8 +248,7 @@ static mlx_status_t write_weight(mlx_archive_writer_t *archive, const mlx_weight
   MLX_TRY(mlx_archive_next(archive));
   if (!panels && tensor->dtype == p.dtype && weight->order == MLX_ROWS_AS_STORED && !weight->fused_part &&
       weight->value_offset == 0.0 && !weight->parts) {
-    MLX_TRY(mlx_check_finite(weight->name, p.dtype, tensor->data, tensor->size / info->block_bytes, 0));
-    return mlx_archive_write(archive, tensor->data, tensor->size);
+    return write_stored(archive, weight, info->block_bytes);
   }
   p.from_bytes = tensor->size / (size_t)row_count(weight);
   p.to_bytes = p.elements / info->block_elements * info->block_bytes;
