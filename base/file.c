@@ -210,7 +210,7 @@ mlx_status_t mlx_writer_open(const char *path, mlx_writer_t *out_writer) {
 static void start_flush(mlx_writer_t *writer) {
 #ifdef __linux__
   if (writer->offset - writer->flushed < FLUSH_BYTES) return;
-  (void)!sync_file_range(writer->fd, (off64_t)writer->flushed, (off64_t)(writer->offset - writer->flushed),
+  (void)!sync_file_range(writer->fd, (int64_t)writer->flushed, (int64_t)(writer->offset - writer->flushed),
                          SYNC_FILE_RANGE_WRITE);
   writer->flushed = writer->offset;
 #else
