@@ -28,6 +28,7 @@ bool mlx_compiled_title(const char *text, mlx_title_t *out) {
 
 static mlx_status_t make_kernels(mlx_compile_job_t *job, const char *folder) {
   const double start = mlx_seconds();
+  job->kernels.cache = job->cache;
   MLX_TRY(mlx_kernels_compile(&job->kernels, job->nvrtc, folder, job->options->report));
   if (job->options->verbose)
     mlx_report_note(mlx_job_notes(job), "kernels: %zu images in %.1f s", job->kernels.count,
