@@ -8,6 +8,7 @@
 
 #include <stdint.h>
 
+#include "base/digest.h"
 #include "base/file.h"
 #include "base/status.h"
 
@@ -23,6 +24,8 @@ typedef struct mlx_archive_item {
 typedef struct mlx_archive_writer {
   mlx_writer_t file;
   uint64_t end;  // file offset of the last entry's end
+  mlx_file_hasher_t hasher;
+  mlx_file_digests_t digests;  // of the file; valid after mlx_archive_finish
 } mlx_archive_writer_t;
 
 // Creates |path| and writes the header for |items|. End with mlx_archive_finish or mlx_archive_abandon.

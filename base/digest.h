@@ -44,4 +44,18 @@ mlx_status_t mlx_digest_part(const char *path, uint64_t offset, uint64_t size,
 mlx_status_t mlx_tree_digest_part(const char *path, uint64_t offset, uint64_t size, int threads,
                                   char out_hex[MLX_DIGEST_HEX]) MLX_MUST_USE;
 
+// SHA-256 and tree digest of a file, computed together while it is written front to back.
+typedef struct mlx_file_digests {
+  char sha256[MLX_DIGEST_HEX], tree[MLX_DIGEST_HEX];
+} mlx_file_digests_t;
+
+typedef struct mlx_file_hasher {
+  mlx_sha256_pair_fn_t add_blocks;
+  mlx_digest_t whole, chunk, tree;  // of the file, of its current chunk, of the digests of the chunks before
+} mlx_file_hasher_t;
+
+void mlx_file_hasher_begin(mlx_file_hasher_t *hasher);
+void mlx_file_hasher_add(mlx_file_hasher_t *hasher, const void *bytes, size_t length);
+void mlx_file_hasher_end(mlx_file_hasher_t *hasher, mlx_file_digests_t *out_digests);
+
 #endif  // MLXCEL_BASE_DIGEST_H_

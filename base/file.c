@@ -18,9 +18,20 @@
 #include "base/text.h"
 
 #define READ_BYTES (1u << 20)
+#define FLUSH_BYTES (64u << 20)  // start_flush: fewer, larger requests to the disk
 
 static int system_open(const char *path, int flags, int mode) { return open(path, flags, mode); }
 static int system_make_dir(const char *path, int mode) { return mkdir(path, (mode_t)mode); }
+
+#ifdef _WIN32
+static int system_link(const char *from, const char *to) {
+  (void)from, (void)to;
+  errno = ENOSYS;
+  return -1;
+}
+#else
+static int system_link(const char *from, const char *to) { return link(from, to); }
+#endif
 
 const mlx_file_calls_t mlx_file_system_calls = {
     .open = system_open,
@@ -28,6 +39,7 @@ const mlx_file_calls_t mlx_file_system_calls = {
     .sync = fsync,
     .close = close,
     .rename = rename,
+    .link = system_link,
     .make_dir = system_make_dir,
     .unlink = unlink,
     .remove_dir = rmdir,
@@ -193,6 +205,19 @@ mlx_status_t mlx_writer_open(const char *path, mlx_writer_t *out_writer) {
   return open_writer(path, 0644, out_writer);
 }
 
+// Starts to write what is complete to the disk, without waiting, so that the sync of a large file at the end
+// has little left to do. Errors are not reported here: the sync reports them.
+static void start_flush(mlx_writer_t *writer) {
+#ifdef __linux__
+  if (writer->offset - writer->flushed < FLUSH_BYTES) return;
+  (void)!sync_file_range(writer->fd, (int64_t)writer->flushed, (int64_t)(writer->offset - writer->flushed),
+                         SYNC_FILE_RANGE_WRITE);
+  writer->flushed = writer->offset;
+#else
+  (void)writer;
+#endif
+}
+
 mlx_status_t mlx_writer_write(mlx_writer_t *writer, const void *bytes, size_t length) {
   const char *cursor = bytes;
   while (length) {
@@ -203,6 +228,7 @@ mlx_status_t mlx_writer_write(mlx_writer_t *writer, const void *bytes, size_t le
     length -= (size_t)written;
     writer->offset += (uint64_t)written;
   }
+  start_flush(writer);
   return NULL;
 }
 
@@ -318,6 +344,15 @@ static mlx_status_t write_and_rename(const char *path, const struct stat *old, i
   return status;
 }
 
+mlx_status_t mlx_write_scratch_file(const char *path, const void *bytes, size_t length) {
+  mlx_writer_t writer = {.fd = calls->open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644),
+                         .path = (char *)(uintptr_t)path};
+  if (writer.fd < 0) return mlx_io_error("create", path);
+  mlx_status_t status = mlx_writer_write(&writer, bytes, length);
+  if (calls->close(writer.fd) && !status) status = mlx_io_error("close", path);
+  return status;
+}
+
 mlx_status_t mlx_write_file(const char *path, const void *bytes, size_t length) {
   struct stat info, link;
   char *target;
@@ -410,6 +445,8 @@ mlx_status_t mlx_copy_file(const char *from, const char *to) {
   calls->close(fd);
   return status;
 }
+
+bool mlx_link_file(const char *from, const char *to) { return !calls->link(from, to); }
 
 // ----------------------------------------------------------------------------------------------------------
 // Folders and paths

@@ -15,6 +15,7 @@ typedef struct mlx_file_calls {
   int (*sync)(int fd);
   int (*close)(int fd);
   int (*rename)(const char *from, const char *to);
+  int (*link)(const char *from, const char *to);
   int (*make_dir)(const char *path, int mode);
   int (*unlink)(const char *path);
   int (*remove_dir)(const char *path);
@@ -64,12 +65,16 @@ mlx_status_t mlx_replace_file(const char *path, const void *bytes, size_t length
 // The same with mode 0600 from the start: the file is never readable to other users.
 mlx_status_t mlx_write_secret_file(const char *path, const void *bytes, size_t length) MLX_MUST_USE;
 
+// Writes a file that only this run needs, such as the input of a tool: neither synced nor atomic.
+mlx_status_t mlx_write_scratch_file(const char *path, const void *bytes, size_t length) MLX_MUST_USE;
+
 // A new file that is written front to back. Open fails if the path exists. Close syncs; abandon removes the
 // file.
 typedef struct mlx_writer {
   int fd;
   char *path;  // owned
   uint64_t offset;
+  uint64_t flushed;  // bytes that the system was told to write to the disk
 } mlx_writer_t;
 mlx_status_t mlx_writer_open(const char *path, mlx_writer_t *out_writer) MLX_MUST_USE;
 mlx_status_t mlx_writer_write(mlx_writer_t *writer, const void *bytes, size_t length) MLX_MUST_USE;
@@ -82,7 +87,10 @@ mlx_status_t mlx_replace_tail(const char *path, uint64_t offset, const void *byt
                               size_t length) MLX_MUST_USE;
 
 mlx_status_t mlx_copy_file(const char *from, const char *to) MLX_MUST_USE;  // |to| must not exist
-mlx_status_t mlx_rename(const char *from, const char *to) MLX_MUST_USE;     // syncs the folder of |to|
+// Makes |to| a hard link of |from|. Returns false if the system cannot: another file system, no hard links,
+// no permission, or |to| exists. The caller then copies the file.
+bool mlx_link_file(const char *from, const char *to);
+mlx_status_t mlx_rename(const char *from, const char *to) MLX_MUST_USE;  // syncs the folder of |to|
 // Swaps two names, atomically if the file system supports it.
 mlx_status_t mlx_exchange(const char *a, const char *b) MLX_MUST_USE;
 // Like mkdir -p; |mode| is for new folders, before umask.

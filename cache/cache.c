@@ -36,6 +36,8 @@ static mlx_status_t check_file(mlx_cache_t *cache, const char *folder, const mlx
   mlx_status_t status = mlx_file_stamp(path, &stamp);
   if (!status && stamp.size != file->size)
     status = mlx_error(MLX_INVALID_INPUT, "the size of '%s' does not match its cache record", path);
+  if (!status && !mlx_cache_is_private(path))  // see check_below in private.c
+    status = mlx_error(MLX_INVALID_INPUT, "another user may write to '%s'", path);
   if (!status) status = mlx_cache_digest_file(cache, path, hex);
   if (!status && strcmp(hex, file->sha256))
     status = mlx_error(MLX_INVALID_INPUT, "the content of '%s' does not match its cache record", path);
@@ -140,6 +142,11 @@ static mlx_status_t sync_file(const char *path) {
   return status;
 }
 
+static const mlx_cache_hashed_file_t *find_hashed(const build_t *build, const char *name, uint64_t size) {
+  const mlx_cache_hashed_file_t *hashed = build->request->hashed;
+  return hashed && !strcmp(hashed->name, name) && hashed->size == size ? hashed : NULL;
+}
+
 // Adds the digest of a file to the record, and to the digest cache under the file's final path. The age rule
 // of digest_cache.c does not apply here: the writer has ended and no other process knows the folder. Without
 // this, the first process that finds a large entry would hash it again.
@@ -151,7 +158,11 @@ static mlx_status_t record_digest(build_t *build, const char *name, const char *
   mlx_record_file_t *file = &record->files[record->file_count];
   MLX_TRY(sync_file(path));
   MLX_TRY(mlx_file_stamp(path, &before));
-  MLX_TRY(mlx_digest_file(path, file->sha256));
+  const mlx_cache_hashed_file_t *hashed = find_hashed(build, name, before.size);
+  if (hashed)
+    memcpy(file->sha256, hashed->digests.sha256, MLX_DIGEST_HEX);
+  else
+    MLX_TRY(mlx_digest_file(path, file->sha256));
   MLX_TRY(mlx_file_stamp(path, &after));
   if (memcmp(&before, &after, sizeof after))
     return mlx_error(MLX_INTERNAL, "'%s' is still being written to", path);
@@ -160,6 +171,7 @@ static mlx_status_t record_digest(build_t *build, const char *name, const char *
   ++record->file_count;
   MLX_TRY(mlx_join_path(build->folder, name, &final_path));
   mlx_cache_store_digest(build->cache, final_path, &after, file->sha256);
+  if (hashed) mlx_cache_store_tree_digest(build->cache, final_path, &after, hashed->digests.tree);
   mlx_free(final_path);
   return NULL;
 }

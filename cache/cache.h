@@ -22,6 +22,7 @@
 #include <stdint.h>
 
 #include "base/digest.h"
+#include "base/file.h"
 #include "base/report.h"
 #include "base/status.h"
 
@@ -50,6 +51,11 @@ mlx_status_t mlx_cache_digest_part(mlx_cache_t *cache, const char *path, uint64_
 mlx_status_t mlx_cache_tree_digest_part(mlx_cache_t *cache, const char *path, uint64_t offset, uint64_t size,
                                         char out_hex[MLX_DIGEST_HEX]) MLX_MUST_USE;
 
+// Call after a hard link of |path| was made or removed, with the stamp from before. That changes the stamp
+// but not the content, so the cached digests of |path| stay valid. Without this call the file is hashed
+// again.
+void mlx_cache_keep_digests(mlx_cache_t *cache, const char *path, const mlx_file_stamp_t *before);
+
 // ----------------------------------------------------------------------------------------------------------
 // Entries
 
@@ -77,12 +83,21 @@ mlx_status_t mlx_cache_find_file(mlx_cache_t *cache, const char *kind, const cha
 // process at a time fills a given entry.
 typedef mlx_status_t (*mlx_cache_fill_fn_t)(void *user, const char *folder, const char *log_path);
 
+// A file that |fill| hashed while it wrote it.
+typedef struct mlx_cache_hashed_file {
+  char name[64];  // "" for none
+  uint64_t size;
+  mlx_file_digests_t digests;
+} mlx_cache_hashed_file_t;
+
 typedef struct mlx_cache_request {
   const char *kind;   // lower-case letters, digits and '_', at most 32
   const char *key;    // 64 hexadecimal digits, from mlx_digest_end
   const char *title;  // shown to the user: progress, `cache list`
   mlx_cache_fill_fn_t fill;
   void *user;  // for fill
+  // NULL, or set by |fill|: the cache does not read this file again to hash it. For a large file.
+  const mlx_cache_hashed_file_t *hashed;
 } mlx_cache_request_t;
 
 // Finds the entry, waits for the process that creates it, or creates it. Returns the status of |fill| if that

@@ -15,6 +15,8 @@
 #include "cache/internal.h"
 
 #define MIN_AGE_NS (2 * 1000000000LL)
+#define PART_SEPARATOR '@'
+#define TREE_SEPARATOR '#'
 
 static int64_t now_ns(void) {
   struct timespec now;
@@ -120,13 +122,18 @@ mlx_status_t mlx_cache_digest_file(mlx_cache_t *cache, const char *path, char ou
   return status;
 }
 
-// |separator| distinguishes the keys of SHA-256 digests from those of tree digests.
+// Key of the digest of a part. |separator| distinguishes SHA-256 digests from tree digests.
+static mlx_status_t part_key(const char *real_path, char separator, uint64_t offset, uint64_t size,
+                             char **out_key) {
+  return mlx_format(out_key, "%s%c%llu+%llu", real_path, separator, (unsigned long long)offset,
+                    (unsigned long long)size);
+}
+
 static mlx_status_t find_or_digest_part(mlx_cache_t *cache, const char *path, char separator,
                                         const digest_source_t *part, char out_hex[MLX_DIGEST_HEX]) {
   char *real, *key = NULL;
   MLX_TRY(mlx_real_path(path, &real));
-  mlx_status_t status = mlx_format(&key, "%s%c%llu+%llu", real, separator, (unsigned long long)part->offset,
-                                   (unsigned long long)part->size);
+  mlx_status_t status = part_key(real, separator, part->offset, part->size, &key);
   digest_source_t what = *part;
   what.path = real;
   what.key = key;
@@ -139,11 +146,50 @@ static mlx_status_t find_or_digest_part(mlx_cache_t *cache, const char *path, ch
 mlx_status_t mlx_cache_digest_part(mlx_cache_t *cache, const char *path, uint64_t offset, uint64_t size,
                                    char out_hex[MLX_DIGEST_HEX]) {
   const digest_source_t part = {.kind = PART, .offset = offset, .size = size};
-  return find_or_digest_part(cache, path, '@', &part, out_hex);
+  return find_or_digest_part(cache, path, PART_SEPARATOR, &part, out_hex);
 }
 
 mlx_status_t mlx_cache_tree_digest_part(mlx_cache_t *cache, const char *path, uint64_t offset, uint64_t size,
                                         char out_hex[MLX_DIGEST_HEX]) {
   const digest_source_t part = {.kind = TREE, .offset = offset, .size = size};
-  return find_or_digest_part(cache, path, '#', &part, out_hex);
+  return find_or_digest_part(cache, path, TREE_SEPARATOR, &part, out_hex);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Digests that are known without reading the file
+
+void mlx_cache_store_tree_digest(const mlx_cache_t *cache, const char *real_path,
+                                 const mlx_file_stamp_t *stamp, const char tree[MLX_DIGEST_HEX]) {
+  char *key = NULL;
+  mlx_status_t status = part_key(real_path, TREE_SEPARATOR, 0, stamp->size, &key);
+  if (!status) mlx_cache_store_digest(cache, key, stamp, tree);
+  mlx_status_free(status);  // the file is hashed again next time
+  mlx_free(key);
+}
+
+// Moves the cached digest of |key| from one stamp of its file to another.
+static void restamp(const mlx_cache_t *cache, const char *key, const mlx_file_stamp_t *from,
+                    const mlx_file_stamp_t *to) {
+  char *cached = NULL, hex[MLX_DIGEST_HEX];
+  mlx_status_t status = cached_digest_path(cache, key, &cached);
+  if (!status && find_cached(cached, from, hex)) mlx_cache_store_digest(cache, key, to, hex);
+  mlx_status_free(status);
+  mlx_free(cached);
+}
+
+// A write would have changed the modification time too.
+void mlx_cache_keep_digests(mlx_cache_t *cache, const char *path, const mlx_file_stamp_t *before) {
+  char *real = NULL, *key = NULL;
+  mlx_file_stamp_t now = {0}, same = *before;
+  mlx_status_t status = mlx_real_path(path, &real);
+  if (!status) status = mlx_file_stamp(real, &now);
+  same.changed_ns = now.changed_ns;
+  if (!status && !memcmp(&same, &now, sizeof now)) {
+    restamp(cache, real, before, &now);
+    status = part_key(real, TREE_SEPARATOR, 0, now.size, &key);
+    if (!status) restamp(cache, key, before, &now);
+  }
+  mlx_status_free(status);
+  mlx_free(key);
+  mlx_free(real);
 }

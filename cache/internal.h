@@ -30,5 +30,8 @@ bool mlx_cache_is_private(const char *path);  // the same for one regular file, 
 // Stores the digest of a file for mlx_cache_digest_file. Errors are ignored: the file is then hashed again.
 void mlx_cache_store_digest(const mlx_cache_t *cache, const char *real_path, const mlx_file_stamp_t *stamp,
                             const char sha256[MLX_DIGEST_HEX]);
+// The same for the tree digest of the whole file and mlx_cache_tree_digest_part.
+void mlx_cache_store_tree_digest(const mlx_cache_t *cache, const char *real_path,
+                                 const mlx_file_stamp_t *stamp, const char tree[MLX_DIGEST_HEX]);
 
 #endif  // MLXCEL_CACHE_INTERNAL_H_

@@ -67,14 +67,19 @@ static mlx_status_t check_child(void *user, const char *name) {
   return status;
 }
 
-// A link is as safe as its target: only a user who can write to the folder could have made it.
+// A file with another hard link may be part of a bundle, and its owner or mode may have been changed there.
+// It is not refused here, where that would be an error, but where an entry's files are compared with their
+// record: there it makes the entry invalid.
+static bool has_other_links(const struct stat *info) { return S_ISREG(info->st_mode) && info->st_nlink > 1; }
+
+// A symbolic link is as safe as its target: only a user who can write to the folder could have made it.
 static mlx_status_t check_below(const mlx_cache_t *cache, const char *path) {
   struct stat info;
   if (stat(path, &info)) {
     if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP) return NULL;
     return mlx_io_error("stat", path);
   }
-  MLX_TRY(check_stat(cache, &info, path));
+  if (!has_other_links(&info)) MLX_TRY(check_stat(cache, &info, path));
   walk_t walk = {.cache = cache, .folder = path};
   if (!S_ISDIR(info.st_mode)) return NULL;
   struct stat link;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "artifact/bundle.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "compiler/compile_job.h"
@@ -25,6 +26,16 @@ bool mlx_compiled_title(const char *text, mlx_title_t *out) {
   return true;
 }
 
+static mlx_status_t make_kernels(mlx_compile_job_t *job, const char *folder) {
+  const double start = mlx_seconds();
+  job->kernels.cache = job->cache;
+  MLX_TRY(mlx_kernels_compile(&job->kernels, job->nvrtc, folder, job->options->report));
+  if (job->options->verbose)
+    mlx_report_note(mlx_job_notes(job), "kernels: %zu images in %.1f s", job->kernels.count,
+                    mlx_seconds() - start);
+  return NULL;
+}
+
 // Writes the MLIR beside the log, so that a user can run the logged command line again after a failure.
 static mlx_status_t fill_vmfb(void *user, const char *folder, const char *log_path) {
   mlx_compile_job_t *job = user;
@@ -33,8 +44,7 @@ static mlx_status_t fill_vmfb(void *user, const char *folder, const char *log_pa
   if (!status) status = mlx_format(&object_folder, "%s.kernels", log_path);
   if (!status) status = mlx_join_path(folder, MLX_BUNDLE_VMFB, &vmfb_path);
   if (!status) status = mlx_write_file(mlir_path, job->mlir, job->mlir_length);
-  if (!status && job->kernels.count)
-    status = mlx_kernels_compile(&job->kernels, job->nvrtc, object_folder, job->options->report);
+  if (!status && job->kernels.count) status = make_kernels(job, object_folder);
   mlx_process_result_t result;
   job->ran_compiler = true;
   if (!status) {

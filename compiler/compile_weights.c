@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "artifact/bundle.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "compiler/compile_job.h"
@@ -16,22 +17,31 @@ void mlx_compiled_file_clear(mlx_compiled_file_t *file) {
   *file = (mlx_compiled_file_t){0};
 }
 
+typedef struct weights_fill {
+  mlx_compile_job_t *job;
+  mlx_cache_hashed_file_t hashed;
+} weights_fill_t;
+
 static mlx_status_t fill_weights(void *user, const char *folder, const char *log_path) {
   (void)log_path;
-  mlx_compile_job_t *job = user;
+  weights_fill_t *fill = user;
+  mlx_compile_job_t *job = fill->job;
   char *path;
   MLX_TRY(mlx_join_path(folder, MLX_BUNDLE_WEIGHTS, &path));
   mlx_status_t status =
-      mlx_weights_write(job->model, mlx_module_storage(&job->module), path, job->options->report);
+      mlx_weights_write_hashed(job->model, mlx_module_storage(&job->module), path, job->options->report,
+                               &fill->hashed.size, &fill->hashed.digests);
   if (!status) status = mlx_job_check_source(job);
   mlx_free(path);
   return status;
 }
 
 static mlx_status_t find_weights(mlx_compile_job_t *job, mlx_cache_entry_t *out_entry) {
+  const double start = mlx_seconds();
   if (!job->digests.all[0]) {
     MLX_TRY(mlx_source_digest(job->cache, job->model->source, job->options->report, &job->digests));
   }
+  const double hashed = mlx_seconds();
   char key[MLX_DIGEST_HEX];
   mlx_digest_t digest;
   mlx_digest_begin(&digest);
@@ -55,9 +65,18 @@ static mlx_status_t find_weights(mlx_compile_job_t *job, mlx_cache_entry_t *out_
   char title[160];
   snprintf(title, sizeof title, "weights of %.64s as %s",
            mlx_file_name(mlx_source_path(job->model->source)).text, dtype);
-  const mlx_cache_request_t request = {
-      .kind = MLX_WEIGHTS_KIND, .key = key, .title = title, .fill = fill_weights, .user = job};
-  return mlx_cache_get(job->cache, &request, job->options->report, out_entry);
+  weights_fill_t fill = {.job = job, .hashed = {.name = MLX_BUNDLE_WEIGHTS}};
+  const mlx_cache_request_t request = {.kind = MLX_WEIGHTS_KIND,
+                                       .key = key,
+                                       .title = title,
+                                       .fill = fill_weights,
+                                       .user = &fill,
+                                       .hashed = &fill.hashed};
+  MLX_TRY(mlx_cache_get(job->cache, &request, job->options->report, out_entry));
+  if (job->options->verbose && !out_entry->hit)
+    mlx_report_note(job->options->report, "weights: source files hashed in %.1f s, archive written in %.1f s",
+                    hashed - start, mlx_seconds() - hashed);
+  return NULL;
 }
 
 // ----------------------------------------------------------------------------------------------------------

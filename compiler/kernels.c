@@ -1,4 +1,5 @@
-// Collects the images that a module needs, and makes them: by NVRTC for a GPU, by copying objects for a CPU.
+// Collects the images that a module needs, and makes them: by NVRTC or from the cache for a GPU, by copying
+// objects for a CPU.
 #include "compiler/kernels.h"
 
 #include <pthread.h>
@@ -14,6 +15,8 @@
 #define MAX_DEFINITIONS 64
 #define MAX_HEADERS 32
 #define MAX_WORKERS 16
+#define MAX_IMAGE ((size_t)256 << 20)  // bytes
+#define CACHED_IMAGE "image.fatbin"
 
 const char *mlx_kernel_kind_name(mlx_kernel_kind_t kind) {
   static const char *const names[] = {[MLX_KERNEL_DECODE] = "decode",
@@ -177,6 +180,15 @@ static mlx_status_t split_lines(char *text, const char *lines[MAX_DEFINITIONS], 
   return NULL;
 }
 
+// Only the tiled products (with a tile height BM) have a variant for wgmma, which needs sm_90a. One
+// compilation for plain sm_90 gives all other kernels their cubin and their PTX.
+static bool uses_wgmma(mlx_kernel_kind_t kind, const char *const *definitions, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    if (!strncmp(definitions[i], "BM=", 3)) return kind == MLX_KERNEL_LINEAR || kind == MLX_KERNEL_PACKED;
+  }
+  return false;
+}
+
 static mlx_status_t compile_image(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc,
                                   const mlx_kernel_image_request_t *image, char *definitions,
                                   const char *path, const char *log_path) {
@@ -187,10 +199,9 @@ static mlx_status_t compile_image(const mlx_kernels_t *kernels, const mlx_nvrtc_
                          .headers = headers,
                          .header_names = header_names,
                          .log_path = log_path};
-  job.arch_specific =
-      (image->kind == MLX_KERNEL_LINEAR || image->kind == MLX_KERNEL_PACKED) && job.sm == 90;  // for wgmma
   MLX_TRY(get_source(image->kind, &source));
   MLX_TRY(split_lines(definitions, lines, &job.definition_count));
+  job.arch_specific = job.sm == 90 && uses_wgmma(image->kind, lines, job.definition_count);
   for (const mlx_kernel_source_t *header; (header = mlx_kernel_source_header(job.header_count));
        ++job.header_count) {
     if (job.header_count == MAX_HEADERS)
@@ -202,7 +213,7 @@ static mlx_status_t compile_image(const mlx_kernels_t *kernels, const mlx_nvrtc_
   job.source = source->text;
   mlx_kernel_image_t made;
   MLX_TRY(mlx_nvrtc_compile(nvrtc, &job, &made));
-  mlx_status_t status = mlx_write_file(path, made.bytes, made.length);
+  mlx_status_t status = mlx_write_scratch_file(path, made.bytes, made.length);
   mlx_kernel_image_release(&made);
   return status;
 }
@@ -213,22 +224,77 @@ static mlx_status_t copy_object(const mlx_kernels_t *kernels, const mlx_kernel_i
   char *path;
   MLX_TRY(get_object(kernels, image->kind, &object));
   MLX_TRY(mlx_join_path(folder, image->file, &path));
-  mlx_status_t status = mlx_write_file(path, object->text, object->length);
+  mlx_status_t status = mlx_write_scratch_file(path, object->text, object->length);
   mlx_free(path);
+  return status;
+}
+
+// One image, compiled or taken from the cache.
+typedef struct image_fill {
+  const mlx_kernels_t *kernels;
+  const mlx_nvrtc_t *nvrtc;
+  const mlx_kernel_image_request_t *image;
+} image_fill_t;
+
+static mlx_status_t compile_to(const image_fill_t *fill, const char *path, const char *log_path) {
+  char *definitions;
+  MLX_TRY(mlx_copy_text(fill->image->definitions, strlen(fill->image->definitions), &definitions));
+  mlx_status_t status = compile_image(fill->kernels, fill->nvrtc, fill->image, definitions, path, log_path);
+  mlx_free(definitions);
+  return status;
+}
+
+static mlx_status_t fill_image(void *user, const char *folder, const char *log_path) {
+  char *path;
+  MLX_TRY(mlx_join_path(folder, CACHED_IMAGE, &path));
+  mlx_status_t status = compile_to(user, path, log_path);
+  mlx_free(path);
+  return status;
+}
+
+// Key of a cached image: what the module's key has, and what describe leaves out.
+static mlx_status_t image_key(const image_fill_t *fill, char out_hex[MLX_DIGEST_HEX]) {
+  static const char rule[] = "sm_90a for wgmma, PTX for the plain GPU";
+  char *text;
+  mlx_digest_t digest;
+  MLX_TRY(describe(fill->kernels, fill->nvrtc, fill->image, &text));
+  mlx_digest_begin(&digest);
+  mlx_digest_field(&digest, "mlxcel kernel 1", rule, strlen(rule));
+  mlx_digest_field(&digest, mlx_kernel_kind_name(fill->image->kind), text, strlen(text));
+  mlx_digest_end(&digest, out_hex);
+  mlx_free(text);
+  return NULL;
+}
+
+static mlx_status_t take_cached(image_fill_t *fill, const char *path) {
+  char key[MLX_DIGEST_HEX], title[64], *cached = NULL;
+  mlx_cache_entry_t entry;
+  MLX_TRY(image_key(fill, key));
+  snprintf(title, sizeof title, "kernel %s for sm_%d", mlx_kernel_kind_name(fill->image->kind),
+           fill->kernels->gpu->kernel_sm);
+  const mlx_cache_request_t request = {
+      .kind = "kernel", .key = key, .title = title, .fill = fill_image, .user = fill};
+  MLX_TRY(mlx_cache_get(fill->kernels->cache, &request, NULL, &entry));
+  mlx_status_t status = mlx_join_path(entry.folder, CACHED_IMAGE, &cached);
+  char *bytes = NULL;
+  size_t length = 0;
+  if (!status) status = mlx_read_file(cached, MAX_IMAGE, &bytes, &length);
+  if (!status) status = mlx_write_scratch_file(path, bytes, length);
+  mlx_free(bytes);
+  mlx_free(cached);
+  mlx_cache_release(&entry);
   return status;
 }
 
 static mlx_status_t compile_nth(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc, size_t nth,
                                 const char *folder) {
-  const mlx_kernel_image_request_t *image = &kernels->images[nth];
-  char *path = NULL, *log_path = NULL, *definitions = NULL;
-  mlx_status_t status = mlx_join_path(folder, image->file, &path);
+  image_fill_t fill = {.kernels = kernels, .nvrtc = nvrtc, .image = &kernels->images[nth]};
+  char *path = NULL, *log_path = NULL;
+  mlx_status_t status = mlx_join_path(folder, fill.image->file, &path);
   if (!status) status = mlx_format(&log_path, "%s.log", path);
-  if (!status) status = mlx_copy_text(image->definitions, strlen(image->definitions), &definitions);
-  if (!status) status = compile_image(kernels, nvrtc, image, definitions, path, log_path);
+  if (!status) status = kernels->cache ? take_cached(&fill, path) : compile_to(&fill, path, log_path);
   mlx_free(path);
   mlx_free(log_path);
-  mlx_free(definitions);
   return status;
 }
 

@@ -40,6 +40,7 @@ typedef struct mlx_kernels {
   mlx_tiles_t *tiles;           // owned: tile format of each weight; may be NULL
   mlx_kernel_image_request_t *images;
   size_t count, capacity;
+  mlx_cache_t *cache;  // of compiled images; NULL for none
 } mlx_kernels_t;
 
 // The highest level with an object that a CPU of |level| ("host": this machine) can run; NULL if there is
@@ -66,8 +67,9 @@ mlx_status_t mlx_kernels_objects(const mlx_kernels_t *kernels, const mlx_nvrtc_t
                                  mlx_iree_object_t **out_objects) MLX_MUST_USE;
 void mlx_kernels_free_objects(const mlx_kernels_t *kernels, mlx_iree_object_t *objects);
 
-// Creates |folder| and writes every image and its log there. For a GPU, one thread per CPU runs NVRTC;
-// |report| is called on the calling thread only.
+// Creates |folder| and writes every image there. For a GPU, one thread per CPU runs NVRTC, or takes the image
+// from |kernels->cache|; |report| is called on the calling thread only. The log of an image is beside it, or
+// in the cache.
 mlx_status_t mlx_kernels_compile(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc, const char *folder,
                                  const mlx_report_t *report) MLX_MUST_USE;
 

@@ -372,7 +372,7 @@ static const char *first_error(const char *output) {
 
 static mlx_status_t write_log(const mlx_nvrtc_job_t *job, mlx_text_t *log) {
   MLX_TRY(mlx_text_finish(log));
-  return mlx_write_file(job->log_path, log->data, log->length);
+  return mlx_write_scratch_file(job->log_path, log->data, log->length);
 }
 
 static mlx_status_t explain_failure(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *job, int result,

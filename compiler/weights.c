@@ -8,6 +8,7 @@
 #include "compiler/finite.h"
 
 #define CHUNK_BYTES (4u << 20)  // size of the buffer of converted rows
+#define STORED_PIECE ((size_t)256 << 10)
 // Rows dequantized at a time. GPTQ and AWQ store columns, so each column is read once for all these rows.
 #define F32_ROWS 32
 
@@ -222,6 +223,20 @@ static bool in_panels(const mlx_weight_t *weight, mlx_storage_t storage, mlx_sto
                                             : mlx_weight_in_panels(weight, storage.layout);
 }
 
+// Writes a tensor that is stored as it is in its file. Checks pieces that are still in the CPU's cache when
+// they are hashed and written.
+static mlx_status_t write_stored(mlx_archive_writer_t *archive, const mlx_weight_t *weight,
+                                 size_t element_bytes) {
+  const mlx_tensor_t *tensor = &weight->tensor;
+  for (size_t at = 0, part; at < tensor->size; at += part) {
+    part = tensor->size - at < STORED_PIECE ? tensor->size - at : STORED_PIECE;
+    MLX_TRY(mlx_check_finite(weight->name, tensor->dtype, tensor->data + at, part / element_bytes,
+                             at / element_bytes));
+    MLX_TRY(mlx_archive_write(archive, tensor->data + at, part));
+  }
+  return NULL;
+}
+
 static mlx_status_t write_weight(mlx_archive_writer_t *archive, const mlx_weight_t *weight,
                                  mlx_storage_t storage) {
   const mlx_tensor_t *tensor = &weight->tensor;
@@ -233,8 +248,7 @@ static mlx_status_t write_weight(mlx_archive_writer_t *archive, const mlx_weight
   MLX_TRY(mlx_archive_next(archive));
   if (!panels && tensor->dtype == p.dtype && weight->order == MLX_ROWS_AS_STORED && !weight->fused_part &&
       weight->value_offset == 0.0 && !weight->parts) {
-    MLX_TRY(mlx_check_finite(weight->name, p.dtype, tensor->data, tensor->size / info->block_bytes, 0));
-    return mlx_archive_write(archive, tensor->data, tensor->size);
+    return write_stored(archive, weight, info->block_bytes);
   }
   p.from_bytes = tensor->size / (size_t)row_count(weight);
   p.to_bytes = p.elements / info->block_elements * info->block_bytes;
@@ -285,6 +299,14 @@ uint64_t mlx_weights_layout(const mlx_model_t *model, mlx_storage_t storage, uin
 
 mlx_status_t mlx_weights_write(const mlx_model_t *model, mlx_storage_t storage, const char *path,
                                const mlx_report_t *report) {
+  uint64_t size;
+  mlx_file_digests_t digests;
+  return mlx_weights_write_hashed(model, storage, path, report, &size, &digests);
+}
+
+mlx_status_t mlx_weights_write_hashed(const mlx_model_t *model, mlx_storage_t storage, const char *path,
+                                      const mlx_report_t *report, uint64_t *out_size,
+                                      mlx_file_digests_t *out_digests) {
   mlx_archive_item_t *items;
   MLX_TRY(mlx_alloc(model->weight_count, sizeof *items, &items));
   for (size_t i = 0; i < model->weight_count; ++i) {
@@ -300,6 +322,8 @@ mlx_status_t mlx_weights_write(const mlx_model_t *model, mlx_storage_t storage, 
     mlx_archive_abandon(&archive);
   } else {
     status = mlx_archive_finish(&archive);
+    *out_size = archive.file.offset;
+    *out_digests = archive.digests;
   }
   mlx_report_done(report);
   return status;

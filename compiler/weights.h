@@ -2,6 +2,7 @@
 #ifndef MLXCEL_COMPILER_WEIGHTS_H_
 #define MLXCEL_COMPILER_WEIGHTS_H_
 
+#include "base/digest.h"
 #include "compiler/storage.h"
 
 // Part of the cache key. Change it whenever the bytes written for the same model change.
@@ -20,5 +21,9 @@ uint64_t mlx_weights_layout(const mlx_model_t *model, mlx_storage_t storage, uin
 // few rows at a time. A tensor that already has the type keeps its exact bits.
 mlx_status_t mlx_weights_write(const mlx_model_t *model, mlx_storage_t storage, const char *path,
                                const mlx_report_t *report) MLX_MUST_USE;
+// The same, and computes the digests of the archive while it is written.
+mlx_status_t mlx_weights_write_hashed(const mlx_model_t *model, mlx_storage_t storage, const char *path,
+                                      const mlx_report_t *report, uint64_t *out_size,
+                                      mlx_file_digests_t *out_digests) MLX_MUST_USE;
 
 #endif  // MLXCEL_COMPILER_WEIGHTS_H_

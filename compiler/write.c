@@ -20,18 +20,21 @@
 // ----------------------------------------------------------------------------------------------------------
 // The files of a bundle
 
-// A file to write: |bytes|, or the content of |path| if bytes is NULL.
+// A file to write: |bytes|, or the content of |path| if bytes is NULL. A folder gets a hard link of a file
+// that |may_link|: weights in the cache are written once and never changed.
 typedef struct item {
   const char *name;
   const void *bytes;
   size_t length;
   const char *path;
+  bool may_link;
 } item_t;
 typedef mlx_status_t (*put_fn_t)(void *user, const item_t *item);
 
-static mlx_status_t put_files(const mlx_compiled_file_t *files, size_t count, put_fn_t put, void *user) {
+static mlx_status_t put_files(const mlx_compiled_file_t *files, size_t count, bool may_link, put_fn_t put,
+                              void *user) {
   for (size_t i = 0; i < count; ++i)
-    MLX_TRY(put(user, &(item_t){.name = files[i].name, .path = files[i].path}));
+    MLX_TRY(put(user, &(item_t){.name = files[i].name, .path = files[i].path, .may_link = may_link}));
   return NULL;
 }
 
@@ -43,9 +46,9 @@ static mlx_status_t put_all(const mlx_compiled_t *c, const mlx_write_options_t *
               &(item_t){.name = MLX_BUNDLE_TOKENIZER, .bytes = c->tokenizer, .length = c->tokenizer_length}));
   if (c->chat)
     MLX_TRY(put(user, &(item_t){.name = MLX_BUNDLE_CHAT, .bytes = c->chat, .length = c->chat_length}));
-  MLX_TRY(put_files(c->licences, c->licence_count, put, user));
-  MLX_TRY(put_files(c->modules, c->module_count, put, user));
-  return options->no_weights ? NULL : put_files(c->weights, c->weights_count, put, user);
+  MLX_TRY(put_files(c->licences, c->licence_count, false, put, user));
+  MLX_TRY(put_files(c->modules, c->module_count, false, put, user));
+  return options->no_weights ? NULL : put_files(c->weights, c->weights_count, true, put, user);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -54,8 +57,11 @@ static mlx_status_t put_all(const mlx_compiled_t *c, const mlx_write_options_t *
 static mlx_status_t put_into_folder(void *user, const item_t *item) {
   char *path;
   MLX_TRY(mlx_join_path(user, item->name, &path));
-  mlx_status_t status =
-      item->bytes ? mlx_write_file(path, item->bytes, item->length) : mlx_copy_file(item->path, path);
+  mlx_status_t status = NULL;
+  if (item->bytes)
+    status = mlx_write_file(path, item->bytes, item->length);
+  else if (!item->may_link || !mlx_link_file(item->path, path))
+    status = mlx_copy_file(item->path, path);
   mlx_free(path);
   return status;
 }
@@ -207,10 +213,17 @@ mlx_status_t mlx_compiled_write(const mlx_compiled_t *compiled, const char *path
   MLX_TRY(exists ? mlx_real_path(path, &target)
                  : mlx_copy_text(path, strlen(path), &target));  // a link stays a link
   mlx_report_progress(options->report, "writing %s", path);
-  mlx_status_t status =
-      mlx_bundle_mark_local(compiled->cache, compiled->manifest,
-                            compiled->manifest_length);  // before it is visible: a process may run it at once
+  mlx_file_stamp_t stamps[MLX_MAX_TARGETS];
+  mlx_status_t status = NULL;
+  for (size_t i = 0; i < compiled->weights_count && !status; ++i)
+    status = mlx_file_stamp(compiled->weights[i].path, &stamps[i]);
+  if (!status)
+    status = mlx_bundle_mark_local(
+        compiled->cache, compiled->manifest,
+        compiled->manifest_length);  // before it is visible: a process may run it at once
   if (!status) status = write_bundle(compiled, options, target);
+  for (size_t i = 0; i < compiled->weights_count && !status; ++i)
+    mlx_cache_keep_digests(compiled->cache, compiled->weights[i].path, &stamps[i]);
   mlx_report_done(options->report);
   mlx_free(target);
   return status;

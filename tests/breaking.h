@@ -55,6 +55,9 @@ static int break_close(int fd) {
 static int break_rename(const char *from, const char *to) {
   return breaks() ? -1 : end(mlx_file_system_calls.rename(from, to));
 }
+static int break_link(const char *from, const char *to) {
+  return breaks() ? -1 : end(mlx_file_system_calls.link(from, to));
+}
 static int break_make_dir(const char *path, int mode) {
   return breaks() ? -1 : end(mlx_file_system_calls.make_dir(path, mode));
 }
@@ -64,8 +67,8 @@ static int break_remove_dir(const char *path) {
 }
 
 static const mlx_file_calls_t breaking_calls = {
-    break_open,   break_write,    break_sync,   break_close,
-    break_rename, break_make_dir, break_unlink, break_remove_dir,
+    break_open, break_write,    break_sync,   break_close,      break_rename,
+    break_link, break_make_dir, break_unlink, break_remove_dir,
 };
 
 static void break_at(long target, int error, bool halfway) {

@@ -407,6 +407,33 @@ TEST(compile_replaces_only_bundles) {
   SHELL("cmp again-cut.mlxb one.mlxb");
 }
 
+// One copy of the weights on disk; the bundle stays complete without the cache.
+TEST(bundle_folder_shares_the_weights_with_the_cache) {
+  make_bundles();
+  if (!mlx_link_file(in_root("m.mlxb/manifest.json"), in_root("link"))) SKIP("this system has no hard links");
+  struct stat info;
+  char kept[512];
+  const char *cache = getenv("MLXCEL_CACHE");
+  snprintf(kept, sizeof kept, "%s", cache ? cache : "");
+  setenv("MLXCEL_CACHE", in_root("link-cache"), 1);
+  RUN_OK("compile", make_model(), "--ctx", "64", "-o", in_root("linked.mlxb"));
+  CHECK(!stat(in_root("linked.mlxb/weights.irpa"), &info) && info.st_nlink == 2);
+  CHECK(!stat(in_root("linked.mlxb/model.vmfb"), &info) && info.st_nlink == 1);
+  SHELL("diff -r linked.mlxb m.mlxb");
+  RUN_OK("compile", make_model(), "--ctx", "64", "-o", in_root("linked.mlxb"));  // replaces its own link
+  RUN_OK("cache", "clear");
+  SHELL("diff -r linked.mlxb m.mlxb");
+  SHELL("printf x >> linked.mlxb/weights.irpa");  // only the bundle is damaged: a new one is complete
+  RUN_OK("compile", make_model(), "--ctx", "64", "-o", in_root("linked2.mlxb"));
+  SHELL("printf x >> linked2.mlxb/weights.irpa");  // in place: the cache detects it and writes the file again
+  RUN_OK("compile", make_model(), "--ctx", "64", "-o", in_root("linked3.mlxb"));
+  SHELL("diff -r linked3.mlxb m.mlxb");
+  if (kept[0])
+    setenv("MLXCEL_CACHE", kept, 1);
+  else
+    unsetenv("MLXCEL_CACHE");
+}
+
 // A README in a bundle of either form is never read, and signing keeps it.
 TEST(unknown_files_in_a_bundle_are_ignored) {
   make_bundles();
@@ -445,6 +472,7 @@ int main(int argc, char **argv) {
                                        CASE(source_name_is_resolved_for_dot_paths),
                                        CASE(license_folder_is_not_copied),
                                        CASE(damaged_bundle_is_reported_as_damaged),
+                                       CASE(bundle_folder_shares_the_weights_with_the_cache),
                                        CASE(compile_replaces_only_bundles),
                                        CASE(unknown_files_in_a_bundle_are_ignored)};
   return run_bundle_cases(cases, sizeof cases / sizeof *cases, argc, argv);

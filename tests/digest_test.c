@@ -99,6 +99,38 @@ TEST(every_flipped_bit_changes_the_tree_digest) {
   mlx_free(bytes);
 }
 
+static void check_hasher(mlx_sha256_pair_fn_t add_blocks, const uint8_t *bytes, size_t length, size_t piece) {
+  char expected[MLX_DIGEST_HEX];
+  mlx_file_digests_t digests;
+  mlx_file_hasher_t hasher;
+  mlx_file_hasher_begin(&hasher);
+  hasher.add_blocks = add_blocks;
+  for (size_t at = 0; at < length; at += piece)
+    mlx_file_hasher_add(&hasher, bytes + at, length - at < piece ? length - at : piece);
+  mlx_file_hasher_end(&hasher, &digests);
+  expected_hex(bytes, length, expected);
+  CHECK_TEXT(digests.sha256, expected);
+  expected_tree(bytes, length, expected);
+  CHECK_TEXT(digests.tree, expected);
+}
+
+TEST(both_digests_of_a_file_are_computed_while_it_is_written) {
+  static uint8_t bytes[2 * CHUNK + 12345];
+  const mlx_sha256_pair_fn_t functions[] = {mlx_sha256_pair_portable, mlx_sha256_fastest_pair()};
+  fill(bytes, sizeof bytes);
+  for (size_t f = 0; f < 2; ++f) {
+    for (size_t length = 0; length < 260; ++length) {
+      for (size_t piece = 1; piece < 200; piece += piece < 70 ? 1 : 31)
+        check_hasher(functions[f], bytes, length, piece);
+    }
+    const size_t lengths[] = {CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, sizeof bytes};
+    const size_t pieces[] = {1000003, 4096, CHUNK, sizeof bytes};
+    for (size_t i = 0; i < 5; ++i) check_hasher(functions[f], bytes, lengths[i], pieces[i % 4]);
+    check_hasher(functions[f], bytes + 1, sizeof bytes - 1, 65537);  // not aligned
+  }
+}
+
 TEST_MAIN(CASE(sha256_matches_libsodium_at_every_length_and_split),
           CASE(tree_digest_is_the_sha256_of_the_chunks_digests_with_any_number_of_threads),
-          CASE(every_flipped_bit_changes_the_tree_digest))
+          CASE(every_flipped_bit_changes_the_tree_digest),
+          CASE(both_digests_of_a_file_are_computed_while_it_is_written))

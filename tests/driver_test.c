@@ -83,7 +83,8 @@ static void check_file_is(const char *name, const char *expected) {
 }
 
 static void command_line(char *out_line, size_t size) {
-  snprintf(out_line, size, "%s/tool --one '--two=it'\\''s $HOME' - -o %s/out.vmfb < %s/in.mlir", root, root,
+  snprintf(out_line, size,
+           "%s/tool --one '--two=it'\\''s $HOME' --verify=false - -o %s/out.vmfb < %s/in.mlir", root, root,
            root);
 }
 
@@ -112,8 +113,8 @@ TEST(compile_writes_output_log_and_progress) {
   snprintf(line, sizeof line,
            "%s/tool --one '--two=it'\\''s $HOME' '--iree-hal-executable-object-search-path=/objects here' ",
            root);
-  snprintf(expected, sizeof expected, "%s- -o %s/out.vmfb < %s/in.mlir\nto stdout\nwarning\nmodule\n", line,
-           root, root);
+  snprintf(expected, sizeof expected,
+           "%s--verify=false - -o %s/out.vmfb < %s/in.mlir\nto stdout\nwarning\nmodule\n", line, root, root);
   check_file_is("compile.log", expected);
   mlx_iree_compiler_release(&compiler);
 }

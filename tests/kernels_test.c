@@ -600,6 +600,80 @@ TEST(images_are_compiled_on_several_cpus_and_reported_on_one_thread) {
   mlx_nvrtc_close(nvrtc);
 }
 
+static mlx_status_t count_name(void *user, const char *name) {
+  (void)name;
+  ++*(size_t *)user;
+  return NULL;
+}
+
+// A second compilation makes the PTX of an image whose cubin is for sm_90a.
+TEST(only_images_with_wgmma_are_compiled_twice) {
+  static const struct {
+    const char *definitions;
+    size_t runs;
+  } images[] = {{"NAME=mlx_cut\nCUT=1\nM=16\nK=256\nROWS16=1\n", 1},
+                {"NAME=mlx_packed_linear\nDTYPE_BF16=1\nROWS16=1\nN=512\nK=256\nM=16\nEPILOGUE=0\nBM=16\nBN="
+                 "64\nSPLIT=1\n"
+                 "STAGES=4\nWARPS=4\n",
+                 2}};
+  mlx_nvrtc_t *nvrtc;
+  mlx_kernels_t kernels = {.gpu = mlx_gpu_kind_find(90)};
+  const char *files[2];
+  char folder[128], path[256], *log;
+  CHECK_OK(mlx_nvrtc_open(NULL, &nvrtc));
+  for (int i = 0; i < 2; ++i)
+    CHECK_OK(mlx_kernels_image(&kernels, MLX_KERNEL_PACKED, images[i].definitions, &files[i]));
+  snprintf(folder, sizeof folder, "%s/twice", root);
+  CHECK_OK(mlx_kernels_compile(&kernels, nvrtc, folder, NULL));
+  for (int i = 0; i < 2; ++i) {
+    size_t runs = 0;
+    snprintf(path, sizeof path, "%s/%s.log", folder, files[i]);
+    CHECK_OK(mlx_read_file(path, 1 << 20, &log, NULL));
+    for (const char *run = log; (run = strstr(run, "--gpu-architecture=")); ++run) ++runs;
+    CHECK_INT(runs, images[i].runs);
+    mlx_free(log);
+  }
+  mlx_kernels_clear(&kernels);
+  mlx_nvrtc_close(nvrtc);
+}
+
+// Without NVRTC's log of a second compilation, the image came from the cache.
+TEST(image_is_compiled_once_for_all_modules) {
+  static const char small[] = "NAME=mlx_cut\nCUT=1\nM=16\nK=256\nROWS16=1\n",
+                    other[] = "NAME=mlx_cut\nCUT=1\nM=32\nK=256\nROWS16=1\n";
+  mlx_nvrtc_t *nvrtc;
+  mlx_cache_t *cache;
+  mlx_kernels_t kernels = {.gpu = mlx_gpu_kind_find(90)};
+  const char *file;
+  char folder[128], logs[128], path[256], *first, *again;
+  size_t length, again_length, log_count = 0;
+  CHECK_OK(mlx_nvrtc_open(NULL, &nvrtc));
+  snprintf(folder, sizeof folder, "%s/images-cache", root);
+  CHECK_OK(mlx_cache_open(folder, &cache));
+  snprintf(logs, sizeof logs, "%s/images-cache/logs", root);
+  kernels.cache = cache;
+  CHECK_OK(mlx_kernels_image(&kernels, MLX_KERNEL_PACKED, small, &file));
+  snprintf(folder, sizeof folder, "%s/images-first", root);
+  CHECK_OK(mlx_kernels_compile(&kernels, nvrtc, folder, NULL));
+  snprintf(path, sizeof path, "%s/%s", folder, file);
+  CHECK_OK(mlx_read_file(path, 1 << 20, &first, &length));
+  CHECK_OK(mlx_remove_tree(logs));
+  CHECK_OK(
+      mlx_kernels_image(&kernels, MLX_KERNEL_PACKED, other, &file));  // another module with a common image
+  snprintf(folder, sizeof folder, "%s/images-second", root);
+  CHECK_OK(mlx_kernels_compile(&kernels, nvrtc, folder, NULL));
+  snprintf(path, sizeof path, "%s/%s", folder, kernels.images[0].file);
+  CHECK_OK(mlx_read_file(path, 1 << 20, &again, &again_length));
+  CHECK(length == again_length && !memcmp(first, again, length));
+  CHECK_OK(mlx_list_dir(logs, count_name, &log_count));
+  CHECK_INT(log_count, 1);
+  mlx_free(first);
+  mlx_free(again);
+  mlx_kernels_clear(&kernels);
+  mlx_cache_close(cache);
+  mlx_nvrtc_close(nvrtc);
+}
+
 TEST(image_that_does_not_compile_is_an_error_whichever_thread_compiles_it) {
   mlx_nvrtc_t *nvrtc;
   mlx_kernels_t kernels = {.gpu = mlx_gpu_kind_find(90)};
@@ -671,6 +745,8 @@ int main(int argc, char **argv) {
       CASE(level_without_an_object_uses_the_next_lower_level_of_its_architecture),
       CASE(equal_definitions_share_an_image),
       CASE(images_are_compiled_on_several_cpus_and_reported_on_one_thread),
+      CASE(only_images_with_wgmma_are_compiled_twice),
+      CASE(image_is_compiled_once_for_all_modules),
       CASE(image_that_does_not_compile_is_an_error_whichever_thread_compiles_it),
       CASE(every_kernel_compiles_for_every_supported_gpu),
   };

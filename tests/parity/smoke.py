@@ -107,6 +107,12 @@ def golden_runs(c):
     c.run("golden_runs.py", c.mlxcel, ROOT / "tests/fixtures/tiny-llama", ROOT / "tests/goldens/tiny-llama.json", "--device", "cpu")
 
 
+def hf_from_gguf(c):
+    gguf, out = ROOT / "tests/fixtures/tiny-llama.gguf", c.folder / "model"
+    c.run("hf_from_gguf.py", gguf, out, "--tokenizer", ROOT / "tests/fixtures/tiny-llama/tokenizer.json")
+    assert "DIFFERENT" not in c.run("hf_from_gguf.py", gguf, out, "--check", c.mlxcel)
+
+
 def make_bundle(c):
     model, compiled, bundle = c.folder / "model", c.folder / "compiled.mlxb", c.folder / "bundle.mlxb"
     c.run("make_shape.py", model, "llama-test", "--sparse")
@@ -143,7 +149,11 @@ def medians(c):
     for name, speed in (("ours.1", 30.0), ("peer.1", 20.0)):
         rows = [{"n_prompt": n, "avg_ts": speed} for n in (512, 0)]
         (c.folder / name).write_text(json.dumps(rows))
-    assert c.run("medians.py", c.folder).count("1.50x") == 2
+    c.run("medians.py", "--run", c.folder / "peer.2", sys.executable, "-c", "print('[]')")
+    assert int((c.folder / "peer.2.peak").read_text()) > 1 << 20
+    (c.folder / "title").write_text("tiny")
+    out = c.run("medians.py", c.folder)
+    assert out.count("1.50x") == 2 and out.count("| tiny |") == 2, out
 
 
 def models_table(c):
@@ -231,6 +241,7 @@ CASES = {
     "gguf_fixtures.py": (("torch", "transformers", "gguf"), lambda c: c.run("gguf_fixtures.py", "llama")),
     "gguf_llama.py": (("gguf", "numpy"), lambda c: c.run("gguf_llama.py", ROOT / "tests/fixtures/tiny-llama.gguf")),
     "golden_runs.py": ((), golden_runs),
+    "hf_from_gguf.py": (("numpy",), hf_from_gguf),
     "identity.sh": ((), shell_script("identity.sh", lambda c: c.build, lambda c: "tiny-llama")),
     "kl_gate.py": (("torch", "transformers"), lambda c: c.run("kl_gate.py", "--help")),
     "make_bundle.py": (("numpy",), make_bundle),
