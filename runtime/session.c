@@ -198,15 +198,11 @@ mlx_status_t mlx_session_step(mlx_session_t *session, int32_t *out_next) {
   return mlx_session_steps(session, out_next, 1);
 }
 
-// Modules of contract 1 have no stepper.
 mlx_status_t mlx_session_prepare(mlx_session_t *session, size_t count, int32_t *out_slot) {
-  if (!session->engine->stepper) {
-    return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "the module has no steps that score tokens"),
-                           "compile the model again");
-  }
+  MLX_TRY(keep_logits(session));
   MLX_TRY(allocate_pages(session, session->length + (int64_t)count));
   session->has_next = false;
-  *out_slot = (int32_t)session->sequence;
+  *out_slot = session->slot;
   return NULL;
 }
 
