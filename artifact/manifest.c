@@ -372,11 +372,10 @@ static mlx_status_t read_variant(const mlx_json_t *json, yyjson_val *object, mlx
   return NULL;
 }
 
-// Older manifests have no "targets" list: the fields of their only target are at the top level.
 static mlx_status_t read_variants(const mlx_json_t *json, mlx_manifest_t *m) {
-  yyjson_val *list = mlx_json_find(json->root, "targets"), *item;
+  yyjson_val *list, *item;
   size_t index, count;
-  if (!list) return read_variant(json, json->root, m);
+  MLX_TRY(mlx_json_need(json, json->root, "targets", &list));
   if (!yyjson_is_arr(list) || !yyjson_arr_size(list) || yyjson_arr_size(list) > MLX_MAX_TARGETS) {
     return mlx_json_error(json, "targets", "is not a list or has too many items");
   }

@@ -43,7 +43,7 @@ TEST(smollm2_in_f32_matches_hf_token_for_token_within_its_memory_limit) {
 // Through the C API
 
 static mlx_engine_t *open_tiny(int64_t sequences, int64_t context) {
-  return open_compiled(TINY, &(mlx_compile_options_t){.sequences = sequences, .context = context}, NULL, 0);
+  return open_parallel(TINY, &(mlx_compile_options_t){.context = context}, NULL, 0, sequences);
 }
 
 TEST(logits_match_hf_within_a_relative_error_of_1e_4) {
@@ -274,19 +274,24 @@ TEST(two_dtypes_have_separate_cache_entries) {
   mlx_cache_close(cache);
 }
 
-TEST(a_smaller_dtype_fits_a_longer_context_in_memory) {
-  mlx_cache_t *cache;
+static mlx_compiled_t compile_for(mlx_cache_t *cache, int64_t context) {
   mlx_compiled_t compiled;
-  // 2 layers of keys and values, 129 pages of 16 positions, 2 heads of 8
-  mlx_compile_options_t options = {.memory = 2 * 2 * 129 * 16 * 2 * 8 * 3, .module_only = true};
+  CHECK_OK(mlx_compile(TINY, &(mlx_compile_options_t){.context = context}, cache, &compiled));
+  return compiled;
+}
+
+TEST(the_context_length_changes_neither_module_nor_weights) {
+  mlx_cache_t *cache;
   CHECK_OK(mlx_cache_open(NULL, &cache));
-  CHECK_ERROR(mlx_compile(TINY, &options, cache, &compiled), MLX_OUT_OF_MEMORY,
-              "the KV cache for context length 2048");
-  options.dtype = MLX_BF16;
-  CHECK_OK(mlx_compile(TINY, &options, cache, &compiled));
-  mlx_compiled_release(&compiled);
-  options.dtype = MLX_Q4_0;
-  CHECK_ERROR(mlx_compile(TINY, &options, cache, &compiled), MLX_USAGE, "weights cannot be stored as Q4_0");
+  mlx_compiled_t any = compile_for(cache, 0), wanted = compile_for(cache, 64);
+  CHECK(wanted.from_cache);
+  CHECK_TEXT(wanted.vmfb_path, any.vmfb_path);
+  CHECK_TEXT(wanted.weights_path, any.weights_path);
+  CHECK_TEXT(wanted.manifest, any.manifest);
+  mlx_compiled_release(&any);
+  mlx_compiled_release(&wanted);
+  CHECK_ERROR(mlx_compile(TINY, &(mlx_compile_options_t){.dtype = MLX_Q4_0}, cache, &any), MLX_USAGE,
+              "weights cannot be stored as Q4_0");
   mlx_cache_close(cache);
 }
 
@@ -297,5 +302,5 @@ TEST_MAIN(CASE(tiny_model_from_safetensors_matches_hf_token_for_token),
           CASE(steps_match_hf_token_for_token), CASE(a_prompt_read_in_two_parts_matches_hf),
           CASE(a_full_context_ends_generation_without_overrun),
           CASE(bf16_and_f16_are_close_to_f32_and_deterministic), CASE(two_dtypes_have_separate_cache_entries),
-          CASE(a_smaller_dtype_fits_a_longer_context_in_memory),
+          CASE(the_context_length_changes_neither_module_nor_weights),
           CASE(smollm2_in_f32_matches_hf_token_for_token_within_its_memory_limit))

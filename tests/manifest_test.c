@@ -15,21 +15,24 @@ static mlx_manifest_t example(void) {
                           .source_digest = SHA256,
                           .license = "apache-2.0",
                           .vocab = 320,
+                          .context = 64,
                           .eos = {2},
                           .eos_count = 1,
                           .variants = {{.target = "cuda:sm_90",
                                         .dtype = "bf16",
                                         .module = "model.vmfb",
                                         .weights = "weights.irpa",
-                                        .context = 64,
-                                        .sequences = 1,
-                                        .page_size = 16,
-                                        .sequence_pages = 4,
-                                        .pool_pages = 5,
-                                        .prefill = {16, 128},
-                                        .prefill_count = 2,
-                                        .decode = {1, 8, 32},
-                                        .decode_count = 3,
+                                        .kv = "bf16",
+                                        .activations = "f32",
+                                        .steps = {{1, 1}, {16, 16}, {512, 64}},
+                                        .step_count = 3,
+                                        .burst = 128,
+                                        .ragged = true,
+                                        .samples = true,
+                                        .chunk_positions = 256,
+                                        .page_bytes = 32768,
+                                        .kv_row = 128,
+                                        .hidden = 64,
                                         .kernels = {"decode", "linear", "attention"},
                                         .kernel_count = 3,
                                         .kernels_digest = SHA256,
@@ -77,15 +80,14 @@ static void check_refused(const char *key, const char *line, const char *part) {
 }
 
 TEST(missing_fields_of_older_compilers_get_defaults) {
-  static const char *const keys[] = {"decode", "kernels", "state_bytes", "module"};
+  static const char *const keys[] = {"dtype", "kernels", "state_bytes", "module"};
   for (int i = 0; i < 4; ++i) {
     mlx_status_t status;
     mlx_manifest_t manifest;
     read_with(keys[i], "", &status, &manifest);
     CHECK_OK(status);
     const mlx_variant_t m = manifest.variants[0];
-    CHECK_INT(m.decode_count, i == 0 ? 1 : 3);
-    CHECK_INT(m.decode[0], 1);
+    CHECK_TEXT(m.dtype, i == 0 ? "f32" : "bf16");
     CHECK_INT(m.kernel_count, i == 1 ? 0 : 3);
     if (i == 1) CHECK_TEXT(mlx_variant_kernels_text(&m).text, "none (generic path)");
     CHECK_INT(m.state_bytes, i == 2 ? 0 : 5000000000);
@@ -93,27 +95,44 @@ TEST(missing_fields_of_older_compilers_get_defaults) {
   }
 }
 
-TEST(decode_sizes_out_of_bounds_are_refused) {
-  check_refused("decode", "\"decode\": [],\n", "field 'decode' is empty");
-  check_refused("decode", "\"decode\": [8, 32],\n", "field 'decode' must begin with 1");
-  check_refused("decode", "\"decode\": [1, 8, 8],\n", "field 'decode' must ascend");
-  check_refused("decode", "\"decode\": [8, 1],\n", "field 'decode' must ascend");
-  check_refused("decode", "\"decode\": [0, 1],\n", "field 'decode' contains a number out of range");
-  check_refused("decode", "\"decode\": [1, 1025],\n", "field 'decode' contains a number out of range");
-  check_refused("decode", "\"decode\": [1, 2, 3, 4, 5, 6, 7, 8, 9],\n",
-                "field 'decode' is not a list or has too many items");
-  check_refused("decode", "\"decode\": 1,\n", "field 'decode' is not a list or has too many items");
+TEST(step_sizes_out_of_bounds_are_refused) {
+  static const char *const sizes[] = {
+      "[[0, 0]]",    "[[16, 17]]",           "[[16, 0]]",          "[[16]]",    "[16, 16]",    "[[65537, 1]]",
+      "[[1, 1, 1]]", "[[16, 16], [16, 16]]", "[[16, 16], [1, 1]]", "[[-1, 1]]", "[[\"a\", 1]]"};
+  char line[64];
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
+    snprintf(line, sizeof line, "\"steps\": %s,\n", sizes[i]);
+    check_refused("steps", line, "field 'steps' contains sizes out of range");
+  }
+  check_refused("steps", "\"steps\": [],\n", "field 'steps' is not a list, is empty or has too many items");
+  check_refused("steps", "\"steps\": 1,\n", "field 'steps' is not a list, is empty or has too many items");
+  check_refused("steps", "\"steps\": [[1,1],[2,1],[3,1],[4,1],[5,1],[6,1],[7,1],[8,1],[9,1]],\n",
+                "field 'steps' is not a list, is empty or has too many items");
+  check_refused("burst", "\"burst\": 129,\n", "field 'burst' must be between 0 and 128");
+  check_refused("ragged", "\"ragged\": 1,\n", "field 'ragged' is not true or false");
+  check_refused("samples", "\"samples\": \"yes\",\n", "field 'samples' is not true or false");
 }
 
-// Another page size, or a pool of another size, does not fit the module.
-TEST(page_geometry_must_follow_from_the_page_table) {
-  check_refused("page_size", "\"page_size\": 4096,\n", "field 'page_size'");
-  check_refused("page_size", "\"page_size\": 1,\n", "field 'page_size'");
-  check_refused("pool_pages", "\"pool_pages\": 1000000000,\n",
-                "field 'pool_pages' does not match rows and row_pages");
-  check_refused("pool_pages", "\"pool_pages\": 4,\n", "field 'pool_pages' does not match rows and row_pages");
-  check_refused("rows", "\"rows\": 2,\n", "field 'pool_pages' does not match rows and row_pages");
-  check_refused("row_pages", "\"row_pages\": 5,\n", "field 'pool_pages' does not match rows and row_pages");
+// The runtime computes addresses from these numbers.
+TEST(page_geometry_out_of_bounds_is_refused) {
+  check_refused("page_bytes", "\"page_bytes\": 0,\n", "field 'page_bytes'");
+  check_refused("page_bytes", "\"page_bytes\": 32767,\n", "field 'page_bytes' is too small for kv_bytes");
+  check_refused("page_bytes", "\"page_bytes\": 32770,\n",
+                "field 'page_bytes' is not a multiple of a row of the KV pool");
+  check_refused("kv_row", "\"kv_row\": -1,\n", "field 'kv_row'");
+  check_refused("kv_row", "\"kv_row\": 127,\n", "field 'page_bytes' is not a multiple");
+  check_refused("chunk_positions", "\"chunk_positions\": 8,\n", "is not a multiple of a page");
+  check_refused("hidden", "\"hidden\": 0,\n", "field 'hidden'");
+  check_refused("context", "\"context\": 0,\n", "field 'context'");
+  mlx_manifest_t written = example(), read;
+  char *json;
+  size_t length;
+  written.variants[0].ragged = false;
+  written.variants[0].chunk_positions = 0;
+  CHECK_OK(mlx_manifest_write(&written, &json, &length));
+  CHECK_ERROR(mlx_manifest_read("m.json", json, length, &read), MLX_INVALID_INPUT,
+              "field 'chunk_positions' is 0, but the module is not ragged");
+  mlx_free(json);
 }
 
 TEST(kernel_names_with_special_characters_are_refused) {
@@ -210,27 +229,6 @@ TEST(manifest_holds_several_targets) {
   CHECK(!memcmp(&written, &read, sizeof read));
   CHECK_TEXT(mlx_manifest_targets_text(&read).text, "cuda:sm_90, cpu:x86-64-v3");
   mlx_free(json);
-  second->context = 32;
-  CHECK_OK(mlx_manifest_write(&written, &json, &length));
-  CHECK_ERROR(mlx_manifest_read("m.json", json, length, &read), MLX_INVALID_INPUT,
-              "field 'context' is not the same for all targets");
-  mlx_free(json);
-}
-
-// Older bundles had one target, whose fields were at the top level.
-TEST(manifest_without_target_list_has_one_target) {
-  static const char text[] =
-      "{\"format\": \"mlxcel-bundle\", \"contract\": 1, \"architecture\": \"llama\", \"source\": \"tiny\", "
-      "\"target\": \"cpu:host\", \"cpu\": \"\","
-      "\"compiler\": \"3.13\", \"compiler_digest\": \"\", \"vocab\": 9, \"context\": 64, \"rows\": 1, "
-      "\"page_size\": 16, \"row_pages\": 4, \"pool_pages\": 5,"
-      "\"prefill\": [16], \"eos\": []}";
-  mlx_manifest_t m;
-  CHECK_OK(mlx_manifest_read("m.json", text, strlen(text), &m));
-  CHECK_INT(m.variant_count, 1);
-  CHECK_TEXT(m.variants[0].target, "cpu:host");
-  CHECK_TEXT(m.variants[0].dtype, "f32");
-  CHECK_TEXT(m.variants[0].weights, "weights.irpa");
 }
 
 TEST(another_contract_is_refused_with_a_recompile_hint) {
@@ -243,7 +241,7 @@ TEST(another_contract_is_refused_with_a_recompile_hint) {
   mlx_status_t status = mlx_manifest_read("m.json", text, strlen(text), &m);
   CHECK_CONTAINS(mlx_status_hint_text(status),
                  "mlxcel compile m.gguf --target cuda:sm_90,cpu:x86-64-v3 -o OUT");
-  CHECK_ERROR(status, MLX_UNSUPPORTED, "compiled for contract 7; this mlxcel runs contract 1");
+  CHECK_ERROR(status, MLX_UNSUPPORTED, "compiled for contract 7; this mlxcel runs contract 2");
   CHECK_TEXT(mlx_manifest_origin(text, strlen(text)).source, "m.gguf");
   CHECK_TEXT(mlx_manifest_origin(text, strlen(text)).source_digest, SHA256);
   CHECK_TEXT(mlx_manifest_origin(text, strlen(text)).iree, "9.9");
@@ -261,10 +259,9 @@ TEST(module_and_weights_must_have_valid_names) {
   check_refused("source", "\"source\": \"a\\u001b[2J\",\n", "field 'source' contains a control character");
 }
 
-TEST_MAIN(CASE(manifest_holds_several_targets), CASE(manifest_without_target_list_has_one_target),
-          CASE(module_and_weights_must_have_valid_names),
+TEST_MAIN(CASE(manifest_holds_several_targets), CASE(module_and_weights_must_have_valid_names),
           CASE(another_contract_is_refused_with_a_recompile_hint), CASE(manifest_survives_a_write_and_a_read),
           CASE(only_portable_targets_have_levels), CASE(only_known_file_names_are_bundle_files),
           CASE(invalid_file_lists_are_refused), CASE(missing_fields_of_older_compilers_get_defaults),
-          CASE(decode_sizes_out_of_bounds_are_refused), CASE(page_geometry_must_follow_from_the_page_table),
+          CASE(step_sizes_out_of_bounds_are_refused), CASE(page_geometry_out_of_bounds_is_refused),
           CASE(kernel_names_with_special_characters_are_refused))

@@ -8,7 +8,7 @@
 #define NEW_TOKENS 24
 
 static mlx_engine_t *open_tiny(void) {
-  return open_compiled(TINY, &(mlx_compile_options_t){.sequences = 2, .context = CONTEXT}, NULL, 0);
+  return open_parallel(TINY, &(mlx_compile_options_t){.context = CONTEXT}, NULL, 0, 2);
 }
 
 static void fill_ids(int32_t *ids, size_t count, uint32_t seed) {

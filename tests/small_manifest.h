@@ -11,20 +11,20 @@ static inline mlx_manifest_t small_manifest(void) {
                              .compiler = "3.13",
                              .contract = MLX_CONTRACT_VERSION,
                              .vocab = 320,
+                             .context = 64,
                              .variant_count = 1};
   manifest.variants[0] = (mlx_variant_t){.target = "cpu:x86-64-v3",
                                          .dtype = "f32",
                                          .module = MLX_BUNDLE_VMFB,
                                          .weights = MLX_BUNDLE_WEIGHTS,
-                                         .context = 64,
-                                         .sequences = 1,
-                                         .page_size = 16,
-                                         .sequence_pages = 4,
-                                         .pool_pages = 5,
-                                         .prefill = {16},
-                                         .prefill_count = 1,
-                                         .decode = {1},
-                                         .decode_count = 1};
+                                         .kv = "f32",
+                                         .activations = "f32",
+                                         .steps = {{16, 16}},
+                                         .step_count = 1,
+                                         .ragged = true,
+                                         .samples = true,
+                                         .page_bytes = 4096,
+                                         .hidden = 64};
   return manifest;
 }
 

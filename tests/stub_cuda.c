@@ -4,9 +4,12 @@
 //   STUB_DRIVER     version of the driver
 //   STUB_FREE       free memory in bytes (default: all of its 8 GiB); larger allocations fail
 //   STUB_BAD_WRITE  copies of exactly this many bytes to the GPU fail
+//   STUB_NO_RANGES  the driver has no virtual memory
+#define _GNU_SOURCE  // anonymous memory
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define TOTAL ((size_t)8 << 30)
 
@@ -109,6 +112,56 @@ int cuMemFreeHost(void *bytes) {
   return 0;
 }
 
+// Virtual memory: a reserved range cannot be accessed before memory is mapped into it.
+static size_t mapped;  // bytes
+
+int cuMemGetAllocationGranularity(size_t *bytes, const void *allocation, int kind) {
+  (void)allocation, (void)kind;
+  *bytes = 2 << 20;
+  return setting("STUB_NO_RANGES", 0) ? NOT_SUPPORTED : 0;
+}
+
+int cuMemAddressReserve(device_pointer *out, size_t size, size_t alignment, device_pointer at,
+                        unsigned long long flags) {
+  (void)alignment, (void)at, (void)flags;
+  void *range = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  *out = (uintptr_t)range;
+  return range == MAP_FAILED ? OUT_OF_MEMORY : 0;
+}
+
+int cuMemAddressFree(device_pointer pointer, size_t size) { return munmap(host_address(pointer), size); }
+
+int cuMemCreate(unsigned long long *handle, size_t size, const void *allocation, unsigned long long flags) {
+  (void)allocation, (void)flags;
+  *handle = 1;
+  return size > setting("STUB_FREE", TOTAL) - mapped ? OUT_OF_MEMORY : 0;
+}
+
+int cuMemMap(device_pointer pointer, size_t size, size_t offset, unsigned long long handle,
+             unsigned long long flags) {
+  (void)pointer, (void)offset, (void)handle, (void)flags;
+  mapped += size;
+  return 0;
+}
+
+int cuMemSetAccess(device_pointer pointer, size_t size, const void *access, size_t count) {
+  (void)access, (void)count;
+  int code = mprotect(host_address(pointer), size, PROT_READ | PROT_WRITE);
+  memset(host_address(pointer), 0xa5, size);  // memory of a GPU is not zeroed
+  return code;
+}
+
+int cuMemUnmap(device_pointer pointer, size_t size) {
+  mapped -= size;
+  return mprotect(host_address(pointer), size, PROT_NONE);
+}
+
+int cuMemsetD8Async(device_pointer pointer, unsigned char value, size_t size, void *stream) {
+  (void)stream;
+  memset(host_address(pointer), value, size);
+  return 0;
+}
+
 int cuMemcpyHtoDAsync_v2(device_pointer target, const void *source, size_t size, void *stream) {
   (void)stream;
   if (size == setting("STUB_BAD_WRITE", 0)) return LAUNCH_FAILED;
@@ -146,6 +199,7 @@ int cuStreamCreate(void **stream, unsigned flags) {
   int name(void) { return 0; }
 NO_OP(cuDevicePrimaryCtxRelease_v2)
 NO_OP(cuCtxSetCurrent)
+NO_OP(cuMemRelease)
 NO_OP(cuStreamSynchronize)
 NO_OP(cuStreamDestroy_v2)
 NO_OP(cuEventCreate)

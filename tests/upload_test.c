@@ -14,24 +14,27 @@
 #define WHOLE_SIZE (B_OFFSET + B_SIZE)
 static const char module_text[] =  // only copies: the stub runs no kernels
     "module @mlxcel {\n"
-    "  util.global private @a = #flow.parameter.named<\"model\"::\"a\"> : tensor<100xi8>\n"
-    "  util.global private @b = #flow.parameter.named<\"model\"::\"b\"> : tensor<9000000xi8>\n"
-    "  util.global private @all = #flow.parameter.named<\"model\"::\"*\"> : tensor<9000128xi8>\n"
-    "  func.func @get_a() -> tensor<100xi8> {\n"
-    "    %0 = util.global.load @a : tensor<100xi8>\n"
-    "    return %0 : tensor<100xi8>\n"
+    "  util.global private @a = #flow.parameter.named<\"model\"::\"a\"> : tensor<25xi32>\n"
+    "  util.global private @b = #flow.parameter.named<\"model\"::\"b\"> : tensor<2250000xi32>\n"
+    "  util.global private @all = #flow.parameter.named<\"model\"::\"*\"> : tensor<2250032xi32>\n"
+    "  func.func @get_a(%out: tensor<25xi32> {iree.abi.output = 0 : index}) -> tensor<25xi32> {\n"
+    "    %0 = util.global.load @a : tensor<25xi32>\n"
+    "    return %0 : tensor<25xi32>\n"
     "  }\n"
-    "  func.func @get_b() -> tensor<9000000xi8> {\n"
-    "    %0 = util.global.load @b : tensor<9000000xi8>\n"
-    "    return %0 : tensor<9000000xi8>\n"
+    "  func.func @get_b(%out: tensor<2250000xi32> {iree.abi.output = 0 : index}) -> tensor<2250000xi32> {\n"
+    "    %0 = util.global.load @b : tensor<2250000xi32>\n"
+    "    return %0 : tensor<2250000xi32>\n"
     "  }\n"
-    "  func.func @get_all() -> tensor<9000128xi8> {\n"
-    "    %0 = util.global.load @all : tensor<9000128xi8>\n"
-    "    return %0 : tensor<9000128xi8>\n"
+    "  func.func @get_all(%out: tensor<2250032xi32> {iree.abi.output = 0 : index}) -> tensor<2250032xi32> {\n"
+    "    %0 = util.global.load @all : tensor<2250032xi32>\n"
+    "    return %0 : tensor<2250032xi32>\n"
     "  }\n"
-    "  func.func @join(%x: tensor<4xi32>, %y: tensor<3xi32>) -> (tensor<7xi32>, tensor<3xi32>) {\n"
-    "    %0 = stablehlo.concatenate %x, %y, dim = 0 : (tensor<4xi32>, tensor<3xi32>) -> tensor<7xi32>\n"
-    "    return %0, %y : tensor<7xi32>, tensor<3xi32>\n"
+    "  func.func @join(%x: tensor<?xi32>, %y: tensor<?xi32>, %out: tensor<7xi32> {iree.abi.output = 0 : "
+    "index}) -> tensor<7xi32> {\n"
+    "    %0 = tensor.extract_slice %x[0] [4] [1] : tensor<?xi32> to tensor<4xi32>\n"
+    "    %1 = tensor.extract_slice %y[0] [3] [1] : tensor<?xi32> to tensor<3xi32>\n"
+    "    %2 = stablehlo.concatenate %0, %1, dim = 0 : (tensor<4xi32>, tensor<3xi32>) -> tensor<7xi32>\n"
+    "    return %2 : tensor<7xi32>\n"
     "  }\n"
     "}\n";
 static const char changing_text[] =
@@ -54,8 +57,15 @@ static mlx_map_t compile(const char *name, const char *text, const char *const *
   snprintf(out, sizeof out, "%s/%s.vmfb", folder, name);
   if (!mlx_is_file(out)) {
     CHECK_OK(mlx_write_file(in, text, strlen(text)));
-    const char *const argv[] = {
-        MLXCEL_TEST_IREE_COMPILE, in, "-o", out, target[0], target[1], target[2], NULL};
+    const char *const argv[] = {MLXCEL_TEST_IREE_COMPILE,
+                                in,
+                                "-o",
+                                out,
+                                "--iree-execution-model=async-external",
+                                target[0],
+                                target[1],
+                                target[2],
+                                NULL};
     command_t run;
     command_start(&run, argv);
     command_wait(&run);
@@ -93,13 +103,25 @@ static void set_up(void) {
   for (size_t i = 0; i < WHOLE_SIZE; ++i) archive[i] = (uint8_t)(i * 7 + (i >> 8) * 13 + (i >> 20));
 }
 
+static mlx_shape_t words(int64_t count) {
+  return (mlx_shape_t){.element = MLX_ELEMENT_I32, .rank = 1, .dims = {count}};
+}
+
+static void call(mlx_program_t *program, const char *function, mlx_buffer_t *const *inputs, size_t count) {
+  mlx_call_t *pending;
+  CHECK_OK(mlx_program_submit(program, function, inputs, count, NULL, 0, &pending));
+  CHECK_OK(mlx_call_wait(pending));
+}
+
 static void check_result(mlx_device_t *device, mlx_program_t *program, const char *function,
                          const void *expected, size_t size) {
   mlx_buffer_t *output;
   uint8_t *bytes;
   CHECK_OK(mlx_alloc(size, 1, &bytes));
-  CHECK_OK(mlx_program_call(program, function, NULL, 0, &output, 1));
-  CHECK_OK(mlx_buffer_read(device, output, bytes, size));
+  CHECK_OK(mlx_buffer_reserve(device, words((int64_t)size / 4), &output));
+  CHECK_OK(mlx_buffer_commit(output, size));
+  call(program, function, &output, 1);
+  CHECK_OK(mlx_buffer_read(output, 0, bytes, size));
   if (memcmp(bytes, expected, size)) CHECK_FAIL("%s returns other bytes", function);
   mlx_buffer_free(output);
   mlx_free(bytes);
@@ -201,7 +223,7 @@ TEST(upload_error_quotes_the_driver) {
   mlx_unmap(&vmfb);
 }
 
-// A result may share memory with an input: while the result is held, its memory must not be reused.
+// While an input is held, its memory must not be reused.
 TEST(input_memory_is_reused_only_when_it_is_free) {
   set_up();
   mlx_map_t vmfb = compile("cuda", module_text, for_cuda);
@@ -211,32 +233,113 @@ TEST(input_memory_is_reused_only_when_it_is_free) {
   CHECK_OK(mlx_device_open(MLX_DEVICE_CUDA, 1, &device));
   CHECK_OK(mlx_program_load(device, vmfb.data, vmfb.size, &given, &program));
   enum { CALLS = 40 };  // more than the pool holds
-  mlx_buffer_t *kept[CALLS];
+  mlx_buffer_t *kept[CALLS], *out;
+  CHECK_OK(mlx_buffer_share(device, words(7), &out));
   for (int32_t i = 0; i < CALLS; ++i) {
     const int32_t x[4] = {i, 1, 2, 3}, y[3] = {4, 5, 1000 + i}, expected[7] = {i, 1, 2, 3, 4, 5, 1000 + i};
-    int32_t joined[7];
-    mlx_buffer_t *in[2], *out[2];
-    CHECK_OK(mlx_buffer_from_i32(device, 1, (int64_t[]){4}, x, &in[0]));
-    CHECK_OK(mlx_buffer_from_i32(device, 1, (int64_t[]){3}, y, &in[1]));
-    CHECK_OK(mlx_program_call(program, "join", in, 2, out, 2));
-    CHECK_OK(mlx_buffer_read(device, out[0], joined, sizeof joined));
-    CHECK(!memcmp(joined, expected, sizeof joined));
-    for (int k = 0; k < 2; ++k) mlx_buffer_free(in[k]);
-    mlx_buffer_free(out[0]);
-    kept[i] = out[1];
+    mlx_buffer_t *in[3] = {NULL, NULL, out};
+    CHECK_OK(mlx_buffer_from_i32(device, x, 4, &in[0]));
+    CHECK_OK(mlx_buffer_from_i32(device, y, 3, &in[1]));
+    call(program, "join", in, 3);
+    CHECK(!memcmp(mlx_buffer_host(out), expected, sizeof expected));
+    mlx_buffer_free(in[0]);
+    kept[i] = in[1];
   }
   for (int32_t i = 0; i < CALLS; ++i) {
     int32_t y[3];
-    CHECK_OK(mlx_buffer_read(device, kept[i], y, sizeof y));
+    CHECK_OK(mlx_buffer_read(kept[i], 0, y, sizeof y));
     CHECK_INT(y[2], 1000 + i);
     mlx_buffer_free(kept[i]);
   }
+  mlx_buffer_free(out);
   mlx_program_free(program);
   mlx_device_close(device);
   mlx_unmap(&vmfb);
 }
 
+#define MIB ((size_t)1 << 20)
+
+static void check_zero(const mlx_buffer_t *buffer, size_t offset, size_t count) {
+  static int32_t read[1024];
+  CHECK_OK(mlx_buffer_read(buffer, offset, read, count * 4));
+  for (size_t i = 0; i < count; ++i) CHECK_INT(read[i], 0);
+}
+
+// Writes and copies that are queued with calls, at both ends of the committed part.
+static void check_buffer(mlx_device_kind_t kind, mlx_map_t vmfb) {
+  mlx_device_t *device;
+  mlx_program_t *program;
+  mlx_buffer_t *buffer;
+  const mlx_weights_t given = weights();
+  int32_t written[20000], read[20000];
+  for (int32_t i = 0; i < 20000; ++i) written[i] = i * 3;
+  CHECK_OK(mlx_device_open(kind, 1, &device));
+  CHECK_OK(mlx_program_load(device, vmfb.data, vmfb.size, &given, &program));
+  CHECK_OK(mlx_buffer_reserve(device, words(1 << 28), &buffer));  // 1 GiB
+  CHECK_INT(mlx_buffer_size(buffer), 1024 * MIB);
+  CHECK_OK(mlx_buffer_commit(buffer, 1));
+  check_zero(buffer, 0, 1024);
+  CHECK_OK(mlx_buffer_commit(buffer, 65 * MIB));
+  check_zero(buffer, 65 * MIB - 4096, 1024);
+  CHECK_OK(mlx_program_write(program, buffer, 8, written, sizeof written));
+  CHECK_OK(mlx_program_copy(program, buffer, 8, 65 * MIB - sizeof written, sizeof written));
+  memset(written, 0, sizeof written);  // the queued write has its own copy
+  CHECK_OK(mlx_program_write(program, buffer, 8, written, sizeof written));
+  mlx_buffer_t *out;
+  mlx_call_t *pending;
+  CHECK_OK(mlx_buffer_share(device, words(25), &out));
+  CHECK_OK(mlx_program_submit(program, "get_a", &out, 1, NULL, 0, &pending));
+  CHECK_OK(mlx_call_wait(pending));
+  CHECK(!memcmp(mlx_buffer_host(out), archive, A_SIZE));
+  CHECK_OK(mlx_buffer_read(buffer, 65 * MIB - sizeof read, read, sizeof read));
+  for (int32_t i = 0; i < 20000; ++i) CHECK_INT(read[i], i * 3);
+  check_zero(buffer, 8, 1024);
+  CHECK_ERROR(mlx_buffer_commit(buffer, 1025 * MIB), MLX_INTERNAL, "cannot commit");
+  CHECK_ERROR(mlx_buffer_read(buffer, 1024 * MIB - 4, read, 8), MLX_INTERNAL, "cannot read 8 bytes");
+  // A call that is refused does not stop later ones.
+  CHECK_ERROR(mlx_program_submit(program, "get_b", &out, 1, NULL, 0, &pending), MLX_INVALID_INPUT,
+              "calling 'get_b'");
+  memset(mlx_buffer_host(out), 0, A_SIZE);
+  call(program, "get_a", &out, 1);
+  CHECK(!memcmp(mlx_buffer_host(out), archive, A_SIZE));
+  mlx_buffer_free(out);
+  mlx_buffer_free(buffer);
+  mlx_program_free(program);
+  mlx_device_close(device);
+}
+
+TEST(reserved_memory_is_taken_as_it_is_committed) {
+  set_up();
+  mlx_map_t cuda = compile("cuda", module_text, for_cuda), cpu = compile("cpu", module_text, for_cpu);
+  check_buffer(MLX_DEVICE_CPU, cpu);
+  check_buffer(MLX_DEVICE_CUDA, cuda);
+  setenv("STUB_NO_RANGES", "1", 1);  // the whole buffer is allocated at once
+  check_buffer(MLX_DEVICE_CUDA, cuda);
+  unsetenv("STUB_NO_RANGES");
+  mlx_unmap(&cuda);
+  mlx_unmap(&cpu);
+}
+
+TEST(a_gpu_without_free_memory_refuses_a_commit) {
+  set_up();
+  mlx_device_t *device;
+  mlx_buffer_t *buffer;
+  CHECK_OK(mlx_device_open(MLX_DEVICE_CUDA, 1, &device));
+  setenv("STUB_FREE", "134217728", 1);  // two steps
+  CHECK_OK(mlx_buffer_reserve(device, words(1 << 28), &buffer));
+  CHECK_OK(mlx_buffer_commit(buffer, 128 * MIB));
+  CHECK_ERROR(mlx_buffer_commit(buffer, 128 * MIB + 1), MLX_OUT_OF_MEMORY, "allocating GPU memory failed");
+  check_zero(buffer, 128 * MIB - 4096, 1024);
+  mlx_buffer_free(buffer);
+  CHECK_OK(mlx_buffer_reserve(device, words(1 << 28), &buffer));  // the memory is free again
+  CHECK_OK(mlx_buffer_commit(buffer, 128 * MIB));
+  mlx_buffer_free(buffer);
+  unsetenv("STUB_FREE");
+  mlx_device_close(device);
+}
+
 TEST_MAIN(CASE(weights_reach_a_gpu_and_progress_goes_from_zero_to_all),
           CASE(cpu_uses_weights_and_the_whole_archive_in_place),
           CASE(error_names_the_weight_that_does_not_match_the_module), CASE(upload_error_quotes_the_driver),
-          CASE(input_memory_is_reused_only_when_it_is_free))
+          CASE(input_memory_is_reused_only_when_it_is_free),
+          CASE(reserved_memory_is_taken_as_it_is_committed), CASE(a_gpu_without_free_memory_refuses_a_commit))
