@@ -416,7 +416,7 @@ static mlx_status_t add_token(mlx_scheduler_t *s, mlx_request_t *r, const mlx_st
                               const float *logits) {
   mlx_choice_t choice;
   --r->pending;
-  MLX_TRY(mlx_sequence_sampler_choose(r->sampler, result, logits, &choice));
+  MLX_TRY(mlx_sequence_sampler_choose(r->sampler, r->count, result, logits, &choice));
   MLX_TRY(mlx_request_append(r, choice.id));
   MLX_TRY(mlx_output_add(&r->output, choice.id, choice.logprobs));
   if (r->first <= 0) r->first = mlx_seconds();

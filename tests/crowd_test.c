@@ -17,7 +17,8 @@ TEST(a_crowd_on_the_cpu_kernel_changes_no_tokens) {
 }
 
 TEST(a_crowd_on_the_generic_path_changes_no_tokens) {
-  mlx_engine_t *engine = crowd_open(open_tiny, &(mlx_compile_options_t){.kernels = MLX_KERNELS_OFF}, MLX_USE_CPU);
+  mlx_engine_t *engine =
+      crowd_open(open_tiny, &(mlx_compile_options_t){.kernels = MLX_KERNELS_OFF}, MLX_USE_CPU);
   crowd_run(engine, MLXCEL_SANITIZED ? 5 : 40);
   mlx_engine_close(engine);
 }

@@ -144,7 +144,7 @@ static mlx_status_t generate_alone(const mlx_generate_options_t *given, bool dev
     fake_sample(logits, state, &wanted, all, (int64_t)count, &answer);
     answer.result.top_ids = answer.top_ids;
     answer.result.top_logprobs = answer.top_logprobs;
-    status = mlx_sequence_sampler_choose(sampler, &answer.result,
+    status = mlx_sequence_sampler_choose(sampler, count, &answer.result,
                                          mlx_sequence_sampler_reads_logits(sampler) ? logits : NULL, &choice);
     if (status) break;
     all[count++] = choice.id;
