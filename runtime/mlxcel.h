@@ -399,7 +399,8 @@ typedef struct mlx_scheduler_options {
 void mlx_scheduler_options_initialize(mlx_scheduler_options_t *out_options);  // shares prefixes; else 0
 
 // At most one scheduler per engine. Sessions may exist beside it; they take pages and sequences of the same
-// engine. Release with mlx_scheduler_free.
+// engine. They must not be used while the scheduler has requests to run: both would wait for the same queue.
+// Release with mlx_scheduler_free.
 mlx_status_t mlx_scheduler_create(mlx_engine_t *engine, const mlx_scheduler_options_t *options,
                                   mlx_scheduler_t **out_scheduler) MLX_MUST_USE;
 // Waits for the steps that the device still runs. All requests must be freed before. NULL is fine.

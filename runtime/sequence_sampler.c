@@ -190,23 +190,23 @@ mlx_status_t mlx_sequence_sampler_prepare(mlx_sequence_sampler_t *s, mlx_step_sa
   return NULL;
 }
 
-static mlx_status_t not_finite_error(void) {
+static mlx_status_t not_finite_error(size_t length) {
   return mlx_status_hint(
-      mlx_error(MLX_INVALID_INPUT, "the model computes values that are not finite"),
+      mlx_error(MLX_INVALID_INPUT, "the model computes values that are not finite: after %zu tokens", length),
       "the weights are damaged, or too large for their type: fetch the model again, or use --dtype f32");
 }
 
-static mlx_status_t check_finite(const float *logits, size_t count) {
+static bool is_finite(const float *logits, size_t count) {
   for (size_t i = 0; i < count; ++i) {
-    if (!isfinite(logits[i])) return not_finite_error();
+    if (!isfinite(logits[i])) return false;
   }
-  return NULL;
+  return true;
 }
 
-static mlx_status_t choose_token(mlx_sequence_sampler_t *s, const mlx_step_result_t *result,
+static mlx_status_t choose_token(mlx_sequence_sampler_t *s, size_t length, const mlx_step_result_t *result,
                                  const float *logits, int32_t *out_id) {
-  if (result->not_finite) return not_finite_error();
-  if (logits) MLX_TRY(check_finite(logits, (size_t)s->language->vocab));
+  if (result->not_finite || (logits && !is_finite(logits, (size_t)s->language->vocab)))
+    return not_finite_error(length);
   if (s->sampler) return mlx_sampler_sample(s->sampler, logits, s->matcher ? s->allowed : NULL, out_id);
   *out_id = result->token;
   if (*out_id >= 0 && *out_id < s->language->vocab) return NULL;
@@ -238,10 +238,11 @@ static mlx_status_t find_near_tie(const mlx_sequence_sampler_t *s, const mlx_ste
   return NULL;
 }
 
-mlx_status_t mlx_sequence_sampler_choose(mlx_sequence_sampler_t *s, const mlx_step_result_t *result,
-                                         const float *logits, mlx_choice_t *out) {
+mlx_status_t mlx_sequence_sampler_choose(mlx_sequence_sampler_t *s, size_t length,
+                                         const mlx_step_result_t *result, const float *logits,
+                                         mlx_choice_t *out) {
   *out = (mlx_choice_t){.id = -1};
-  MLX_TRY(choose_token(s, result, logits, &out->id));
+  MLX_TRY(choose_token(s, length, result, logits, &out->id));
   if (s->matcher) MLX_TRY(advance_grammar(s, out->id));
   if (s->row) MLX_TRY(report_logprobs(s, result, logits, out->id));
   if (s->near_ties && s->language->vocab > 1)

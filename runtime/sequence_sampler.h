@@ -52,7 +52,9 @@ typedef struct mlx_choice {
   bool near_tie;
 } mlx_choice_t;
 // The next token, from the result of a step. |logits| has the logits if reads_logits, else it is NULL.
-mlx_status_t mlx_sequence_sampler_choose(mlx_sequence_sampler_t *sampler, const mlx_step_result_t *result,
-                                         const float *logits, mlx_choice_t *out_choice) MLX_MUST_USE;
+// |length| is the number of tokens before it, for messages.
+mlx_status_t mlx_sequence_sampler_choose(mlx_sequence_sampler_t *sampler, size_t length,
+                                         const mlx_step_result_t *result, const float *logits,
+                                         mlx_choice_t *out_choice) MLX_MUST_USE;
 
 #endif  // MLXCEL_RUNTIME_SEQUENCE_SAMPLER_H_

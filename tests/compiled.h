@@ -6,13 +6,13 @@
 #include "runtime/mlxcel.h"
 #include "tests/check.h"
 
-// Opens |model|. |weights_path| replaces its weights unless NULL. Release with mlx_engine_close.
-static inline mlx_engine_t *open_compiled_with(const char *model, const mlx_compile_options_t *compile,
-                                               const char *weights_path,
-                                               const mlx_engine_options_t *options) {
+// Compiles |model| and opens it with |options|. |weights_path| replaces its weights unless NULL. Release with
+// mlx_engine_close.
+static inline mlx_status_t try_open_compiled(const char *model, const mlx_compile_options_t *compile,
+                                             const char *weights_path, const mlx_engine_options_t *options,
+                                             mlx_engine_t **out_engine) {
   mlx_cache_t *cache;
   mlx_compiled_t compiled;
-  mlx_engine_t *engine;
   CHECK_OK(mlx_cache_open(NULL, &cache));
   CHECK_OK(mlx_compile(model, compile, cache, &compiled));
   const mlx_model_parts_t parts = {.name = model,
@@ -24,23 +24,25 @@ static inline mlx_engine_t *open_compiled_with(const char *model, const mlx_comp
                                    .tokenizer_length = compiled.tokenizer_length,
                                    .vmfb_path = compiled.vmfb_path,
                                    .weights_path = weights_path ? weights_path : compiled.weights_path};
-  CHECK_OK(mlx_engine_open(&parts, options, &engine));
+  mlx_status_t status = mlx_engine_open(&parts, options, out_engine);
   mlx_compiled_release(&compiled);
   mlx_cache_close(cache);
-  return engine;
+  return status;
 }
 
-// Opens |model|, compiled for the CPU, with room for |sequences| sessions. |threads| 0 is the default. The
-// engine has the context length of |compile|.
+// Opens |model|, compiled for the CPU, with room for |sequences| sessions; 0: one. The engine has the context
+// length of |compile|. |threads| 0 is the default.
 static inline mlx_engine_t *open_parallel(const char *model, const mlx_compile_options_t *compile,
                                           const char *weights_path, int threads, int64_t sequences) {
+  mlx_engine_t *engine;
   mlx_engine_options_t options;
   mlx_engine_options_initialize(&options);
   options.device = MLX_USE_CPU;
   options.threads = threads;
   options.context = compile->context;
   options.sequences = sequences;
-  return open_compiled_with(model, compile, weights_path, &options);
+  CHECK_OK(try_open_compiled(model, compile, weights_path, &options, &engine));
+  return engine;
 }
 
 static inline mlx_engine_t *open_compiled(const char *model, const mlx_compile_options_t *compile,

@@ -32,14 +32,29 @@ static inline int64_t crowd_random(int64_t limit) {  // splitmix64
   return (int64_t)((x ^ x >> 31) % (uint64_t)limit);
 }
 
-// The engine's options for a pool that is too small for all sequences. |kv_bytes| is from mlx_engine_info.
-static inline void crowd_options(mlx_engine_options_t *out, mlx_device_choice_t device, uint64_t kv_bytes) {
-  mlx_engine_options_initialize(out);
-  out->device = device;
-  out->allow_unsigned = true;
-  out->context = CROWD_CONTEXT;
-  out->sequences = 8;
-  out->memory = kv_bytes * (CROWD_CONTEXT + 10 * 16);
+typedef mlx_status_t (*crowd_open_t)(const void *model, const mlx_engine_options_t *options,
+                                     mlx_engine_t **out_engine);
+
+// Opens |model| with a pool that is too small for all sequences: about 26 pages for 8 sequences of 16 pages.
+static inline mlx_engine_t *crowd_open(crowd_open_t open, const void *model, mlx_device_choice_t device) {
+  mlx_engine_options_t options;
+  mlx_engine_t *engine;
+  mlx_engine_options_initialize(&options);
+  options.device = device;
+  options.allow_unsigned = true;
+  CHECK_OK(open(model, &options, &engine));
+  options.memory = 27 * 16 * mlx_engine_info(engine).kv_bytes;
+  mlx_engine_close(engine);
+  options.context = CROWD_CONTEXT;
+  options.sequences = 8;
+  mlx_status_t status = open(model, &options, &engine);
+  for (int i = 0; i < 4 && mlx_status_code(status) == MLX_OUT_OF_MEMORY; ++i) {  // padded pages are larger
+    mlx_status_free(status);
+    options.memory *= 2;
+    status = open(model, &options, &engine);
+  }
+  CHECK_OK(status);
+  return engine;
 }
 
 static inline void crowd_count_done(void *user, mlx_request_t *request) {

@@ -15,12 +15,13 @@ static void prepare(void) {
               "crowd-generic.mlxb");
 }
 
+static mlx_status_t open_bundle(const void *name, const mlx_engine_options_t *options,
+                                mlx_engine_t **out_engine) {
+  return mlx_engine_open_bundle(gpu_file(name), options, out_engine);
+}
+
 static void run(const char *name, uint64_t mixes) {
-  mlx_engine_options_t options;
-  mlx_engine_t *engine = gpu_open(name);
-  crowd_options(&options, MLX_USE_CUDA, mlx_engine_info(engine).kv_bytes);
-  mlx_engine_close(engine);
-  CHECK_OK(mlx_engine_open_bundle(gpu_file(name), &options, &engine));
+  mlx_engine_t *engine = crowd_open(open_bundle, name, MLX_USE_CUDA);
   fprintf(stderr, "  %s, kernels: %s\n", name, mlx_engine_info(engine).kernels);
   crowd_run(engine, mixes);
   mlx_engine_close(engine);

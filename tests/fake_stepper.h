@@ -8,13 +8,19 @@
 
 #include <math.h>
 
-#include "base/memory.h"
 #include "runtime/stepper.h"
 #include "tests/check.h"
 
 #define FAKE_VOCAB 320
 #define FAKE_POISON 9    // a sequence that begins with this token has logits that are not finite
 #define FAKE_NEAR_TIE 8  // after a prefix whose last token is this one, the two best logits are equal
+
+// Not mlx_alloc: tests make that fail.
+static inline void *fake_alloc(size_t count, size_t size) {
+  void *block = calloc(count ? count : 1, size);
+  CHECK(block);
+  return block;
+}
 
 static inline uint64_t fake_mix(uint64_t a, uint64_t b) {
   uint64_t x = a * 0x9e3779b97f4a7c15u + b + 0x632be59bd9b4e019u;
@@ -175,11 +181,11 @@ static inline void fake_run_burst(fake_t *f, const mlx_ticket_t *t) {
 
 static inline void fake_free_ticket(mlx_ticket_t *t) {
   for (size_t i = 0; i < t->part_count; ++i) {
-    mlx_free(t->parts[i].ids);
-    mlx_free(t->parts[i].pages);
+    free(t->parts[i].ids);
+    free(t->parts[i].pages);
   }
-  mlx_free(t->parts);
-  mlx_free(t);
+  free(t->parts);
+  free(t);
 }
 
 static inline mlx_status_t fake_wait(mlx_stepper_t *base, mlx_ticket_t *ticket,
@@ -229,11 +235,11 @@ static inline void fake_copy_part(fake_t *f, const mlx_segment_t *segment, fake_
   out->segment = *segment;
   CHECK(segment->slot >= 0 && segment->slot < f->base.slots && segment->count > 0);
   CHECK(segment->ids || segment->count == 1);
-  CHECK_OK(mlx_alloc((size_t)f->base.slot_pages, sizeof *out->pages, &out->pages));
+  out->pages = fake_alloc((size_t)f->base.slot_pages, sizeof *out->pages);
   memcpy(out->pages, f->pages + segment->slot * f->base.slot_pages,
          (size_t)f->base.slot_pages * sizeof *out->pages);
   if (segment->ids) {
-    CHECK_OK(mlx_alloc((size_t)segment->count, sizeof *out->ids, &out->ids));
+    out->ids = fake_alloc((size_t)segment->count, sizeof *out->ids);
     memcpy(out->ids, segment->ids, (size_t)segment->count * sizeof *out->ids);
   }
   if (!segment->wanted) return;
@@ -253,8 +259,8 @@ static inline void fake_copy_part(fake_t *f, const mlx_segment_t *segment, fake_
 static inline mlx_ticket_t *fake_ticket(fake_t *f, fake_kind_t kind, const mlx_segment_t *segments,
                                         size_t count) {
   mlx_ticket_t *t;
-  CHECK_OK(mlx_alloc(1, sizeof *t, &t));
-  CHECK_OK(mlx_alloc(count, sizeof *t->parts, &t->parts));
+  t = fake_alloc(1, sizeof *t);
+  t->parts = fake_alloc(count, sizeof *t->parts);
   t->kind = kind;
   t->part_count = count;
   for (size_t i = 0; i < count; ++i) fake_copy_part(f, &segments[i], &t->parts[i]);
@@ -360,13 +366,13 @@ static inline void fake_start(fake_t *f) {
   base->wait = fake_wait;
   base->read_logits = fake_read_logits;
   base->copy_page = fake_copy_page;
-  CHECK_OK(mlx_alloc((size_t)base->pool_pages * MLX_KV_PAGE, sizeof *f->kv, &f->kv));
-  CHECK_OK(mlx_alloc((size_t)(base->slots * f->width), sizeof *f->history, &f->history));
+  f->kv = fake_alloc((size_t)base->pool_pages * MLX_KV_PAGE, sizeof *f->kv);
+  f->history = fake_alloc((size_t)(base->slots * f->width), sizeof *f->history);
   memset(f->history, 0xff, (size_t)(base->slots * f->width) * sizeof *f->history);
-  CHECK_OK(mlx_alloc((size_t)(base->slots * base->slot_pages), sizeof *f->pages, &f->pages));
-  CHECK_OK(mlx_alloc(rows, sizeof *f->answers, &f->answers));
-  CHECK_OK(mlx_alloc(rows, sizeof *f->results, &f->results));
-  CHECK_OK(mlx_alloc(rows, sizeof *f->logits, &f->logits));
+  f->pages = fake_alloc((size_t)(base->slots * base->slot_pages), sizeof *f->pages);
+  f->answers = fake_alloc(rows, sizeof *f->answers);
+  f->results = fake_alloc(rows, sizeof *f->results);
+  f->logits = fake_alloc(rows, sizeof *f->logits);
 }
 
 static inline void fake_clear(fake_t *f) {
@@ -377,12 +383,12 @@ static inline void fake_clear(fake_t *f) {
     fake_free_ticket(t);
   }
   CHECK_INT(f->open, 0);
-  mlx_free(f->kv);
-  mlx_free(f->history);
-  mlx_free(f->pages);
-  mlx_free(f->answers);
-  mlx_free(f->results);
-  mlx_free(f->logits);
+  free(f->kv);
+  free(f->history);
+  free(f->pages);
+  free(f->answers);
+  free(f->results);
+  free(f->logits);
 }
 
 #endif  // MLXCEL_TESTS_FAKE_STEPPER_H_

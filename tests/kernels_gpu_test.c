@@ -78,10 +78,8 @@ static void prepare(void) {
   compile_generic(model, MLX_F16, 1024, "b.mlxb");
   compile_ours(model, (mlx_compile_options_t){.target = "cuda:sm_90", .dtype = MLX_F16, .context = 1024},
                "b-sm_90");
-  compile_ours(
-      model,
-      (mlx_compile_options_t){.target = "cuda:sm_90", .dtype = MLX_F16, .context = 640, .sequences = 2},
-      "d-sm_90");
+  compile_ours(model, (mlx_compile_options_t){.target = "cuda:sm_90", .dtype = MLX_F16, .context = 640},
+               "d-sm_90");
   model = random_llama_write(&model_c, folder, "c");
   compile_generic(model, MLX_BF16, 640, "c.mlxb");
   compile_ours(model, (mlx_compile_options_t){.target = "cuda:sm_80", .dtype = MLX_BF16, .context = 640},

@@ -5,6 +5,7 @@
 #include "grammar/grammar.h"
 #include "runtime/output.h"
 #include "tests/fake_stepper.h"
+#include "tests/faults.h"
 
 #define TOKENIZER MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama/tokenizer.json"
 #define MOST 16      // requests of a mix
@@ -144,7 +145,7 @@ static mlx_status_t generate_alone(const mlx_generate_options_t *given, bool dev
     fake_sample(logits, state, &wanted, all, (int64_t)count, &answer);
     answer.result.top_ids = answer.top_ids;
     answer.result.top_logprobs = answer.top_logprobs;
-    status = mlx_sequence_sampler_choose(sampler, &answer.result,
+    status = mlx_sequence_sampler_choose(sampler, count, &answer.result,
                                          mlx_sequence_sampler_reads_logits(sampler) ? logits : NULL, &choice);
     if (status) break;
     all[count++] = choice.id;
@@ -703,6 +704,54 @@ TEST(near_ties_are_counted) {
   stop(&rig);
 }
 
+// Runs three requests. Allocation number |target| fails; 0: none.
+static void run_with_fault(long target) {
+  static job_t jobs[3];
+  mlx_scheduler_options_t options;
+  mlx_scheduler_options_initialize(&options);
+  rig_t rig = plain_rig(2, 12);
+  start(&rig, 128, &options);
+  memory.count = memory.live = 0;
+  memory.target = target;
+  mlx_memory_set_calls(&counting_memory);
+  for (int i = 0; i < 3; ++i) {
+    make_job(&jobs[i], 1, 30, 40, (uint64_t)i);
+    jobs[i].options.max_tokens = 30;
+    jobs[i].options.stops = (const char *const[]){"xyzzy"};
+    jobs[i].options.stop_count = 1;
+    if (i == 1) jobs[i].options.grammar = grammar;
+    if (i == 2) {
+      mlx_sampling_initialize(&jobs[i].sampling);
+      jobs[i].sampling.dry_multiplier = 0.8;
+      jobs[i].options.sampling = &jobs[i].sampling;
+      jobs[i].options.logprobs = 3;
+    }
+    mlx_status_free(
+        mlx_scheduler_submit(rig.scheduler, jobs[i].ids, jobs[i].count, &jobs[i].options, &jobs[i].request));
+  }
+  for (bool idle = false; !idle;) mlx_status_free(mlx_scheduler_step(rig.scheduler, &idle));
+  for (int i = 0; i < 3; ++i) {
+    CHECK(!jobs[i].request || mlx_request_is_done(jobs[i].request));
+    mlx_request_free(jobs[i].request);
+  }
+  stop(&rig);
+  mlx_memory_set_calls(NULL);
+}
+
+TEST(a_failed_allocation_ends_requests_and_leaks_nothing) {
+  run_with_fault(0);  // creates what all tests share
+  run_with_fault(0);
+  const long live = memory.live;  // less than 0: blocks of start, which were not counted
+  long target = 1;
+  for (;; ++target) {
+    run_with_fault(target);
+    if (memory.count < target) break;
+    CHECK_INT(memory.live, live);
+  }
+  fprintf(stderr, "  %ld allocations\n", target);
+  CHECK(target > 50);
+}
+
 TEST_MAIN(CASE(a_crowd_changes_the_tokens_of_no_request), CASE(a_step_is_queued_before_the_last_one_is_read),
           CASE(long_prompts_do_not_stop_running_requests),
           CASE(a_prompt_is_read_even_if_decodes_fill_the_steps),
@@ -713,4 +762,4 @@ TEST_MAIN(CASE(a_crowd_changes_the_tokens_of_no_request), CASE(a_step_is_queued_
           CASE(a_failed_step_ends_running_requests_only),
           CASE(a_request_can_be_freed_while_its_steps_are_queued),
           CASE(a_callback_may_free_its_request_and_submit_another), CASE(impossible_requests_are_refused),
-          CASE(near_ties_are_counted))
+          CASE(near_ties_are_counted), CASE(a_failed_allocation_ends_requests_and_leaks_nothing))

@@ -1,0 +1,191 @@
+// Queues steps and bursts, and adds the tokens of those that are done to their requests.
+#include "base/clock.h"
+#include "base/memory.h"
+#include "runtime/scheduler_internal.h"
+
+#define BURST_SECONDS 0.1  // most time of a burst, so that text and new requests do not wait longer
+
+// ----------------------------------------------------------------------------------------------------------
+// Queueing
+
+// True if |r| is alone and the next call can be a burst.
+static bool can_burst(const mlx_scheduler_t *s) {
+  const mlx_request_t *r = mlx_request_list_last(&s->running);
+  return s->stepper->burst > 1 && s->running.count == 1 && !s->waiting.count && mlx_scheduler_is_decode(r) &&
+         mlx_scheduler_can_feed(s, r) && mlx_sequence_sampler_can_burst(r->sampler);
+}
+
+bool mlx_scheduler_may_queue(const mlx_scheduler_t *s) {
+  if (!s->flight_count) return true;
+  if (s->flight_count == MLX_STEPPER_DEPTH || s->flights[0].burst || can_burst(s)) return false;
+  for (size_t i = 0; i < s->flights[0].count; ++i) {
+    const mlx_request_t *r = s->flights[0].rows[i];
+    if (r && mlx_sequence_sampler_is_synchronous(r->sampler)) return false;
+  }
+  return true;
+}
+
+// The size of the next burst. It is never longer than the output before it: the first tokens are streamed one
+// by one, and no burst takes longer than all the output before it.
+static int64_t burst_size(const mlx_scheduler_t *s, const mlx_request_t *r) {
+  int64_t size = (int64_t)r->output.generation.count;
+  const size_t left = mlx_output_left(&r->output);
+  if (size > s->stepper->burst) size = s->stepper->burst;
+  if (size > MLX_BURST_TOKENS) size = MLX_BURST_TOKENS;
+  if (left < (size_t)size) size = (int64_t)left;
+  if (size > s->positions - (int64_t)r->fed) size = s->positions - (int64_t)r->fed;
+  if (s->token_seconds > 0 && (double)size * s->token_seconds > BURST_SECONDS)
+    size = (int64_t)(BURST_SECONDS / s->token_seconds);
+  return size;
+}
+
+static mlx_status_t queue_burst(mlx_scheduler_t *s, bool *out_queued) {
+  mlx_request_t *r = mlx_request_list_last(&s->running);
+  mlx_flight_t *flight = &s->flights[0];
+  mlx_step_sampling_t wanted;
+  bool ok, complete;
+  int64_t size = burst_size(s, r);
+  *out_queued = false;
+  if (size < 2) return NULL;
+  MLX_TRY(mlx_request_grow(r, &s->pages, r->fed + (size_t)size, &ok));
+  if (!ok) size = (int64_t)(r->page_count * MLX_KV_PAGE - r->fed);
+  if (size < 2) return NULL;
+  MLX_TRY(mlx_sequence_sampler_prepare(r->sampler, &wanted, &complete));
+  const mlx_segment_t segment = {
+      .slot = r->slot, .position = (int32_t)r->fed, .count = 1, .ids = r->ids + r->fed, .wanted = &wanted};
+  size_t eos_count = r->output.ignore_eos ? 0 : s->language.eos_count;
+  if (eos_count > MLX_STEP_MAX_EOS) eos_count = MLX_STEP_MAX_EOS;
+  MLX_TRY(s->stepper->submit_burst(s->stepper, &segment, (int32_t)size, s->language.eos, eos_count,
+                                   &flight->ticket));
+  flight->rows[0] = r;
+  flight->count = 1;
+  flight->burst = (int32_t)size;
+  flight->start = mlx_seconds();
+  s->flight_count = 1;
+  r->fed += (size_t)size;
+  r->pending += (size_t)size;
+  ++s->stats.steps;
+  *out_queued = true;
+  return NULL;
+}
+
+// Notes what the queued step feeds and samples.
+static mlx_status_t note_queued(mlx_scheduler_t *s, mlx_ticket_t *ticket) {
+  mlx_flight_t *flight = &s->flights[s->flight_count++];
+  flight->ticket = ticket;
+  flight->count = 0;
+  flight->burst = 0;
+  ++s->stats.steps;
+  for (size_t i = 0; i < s->segment_count; ++i) {
+    mlx_request_t *r = s->members[i];
+    if (r->fed < r->prompt_count) s->stats.prompt_tokens += s->segments[i].count;
+    r->fed += (size_t)s->segments[i].count;
+    r->last_step = (uint64_t)s->stats.steps;
+    if (!s->segments[i].wanted) continue;
+    ++r->pending;
+    flight->rows[flight->count++] = r;
+  }
+  for (size_t i = 0; i < s->segment_count; ++i) MLX_TRY(mlx_request_publish(s->members[i], &s->pages));
+  return NULL;
+}
+
+mlx_status_t mlx_scheduler_queue_step(mlx_scheduler_t *s, bool *out_queued) {
+  mlx_ticket_t *ticket;
+  s->segment_count = 0;
+  s->tokens = s->wanted_count = 0;
+  *out_queued = false;
+  MLX_TRY(mlx_scheduler_admit(s));
+  if (!s->flight_count && can_burst(s)) MLX_TRY(queue_burst(s, out_queued));
+  if (*out_queued) return NULL;
+  MLX_TRY(mlx_scheduler_fill_step(s));
+  if (!s->segment_count) return NULL;
+  MLX_TRY(s->stepper->submit(s->stepper, s->segments, s->segment_count, &ticket));
+  *out_queued = true;
+  mlx_status_t status = note_queued(s, ticket);
+  s->segment_count = 0;
+  return status;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Results
+
+// Adds the token of |result| to |r|.
+static mlx_status_t add_token(mlx_scheduler_t *s, mlx_request_t *r, const mlx_step_result_t *result,
+                              const float *logits) {
+  mlx_choice_t choice;
+  --r->pending;
+  MLX_TRY(mlx_sequence_sampler_choose(r->sampler, r->count, result, logits, &choice));
+  MLX_TRY(mlx_request_append(r, choice.id));
+  MLX_TRY(mlx_output_add(&r->output, choice.id, choice.logprobs));
+  if (r->first <= 0) r->first = mlx_seconds();
+  ++s->stats.output_tokens;
+  s->stats.near_ties += choice.near_tie;
+  return NULL;
+}
+
+// Shows the new tokens of |r|, and ends it if they are its last.
+static mlx_status_t show_tokens(mlx_scheduler_t *s, mlx_request_t *r) {
+  mlx_output_emit(&r->output);
+  MLX_TRY(mlx_request_publish(r, &s->pages));
+  if (r->output.ended) {
+    mlx_scheduler_finish(s, r, MLX_FINISH_STOP, NULL);
+  } else if ((int64_t)r->count > s->positions) {
+    mlx_scheduler_finish(s, r, MLX_FINISH_CONTEXT, NULL);
+  }
+  return NULL;
+}
+
+// Reads the logits that |r| was sampled from. *out_logits is NULL if the request does not need them.
+static mlx_status_t read_logits(mlx_scheduler_t *s, const mlx_request_t *r, size_t row,
+                                const float **out_logits) {
+  *out_logits = NULL;
+  if (!mlx_sequence_sampler_reads_logits(r->sampler)) return NULL;
+  if (!s->logits) MLX_TRY(mlx_alloc((size_t)s->language.vocab, sizeof *s->logits, &s->logits));
+  *out_logits = s->logits;
+  return s->stepper->read_logits(s->stepper, row, s->logits);
+}
+
+// |results| are the |count| tokens of a burst. Tokens after the end of the output are dropped.
+static mlx_status_t take_burst(mlx_scheduler_t *s, const mlx_flight_t *flight,
+                               const mlx_step_result_t *results, size_t count) {
+  mlx_request_t *r = flight->rows[0];
+  mlx_status_t status = NULL;
+  if (!r) return NULL;
+  if (!count || count > (size_t)flight->burst)
+    return mlx_error(MLX_INTERNAL, "a burst of %d tokens returned %zu", flight->burst, count);
+  s->token_seconds = (mlx_seconds() - flight->start) / (double)count;
+  r->fed -= (size_t)flight->burst - count;
+  r->pending = count;
+  for (size_t i = 0; i < count && !r->output.ended && !status; ++i)
+    status = add_token(s, r, &results[i], NULL);
+  r->pending = 0;
+  if (!status) return show_tokens(s, r);
+  mlx_scheduler_finish(s, r, MLX_FINISH_ERROR, status);
+  return NULL;
+}
+
+mlx_status_t mlx_scheduler_read_step(mlx_scheduler_t *s) {
+  const mlx_flight_t flight = s->flights[0];
+  const mlx_step_result_t *results;
+  size_t count;
+  s->flights[0] = s->flights[1];
+  s->flights[1].rows = flight.rows;  // keeps the memory
+  --s->flight_count;
+  MLX_TRY(s->stepper->wait(s->stepper, flight.ticket, &results, &count));
+  if (flight.burst) return take_burst(s, &flight, results, count);
+  if (count < flight.count)
+    return mlx_error(MLX_INTERNAL, "a step returned %zu results, expected %zu", count, flight.count);
+  for (size_t i = 0; i < flight.count; ++i) {
+    mlx_request_t *r = flight.rows[i];
+    const float *logits;
+    if (!r) continue;
+    MLX_TRY(read_logits(s, r, i, &logits));
+    mlx_status_t status = add_token(s, r, &results[i], logits);
+    if (status) {
+      mlx_scheduler_finish(s, r, MLX_FINISH_ERROR, status);
+    } else {
+      MLX_TRY(show_tokens(s, r));
+    }
+  }
+  return NULL;
+}
