@@ -156,8 +156,7 @@ MLX_SAMPLE mlx_u64 mlx_sample_fixed(float x) {
 // MLX_SAMPLE_LEAST on.
 MLX_SAMPLE mlx_u64 mlx_sample_weight(float x) {
   const mlx_u32 bits = mlx_float_bits(x);  // as integers, negative numbers ascend with their magnitude
-  return mlx_sample_fixed(
-      mlx_exp32(mlx_bits_float(bits < MLX_SAMPLE_LEAST_BITS ? bits : MLX_SAMPLE_LEAST_BITS)));
+  return mlx_sample_fixed(mlx_exp32(mlx_bits_float(bits < MLX_SAMPLE_LEAST_BITS ? bits : MLX_SAMPLE_LEAST_BITS)));
 }
 
 // Natural logarithm of a normal positive number. Error below two units in the last place.
