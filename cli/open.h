@@ -38,7 +38,7 @@ typedef struct mlx_open_options {
   MLX_INT_FLAG(type, open.parallel, "--parallel", "N", \
                "sequences that the KV cache has room for (default: 1)", 1, 4096), \
   MLX_TEXT_FLAG(type, open.memory, "--memory", "SIZE", \
-                "most memory for the KV cache, such as 512M or 8G (default: what the context needs)"), \
+                "most memory for the KV cache: 512M, 8G (default: as needed)"), \
   MLX_SWITCH_FLAG(type, open.allow_unsigned, "--allow-unsigned", \
                   "run a bundle that was neither compiled here nor signed by a trusted key"), \
   MLX_TEXT_FLAG(type, open.cpu_level, "--cpu-level", "LEVEL", \

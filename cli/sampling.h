@@ -39,8 +39,7 @@ mlx_status_t mlx_cli_put_logprobs(const mlx_engine_t *engine, const mlx_generati
   MLX_INT_FLAG(type, f.options.top_k, "--top-k", "N", \
                "keep the N most probable tokens (default: 40; 0: all)", 0, 1 << 30), \
   MLX_NUMBER_FLAG(type, f.options.top_p, "--top-p", "P", \
-                  "nucleus sampling: keep the smallest set of tokens with total probability P " \
-                  "(default: 0.95; 1: all)", 0, 1), \
+                  "keep the fewest tokens of total probability P (default: 0.95)", 0, 1), \
   MLX_COLLAPSED_GROUP("sampling, penalties and grammars"), \
   MLX_NUMBER_FLAG(type, f.options.min_p, "--min-p", "P", \
                   "keep tokens with at least P times the best probability (default: 0.05)", 0, 1), \

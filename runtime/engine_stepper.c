@@ -208,6 +208,11 @@ static mlx_status_t call(engine_stepper_t *s, const char *function, mlx_step_siz
       .vocab = s->base.vocab,
       .chunk_pages = s->variant->chunk_positions ? s->variant->chunk_positions / MLX_KV_PAGE : 1,
       .pages = s->pages};
+  int32_t *rows = mlx_buffer_host(ticket->results);
+  for (size_t i = 0; i < ticket->rows; ++i) {  // in case the module refuses its arguments
+    rows[i * MLX_RESULT_WORDS + MLX_RESULT_TOKEN] = -1;
+    rows[i * MLX_RESULT_WORDS + MLX_RESULT_FLAGS] = 0;
+  }
   MLX_TRY(mlx_batch_build(&s->batch, &shape, segments, count, burst, ticket->eos, ticket->eos_count));
   mlx_buffer_t *inputs[ARGUMENTS + 2];
   MLX_TRY(mlx_buffer_from_i32(s->device, s->batch.words, s->batch.count, &inputs[0]));
@@ -260,8 +265,6 @@ static mlx_status_t submit_burst(mlx_stepper_t *stepper, const mlx_segment_t *se
   ticket->eos_count = eos_count;
   if (eos_count) memcpy(ticket->eos, eos, eos_count * sizeof *eos);
   memset(ticket->by_host, 0, ticket->rows * sizeof *ticket->by_host);
-  int32_t *rows = mlx_buffer_host(ticket->results);
-  for (int32_t i = 0; i < tokens; ++i) rows[i * MLX_RESULT_WORDS + MLX_RESULT_TOKEN] = -1;
   MLX_TRY(call(s, "burst", (mlx_step_size_t){.tokens = 1, .wanted = 1}, segment, 1, tokens, ticket));
   *out_ticket = ticket;
   return NULL;

@@ -103,6 +103,22 @@ static mlx_status_t keep_logits(mlx_session_t *session) {
   return NULL;
 }
 
+// A module samples no token if a logit is not finite, or if the arguments do not have the sizes that it
+// needs.
+static mlx_status_t check_results(mlx_session_t *session, const mlx_step_result_t *results, size_t count,
+                                  size_t wanted) {
+  mlx_stepper_t *stepper = session->engine->stepper;
+  const size_t vocab = (size_t)session->engine->manifest.vocab;
+  if (count == wanted && results[count - 1].token >= 0) return NULL;
+  if (!session->logits) MLX_TRY(mlx_alloc(vocab, sizeof *session->logits, &session->logits));
+  MLX_TRY(stepper->read_logits(stepper, 0, session->logits));
+  MLX_TRY(check_finite(session, session->logits, vocab));
+  return mlx_status_hint(
+      mlx_error(MLX_INVALID_INPUT, "the module sampled %zu of %zu tokens: it does not match its manifest",
+                count && results[count - 1].token < 0 ? count - 1 : count, wanted),
+      "compile the model again");
+}
+
 // Runs one segment that begins at the end of the sequence, or a burst of |burst| tokens. If |out_ids| is not
 // NULL, it gets the sampled tokens: one, or |burst|. After a failure it is unknown which positions were
 // written, so has_next becomes false.
@@ -127,8 +143,7 @@ static mlx_status_t run(mlx_session_t *session, const int32_t *ids, int32_t coun
   session->length += count;
   if (!out_ids) return NULL;
   const size_t wanted = burst ? (size_t)burst : 1;
-  if (result_count != wanted)
-    return mlx_error(MLX_INTERNAL, "the module returned %zu tokens instead of %zu", result_count, wanted);
+  MLX_TRY(check_results(session, results, result_count, wanted));
   for (size_t i = 0; i < wanted; ++i) out_ids[i] = results[i].token;
   session->next = out_ids[wanted - 1];
   session->has_next = true;

@@ -152,19 +152,20 @@ TEST(invalid_options_are_refused) {
   check_refused(&run, MLX_NOT_FOUND, "/nowhere/m.gguf");
 }
 
+// The tiny model supports 2048 tokens.
 TEST(bench_refuses_a_bundle_with_too_short_a_context) {
   make_folder();
   command_t run;
-  RUN(&run, "compile", TINY, "--ctx", "64", "-o", in_folder("m.mlxb"));
+  RUN(&run, "compile", TINY, "-o", in_folder("m.mlxb"));
   command_free(&run);
   RUN(&run, "bench", "-m", in_folder("m.mlxb"), "-p", "8", "-n", "0", "-r", "1", "-o", "jsonl");
   CHECK_INT(run.exit_code, 0);
   CHECK_CONTAINS(run.out, "\"compile_seconds\": 0.000000");
   command_free(&run);
-  RUN(&run, "bench", "-m", in_folder("m.mlxb"));
-  check_refused(&run, MLX_USAGE, "was compiled for a context of 64, not 512");
-  RUN(&run, "bench", "-m", in_folder("m.mlxb"), "-c", "0");
-  check_refused(&run, MLX_USAGE, "the tests need a context of 512 tokens; it has 64");
+  RUN(&run, "bench", "-m", in_folder("m.mlxb"), "-p", "4000");
+  check_refused(&run, MLX_USAGE, "supports a context of 1 to 2048 tokens, not 4000");
+  RUN(&run, "bench", "-m", in_folder("m.mlxb"), "-p", "4000", "-c", "0");
+  check_refused(&run, MLX_USAGE, "the tests need a context of 4000 tokens; it has 2048");
   remove_folder();
 }
 

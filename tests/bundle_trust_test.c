@@ -25,10 +25,10 @@ TEST(bundle_of_another_version_is_refused_or_recompiled) {
   CHECK_TEXT(actual, ids);
   mlx_free(actual);
   mlx_free(err);
-  replace_in(in_root("old.mlxb/manifest.json"), "\"contract\": 1", "\"contract\": 8");
+  replace_in(in_root("old.mlxb/manifest.json"), "\"contract\": 2", "\"contract\": 8");
   check_refuses(in_root("old.mlxb"), NULL, MLX_UNSUPPORTED, "compiled for contract 8");  // not trusted
   actual = generate(in_root("old.mlxb"), "--allow-unsigned", &err);
-  CHECK_CONTAINS(err, "compiled for contract 8; this mlxcel runs contract 1; compiling it again from ");
+  CHECK_CONTAINS(err, "compiled for contract 8; this mlxcel runs contract 2; compiling it again from ");
   mlx_free(actual);
   mlx_free(err);
   RUN_OK("run", "-m", in_root("old.mlxb"), "-p", PROMPT, "-n", "1", "--chat", "--chat-template", "chatml",
@@ -57,7 +57,7 @@ TEST(source_of_a_forged_manifest_is_not_compiled) {
   RUN_OK("sign", "-s", in_root("forger-key.key"), in_root("forger/m.mlxb"));
   CHECK_OK(mlx_compile_source_digest(in_root("forger/other"), NULL, digest));
   snprintf(script, sizeof script,
-           "cd %s/forger/m.mlxb && sed -i 's/\"contract\": 1/\"contract\": 8/; s/\"source\": "
+           "cd %s/forger/m.mlxb && sed -i 's/\"contract\": 2/\"contract\": 8/; s/\"source\": "
            "\"model\"/\"source\": \"other\"/; s/\"source_digest\": \"[0-9a-f]*/\"source_digest\": "
            "\"%s/' manifest.json",
            root, digest);
@@ -193,14 +193,15 @@ TEST(code_is_checked_on_every_run) {
   mlx_free(ids);
 }
 
-// The module has 4 pages of 16 positions for its only sequence. The module itself compares the page table.
+// The module computes the size of the pool from its own page size, and does nothing if it is too small.
 TEST(page_geometry_of_an_unsigned_manifest_must_fit_the_module) {
   make_bundles();
   static const char *const edits[][2] = {
-      {"s/\"page_size\": 16/\"page_size\": 32/", "'page_size'"},
-      {"s/\"pool_pages\": 5/\"pool_pages\": 9/", "'pool_pages'"},
-      {"s/\"row_pages\": 4/\"row_pages\": 8/; s/\"pool_pages\": 5/\"pool_pages\": 9/", "expected shape"},
-      {"s/\"rows\": 1/\"rows\": 2/; s/\"pool_pages\": 5/\"pool_pages\": 9/", "expected shape"}};
+      {"s/\"page_bytes\": 8192/\"page_bytes\": 2048/", "'page_bytes' is too small for kv_bytes"},
+      {"s/\"page_bytes\": 8192/\"page_bytes\": 8194/", "'page_bytes' is not a multiple"},
+      {"s/\"page_bytes\": 8192/\"page_bytes\": 4096/; s/\"kv_bytes\": [0-9]*/\"kv_bytes\": 64/",
+       "the module sampled 0 of 1 tokens: it does not match its manifest"},
+      {"s/\"kv_row\": 0/\"kv_row\": 64/", "element type mismatch"}};
   for (size_t i = 0; i < sizeof edits / sizeof *edits; ++i) {
     SHELL("rm -rf geometry.mlxb && cp -r m.mlxb geometry.mlxb");
     run_ok(

@@ -201,29 +201,29 @@ static void fill_block(int32_t format, uint8_t *block) {
 
 // The f32 product, which every level has. On sapphirerapids multiply_panel uses integers for quantized
 // panels.
-static v16 multiply_in_floats(int32_t format, const uint8_t *panel, const vector_t *x, int columns) {
+static v16 multiply_in_floats(int32_t format, const uint8_t *panel, const vectors_t *x, int columns) {
   v16 product;
   if (!is_quantized(format)) {
-    multiply_plain_panels(format, 1, panel, 0, x, columns, &product);
+    multiply_plain_panels(format, 1, panel, 0, x->x[0], columns, &product);
     return product;
   }
-  if (format == MLX_PANEL_Q2_K) return multiply_q2_k(panel, x->x, columns);
-  return is_q4(format) ? multiply_q4(format, panel, x->x, x->sums, columns)
-                       : multiply_q8(format, panel, x->x, x->sums, columns);
+  if (format == MLX_PANEL_Q2_K) return multiply_q2_k(panel, x->x[0], columns);
+  return is_q4(format) ? multiply_q4(format, panel, x->x[0], x->sums, columns)
+                       : multiply_q8(format, panel, x->x[0], x->sums, columns);
 }
 
 // A panel times a vector equals its dequantized values times the vector, up to f32 rounding.
 static void check_panels(void) {
   enum { COLUMNS = 256 };  // one super-block
   _Alignas(64) static uint8_t panel[16384 + AHEAD];
-  static vector_t vector;
+  static vectors_t vector;
   static float dequantized[COLUMNS][16], x[COLUMNS];
   for (int32_t format = 0; format < MLX_PANEL_FORMATS; ++format) {
     float have[16];
     if (has_super_blocks(format)) fill_scales(format, panel, (int)mlx_panel_group_bytes(format));
     for (int b = 0; b < COLUMNS / 32; ++b) fill_block(format, panel + mlx_panel_block_at(format, b));
     for (int i = 0; i < COLUMNS; ++i) x[i] = next_float();
-    prepare_vector(x, COLUMNS, is_quantized(format), &vector);
+    prepare_vectors((const float *[]){x}, 1, 0, COLUMNS / MLX_PANEL_BLOCK, is_quantized(format), &vector);
     dequantize_panel(format, panel, 0, COLUMNS, dequantized[0], 16);
     hash_result(dequantized, sizeof dequantized);
     v_store(have, multiply_in_floats(format, panel, &vector, COLUMNS));

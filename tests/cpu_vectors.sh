@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs tests/cpu_vectors.c for every CPU level that this machine can run, aarch64 under an emulator included. Each
-# must be correct, and all levels with fused multiply-add must give the same bits. Unsupported levels are skipped.
+# Runs tests/cpu_vectors.c and tests/cpu_batch.c for every CPU level that this machine can run, aarch64 under an emulator included.
+# Each must be correct, and all levels with fused multiply-add must give the same bits. Unsupported levels are skipped.
 #
 #   tests/cpu_vectors.sh CC BUILD
 set -euo pipefail
@@ -21,6 +21,8 @@ check() {  # LEVEL RUNNER COMPILER...
   fi
   ran=$((ran + 1))
   echo "$level: $output"
+  "$@" $flags tests/cpu_batch.c -o "$folder/$level-batch" -lm -lpthread
+  $runner "$folder/$level-batch" ${runner:+quick} || failed=1
   [ $status -eq 0 ] || { failed=1; cat "$folder/err"; return; }
   case $output in
     *fused*) ;;

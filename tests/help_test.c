@@ -159,7 +159,7 @@ TEST(shared_flags_have_one_help_text) {
   }
   check_help_line("compile", "weight format (default: auto: as stored, exact)\n");
   check_help_line("compile", "quantize weights to 4 or 8 bits\n");
-  check_help_line("run", "nucleus sampling: keep the smallest set of tokens with total\n");
+  check_help_line("run", "keep the fewest tokens of total probability P (default: 0.95)\n");
 }
 
 TEST(verbs_that_print_on_stderr_have_quiet) {

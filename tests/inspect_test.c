@@ -214,7 +214,7 @@ TEST(list_shows_models_and_compiled_artifacts) {
   item = find_item(list, "compiled", "tiny-llama");
   CHECK_TEXT(yyjson_get_str(yyjson_obj_get(item, "target")), "cpu:host");
   CHECK_TEXT(yyjson_get_str(yyjson_obj_get(item, "dtype")), "f32");
-  CHECK_INT(yyjson_get_int(yyjson_obj_get(item, "context")), 64);
+  CHECK_INT(yyjson_get_int(yyjson_obj_get(item, "context")), 2048);
   CHECK(yyjson_get_sint(yyjson_obj_get(item, "last_used")) > 1700000000);
   yyjson_doc_free(doc);
   command_free(&run);
@@ -222,7 +222,7 @@ TEST(list_shows_models_and_compiled_artifacts) {
   CHECK_CONTAINS(
       run.out,
       "kind      model            dtype    target               context           size  last used\n");
-  CHECK_CONTAINS(run.out, "compiled  tiny-llama       f32      cpu:host                  64 ");
+  CHECK_CONTAINS(run.out, "compiled  tiny-llama       f32      cpu:host                2048 ");
   command_free(&run);
   setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);
   remove_folder();

@@ -20,7 +20,7 @@ static int32_t after(int32_t token, int64_t position) { return (int32_t)((5 * to
 // ----------------------------------------------------------------------------------------------------------
 // The module
 
-#define MODULE MLXCEL_SOURCE_DIR "/tests/fixtures/counting.mlir"
+#define FIXTURES MLXCEL_SOURCE_DIR "/tests/fixtures"
 #define BURST 8  // tokens that the module's burst computes
 
 static char folder[32];  // holds the module, the weight archive and the compiler's log
@@ -33,7 +33,7 @@ static const char *in_folder(const char *name) {
   return path;
 }
 
-static void compile_module(void) {
+static void compile_module(const char *mlir, const char *vmfb) {
   static const char *const flags[] = {"--iree-hal-target-device=local",
                                       "--iree-hal-local-target-device-backends=llvm-cpu",
                                       "--iree-llvmcpu-target-cpu=host", "--iree-input-type=stablehlo",
@@ -43,8 +43,8 @@ static void compile_module(void) {
   CHECK_OK(mlx_cache_open(NULL, &cache));
   CHECK_OK(mlx_iree_compiler_find(cache, NULL, NULL, &compiler));
   const mlx_iree_job_t job = {.name = "counting",
-                              .mlir_path = MODULE,
-                              .out_path = in_folder("m.vmfb"),
+                              .mlir_path = mlir,
+                              .out_path = in_folder(vmfb),
                               .flags = flags,
                               .flag_count = sizeof flags / sizeof *flags,
                               .log_path = in_folder("log")};
@@ -75,6 +75,7 @@ typedef struct wish {
   int64_t context, sequences;
   uint64_t memory;
   int64_t page_bytes;  // 0: 64
+  bool generic;        // not ragged, does not sample, bf16 pool
 } wish_t;
 
 static mlx_status_t try_open(wish_t wish, mlx_engine_t **out_engine) {
@@ -82,7 +83,8 @@ static mlx_status_t try_open(wish_t wish, mlx_engine_t **out_engine) {
     strcpy(folder, "/tmp/mlxcel-steps-XXXXXX");
     CHECK(mkdtemp(folder));
     atexit(remove_folder);
-    compile_module();
+    compile_module(FIXTURES "/counting.mlir", "m.vmfb");
+    compile_module(FIXTURES "/counting-generic.mlir", "generic.vmfb");
     write_weights();
   }
   mlx_manifest_t m = {.architecture = "counting",
@@ -97,13 +99,15 @@ static mlx_status_t try_open(wish_t wish, mlx_engine_t **out_engine) {
   *v = (mlx_variant_t){.dtype = "f32",
                        .module = "model.vmfb",
                        .weights = "weights.irpa",
-                       .kv = "f32",
+                       .kv = "bf16",
                        .activations = "f32",
                        .steps = {{wish.step ? wish.step : 16, 16}},
                        .step_count = 1,
                        .burst = wish.burst,
-                       .ragged = true,
-                       .samples = true,
+                       .ragged = !wish.generic,
+                       .samples = !wish.generic,
+                       .chunk_positions = wish.generic ? 32 : 0,
+                       .kv_row = wish.generic ? 4 : 0,
                        .page_bytes = wish.page_bytes ? wish.page_bytes : 64,
                        .hidden = 4,
                        .kernels = {"decode"},
@@ -121,7 +125,7 @@ static mlx_status_t try_open(wish_t wish, mlx_engine_t **out_engine) {
                                    .manifest_length = manifest_length,
                                    .tokenizer = tokenizer,
                                    .tokenizer_length = tokenizer_length,
-                                   .vmfb_path = in_folder("m.vmfb"),
+                                   .vmfb_path = in_folder(wish.generic ? "generic.vmfb" : "m.vmfb"),
                                    .weights_path = in_folder("w.irpa")};
   mlx_engine_options_t options;
   mlx_engine_options_initialize(&options);
@@ -336,6 +340,28 @@ TEST(steps_are_queued_before_the_last_one_is_done) {
   mlx_engine_close(engine);
 }
 
+// Such a module gets the number of chunks of attention, and the host chooses the token.
+TEST(a_module_that_does_not_sample_computes_one_segment) {
+  static const mlx_step_sampling_t greedy = {.flags = MLX_SAMPLE_TOKEN};
+  mlx_engine_t *engine;
+  CHECK_OK(try_open((wish_t){.generic = true}, &engine));
+  mlx_stepper_t *stepper = engine->stepper;
+  int32_t next, ids[100];
+  float hidden[4];
+  mlx_session_t *session = read_prompt(engine, &next);
+  CHECK_OK(mlx_session_steps(session, ids, 100));
+  for (int32_t i = 0; i < 100; ++i) CHECK_INT(ids[i], next = after(next, 3 + i));
+  CHECK_OK(stepper->read_hidden(stepper, 0, hidden));
+  CHECK_INT(hidden[0], 4);  // 103 positions in chunks of 32
+  mlx_session_free(session);
+  mlx_ticket_t *ticket;
+  const mlx_segment_t segments[2] = {{.count = 1, .ids = &next, .wanted = &greedy},
+                                     {.count = 1, .wanted = &greedy}};
+  CHECK_ERROR(stepper->submit(stepper, segments, 2, &ticket), MLX_INTERNAL, "cannot have 2 segments");
+  CHECK_ERROR(stepper->submit(stepper, segments + 1, 1, &ticket), MLX_INTERNAL, "are missing");
+  mlx_engine_close(engine);
+}
+
 TEST(a_burst_ends_at_an_end_of_text_token) {
   static const mlx_step_sampling_t greedy = {.flags = MLX_SAMPLE_TOKEN};
   mlx_engine_t *engine;
@@ -484,7 +510,8 @@ TEST_MAIN(CASE(groups_grow_with_the_output_and_never_exceed_the_limit),
           CASE(steps_that_exceed_the_context_are_refused_before_any_work),
           CASE(a_rewound_session_can_read_on_and_frees_its_pages),
           CASE(a_module_without_a_listed_function_is_refused), CASE(two_sessions_keep_their_logits_apart),
-          CASE(steps_are_queued_before_the_last_one_is_done), CASE(a_burst_ends_at_an_end_of_text_token),
-          CASE(context_sequences_and_memory_are_chosen_at_load),
+          CASE(steps_are_queued_before_the_last_one_is_done),
+          CASE(a_module_that_does_not_sample_computes_one_segment),
+          CASE(a_burst_ends_at_an_end_of_text_token), CASE(context_sequences_and_memory_are_chosen_at_load),
           CASE(generated_text_does_not_depend_on_the_group_sizes),
           CASE(text_is_streamed_after_each_group_and_the_callback_can_stop_it))
