@@ -1,4 +1,4 @@
-// Arguments that a function updates in place, sizes that are known at run time, and loops.
+// Arguments that a function updates in place, parts of them, and loops.
 #include <stdio.h>
 
 #include "compiler/builder_internal.h"
@@ -11,34 +11,6 @@ static mlx_value_t refuse(mlx_builder_t *b, const char *name, const char *why) {
   if (!b->status)
     mlx_builder_fail(b, mlx_error(MLX_INTERNAL, "cannot build '%s.%s': %s", b->scope, name, why));
   return (mlx_value_t){0};
-}
-
-// ----------------------------------------------------------------------------------------------------------
-// Sizes
-
-static bool has_runtime_size(mlx_value_t value) { return value.rank && value.dims[0] == MLX_DIM_RUNTIME; }
-
-void mlx_builder_read_size(mlx_builder_t *b, mlx_value_t argument) {
-  char name[128];
-  if (!argument.id || !has_runtime_size(argument)) return;
-  snprintf(name, sizeof name, "%.100s_size", N(argument));
-  mlx_text_printf(&b->body, "    %%%s_dim = arith.constant 0 : index\n", N(argument));
-  const mlx_value_t size = mlx_builder_exact_value(b, name, mlx_scalar_type(MLX_I32));
-  mlx_text_printf(&b->body, "    %%%s = tensor.dim %%%s, %%%s_dim : %s\n", name, N(argument), N(argument),
-                  TV(argument));
-  if (size.id) b->values[argument.id - 1].size = size.id;
-}
-
-void mlx_builder_copy_size(mlx_builder_t *b, mlx_value_t value, mlx_value_t like) {
-  if (value.id && like.id && has_runtime_size(value))
-    b->values[value.id - 1].size = b->values[like.id - 1].size;
-}
-
-mlx_size_text_t mlx_builder_size_text(const mlx_builder_t *b, mlx_value_t value) {
-  mlx_size_text_t text = {{0}};
-  const int size = value.id && has_runtime_size(value) ? b->values[value.id - 1].size : 0;
-  if (size) snprintf(text.chars, sizeof text.chars, "{%%%s}", b->values[size - 1].name);
-  return text;
 }
 
 // ----------------------------------------------------------------------------------------------------------

@@ -368,3 +368,32 @@ mlx_value_t mlx_builder_emit(mlx_builder_t *b, const char *name, mlx_type_t type
   mlx_text_printf(&b->body, "    %%%s = %s\n", mlx_builder_name(b, value), line);
   return value;
 }
+
+// ----------------------------------------------------------------------------------------------------------
+// Sizes that are known at run time
+
+static bool has_runtime_size(mlx_value_t value) { return value.rank && value.dims[0] == MLX_DIM_RUNTIME; }
+
+void mlx_builder_read_size(mlx_builder_t *b, mlx_value_t argument) {
+  char name[128];
+  if (!argument.id || !has_runtime_size(argument)) return;
+  snprintf(name, sizeof name, "%.100s_size", mlx_builder_name(b, argument));
+  mlx_text_printf(&b->body, "    %%%s_dim = arith.constant 0 : index\n", mlx_builder_name(b, argument));
+  const mlx_value_t size = mlx_builder_exact_value(b, name, mlx_scalar_type(MLX_I32));
+  mlx_text_printf(&b->body, "    %%%s = tensor.dim %%%s, %%%s_dim : %s\n", name,
+                  mlx_builder_name(b, argument), mlx_builder_name(b, argument),
+                  mlx_type_text(mlx_type_of(argument)).chars);
+  if (size.id) b->values[argument.id - 1].size = size.id;
+}
+
+void mlx_builder_copy_size(mlx_builder_t *b, mlx_value_t value, mlx_value_t like) {
+  if (value.id && like.id && has_runtime_size(value))
+    b->values[value.id - 1].size = b->values[like.id - 1].size;
+}
+
+mlx_size_text_t mlx_builder_size_text(const mlx_builder_t *b, mlx_value_t value) {
+  mlx_size_text_t text = {{0}};
+  const int size = value.id && has_runtime_size(value) ? b->values[value.id - 1].size : 0;
+  if (size) snprintf(text.chars, sizeof text.chars, "{%%%s}", b->values[size - 1].name);
+  return text;
+}

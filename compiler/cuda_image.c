@@ -24,3 +24,12 @@ const char *mlx_cuda_image(mlx_function_t *g, mlx_kernel_kind_t kind, mlx_text_t
 }
 
 bool mlx_cuda_is_hopper(const mlx_function_t *g) { return g->options->kernels->gpu->kernel_sm == 90; }
+
+mlx_value_t mlx_cuda_call(mlx_function_t *g, const char *name, mlx_extern_t *kernel) {
+  mlx_value_t updated;
+  if (!kernel->file) return (mlx_value_t){0};
+  if (!g->into.id) return mlx_build_extern(g->b, name, kernel, NULL);
+  kernel->operands[kernel->operand_count++] = g->into;
+  kernel->result = (mlx_type_t){0};
+  return mlx_build_extern(g->b, name, kernel, &updated);
+}

@@ -24,6 +24,10 @@ void mlx_cuda_define_kv(mlx_text_t *text, mlx_dtype_t kv);
 // builder keeps.
 const char *mlx_cuda_image(mlx_function_t *g, mlx_kernel_kind_t kind, mlx_text_t *definitions);
 
+// Calls a product kernel, whose result is its last parameter. It is written to g->into if that is set, which
+// |kernel| then gets as an operand. Empty if |kernel| has no file.
+mlx_value_t mlx_cuda_call(mlx_function_t *g, const char *name, mlx_extern_t *kernel);
+
 bool mlx_cuda_is_hopper(const mlx_function_t *g);
 
 #endif  // MLXCEL_COMPILER_CUDA_IMAGE_H_

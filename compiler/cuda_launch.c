@@ -97,15 +97,16 @@ static int64_t attend_bytes(mlx_attend_f32_tile_t t, int64_t head_dim, int64_t k
 }
 
 // With few queries, more stages request memory earlier. With many, the second block on a multiprocessor hides
-// the latency. A query's result does not depend on the choice, except on |step|, which is the same for all.
+// the latency; 64 queries of wide heads would not fit its registers. A query's result does not depend on the
+// choice, except on |step|, which is the same for all.
 mlx_attend_f32_tile_t mlx_attend_f32_tile(bool is_long, int64_t tokens, int64_t heads, int64_t kv_heads,
                                           int64_t head_dim, int64_t kv_bytes, bool hopper,
                                           int64_t processors) {
   // Room for two blocks per multiprocessor on Hopper; elsewhere the smallest limit of any GPU.
   const int64_t room = hopper ? 113 * 1024 : 99 * 1024, share = heads / kv_heads;
-  mlx_attend_f32_tile_t t = {.queries = is_long      ? 64
-                                        : share <= 8 ? 8
-                                                     : 16,
+  mlx_attend_f32_tile_t t = {.queries = !is_long         ? (share <= 8 ? 8 : 16)
+                                        : head_dim <= 80 ? 64
+                                                         : 32,
                              .step = head_dim <= 128 ? 64 : 32,
                              .split = 1,
                              .stages = 1};

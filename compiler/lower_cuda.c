@@ -9,15 +9,6 @@
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-mlx_value_t mlx_cuda_call(mlx_function_t *g, const char *name, mlx_extern_t *kernel) {
-  mlx_value_t updated;
-  if (!kernel->file) return (mlx_value_t){0};
-  if (!g->into.id) return mlx_build_extern(g->b, name, kernel, NULL);
-  kernel->operands[kernel->operand_count++] = g->into;
-  kernel->result = (mlx_type_t){0};
-  return mlx_build_extern(g->b, name, kernel, &updated);
-}
-
 static mlx_value_t as_16_bits(mlx_function_t *g, mlx_value_t x) {
   return x.dtype == MLX_F32 ? mlx_build_convert(g->b, "narrow", x, g->options->dtype) : x;
 }

@@ -16,10 +16,6 @@ typedef enum mlx_epilogue {
 // dtype of 16-bit weights.
 mlx_value_t mlx_cuda_linear(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
                             mlx_value_t other, mlx_epilogue_t epilogue);
-// Calls a product kernel, whose result is its last parameter. It is written to g->into if that is set, which
-// |kernel| then gets as an operand. Empty if |kernel| has no file.
-mlx_value_t mlx_cuda_call(mlx_function_t *g, const char *name, mlx_extern_t *kernel);
-
 // Tiles of the attention kernels, and where the token IDs are in |placed| (kernels/cuda/place.cu).
 #define MLX_TILE_WORDS 8
 typedef struct mlx_cuda_tiles {

@@ -1,5 +1,6 @@
-// Networks of which only some ops have CUDA kernels, against the generic path of the same model on the same
-// GPU: Gemma 3 (one layer with a sliding window, one without) and gpt-oss (windows, sinks, experts, biases).
+// Networks that the decode kernel does not support, so that every step is a launch per op, against the
+// generic path of the same model on the same GPU: Gemma 2 (softcap, windows), Gemma 3 (one layer with a
+// sliding window, one without) and gpt-oss (windows, sinks, biases; experts on the generic path).
 #include <math.h>
 
 #include "tests/architectures.h"
@@ -16,13 +17,19 @@ static const struct {
   double tolerance;     // of the logits: ||ours - generic|| / ||generic||
 } subjects[] = {
     {"mixed-gemma3.mlxb", "gemma3", "mixed-gemma3-generic.mlxb", MLX_F32, MLX_QUANTIZE_NONE,
-     "linear, packed, attention_f32", 1e-5},
+     "linear, packed, attention_f32, place, sample", 1e-5},
+    {"mixed-gemma2.mlxb", "gemma2", "mixed-gemma2-generic.mlxb", MLX_F32, MLX_QUANTIZE_NONE,
+     "linear, packed, attention_f32, place, sample", 1e-5},
     {"mixed-gpt_oss.mlxb", "gpt_oss", "mixed-gpt_oss-generic.mlxb", MLX_F32, MLX_QUANTIZE_NONE,
-     "linear, packed", 1e-5},
+     "linear, packed, attention_f32, place, sample", 1e-5},
+    {"mixed-gpt_oss-bf16.mlxb", "gpt_oss", "mixed-gpt_oss-generic.mlxb", MLX_BF16, MLX_QUANTIZE_NONE,
+     "linear, attention, attention_f32, place, sample", 3e-2},
+    {"mixed-gemma2-bf16.mlxb", "gemma2", "mixed-gemma2-generic.mlxb", MLX_BF16, MLX_QUANTIZE_NONE,
+     "linear, attention, attention_f32, place, sample", 2e-2},
     {"mixed-gemma3-bf16.mlxb", "gemma3", "mixed-gemma3-generic.mlxb", MLX_BF16, MLX_QUANTIZE_NONE,
-     "linear, attention", 2e-2},
+     "linear, attention, attention_f32, place, sample", 2e-2},
     {"mixed-gemma3-q8.mlxb", "gemma3", "mixed-gemma3-generic.mlxb", MLX_F32, MLX_QUANTIZE_Q8_0,
-     "packed, attention_f32", 5e-2},
+     "packed, attention_f32, place, sample", 5e-2},
 };
 #define SUBJECTS (sizeof subjects / sizeof *subjects)
 
@@ -58,8 +65,8 @@ static double compare(mlx_session_t *ours, mlx_session_t *generic) {
   return distance(a, b, VOCAB);
 }
 
-// A prompt of |length| tokens in one read, then one token per call. The path of |ours| is decode_1 as long as
-// both choose the same token, else a prefill of one token.
+// A prompt of |length| tokens in one read, then one token per call. |ours| continues from the token that it
+// sampled on the device, as long as both choose the same token.
 static double worst_error(mlx_engine_t *ours_engine, mlx_engine_t *generic_engine, size_t length) {
   int32_t ids[CONTEXT], ours_next, generic_next;
   mlx_session_t *ours, *generic;

@@ -1,0 +1,76 @@
+// The generic path on the CPU: architectures against Hugging Face, and texts longer than a chunk of attention
+// against the CPU kernel. MLXCEL_ARCH=NAME runs one fixture.
+#include <stdlib.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "compiler/kernels.h"
+#include "tests/architectures.h"
+#include "tests/compiled.h"
+#include "tests/random_llama.h"
+
+// Sliding windows and softcap; sinks and experts; QK norm and windows; learned positions; rotated halves.
+static const char *const fixtures[] = {"gemma2", "gpt_oss", "exaone4", "gpt2", "llama-llama3"};
+
+TEST(generic_path_matches_hf_token_for_token) {
+  size_t checked = 0;
+  for (size_t i = 0; i < sizeof fixtures / sizeof *fixtures; ++i) {
+    char folder[] = "/tmp/mlxcel-generic-XXXXXX", path[512];
+    if (!is_architecture(fixtures[i])) continue;
+    CHECK(mkdtemp(folder));
+    link_model(fixtures[i], folder);
+    const mlx_compile_options_t options = {.context = CONTEXT, .kernels = MLX_KERNELS_OFF};
+    mlx_engine_t *engine = open_compiled(folder, &options, NULL, 0);
+    CHECK_TEXT(mlx_engine_info(engine).kernels, "none (generic path)");
+    snprintf(path, sizeof path, GOLDENS "%s.json", fixtures[i]);
+    check_goldens(engine, fixtures[i], path);
+    mlx_engine_close(engine);
+    CHECK_OK(mlx_remove_tree(folder));
+    ++checked;
+  }
+  CHECK(checked > 0 || getenv("MLXCEL_ARCH"));
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Texts of several chunks
+
+#define LENGTH 600
+#define RANDOM_VOCAB 320
+
+// Logits after |ids|, and the tokens that follow.
+static void read_text(const char *model, mlx_kernel_choice_t kernels, const int32_t *ids, float *logits,
+                      int32_t *tokens, size_t count) {
+  const mlx_compile_options_t options = {.context = 1024, .kernels = kernels};
+  mlx_engine_t *engine = open_compiled(model, &options, NULL, 0);
+  mlx_session_t *session;
+  CHECK_OK(mlx_session_create(engine, &session));
+  CHECK_OK(mlx_session_read(session, ids, LENGTH, tokens));
+  CHECK_OK(mlx_session_logits(session, logits, RANDOM_VOCAB));
+  CHECK_OK(mlx_session_steps(session, tokens + 1, count - 1));
+  mlx_session_free(session);
+  mlx_engine_close(engine);
+}
+
+TEST(text_of_several_chunks_matches_the_cpu_kernel) {
+  if (!mlx_kernels_cpu_level("host")) SKIP("this build has no CPU kernel for this machine");
+  static const random_llama_t shape = {64, 96, 4, 2, 16, 2, RANDOM_VOCAB, false, 10000};
+  char root[] = "/tmp/mlxcel-generic-XXXXXX";
+  int32_t ids[LENGTH], tokens[2][16];
+  float logits[2][RANDOM_VOCAB];
+  uint64_t state = 5;
+  CHECK(mkdtemp(root));
+  const char *model = random_llama_write(&shape, root, "chunks");
+  for (int i = 0; i < LENGTH; ++i) ids[i] = (int32_t)(random_bits(&state) % RANDOM_VOCAB);
+  read_text(model, MLX_KERNELS_OFF, ids, logits[0], tokens[0], 16);
+  read_text(model, MLX_KERNELS_REQUIRED, ids, logits[1], tokens[1], 16);
+  double worst = 0, largest = 0;
+  for (int i = 0; i < RANDOM_VOCAB; ++i) {
+    worst = fmax(worst, fabs((double)logits[0][i] - (double)logits[1][i]));
+    largest = fmax(largest, fabs((double)logits[1][i]));
+  }
+  if (!(worst <= 1e-4 * largest)) CHECK_FAIL("logits differ by %g of the largest", worst / largest);
+  for (int i = 0; i < 16; ++i) CHECK_INT(tokens[0][i], tokens[1][i]);
+  CHECK_OK(mlx_remove_tree(root));
+}
+
+TEST_MAIN(CASE(generic_path_matches_hf_token_for_token), CASE(text_of_several_chunks_matches_the_cpu_kernel))
