@@ -493,7 +493,8 @@ MLX_SAMPLE mlx_u64 mlx_sample_draw(const mlx_sample_list_t *list, const mlx_samp
 // Samples a token from a list that has all candidates which top-k keeps (0 < top_k, or all candidates of the
 // vocabulary). |total|: sum of the weights of the whole vocabulary, if there is no top-k and the list has
 // only the best candidates, as many as top-p or min-p keep; 0: the list is complete. Returns the candidate; 0
-// if the list has none. The list has at most 32 candidates per thread.
+// if the list has none. The list has at most 32 candidates per thread. In CUDA, all threads of the list call
+// it and get the result; they must synchronize before and after it.
 MLX_SAMPLE_CALL mlx_u64 mlx_sample_candidates(const mlx_sample_list_t *list, const mlx_sample_options_t *o,
                                               mlx_i32 position, mlx_u64 total) {
   const mlx_u64 best = mlx_sample_best(list);

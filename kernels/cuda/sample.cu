@@ -217,6 +217,24 @@ OUTLINE u64 sum_weights(const Row &row, float best) {
 
 // ---- selection by passes over the whole row ----
 
+// The place of a kept candidate in the order, and its weight there; 0 if it is filtered out.
+OUTLINE u64 place_of(const mlx_sample_filter_t &filter, mlx_sample_order_t order, float score, int id,
+                     u64 *out_weight) {
+  const u64 candidate = mlx_sample_passes(&filter, score, id);
+  *out_weight = 0;
+  return candidate ? mlx_sample_place(&filter, order, candidate, out_weight) : 0;
+}
+
+OUTLINE u64 surprise_of(float x) { return mlx_sample_surprise(x); }
+
+// The weight at a temperature of a kept candidate; 0 if it is filtered out.
+OUTLINE u64 draw_weight(const mlx_sample_filter_t &filter, float score, int id, float best,
+                        float temperature) {
+  const u64 candidate = mlx_sample_passes(&filter, score, id);
+  if (!candidate) return 0;
+  return mlx_sample_weight(mlx_sample_tempered(mlx_sample_score(candidate), best, temperature));
+}
+
 // Finds the first token, in the order of IDs, at which the sum of f(score, ID) exceeds a target. The target
 // is target_of(sum over all tokens). Returns the token's candidate, or 0.
 template <class F, class T>
@@ -305,13 +323,10 @@ OUTLINE u64 select_prefix(const Row &row, const mlx_sample_filter_t &filter, mlx
     for (int i = threadIdx.x; i < BINS; i += THREADS) pool[i] = 0;
     __syncthreads();
     for_each(row, [&](float score, int id) {
-      const u64 candidate = mlx_sample_passes(&filter, score, id);
-      if (!candidate) return;
-      if (digit && order != MLX_BY_NEARNESS && candidate >> above != prefix) return;
       u64 weight;
-      const u64 place = mlx_sample_place(&filter, order, candidate, &weight);
-      if (digit && place >> above != prefix) return;
-      if (weight) atomicAdd(&pool[place >> shift & (u64)(bins - 1)], weight);
+      const u64 place = place_of(filter, order, score, id, &weight);
+      if (!weight || (digit && place >> above != prefix)) return;
+      atomicAdd(&pool[place >> shift & (u64)(bins - 1)], weight);
     });
     __syncthreads();
     const int bin = find_bin(bins, &need);
@@ -321,9 +336,8 @@ OUTLINE u64 select_prefix(const Row &row, const mlx_sample_filter_t &filter, mlx
   const u64 last = find_in_order(
       row,
       [&](float score, int id) -> u64 {  // weights of the candidates that tie with the last one
-        const u64 candidate = mlx_sample_passes(&filter, score, id);
         u64 weight;
-        return candidate && mlx_sample_place(&filter, order, candidate, &weight) >> 32 == prefix ? weight : 0;
+        return place_of(filter, order, score, id, &weight) >> 32 == prefix ? weight : 0;
       },
       [&](u64) { return need - 1; });
   u64 weight;
@@ -334,11 +348,10 @@ OUTLINE u64 select_prefix(const Row &row, const mlx_sample_filter_t &filter, mlx
 OUTLINE u64 sum_kept(const Row &row, const mlx_sample_filter_t &filter, u64 *out_surprises) {
   u64 sum = 0, surprises = 0;
   for_each(row, [&](float score, int id) {
-    const u64 candidate = mlx_sample_passes(&filter, score, id);
-    if (!candidate) return;
-    const float x = __fsub_rn(mlx_sample_score(candidate), filter.best);
-    sum += mlx_sample_weight(x);
-    if (out_surprises) surprises += mlx_sample_surprise(x);
+    u64 weight;
+    if (!place_of(filter, MLX_BY_WEIGHT, score, id, &weight)) return;
+    sum += weight;
+    if (out_surprises) surprises += surprise_of(__fsub_rn(score, filter.best));
   });
   if (out_surprises) *out_surprises = block_sum(surprises);
   return block_sum(sum);
@@ -376,12 +389,7 @@ OUTLINE u64 sample_by_passes(const Row &row, const mlx_sample_options_t &o, int 
   }
   if (o.temperature == 0) return best;
   return find_in_order(
-      row,
-      [&](float score, int id) -> u64 {
-        const u64 candidate = mlx_sample_passes(&filter, score, id);
-        if (!candidate) return 0;
-        return mlx_sample_weight(mlx_sample_tempered(mlx_sample_score(candidate), top, o.temperature));
-      },
+      row, [&](float score, int id) -> u64 { return draw_weight(filter, score, id, top, o.temperature); },
       [&](u64 total) { return mlx_sample_target(mlx_sample_random(o.seed, (u64)(u32)position, 0), total); });
 }
 
