@@ -17,6 +17,7 @@ typedef unsigned int mlx_u32;
 typedef unsigned long long mlx_u64;
 typedef int mlx_i32;
 #define MLX_SAMPLE __device__ __forceinline__
+#define MLX_SAMPLE_CALL __device__ __noinline__  // large functions
 #define MLX_EXACT
 #define MLX_ROLLED _Pragma("unroll 4")  // the decode kernel must stay in the instruction cache
 #define MLX_FADD(a, b) __fadd_rn(a, b)
@@ -35,6 +36,7 @@ typedef uint32_t mlx_u32;
 typedef uint64_t mlx_u64;
 typedef int32_t mlx_i32;
 #define MLX_SAMPLE static inline __attribute__((unused))
+#define MLX_SAMPLE_CALL MLX_SAMPLE
 // No fused multiply-add: it would round once instead of twice. gcc uses none with -std=c11.
 #ifdef __clang__
 #define MLX_EXACT _Pragma("STDC FP_CONTRACT OFF")
@@ -163,7 +165,7 @@ MLX_SAMPLE mlx_u64 mlx_sample_weight(float x) {
 }
 
 // Natural logarithm of a normal positive number. Error below two units in the last place.
-MLX_SAMPLE double mlx_log64(double x) {
+MLX_SAMPLE_CALL double mlx_log64(double x) {
   MLX_EXACT
   mlx_u64 bits = mlx_double_bits(x);
   int k = (int)(bits >> 52) - 1023;
@@ -175,8 +177,17 @@ MLX_SAMPLE double mlx_log64(double x) {
   }
   const double s = MLX_DDIV(MLX_DSUB(m, 1.0), MLX_DADD(m, 1.0)), square = MLX_DMUL(s, s),
                twice = MLX_DADD(s, s);
-  double sum = 0;
-  for (int n = 23; n > 1; n -= 2) sum = MLX_DMUL(MLX_DADD(sum, MLX_DDIV(1.0, (double)n)), square);
+  double sum = MLX_DMUL(1.0 / 23, square);
+  sum = MLX_DMUL(MLX_DADD(sum, 1.0 / 21), square);
+  sum = MLX_DMUL(MLX_DADD(sum, 1.0 / 19), square);
+  sum = MLX_DMUL(MLX_DADD(sum, 1.0 / 17), square);
+  sum = MLX_DMUL(MLX_DADD(sum, 1.0 / 15), square);
+  sum = MLX_DMUL(MLX_DADD(sum, 1.0 / 13), square);
+  sum = MLX_DMUL(MLX_DADD(sum, 1.0 / 11), square);
+  sum = MLX_DMUL(MLX_DADD(sum, 1.0 / 9), square);
+  sum = MLX_DMUL(MLX_DADD(sum, 1.0 / 7), square);
+  sum = MLX_DMUL(MLX_DADD(sum, 1.0 / 5), square);
+  sum = MLX_DMUL(MLX_DADD(sum, 1.0 / 3), square);
   const double low = MLX_DADD(MLX_DMUL(twice, sum), MLX_DMUL((double)k, 1.90821492927058770002e-10));
   return MLX_DADD(MLX_DMUL((double)k, 6.93147180369123816490e-01), MLX_DADD(twice, low));
 }
@@ -499,9 +510,10 @@ MLX_SAMPLE mlx_u64 mlx_sample_draw(const mlx_sample_list_t *list, const mlx_samp
 // Samples a token from a list that has all candidates which top-k keeps (0 < top_k, or all candidates of the
 // vocabulary). |total|: sum of the weights of the whole vocabulary, if there is no top-k and the list has
 // only the best candidates, as many as top-p or min-p keep; 0: the list is complete. Returns the candidate; 0
-// if the list has none. The list has at most 32 candidates per thread.
-MLX_SAMPLE mlx_u64 mlx_sample_candidates(const mlx_sample_list_t *list, const mlx_sample_options_t *o,
-                                         mlx_i32 position, mlx_u64 total) {
+// if the list has none. The list has at most 32 candidates per thread. In CUDA, all threads of the list call
+// it and get the result; they must synchronize before and after it.
+MLX_SAMPLE_CALL mlx_u64 mlx_sample_candidates(const mlx_sample_list_t *list, const mlx_sample_options_t *o,
+                                              mlx_i32 position, mlx_u64 total) {
   const mlx_u64 best = mlx_sample_best(list);
   if (!best) return 0;
   mlx_sample_wait(list);  // before weights and candidates change

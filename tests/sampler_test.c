@@ -244,6 +244,79 @@ TEST(top_n_sigma_and_xtc_match_their_definitions) {
   }
 }
 
+// Options that a device knows, as the record of a step: a device samples the tokens that the host samples.
+TEST(host_and_device_sample_the_same_tokens) {
+  static const int64_t top_k[] = {0, 1, 40, 400}, windows[] = {0, 5, 64, -1};
+  const mlx_logit_bias_t biases[] = {{3, 2.5}, {4, -INFINITY}, {3, 1}};
+  int32_t batch[64 + 6 + (VOCAB + 31) / 32], history[128], result[MLX_RESULT_WORDS];
+  uint64_t allowed[(VOCAB + 63) / 64];
+  void *scratch = malloc(MLX_SAMPLE_SCRATCH_BYTES(VOCAB));
+  for (int round = 0; round < 10 * ROUNDS; ++round) {
+    float logits[VOCAB];
+    mlx_sampling_t options = everything_off();
+    options.top_k = top_k[round % 4];
+    options.repeat_last_n = windows[round / 4 % 4];
+    options.repeat_penalty = round % 3 ? 1.2 : 1;
+    options.frequency_penalty = round % 5 ? 0.1 : 0;
+    options.top_p = round % 2 ? random_unit(&numbers) : 1;
+    options.min_p = round % 7 ? 0 : 0.1 * random_unit(&numbers);
+    options.typical_p = round % 6 ? 1 : random_unit(&numbers);
+    options.temperature = round % 9 ? 0.1 + random_unit(&numbers) : 0;
+    options.seed = random_next(&numbers);
+    options.biases = biases;
+    options.bias_count = round % 4 ? 0 : 3;
+    random_logits(logits, 1 + round % 9);
+    mlx_sampler_t *sampler;
+    CHECK_OK(mlx_sampler_create(&options, VOCAB, 100, &sampler));
+    const int length = round % 120;
+    for (int i = 0; i < length; ++i) {
+      history[i] = (int32_t)(random_next(&numbers) % 60);
+      CHECK_OK(mlx_sampler_accept(sampler, history[i], "", 0));
+    }
+    for (size_t i = 0; i < sizeof allowed / sizeof *allowed; ++i) allowed[i] = random_next(&numbers);
+    const bool masked = round % 3 == 0;
+    CHECK(mlx_sampling_to_words(&options, 100, batch));
+    mlx_sampling_biases_to_words(&options, batch + 64);
+    memcpy(batch + 70, allowed, (VOCAB + 31) / 32 * 4);
+    batch[MLX_SAMPLING_BIAS_AT] = 64;
+    batch[MLX_SAMPLING_MASK_AT] = masked ? 70 : 0;
+    int32_t host;
+    CHECK_OK(mlx_sampler_sample(sampler, logits, masked ? allowed : NULL, &host));
+    const int32_t device = mlx_sample_row(batch, sizeof batch / sizeof *batch, batch, logits, VOCAB, history,
+                                          128, length, result, scratch);
+    CHECK_INT(host, device);
+    const mlx_sampler_token_t *tokens;  // the sorted list, which XTC and Mirostat use, has the token
+    size_t count, at = 0;
+    CHECK_OK(mlx_sampler_filter(sampler, logits, masked ? allowed : NULL, &tokens, &count));
+    while (at < count && tokens[at].id != host) ++at;
+    CHECK(at < count);
+    mlx_sampler_free(sampler);
+  }
+  free(scratch);
+}
+
+TEST(options_that_only_the_host_knows_have_no_record) {
+  int32_t words[MLX_SAMPLING_WORDS];
+  mlx_sampling_t options = everything_off();
+  options.seed = 0x123456789abcdef0u;
+  options.repeat_last_n = -1;
+  options.repeat_penalty = 1.5;
+  CHECK(mlx_sampling_to_words(&options, 300, words));
+  CHECK_INT(words[MLX_SAMPLING_FLAGS], MLX_SAMPLE_TOKEN);
+  CHECK_INT(words[MLX_SAMPLING_WINDOW], 300);
+  CHECK_INT((uint32_t)words[MLX_SAMPLING_SEED_LOW], 0x9abcdef0u);
+  CHECK_INT(words[MLX_SAMPLING_SEED_HIGH], 0x12345678);
+  CHECK(mlx_bits_float((uint32_t)words[MLX_SAMPLING_REPEAT]) == 1.5f);
+  for (int i = 0; i < 4; ++i) {
+    options = everything_off();
+    if (i == 0) options.dry_multiplier = 0.8;
+    if (i == 1) options.xtc_probability = 0.5;
+    if (i == 2) options.top_n_sigma = 1;
+    if (i == 3) options.mirostat = 2;
+    CHECK(!mlx_sampling_to_words(&options, 300, words));
+  }
+}
+
 TEST(samples_follow_the_probabilities) {
   float logits[VOCAB];
   for (int i = 0; i < VOCAB; ++i) logits[i] = i < 4 ? (float)log(1 + i) : -INFINITY;  // 0.1 0.2 0.3 0.4
@@ -520,6 +593,7 @@ TEST(options_out_of_range_are_refused_by_name) {
 TEST_MAIN(CASE(exp_and_log_match_libm_within_two_ulp),
           CASE(random_numbers_depend_on_seed_position_and_purpose), CASE(every_filter_matches_its_definition),
           CASE(filters_run_in_the_documented_order), CASE(top_n_sigma_and_xtc_match_their_definitions),
+          CASE(host_and_device_sample_the_same_tokens), CASE(options_that_only_the_host_knows_have_no_record),
           CASE(samples_follow_the_probabilities),
           CASE(the_same_seed_gives_the_same_tokens_and_another_seed_different_ones),
           CASE(penalties_look_back_on_the_last_n_tokens), CASE(dry_penalizes_tokens_that_extend_a_repetition),

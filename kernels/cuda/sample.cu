@@ -31,6 +31,9 @@ constexpr int BINS = 2048;
 constexpr u32 HAS_BIAS = 0x80000000u;
 static_assert(TILES <= 3 * LIST, "VOCAB is too large");
 
+// Functions with a pass over the row are not inlined: the kernel would be ten times as large.
+#define OUTLINE __device__ __noinline__
+
 // ---- shared memory ----
 
 __shared__ u64 pool[3 * LIST];  // a list (candidates, weights, nearness), or bins, or the sums of all tiles
@@ -51,10 +54,10 @@ __device__ u64 reduce(u64 x, F f) {
   for (int step = 16; step; step >>= 1) x = f(x, __shfl_xor_sync(~0u, x, step));
   return x;
 }
-__device__ u64 block_max(u64 x) {
+OUTLINE u64 block_max(u64 x) {
   return reduce(x, [](u64 a, u64 b) { return a > b ? a : b; });
 }
-__device__ u64 block_sum(u64 x) {
+OUTLINE u64 block_sum(u64 x) {
   return reduce(x, [](u64 a, u64 b) { return a + b; });
 }
 
@@ -74,7 +77,7 @@ __device__ u64 warp_before(u64 x) {
 }
 
 // The sum of |x| over the threads before this one; *total is the sum over all.
-__device__ u64 block_before(u64 x, u64 *total) {
+OUTLINE u64 block_before(u64 x, u64 *total) {
   const u64 before = warp_before(x);
   __syncthreads();  // |parts| may still be read
   if (threadIdx.x % 32 == 31) parts[threadIdx.x / 32] = before + x;
@@ -94,34 +97,29 @@ struct Row {
   float repeat, frequency, presence;
 };
 
-// Fills |adjusts| for a chunk.
-__device__ void count_chunk(const Row &row, int chunk) {
+// Fills |adjusts| for a chunk. The arguments are values, so that the row's fields stay in registers.
+OUTLINE void count_chunk(const int *window, int window_count, const int *biases, int bias_count, int chunk) {
   __syncthreads();  // |adjusts| may still be read
   for (int i = threadIdx.x; i < CHUNK; i += THREADS) adjusts[i] = 0;
   __syncthreads();
-  for (int i = threadIdx.x; i < row.window_count; i += THREADS) {
-    const u32 at = (u32)row.window[i] - (u32)(chunk * CHUNK);
+  for (int i = threadIdx.x; i < window_count; i += THREADS) {
+    const u32 at = (u32)window[i] - (u32)(chunk * CHUNK);
     if (at < CHUNK) atomicAdd(&adjusts[at], 1u);
   }
-  for (int i = threadIdx.x; i < row.bias_count; i += THREADS) {
-    const u32 at = (u32)row.biases[2 * i] - (u32)(chunk * CHUNK);
+  for (int i = threadIdx.x; i < bias_count; i += THREADS) {
+    const u32 at = (u32)biases[2 * i] - (u32)(chunk * CHUNK);
     if (at < CHUNK) atomicOr(&adjusts[at], HAS_BIAS);
   }
   __syncthreads();
 }
 
-// Values, not the row: its fields stay in registers.
-__device__ __noinline__ float add_biases(const int *biases, int count, float score, int id) {
-  for (int i = 0; i < count; ++i) {
+OUTLINE float adjust(const int *biases, int bias_count, float repeat, float frequency, float presence,
+                     float score, int id, u32 flags) {
+  for (int i = 0; flags & HAS_BIAS && i < bias_count; ++i) {
     if (biases[2 * i] == id) score = __fadd_rn(score, __uint_as_float((u32)biases[2 * i + 1]));
   }
-  return score;
-}
-
-__device__ __forceinline__ float adjust(const Row &row, float score, int id, u32 flags) {
-  if (flags & HAS_BIAS) score = add_biases(row.biases, row.bias_count, score, id);
   const int count = (int)(flags & ~HAS_BIAS);
-  return count ? mlx_sample_penalize(score, count, row.repeat, row.frequency, row.presence) : score;
+  return count ? mlx_sample_penalize(score, count, repeat, frequency, presence) : score;
 }
 
 __device__ __forceinline__ int nth_id(int chunk, int nth) {
@@ -139,7 +137,7 @@ __device__ __forceinline__ bool load_chunk(const Row &row, int chunk, float (&sc
     const int id = nth_id(chunk, nth);
     scores[nth] = id < VOCAB ? row.logits[id] : excluded;
   }
-  if (adjusted) count_chunk(row, chunk);
+  if (adjusted) count_chunk(row.window, row.window_count, row.biases, row.bias_count, chunk);
 #pragma unroll
   for (int nth = 0; nth < PER_LANE; ++nth) {
     const int id = nth_id(chunk, nth);
@@ -149,7 +147,10 @@ __device__ __forceinline__ bool load_chunk(const Row &row, int chunk, float (&sc
     if (!finite || (row.mask && !(row.mask[id / 32] >> id % 32 & 1))) scores[nth] = excluded;
     if (!adjusted) continue;
     const u32 flags = adjusts[id - chunk * CHUNK];
-    if (flags) scores[nth] = adjust(row, scores[nth], id, flags);
+    if (flags) {
+      scores[nth] =
+          adjust(row.biases, row.bias_count, row.repeat, row.frequency, row.presence, scores[nth], id, flags);
+    }
   }
   return bad;
 }
@@ -160,6 +161,7 @@ __device__ __forceinline__ bool for_each(const Row &given, F f) {
   const Row row = given;  // in registers
   bool bad = false;
   float scores[PER_LANE];
+#pragma unroll 1
   for (int chunk = 0; chunk < CHUNKS; ++chunk) {
     bad |= load_chunk(row, chunk, scores);
 #pragma unroll
@@ -169,7 +171,7 @@ __device__ __forceinline__ bool for_each(const Row &given, F f) {
 }
 
 // The best candidate of this thread. Returns true if one of its logits is not finite.
-__device__ bool find_best(const Row &row, u64 *out_best) {
+OUTLINE bool find_best(const Row &row, u64 *out_best) {
   u64 best = 0;
   const bool bad = for_each(row, [&](float score, int id) {
     const u64 candidate = mlx_sample_pack(score, id);
@@ -180,7 +182,7 @@ __device__ bool find_best(const Row &row, u64 *out_best) {
 }
 
 // The k-th largest key of the threads' best candidates: at least k scores of the row are not less.
-__device__ u32 find_bound(u64 thread_best, int k) {
+OUTLINE u32 find_bound(u64 thread_best, int k) {
   const u32 key = (u32)(thread_best >> 32);
   u32 bound = 0;
   for (u32 bit = 0x80000000u; bit; bit >>= 1) {
@@ -191,7 +193,7 @@ __device__ u32 find_bound(u64 thread_best, int k) {
 
 // Lists the candidates whose key is at least |bound| in |pool|, in no order. Returns their number, which may
 // be more than fit: then the list is not complete.
-__device__ int gather(const Row &row, u32 bound) {
+OUTLINE int gather(const Row &row, u32 bound) {
   __syncthreads();  // |pool| and |list_count| may still be read
   if (threadIdx.x == 0) list_count = 0;
   __syncthreads();
@@ -205,7 +207,7 @@ __device__ int gather(const Row &row, u32 bound) {
   return list_count;
 }
 
-__device__ u64 sum_weights(const Row &row, float best) {
+OUTLINE u64 sum_weights(const Row &row, float best) {
   u64 sum = 0;
   for_each(row, [&](float score, int id) {
     if (mlx_sample_pack(score, id)) sum += mlx_sample_weight(__fsub_rn(score, best));
@@ -215,6 +217,24 @@ __device__ u64 sum_weights(const Row &row, float best) {
 
 // ---- selection by passes over the whole row ----
 
+// The place of a kept candidate in the order, and its weight there; 0 if it is filtered out.
+OUTLINE u64 place_of(const mlx_sample_filter_t &filter, mlx_sample_order_t order, float score, int id,
+                     u64 *out_weight) {
+  const u64 candidate = mlx_sample_passes(&filter, score, id);
+  *out_weight = 0;
+  return candidate ? mlx_sample_place(&filter, order, candidate, out_weight) : 0;
+}
+
+OUTLINE u64 surprise_of(float x) { return mlx_sample_surprise(x); }
+
+// The weight at a temperature of a kept candidate; 0 if it is filtered out.
+OUTLINE u64 draw_weight(const mlx_sample_filter_t &filter, float score, int id, float best,
+                        float temperature) {
+  const u64 candidate = mlx_sample_passes(&filter, score, id);
+  if (!candidate) return 0;
+  return mlx_sample_weight(mlx_sample_tempered(mlx_sample_score(candidate), best, temperature));
+}
+
 // Finds the first token, in the order of IDs, at which the sum of f(score, ID) exceeds a target. The target
 // is target_of(sum over all tokens). Returns the token's candidate, or 0.
 template <class F, class T>
@@ -222,6 +242,7 @@ __device__ u64 find_in_order(const Row &given, F f, T target_of) {
   const Row row = given;  // in registers
   float scores[PER_LANE];
   __syncthreads();  // |pool| may still be read
+#pragma unroll 1
   for (int chunk = 0; chunk < CHUNKS; ++chunk) {
     load_chunk(row, chunk, scores);
     u64 sum = 0;
@@ -272,7 +293,7 @@ __device__ u64 find_in_order(const Row &given, F f, T target_of) {
 
 // Adds up the bins from the last one down to the one where the sum reaches |*need|. Subtracts the bins above
 // it from |*need|. Returns its number, or -1.
-__device__ int find_bin(int bins, u64 *need) {
+OUTLINE int find_bin(int bins, u64 *need) {
   u64 total;
   const int high = bins - 1 - 2 * (int)threadIdx.x, low = high - 1;  // bins of this thread
   const u64 first = high >= 0 ? pool[high] : 0, second = low >= 0 ? pool[low] : 0;
@@ -292,22 +313,20 @@ __device__ int find_bin(int bins, u64 *need) {
 
 // Finds the shortest prefix of the kept candidates, in descending |order|, with at least |need| weight.
 // Returns the place of its last candidate; 0 if all of them weigh less.
-__device__ u64 select_prefix(const Row &row, const mlx_sample_filter_t &filter, mlx_sample_order_t order,
-                             u64 need) {
+OUTLINE u64 select_prefix(const Row &row, const mlx_sample_filter_t &filter, mlx_sample_order_t order,
+                          u64 need) {
   u64 prefix = 0;
+#pragma unroll 1
   for (int digit = 0; digit < 3; ++digit) {  // of the upper 32 bits: 11, 11 and 10 bits
     const int above = 64 - 11 * digit, shift = digit < 2 ? above - 11 : 32, bins = 1 << (above - shift);
     __syncthreads();  // |pool| may still be read
     for (int i = threadIdx.x; i < BINS; i += THREADS) pool[i] = 0;
     __syncthreads();
     for_each(row, [&](float score, int id) {
-      const u64 candidate = mlx_sample_passes(&filter, score, id);
-      if (!candidate) return;
-      if (digit && order != MLX_BY_NEARNESS && candidate >> above != prefix) return;
       u64 weight;
-      const u64 place = mlx_sample_place(&filter, order, candidate, &weight);
-      if (digit && place >> above != prefix) return;
-      if (weight) atomicAdd(&pool[place >> shift & (u64)(bins - 1)], weight);
+      const u64 place = place_of(filter, order, score, id, &weight);
+      if (!weight || (digit && place >> above != prefix)) return;
+      atomicAdd(&pool[place >> shift & (u64)(bins - 1)], weight);
     });
     __syncthreads();
     const int bin = find_bin(bins, &need);
@@ -317,9 +336,8 @@ __device__ u64 select_prefix(const Row &row, const mlx_sample_filter_t &filter, 
   const u64 last = find_in_order(
       row,
       [&](float score, int id) -> u64 {  // weights of the candidates that tie with the last one
-        const u64 candidate = mlx_sample_passes(&filter, score, id);
         u64 weight;
-        return candidate && mlx_sample_place(&filter, order, candidate, &weight) >> 32 == prefix ? weight : 0;
+        return place_of(filter, order, score, id, &weight) >> 32 == prefix ? weight : 0;
       },
       [&](u64) { return need - 1; });
   u64 weight;
@@ -327,20 +345,19 @@ __device__ u64 select_prefix(const Row &row, const mlx_sample_filter_t &filter, 
 }
 
 // Sums over the kept candidates: weights, and their parts of the surprise.
-__device__ u64 sum_kept(const Row &row, const mlx_sample_filter_t &filter, u64 *out_surprises) {
+OUTLINE u64 sum_kept(const Row &row, const mlx_sample_filter_t &filter, u64 *out_surprises) {
   u64 sum = 0, surprises = 0;
   for_each(row, [&](float score, int id) {
-    const u64 candidate = mlx_sample_passes(&filter, score, id);
-    if (!candidate) return;
-    const float x = __fsub_rn(mlx_sample_score(candidate), filter.best);
-    sum += mlx_sample_weight(x);
-    if (out_surprises) surprises += mlx_sample_surprise(x);
+    u64 weight;
+    if (!place_of(filter, MLX_BY_WEIGHT, score, id, &weight)) return;
+    sum += weight;
+    if (out_surprises) surprises += surprise_of(__fsub_rn(score, filter.best));
   });
   if (out_surprises) *out_surprises = block_sum(surprises);
   return block_sum(sum);
 }
 
-__device__ u64 best_kept(const Row &row, const mlx_sample_filter_t &filter) {
+OUTLINE u64 best_kept(const Row &row, const mlx_sample_filter_t &filter) {
   u64 best = 0;
   for_each(row, [&](float score, int id) {
     const u64 candidate = mlx_sample_passes(&filter, score, id);
@@ -349,7 +366,7 @@ __device__ u64 best_kept(const Row &row, const mlx_sample_filter_t &filter) {
   return block_max(best);
 }
 
-__device__ u64 sample_by_passes(const Row &row, const mlx_sample_options_t &o, int position, u64 best) {
+OUTLINE u64 sample_by_passes(const Row &row, const mlx_sample_options_t &o, int position, u64 best) {
   mlx_sample_filter_t filter = {0, 0, mlx_sample_score(best), 0};
   if (o.top_k) filter.least = select_prefix(row, filter, MLX_BY_COUNT, (u64)o.top_k);
   if (o.typical_p < 1) {
@@ -372,18 +389,13 @@ __device__ u64 sample_by_passes(const Row &row, const mlx_sample_options_t &o, i
   }
   if (o.temperature == 0) return best;
   return find_in_order(
-      row,
-      [&](float score, int id) -> u64 {
-        const u64 candidate = mlx_sample_passes(&filter, score, id);
-        if (!candidate) return 0;
-        return mlx_sample_weight(mlx_sample_tempered(mlx_sample_score(candidate), top, o.temperature));
-      },
+      row, [&](float score, int id) -> u64 { return draw_weight(filter, score, id, top, o.temperature); },
       [&](u64 total) { return mlx_sample_target(mlx_sample_random(o.seed, (u64)(u32)position, 0), total); });
 }
 
 // ---- sampling from a list ----
 
-__device__ u64 sample_list(const mlx_sample_options_t &o, int count, int position, u64 total) {
+OUTLINE u64 sample_list(const mlx_sample_options_t &o, int count, int position, u64 total) {
   mlx_sample_list_t list = {pool, pool + LIST, pool + 2 * LIST, count, (int)threadIdx.x, THREADS};
   if (count > WARP_LIST) return mlx_sample_candidates(&list, &o, position, total);
   if (threadIdx.x < 32) {
@@ -430,7 +442,7 @@ __device__ u64 sample(const Row &row, const mlx_sample_options_t &o, int positio
 // ---- log-probabilities ----
 
 // The best candidate that is less than |last|: of the list, or of the row if the list is not complete.
-__device__ u64 next_best(const Row &row, int count, u64 last) {
+OUTLINE u64 next_best(const Row &row, int count, u64 last) {
   u64 best = 0;
   if (count <= LIST) {
     for (int i = threadIdx.x; i < count; i += THREADS) best = pool[i] < last ? pool[i] : best;
@@ -443,8 +455,7 @@ __device__ u64 next_best(const Row &row, int count, u64 last) {
   return block_max(best);
 }
 
-__device__ void report_top(const Row &row, int wanted, u64 thread_best, float largest, u64 total,
-                           int *result) {
+OUTLINE void report_top(const Row &row, int wanted, u64 thread_best, float largest, u64 total, int *result) {
   if (!wanted) return;
   const int count = gather(row, find_bound(thread_best, wanted));
   u64 last = ~0ull;
