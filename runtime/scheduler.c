@@ -285,6 +285,7 @@ static mlx_status_t fill_step(mlx_scheduler_t *s) {
   mlx_request_t **turns;
   bool decodes = false;
   s->starved = false;
+  if (!count) return NULL;
   MLX_TRY(mlx_alloc(count, sizeof *turns, &turns));
   memcpy(turns, s->running.items, count * sizeof *turns);
   qsort(turns, count, sizeof *turns, compare_turn);
