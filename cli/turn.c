@@ -122,7 +122,7 @@ static bool on_text(void *user, const char *text, size_t length) {
 // the tokens that the session holds.
 static mlx_status_t prefill_chunks(mlx_turns_t *turns, const prompt_t *prompt, size_t *inout_at,
                                    bool *out_interrupted) {
-  // The largest prefill bucket of the device.
+  // Large enough for the speed of prefill, small enough for Ctrl-C.
   const size_t chunk = mlx_engine_info(turns->setup->engine).gpu[0] ? 512 : 128;
   int32_t next;
   while (!*out_interrupted && prompt->count - *inout_at > chunk) {

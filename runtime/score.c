@@ -49,8 +49,11 @@ static mlx_status_t submit(scoring_t *s) {
 }
 
 static mlx_status_t not_finite(const scoring_t *s) {
-  return mlx_error(MLX_INVALID_INPUT, "the model computed a logit that is not finite after position %zu",
-                   (size_t)s->score->position + s->done);
+  return mlx_status_hint(
+      mlx_error(MLX_INVALID_INPUT,
+                "the model computes values that are not finite: a logit after %zu tokens of the sequence",
+                (size_t)s->score->position + s->done + 1),
+      "the weights are damaged, or too large for their type: fetch the model again, or use --dtype f32");
 }
 
 // Log-softmax of one logit. NAN if any logit is not finite.

@@ -169,6 +169,39 @@ TEST(bench_refuses_a_bundle_with_too_short_a_context) {
   remove_folder();
 }
 
+// A model is compiled once; run, bench and eval choose the context when they load it.
+TEST(another_context_compiles_nothing) {
+  make_folder();
+  command_t run;
+  setenv("MLXCEL_CACHE", in_folder("cache"), 1);
+  RUN(&run, "bench", "-m", TINY, "--device", "cpu", "-p", "8", "-n", "0", "-r", "1");
+  CHECK_CONTAINS(run.err, "compiled tiny-llama");
+  command_done(&run);
+  static const char *const contexts[] = {"64", "300", "0"};
+  for (size_t i = 0; i < 3; ++i) {
+    RUN(&run, "bench", "-m", TINY, "--device", "cpu", "-p", "8", "-n", "0", "-r", "1", "-c", contexts[i]);
+    CHECK(!strstr(run.err, "compiled"));
+    command_done(&run);
+    RUN(&run, "run", "-m", TINY, "--device", "cpu", "-p", "the", "-n", "2", "-c", contexts[i]);
+    CHECK(!strstr(run.err, "compiled"));
+    command_done(&run);
+  }
+  CHECK_OK(mlx_write_file(in_folder("text"), "one two three four five six seven eight nine ten", 48));
+  RUN(&run, "eval", "-m", TINY, "--device", "cpu", "-f", in_folder("text"), "-c", "8");
+  CHECK(!strstr(run.err, "compiled"));
+  command_done(&run);
+  setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);
+  RUN(&run, "compile", TINY, "-o", in_folder("m.mlxb"));
+  command_done(&run);
+  RUN(&run, "bench", "-m", in_folder("m.mlxb"), "-p", "8", "-n", "0", "-r", "1", "-o", "jsonl", "-c", "100");
+  CHECK_CONTAINS(run.out, "\"compile_seconds\": 0.000000");
+  CHECK_CONTAINS(run.out, "\"n_ctx\": 100,");
+  command_done(&run);
+  RUN(&run, "bench", "-m", in_folder("m.mlxb"), "-d", "2048");
+  check_refused(&run, MLX_USAGE, "2048");
+  remove_folder();
+}
+
 // ----------------------------------------------------------------------------------------------------------
 // Lists
 
@@ -392,7 +425,7 @@ TEST(plot_escapes_names_that_are_not_xml) {
 
 TEST_MAIN(CASE(bench_prints_the_table_of_llama_bench), CASE(bench_prints_valid_json),
           CASE(bench_prints_csv_with_a_value_for_each_column), CASE(quiet_bench_prints_the_table_only),
-          CASE(invalid_options_are_refused), CASE(bench_refuses_a_bundle_with_too_short_a_context),
+          CASE(invalid_options_are_refused), CASE(another_context_compiles_nothing),
           CASE(lists_give_a_row_for_each_length_and_depth), CASE(invalid_lists_are_refused),
           POSIX_CASE(bandwidth_is_measured_on_request), POSIX_CASE(plot_has_the_values_of_the_table),
           POSIX_CASE(plot_escapes_names_that_are_not_xml))

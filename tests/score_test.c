@@ -201,7 +201,7 @@ TEST(a_failure_closes_the_queue_and_keeps_what_is_done) {
   fake.bad_position = 120;
   score = make_score(60);
   CHECK_ERROR(mlx_score_run(&fake.stepper, &score, &done), MLX_INVALID_INPUT,
-              "not finite after position 120");
+              "not finite: a logit after 121 tokens");
   CHECK_INT(fake.open, 0);
   CHECK_INT(done, 20);
   fake = make_fake();
