@@ -446,7 +446,14 @@ mlx_status_t mlx_copy_file(const char *from, const char *to) {
   return status;
 }
 
-bool mlx_link_file(const char *from, const char *to) { return !calls->link(from, to); }
+bool mlx_link_file(const char *from, const char *to) {
+  if (calls->link(from, to)) return false;
+  mlx_status_t status = sync_folder_of(to);
+  if (!status) return true;
+  mlx_status_free(status);
+  calls->unlink(to);
+  return false;
+}
 
 // ----------------------------------------------------------------------------------------------------------
 // Folders and paths

@@ -87,8 +87,8 @@ mlx_status_t mlx_replace_tail(const char *path, uint64_t offset, const void *byt
                               size_t length) MLX_MUST_USE;
 
 mlx_status_t mlx_copy_file(const char *from, const char *to) MLX_MUST_USE;  // |to| must not exist
-// Makes |to| a hard link of |from|. Returns false if the system cannot: another file system, no hard links,
-// no permission, or |to| exists. The caller then copies the file.
+// Makes |to| a hard link of |from| and syncs its folder. Returns false if the system cannot: another file
+// system, no hard links, no permission, or |to| exists. The caller then copies the file.
 bool mlx_link_file(const char *from, const char *to);
 mlx_status_t mlx_rename(const char *from, const char *to) MLX_MUST_USE;  // syncs the folder of |to|
 // Swaps two names, atomically if the file system supports it.

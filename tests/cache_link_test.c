@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "cache/cache.h"
+#include "tests/breaking.h"
 #include "tests/check.h"
 #include "tests/folder.h"
 
@@ -43,7 +44,7 @@ static mlx_cache_t *begin(void) {
   return cache;
 }
 
-static void end(mlx_cache_t *cache) {
+static void finish(mlx_cache_t *cache) {
   mlx_cache_close(cache);
   CHECK_OK(mlx_remove_tree(folder));
 }
@@ -98,7 +99,7 @@ TEST(file_that_was_hashed_while_written_is_not_read_again) {
   digests_of(cache, &found);  // both come from the digest cache
   CHECK(strcmp(found.tree, options.hashed.digests.tree) &&
         strcmp(found.sha256, options.hashed.digests.sha256));
-  end(cache);
+  finish(cache);
 }
 
 TEST(entry_whose_hashed_file_is_damaged_is_created_again) {
@@ -107,7 +108,7 @@ TEST(entry_whose_hashed_file_is_damaged_is_created_again) {
   CHECK(creates(cache, &options));
   CHECK_OK(mlx_write_file(in_folder(WEIGHTS), "the weighty", strlen(TEXT)));
   CHECK(creates(cache, &options));
-  end(cache);
+  finish(cache);
 }
 
 static bool has_hard_links(void) {
@@ -118,7 +119,7 @@ static bool has_hard_links(void) {
 TEST(hard_link_keeps_the_cached_digests_until_the_content_changes) {
   mlx_cache_t *cache = begin();
   if (!has_hard_links()) {
-    end(cache);
+    finish(cache);
     SKIP("this system has no hard links");
   }
   fill_options_t options = {.fills = 0};
@@ -147,13 +148,13 @@ TEST(hard_link_keeps_the_cached_digests_until_the_content_changes) {
   digests_of(cache, &after);
   CHECK(strcmp(after.sha256, before.sha256) && strcmp(after.tree, before.tree));
   CHECK(creates(cache, &options));
-  end(cache);
+  finish(cache);
 }
 
 TEST(entry_whose_file_others_may_write_through_a_hard_link_is_created_again) {
   mlx_cache_t *cache = begin();
   if (!has_hard_links()) {
-    end(cache);
+    finish(cache);
     SKIP("this system has no hard links");
   }
   fill_options_t options = {.fills = 0};
@@ -164,10 +165,28 @@ TEST(entry_whose_file_others_may_write_through_a_hard_link_is_created_again) {
   CHECK(creates(cache, &options));
   struct stat info;
   CHECK(!stat(in_folder(WEIGHTS), &info) && info.st_nlink == 1 && !(info.st_mode & 022));
-  end(cache);
+  finish(cache);
+}
+
+// A caller that gets false copies the file, so no link may be left.
+TEST(link_that_cannot_be_made_or_synced_leaves_nothing) {
+  mlx_cache_t *cache = begin();
+  if (!has_hard_links()) {
+    finish(cache);
+    SKIP("this system has no hard links");
+  }
+  for (long call = 1; call <= 3; ++call) {  // link, open and sync of the folder
+    break_at(call, EIO, false);
+    const bool linked = mlx_link_file(in_folder("one"), in_folder("three"));
+    mlx_file_set_calls(NULL);
+    CHECK(!linked && !mlx_is_file(in_folder("three")));
+  }
+  CHECK(mlx_link_file(in_folder("one"), in_folder("three")));
+  finish(cache);
 }
 
 TEST_MAIN(CASE(file_that_was_hashed_while_written_is_not_read_again),
           CASE(entry_whose_hashed_file_is_damaged_is_created_again),
           CASE(hard_link_keeps_the_cached_digests_until_the_content_changes),
+          CASE(link_that_cannot_be_made_or_synced_leaves_nothing),
           CASE(entry_whose_file_others_may_write_through_a_hard_link_is_created_again))
