@@ -17,6 +17,7 @@ typedef unsigned int mlx_u32;
 typedef unsigned long long mlx_u64;
 typedef int mlx_i32;
 #define MLX_SAMPLE __device__ __forceinline__
+#define MLX_SAMPLE_CALL __device__ __noinline__  // large functions
 #define MLX_EXACT
 #define MLX_FADD(a, b) __fadd_rn(a, b)
 #define MLX_FSUB(a, b) __fsub_rn(a, b)
@@ -33,6 +34,7 @@ typedef uint32_t mlx_u32;
 typedef uint64_t mlx_u64;
 typedef int32_t mlx_i32;
 #define MLX_SAMPLE static inline __attribute__((unused))
+#define MLX_SAMPLE_CALL MLX_SAMPLE
 // No fused multiply-add: it would round once instead of twice. gcc uses none with -std=c11.
 #ifdef __clang__
 #define MLX_EXACT _Pragma("STDC FP_CONTRACT OFF")
@@ -156,11 +158,12 @@ MLX_SAMPLE mlx_u64 mlx_sample_fixed(float x) {
 // MLX_SAMPLE_LEAST on.
 MLX_SAMPLE mlx_u64 mlx_sample_weight(float x) {
   const mlx_u32 bits = mlx_float_bits(x);  // as integers, negative numbers ascend with their magnitude
-  return mlx_sample_fixed(mlx_exp32(mlx_bits_float(bits < MLX_SAMPLE_LEAST_BITS ? bits : MLX_SAMPLE_LEAST_BITS)));
+  return mlx_sample_fixed(
+      mlx_exp32(mlx_bits_float(bits < MLX_SAMPLE_LEAST_BITS ? bits : MLX_SAMPLE_LEAST_BITS)));
 }
 
 // Natural logarithm of a normal positive number. Error below two units in the last place.
-MLX_SAMPLE double mlx_log64(double x) {
+MLX_SAMPLE_CALL double mlx_log64(double x) {
   MLX_EXACT
   mlx_u64 bits = mlx_double_bits(x);
   int k = (int)(bits >> 52) - 1023;
@@ -172,8 +175,17 @@ MLX_SAMPLE double mlx_log64(double x) {
   }
   const double s = MLX_DDIV(MLX_DSUB(m, 1.0), MLX_DADD(m, 1.0)), square = MLX_DMUL(s, s),
                twice = MLX_DADD(s, s);
-  double sum = 0;
-  for (int n = 23; n > 1; n -= 2) sum = MLX_DMUL(MLX_DADD(sum, MLX_DDIV(1.0, (double)n)), square);
+  double sum = MLX_DMUL(1.0 / 23, square);
+  sum = MLX_DMUL(MLX_DADD(sum, 1.0 / 21), square);
+  sum = MLX_DMUL(MLX_DADD(sum, 1.0 / 19), square);
+  sum = MLX_DMUL(MLX_DADD(sum, 1.0 / 17), square);
+  sum = MLX_DMUL(MLX_DADD(sum, 1.0 / 15), square);
+  sum = MLX_DMUL(MLX_DADD(sum, 1.0 / 13), square);
+  sum = MLX_DMUL(MLX_DADD(sum, 1.0 / 11), square);
+  sum = MLX_DMUL(MLX_DADD(sum, 1.0 / 9), square);
+  sum = MLX_DMUL(MLX_DADD(sum, 1.0 / 7), square);
+  sum = MLX_DMUL(MLX_DADD(sum, 1.0 / 5), square);
+  sum = MLX_DMUL(MLX_DADD(sum, 1.0 / 3), square);
   const double low = MLX_DADD(MLX_DMUL(twice, sum), MLX_DMUL((double)k, 1.90821492927058770002e-10));
   return MLX_DADD(MLX_DMUL((double)k, 6.93147180369123816490e-01), MLX_DADD(twice, low));
 }
@@ -296,6 +308,39 @@ MLX_SAMPLE int mlx_sample_is_greedy(const mlx_sample_options_t *o) {
 MLX_SAMPLE float mlx_sample_tempered(float score, float best, float temperature) {
   MLX_EXACT
   return MLX_FDIV(MLX_FSUB(score, best), temperature);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Filters of a whole row
+
+// The candidates that the filters so far have kept.
+typedef struct mlx_sample_filter {
+  mlx_u64 least;       // least candidate
+  mlx_u64 least_near;  // least nearness; 0: no typical sampling
+  float best, mean;    // best score of all, mean surprise
+} mlx_sample_filter_t;
+
+// The candidate of |id|; 0 if it is filtered out.
+MLX_SAMPLE mlx_u64 mlx_sample_passes(const mlx_sample_filter_t *filter, float score, mlx_i32 id) {
+  MLX_EXACT
+  const mlx_u64 candidate = mlx_sample_pack(score, id);
+  if (!candidate || candidate < filter->least) return 0;
+  if (!filter->least_near) return candidate;
+  const mlx_u64 nearness =
+      mlx_sample_nearness(MLX_FSUB(mlx_sample_score(candidate), filter->best), filter->mean, id);
+  return nearness >= filter->least_near ? candidate : 0;
+}
+
+typedef enum mlx_sample_order { MLX_BY_COUNT, MLX_BY_WEIGHT, MLX_BY_NEARNESS } mlx_sample_order_t;
+
+// A candidate's place in the order, and its weight there.
+MLX_SAMPLE mlx_u64 mlx_sample_place(const mlx_sample_filter_t *filter, mlx_sample_order_t order,
+                                    mlx_u64 candidate, mlx_u64 *out_weight) {
+  MLX_EXACT
+  const float x = MLX_FSUB(mlx_sample_score(candidate), filter->best);
+  *out_weight = order == MLX_BY_COUNT ? 1 : mlx_sample_weight(x);
+  return order == MLX_BY_NEARNESS ? mlx_sample_nearness(x, filter->mean, mlx_sample_id(candidate))
+                                  : candidate;
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -448,9 +493,10 @@ MLX_SAMPLE mlx_u64 mlx_sample_draw(const mlx_sample_list_t *list, const mlx_samp
 // Samples a token from a list that has all candidates which top-k keeps (0 < top_k, or all candidates of the
 // vocabulary). |total|: sum of the weights of the whole vocabulary, if there is no top-k and the list has
 // only the best candidates, as many as top-p or min-p keep; 0: the list is complete. Returns the candidate; 0
-// if the list has none. The list has at most 32 candidates per thread.
-MLX_SAMPLE mlx_u64 mlx_sample_candidates(const mlx_sample_list_t *list, const mlx_sample_options_t *o,
-                                         mlx_i32 position, mlx_u64 total) {
+// if the list has none. The list has at most 32 candidates per thread. In CUDA, all threads of the list call
+// it and get the result; they must synchronize before and after it.
+MLX_SAMPLE_CALL mlx_u64 mlx_sample_candidates(const mlx_sample_list_t *list, const mlx_sample_options_t *o,
+                                              mlx_i32 position, mlx_u64 total) {
   const mlx_u64 best = mlx_sample_best(list);
   if (!best) return 0;
   mlx_sample_wait(list);  // before weights and candidates change

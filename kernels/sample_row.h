@@ -33,6 +33,16 @@ typedef struct mlx_sample_row {
   mlx_i32 *counts;  // [vocab] scratch
 } mlx_sample_row_t;
 
+// |scratch|: MLX_SAMPLE_SCRATCH_BYTES(vocab) bytes, aligned to 8.
+static inline mlx_sample_row_t mlx_sample_row_of(const float *scores, mlx_i32 vocab, void *scratch) {
+  mlx_sample_row_t row = {.scores = scores, .vocab = vocab, .scratch = (mlx_sample_scratch_t *)scratch};
+  row.adjusted = (float *)(row.scratch + 1);
+  row.counts = (mlx_i32 *)(row.adjusted + vocab);
+  row.block = ((vocab + MLX_SAMPLE_MAX_BLOCKS - 1) / MLX_SAMPLE_MAX_BLOCKS + 63) / 64 * 64;
+  row.block_count = (vocab + row.block - 1) / row.block;
+  return row;
+}
+
 // ----------------------------------------------------------------------------------------------------------
 // Blocks and lists
 
@@ -121,36 +131,39 @@ static inline mlx_u64 mlx_sample_row_total(const mlx_sample_row_t *row, float be
 // ----------------------------------------------------------------------------------------------------------
 // Selection by passes over the whole row
 
-// The candidates that the filters so far have kept.
-typedef struct mlx_sample_filter {
-  mlx_u64 least;       // least candidate
-  mlx_u64 least_near;  // least nearness; 0: no typical sampling
-  float best, mean;    // best score, mean surprise
-} mlx_sample_filter_t;
-
-// The candidate of |id|; 0 if it is filtered out.
 static inline mlx_u64 mlx_sample_kept(const mlx_sample_row_t *row, const mlx_sample_filter_t *filter,
                                       mlx_i32 id) {
-  MLX_EXACT
-  const float score = row->scores[id];
-  const mlx_u64 candidate = mlx_sample_pack(score, id);
-  if (!candidate || candidate < filter->least) return 0;
-  if (!filter->least_near) return candidate;
-  return mlx_sample_nearness(MLX_FSUB(score, filter->best), filter->mean, id) >= filter->least_near
-             ? candidate
-             : 0;
+  return mlx_sample_passes(filter, row->scores[id], id);
 }
 
-typedef enum mlx_sample_order { MLX_BY_COUNT, MLX_BY_WEIGHT, MLX_BY_NEARNESS } mlx_sample_order_t;
+// The end of block |b|; its start if the filter keeps none of its candidates.
+static inline mlx_i32 mlx_sample_block_end(const mlx_sample_row_t *row, const mlx_sample_filter_t *filter,
+                                           mlx_i32 b) {
+  const mlx_i32 first = b * row->block;
+  if (row->scratch->blocks[b] < (mlx_u32)(filter->least >> 32)) return first;
+  return row->vocab - first < row->block ? row->vocab : first + row->block;
+}
 
-// A candidate's place in the order, and its weight there.
-static inline mlx_u64 mlx_sample_place(const mlx_sample_filter_t *filter, mlx_sample_order_t order,
-                                       mlx_u64 candidate, mlx_u64 *out_weight) {
+// The sum of the weights of a block's kept candidates at a temperature. |best| is the best score of those.
+static inline mlx_u64 mlx_sample_block_weight(const mlx_sample_row_t *row, const mlx_sample_filter_t *filter,
+                                              mlx_i32 b, float best, float temperature) {
   MLX_EXACT
-  const float x = MLX_FSUB(mlx_sample_score(candidate), filter->best);
-  *out_weight = order == MLX_BY_COUNT ? 1 : mlx_sample_weight(x);
-  return order == MLX_BY_NEARNESS ? mlx_sample_nearness(x, filter->mean, mlx_sample_id(candidate))
-                                  : candidate;
+  const mlx_i32 first = b * row->block, end = mlx_sample_block_end(row, filter, b);
+  mlx_u64 sum = 0;
+  for (mlx_i32 id = first; filter->least_near && id < end; ++id) {
+    const mlx_u64 candidate = mlx_sample_kept(row, filter, id);
+    if (candidate)
+      sum += mlx_sample_weight(mlx_sample_tempered(mlx_sample_score(candidate), best, temperature));
+  }
+  if (filter->least_near) return sum;
+  for (mlx_i32 id = first; id < end; ++id) {  // no branch: vectorized
+    const float score = row->scores[id];
+    const mlx_u64 candidate = (mlx_u64)mlx_sample_key(score) << 32 | (mlx_u32)~id,
+                  weight = mlx_sample_weight(MLX_FDIV(MLX_FSUB(score, best), temperature)),
+                  keeps = (mlx_u64)mlx_bits_are_finite(mlx_float_bits(score)) & (candidate >= filter->least);
+    sum += weight & (0 - keeps);
+  }
+  return sum;
 }
 
 // Finds the shortest prefix of the kept candidates, in descending |order|, with at least |need| weight.
@@ -163,12 +176,15 @@ static inline mlx_u64 mlx_sample_select(const mlx_sample_row_t *row, const mlx_s
     const mlx_u32 mask = (1u << (above - shift)) - 1;
     mlx_u64 *bins = row->scratch->bins;
     for (int b = 0; b < MLX_SAMPLE_BINS; ++b) bins[b] = 0;
-    for (mlx_i32 id = 0; id < row->vocab; ++id) {
-      const mlx_u64 candidate = mlx_sample_kept(row, filter, id);
-      if (!candidate || (digit && order != MLX_BY_NEARNESS && candidate >> above != prefix)) continue;
-      const mlx_u64 place = mlx_sample_place(filter, order, candidate, &weight);
-      if (digit && place >> above != prefix) continue;
-      bins[place >> shift & mask] += weight;
+    for (mlx_i32 block = 0; block < row->block_count; ++block) {
+      const mlx_i32 end = mlx_sample_block_end(row, filter, block);
+      for (mlx_i32 id = block * row->block; id < end; ++id) {
+        const mlx_u64 candidate = mlx_sample_kept(row, filter, id);
+        if (!candidate || (digit && order != MLX_BY_NEARNESS && candidate >> above != prefix)) continue;
+        const mlx_u64 place = mlx_sample_place(filter, order, candidate, &weight);
+        if (digit && place >> above != prefix) continue;
+        bins[place >> shift & mask] += weight;
+      }
     }
     mlx_i32 b = (mlx_i32)mask;
     for (; b >= 0 && bins[b] < need; --b) need -= bins[b];
@@ -185,45 +201,57 @@ static inline mlx_u64 mlx_sample_select(const mlx_sample_row_t *row, const mlx_s
   return 0;
 }
 
-// Sums over the kept candidates: weights, and their parts of the surprise.
-static inline mlx_u64 mlx_sample_sums(const mlx_sample_row_t *row, const mlx_sample_filter_t *filter,
-                                      mlx_u64 *out_surprises) {
-  MLX_EXACT
-  mlx_u64 total = 0, surprises = 0;
-  for (mlx_i32 id = 0; id < row->vocab; ++id) {
-    const mlx_u64 candidate = mlx_sample_kept(row, filter, id);
-    if (!candidate) continue;
-    const float x = MLX_FSUB(mlx_sample_score(candidate), filter->best);
-    total += mlx_sample_weight(x);
-    surprises += out_surprises ? mlx_sample_surprise(x) : 0;
-  }
-  if (out_surprises) *out_surprises = surprises;
+static inline mlx_u64 mlx_sample_kept_weight(const mlx_sample_row_t *row, const mlx_sample_filter_t *filter,
+                                             float best, float temperature) {
+  mlx_u64 total = 0;
+  for (mlx_i32 b = 0; b < row->block_count; ++b)
+    total += mlx_sample_block_weight(row, filter, b, best, temperature);
   return total;
 }
 
-// Draws in two passes: the sum of the weights, then the token.
-static inline mlx_u64 mlx_sample_draw_row(const mlx_sample_row_t *row, const mlx_sample_filter_t *filter,
-                                          const mlx_sample_options_t *o, mlx_i32 position) {
-  mlx_u64 best = 0, total = 0;
+// The kept candidates' parts of the surprise.
+static inline mlx_u64 mlx_sample_kept_surprise(const mlx_sample_row_t *row,
+                                               const mlx_sample_filter_t *filter) {
+  MLX_EXACT
+  mlx_u64 sum = 0;
+  for (mlx_i32 id = 0; id < row->vocab; ++id) {
+    const mlx_u64 candidate = mlx_sample_kept(row, filter, id);
+    if (candidate) sum += mlx_sample_surprise(MLX_FSUB(mlx_sample_score(candidate), filter->best));
+  }
+  return sum;
+}
+
+static inline mlx_u64 mlx_sample_best_kept(const mlx_sample_row_t *row, const mlx_sample_filter_t *filter) {
+  mlx_u64 best = 0;
   for (mlx_i32 id = 0; id < row->vocab; ++id) {
     const mlx_u64 candidate = mlx_sample_kept(row, filter, id);
     best = candidate > best ? candidate : best;
   }
-  if (o->temperature == 0 || !best) return best;
-  const float top = mlx_sample_score(best);
-  for (mlx_i32 id = 0; id < row->vocab; ++id) {
-    const mlx_u64 candidate = mlx_sample_kept(row, filter, id);
-    if (candidate)
-      total += mlx_sample_weight(mlx_sample_tempered(mlx_sample_score(candidate), top, o->temperature));
-  }
-  mlx_u64 target = mlx_sample_target(mlx_sample_random(o->seed, (mlx_u64)(mlx_u32)position, 0), total);
-  for (mlx_i32 id = 0; id < row->vocab; ++id) {
-    const mlx_u64 candidate = mlx_sample_kept(row, filter, id);
-    if (!candidate) continue;
-    const mlx_u64 weight =
-        mlx_sample_weight(mlx_sample_tempered(mlx_sample_score(candidate), top, o->temperature));
-    if (target < weight) return candidate;
-    target -= weight;
+  return best;
+}
+
+// Draws one of the kept candidates, in the order of their IDs. |best| is the best of them.
+static inline mlx_u64 mlx_sample_draw_row(const mlx_sample_row_t *row, const mlx_sample_filter_t *filter,
+                                          const mlx_sample_options_t *o, mlx_i32 position, mlx_u64 best) {
+  if (o->temperature == 0) return best;
+  const float top = mlx_sample_score(best), temperature = o->temperature;
+  mlx_u64 target = mlx_sample_target(mlx_sample_random(o->seed, (mlx_u64)(mlx_u32)position, 0),
+                                     mlx_sample_kept_weight(row, filter, top, temperature));
+  for (mlx_i32 b = 0; b < row->block_count; ++b) {
+    const mlx_u64 block = mlx_sample_block_weight(row, filter, b, top, temperature);
+    if (target >= block) {
+      target -= block;
+      continue;
+    }
+    const mlx_i32 end = mlx_sample_block_end(row, filter, b);
+    for (mlx_i32 id = b * row->block; id < end; ++id) {
+      const mlx_u64 candidate = mlx_sample_kept(row, filter, id);
+      if (!candidate) continue;
+      const mlx_u64 weight =
+          mlx_sample_weight(mlx_sample_tempered(mlx_sample_score(candidate), top, temperature));
+      if (target < weight) return candidate;
+      target -= weight;
+    }
   }
   return best;
 }
@@ -233,29 +261,24 @@ static inline mlx_u64 mlx_sample_by_passes(const mlx_sample_row_t *row, const ml
   mlx_sample_filter_t filter = {.best = mlx_sample_score(best)};
   if (o->top_k) filter.least = mlx_sample_select(row, &filter, MLX_BY_COUNT, (mlx_u64)o->top_k);
   if (o->typical_p < 1) {
-    mlx_u64 surprises;
-    const mlx_u64 total = mlx_sample_sums(row, &filter, &surprises);
-    filter.mean = mlx_sample_mean_surprise(surprises, total);
+    const mlx_u64 total = mlx_sample_kept_weight(row, &filter, filter.best, 1);
+    filter.mean = mlx_sample_mean_surprise(mlx_sample_kept_surprise(row, &filter), total);
     filter.least_near =
         mlx_sample_select(row, &filter, MLX_BY_NEARNESS, mlx_sample_typical_need(o->typical_p, total));
+    best = mlx_sample_best_kept(row, &filter);
   }
   if (o->top_p < 1) {
-    const mlx_u64 total = mlx_sample_sums(row, &filter, NULL),
+    const mlx_u64 total = mlx_sample_kept_weight(row, &filter, filter.best, 1),
                   least =
                       mlx_sample_select(row, &filter, MLX_BY_WEIGHT, mlx_sample_top_p_need(o->top_p, total));
     filter.least = least > filter.least ? least : filter.least;
   }
-  if (o->min_p > 0) {
-    mlx_u64 top = 0;
-    for (mlx_i32 id = 0; id < row->vocab; ++id) {
-      const mlx_u64 candidate = mlx_sample_kept(row, &filter, id);
-      top = candidate > top ? candidate : top;
-    }
-    const mlx_u64 least = (mlx_u64)mlx_sample_key(mlx_sample_min_score(mlx_sample_score(top), o->min_p))
+  if (o->min_p > 0) {  // |best| is kept by all filters but typical sampling
+    const mlx_u64 least = (mlx_u64)mlx_sample_key(mlx_sample_min_score(mlx_sample_score(best), o->min_p))
                           << 32;
     filter.least = least > filter.least ? least : filter.least;
   }
-  return mlx_sample_draw_row(row, &filter, o, position);
+  return mlx_sample_draw_row(row, &filter, o, position, best);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -381,11 +404,7 @@ static inline mlx_i32 mlx_sample_row(const mlx_i32 *batch, size_t batch_words, c
                                      void *scratch) {
   const mlx_sample_options_t o = mlx_sample_read(sampling);
   const mlx_sample_batch_t words = {batch, batch_words};
-  mlx_sample_row_t row = {.scores = logits, .vocab = vocab, .scratch = (mlx_sample_scratch_t *)scratch};
-  row.adjusted = (float *)(row.scratch + 1);
-  row.counts = (mlx_i32 *)(row.adjusted + vocab);
-  row.block = ((vocab + MLX_SAMPLE_MAX_BLOCKS - 1) / MLX_SAMPLE_MAX_BLOCKS + 63) / 64 * 64;
-  row.block_count = (vocab + row.block - 1) / row.block;
+  mlx_sample_row_t row = mlx_sample_row_of(logits, vocab, scratch);
   if (position < 0) position = 0;
   const mlx_i32 known = position < history_width ? position : history_width;  // tokens before this one
   for (int i = 0; i < MLX_RESULT_WORDS; ++i) result[i] = 0;
