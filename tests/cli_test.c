@@ -130,10 +130,10 @@ TEST(a_prompt_longer_than_the_context_is_refused_before_compiling) {
   RUN_FRESH(&run, "run", "--temp", "0", "-m", TINY, "-p", "");
   CHECK(!mlx_is_dir(in_folder("cache/vmfb")));
   check_refused(&run, MLX_USAGE, "the prompt is empty");
-  RUN(&run, "compile", TINY, "--ctx", "64", "-o", in_folder("m.mlxb"));
+  RUN(&run, "compile", TINY, "-o", in_folder("m.mlxb"));
   command_free(&run);
   CHECK(!truncate(in_folder("m.mlxb/weights.irpa"), 0));  // would be an error if it were read
-  RUN(&run, "run", "--temp", "0", "-m", in_folder("m.mlxb"), "-p", prompt);
+  RUN(&run, "run", "--temp", "0", "-m", in_folder("m.mlxb"), "-p", prompt, "-c", "64");
   check_refused(&run, MLX_USAGE, "tokens; the context holds 64");
   remove_folder();
 }
@@ -192,7 +192,35 @@ TEST(a_bundle_generates_the_tokens_of_its_source) {
   CHECK_INT(again.exit_code, 0);
   command_free(&again);
   RUN(&again, "run", "-m", in_folder("tiny.mlxb"), "-p", "the", "-n", "1", "-c", "4096");
-  check_refused(&again, MLX_USAGE, "compiled for a context of 2048, not 4096");
+  check_refused(&again, MLX_USAGE, "supports a context of 1 to 2048 tokens, not 4096");
+  remove_folder();
+}
+
+// Neither the context length nor the sequences nor the memory are part of a compiled model.
+TEST(sizes_are_chosen_at_load_without_compiling_again) {
+  make_folder();
+  command_t run;
+  RUN_FRESH(&run, "run", "--temp", "0", "-m", TINY, "-p", "the", "-n", "4", "-c", "64");
+  CHECK_INT(run.exit_code, 0);
+  CHECK_CONTAINS(run.err, "compiled tiny-llama");
+  command_free(&run);
+  static const char *const flags[][2] = {
+      {"-c", "2048"}, {"-c", "0"}, {"--parallel", "3"}, {"--memory", "1M"}, {"--memory", "300k"}};
+  for (size_t i = 0; i < sizeof flags / sizeof *flags; ++i) {
+    RUN_FRESH(&run, "run", "--temp", "0", "-m", TINY, "-p", "the", "-n", "4", flags[i][0], flags[i][1]);
+    CHECK_INT(run.exit_code, 0);
+    CHECK(!strstr(run.err, "compiled"));
+    command_free(&run);
+  }
+  RUN(&run, "run", "-m", TINY, "-p", "the", "-n", "1", "-c", "2048", "--memory", "300K");
+  check_refused(&run, MLX_OUT_OF_MEMORY, "0.3 MiB are allowed (--memory)");
+  static const char *const sizes[] = {"", "x", "-1", "0", "1X", "1MB", "99999999999T"};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
+    RUN(&run, "run", "-m", TINY, "-p", "the", "-n", "1", "--memory", sizes[i]);
+    check_refused(&run, MLX_USAGE, "option --memory expects a size such as 512M or 8G, not '");
+  }
+  RUN(&run, "run", "-m", TINY, "-p", "the", "-n", "1", "--memory", "1000T");
+  check_refused(&run, MLX_OUT_OF_MEMORY, "--memory wants 1024000.0 GiB");
   remove_folder();
 }
 
@@ -567,7 +595,7 @@ TEST(an_unsupported_config_field_is_refused_by_name) {
   check_config_refused("num_hidden_layers", "99999", MLX_INVALID_INPUT,
                        "config.json: field 'num_hidden_layers' must be between 1 and 1024");
   check_config_refused("max_position_embeddings", "1073741824", MLX_OUT_OF_MEMORY,
-                       "KV cache for context length 1073741824");
+                       "a context of 1073741824 tokens needs 512.0 GiB of memory for its KV cache");
 }
 
 TEST(a_damaged_bundle_is_refused_by_name) {
@@ -789,6 +817,7 @@ TEST_MAIN(CASE(stdout_carries_only_generated_text), CASE(json_output_has_every_d
           CASE(weights_are_written_while_the_module_is_compiled),
           CASE(generation_stops_exactly_at_the_context_length), CASE(a_full_disk_behind_stdout_is_an_error),
           CASE(an_unsupported_config_field_is_refused_by_name),
+          CASE(sizes_are_chosen_at_load_without_compiling_again),
           CASE(a_bundle_keeps_its_dtype_and_defaults_to_f32), CASE(emit_writes_stablehlo_or_a_bare_vmfb),
           CASE(a_supported_cpu_level_compiles_and_runs),
           CASE(a_failing_compiler_is_reported_with_its_output_and_log),

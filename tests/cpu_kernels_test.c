@@ -236,12 +236,13 @@ TEST(a_bundle_keeps_its_kv_format) {
   command_free(&run);
 }
 
-// Two sequences with interleaved steps give the same tokens as each sequence alone.
-TEST(sequences_in_one_call_do_not_affect_each_other) {
+// Two sequences with interleaved steps give the same tokens as each sequence alone. tests/cpu_batch.c has
+// several sequences in one call.
+TEST(sequences_do_not_affect_each_other) {
   const char *model = random_llama_write(&odd, root, "odd");
   mlx_engine_t *alone = open_model(model, (mlx_compile_options_t){.target = TARGET, .context = 128}, 2);
   mlx_engine_t *both =
-      open_model(model, (mlx_compile_options_t){.target = TARGET, .context = 128, .sequences = 2}, 2);
+      open_parallel(model, &(mlx_compile_options_t){.target = TARGET, .context = 128}, NULL, 2, 2);
   mlx_session_t *sessions[2], *single;
   int32_t expected[2][10], ids[2][10];
   for (int i = 0; i < 2; ++i) {
@@ -298,7 +299,7 @@ int main(int argc, char **argv) {
       CASE(kv_formats_keep_the_logits_within_their_precision),
       CASE(a_kv_cache_of_8_bits_needs_the_cpu_kernel),
       CASE(a_bundle_keeps_its_kv_format),
-      CASE(sequences_in_one_call_do_not_affect_each_other),
+      CASE(sequences_do_not_affect_each_other),
       CASE(quantized_gguf_stays_quantized_by_default_and_matches_hf_token_for_token),
       CASE(unsupported_quantized_weights_are_rejected_with_the_reason)};
   if (!mkdtemp(root)) return 1;

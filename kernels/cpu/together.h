@@ -76,45 +76,66 @@ INLINE v16 block_product(int32_t format, const int32_t *sums, int nth, int32_t (
 }
 
 // Adds block |k| of the unpacked blocks, which is block |at| of the prepared ones, to the sums of
-// TILE_VECTORS vectors.
-INLINE void scale_sums(int32_t format, const unpacked_t *u, int k, vectors_t *x, int64_t at, int vector,
-                       const int32_t *sums, panel_sums_t *out) {
+// TILE_VECTORS vectors. |sums|: its tile of sums, with two scales the two tiles of its halves.
+INLINE void scale_sums(int32_t format, const unpacked_t *u, int k, vectors_t *x, int64_t at,
+                       const int32_t *sums, v16 *total, v16 *second) {
   for (int t = 0; t < TILE_VECTORS; ++t) {
-    const int64_t from = at * x->stride + vector + t;
-    const v16 power = v_all(x->power[from]);
-    const v16 product = block_product(format, sums, t, x->digit_sums[from], 0);
-    v16 *total = &out->total[vector + t], *second = &out->second[vector + t];
-    *total = v_fma(u->scale[k], v_mul(product, power), *total);
+    const v16 power = v_all(x->power[at + t]);
+    const v16 product = block_product(format, sums, t, x->digit_sums[at + t], 0);
+    total[t] = v_fma(u->scale[k], v_mul(product, power), total[t]);
     if (has_two_scales(format)) {
-      const v16 high = block_product(format, sums + 256, t, x->digit_sums[from], 1);
-      *second = v_fma(u->second[k], v_mul(high, power), *second);
+      const v16 high = block_product(format, sums + 256, t, x->digit_sums[at + t], 1);
+      second[t] = v_fma(u->second[k], v_mul(high, power), second[t]);
     }
-    if (has_offsets(format)) *second = v_fma(u->second[k], v_all(x->sums[from]), *second);
+    if (has_offsets(format)) second[t] = v_fma(u->second[k], v_all(x->sums[at + t]), second[t]);
   }
 }
 
-// |blocks| unpacked blocks times TILE_VECTORS vectors, starting at |vector|. Scales the sums of a block while
-// the tile unit multiplies the next one. Prefetches |bytes| bytes per block from |ahead| on.
+// Two tile products: of the halves of block |k|, or of the blocks |k| and |next|.
+INLINE void multiply_two(int32_t format, const unpacked_t *u, int k, int next, const int8_t *digits,
+                         const int8_t *next_digits, int32_t *sums) {
+  TILE_LOAD(4, digits, MLX_PANEL_BLOCK);
+  TILE_LOAD(6, u->codes[k][0], 64);
+  TILE_ZERO(0);
+  TILE_MULTIPLY_BYTES(0, 4, 6);
+  TILE_ZERO(1);
+  if (has_two_scales(format)) {
+    TILE_LOAD(7, u->codes[k][1], 64);
+    TILE_MULTIPLY_BYTES(1, 4, 7);
+  } else {
+    TILE_LOAD(5, next_digits, MLX_PANEL_BLOCK);
+    TILE_LOAD(7, u->codes[next][0], 64);
+    TILE_MULTIPLY_BYTES(1, 5, 7);
+  }
+  TILE_STORE(0, sums, 64);
+  TILE_STORE(1, sums + 256, 64);
+}
+
+// |blocks| unpacked blocks times TILE_VECTORS vectors, starting at |vector|. Scales sums while the tile unit
+// multiplies the next blocks. Prefetches |bytes| bytes per block from |ahead| on.
 INLINE void multiply_unpacked(int32_t format, const unpacked_t *u, int blocks, vectors_t *x, int64_t first,
                               int vector, const uint8_t *ahead, int bytes, panel_sums_t *out) {
   _Alignas(64) int32_t sums[2][512];
-  for (int k = 0; k <= blocks; ++k) {
+  const int step = has_two_scales(format) ? 1 : 2;
+  const int64_t at = first * x->stride + vector;
+  v16 total[TILE_VECTORS], second[TILE_VECTORS];
+  for (int t = 0; t < TILE_VECTORS; ++t) {
+    total[t] = out->total[vector + t];
+    second[t] = out->second[vector + t];
+  }
+  for (int k = 0, turn = 0; k < blocks + step; k += step, turn = !turn) {
     if (k < blocks) {
-      prefetch(ahead + k * bytes, bytes);
-      const int8_t *digits = x->digits[(first + k) * x->stride + vector];
-      TILE_LOAD(4, digits, MLX_PANEL_BLOCK);
-      TILE_LOAD(6, u->codes[k][0], 64);
-      TILE_ZERO(0);
-      TILE_MULTIPLY_BYTES(0, 4, 6);
-      TILE_STORE(0, sums[k % 2], 64);
-      if (has_two_scales(format)) {
-        TILE_LOAD(7, u->codes[k][1], 64);
-        TILE_ZERO(1);
-        TILE_MULTIPLY_BYTES(1, 4, 7);
-        TILE_STORE(1, sums[k % 2] + 256, 64);
-      }
+      const int next = k + 1 < blocks ? k + 1 : k;  // the sums of a block past the last are not used
+      prefetch(ahead + k * bytes, step * bytes);
+      multiply_two(format, u, k, next, x->digits[at + k * x->stride], x->digits[at + next * x->stride],
+                   sums[turn]);
     }
-    if (k) scale_sums(format, u, k - 1, x, first + k - 1, vector, sums[(k - 1) % 2], out);
+    for (int i = k - step; i >= 0 && i < k && i < blocks; ++i)
+      scale_sums(format, u, i, x, at + i * x->stride, sums[!turn] + 256 * (i - k + step), total, second);
+  }
+  for (int t = 0; t < TILE_VECTORS; ++t) {
+    out->total[vector + t] = total[t];
+    out->second[vector + t] = second[t];
   }
 }
 
