@@ -7,7 +7,7 @@
 #include "base/pages.h"
 #include "shim/shim_internal.h"
 
-#define STEP ((size_t)64 << 20)  // bytes of GPU memory that are mapped at once
+#define STEP ((size_t)64 << 20)  // bytes of GPU memory that are mapped at once; less for a smaller buffer
 
 // ----------------------------------------------------------------------------------------------------------
 // GPU. The structs of the driver's functions for virtual memory
@@ -61,10 +61,12 @@ static mlx_status_t reserve_gpu(mlx_memory_t *memory) {
   mlx_device_enter(memory->device);
   int code = cuda->calls.memory_granularity(&granularity, &allocation, GRANULARITY_RECOMMENDED);
   // STEP is a multiple of every granularity (a power of two, 2 MiB today), so all steps are aligned.
-  if (!code && granularity && STEP % granularity == 0 && mlx_align_up(memory->size, STEP, &size) &&
+  if (!code && granularity && STEP % granularity == 0 &&
+      mlx_align_up(memory->size, memory->size < STEP ? granularity : STEP, &size) &&
       !cuda->calls.memory_reserve(&memory->pointer, size, 0, 0, 0)) {
     memory->is_range = true;
     memory->size = size;
+    memory->step = size < STEP ? size : STEP;
     return NULL;
   }
   MLX_TRY(mlx_cuda_status(cuda, cuda->calls.memory_alloc(&memory->pointer, memory->size),
@@ -77,11 +79,11 @@ static mlx_status_t commit_gpu(mlx_memory_t *memory, size_t bytes) {
   const mlx_cuda_t *cuda = &memory->device->cuda;
   mlx_device_enter(memory->device);
   while (memory->committed < bytes) {
-    MLX_TRY(mlx_cuda_status(cuda, map_step(&cuda->calls, memory->pointer + memory->committed, STEP),
+    MLX_TRY(mlx_cuda_status(cuda, map_step(&cuda->calls, memory->pointer + memory->committed, memory->step),
                             "allocating GPU memory"));
     const size_t from = memory->committed;
-    memory->committed += STEP;
-    MLX_TRY(clear(memory, from, STEP));
+    memory->committed += memory->step;
+    MLX_TRY(clear(memory, from, memory->step));
   }
   return NULL;
 }
@@ -92,7 +94,8 @@ static void free_gpu(mlx_memory_t *memory) {
   if (memory->host) {
     calls->host_free(memory->host);
   } else if (memory->is_range) {
-    for (size_t at = 0; at < memory->committed; at += STEP) calls->memory_unmap(memory->pointer + at, STEP);
+    for (size_t at = 0; at < memory->committed; at += memory->step)
+      calls->memory_unmap(memory->pointer + at, memory->step);
     calls->memory_unreserve(memory->pointer, memory->size);
   } else if (memory->pointer) {
     calls->memory_free(memory->pointer);

@@ -28,7 +28,8 @@ typedef struct mlx_memory {
   mlx_cuda_pointer_t pointer;
   size_t size;       // reserved bytes
   size_t committed;  // of them, the first ones
-  bool is_range;     // GPU: an address range into which memory is mapped
+  bool is_range;     // GPU: an address range into which memory is mapped,
+  size_t step;       // so many bytes at once
 } mlx_memory_t;
 // All memory is aligned to 64 bytes. |size| is at least 1. Release with mlx_memory_free.
 mlx_status_t mlx_memory_reserve(mlx_device_t *device, size_t size, mlx_memory_t **out_memory) MLX_MUST_USE;

@@ -196,34 +196,6 @@ TEST(a_bundle_generates_the_tokens_of_its_source) {
   remove_folder();
 }
 
-// Neither the context length nor the sequences nor the memory are part of a compiled model.
-TEST(sizes_are_chosen_at_load_without_compiling_again) {
-  make_folder();
-  command_t run;
-  RUN_FRESH(&run, "run", "--temp", "0", "-m", TINY, "-p", "the", "-n", "4", "-c", "64");
-  CHECK_INT(run.exit_code, 0);
-  CHECK_CONTAINS(run.err, "compiled tiny-llama");
-  command_free(&run);
-  static const char *const flags[][2] = {
-      {"-c", "2048"}, {"-c", "0"}, {"--parallel", "3"}, {"--memory", "1M"}, {"--memory", "300k"}};
-  for (size_t i = 0; i < sizeof flags / sizeof *flags; ++i) {
-    RUN_FRESH(&run, "run", "--temp", "0", "-m", TINY, "-p", "the", "-n", "4", flags[i][0], flags[i][1]);
-    CHECK_INT(run.exit_code, 0);
-    CHECK(!strstr(run.err, "compiled"));
-    command_free(&run);
-  }
-  RUN(&run, "run", "-m", TINY, "-p", "the", "-n", "1", "-c", "2048", "--memory", "300K");
-  check_refused(&run, MLX_OUT_OF_MEMORY, "0.3 MiB are allowed (--memory)");
-  static const char *const sizes[] = {"", "x", "-1", "0", "1X", "1MB", "99999999999T"};
-  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
-    RUN(&run, "run", "-m", TINY, "-p", "the", "-n", "1", "--memory", sizes[i]);
-    check_refused(&run, MLX_USAGE, "option --memory expects a size such as 512M or 8G, not '");
-  }
-  RUN(&run, "run", "-m", TINY, "-p", "the", "-n", "1", "--memory", "1000T");
-  check_refused(&run, MLX_OUT_OF_MEMORY, "--memory wants 1024000.0 GiB");
-  remove_folder();
-}
-
 TEST(a_bundle_keeps_its_dtype_and_defaults_to_f32) {
   make_folder();
   command_t run;
@@ -817,7 +789,6 @@ TEST_MAIN(CASE(stdout_carries_only_generated_text), CASE(json_output_has_every_d
           CASE(weights_are_written_while_the_module_is_compiled),
           CASE(generation_stops_exactly_at_the_context_length), CASE(a_full_disk_behind_stdout_is_an_error),
           CASE(an_unsupported_config_field_is_refused_by_name),
-          CASE(sizes_are_chosen_at_load_without_compiling_again),
           CASE(a_bundle_keeps_its_dtype_and_defaults_to_f32), CASE(emit_writes_stablehlo_or_a_bare_vmfb),
           CASE(a_supported_cpu_level_compiles_and_runs),
           CASE(a_failing_compiler_is_reported_with_its_output_and_log),

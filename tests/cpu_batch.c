@@ -193,6 +193,41 @@ static void check_burst(run_t *r, const char *name) {
   }
 }
 
+// Adds sequence |s| with its last token sampled at a temperature, and log-probabilities reported.
+static void add_sampled(const run_t *r, int slot, int s) {
+  const float temperature = 0.8f;
+  add_segment(r, slot, s, 0, prompts[s], false);
+  int32_t *sampling = r->arguments.batch + r->arguments.batch[MLX_STEP_AT_SAMPLING] +
+                      (r->arguments.batch[MLX_STEP_WANTED_COUNT] - 1) * MLX_SAMPLING_WORDS;
+  memcpy(&sampling[MLX_SAMPLING_TEMPERATURE], &temperature, 4);
+  sampling[MLX_SAMPLING_FLAGS] = MLX_SAMPLE_TOKEN | MLX_SAMPLE_LOGPROB;
+  sampling[MLX_SAMPLING_TOP_K] = 40;
+  sampling[MLX_SAMPLING_SEED_LOW] = s + 1;
+  sampling[MLX_SAMPLING_TOP_LOGPROBS] = 5;
+  if (s % 2) sampling[MLX_SAMPLING_WINDOW] = 16;
+}
+
+// Sampled tokens and log-probabilities are those that the sequence gets alone.
+static void check_sampling(run_t *r, const char *name) {
+  static int32_t expected[SEQUENCES][MLX_RESULT_WORDS];
+  for (int s = 0; s < SEQUENCES; ++s) {
+    clear_pool(r);
+    clear_tokens(&r->arguments);
+    add_sampled(r, s, s);
+    call(r);
+    memcpy(expected[s], r->arguments.results, sizeof expected[s]);
+    EXPECT(expected[s][MLX_RESULT_TOKEN] >= 0 && !expected[s][MLX_RESULT_FLAGS], "%s: no token", name);
+    EXPECT(expected[s][MLX_RESULT_LOGPROB] <= 0, "%s: the log-probability is positive",
+           name);  // sign bit, or 0
+  }
+  clear_pool(r);
+  clear_tokens(&r->arguments);
+  for (int s = 0; s < SEQUENCES; ++s) add_sampled(r, s + 7, s);
+  call(r);
+  EXPECT(!memcmp(r->arguments.results, expected, sizeof expected), "%s: other samples together than alone",
+         name);
+}
+
 // Wrong batches must not lead out of bounds (an address sanitizer reports it).
 static void check_damaged_batches(run_t *r) {
   static int32_t saved[MLX_STEP_PAGES_AT(MLX_CPU_MAX_TOKENS, MLX_CPU_MAX_WANTED) + SLOTS * SLOT_PAGES];
@@ -227,6 +262,7 @@ static void check_shape(const char *name, shape_t shape) {
   r.threads = 2;
   check_wanted_in_the_middle(&r, name);
   check_burst(&r, name);
+  check_sampling(&r, name);
   if (shape.body == MLX_PANEL_Q4_1) check_damaged_batches(&r);
   for (int s = 0; s < SEQUENCES; ++s) {
     for (int i = 0; i < ROUNDS; ++i) free(alone[s][i]), free(alone_hidden[s][i]);

@@ -334,6 +334,11 @@ TEST(a_gpu_without_free_memory_refuses_a_commit) {
   CHECK_OK(mlx_buffer_reserve(device, words(1 << 28), &buffer));  // the memory is free again
   CHECK_OK(mlx_buffer_commit(buffer, 128 * MIB));
   mlx_buffer_free(buffer);
+  setenv("STUB_FREE", "2097152", 1);  // a small buffer takes no more than it needs
+  CHECK_OK(mlx_buffer_reserve(device, words(1000), &buffer));
+  CHECK_OK(mlx_buffer_commit(buffer, 4000));
+  check_zero(buffer, 0, 1000);
+  mlx_buffer_free(buffer);
   unsetenv("STUB_FREE");
   mlx_device_close(device);
 }

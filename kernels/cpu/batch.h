@@ -98,7 +98,8 @@ static void read_ids(const call_t *c, const int32_t *ids, const int32_t *positio
 // Number of wanted tokens, and their rows.
 static int list_wanted(const call_t *c, int tokens) {
   int64_t count = c->batch[MLX_STEP_WANTED_COUNT];
-  const int64_t limits[] = {MLX_CPU_MAX_WANTED, c->limits.logits, c->limits.hidden, c->limits.results};
+  const int64_t limits[] = {c->is_burst ? 1 : MLX_CPU_MAX_WANTED, c->limits.logits, c->limits.hidden,
+                            c->limits.results};
   for (int i = 0; i < 4; ++i) count = count < limits[i] ? count : limits[i];
   const int32_t *wanted = batch_array(c, MLX_STEP_AT_WANTED, count);
   if (!wanted || tokens < 1 || !batch_array(c, MLX_STEP_AT_SAMPLING, count * MLX_SAMPLING_WORDS)) return 0;
