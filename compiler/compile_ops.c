@@ -28,9 +28,10 @@ static mlx_stored_t stored_weight(const description_t *d, const mlx_node_t *weig
                            mlx_module_storage(&d->job->module));
 }
 
+// Long segments have a kernel of their own if attention rounds to 16 bits.
 static const char *attention_kernel(const description_t *d) {
-  return mlx_kernel_kind_name(mlx_module_rounds_attention(&d->job->module) ? MLX_KERNEL_ATTENTION
-                                                                           : MLX_KERNEL_ATTENTION_F32);
+  const bool narrow = mlx_module_rounds_attention(&d->job->module) && d->rows >= MLX_LONG_STEP;
+  return mlx_kernel_kind_name(narrow ? MLX_KERNEL_ATTENTION : MLX_KERNEL_ATTENTION_F32);
 }
 
 // The kernel of a node on the kernel path.

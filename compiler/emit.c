@@ -12,8 +12,6 @@
 #include "compiler/plan.h"
 #include "kernels/step.h"
 
-static bool on_gpu(const mlx_function_t *g) { return g->options->kernels && g->options->kernels->gpu; }
-
 static void emit_step(mlx_function_t *g, mlx_step_size_t size) {
   mlx_builder_t *b = g->b;
   char name[32];
@@ -24,14 +22,14 @@ static void emit_step(mlx_function_t *g, mlx_step_size_t size) {
   else
     mlx_function_place_tokens(g);
   mlx_lower_network(g);
-  if (on_gpu(g)) mlx_cuda_sample(g);
+  if (mlx_cuda_samples(g)) mlx_cuda_sample(g);
   mlx_builder_end(b, NULL, 0);
 }
 
 static void state_facts(mlx_function_t *g) {
   mlx_module_facts_t *facts = &g->facts;
   facts->ragged = mlx_function_is_ragged(g);
-  facts->samples = on_gpu(g);
+  facts->samples = mlx_cuda_samples(g);
   facts->chunk_positions = facts->ragged ? 0 : MLX_CHUNK_POSITIONS;
   facts->page_bytes = mlx_function_page_bytes(g);
   facts->kv_row = mlx_function_kv_row(g);

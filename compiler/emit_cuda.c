@@ -98,7 +98,7 @@ mlx_status_t mlx_cuda_emit_burst(mlx_function_t *g, const mlx_decode_plan_t *pla
   mlx_builder_end(g->b, NULL, 0);
   mlx_function_begin(g, "step_1", "A forward pass over one token.", one);
   launch_decode(g, plan);
-  mlx_cuda_sample(g);
+  if (mlx_cuda_samples(g)) mlx_cuda_sample(g);
   mlx_builder_end(g->b, NULL, 0);
   return NULL;
 }

@@ -9,6 +9,8 @@
 void mlx_cuda_place_tokens(mlx_function_t *g);
 // The rows of |x| [N, hidden] of the wanted tokens: [W, hidden]. They are stored in |hidden| also.
 mlx_value_t mlx_cuda_pick(mlx_function_t *g, mlx_value_t x);
+// Whether the module samples on the device: the vocabulary fits kernels/cuda/sample.cu.
+bool mlx_cuda_samples(const mlx_function_t *g);
 // Samples a token for each wanted token.
 void mlx_cuda_sample(mlx_function_t *g);
 

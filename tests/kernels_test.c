@@ -401,12 +401,14 @@ TEST(manifest_and_verbose_notes_list_the_path_and_cost_of_each_kind_of_op) {
   // Per layer q, k, v, o, gate, up and down; the head. All in bf16.
   const int64_t layer = 64 * 32 + 2 * 32 * 32 + 32 * 64 + 3 * 48 * 32;
   check_op(v, "linear", "linear", "linear", 15, 2 * (2 * layer + 320 * 32));
-  check_op(v, "attention", "attention", "attention", 2,
-           2 * 2 * 2 * 16 * 2);  // keys and values of 2 heads of 16
-  check_op(v, "rope", "attention", "attention", 2, 0);
+  // Keys and values of 2 heads of 16, in 2 layers.
+  check_op(v, "attention", "attention_f32", "attention", 2, 2 * 2 * 2 * 16 * 2);
+  check_op(v, "rope", "attention_f32", "attention", 4, 0);
   check_op(v, "embed", "generic", "generic", 1, 32 * 2);  // one row
   CHECK_CONTAINS(notes, "ops: 15 linear: kernel linear; 62.0 KiB of weights per token (98%)\n");
-  CHECK_CONTAINS(notes, "ops: 2 attention: kernel attention; 256 bytes of KV per position\n");
+  CHECK_CONTAINS(notes,
+                 "ops: 2 attention: kernel attention_f32 in decode, kernel attention in prefill; 256 bytes "
+                 "of KV per position\n");
 }
 
 TEST(ops_of_the_decode_kernel_have_another_path_in_prefill) {

@@ -6,5 +6,4 @@ CUDA = pathlib.Path(__file__).resolve().parents[2] / "kernels" / "cuda"
 
 
 def source(name):
-    path = CUDA / name if (CUDA / name).exists() else CUDA.parent / name
-    return re.sub(r'^#include "([^"]+)".*\n', lambda m: source(m.group(1)), path.read_text(), flags=re.M)
+    return re.sub(r'^#include "([^"]+)".*\n', lambda m: source(m.group(1)), next(f for f in (CUDA / name, CUDA.parent / name) if f.exists()).read_text(), flags=re.M)

@@ -67,7 +67,7 @@ def load_ops():
     ops.mlx_quantized_tile_shared_bytes.restype, ops.mlx_quantized_tile_shared_bytes.argtypes = ctypes.c_int64, [Tile]
     ops.mlx_quantized_parts_bytes.restype, ops.mlx_quantized_parts_bytes.argtypes = ctypes.c_int64, [ctypes.c_int64] * 2
     ops.mlx_quantized_gemv.restype, ops.mlx_quantized_gemv.argtypes = Stream, [ctypes.c_int64] * 4
-    ops.mlx_attend_f32_tile.restype, ops.mlx_attend_f32_tile.argtypes = AttendTile, [ctypes.c_int64] * 5 + [ctypes.c_bool, ctypes.c_int64]
+    ops.mlx_attend_f32_tile.restype, ops.mlx_attend_f32_tile.argtypes = AttendTile, [ctypes.c_bool] + [ctypes.c_int64] * 5 + [ctypes.c_bool, ctypes.c_int64]
     return ops
 
 
@@ -167,8 +167,12 @@ ATTENTION_CASES = [  # sequences, tokens, heads, KV heads, head_dim, positions b
 SMALL_ATTENTION = [(2, 17, 9, 3, 48, 70), (1, 3, 2, 1, 16, 200)]
 
 
+def is_long(case):
+    return case[1] >= 8 and case[0] * case[1] >= 64
+
+
 def attention_tile(case):
-    return OPS.mlx_attend_f32_tile(*case[:5], True, PROCESSORS)
+    return OPS.mlx_attend_f32_tile(is_long(case), case[0] * case[1], *case[2:5], 4, True, PROCESSORS)
 
 
 def attention_pages(case):
@@ -176,11 +180,32 @@ def attention_pages(case):
 
 
 def attention_job(case, tile, arch):
-    rows, tokens, heads, kv_heads, head_dim, _ = case
-    pages = attention_pages(case)
-    return ("attention_f32.cu", (f"ROWS={rows}", f"TOKENS={tokens}", f"HEADS={heads}", f"KV_HEADS={kv_heads}", f"HEAD_DIM={head_dim}", f"ROW_PAGES={pages}",
-            f"POOL_PAGES={rows * pages + 1}", f"SCALE={head_dim ** -0.5!r}f", "TURN=1", f"QUERIES={tile.queries}", f"STEP={tile.step}", f"SPLIT={tile.split}",
-            f"STAGES={tile.stages}", f"THREADS={tile.threads}"), arch)
+    _, _, heads, kv_heads, head_dim, _ = case
+    return ("attention_f32.cu", ("LAYERS=2", f"HEADS={heads}", f"KV_HEADS={kv_heads}", f"HEAD_DIM={head_dim}", f"SCALE={head_dim ** -0.5!r}f", "TURN=1", "WINDOW=0",
+            "SINKS=0", "TILES=0", "OUT_16=0", "KV_F32=1", f"QUERIES={tile.queries}", f"STEP={tile.step}", f"SPLIT={tile.split}", f"STAGES={tile.stages}",
+            f"THREADS={tile.threads}"), arch)
+
+
+HEADER_WORDS, TOKEN_COUNT, POOL_PAGES, SLOT_COUNT, SLOT_PAGES, AT_SLOTS, AT_POSITIONS, AT_PAGES = 64, 0, 3, 4, 5, 9, 10, 14  # kernels/step.h
+
+
+def attention_batch(case, counts, pages, tile):
+    """The arguments |batch| and |placed| (kernels/cuda/place.cu): one segment per sequence, padding after its tokens."""
+    rows, tokens, heads, kv_heads, _, before = case
+    n = rows * tokens
+    words = [0] * (HEADER_WORDS + 3 * n) + [page for row in pages for page in row]
+    words[TOKEN_COUNT], words[POOL_PAGES], words[SLOT_COUNT], words[SLOT_PAGES] = n, rows * len(pages[0]) + 1, rows, len(pages[0])
+    words[AT_SLOTS], words[AT_POSITIONS], words[AT_PAGES] = HEADER_WORDS + n, HEADER_WORDS + 2 * n, HEADER_WORDS + 3 * n
+    placed, share = [4, 4, 0, 0], heads // kv_heads
+    for t in range(n):
+        words[HEADER_WORDS + n + t] = t // tokens
+        words[HEADER_WORDS + 2 * n + t] = before + t % tokens if t % tokens < counts[t // tokens] else -1
+        if t % tokens >= counts[t // tokens]:
+            placed += [-1, t, 0, 0, 0, 0, 0, 0]
+    for r, count in enumerate(counts):
+        for tile_start in reversed(range(0, count * share, tile.queries)):
+            placed += [r, r * tokens, count, before, tile_start, 0, 0, 0]
+    return words, placed
 
 
 # ---- weights ----
@@ -413,22 +438,23 @@ class Attention:
         self.q, self.k, self.v = normal(m, heads * hd), normal(m, kv_heads * hd), normal(m, kv_heads * hd)
         angle = normal(m, hd // 2) * 3
         self.cos, self.sin = angle.cos(), angle.sin()
-        self.start = torch.full((rows,), before, dtype=torch.int32, device="cuda")
-        self.count = torch.tensor([max(1, tokens - 2 * r) for r in range(rows)], dtype=torch.int32, device="cuda")
+        self.count = [max(1, tokens - 2 * r) for r in range(rows)]
         self.pages = (torch.randperm(rows * pages, device="cuda") + 1).int().view(rows, pages).contiguous()
-        self.pool = normal(2, rows * pages + 1, kv_heads, 2, PAGE, hd)
+        words, placed = attention_batch(case, self.count, self.pages.tolist(), self.tile)
+        self.batch, self.placed = (torch.tensor(x, dtype=torch.int32, device="cuda") for x in (words, placed))
+        self.tiles = (len(placed) - 4) // 8
+        self.pool = normal(rows * pages + 1, 2, kv_heads, 2, PAGE, hd)
         self.turned, self.out = d.poisoned(m, heads * hd), d.poisoned(m, heads * hd)
         self.job = attention_job(case, self.tile, "sm_90")
 
     def append(self):
         rows, tokens, heads, kv_heads, hd, _ = self.case
         self.d.launch(self.job, (math.ceil(rows * tokens * (heads + 2 * kv_heads) * hd / 2048), 1, 1), 256,
-                      [self.q, self.k, self.v, self.cos, self.sin, self.start, self.count, self.pages, self.pool, self.turned], 0, [1], b"append")
+                      [self.q, self.k, self.v, self.cos, self.sin, self.batch, self.pool, self.turned], 0, [1], b"append")
 
     def attend(self):
-        rows, tokens, heads, kv_heads = self.case[:4]
-        self.d.launch(self.job, (kv_heads, math.ceil(tokens * (heads // kv_heads) / self.tile.queries), rows * self.tile.split), self.tile.threads,
-                      [self.turned, self.pool, self.start, self.count, self.pages, self.out], self.tile.shared, [1], b"attend")
+        self.d.launch(self.job, (self.case[3], self.tiles, self.tile.split), self.tile.threads,
+                      [self.turned, self.pool, self.batch, self.placed, self.out], self.tile.shared, [1], b"attend")
 
     def reference(self, kind, pool):
         torch, (rows, tokens, heads, kv_heads, hd, before) = self.d.torch, self.case
@@ -439,8 +465,8 @@ class Attention:
         q, k, v = turned(self.q), turned(self.k), self.v.view(rows, tokens, kv_heads, hd).to(kind)
         out = torch.zeros(rows, tokens, heads, hd, device="cuda", dtype=kind)
         for r in range(rows):
-            real = int(self.count[r])
-            past = pool[1][self.pages[r].long()].to(kind).permute(2, 1, 0, 3, 4).reshape(2, kv_heads, -1, hd)[:, :, :before]
+            real = self.count[r]
+            past = pool[self.pages[r].long(), 1].to(kind).permute(2, 1, 0, 3, 4).reshape(2, kv_heads, -1, hd)[:, :, :before]
             keys, values = (torch.cat([past[i], n[r, :real].transpose(0, 1)], 1).repeat_interleave(heads // kv_heads, 0) for i, n in ((0, k), (1, v)))
             scores = q[r, :real].transpose(0, 1) @ keys.transpose(1, 2) * hd ** -0.5
             hidden = torch.arange(before + real, device="cuda")[None, :] > before + torch.arange(real, device="cuda")[:, None]
@@ -607,7 +633,7 @@ def main():
     sizes = [int(m) for m in a.m.split(",")]
     attend_tiles = [AttendTile(*map(int, t.split(","))) for t in a.attend]
     for t in attend_tiles:
-        t.shared = ((t.queries + 2 * t.stages * t.step) * 68 + t.queries * (t.step + 4)) * 4
+        t.shared = (((2 if t.split > 1 else 1) * t.queries + 2 * t.stages * t.step) * 68 + t.queries * (t.step + 4)) * 4
     builder = Builder(a.cache, a.nvrtc)
     if a.compile:
         builder.build([j for j in compile_jobs(wanted, tiles, attend_tiles, formats, a.small, sizes, streams) if j[2] in a.compile.split(",")])
