@@ -35,8 +35,8 @@ mlx_value_t mlx_cuda_exact_gemm(mlx_function_t *g, const char *name, mlx_value_t
                                 mlx_value_t other, mlx_epilogue_t epilogue);
 mlx_value_t mlx_cuda_quantized_linear(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
                                       mlx_value_t other, mlx_epilogue_t epilogue);
-// RMS norm for products with f32 accuracy, stored as bf16 parts: the result has is_parts set. |rows16|: in the
-// column order of 16-bit weights.
+// RMS norm for products with f32 accuracy, stored as bf16 parts: the result has is_parts set. |rows16|: in
+// the column order of 16-bit weights.
 mlx_value_t mlx_cuda_norm_parts(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t gain,
                                 double eps, bool rows16);
 // A loaded weight as the ops use it: a quantized one gets its logical type and its index in the model.

@@ -12,8 +12,8 @@ typedef struct mlx_path {
 
 // All layers share one KV pool, so attention is on the kernel path in all layers or in none.
 typedef struct mlx_paths {
-  mlx_path_t *nodes;          // owned; node id - 1
-  bool *fused;                // owned; of the function being lowered: computed together with its only user
+  mlx_path_t *nodes;  // owned; node id - 1
+  bool *fused;        // owned; of the function being lowered: computed together with its only user
   // Owned; of the function being lowered: an RMS norm whose users are all products that read bf16 parts. One
   // kernel normalizes and stores the parts; the value has no f32 form.
   bool *parts;

@@ -26,6 +26,7 @@
 #define MLX_CONTRACT_VERSION 2
 #define MLX_KV_PAGE 16        // positions in a page
 #define MLX_BURST_TOKENS 128  // most tokens of a burst
+#define MLX_BURST_TOP_K 64    // a burst samples from at most this many tokens, or greedily
 #define MLX_TOKEN_SAMPLED (-1)
 #define MLX_STEP_MAX_EOS 16
 #define MLX_TOP_LOGPROBS 20  // most alternatives that a result reports
@@ -57,7 +58,7 @@ enum {
 enum {
   MLX_SAMPLING_FLAGS,         // MLX_SAMPLE_*
   MLX_SAMPLING_MASK_AT,       // word offset in |batch| of one bit per token: 1: allowed; 0: no mask
-  MLX_SAMPLING_BIAS_AT,       // word offset in |batch| of [count][2]: token ID, f32 bias
+  MLX_SAMPLING_BIAS_AT,       // word offset in |batch| of [count][2]: token ID, f32 bias; distinct IDs
   MLX_SAMPLING_BIAS_COUNT,    //
   MLX_SAMPLING_WINDOW,        // tokens that the penalties look back on; 0: no penalties
   MLX_SAMPLING_REPEAT,        // f32 repetition penalty; 1: none

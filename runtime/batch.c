@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "runtime/sampler.h"
 
 #define PAGE_STEP 16  // page tables are this many entries wide, or a multiple: their size changes rarely
 
@@ -32,13 +33,6 @@ static mlx_status_t append(mlx_batch_t *batch, size_t count, size_t *out_at) {
 // ----------------------------------------------------------------------------------------------------------
 // Sampling
 
-static int32_t float_word(double value) {
-  const float narrow = (float)value;
-  int32_t word;
-  memcpy(&word, &narrow, sizeof word);
-  return word;
-}
-
 static mlx_status_t add_mask(mlx_batch_t *batch, const uint32_t *mask, int64_t vocab, int32_t *out_at) {
   const size_t words = ((size_t)vocab + 31) / 32;
   size_t at;
@@ -51,43 +45,18 @@ static mlx_status_t add_mask(mlx_batch_t *batch, const uint32_t *mask, int64_t v
 static mlx_status_t add_biases(mlx_batch_t *batch, const mlx_sampling_t *s, int32_t *out_at) {
   size_t at;
   MLX_TRY(append(batch, 2 * s->bias_count, &at));
-  for (size_t i = 0; i < s->bias_count; ++i) {
-    batch->words[at + 2 * i] = s->biases[i].id;
-    batch->words[at + 2 * i + 1] = float_word(s->biases[i].bias);
-  }
+  mlx_sampling_biases_to_words(s, batch->words + at);
   *out_at = (int32_t)at;
   return NULL;
-}
-
-// Without penalties the window is 0: the device need not look back.
-static int32_t penalty_window(const mlx_sampling_t *s, int64_t history_width) {
-  if (s->repeat_penalty == 1 && s->frequency_penalty == 0 && s->presence_penalty == 0) return 0;
-  return (int32_t)(s->repeat_last_n < 0 || s->repeat_last_n > history_width ? history_width
-                                                                            : s->repeat_last_n);
-}
-
-static void fill_sampling(int32_t *words, const mlx_sampling_t *s, int64_t history_width) {
-  words[MLX_SAMPLING_BIAS_COUNT] = (int32_t)s->bias_count;
-  words[MLX_SAMPLING_WINDOW] = penalty_window(s, history_width);
-  words[MLX_SAMPLING_REPEAT] = float_word(s->repeat_penalty);
-  words[MLX_SAMPLING_FREQUENCY] = float_word(s->frequency_penalty);
-  words[MLX_SAMPLING_PRESENCE] = float_word(s->presence_penalty);
-  words[MLX_SAMPLING_TOP_K] = (int32_t)(s->top_k <= 0 ? 0 : s->top_k > INT32_MAX ? INT32_MAX : s->top_k);
-  words[MLX_SAMPLING_TYPICAL_P] = float_word(s->typical_p);
-  words[MLX_SAMPLING_TOP_P] = float_word(s->top_p);
-  words[MLX_SAMPLING_MIN_P] = float_word(s->min_p);
-  words[MLX_SAMPLING_TEMPERATURE] = float_word(s->temperature);
-  words[MLX_SAMPLING_SEED_LOW] = (int32_t)(uint32_t)s->seed;
-  words[MLX_SAMPLING_SEED_HIGH] = (int32_t)(uint32_t)(s->seed >> 32);
 }
 
 // |nth|: index among the wanted tokens. Masks and biases move batch->words, so offsets are used.
 static mlx_status_t add_wanted(mlx_batch_t *batch, const mlx_batch_shape_t *shape, size_t nth, int32_t token,
                                const mlx_step_sampling_t *wanted) {
-  int32_t words[MLX_SAMPLING_WORDS] = {[MLX_SAMPLING_REPEAT] = float_word(1),
-                                       [MLX_SAMPLING_TYPICAL_P] = float_word(1),
-                                       [MLX_SAMPLING_TOP_P] = float_word(1)};
-  if (wanted->sampling) fill_sampling(words, wanted->sampling, shape->history_width);
+  int32_t words[MLX_SAMPLING_WORDS];
+  mlx_sampling_t greedy;
+  mlx_sampling_initialize_greedy(&greedy);
+  mlx_sampling_to_words(wanted->sampling ? wanted->sampling : &greedy, shape->history_width, words);
   words[MLX_SAMPLING_FLAGS] = (int32_t)wanted->flags;
   words[MLX_SAMPLING_TARGET] = wanted->target;
   words[MLX_SAMPLING_TOP_LOGPROBS] =

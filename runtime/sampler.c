@@ -80,7 +80,11 @@ bool mlx_sampling_is_argmax(const mlx_sampling_t *o) {
 
 static int32_t float_word(double value) { return (int32_t)mlx_float_bits((float)value); }
 
-static void fill_words(const mlx_sampling_t *o, int64_t context, int32_t *words) {
+bool mlx_sampling_runs_on_device(const mlx_sampling_t *o) {
+  return !o->mirostat && !has_dry(o) && !has_xtc(o) && o->top_n_sigma <= 0;
+}
+
+void mlx_sampling_to_words(const mlx_sampling_t *o, int64_t context, int32_t *words) {
   memset(words, 0, MLX_SAMPLING_WORDS * sizeof *words);
   words[MLX_SAMPLING_FLAGS] = MLX_SAMPLE_TOKEN;
   words[MLX_SAMPLING_BIAS_COUNT] = (int32_t)o->bias_count;
@@ -98,12 +102,6 @@ static void fill_words(const mlx_sampling_t *o, int64_t context, int32_t *words)
   words[MLX_SAMPLING_TEMPERATURE] = float_word(o->temperature);
   words[MLX_SAMPLING_SEED_LOW] = (int32_t)(uint32_t)o->seed;
   words[MLX_SAMPLING_SEED_HIGH] = (int32_t)(uint32_t)(o->seed >> 32);
-}
-
-bool mlx_sampling_to_words(const mlx_sampling_t *o, int64_t context, int32_t *words) {
-  if (o->mirostat || has_dry(o) || has_xtc(o) || o->top_n_sigma > 0) return false;
-  fill_words(o, context, words);
-  return true;
 }
 
 void mlx_sampling_biases_to_words(const mlx_sampling_t *o, int32_t *words) {

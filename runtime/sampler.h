@@ -13,11 +13,13 @@
 
 typedef struct mlx_sampler mlx_sampler_t;
 
-// Fills |words|, a sampling record of kernels/step.h, so that the device samples with these options. Sets the
-// flag MLX_SAMPLE_TOKEN. The caller sets the offsets of mask and biases, the target and the number of
-// log-probabilities, which are 0, and further flags. |context| is the length of a look-back window of -1.
-// Returns false if an option (DRY, XTC, top-n-sigma, Mirostat) needs mlx_sampler_sample on the host.
-bool mlx_sampling_to_words(const mlx_sampling_t *options, int64_t context, int32_t *words);
+// False if an option (DRY, XTC, top-n-sigma, Mirostat) needs mlx_sampler_sample on the host.
+bool mlx_sampling_runs_on_device(const mlx_sampling_t *options);
+// Fills |words|, a sampling record of kernels/step.h, so that the device samples with these options. Options
+// that need the host are left out. Sets the flag MLX_SAMPLE_TOKEN. The caller sets the offsets of mask and
+// biases, the target and the number of log-probabilities, which are 0, and further flags. |context| is the
+// length of a look-back window of -1.
+void mlx_sampling_to_words(const mlx_sampling_t *options, int64_t context, int32_t *words);
 // Writes the biases as [options->bias_count][2] words, for MLX_SAMPLING_BIAS_AT.
 void mlx_sampling_biases_to_words(const mlx_sampling_t *options, int32_t *words);
 

@@ -2,6 +2,7 @@
 #include "runtime/sequence_sampler.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -25,11 +26,6 @@ struct mlx_sequence_sampler {
   mlx_text_t piece;        // scratch: the text of one token
 };
 
-// True if kernels/step.h has all of these options.
-static bool device_can_sample(const mlx_sampling_t *s) {
-  return s->dry_multiplier == 0 && s->top_n_sigma <= 0 && s->xtc_probability == 0 && s->mirostat == 0;
-}
-
 // ----------------------------------------------------------------------------------------------------------
 // Creating
 
@@ -40,6 +36,24 @@ static mlx_status_t accept(mlx_sequence_sampler_t *s, int32_t id) {
   mlx_tokenizer_piece(s->language->tokenizer, id, false, false, &s->piece);
   MLX_TRY(mlx_text_finish(&s->piece));
   return mlx_sampler_accept(s->sampler, id, s->piece.data ? s->piece.data : "", s->piece.length);
+}
+
+static int compare_biases(const void *a, const void *b) {
+  const mlx_logit_bias_t *x = a, *y = b;
+  return x->id != y->id ? (x->id < y->id ? -1 : 1) : (x->bias > y->bias) - (x->bias < y->bias);
+}
+
+// The device adds one bias to a token: adds up those of the same token.
+static size_t merge_biases(mlx_logit_bias_t *biases, size_t count) {
+  size_t merged = 0;
+  qsort(biases, count, sizeof *biases, compare_biases);
+  for (size_t i = 0; i < count; ++i) {
+    if (merged && biases[merged - 1].id == biases[i].id)
+      biases[merged - 1].bias += biases[i].bias;
+    else
+      biases[merged++] = biases[i];
+  }
+  return merged;
 }
 
 static mlx_status_t copy_sampling(mlx_sequence_sampler_t *s, const mlx_sampling_t *given) {
@@ -54,6 +68,7 @@ static mlx_status_t copy_sampling(mlx_sequence_sampler_t *s, const mlx_sampling_
   if (given->bias_count) memcpy(biases, given->biases, given->bias_count * sizeof *biases);
   s->sampling = *given;
   s->sampling.biases = biases;
+  s->sampling.bias_count = given->bias_count ? merge_biases(biases, given->bias_count) : 0;
   return NULL;
 }
 
@@ -61,7 +76,7 @@ static mlx_status_t fill(mlx_sequence_sampler_t *s, const mlx_generate_options_t
                          bool device_samples, const int32_t *ids, size_t count) {
   const size_t vocab = (size_t)s->language->vocab;
   MLX_TRY(copy_sampling(s, options->sampling));
-  if (!device_samples || !device_can_sample(&s->sampling)) {
+  if (!device_samples || !mlx_sampling_runs_on_device(&s->sampling)) {
     MLX_TRY(mlx_sampler_create(&s->sampling, vocab, s->language->context, &s->sampler));
     for (size_t i = 0; i < count; ++i) MLX_TRY(accept(s, ids[i]));
   }
@@ -115,7 +130,10 @@ bool mlx_sequence_sampler_is_synchronous(const mlx_sequence_sampler_t *s) {
 }
 
 bool mlx_sequence_sampler_can_burst(const mlx_sequence_sampler_t *s) {
-  return !mlx_sequence_sampler_is_synchronous(s) && s->logprobs < 0 && !s->near_ties;
+  const mlx_sampling_t *o = &s->sampling;
+  const bool few =
+      (o->top_k >= 1 && o->top_k <= MLX_BURST_TOP_K) || (o->temperature <= 0 && o->typical_p >= 1);
+  return few && !mlx_sequence_sampler_is_synchronous(s) && s->logprobs < 0 && !s->near_ties;
 }
 
 bool mlx_sequence_sampler_looks_back(const mlx_sequence_sampler_t *s) {
@@ -210,6 +228,11 @@ static mlx_status_t choose_token(mlx_sequence_sampler_t *s, size_t length, const
   if (s->sampler) return mlx_sampler_sample(s->sampler, logits, s->matcher ? s->allowed : NULL, out_id);
   *out_id = result->token;
   if (*out_id >= 0 && *out_id < s->language->vocab) return NULL;
+  if (!s->matcher && !s->sampling.bias_count) {
+    return mlx_status_hint(
+        mlx_error(MLX_INVALID_INPUT, "the module sampled no token: it does not match its manifest"),
+        "compile the model again");
+  }
   return mlx_status_hint(
       mlx_error(MLX_INVALID_INPUT, "no token remains: the sampling options exclude every token"),
       "remove biases of -inf, or change the grammar");

@@ -200,7 +200,7 @@ TEST(page_geometry_of_an_unsigned_manifest_must_fit_the_module) {
       {"s/\"page_bytes\": 8192/\"page_bytes\": 2048/", "'page_bytes' is too small for kv_bytes"},
       {"s/\"page_bytes\": 8192/\"page_bytes\": 8194/", "'page_bytes' is not a multiple"},
       {"s/\"page_bytes\": 8192/\"page_bytes\": 4096/; s/\"kv_bytes\": [0-9]*/\"kv_bytes\": 64/",
-       "the module sampled 0 of 1 tokens: it does not match its manifest"},
+       "the module sampled no token: it does not match its manifest"},
       {"s/\"kv_row\": 0/\"kv_row\": 64/", "element type mismatch"}};
   for (size_t i = 0; i < sizeof edits / sizeof *edits; ++i) {
     SHELL("rm -rf geometry.mlxb && cp -r m.mlxb geometry.mlxb");

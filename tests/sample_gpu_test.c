@@ -3,7 +3,6 @@
 #include <dlfcn.h>
 
 #include "tests/random_step.h"
-#undef MLX_CONTRACT_VERSION  // artifact/manifest.h has that of contract 1
 
 #include "base/memory.h"
 #include "compiler/kernel_source.h"

@@ -275,7 +275,8 @@ TEST(host_and_device_sample_the_same_tokens) {
     }
     for (size_t i = 0; i < sizeof allowed / sizeof *allowed; ++i) allowed[i] = random_next(&numbers);
     const bool masked = round % 3 == 0;
-    CHECK(mlx_sampling_to_words(&options, 100, batch));
+    CHECK(mlx_sampling_runs_on_device(&options));
+    mlx_sampling_to_words(&options, 100, batch);
     mlx_sampling_biases_to_words(&options, batch + 64);
     memcpy(batch + 70, allowed, (VOCAB + 31) / 32 * 4);
     batch[MLX_SAMPLING_BIAS_AT] = 64;
@@ -301,7 +302,8 @@ TEST(options_that_only_the_host_knows_have_no_record) {
   options.seed = 0x123456789abcdef0u;
   options.repeat_last_n = -1;
   options.repeat_penalty = 1.5;
-  CHECK(mlx_sampling_to_words(&options, 300, words));
+  CHECK(mlx_sampling_runs_on_device(&options));
+  mlx_sampling_to_words(&options, 300, words);
   CHECK_INT(words[MLX_SAMPLING_FLAGS], MLX_SAMPLE_TOKEN);
   CHECK_INT(words[MLX_SAMPLING_WINDOW], 300);
   CHECK_INT((uint32_t)words[MLX_SAMPLING_SEED_LOW], 0x9abcdef0u);
@@ -313,7 +315,7 @@ TEST(options_that_only_the_host_knows_have_no_record) {
     if (i == 1) options.xtc_probability = 0.5;
     if (i == 2) options.top_n_sigma = 1;
     if (i == 3) options.mirostat = 2;
-    CHECK(!mlx_sampling_to_words(&options, 300, words));
+    CHECK(!mlx_sampling_runs_on_device(&options));
   }
 }
 

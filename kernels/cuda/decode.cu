@@ -1,5 +1,5 @@
-// Decode kernel: tokens of one sequence through the whole model, one after the other, in one launch. It is the
-// function burst of the contract (step.h), and with a burst count of 0 the network of step_1.
+// Decode kernel: tokens of one sequence through the whole model, one after the other, in one launch. It is
+// the function burst of the contract (step.h), and with a burst count of 0 the network of step_1.
 //
 // Each block streams its share of every weight matrix, in the order of use, through a ring of shared-memory
 // stages. The producer waits only for a free stage. So the memory system keeps reading while the other warps
@@ -50,7 +50,7 @@ typedef unsigned long long u64;
 #define MAX_SPLITS max_of(1, BLOCKS / KV_HEADS)
 #define TILE 8   // rows of a stage
 #define BATCH 8  // tiles whose sums are completed together
-#define MAX_CANDIDATES 64  // largest top-k that is sampled here
+#define MAX_CANDIDATES MLX_BURST_TOP_K
 #define PARTS 3  // 16-bit numbers that add up to an activation: three bf16 parts hold all 24 bits
 #ifdef PACKED
 #define IN_FLIGHT 5  // stages whose copies are in flight
@@ -169,9 +169,9 @@ struct State {
   float reduce[WARPS];
   int reduce_index[WARPS];
   int blocks, block, epoch;  // number of blocks that take part, index of this block, tokens before this one
-  Rows qkv, width, ffn, vocab;  // rows of each matrix that this block computes
-  int stopped;                  // 1: no token follows; the producer must stop
-  int not_finite;               // 1: a logit of this block is not finite
+  Rows qkv, width, ffn, vocab;    // rows of each matrix that this block computes
+  int stopped;                    // 1: no token follows; the producer must stop
+  int not_finite;                 // 1: a logit of this block is not finite
   int sampled[MLX_BURST_TOKENS];  // tokens of this launch
 };
 
@@ -199,8 +199,8 @@ struct Scratch {
   float best[4][BLOCKS][2];  // largest logit of a block and its token; four tokens in rotation
   float candidates[4][BLOCKS][2 + 2 * MAX_CANDIDATES];  // count, padding, pairs of score and token
   float scores[(VOCAB + 3) / 4 * 4];                    // logits after mask, biases and penalties; no flags
-  float x0[HIDDEN];          // residual stream at the input of a layer
-  float x1[2][HIDDEN];       // residual stream at the input of the MLP; layers alternate
+  float x0[HIDDEN];                                     // residual stream at the input of a layer
+  float x1[2][HIDDEN];  // residual stream at the input of the MLP; layers alternate
   float qkv[QKV_WIDTH];
   float attended[Q_WIDTH];
   float hidden[2][FFN];
@@ -483,7 +483,8 @@ static __device__ void leave(Scratch *w, const Shared *s, int steps) {
 // The sequence of the batch, with every index inside its array.
 static __device__ __forceinline__ Model open_batch(const u8 *weights, const int *batch, int *history,
                                                    kv_t *kv, Scratch *scratch, float *logits) {
-  const int slots = batch[MLX_STEP_SLOT_COUNT], slot = min(max(batch[batch[MLX_STEP_AT_SLOTS]], 0), slots - 1);
+  const int slots = batch[MLX_STEP_SLOT_COUNT],
+            slot = min(max(batch[batch[MLX_STEP_AT_SLOTS]], 0), slots - 1);
   const int position = max(batch[batch[MLX_STEP_AT_POSITIONS]], 0);
   const int *sampling = batch + batch[MLX_STEP_AT_SAMPLING];
   const bool samples = batch[MLX_STEP_BURST_COUNT] && needs_sampling(sampling);

@@ -37,7 +37,8 @@ struct Rows16 {
       const int bytes = min(C::columns, K - segment * C::columns) * 2;
       u8 *to = p.begin(count * bytes);
       if (!to) return;
-      if (from) copy_bytes(to + lane * Stage<K>::stride, from + segment * C::columns * 2, bytes, 0, 1, p.full());
+      if (from)
+        copy_bytes(to + lane * Stage<K>::stride, from + segment * C::columns * 2, bytes, 0, 1, p.full());
       p.end();
     }
   }

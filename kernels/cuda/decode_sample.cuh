@@ -7,8 +7,8 @@
 // Whether the token may be another one than that with the largest logit.
 static __device__ __forceinline__ bool needs_sampling(const int *sampling) {
   const mlx_sample_options_t o = mlx_sample_read(sampling);
-  return !mlx_sample_is_greedy(&o) || sampling[MLX_SAMPLING_MASK_AT] || sampling[MLX_SAMPLING_BIAS_COUNT] > 0 ||
-         sampling[MLX_SAMPLING_WINDOW] > 0;
+  return !mlx_sample_is_greedy(&o) || sampling[MLX_SAMPLING_MASK_AT] ||
+         sampling[MLX_SAMPLING_BIAS_COUNT] > 0 || sampling[MLX_SAMPLING_WINDOW] > 0;
 }
 
 #define MAX_GATHERED 256  // candidates of all blocks in shared memory; more are selected in global memory
@@ -251,8 +251,10 @@ static __device__ __forceinline__ void merge_candidates(const Model &m, Shared *
     int low = 0, high = blocks - 1;  // the block of candidate |threadIdx.x|
     while (low < high) {
       const int middle = (low + high) / 2;
-      if (threadIdx.x < g->ends[middle]) high = middle;
-      else low = middle + 1;
+      if (threadIdx.x < g->ends[middle])
+        high = middle;
+      else
+        low = middle + 1;
     }
     const float *word = &lists[low][2 + (threadIdx.x - (low ? g->ends[low - 1] : 0)) * 2];
     const float2 pair = receive2(word);
@@ -290,8 +292,7 @@ static __device__ __noinline__ int draw_token(const Model &m, Shared *s, int epo
   sync_consumers();
   merge_candidates(m, s, g, epoch, k);
   if (threadIdx.x < 32) {
-    const mlx_sample_list_t all = {g->candidates,    g->weights, g->near, (int)g->count,
-                                   (int)threadIdx.x, 32};
+    const mlx_sample_list_t all = {g->candidates, g->weights, g->near, (int)g->count, (int)threadIdx.x, 32};
     g->token = mlx_sample_id(mlx_sample_candidates(&all, &o, position + 1, 0));
   }
   sync_consumers();

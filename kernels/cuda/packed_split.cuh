@@ -3,8 +3,8 @@
 
 constexpr int ROW_THREADS = (RUNS + 3) / 4 * 64;  // threads that store a row
 
-// Stores the parts of 8 neighbouring columns of a row, 16 bytes of each part. The first of the four threads of
-// a block of 32 columns stores its sum. Called by all threads of four runs.
+// Stores the parts of 8 neighbouring columns of a row, 16 bytes of each part. The first of the four threads
+// of a block of 32 columns stores its sum. Called by all threads of four runs.
 __device__ __forceinline__ void store_parts(u8 *parts, int row, int nth, const float (&v)[8]) {
   const int run = nth / 16;
   u32 part[4][3];
