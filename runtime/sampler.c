@@ -187,7 +187,7 @@ mlx_status_t mlx_sampler_create(const mlx_sampling_t *options, size_t vocab, int
   mlx_sampler_t *s;
   MLX_TRY(mlx_alloc(1, sizeof *s, &s));
   int32_t words[MLX_SAMPLING_WORDS];
-  fill_words(options, context, words);
+  mlx_sampling_to_words(options, context, words);
   s->device = mlx_sample_read(words);
   s->options = *options;
   s->vocab = vocab;
