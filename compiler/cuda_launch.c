@@ -117,7 +117,8 @@ mlx_attend_f32_tile_t mlx_attend_f32_tile(bool is_long, int64_t tokens, int64_t 
     const int64_t blocks = kv_heads * ceil_div(share, t.queries) * ceil_div(tokens, 4);
     while (hopper && t.split < 8 && blocks * t.split * 2 <= processors * 2) t.split *= 2;
   }
-  while (!is_long && t.stages < 3) {
+  // Many segments: more blocks on a multiprocessor instead of more stages.
+  while (!is_long && tokens < MLX_LONG_STEP && t.stages < 3) {
     mlx_attend_f32_tile_t more = t;
     ++more.stages;
     if (attend_bytes(more, head_dim, kv_bytes) > room) break;

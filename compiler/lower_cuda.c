@@ -142,11 +142,19 @@ mlx_cuda_tiles_t mlx_cuda_attention_tiles(const mlx_function_t *g) {
   const mlx_attention_t *a = &g->paths.attention;
   const int64_t share = a->heads / a->kv_heads, n = g->size.tokens;
   mlx_cuda_tiles_t t = {.short_queries = choose_f32_tile(g, false).queries, .share = share};
+  // A function with more tokens than segments is for prompts: with f32 attention, whose results do not depend
+  // on the tile, only single tokens are short, so that the grid of short tiles is small.
+  const int64_t segments = g->size.wanted;
+  t.long_from = n > segments && !mlx_module_rounds_attention(g->options) ? 2 : MLX_LONG_SEGMENT;
+  const int64_t most = segments * ceil_div((t.long_from - 1) * share, t.short_queries);
   t.short_tiles = mlx_attend_tiles(n, 1, share, t.short_queries);
+  if (n >= MLX_LONG_STEP && most < t.short_tiles) t.short_tiles = most;
   t.long_share = mlx_module_rounds_attention(g->options) ? 1 : share;
   t.long_queries = mlx_module_rounds_attention(g->options) ? 16 * choose_attend_tile(a).wq
                                                            : choose_f32_tile(g, true).queries;
-  if (n >= MLX_LONG_STEP) t.long_tiles = mlx_attend_tiles(n, MLX_LONG_SEGMENT, t.long_share, t.long_queries);
+  if (n >= MLX_LONG_STEP) t.long_tiles = mlx_attend_tiles(n, t.long_from, t.long_share, t.long_queries);
+  const int64_t whole = n * t.long_share / t.long_queries + segments;  // each segment has one partial tile
+  if (whole < t.long_tiles) t.long_tiles = whole;
   t.ids_at = 4 + (t.short_tiles + t.long_tiles) * MLX_TILE_WORDS;
   return t;
 }

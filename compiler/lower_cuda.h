@@ -21,6 +21,7 @@ mlx_value_t mlx_cuda_linear(mlx_function_t *g, const char *name, mlx_value_t x, 
 typedef struct mlx_cuda_tiles {
   int64_t short_queries, share, short_tiles;
   int64_t long_queries, long_share, long_tiles;  // long_tiles 0: all segments are short
+  int64_t long_from;                             // tokens of the shortest long segment
   int64_t ids_at;
 } mlx_cuda_tiles_t;
 mlx_cuda_tiles_t mlx_cuda_attention_tiles(const mlx_function_t *g);

@@ -15,7 +15,7 @@ void mlx_cuda_place_tokens(mlx_function_t *g) {
   MLX_DEFINE(&d, {"SHORT_QUERIES", t.short_queries}, {"SHORT_SHARE", t.share},
              {"SHORT_TILES", t.short_tiles});
   MLX_DEFINE(&d, {"LONG_QUERIES", t.long_queries}, {"LONG_SHARE", t.long_share}, {"LONG_TILES", t.long_tiles},
-             {"LONG_FROM", MLX_LONG_SEGMENT});
+             {"LONG_FROM", t.long_from});
   mlx_function_read_positions(g);
   mlx_builder_comment(b, "token IDs, and the tiles of attention");
   const mlx_extern_t kernel = {.symbol = "mlx_place",

@@ -34,7 +34,7 @@
 // The header: 32-bit words at the start of |batch|. AT_X is the word offset of array X in |batch|.
 enum {
   MLX_STEP_TOKEN_COUNT,    // n: tokens of this step; at most N
-  MLX_STEP_SEGMENT_COUNT,  // runs of tokens of one sequence at consecutive positions
+  MLX_STEP_SEGMENT_COUNT,  // runs of tokens of one sequence at consecutive positions; at most W
   MLX_STEP_WANTED_COUNT,   // w: tokens whose logits are wanted; at most W
   MLX_STEP_POOL_PAGES,     // pages of |kv|; page 0 belongs to no sequence
   MLX_STEP_SLOT_COUNT,     // rows of the page table and of |history|

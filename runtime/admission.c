@@ -40,7 +40,6 @@ void mlx_scheduler_leave_steps(mlx_scheduler_t *s, const mlx_request_t *request)
   for (size_t i = 0; i < s->segment_count; ++i) {
     if (s->members[i] == request) {
       s->tokens -= s->segments[i].count;
-      s->wanted_count -= s->segments[i].wanted != NULL;
       continue;
     }
     s->members[kept] = s->members[i];

@@ -133,7 +133,8 @@ void mlx_engine_stepper_free(mlx_stepper_t *stepper) {
 // ----------------------------------------------------------------------------------------------------------
 // Submitting
 
-// The smallest function that takes |tokens|, of which |wanted| are wanted; NULL: none does.
+// The smallest function that takes |tokens|, of which |wanted| are wanted; NULL: none does. A function takes at
+// most as many segments as wanted tokens.
 static const mlx_step_size_t *choose_step(const mlx_variant_t *variant, int64_t tokens, int64_t wanted) {
   for (size_t i = 0; i < variant->step_count; ++i) {
     if (variant->steps[i].tokens >= tokens && variant->steps[i].wanted >= wanted) return &variant->steps[i];
@@ -235,7 +236,8 @@ static mlx_status_t submit(mlx_stepper_t *stepper, const mlx_segment_t *segments
   *out_ticket = NULL;
   MLX_TRY(check_segments(s, segments, count, 0));
   mlx_batch_count(segments, count, &tokens, &wanted);
-  const mlx_step_size_t *size = choose_step(s->variant, tokens, wanted);
+  const mlx_step_size_t *size =
+      choose_step(s->variant, tokens, wanted > (int64_t)count ? wanted : (int64_t)count);
   if (!size)
     return mlx_error(MLX_INTERNAL, "no step takes %lld tokens of which %lld are wanted", (long long)tokens,
                      (long long)wanted);

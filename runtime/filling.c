@@ -40,7 +40,6 @@ static mlx_status_t add_segment(mlx_scheduler_t *s, mlx_request_t *r, int64_t co
                                     .ids = r->fed < r->count ? r->ids + r->fed : NULL,
                                     .wanted = samples ? &s->wanted[at] : NULL};
   s->tokens += count;
-  s->wanted_count += samples;
   return NULL;
 }
 
@@ -51,7 +50,7 @@ static mlx_status_t add_request(mlx_scheduler_t *s, mlx_request_t *r) {
   int64_t count = unfed;
   if (!mlx_scheduler_is_decode(r) && count > s->prompt_left) count = s->prompt_left;
   const int64_t useful = count < SMALL_CHUNK ? count : SMALL_CHUNK;
-  while (count && !fits(s, s->tokens + count, s->wanted_count + 1)) --count;
+  while (count && !fits(s, s->tokens + count, (int64_t)s->segment_count + 1)) --count;
   if (!mlx_scheduler_is_decode(r)) {
     s->starved |= count < useful;
     s->prompt_left -= count;

@@ -41,7 +41,7 @@ struct mlx_scheduler {
   mlx_step_sampling_t *wanted;  // [max_batch_tokens] of segment i
   mlx_request_t **members;      // [max_batch_tokens]
   size_t segment_count;
-  int64_t tokens, wanted_count, prompt_left;
+  int64_t tokens, prompt_left;
   bool starved;          // the last step had no room for prompts
   float *logits;         // [vocab] scratch; NULL before the first use
   double token_seconds;  // time of one token of the last burst; 0: unknown

@@ -92,7 +92,7 @@ static mlx_status_t note_queued(mlx_scheduler_t *s, mlx_ticket_t *ticket) {
 mlx_status_t mlx_scheduler_queue_step(mlx_scheduler_t *s, bool *out_queued) {
   mlx_ticket_t *ticket;
   s->segment_count = 0;
-  s->tokens = s->wanted_count = 0;
+  s->tokens = 0;
   *out_queued = false;
   MLX_TRY(mlx_scheduler_admit(s));
   if (!s->flight_count && can_burst(s)) MLX_TRY(queue_burst(s, out_queued));
