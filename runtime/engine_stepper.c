@@ -133,8 +133,8 @@ void mlx_engine_stepper_free(mlx_stepper_t *stepper) {
 // ----------------------------------------------------------------------------------------------------------
 // Submitting
 
-// The smallest function that takes |tokens|, of which |wanted| are wanted; NULL: none does. A function takes at
-// most as many segments as wanted tokens.
+// The smallest function that takes |tokens|, of which |wanted| are wanted; NULL: none does. A function takes
+// at most as many segments as wanted tokens.
 static const mlx_step_size_t *choose_step(const mlx_variant_t *variant, int64_t tokens, int64_t wanted) {
   for (size_t i = 0; i < variant->step_count; ++i) {
     if (variant->steps[i].tokens >= tokens && variant->steps[i].wanted >= wanted) return &variant->steps[i];

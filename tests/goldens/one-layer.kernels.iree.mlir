@@ -12,7 +12,7 @@ module @mlxcel {
   util.global private @"model.norm.weight" = #flow.parameter.named<"model"::"model.norm.weight"> : tensor<64xf32>
   util.global private @"lm_head.weight" = #flow.parameter.named<"model"::"lm_head.weight"> : tensor<320x64xbf16>
   util.global private @"*" = #flow.parameter.named<"model"::"*"> : tensor<36032xi32>
-  util.global private mutable @"state.scratch" = dense<-1> : tensor<3456xi32>
+  util.global private mutable @"state.scratch" = dense<-1> : tensor<37056xi32>
 
   // A forward pass over the tokens of |batch|.
   func.func @step_64(
@@ -41,7 +41,7 @@ module @mlxcel {
     %wanted_index = stablehlo.reshape %wanted_tokens : (tensor<16xi32>) -> tensor<16x1xi32>
 
     // token IDs, and the tiles of attention
-    %placed:2 = hal.dispatch.extern "mlx_place"(%batch, %history) : (tensor<?xi32>{%batch_size}, tensor<?xi32>{%history_size}) -> (%history{%history_size}, tensor<644xi32>)
+    %placed:2 = hal.dispatch.extern "mlx_place"(%batch, %history) : (tensor<?xi32>{%batch_size}, tensor<?xi32>{%history_size}) -> (%history{%history_size}, tensor<388xi32>)
       count(%device: !hal.device) -> (index, index, index) {
         %g0 = arith.constant 1 : index
         %g1 = arith.constant 1 : index
@@ -51,7 +51,7 @@ module @mlxcel {
       layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer>, #hal.pipeline.binding<storage_buffer>]>)
       objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "place1.fatbin"}>] })
       <workgroup_size = [512 : index, 1 : index, 1 : index]>
-    %token_ids = stablehlo.slice %placed#1 [580:644] : (tensor<644xi32>) -> tensor<64xi32>
+    %token_ids = stablehlo.slice %placed#1 [324:388] : (tensor<388xi32>) -> tensor<64xi32>
     %model.embed_tokens.weight = util.global.load @"model.embed_tokens.weight" : tensor<320x64xbf16>
 
     // embedding rows of the tokens
@@ -140,18 +140,18 @@ module @mlxcel {
       objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "attention_f324.fatbin"}>] })
       <workgroup_size = [256 : index, 1 : index, 1 : index]>
     %layer0.attended_constant = arith.constant 0 : i32
-    %layer0.attended:1 = hal.dispatch.extern "mlx_attend"(%layer0.attended_constant, %layer0.append#1, %layer0.append#0, %batch, %placed#1) : (i32, tensor<64x64xf32>, tensor<?x32xbf16>{%kv_size}, tensor<?xi32>{%batch_size}, tensor<644xi32>) -> (tensor<64x64xbf16>)
+    %layer0.attended:1 = hal.dispatch.extern "mlx_attend"(%layer0.attended_constant, %layer0.append#1, %layer0.append#0, %batch, %placed#1) : (i32, tensor<64x64xf32>, tensor<?x32xbf16>{%kv_size}, tensor<?xi32>{%batch_size}, tensor<388xi32>) -> (tensor<64x64xbf16>)
       count(%device: !hal.device) -> (index, index, index) {
         %g0 = arith.constant 2 : index
-        %g1 = arith.constant 64 : index
+        %g1 = arith.constant 32 : index
         %g2 = arith.constant 8 : index
         hal.return %g0, %g1, %g2 : index, index, index
       }
       layout(#hal.pipeline.layout<constants = 1, bindings = [#hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer>]>)
       objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "attention_f324.fatbin"}>] })
-      <workgroup_size = [128 : index, 1 : index, 1 : index], workgroup_local_memory = 21888>
+      <workgroup_size = [128 : index, 1 : index, 1 : index], workgroup_local_memory = 9600>
     %layer0.attended_2_constant = arith.constant 0 : i32
-    %layer0.attended_2:1 = hal.dispatch.extern "mlx_attend"(%layer0.attended_2_constant, %layer0.append#1, %layer0.append#0, %batch, %placed#1, %layer0.attended#0) : (i32, tensor<64x64xf32>, tensor<?x32xbf16>{%kv_size}, tensor<?xi32>{%batch_size}, tensor<644xi32>, tensor<64x64xbf16>) -> (%layer0.attended#0)
+    %layer0.attended_2:1 = hal.dispatch.extern "mlx_attend"(%layer0.attended_2_constant, %layer0.append#1, %layer0.append#0, %batch, %placed#1, %layer0.attended#0) : (i32, tensor<64x64xf32>, tensor<?x32xbf16>{%kv_size}, tensor<?xi32>{%batch_size}, tensor<388xi32>, tensor<64x64xbf16>) -> (%layer0.attended#0)
       count(%device: !hal.device) -> (index, index, index) {
         %g0 = arith.constant 4 : index
         %g1 = arith.constant 8 : index
@@ -282,8 +282,8 @@ module @mlxcel {
     %results_dim = arith.constant 0 : index
     %results_size = tensor.dim %results, %results_dim : tensor<?x48xi32>
     %all_weights = util.global.load @"*" : tensor<36032xi32>
-    %state.scratch = util.global.load @"state.scratch" : tensor<3456xi32>
-    %decoded:6 = hal.dispatch.extern "mlx_decode"(%all_weights, %batch, %history, %kv, %logits, %hidden, %results, %state.scratch) : (tensor<36032xi32>, tensor<?xi32>{%batch_size}, tensor<?xi32>{%history_size}, tensor<?x32xbf16>{%kv_size}, tensor<?x320xf32>{%logits_size}, tensor<?x64xf32>{%hidden_size}, tensor<?x48xi32>{%results_size}, tensor<3456xi32>) -> (%history{%history_size}, %kv{%kv_size}, %logits{%logits_size}, %hidden{%hidden_size}, %results{%results_size}, %state.scratch)
+    %state.scratch = util.global.load @"state.scratch" : tensor<37056xi32>
+    %decoded:6 = hal.dispatch.extern "mlx_decode"(%all_weights, %batch, %history, %kv, %logits, %hidden, %results, %state.scratch) : (tensor<36032xi32>, tensor<?xi32>{%batch_size}, tensor<?xi32>{%history_size}, tensor<?x32xbf16>{%kv_size}, tensor<?x320xf32>{%logits_size}, tensor<?x64xf32>{%hidden_size}, tensor<?x48xi32>{%results_size}, tensor<37056xi32>) -> (%history{%history_size}, %kv{%kv_size}, %logits{%logits_size}, %hidden{%hidden_size}, %results{%results_size}, %state.scratch)
       count(%device: !hal.device) -> (index, index, index) {
         %g0 = arith.constant 64 : index
         %g1 = arith.constant 1 : index
@@ -293,7 +293,7 @@ module @mlxcel {
       layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer>, #hal.pipeline.binding<storage_buffer>, #hal.pipeline.binding<storage_buffer>, #hal.pipeline.binding<storage_buffer>, #hal.pipeline.binding<storage_buffer>, #hal.pipeline.binding<storage_buffer>]>)
       objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "decode12.fatbin"}>] })
       <workgroup_size = [288 : index, 1 : index, 1 : index], workgroup_local_memory = 232448>
-    util.global.store %decoded#5, @"state.scratch" : tensor<3456xi32>
+    util.global.store %decoded#5, @"state.scratch" : tensor<37056xi32>
     return %decoded#0, %decoded#1, %decoded#2, %decoded#3, %decoded#4 : tensor<?xi32>, tensor<?x32xbf16>, tensor<?x320xf32>, tensor<?x64xf32>, tensor<?x48xi32>
   }
 
@@ -318,8 +318,8 @@ module @mlxcel {
     %results_dim = arith.constant 0 : index
     %results_size = tensor.dim %results, %results_dim : tensor<?x48xi32>
     %all_weights = util.global.load @"*" : tensor<36032xi32>
-    %state.scratch = util.global.load @"state.scratch" : tensor<3456xi32>
-    %decoded:6 = hal.dispatch.extern "mlx_decode"(%all_weights, %batch, %history, %kv, %logits, %hidden, %results, %state.scratch) : (tensor<36032xi32>, tensor<?xi32>{%batch_size}, tensor<?xi32>{%history_size}, tensor<?x32xbf16>{%kv_size}, tensor<?x320xf32>{%logits_size}, tensor<?x64xf32>{%hidden_size}, tensor<?x48xi32>{%results_size}, tensor<3456xi32>) -> (%history{%history_size}, %kv{%kv_size}, %logits{%logits_size}, %hidden{%hidden_size}, %results{%results_size}, %state.scratch)
+    %state.scratch = util.global.load @"state.scratch" : tensor<37056xi32>
+    %decoded:6 = hal.dispatch.extern "mlx_decode"(%all_weights, %batch, %history, %kv, %logits, %hidden, %results, %state.scratch) : (tensor<36032xi32>, tensor<?xi32>{%batch_size}, tensor<?xi32>{%history_size}, tensor<?x32xbf16>{%kv_size}, tensor<?x320xf32>{%logits_size}, tensor<?x64xf32>{%hidden_size}, tensor<?x48xi32>{%results_size}, tensor<37056xi32>) -> (%history{%history_size}, %kv{%kv_size}, %logits{%logits_size}, %hidden{%hidden_size}, %results{%results_size}, %state.scratch)
       count(%device: !hal.device) -> (index, index, index) {
         %g0 = arith.constant 64 : index
         %g1 = arith.constant 1 : index
@@ -329,7 +329,7 @@ module @mlxcel {
       layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer>, #hal.pipeline.binding<storage_buffer>, #hal.pipeline.binding<storage_buffer>, #hal.pipeline.binding<storage_buffer>, #hal.pipeline.binding<storage_buffer>, #hal.pipeline.binding<storage_buffer>]>)
       objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "decode12.fatbin"}>] })
       <workgroup_size = [288 : index, 1 : index, 1 : index], workgroup_local_memory = 232448>
-    util.global.store %decoded#5, @"state.scratch" : tensor<3456xi32>
+    util.global.store %decoded#5, @"state.scratch" : tensor<37056xi32>
 
     // sampling
     %sampled:2 = hal.dispatch.extern "mlx_sample"(%batch, %decoded#2, %decoded#0, %decoded#4) : (tensor<?xi32>{%batch_size}, tensor<?x320xf32>{%logits_size}, tensor<?xi32>{%history_size}, tensor<?x48xi32>{%results_size}) -> (%decoded#0{%history_size}, %decoded#4{%results_size})
