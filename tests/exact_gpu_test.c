@@ -107,7 +107,8 @@ TEST(logits_do_not_depend_on_how_a_prompt_is_divided) {
   for (size_t i = 0; i < SUBJECTS; ++i) {
     if (!gpu_runs(subjects[i].name, subjects[i].sm)) continue;
     mlx_engine_t *engine = gpu_open(subjects[i].name);
-    check_chunks(engine, subjects[i].name, 1e-5);
+    // Keys and values that are rounded amplify the last bits in which the product kernels differ.
+    check_chunks(engine, subjects[i].name, subjects[i].kv == MLX_F32 ? 1e-5 : 2e-5);
     mlx_engine_close(engine);
   }
 }
