@@ -17,7 +17,9 @@ typedef unsigned int mlx_u32;
 typedef unsigned long long mlx_u64;
 typedef int mlx_i32;
 #define MLX_SAMPLE __device__ __forceinline__
+#ifndef MLX_SAMPLE_CALL
 #define MLX_SAMPLE_CALL __device__ __noinline__  // large functions
+#endif
 #define MLX_EXACT
 #define MLX_ROLLED _Pragma("unroll 4")  // the decode kernel must stay in the instruction cache
 #define MLX_FADD(a, b) __fadd_rn(a, b)

@@ -52,7 +52,6 @@ TEST(segments_of_several_sequences_make_one_batch) {
   CHECK_INT(w[w[MLX_STEP_AT_SAMPLING] + MLX_SAMPLING_FLAGS], MLX_SAMPLE_TOKEN);
   CHECK_INT(w[w[MLX_STEP_AT_SAMPLING] + MLX_SAMPLING_TEMPERATURE], 0);
   CHECK(word_float(w[w[MLX_STEP_AT_SAMPLING] + MLX_SAMPLING_REPEAT]) == 1);
-  CHECK(word_float(w[w[MLX_STEP_AT_SAMPLING] + MLX_SAMPLING_TOP_P]) == 1);
   CHECK_INT(w[MLX_STEP_AT_PAGES], MLX_STEP_PAGES_AT(16, 4));
   // 401 positions are 26 pages; rows have a multiple of 16 entries.
   CHECK_INT(w[MLX_STEP_SLOT_COUNT], 3);

@@ -33,6 +33,7 @@ typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
+#define MLX_SAMPLE_CALL __device__ __forceinline__
 #include "sample.h"
 #include "step.h"
 
