@@ -144,7 +144,7 @@ module @mlxcel {
       count(%device: !hal.device) -> (index, index, index) {
         %g0 = arith.constant 2 : index
         %g1 = arith.constant 32 : index
-        %g2 = arith.constant 8 : index
+        %g2 = arith.constant 4 : index
         hal.return %g0, %g1, %g2 : index, index, index
       }
       layout(#hal.pipeline.layout<constants = 1, bindings = [#hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer>]>)
