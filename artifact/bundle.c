@@ -80,7 +80,7 @@ static const part_t *find_part(const mlx_bundle_t *bundle, const char *name) {
 static mlx_status_t check_unchanged(const mlx_bundle_t *bundle) {
   mlx_file_stamp_t now;
   MLX_TRY(mlx_file_stamp(bundle->path, &now));
-  if (!memcmp(&now, &bundle->stamp, sizeof now)) return NULL;
+  if (mlx_file_stamp_same_content(&now, &bundle->stamp)) return NULL;
   return mlx_status_hint(mlx_error(MLX_IO, "'%s' changed while it was being read", bundle->path),
                          "run the command again");
 }
@@ -564,7 +564,7 @@ static mlx_status_t map_path(mlx_bundle_t *bundle, const mlx_bundle_file_t *file
   ++bundle->map_count;
   MLX_TRY(check_path(cache_of(bundle), FOR_USE, file, path));
   MLX_TRY(mlx_file_stamp(path, &after));
-  if (memcmp(&before, &after, sizeof after))
+  if (!mlx_file_stamp_same_content(&before, &after))
     return mlx_error(MLX_IO, "'%s' changed while it was being read", path);
   *out_view = *map;
   return NULL;

@@ -595,6 +595,11 @@ mlx_status_t mlx_file_stamp(const char *path, mlx_file_stamp_t *out_stamp) {
   return NULL;
 }
 
+bool mlx_file_stamp_same_content(const mlx_file_stamp_t *a, const mlx_file_stamp_t *b) {
+  return a->device == b->device && a->inode == b->inode && a->size == b->size &&
+         a->modified_ns == b->modified_ns;
+}
+
 static int compare_names(const void *a, const void *b) {
   return strcmp(*(char *const *)a, *(char *const *)b);
 }

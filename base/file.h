@@ -128,6 +128,9 @@ typedef struct mlx_file_stamp {
   int64_t modified_ns, changed_ns;
 } mlx_file_stamp_t;
 mlx_status_t mlx_file_stamp(const char *path, mlx_file_stamp_t *out_stamp) MLX_MUST_USE;
+// True if no write happened between two stamps of a path. changed_ns may differ: a new hard link, a rename or
+// a change of permissions sets it too.
+bool mlx_file_stamp_same_content(const mlx_file_stamp_t *a, const mlx_file_stamp_t *b);
 
 // Calls |visit| with each name in |folder| except "." and "..", in byte order. An error from |visit| ends the
 // walk.

@@ -93,11 +93,13 @@ static mlx_status_t digest_and_store(mlx_cache_t *cache, const digest_source_t *
   mlx_file_stamp_t after;
   MLX_TRY(compute(what, out_hex));
   MLX_TRY(mlx_file_stamp(what->path, &after));
-  if (memcmp(stamp, &after, sizeof after)) {
+  if (!mlx_file_stamp_same_content(stamp, &after)) {
     return mlx_status_hint(mlx_error(MLX_IO, "'%s' changed while it was being read", what->path),
                            "run the command again");
   }
-  if (stamp->modified_ns < newest_time && stamp->changed_ns < newest_time)
+  // Not after a new hard link: it would hide a write whose modification time was set back.
+  const bool is_same = stamp->changed_ns == after.changed_ns;
+  if (is_same && stamp->modified_ns < newest_time && stamp->changed_ns < newest_time)
     mlx_cache_store_digest(cache, what->key, stamp, out_hex);
   return NULL;
 }
@@ -180,11 +182,10 @@ static void restamp(const mlx_cache_t *cache, const char *key, const mlx_file_st
 // A write would have changed the modification time too.
 void mlx_cache_keep_digests(mlx_cache_t *cache, const char *path, const mlx_file_stamp_t *before) {
   char *real = NULL, *key = NULL;
-  mlx_file_stamp_t now = {0}, same = *before;
+  mlx_file_stamp_t now = {0};
   mlx_status_t status = mlx_real_path(path, &real);
   if (!status) status = mlx_file_stamp(real, &now);
-  same.changed_ns = now.changed_ns;
-  if (!status && !memcmp(&same, &now, sizeof now)) {
+  if (!status && mlx_file_stamp_same_content(before, &now)) {
     restamp(cache, real, before, &now);
     status = part_key(real, TREE_SEPARATOR, 0, now.size, &key);
     if (!status) restamp(cache, key, before, &now);

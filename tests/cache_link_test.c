@@ -1,5 +1,7 @@
 // Cache entries with a file that was hashed while it was written, or that a bundle shares as a hard link.
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -168,6 +170,43 @@ TEST(entry_whose_file_others_may_write_through_a_hard_link_is_created_again) {
   finish(cache);
 }
 
+static atomic_bool stop_linking;
+
+static void *link_and_unlink(void *path) {
+  char other[512];
+  snprintf(other, sizeof other, "%s-linked", (const char *)path);
+  while (!atomic_load(&stop_linking)) {
+    CHECK(mlx_link_file(path, other) && !unlink(other));
+    usleep(1000);
+  }
+  return NULL;
+}
+
+// Another process may share the same weights with a bundle at any time.
+TEST(file_that_gets_hard_links_while_it_is_hashed_has_not_changed) {
+  mlx_cache_t *cache = begin();
+  if (!has_hard_links()) {
+    finish(cache);
+    SKIP("this system has no hard links");
+  }
+  const size_t size = 16u << 20;
+  char *bytes, large[512], expected[MLX_DIGEST_HEX], found[MLX_DIGEST_HEX];
+  snprintf(large, sizeof large, "%s", in_folder("large"));
+  CHECK_OK(mlx_alloc(size, 1, &bytes));
+  CHECK_OK(mlx_write_file(large, bytes, size));
+  CHECK_OK(mlx_digest_file(large, expected));
+  pthread_t thread;
+  CHECK(!pthread_create(&thread, NULL, link_and_unlink, large));
+  for (int i = 0; i < 5; ++i) {
+    CHECK_OK(mlx_cache_digest_file(cache, large, found));
+    CHECK_TEXT(found, expected);
+  }
+  atomic_store(&stop_linking, true);
+  pthread_join(thread, NULL);
+  mlx_free(bytes);
+  finish(cache);
+}
+
 // A caller that gets false copies the file, so no link may be left.
 TEST(link_that_cannot_be_made_or_synced_leaves_nothing) {
   mlx_cache_t *cache = begin();
@@ -188,5 +227,6 @@ TEST(link_that_cannot_be_made_or_synced_leaves_nothing) {
 TEST_MAIN(CASE(file_that_was_hashed_while_written_is_not_read_again),
           CASE(entry_whose_hashed_file_is_damaged_is_created_again),
           CASE(hard_link_keeps_the_cached_digests_until_the_content_changes),
+          CASE(file_that_gets_hard_links_while_it_is_hashed_has_not_changed),
           CASE(link_that_cannot_be_made_or_synced_leaves_nothing),
           CASE(entry_whose_file_others_may_write_through_a_hard_link_is_created_again))
