@@ -107,6 +107,33 @@ pip_fetch_windows() {
     --platform win_amd64 --python-version 3.11 --implementation cp
 }
 
+# fetch_sdist NAME FOLDER STRIP PATTERN: unpacks the files of a Python source archive that match PATTERN, without their first STRIP
+# folders. pip calls the package's build backend for its name before it downloads an archive. A stub backend answers, so that no
+# third-party code runs.
+fetch_sdist() {
+  local stub=$deps/no-build-$1 pin=$deps/$1.pin backend
+  rm -rf "$2" "$stub"
+  mkdir -p "$2"
+  for backend in scikit_build_core/build setuptools/build_meta; do
+    mkdir -p "$stub/${backend%/*}"
+    : >"$stub/${backend%/*}/__init__.py"
+    cat >"$stub/$backend.py" <<'EOS'
+import os, shutil
+def prepare_metadata_for_build_wheel(folder, settings=None):
+    fields = dict(line.split(": ", 1) for line in open("PKG-INFO").read().splitlines()[:3])
+    name = "%s-%s.dist-info" % (fields["Name"].replace("-", "_"), fields["Version"])
+    os.makedirs(os.path.join(folder, name))
+    shutil.copy("PKG-INFO", os.path.join(folder, name, "METADATA"))
+    return name
+EOS
+  done
+  python_pin "$1" >"$pin"
+  PYTHONPATH=$stub python3 -m pip download --disable-pip-version-check --no-deps --require-hashes --no-binary=:all: --no-build-isolation \
+    --dest "$stub" -r "$pin"
+  tar xzf "$stub"/*.tar.gz --strip-components="$3" -C "$2" --wildcards "$4"
+  rm -rf "$stub"
+}
+
 vendor_crates() {
   local dir=$deps/crates name version sum got
   rm -rf "$dir"
@@ -149,6 +176,7 @@ fetch() {
   need cargo 'install Rust (cargo 1.85 or newer): it fetches C sources that are published as crates'
   python3 -m pip --version >/dev/null 2>&1 || die 'python3 has no pip' 'install pip, for example: apt-get install python3-pip'
   once "$deps/crates" "$(cat third_party/crates.txt third_party/iree.patch)" 'fetching C sources' vendor_and_patch
+  once "$deps/llhttp" "$(python_pin httptools)" 'fetching llhttp' fetch_sdist httptools "$deps/llhttp" 3 '*/vendor/llhttp/*'
   cmake=cmake
   if ! command -v cmake >/dev/null || ! version_at_least "$(cmake --version | awk 'NR == 1 {print $3}')" 3.26; then
     pip_fetch cmake
@@ -449,28 +477,7 @@ fetch_model() {
 }
 
 # The source archive of llama-cpp-python contains llama.cpp: the peer of bench/compare, and real chat templates for the tests.
-# pip calls the package's build backend for its name before it downloads an archive. A stub backend answers, so that no
-# third-party code runs.
-fetch_llama_cpp() {  # FOLDER
-  local stub=$deps/no-build pin=$deps/llama-cpp-python.pin
-  rm -rf "$1" "$stub"
-  mkdir -p "$1" "$stub/scikit_build_core"
-  : >"$stub/scikit_build_core/__init__.py"
-  cat >"$stub/scikit_build_core/build.py" <<'EOS'
-import os, shutil
-def prepare_metadata_for_build_wheel(folder, settings=None):
-    fields = dict(line.split(": ", 1) for line in open("PKG-INFO").read().splitlines()[:3])
-    name = "%s-%s.dist-info" % (fields["Name"].replace("-", "_"), fields["Version"])
-    os.makedirs(os.path.join(folder, name))
-    shutil.copy("PKG-INFO", os.path.join(folder, name, "METADATA"))
-    return name
-EOS
-  python_pin llama-cpp-python >"$pin"
-  PYTHONPATH=$stub python3 -m pip download --disable-pip-version-check --no-deps --require-hashes --no-binary=:all: --no-build-isolation \
-    --dest "$stub" -r "$pin"
-  tar xzf "$stub"/llama_cpp_python-*.tar.gz --strip-components=3 -C "$1" --wildcards '*/vendor/llama.cpp/*'
-  rm -rf "$stub"
-}
+fetch_llama_cpp() { fetch_sdist llama-cpp-python "$1" 3 '*/vendor/llama.cpp/*'; }
 
 need_llama_cpp() { once "$deps/llama.cpp" "$(python_pin llama-cpp-python)" 'fetching llama.cpp' fetch_llama_cpp "$deps/llama.cpp"; }
 

@@ -30,7 +30,8 @@ ORDER = {
     "grammar": "base tokenizer",
     "line": "base",
     "runtime": "base kernels artifact cache shim tokenizer template grammar",
-    "cli": "base graph models cache artifact transfer compiler tokenizer template grammar runtime line",
+    "server": "base grammar template runtime",
+    "cli": "base graph models cache artifact transfer compiler tokenizer template grammar runtime line server",
 }
 OUTSIDE = ("tests", "third_party", "bench")  # may include anything; nothing includes them
 MAX_LINES = 800

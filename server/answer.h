@@ -1,0 +1,77 @@
+// Answer: what a model generated for a call, in one form for all APIs: as events while it is generated, and
+// as a whole when it is done.
+//
+// Threads: an answer belongs to one thread at a time.
+#ifndef MLXCEL_SERVER_ANSWER_H_
+#define MLXCEL_SERVER_ANSWER_H_
+
+#include "base/text.h"
+#include "runtime/mlxcel.h"
+
+typedef enum mlx_event_kind {
+  MLX_EVENT_TEXT,            // text of the answer
+  MLX_EVENT_REASONING,       // text of the model's reasoning
+  MLX_EVENT_TOOL_BEGIN,      // a tool call: |id| and |name|
+  MLX_EVENT_TOOL_ARGUMENTS,  // a part of its arguments, as JSON text
+  MLX_EVENT_TOOL_END,
+  MLX_EVENT_FINISH  // of this choice: |finish| and |stop|
+} mlx_event_kind_t;
+
+typedef struct mlx_answer_logprob {
+  int32_t id;
+  double logprob;
+  const char *bytes;  // of the token; may be part of a character
+  size_t length;
+} mlx_answer_logprob_t;
+
+// A generated token with its log-probabilities; only if the call asked for them.
+typedef struct mlx_answer_token {
+  mlx_answer_logprob_t chosen;
+  const mlx_answer_logprob_t *top;  // the most likely tokens
+  size_t top_count;
+} mlx_answer_token_t;
+
+// Everything is borrowed for the call that gets the event.
+typedef struct mlx_event {
+  mlx_event_kind_t kind;
+  size_t choice;     // 0 <= choice < call.n * prompts
+  const char *text;  // TEXT, REASONING, TOOL_ARGUMENTS
+  size_t length;
+  size_t tool;                       // index of the tool call in this choice
+  const char *id, *name;             // TOOL_BEGIN
+  const mlx_answer_token_t *tokens;  // TEXT and REASONING: the tokens since the last event
+  size_t token_count;
+  mlx_finish_reason_t finish;  // FINISH
+} mlx_event_t;
+
+typedef struct mlx_tool_call {
+  char *id, *name;
+  mlx_text_t arguments;  // JSON text
+} mlx_tool_call_t;
+
+typedef struct mlx_answer_choice {
+  mlx_text_t text, reasoning;
+  mlx_tool_call_t *tools;
+  size_t tool_count, tool_capacity;
+  mlx_finish_reason_t finish;
+  mlx_answer_token_t
+      *tokens;  // only with log-probabilities; the bytes and |top| are copies that the choice owns
+  size_t token_count, token_capacity;
+} mlx_answer_choice_t;
+
+typedef struct mlx_answer {
+  char id[40];        // unique: letters, digits and '-', without the API's prefix
+  const char *model;  // the model's public name; borrowed
+  int64_t created;    // seconds since 1970
+  mlx_answer_choice_t *choices;
+  size_t choice_count;
+  // Usage. The prompt is counted once, also for several choices.
+  int64_t prompt_tokens, cached_tokens, output_tokens, reasoning_tokens;
+  double queue_seconds, prompt_seconds, decode_seconds;
+} mlx_answer_t;
+
+// Collects an event into the answer, for a response that is sent as a whole.
+mlx_status_t mlx_answer_add(mlx_answer_t *answer, const mlx_event_t *event) MLX_MUST_USE;
+void mlx_answer_clear(mlx_answer_t *answer);
+
+#endif  // MLXCEL_SERVER_ANSWER_H_
