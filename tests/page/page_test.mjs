@@ -111,7 +111,7 @@ const cases = {
     await say(page, 'another chat');
     await page.getByText('You said: another chat').waitFor();
     await page.locator('#search').fill('remember');
-    assert.equal(await page.locator('nav li').count(), 1);
+    await until(async () => await page.locator('nav li').count() === 1);
     await page.locator('nav li .title').click();
     await page.getByText('You said: remember me').waitFor();
   },
@@ -131,7 +131,7 @@ const cases = {
     assert.equal(JSON.parse(readFileSync(path, 'utf8')).conversations.length, 1);
     await page.locator('input[type=file]').setInputFiles(path);
     await page.getByText('1 chats imported').waitFor();
-    assert.equal(await page.locator('nav li').count(), 2);
+    await until(async () => await page.locator('nav li').count() === 2);
     await page.locator('input[type=file]').setInputFiles({name: 'bad.json', mimeType: 'application/json', buffer: Buffer.from('{"format":"mlxcel-chats","conversations":[{}]}')});
     await page.getByText("cannot import bad.json: conversations[0]: field 'root'").waitFor();
   },
