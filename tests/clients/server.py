@@ -1,0 +1,56 @@
+"""Starts and stops `mlxcel serve` for tests in Python."""
+import os
+import re
+import signal
+import subprocess
+
+
+class Server:
+    """A running server. |url| has no slash at its end."""
+
+    def __init__(self, mlxcel, model, *flags):
+        self.mlxcel, self.model = mlxcel, model
+        self.process = subprocess.Popen([mlxcel, "serve", "-m", model, "--port", "0", *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        lines = []
+        for stream in (self.process.stdout, self.process.stderr):
+            for line in stream:
+                lines.append(line)
+                found = re.search(r"listening on (http://[^ ]*)", line)
+                if found:
+                    self.url = found[1].rstrip("/")
+                    self.drain()
+                    return
+        self.process.wait()
+        raise RuntimeError("the server did not start:\n" + "".join(lines))
+
+    def drain(self):
+        """Reads what the server prints, so that it never waits for a full pipe."""
+        import threading
+        for stream in (self.process.stdout, self.process.stderr):
+            threading.Thread(target=stream.read, daemon=True).start()
+
+    def run(self, *arguments):
+        """What `mlxcel run` prints for the same model, without its last newline."""
+        done = subprocess.run([self.mlxcel, "run", "-m", self.model, "-q", *arguments], capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL)
+        return done.stdout[:-1] if done.stdout.endswith("\n") else done.stdout
+
+    def stop(self, number=signal.SIGTERM, seconds=60):
+        self.process.send_signal(number)
+        return self.process.wait(seconds)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+def memory_bytes(process):
+    with open(f"/proc/{process.pid}/status", encoding="ascii") as file:
+        return next(int(line.split()[1]) << 10 for line in file if line.startswith("VmRSS"))
+
+
+if __name__ == "__main__":
+    raise SystemExit(os.path.basename(__file__) + " is a module of tests")
