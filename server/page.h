@@ -3,13 +3,15 @@
 #ifndef MLXCEL_SERVER_PAGE_H_
 #define MLXCEL_SERVER_PAGE_H_
 
+#include <stdbool.h>
 #include <stddef.h>
 
 typedef struct mlx_page_file {
   const char *path;          // of the URL: "/", "/page/app.js"
   const char *content_type;  // NULL ends the table
-  const char *bytes;         // compressed with gzip
+  const char *bytes;
   size_t size;
+  bool is_gzip;  // the bytes are compressed with gzip, and are sent so
 } mlx_page_file_t;
 extern const mlx_page_file_t mlx_page_files[];
 

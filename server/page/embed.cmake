@@ -1,5 +1,6 @@
 # Writes the chat page as C: cmake -DOUT=FILE.c "-DFILES=index.html;app.js" -P embed.cmake
-# Files are compressed with gzip. The archive has no time and no name, so the same files give the same bytes.
+# Scripts and styles, which only browsers read, are compressed with gzip. The archive has no time and no name, so the same files give the
+# same bytes.
 set(arrays "")
 set(rows "")
 set(number 0)
@@ -23,13 +24,19 @@ foreach(file IN LISTS FILES)
   elseif(name STREQUAL "openapi.json")
     set(path "/openapi.json")
   endif()
-  set(packed "${OUT}.gz")
-  file(ARCHIVE_CREATE OUTPUT ${packed} PATHS ${file} FORMAT raw COMPRESSION GZip COMPRESSION_LEVEL 9 MTIME 0)
-  file(READ ${packed} bytes HEX)
-  file(REMOVE ${packed})
+  if(name MATCHES "\\.(html|json)$")
+    set(is_gzip false)
+    file(READ ${file} bytes HEX)
+  else()
+    set(is_gzip true)
+    set(packed "${OUT}.gz")
+    file(ARCHIVE_CREATE OUTPUT ${packed} PATHS ${file} FORMAT raw COMPRESSION GZip COMPRESSION_LEVEL 9 MTIME 0)
+    file(READ ${packed} bytes HEX)
+    file(REMOVE ${packed})
+  endif()
   string(REGEX REPLACE "(..)" "0x\\1," bytes "${bytes}")
   string(APPEND arrays "static const unsigned char file${number}[] = {${bytes}};\n")
-  string(APPEND rows "    {\"${path}\", \"${type}\", (const char *)file${number}, sizeof file${number}},\n")
+  string(APPEND rows "    {\"${path}\", \"${type}\", (const char *)file${number}, sizeof file${number}, ${is_gzip}},\n")
   math(EXPR number "${number} + 1")
 endforeach()
 file(WRITE ${OUT}

@@ -26,7 +26,7 @@ def main():
     parser.add_argument("--examples", default="20")
     args = parser.parse_args()
     with Server(args.mlxcel, args.model) as server:
-        document = json.load(urllib.request.urlopen(urllib.request.Request(server.url + "/openapi.json", headers={"Accept-Encoding": "identity"})))
+        document = json.load(urllib.request.urlopen(server.url + "/openapi.json"))
         with open(args.routes, encoding="utf-8") as file:
             routes = re.findall(r'\{"(GET|POST)", "([^"]+)"', file.read())
         documented = {(method.upper(), re.sub("^/v1", "", path)) for path, methods in document["paths"].items() for method in methods}
