@@ -1,8 +1,8 @@
 """Starts and stops `mlxcel serve` for tests in Python."""
-import os
 import re
 import signal
 import subprocess
+import threading
 
 
 class Server:
@@ -10,24 +10,18 @@ class Server:
 
     def __init__(self, mlxcel, model, *flags):
         self.mlxcel, self.model = mlxcel, model
-        self.process = subprocess.Popen([mlxcel, "serve", "-m", model, "--port", "0", *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        lines = []
-        for stream in (self.process.stdout, self.process.stderr):
-            for line in stream:
-                lines.append(line)
-                found = re.search(r"listening on (http://[^ ]*)", line)
-                if found:
-                    self.url = found[1].rstrip("/")
-                    self.drain()
-                    return
+        self.process = subprocess.Popen([mlxcel, "serve", "-m", model, "--port", "0", *flags], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.lines = []
+        for line in self.process.stdout:
+            self.lines.append(line)
+            found = re.search(r"listening on (http://[^ ]*)", line)
+            if found:
+                self.url = found[1].rstrip("/")
+                # A reader, so that the server never waits for a full pipe.
+                threading.Thread(target=lambda: self.lines.extend(self.process.stdout), daemon=True).start()
+                return
         self.process.wait()
-        raise RuntimeError("the server did not start:\n" + "".join(lines))
-
-    def drain(self):
-        """Reads what the server prints, so that it never waits for a full pipe."""
-        import threading
-        for stream in (self.process.stdout, self.process.stderr):
-            threading.Thread(target=stream.read, daemon=True).start()
+        raise RuntimeError("the server did not start:\n" + "".join(self.lines))
 
     def run(self, *arguments):
         """What `mlxcel run` prints for the same model, without its last newline."""
@@ -51,6 +45,3 @@ def memory_bytes(process):
     with open(f"/proc/{process.pid}/status", encoding="ascii") as file:
         return next(int(line.split()[1]) << 10 for line in file if line.startswith("VmRSS"))
 
-
-if __name__ == "__main__":
-    raise SystemExit(os.path.basename(__file__) + " is a module of tests")
