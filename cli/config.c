@@ -111,7 +111,7 @@ static void list_flags(listing_t *listing, const mlx_verb_t *verb, const void *o
   bool has_heading = false;
   for (size_t i = 0; verb->flags[i].names; ++i) {
     const mlx_flag_t *flag = &verb->flags[i];
-    if (flag->kind == MLX_FLAG_GROUP || (origins[i].kind == MLX_FROM_DEFAULT && !listing->defaults)) continue;
+    if (!mlx_config_can_set(flag) || (origins[i].kind == MLX_FROM_DEFAULT && !listing->defaults)) continue;
     mlx_flag_long_name(flag, name);
     const char *value = value_text(flag, options, &origins[i], 0, buffer, sizeof buffer);
     for (size_t n = 0; n == 0 || (flag->kind == MLX_FLAG_LIST && value);
