@@ -183,13 +183,6 @@ static void put_message(mlx_text_t *json, const char *role, const char *text, si
   mlx_text_puts(json, "}");
 }
 
-// A template that fails does not matter to --raw.
-static mlx_status_t hint_raw(mlx_status_t status) {
-  return status && strstr(mlx_status_message(status), "chat template")
-             ? mlx_status_hint(status, "--raw completes the prompt without the chat template")
-             : status;
-}
-
 // Replaces the prompt by a conversation with that message, rendered by the chat template.
 static mlx_status_t template_prompt(const flags_t *f, const mlx_chat_t *chat, prompt_t *inout) {
   mlx_text_t messages = {0};
@@ -204,7 +197,7 @@ static mlx_status_t template_prompt(const flags_t *f, const mlx_chat_t *chat, pr
   mlx_text_clear(&messages);
   mlx_free(inout->owned);
   *inout = (prompt_t){.text = text, .length = length, .owned = text};
-  return hint_raw(status);
+  return mlx_status_hint(status, "--raw completes the prompt without the chat template");
 }
 
 // Reads the chat template and the tools, before anything slow. Without --raw, a prompt is a chat message if
@@ -219,7 +212,7 @@ static mlx_status_t prepare_chat(flags_t *f, mlx_chat_t **out_chat) {
   mlx_status_t status = mlx_cli_find_chat(f->open.model, f->open.allow_unsigned, f->chat_template, out_chat);
   if (!status && !*out_chat && needs_template) status = mlx_chat_missing_error(f->open.model);
   f->chat = *out_chat != NULL;
-  return f->interactive ? status : hint_raw(status);
+  return status;
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -491,8 +484,7 @@ const mlx_verb_t mlx_verb_run = {
     .summary = "generate text from a prompt, or chat",
     .usage =
         "usage: mlxcel run MODEL [PROMPT] [options]\n\n"
-        "The prompt is a chat turn if the model has a chat template; at a terminal without a prompt, opens "
-        "a chat. Compiles the model on first use and caches it.\n\n"
+        "Answers the prompt, or chats at a terminal without one. Compiles the model on first use.\n\n"
         "examples:\n"
         "  mlxcel run model.gguf \"Why is the sky blue?\"\n"
         "  mlxcel run model.gguf --raw -p \"The capital of France is\" -n 16 --temp 0\n"
