@@ -16,7 +16,7 @@ static mlx_foreign_meaning_t choose_gpu_layers(const mlx_foreign_t *row, const c
 // Ollama's --format has the value json or a schema.
 static mlx_foreign_meaning_t choose_format(const mlx_foreign_t *row, const char *value) {
   mlx_foreign_meaning_t meaning = row->meaning;
-  if (value && !strcmp(value, "json")) meaning.value = "{}";
+  if (value && !strcmp(value, "json")) meaning.value = "{\"type\": \"object\"}";
   return meaning;
 }
 
