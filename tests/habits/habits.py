@@ -100,6 +100,22 @@ def run_commands(mlxcel, models, part):
     return faults
 
 
+def check_table(mlxcel):
+    """Every foreign option in cli/foreign.c is understood by run: its own option exists."""
+    with open(os.path.join(ROOT, "cli", "foreign.c"), encoding="utf-8") as file:
+        table = re.search(r"static const mlx_foreign_t rows\[\] = \{(.*?)\n\};", file.read(), re.S).group(1)
+    names = [name for group in re.findall(r'(?:[A-Z_]+\(|\.names = )"(-[^"]+)"', table) for name in group.split(", ")]
+    faults = 0
+    for name in names:
+        done = subprocess.run([mlxcel, "run", "-p", "x", name, "1", "/nowhere/model"], capture_output=True, encoding="utf-8", stdin=subprocess.DEVNULL,
+                              env={**os.environ, "MLXCEL_CONFIG": "/dev/null"}, timeout=60)
+        if not done.returncode or "unknown option" in done.stderr or "internal" in done.stderr.lower():
+            faults += 1
+            print("cli/foreign.c: %s: %s" % (name, done.stderr))
+    print("%d foreign options, %d faults" % (len(names), faults))
+    return faults + (len(names) < 100)
+
+
 def first_block(text):
     """The first block of commands of the README."""
     found = re.search(r"^```\w*\n(.*?)^```", text, re.M | re.S)
@@ -156,7 +172,8 @@ def main():
         print("skipped: needs %s and bash" % MODEL)
         sys.exit(77)
     faults = run_commands(os.path.join(build, "bin", "mlxcel"), models, part)
-    faults += run_readme(build, models) if not part else 0
+    if not part:
+        faults += check_table(os.path.join(build, "bin", "mlxcel")) + run_readme(build, models)
     sys.exit(1 if faults else 0)
 
 
