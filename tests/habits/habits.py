@@ -3,6 +3,7 @@
 Each command must end with the expected exit status and print the expected text. A command that is refused must say in one hint line
 what to type instead. Run: python3 tests/habits/habits.py BUILD MODELS [PART]   (PART: only commands that contain it)
 """
+import concurrent.futures
 import os
 import pty
 import re
@@ -61,6 +62,7 @@ def make_folder(folder):
 
 def environment(models):
     more = {"M": os.path.join(models, MODEL), "BASE": os.path.join(ROOT, "tests", "fixtures", "tiny-llama"), "MLXCEL_RUN_TEMP": "0", "MLXCEL_RUN_N_PREDICT": "6",
+            "MLXCEL_THREADS": "1",
             "MLXCEL_CONFIG": "/dev/null", "HF_ENDPOINT": "http://127.0.0.1:9"}
     return {**{name: value for name, value in os.environ.items() if not name.startswith("MLXCEL_") or name == "MLXCEL_CACHE"}, **more}
 
@@ -87,11 +89,14 @@ def run_commands(mlxcel, models, part):
     faults = 0
     with tempfile.TemporaryDirectory() as folder:
         make_folder(folder)
-        for row in rows:
-            if part not in row[4]:
-                continue
-            done = subprocess.run(["bash", "-c", functions(mlxcel) + row[4]], cwd=folder, env=environment(models), stdin=subprocess.DEVNULL,
-                                  capture_output=True, encoding="utf-8", errors="replace", timeout=120)
+
+        def run(row):
+            return row, subprocess.run(["bash", "-c", functions(mlxcel) + row[4]], cwd=folder, env=environment(models), stdin=subprocess.DEVNULL,
+                                       capture_output=True, encoding="utf-8", errors="replace", timeout=120)
+
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            results = list(pool.map(run, [row for row in rows if part in row[4]]))
+        for row, done in results:
             fault = fault_of(row, done)
             if fault:
                 faults += 1
