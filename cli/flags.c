@@ -225,7 +225,13 @@ mlx_status_t mlx_flags_read(const mlx_flag_t *flags, int argc, char **argv, int 
   const mlx_flag_t *flag = find_flag(flags, name);
   if (!flag) return mlx_error(MLX_INTERNAL, "option '%s' is not in the table", name);
   origins[flag - flags].kind = MLX_FROM_COMMAND_LINE;
-  if (flag->kind == MLX_FLAG_SWITCH) return mlx_flag_set(flag, options, name, text ? text : "true");
+  if (flag->kind == MLX_FLAG_SWITCH) {
+    const char *next = !text && *inout_index + 1 < argc ? argv[*inout_index + 1] : "";
+    const bool python = !strcmp(next, "True") || !strcmp(next, "False");  // mlx-lm: --verbose False
+    if (python) text = next[0] == 'T' ? "true" : "false";
+    *inout_index += python;
+    return mlx_flag_set(flag, options, name, text ? text : "true");
+  }
   if (!text && *inout_index + 1 < argc) text = argv[++*inout_index];
   if (!text) return mlx_error(MLX_USAGE, "option %s needs a value: %s %s", name, name, flag->value);
   return mlx_flag_set(flag, options, name, text);

@@ -57,7 +57,7 @@ static const mlx_foreign_t rows[] = {
     ANSWER("-hff, --hf-file", VALUE, "name the file after the model: hf:ORG/NAME:FILE"),
     ANSWER("-hft, --hf-token", VALUE, "set the environment variable HF_TOKEN"),
     ANSWER("--lora, --lora-scaled, --adapter-path", VALUE, "merge the adapter into the model first, then give that model"),
-    ANSWER("-md, --model-draft, --draft-model, -hfd", VALUE, "remove it: run has no draft model"),
+    ANSWER("-md, --model-draft, --draft-model, -hfd", VALUE, "remove it: there are no draft models"),
     ANSWER("-mm, --mmproj, --image, --audio, -mmu, --mmproj-url", VALUE, "remove it: mlxcel reads text only"),
     IGNORED("--trust-remote-code", SWITCH, "code of a model is never run"),
 
@@ -104,7 +104,7 @@ static const mlx_foreign_t rows[] = {
     IGNORED("-fa, --flash-attn", CHOICE, "mlxcel chooses its attention kernels"),
     IGNORED("--mlock, --no-mmap, --mmap", SWITCH, "weights are read from a memory-mapped file"),
     IGNORED("-mmp", VALUE, "weights are read from a memory-mapped file"),
-    IGNORED("--no-warmup, --warmup", SWITCH, "run has no warm-up"),
+    IGNORED("--no-warmup, --warmup", SWITCH, "mlxcel decides when it warms up"),
     IGNORED("-tb, --threads-batch", VALUE, "prefill uses the threads of -t"),
     IGNORED("--numa, --prio, --prio-batch, --poll, --poll-batch, -C, --cpu-mask, -Cr, --cpu-range, --cpu-strict", VALUE,
             "threads keep the CPUs of the process; taskset chooses them"),
