@@ -534,7 +534,7 @@ main() {
       build_tree
       fetch_model
       unlock_build
-      "$build/bin/mlxcel" run --temp 0 -m "$model" --device cpu -c 512 -n 64 -p "${1:-$demo_prompt}"
+      "$build/bin/mlxcel" run "$model" -p "${1:-$demo_prompt}" --temp 0 --device cpu -c 512 -n 64
       ;;
     release)
       . release/release.sh
@@ -589,10 +589,7 @@ main() {
   esac
 }
 
-demo_prompt='<|im_start|>user
-What is a compiler? Answer in one sentence.<|im_end|>
-<|im_start|>assistant
-'
+demo_prompt='What is a compiler? Answer in one sentence.'
 
 ctest_path() { if [ "$cmake" = cmake ]; then echo ctest; else echo "$(dirname "$cmake")/ctest"; fi; }
 

@@ -50,17 +50,46 @@ void mlx_file_set_calls(const mlx_file_calls_t *new_calls) {
   calls = new_calls ? new_calls : &mlx_file_system_calls;
 }
 
+// The length of the temporary suffix at |text|, as mlx_temporary_path or the cache makes it; 0 if there is
+// none.
+static size_t temporary_suffix_length(const char *text) {
+  long pid;
+  unsigned long long when;
+  unsigned long number;
+  int end = 0;
+  if (sscanf(text, ".tmp.%ld.%llx-%lx%n", &pid, &when, &number, &end) == 3 && end) return (size_t)end;
+  end = 0;
+  return sscanf(text, ".%ld-%llx-%lx%n", &pid, &when, &number, &end) == 3 && end ? (size_t)end : 0;
+}
+
+// Removes temporary suffixes: an error names the file that the user asked for.
+static void remove_suffixes(char *path) {
+  char *to = path;
+  for (const char *from = path; *from;) {
+    const size_t length = *from == '.' ? temporary_suffix_length(from) : 0;
+    from += length;
+    if (!length) *to++ = *from++;
+  }
+  *to = 0;
+}
+
 mlx_status_t mlx_io_error(const char *action, const char *path) {
   int error = errno;
   mlx_code_t code = error == ENOENT ? MLX_NOT_FOUND : error == ENOMEM ? MLX_OUT_OF_MEMORY : MLX_IO;
-  mlx_status_t status = mlx_error(code, "cannot %s '%s': %s", action, path, strerror(error));
+  char plain[4096];
+  snprintf(plain, sizeof plain, "%s", path);
+  remove_suffixes(plain);
+  const bool temporary = strlen(plain) < strlen(path);
+  mlx_status_t status = mlx_error(code, "cannot %s '%s': %s", action, plain, strerror(error));
   if (error == ENOSPC)
     return mlx_status_hint(status, "free some space on that disk and run the command again");
   if (error == EFBIG)
     return mlx_status_hint(status, "raise the limit on file sizes (ulimit -f), or use another file system");
-  if (error == EACCES || error == EPERM)
-    return mlx_status_hint(status, "check its owner and permissions: ls -ld '%s'", path);
-  return status;
+  if (error != EACCES && error != EPERM) return status;
+  char *slash = temporary ? strrchr(plain, '/') : NULL;  // the folder refuses a new file
+  if (slash) slash[slash == plain] = 0;
+  return mlx_status_hint(status, "check its owner and permissions: ls -ld '%s'",
+                         temporary && !slash ? "." : plain);
 }
 
 // ----------------------------------------------------------------------------------------------------------

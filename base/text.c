@@ -117,30 +117,39 @@ int mlx_utf8_length(const char *bytes, size_t length) {
 // ----------------------------------------------------------------------------------------------------------
 // Name suggestions
 
-// Edit distance of words up to 31 bytes; longer words never match.
-static size_t distance(const char *a, const char *b) {
-  size_t row[32], a_length = strlen(a), b_length = strlen(b);
-  if (a_length > 31 || b_length > 31) return 99;
-  for (size_t j = 0; j <= b_length; ++j) row[j] = j;
-  for (size_t i = 1; i <= a_length; ++i) {
-    size_t diagonal = row[0];
+#define MAX_NAME 31  // bytes; longer words have no suggestion
+
+// Edit distance, where swapping two neighbours is one edit.
+static size_t distance(const char *a, size_t a_length, const char *b, size_t b_length) {
+  size_t rows[3][MAX_NAME + 1];  // of the last three prefixes of a
+  for (size_t i = 0; i <= a_length; ++i) {
+    size_t *row = rows[i % 3];
+    const size_t *last = rows[(i + 2) % 3], *before = rows[(i + 1) % 3];
     row[0] = i;
     for (size_t j = 1; j <= b_length; ++j) {
-      size_t substitute = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = row[j];
-      size_t shorter = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
-      row[j] = substitute < shorter ? substitute : shorter;
+      if (i == 0) {
+        row[j] = j;
+        continue;
+      }
+      row[j] = last[j - 1] + (a[i - 1] != b[j - 1]);
+      if (last[j] + 1 < row[j]) row[j] = last[j] + 1;
+      if (row[j - 1] + 1 < row[j]) row[j] = row[j - 1] + 1;
+      const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (swapped && before[j - 2] + 1 < row[j]) row[j] = before[j - 2] + 1;
     }
   }
-  return row[b_length];
+  return rows[a_length % 3][b_length];
 }
 
 const char *mlx_nearest_name(const char *word, const char *const *names) {
   const char *best = NULL;
+  const size_t length = strlen(word);
   size_t best_distance = 3;  // suggest only names with fewer edits than this
-  for (; *names; ++names) {
-    size_t d = distance(word, *names);
-    if (d < best_distance) {
+  for (; *names && length <= MAX_NAME; ++names) {
+    const size_t name_length = strlen(*names), longer = name_length > length ? name_length : length;
+    if (longer > MAX_NAME) continue;
+    const size_t d = distance(word, length, *names, name_length);
+    if (d < best_distance && 3 * d <= longer) {
       best = *names;
       best_distance = d;
     }

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "cli/interrupt.h"
 #include "cli/sampling.h"
 #include "cli/terminal.h"
 #include "line/stream.h"
@@ -90,11 +91,11 @@ static mlx_status_t render_line(mlx_prompt_line_t *line, const mlx_chat_t *chat,
 }
 
 mlx_status_t mlx_cli_batch_render(mlx_cli_batch_t *batch, const mlx_chat_t *chat,
-                                  const mlx_chat_options_t *options, bool all, const char *system) {
+                                  const mlx_chat_options_t *options, const char *system) {
   for (size_t i = 0; i < batch->prompts.count; ++i) {
     mlx_prompt_line_t *line = &batch->prompts.lines[i];
-    mlx_status_t status = all && !line->is_chat ? make_messages(line, system) : NULL;
-    if (!status && line->is_chat) status = render_line(line, chat, options, &batch->thinking[i]);
+    mlx_status_t status = line->is_chat ? NULL : make_messages(line, system);
+    if (!status) status = render_line(line, chat, options, &batch->thinking[i]);
     if (status) return at_line(batch, i, status);
   }
   return NULL;
@@ -215,7 +216,9 @@ static mlx_status_t print_item(work_t *work, size_t index) {
 
 static void print_summary(const work_t *work, double seconds) {
   const size_t count = work->batch->prompts.count;
-  mlx_terminal_note("%s%zu %s", work->json ? "" : "\n", count, mlx_plural(count, "prompt", "prompts"));
+  mlx_terminal_note("%s", work->json ? "" : "\n");
+  if (work->printed < count) mlx_terminal_note("%zu of ", work->printed);
+  mlx_terminal_note("%zu %s", count, mlx_plural(count, "prompt", "prompts"));
   for (int i = 0; i <= MLX_FINISH_ERROR; ++i) {
     if (work->finished[i])
       mlx_terminal_note(", %s %zu", mlx_finish_reason_name((mlx_finish_reason_t)i), work->finished[i]);
@@ -233,7 +236,8 @@ static mlx_status_t run(work_t *work) {
   bool idle = false;
   for (size_t i = 0; i < count; ++i) MLX_TRY(at_line(work->batch, i, submit(work, i)));
   const double start = mlx_seconds();
-  while (work->printed < count) {
+  mlx_interrupt_watch();
+  while (work->printed < count && !mlx_interrupt_requested()) {
     if (mlx_request_is_done(work->items[work->printed].request)) {
       MLX_TRY(print_item(work, work->printed));
       ++work->printed;
@@ -244,7 +248,7 @@ static mlx_status_t run(work_t *work) {
     }
   }
   print_summary(work, mlx_seconds() - start);
-  return NULL;
+  return work->printed < count ? mlx_error(MLX_CANCELLED, "interrupted") : NULL;
 }
 
 mlx_status_t mlx_cli_batch_generate(const mlx_cli_batch_t *batch, mlx_engine_t *engine,

@@ -20,16 +20,15 @@ mlx_status_t mlx_cli_batch_read(const char *path, mlx_cli_batch_t *out_batch) ML
 void mlx_cli_batch_clear(mlx_cli_batch_t *batch);
 bool mlx_cli_batch_has_messages(const mlx_cli_batch_t *batch);  // in any line
 
-// Replaces the messages of each line by the text that the chat template renders. With |all|, a "prompt" is a
-// user message, after the message |system| if that is not NULL.
+// Replaces the messages of each line by the text that the chat template renders. A "prompt" is a user
+// message, after the message |system| if that is not NULL.
 mlx_status_t mlx_cli_batch_render(mlx_cli_batch_t *batch, const mlx_chat_t *chat,
-                                  const mlx_chat_options_t *options, bool all,
-                                  const char *system) MLX_MUST_USE;
+                                  const mlx_chat_options_t *options, const char *system) MLX_MUST_USE;
 
 // Generates all texts and prints them in the order of the lines, each as soon as it and all before it are
 // done: as JSON lines, or as blocks of text. |options| applies to lines that do not replace it; its sampling
 // must not be NULL. The seed of prompt i, from 0, is the seed of |options| plus i. If a prompt fails, the
-// others are still generated, and the result is the first failure.
+// others are still generated, and the result is the first failure. Ctrl-C ends it with MLX_CANCELLED.
 mlx_status_t mlx_cli_batch_generate(const mlx_cli_batch_t *batch, mlx_engine_t *engine,
                                     const mlx_generate_options_t *options, bool json) MLX_MUST_USE;
 

@@ -501,8 +501,7 @@ static mlx_status_t run(const mlx_command_line_t *line) {
   MLX_TRY(mlx_command_line_parse(line, &f, NULL, 0, &words, &help));
   if (help) return NULL;
   MLX_TRY(mlx_terminal_set_quiet(f.quiet, f.open.verbose));
-  if (!f.open.model)
-    return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel bench -m MODEL");
+  if (!f.open.model) return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel bench MODEL");
   if (f.plot && f.arrivals.count)
     return mlx_status_hint(mlx_error(MLX_USAGE, "--plot cannot draw --arrival"), "remove one of them");
   bench_t bench = {.run = {.repetitions = f.repetitions, .has_arrivals = f.arrivals.count > 0}};
@@ -570,12 +569,13 @@ const mlx_verb_t mlx_verb_bench = {
     .name = "bench",
     .summary = "measure prefill and decode speed",
     .usage =
-        "usage: mlxcel bench -m MODEL [options]\n\n"
+        "usage: mlxcel bench MODEL [options]\n\n"
         "Tokens per second of prefill (pp) and decode (tg), mean and standard deviation over the runs.\n\n"
         "examples:\n"
-        "  mlxcel bench -m model.mlxb\n"
-        "  mlxcel bench -m model.mlxb -p 512 -n 128 -d 0,2048,4096 --plot speed.svg\n"
-        "  mlxcel bench -m model.mlxb -p 0 -d 128 -n 128 --parallel 1,8,64",
+        "  mlxcel bench model.mlxb\n"
+        "  mlxcel bench model.mlxb -p 512 -n 128 -d 0,2048,4096 --plot speed.svg\n"
+        "  mlxcel bench model.mlxb -p 0 -d 128 -n 128 --parallel 1,8,64",
+    .model_word = MLX_MODEL_IS_WORD,
     .flags = flags,
     .options_size = sizeof(flags_t),
     .initialize = initialize,

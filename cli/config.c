@@ -52,6 +52,19 @@ static const char *ints_text(const mlx_flag_ints_t *ints, char *buffer, size_t s
   return ints->count ? buffer : NULL;
 }
 
+// A default outside the range of the flag means "not given"; the configuration file cannot set it.
+static const char *int_text(const mlx_flag_t *flag, int64_t value, char *buffer, size_t size) {
+  if (value < flag->min || value > flag->max) return NULL;
+  snprintf(buffer, size, "%lld", (long long)value);
+  return buffer;
+}
+
+static const char *number_text(const mlx_flag_t *flag, double value, char *buffer, size_t size) {
+  if (!(value >= (double)flag->min && value <= (double)flag->max)) return NULL;
+  snprintf(buffer, size, "%g", value);
+  return buffer;
+}
+
 // The value as text, NULL if there is none. |index| selects an item of a list; |buffer| may hold the result.
 static const char *value_text(const mlx_flag_t *flag, const void *options, const mlx_origin_t *origin,
                               size_t index, char *buffer, size_t size) {
@@ -64,8 +77,8 @@ static const char *value_text(const mlx_flag_t *flag, const void *options, const
     case MLX_FLAG_TEXT: return *(const char *const *)value;
     case MLX_FLAG_LIST: return index < list->count ? list->items[index] : NULL;
     case MLX_FLAG_INTS: return ints_text(value, buffer, size);
-    case MLX_FLAG_INT: snprintf(buffer, size, "%lld", (long long)*(const int64_t *)value); return buffer;
-    default: snprintf(buffer, size, "%g", *(const double *)value); return buffer;
+    case MLX_FLAG_INT: return int_text(flag, *(const int64_t *)value, buffer, size);
+    default: return number_text(flag, *(const double *)value, buffer, size);
   }
 }
 
@@ -111,8 +124,9 @@ static void list_flags(listing_t *listing, const mlx_verb_t *verb, const void *o
   bool has_heading = false;
   for (size_t i = 0; verb->flags[i].names; ++i) {
     const mlx_flag_t *flag = &verb->flags[i];
-    if (flag->kind == MLX_FLAG_GROUP || (origins[i].kind == MLX_FROM_DEFAULT && !listing->defaults)) continue;
+    if (!mlx_config_can_set(flag) || (origins[i].kind == MLX_FROM_DEFAULT && !listing->defaults)) continue;
     mlx_flag_long_name(flag, name);
+    if (mlx_flags_find(verb->flags, name) != flag) continue;  // an earlier row has the same name
     const char *value = value_text(flag, options, &origins[i], 0, buffer, sizeof buffer);
     for (size_t n = 0; n == 0 || (flag->kind == MLX_FLAG_LIST && value);
          ++n, value = value_text(flag, options, &origins[i], n, buffer, sizeof buffer)) {

@@ -49,6 +49,8 @@ static struct {
   bool read;
   setting_t *settings;  // owned
   size_t count, capacity;
+  char **texts;  // owned, and so is each text
+  size_t text_count, text_capacity;
 } config;
 
 void mlx_config_release(void) {
@@ -57,9 +59,22 @@ void mlx_config_release(void) {
     mlx_free(config.settings[i].key);
     mlx_free(config.settings[i].value);
   }
+  for (size_t i = 0; i < config.text_count; ++i) mlx_free(config.texts[i]);
+  mlx_free(config.texts);
   mlx_free(config.settings);
   mlx_free(config.path);
   memset(&config, 0, sizeof config);
+}
+
+mlx_status_t mlx_config_keep(char *text) {
+  mlx_status_t status =
+      mlx_reserve(config.text_count + 1, sizeof *config.texts, &config.text_capacity, &config.texts);
+  if (status) {
+    mlx_free(text);
+  } else {
+    config.texts[config.text_count++] = text;
+  }
+  return status;
 }
 
 static const char *environment(const char *name) {
@@ -70,7 +85,7 @@ static const char *environment(const char *name) {
 // ----------------------------------------------------------------------------------------------------------
 // Keys
 
-static bool can_be_configured(const mlx_flag_t *flag) {
+bool mlx_config_can_set(const mlx_flag_t *flag) {
   return flag->kind != MLX_FLAG_GROUP && !flag->command_line_only;
 }
 
@@ -85,7 +100,7 @@ static bool has_key(const mlx_flag_t *flag, const char *key) {
 
 static bool verb_has_key(const mlx_verb_t *verb, const char *key) {
   for (const mlx_flag_t *flag = verb->flags; flag->names; ++flag) {
-    if (can_be_configured(flag) && has_key(flag, key)) return true;
+    if (mlx_config_can_set(flag) && has_key(flag, key)) return true;
   }
   return false;
 }
@@ -104,7 +119,7 @@ static mlx_status_t nearest_key(const mlx_verb_t *const *verbs, const char *sect
   for (; *verbs && !status; ++verbs) {
     if (section[0] && strcmp((*verbs)->name, section)) continue;
     for (const mlx_flag_t *flag = (*verbs)->flags; flag->names; ++flag) {
-      if (!can_be_configured(flag)) continue;
+      if (!mlx_config_can_set(flag)) continue;
       const char *cursor = flag->names;
       while (count < rows * MAX_ROW_NAMES && mlx_flag_next_name(&cursor, storage[count])) {
         if (strncmp(storage[count], "--", 2)) continue;
@@ -287,7 +302,7 @@ mlx_status_t mlx_config_apply(const mlx_verb_t *const *verbs, const mlx_verb_t *
   if (with_file) MLX_TRY(read_config(verbs));
   for (size_t i = 0; flags[i].names; ++i) {
     mlx_origin_t *origin = &inout_origins[i];
-    if (!can_be_configured(&flags[i]) || origin->kind != MLX_FROM_DEFAULT) continue;
+    if (!mlx_config_can_set(&flags[i]) || origin->kind != MLX_FROM_DEFAULT) continue;
     MLX_TRY(apply_variable(verb->name, &flags[i], options, origin));
     if (with_file && origin->kind == MLX_FROM_DEFAULT)
       MLX_TRY(apply_section(verb->name, &flags[i], options, origin));

@@ -311,9 +311,8 @@ static mlx_status_t run(const mlx_command_line_t *line) {
   if (help) return NULL;
   MLX_TRY(mlx_terminal_set_quiet(f.quiet, f.open.verbose));
   if (!f.open.model)
-    return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel eval -m MODEL -f FILE");
-  if (!f.file)
-    return mlx_status_hint(mlx_error(MLX_USAGE, "no text was given"), "mlxcel eval -m MODEL -f FILE");
+    return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel eval MODEL -f FILE");
+  if (!f.file) return mlx_status_hint(mlx_error(MLX_USAGE, "no text was given"), "mlxcel eval MODEL -f FILE");
   eval_t e = {0};
   mlx_status_t status = evaluate(&e, &f);
   if (!status) status = print(&e, &f);
@@ -356,11 +355,12 @@ const mlx_verb_t mlx_verb_eval = {
     .name = "eval",
     .summary = "measure perplexity",
     .usage =
-        "usage: mlxcel eval -m MODEL -f FILE [options]\n\n"
+        "usage: mlxcel eval MODEL -f FILE [options]\n\n"
         "Measures the perplexity of a text, and the KL divergence from a reference model.\n\n"
         "examples:\n"
-        "  mlxcel eval -m model.gguf -f text.txt --dtype f32 --save-logprobs f32.ref\n"
-        "  mlxcel eval -m model.gguf -f text.txt --dtype bf16 --kl f32.ref",
+        "  mlxcel eval model.gguf -f text.txt --dtype f32 --save-logprobs f32.ref\n"
+        "  mlxcel eval model.gguf -f text.txt --dtype bf16 --kl f32.ref",
+    .model_word = MLX_MODEL_IS_WORD,
     .flags = flags,
     .options_size = sizeof(flags_t),
     .initialize = initialize,

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/text.h"
 
@@ -64,19 +65,48 @@ static const mlx_flag_t *find_flag(const mlx_flag_t *flags, const char *word) {
   return NULL;
 }
 
-static mlx_status_t unknown_flag(const mlx_flag_t *flags, const char *word) {
-  char storage[MAX_NAMES][MLX_FLAG_NAME];
-  const char *names[MAX_NAMES + 1] = {0};
-  size_t count = 0;
-  for (; flags->names; ++flags) {
-    for (const char *cursor = flags->names; count < MAX_NAMES && mlx_flag_next_name(&cursor, storage[count]);
-         ++count) {
-      names[count] = storage[count];
+void mlx_flag_split(const char *word, char out_name[MLX_FLAG_NAME], const char **out_value) {
+  const bool is_long = !strncmp(word, "--", 2);
+  const char *equals = is_long ? strchr(word, '=') : NULL;
+  snprintf(out_name, MLX_FLAG_NAME, "%.*s", equals ? (int)(equals - word) : (int)strlen(word), word);
+  for (char *c = is_long ? out_name : NULL; c && (c = strchr(c, '_'));) *c = '-';
+  *out_value = equals ? equals + 1 : NULL;
+}
+
+const mlx_flag_t *mlx_flags_find(const mlx_flag_t *flags, const char *word) {
+  char name[MLX_FLAG_NAME];
+  const char *value;
+  mlx_flag_split(word, name, &value);
+  return find_flag(flags, name);
+}
+
+// True if the words are equal except for upper and lower case, or for one dash: -temp and --temp.
+static bool is_same_name(const char *a, const char *b) {
+  while (*a == '-') ++a;
+  while (*b == '-') ++b;
+  return !strcasecmp(a, b);
+}
+
+// A short name has too few letters for an edit distance: -ngl is not -n.
+mlx_status_t mlx_flags_unknown(const mlx_flag_t *flags, const mlx_flag_t *common, const char *word) {
+  char storage[MAX_NAMES][MLX_FLAG_NAME], given[MLX_FLAG_NAME];
+  const char *long_names[MAX_NAMES + 1] = {0}, *nearest = NULL, *value;
+  size_t count = 0, long_count = 0;
+  mlx_flag_split(word, given, &value);
+  const mlx_flag_t *const tables[] = {flags, common};
+  for (size_t i = 0; i < 2; ++i) {
+    for (const mlx_flag_t *flag = tables[i]; flag->names; ++flag) {
+      const char *cursor = flag->names;
+      for (; count < MAX_NAMES && mlx_flag_next_name(&cursor, storage[count]); ++count) {
+        if (!nearest && is_same_name(given, storage[count])) nearest = storage[count];
+        if (!strncmp(storage[count], "--", 2)) long_names[long_count++] = storage[count] + 2;
+      }
     }
   }
-  const char *nearest = mlx_nearest_name(word, names);
-  mlx_status_t status = mlx_error(MLX_USAGE, "unknown option '%s'", word);
+  const char *similar = nearest || strncmp(given, "--", 2) ? NULL : mlx_nearest_name(given + 2, long_names);
+  mlx_status_t status = mlx_error(MLX_USAGE, "unknown option '%s'", given);
   if (nearest) return mlx_status_hint(status, "did you mean '%s'?", nearest);
+  if (similar) return mlx_status_hint(status, "did you mean '--%s'?", similar);
   return mlx_status_hint(status, "--help lists the options");
 }
 
@@ -189,14 +219,20 @@ mlx_status_t mlx_flag_set(const mlx_flag_t *flag, void *options, const char *nam
 
 mlx_status_t mlx_flags_read(const mlx_flag_t *flags, int argc, char **argv, int *inout_index, void *options,
                             mlx_origin_t *origins) {
-  const char *word = argv[*inout_index], *equals = strncmp(word, "--", 2) ? NULL : strchr(word, '=');
   char name[MLX_FLAG_NAME];
-  snprintf(name, sizeof name, "%.*s", equals ? (int)(equals - word) : (int)strlen(word), word);
+  const char *text;
+  mlx_flag_split(argv[*inout_index], name, &text);
   const mlx_flag_t *flag = find_flag(flags, name);
-  if (!flag) return unknown_flag(flags, name);
+  if (!flag) return mlx_error(MLX_INTERNAL, "option '%s' is not in the table", name);
   origins[flag - flags].kind = MLX_FROM_COMMAND_LINE;
-  if (flag->kind == MLX_FLAG_SWITCH) return mlx_flag_set(flag, options, name, equals ? equals + 1 : "true");
-  const char *text = equals ? equals + 1 : *inout_index + 1 < argc ? argv[++*inout_index] : NULL;
+  if (flag->kind == MLX_FLAG_SWITCH) {
+    const char *next = !text && *inout_index + 1 < argc ? argv[*inout_index + 1] : "";
+    const bool python = !strcmp(next, "True") || !strcmp(next, "False");  // mlx-lm: --verbose False
+    if (python) text = next[0] == 'T' ? "true" : "false";
+    *inout_index += python;
+    return mlx_flag_set(flag, options, name, text ? text : "true");
+  }
+  if (!text && *inout_index + 1 < argc) text = argv[++*inout_index];
   if (!text) return mlx_error(MLX_USAGE, "option %s needs a value: %s %s", name, name, flag->value);
   return mlx_flag_set(flag, options, name, text);
 }

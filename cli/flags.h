@@ -142,7 +142,16 @@ bool mlx_flag_is_path(const char *value);  // FILE, FOLDER, OUT or MODEL
 // false.
 mlx_status_t mlx_flag_set(const mlx_flag_t *flag, void *options, const char *name,
                           const char *text) MLX_MUST_USE;
-// Reads the flag at argv[*inout_index] and its value, which follows it or its '='. Sets the row's origin.
+// Splits "--top_k=5" into "--top-k" and "5". An underscore in a long name stands for a dash. *|out_value| is
+// NULL without '='.
+void mlx_flag_split(const char *word, char out_name[MLX_FLAG_NAME], const char **out_value);
+// The row that |word|, a flag with or without '=' and a value, names; NULL if there is none.
+const mlx_flag_t *mlx_flags_find(const mlx_flag_t *flags, const char *word);
+// The usage error for a flag that is in neither table; the hint names a similar flag.
+mlx_status_t mlx_flags_unknown(const mlx_flag_t *flags, const mlx_flag_t *common,
+                               const char *word) MLX_MUST_USE;
+// Reads the flag at argv[*inout_index], which is in the table, and its value, which follows it or its '='.
+// Sets the row's origin.
 mlx_status_t mlx_flags_read(const mlx_flag_t *flags, int argc, char **argv, int *inout_index, void *options,
                             mlx_origin_t *origins) MLX_MUST_USE;
 

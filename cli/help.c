@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/interrupt.h"
 #include "line/tty.h"
 
 #define MAX_COLUMNS 100
@@ -28,7 +29,8 @@ const mlx_exit_t mlx_exits[] = {
      "the message shows the first error line and the path of the log file"},
     {MLX_TIMEOUT, "time limit exceeded, or a server sent too little for too long",
      "raise `--stall-timeout`; for the compiler `--timeout` or `MLXCEL_COMPILE_TIMEOUT` (seconds)"},
-    {MLX_CANCELLED, "interrupted by the user", ""},
+    {MLX_CANCELLED, "the program that reads stdout closed it", ""},
+    {MLX_EXIT_INTERRUPTED, "interrupted by Ctrl-C (SIGINT)", ""},
     {0, NULL, NULL},
 };
 
@@ -166,7 +168,7 @@ void mlx_help_print(const mlx_verb_t *verb, bool all) {
     print_table(mlx_common_flags, all);
   }
   if (parts.examples_length) printf("\nexamples:\n%s\n", parts.examples);
-  fputs("\nExit status: 0 success, 2 invalid command line; `mlxcel --help` lists all.\n", stdout);
+  fputs("\nExit status: 0 success, 2 invalid command line; `mlxcel help exit` lists all.\n", stdout);
 }
 
 void mlx_help_print_verbs(const mlx_verb_t *const *verbs, FILE *out) {
@@ -176,11 +178,14 @@ void mlx_help_print_verbs(const mlx_verb_t *const *verbs, FILE *out) {
       out);
   for (; *verbs; ++verbs) fprintf(out, "  %-10s %s\n", (*verbs)->name, (*verbs)->summary);
   fputs(
-      "\n  mlxcel VERB --help lists its options, --help-all explains every one; mlxcel --version\n\n"
-      "exit status:\n",
+      "\n  mlxcel VERB --help lists its options, --help-all explains every one; mlxcel --version\n"
+      "  mlxcel help exit lists the exit statuses\n\n"
+      "examples:\n"
+      "  mlxcel run SmolLM2-135M-Instruct.Q4_1.gguf                            a chat at the terminal\n"
+      "  mlxcel run SmolLM2-135M-Instruct.Q4_1.gguf \"Why is the sky blue?\"     one answer\n",
       out);
-  for (const mlx_exit_t *row = mlx_exits; row->meaning; ++row)
-    fprintf(out, "  %-3d %s\n", row->code, row->meaning);
-  fputs("example: mlxcel run -m SmolLM2-135M-Instruct.Q4_1.gguf -p \"The capital of France is\" -n 16\n",
-        out);
+}
+
+void mlx_help_print_exits(void) {
+  for (const mlx_exit_t *row = mlx_exits; row->meaning; ++row) printf("%-3d %s\n", row->code, row->meaning);
 }

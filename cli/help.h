@@ -18,5 +18,6 @@ extern const mlx_flag_t mlx_common_flags[];
 
 void mlx_help_print(const mlx_verb_t *verb, bool all);  // on stdout; |all| explains collapsed groups
 void mlx_help_print_verbs(const mlx_verb_t *const *verbs, FILE *out);
+void mlx_help_print_exits(void);  // on stdout
 
 #endif  // MLXCEL_CLI_HELP_H_

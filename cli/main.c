@@ -8,6 +8,7 @@
 #include "base/fault.h"
 #include "cli/config_file.h"
 #include "cli/help.h"
+#include "cli/interrupt.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
 #include "line/tty.h"
@@ -22,6 +23,11 @@ static const mlx_verb_t *const verbs[] = {
     &mlx_verb_completion, &mlx_verb_man,        NULL,
 };
 
+// Output that its reader closed and Ctrl-C have one code.
+static int exit_status(int code) {
+  return code == MLX_CANCELLED && !ferror(stdout) ? mlx_interrupt_end() : code;
+}
+
 static int run_verb(const mlx_verb_t *verb, int argc, char **argv) {
   const mlx_command_line_t line = {.verb = verb, .verbs = verbs, .argc = argc, .argv = argv};
   mlx_status_t status = verb->run(&line);
@@ -32,7 +38,7 @@ static int run_verb(const mlx_verb_t *verb, int argc, char **argv) {
   if (status && code != MLX_CANCELLED) mlx_terminal_error(where, status);
   mlx_status_free(status);
   mlx_config_release();
-  return code;
+  return exit_status(code);
 }
 
 // Opens /dev/null for closed standard streams, so that files opened later do not get descriptors 0 to 2. A
@@ -78,27 +84,41 @@ static int flush_output(int code) {
   return failed;
 }
 
+static bool is_one_of(const char *word, const char *const *words) {
+  while (*words && strcmp(*words, word)) ++words;
+  return *words != NULL;
+}
+
 int main(int argc, char **argv) {
+  static const char *const version[] = {"--version", "version", "-v", "-V", NULL}, *const help[] = {
+                                                                                       "--help", "-h", "help",
+                                                                                       "-help", NULL};
   open_standard_streams();
   handle_signals();
   const char *name = strrchr(argv[0], '/');
   name = name ? name + 1 : argv[0];
   const mlx_verb_t *linked = strncmp(name, "mlxcel-", 7) ? NULL : mlx_verb_find(verbs, name + 7);
   const char *word = argc > 1 ? argv[1] : "--help";
-  if (!strcmp(word, "--version")) {
+  if (linked) return run_verb(linked, argc - 1, argv + 1);
+  if (is_one_of(word, version) && argc <= 2) {
     puts("mlxcel " MLXCEL_VERSION);
     return flush_output(0);
   }
-  if (linked) return run_verb(linked, argc - 1, argv + 1);
   if (!strcmp(word, "help") && argc == 3) {  // `mlxcel help run` is `mlxcel run --help`
+    if (!strcmp(argv[2], "exit")) {
+      mlx_help_print_exits();
+      return flush_output(0);
+    }
     word = argv[2];
     argv[2] = "--help";
   }
-  if (!strcmp(word, "--help") || !strcmp(word, "-h") || !strcmp(word, "help")) {
+  if (is_one_of(word, help)) {
     mlx_help_print_verbs(verbs, argc > 1 ? stdout : stderr);
     return flush_output(argc > 1 ? 0 : MLX_USAGE);
   }
-  const mlx_verb_t *verb = mlx_verb_find(verbs, word);
+  // A command line that begins with an option is one of llama-cli.
+  if (word[0] == '-') return run_verb(&mlx_verb_run, argc - 1, argv + 1);
+  const mlx_verb_t *verb = mlx_verb_find_any(verbs, word);
   if (verb) return run_verb(verb, argc - 2, argv + 2);
   mlx_status_t status = mlx_verb_unknown(verbs, word);
   mlx_terminal_error("mlxcel", status);

@@ -1,13 +1,18 @@
 // Parses a command line: combines the flag tables, the help printer and the configuration.
 #include "cli/parse.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/text.h"
 #include "cli/config_file.h"
+#include "cli/foreign.h"
 #include "cli/help.h"
 #include "runtime/mlxcel.h"
+
+#define MAX_NOTES 16
 
 // Prints the output of --version, --help, -h or --help-all. Returns false for any other word.
 static bool print_information(const mlx_verb_t *verb, const char *word) {
@@ -22,44 +27,216 @@ static bool print_information(const mlx_verb_t *verb, const char *word) {
   return true;
 }
 
+typedef struct note {
+  char name[MLX_FLAG_NAME];
+  const char *text;
+} note_t;
+
 typedef struct parser {
+  const mlx_command_line_t *line;
   void *options;
+  const char *model;  // the first word, if the verb has model_word
   const char **words;
   size_t max_words, word_count;
-  mlx_origin_t *origins;  // one for each row of the table
+  mlx_origin_t *origins;    // one for each row of the table
+  note_t notes[MAX_NOTES];  // printed unless --quiet is set
+  size_t note_count;
   bool only_words, without_file, help;
 } parser_t;
 
-static mlx_status_t read_argument(parser_t *parser, const mlx_command_line_t *line, int *inout_index) {
+static mlx_status_t read_word(parser_t *parser, const char *word) {
+  if (parser->line->verb->model_word && !parser->model) {
+    parser->model = word;
+    return NULL;
+  }
+  if (parser->word_count == parser->max_words) return mlx_error(MLX_USAGE, "unexpected argument '%s'", word);
+  parser->words[parser->word_count++] = word;
+  return NULL;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Options of other programs
+
+// A new text that begins with |prefix|, unless |value| does.
+static mlx_status_t add_prefix(const char *prefix, const char **inout_value) {
+  if (!strncmp(*inout_value, prefix, strlen(prefix))) return NULL;
+  mlx_text_t text = {0};
+  char *joined;
+  size_t length;
+  mlx_text_printf(&text, "%s%s", prefix, *inout_value);
+  MLX_TRY(mlx_text_take(&text, &joined, &length));
+  *inout_value = joined;
+  return mlx_config_keep(joined);
+}
+
+// Sets the own flag that |name| means. A verb without --model takes the model as a word.
+static mlx_status_t set_own(parser_t *parser, const mlx_foreign_meaning_t *meaning, const char *name,
+                            const char *value) {
+  const mlx_flag_t *flags = parser->line->verb->flags, *flag = mlx_flags_find(flags, meaning->text);
+  if (meaning->value) value = meaning->value;
+  if (meaning->prefix) MLX_TRY(add_prefix(meaning->prefix, &value));
+  if (!flag && !strcmp(meaning->text, "--model")) return read_word(parser, value);
+  if (!flag) return mlx_flags_unknown(flags, mlx_common_flags, name);
+  parser->origins[flag - flags].kind = MLX_FROM_COMMAND_LINE;
+  return mlx_flag_set(flag, parser->options, name, value ? value : "true");
+}
+
+static void add_note(parser_t *parser, const char *name, const char *text) {
+  for (size_t i = 0; i < parser->note_count; ++i) {
+    if (parser->notes[i].text == text) return;
+  }
+  if (parser->note_count == MAX_NOTES) return;
+  note_t *note = &parser->notes[parser->note_count++];
+  snprintf(note->name, sizeof note->name, "%s", name);
+  note->text = text;
+}
+
+// A flag of another program matters to verbs that open a model; -m to all that take a word.
+static const mlx_foreign_t *find_foreign(const parser_t *parser, const char *name) {
+  const mlx_foreign_t *row = mlx_foreign_find(name);
+  const bool is_model =
+      row && row->meaning.kind == MLX_FOREIGN_MEANS && !strcmp(row->meaning.text, "--model");
+  if (is_model && (parser->max_words || parser->line->verb->model_word)) return row;
+  return mlx_flags_find(parser->line->verb->flags, "--model") ? row : NULL;
+}
+
+static mlx_status_t read_foreign(parser_t *parser, const mlx_foreign_t *row, int *inout_index) {
+  const mlx_command_line_t *line = parser->line;
+  char name[MLX_FLAG_NAME];
+  const char *value;
+  mlx_flag_split(line->argv[*inout_index], name, &value);
+  const char *next = *inout_index + 1 < line->argc ? line->argv[*inout_index + 1] : NULL;
+  const bool takes_next = row->takes == MLX_FOREIGN_VALUE ||
+                          (row->takes == MLX_FOREIGN_CHOICE && next && mlx_foreign_is_choice(next));
+  if (!value && takes_next) {
+    value = next;
+    ++*inout_index;
+  }
+  const mlx_foreign_meaning_t meaning = mlx_foreign_meaning(row, value);
+  if (meaning.kind == MLX_FOREIGN_ERROR)
+    return mlx_status_hint(mlx_error(MLX_USAGE, "there is no option '%s'", name), "%s", meaning.text);
+  if (row->takes == MLX_FOREIGN_VALUE && !value) return mlx_error(MLX_USAGE, "option %s needs a value", name);
+  if (meaning.kind == MLX_FOREIGN_MEANS) return set_own(parser, &meaning, name, value);
+  add_note(parser, name, meaning.text);
+  return NULL;
+}
+
+static void print_notes(const parser_t *parser) {
+  const mlx_verb_t *verb = parser->line->verb;
+  const mlx_flag_t *quiet = mlx_flags_find(verb->flags, "--quiet");
+  if (quiet && *(const bool *)((const char *)parser->options + quiet->offset)) return;
+  for (size_t i = 0; i < parser->note_count; ++i)
+    fprintf(stderr, "mlxcel %s: %s is ignored: %s\n", verb->name, parser->notes[i].name,
+            parser->notes[i].text);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// The command line
+
+static mlx_status_t read_argument(parser_t *parser, int *inout_index) {
+  const mlx_command_line_t *line = parser->line;
+  const mlx_flag_t *flags = line->verb->flags;
   const char *word = line->argv[*inout_index];
-  if (parser->only_words || word[0] != '-' || !word[1]) {
-    if (parser->word_count == parser->max_words)
-      return mlx_error(MLX_USAGE, "unexpected argument '%s'", word);
-    parser->words[parser->word_count++] = word;
-  } else if (!strcmp(word, "--")) {
+  if (parser->only_words || word[0] != '-' || !word[1]) return read_word(parser, word);
+  if (!strcmp(word, "--")) {
     parser->only_words = true;
   } else if (!strcmp(word, "--no-config")) {
     parser->without_file = true;
   } else if (print_information(line->verb, word)) {
     parser->help = true;
+  } else if (mlx_flags_find(flags, word)) {
+    return mlx_flags_read(flags, line->argc, line->argv, inout_index, parser->options, parser->origins);
   } else {
-    return mlx_flags_read(line->verb->flags, line->argc, line->argv, inout_index, parser->options,
-                          parser->origins);
+    char name[MLX_FLAG_NAME];
+    const char *value;
+    mlx_flag_split(word, name, &value);
+    const mlx_foreign_t *row = find_foreign(parser, name);
+    return row ? read_foreign(parser, row, inout_index) : mlx_flags_unknown(flags, mlx_common_flags, word);
   }
+  return NULL;
+}
+
+// Makes the first word the model, unless -m gave it.
+static mlx_status_t apply_model(parser_t *parser) {
+  const mlx_verb_t *verb = parser->line->verb;
+  if (!parser->model) return NULL;
+  const mlx_flag_t *flag = mlx_flags_find(verb->flags, "--model");
+  if (!flag) return mlx_error(MLX_INTERNAL, "%s has no flag --model", verb->name);
+  mlx_origin_t *origin = &parser->origins[flag - verb->flags];
+  if (origin->kind != MLX_FROM_COMMAND_LINE) {
+    origin->kind = MLX_FROM_COMMAND_LINE;
+    return mlx_flag_set(flag, parser->options, "--model", parser->model);
+  }
+  if (verb->model_word == MLX_MODEL_IS_WORD) {
+    const bool has_prompt = mlx_flags_find(verb->flags, "--prompt") != NULL;
+    return mlx_status_hint(
+        mlx_error(MLX_USAGE, "the model is given twice: with -m, and as the word '%s'", parser->model),
+        has_prompt ? "remove -m, or give a prompt with -p" : "give it once");
+  }
+  if (parser->word_count == parser->max_words)
+    return mlx_error(MLX_USAGE, "unexpected argument '%s'", parser->model);
+  memmove(parser->words + 1, parser->words, parser->word_count * sizeof *parser->words);
+  parser->words[0] = parser->model;
+  ++parser->word_count;
   return NULL;
 }
 
 mlx_status_t mlx_command_line_parse(const mlx_command_line_t *line, void *options, const char **words,
                                     size_t max_words, size_t *out_word_count, bool *out_help) {
-  parser_t parser = {.options = options, .words = words, .max_words = max_words};
+  parser_t parser = {.line = line, .options = options, .words = words, .max_words = max_words};
   mlx_verb_initialize(line->verb, options);
   MLX_TRY(mlx_alloc(mlx_flags_count(line->verb->flags) + 1, sizeof *parser.origins, &parser.origins));
   mlx_status_t status = NULL;
-  for (int i = 0; i < line->argc && !status && !parser.help; ++i) status = read_argument(&parser, line, &i);
+  for (int i = 0; i < line->argc && !status && !parser.help; ++i) status = read_argument(&parser, &i);
+  if (!status && !parser.help) status = apply_model(&parser);
   if (!status && !parser.help)
     status = mlx_config_apply(line->verbs, line->verb, options, !parser.without_file, parser.origins);
+  if (!status && !parser.help) print_notes(&parser);
   mlx_free(parser.origins);
   *out_word_count = parser.word_count;
   *out_help = parser.help;
   return status;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Escapes
+
+static int hex_digit(char c) {
+  return isdigit((unsigned char)c)    ? c - '0'
+         : isxdigit((unsigned char)c) ? tolower((unsigned char)c) - 'a' + 10
+                                      : -1;
+}
+
+// The character of the escape at |text|, which begins with a backslash, and its length. False if it is none.
+static bool read_escape(const char *text, char *out, size_t *out_length) {
+  static const char names[] = "ntr\\\"'", characters[] = "\n\t\r\\\"'";
+  const char *at = text[1] ? strchr(names, text[1]) : NULL;
+  *out_length = 2;
+  if (at) {
+    *out = characters[at - names];
+    return true;
+  }
+  if (text[1] != 'x' || hex_digit(text[2]) < 0 || hex_digit(text[3]) < 0) return false;
+  *out_length = 4;
+  *out = (char)(16 * hex_digit(text[2]) + hex_digit(text[3]));
+  return *out != 0;  // a NUL byte would end the text
+}
+
+mlx_status_t mlx_unescape(const char **inout_text) {
+  const char *from = *inout_text;
+  char *text, *to;
+  if (!from || !strchr(from, '\\')) return NULL;
+  MLX_TRY(mlx_copy_text(from, strlen(from), &text));
+  for (to = text; *from;) {
+    size_t length = 1;
+    if (*from != '\\' || !read_escape(from, to, &length)) {
+      *to = *from;
+      length = 1;
+    }
+    from += length;
+    ++to;
+  }
+  *to = 0;
+  *inout_text = text;
+  return mlx_config_keep(text);
 }

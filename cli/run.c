@@ -9,6 +9,8 @@
 #include "base/text.h"
 #include "cli/batch.h"
 #include "cli/chat.h"
+#include "cli/config_file.h"
+#include "cli/interrupt.h"
 #include "cli/open.h"
 #include "cli/parse.h"
 #include "cli/sampling.h"
@@ -26,14 +28,16 @@ typedef struct flags {
   const char *prompt, *prompt_file, *system, *tools_file, *chat_template, *variables;
   mlx_flag_list_t stops;
   int64_t count, parallel;
-  bool chat, no_chat, json, ignore_eos, quiet;
+  bool raw, no_escape, json, ignore_eos, quiet;
   mlx_sampling_flags_t sampling;
   // Not flags: set before the model is opened.
   mlx_chat_options_t render;
   char *tools;            // owned: contents of tools_file
   mlx_cli_batch_t batch;  // owned: contents of prompt_file, if that is a file of prompts
+  bool chat;              // prompts are user messages: the model has a chat template and --raw is not given
   bool interactive;       // no prompt was given and stdin is a terminal
   bool piped;             // no prompt was given and stdin is not a terminal
+  bool with_stdin;        // the prompt is a word: the text of a pipe comes before it
 } flags_t;
 
 typedef struct prompt {
@@ -45,10 +49,13 @@ typedef struct prompt {
 // ----------------------------------------------------------------------------------------------------------
 // Input
 
-static mlx_status_t no_prompt(void) {
+static mlx_status_t no_prompt(const flags_t *f) {
   return mlx_status_hint(mlx_error(MLX_USAGE, "no prompt was given"),
-                         "give it with -p TEXT, with -f FILE or through a pipe; to chat, run it at a "
-                         "terminal without a prompt");
+                         f->raw ? "give the text to complete: mlxcel run MODEL --raw \"TEXT\""
+                         : f->json
+                             ? "give it after the model: mlxcel run MODEL \"TEXT\" --json"
+                             : "give it after the model, with -f FILE or through a pipe; to chat, run it "
+                               "at a terminal without a prompt");
 }
 
 // The chat option that was given; NULL if there is none.
@@ -70,6 +77,15 @@ static mlx_status_t check_stops(const flags_t *f) {
   return NULL;
 }
 
+// Replaces escapes in the texts of the command line; texts of files and pipes stay.
+static mlx_status_t read_escapes(flags_t *f) {
+  if (f->no_escape) return NULL;
+  MLX_TRY(mlx_unescape(&f->prompt));
+  MLX_TRY(mlx_unescape(&f->system));
+  for (size_t i = 0; i < f->stops.count; ++i) MLX_TRY(mlx_unescape(&f->stops.items[i]));
+  return NULL;
+}
+
 // Reads a file of prompts, and checks the options that depend on it.
 static mlx_status_t read_batch(flags_t *f) {
   if (!mlx_cli_batch_is_file(f->prompt_file)) return NULL;
@@ -78,45 +94,87 @@ static mlx_status_t read_batch(flags_t *f) {
   f->open.parallel = f->parallel                      ? f->parallel
                      : count < MLX_CLI_BATCH_PARALLEL ? count
                                                       : MLX_CLI_BATCH_PARALLEL;
-  if (f->no_chat)
-    return mlx_status_hint(mlx_error(MLX_USAGE, "--no-chat is for a prompt from a pipe"), "remove --no-chat");
-  if (!f->chat && (f->system || (chat_option(f) && !mlx_cli_batch_has_messages(&f->batch))))
-    return mlx_status_hint(mlx_error(MLX_USAGE, "%s needs a chat", chat_option(f)), "add --chat");
+  if (f->raw && mlx_cli_batch_has_messages(&f->batch))
+    return mlx_status_hint(
+        mlx_error(MLX_USAGE, "%s: a line has 'messages', which need the chat template", f->prompt_file),
+        "remove --raw");
   return NULL;
 }
 
-// Without -p and -f: a chat if stdin is a terminal, else the prompt is read from stdin.
-static mlx_status_t choose_input(flags_t *f) {
-  const bool given = f->prompt || f->prompt_file;
+// The words after the model, joined with spaces as Ollama does. *inout_prompt stays without words.
+static mlx_status_t join_words(const char *const *words, size_t count, const char **inout_prompt) {
+  mlx_text_t text = {0};
+  char *joined;
+  size_t length;
+  if (!count) return NULL;
+  for (size_t i = 0; i < count; ++i) mlx_text_printf(&text, "%s%s", i ? " " : "", words[i]);
+  MLX_TRY(mlx_text_take(&text, &joined, &length));
+  *inout_prompt = joined;
+  return mlx_config_keep(joined);
+}
+
+// Without a prompt: a chat if stdin is a terminal, else the prompt is read from stdin.
+static mlx_status_t choose_input(flags_t *f, const char *const *words, size_t word_count) {
+  if (word_count && (f->prompt || f->prompt_file))
+    return mlx_status_hint(mlx_error(MLX_USAGE, "the prompt is given twice: with %s, and as the word '%s'",
+                                     f->prompt ? "-p" : "-f", words[0]),
+                           "give one of them");
   if (f->prompt && f->prompt_file)
     return mlx_status_hint(mlx_error(MLX_USAGE, "both -p and -f were given"), "give one of them");
-  if (f->chat && f->no_chat)
-    return mlx_status_hint(mlx_error(MLX_USAGE, "both --chat and --no-chat were given"), "give one of them");
-  f->interactive = !given && mlx_prompt_is_possible();
-  f->piped = !given && !f->interactive;
-  if (f->interactive && (f->no_chat || f->json)) return no_prompt();
-  if (f->interactive) f->chat = true;
-  MLX_TRY(check_stops(f));
-  if (mlx_cli_batch_is_file(f->prompt_file)) return NULL;  // read_batch checks the chat options
-  if (chat_option(f) && (f->no_chat || !(f->chat || f->piped)))
-    return mlx_status_hint(mlx_error(MLX_USAGE, "%s needs a chat", chat_option(f)),
-                           f->no_chat ? "remove --no-chat" : "add --chat");
+  MLX_TRY(join_words(words, word_count, &f->prompt));
+  if (f->prompt && !word_count && !strcmp(f->prompt, "-")) {  // mlx-lm reads stdin for this prompt
+    f->prompt = NULL;
+    f->prompt_file = "-";
+  }
+  const bool given = f->prompt || f->prompt_file, terminal = mlx_prompt_is_possible();
+  f->interactive = !given && terminal;
+  f->piped = !given && !terminal;
+  f->with_stdin = word_count && !terminal;
+  if (f->interactive && (f->raw || f->json)) return no_prompt(f);
+  if (f->raw && chat_option(f))
+    return mlx_status_hint(
+        mlx_error(MLX_USAGE, "--raw completes the text without the chat template, so %s has no effect",
+                  chat_option(f)),
+        "remove --raw or %s", chat_option(f));
+  MLX_TRY(read_escapes(f));
+  return check_stops(f);
+}
+
+static mlx_status_t read_stdin(prompt_t *out) {
+  MLX_TRY(mlx_read_stream(STDIN_FILENO, "stdin", MAX_PROMPT, &out->owned, &out->length));
+  if (out->length && out->owned[out->length - 1] == '\n')
+    --out->length;  // editors end a file with a newline; llama.cpp drops it too
+  out->text = out->owned;
   return NULL;
+}
+
+// The text of the pipe, if it has any, a space, and the prompt: as Ollama joins them.
+static mlx_status_t add_prompt(const char *prompt, prompt_t *inout) {
+  mlx_text_t text = {0};
+  mlx_text_append(&text, inout->text, inout->length);
+  mlx_text_printf(&text, "%s%s", inout->length ? " " : "", prompt);
+  mlx_free(inout->owned);
+  *inout = (prompt_t){0};
+  mlx_status_t status = mlx_text_take(&text, &inout->owned, &inout->length);
+  inout->text = inout->owned;
+  return status;
 }
 
 static mlx_status_t read_prompt(const flags_t *f, prompt_t *out) {
-  if (f->prompt) {
+  if (f->prompt && !f->with_stdin) {
     out->text = f->prompt;
     out->length = strlen(f->prompt);
     return NULL;
   }
-  bool from_stdin = f->piped || !strcmp(f->prompt_file, "-");
-  MLX_TRY(from_stdin ? mlx_read_stream(STDIN_FILENO, "stdin", MAX_PROMPT, &out->owned, &out->length)
-                     : mlx_read_input(f->prompt_file, MAX_PROMPT, &out->owned, &out->length));
-  if (out->length && out->owned[out->length - 1] == '\n')
-    --out->length;  // editors end a file with a newline; llama.cpp drops it too
+  if (f->with_stdin || f->piped || !strcmp(f->prompt_file, "-")) {
+    MLX_TRY(read_stdin(out));
+    if (f->with_stdin) return add_prompt(f->prompt, out);
+    return f->piped && !out->length ? no_prompt(f) : NULL;
+  }
+  MLX_TRY(mlx_read_input(f->prompt_file, MAX_PROMPT, &out->owned, &out->length));
+  if (out->length && out->owned[out->length - 1] == '\n') --out->length;
   out->text = out->owned;
-  return f->piped && !out->length ? no_prompt() : NULL;
+  return NULL;
 }
 
 static void put_message(mlx_text_t *json, const char *role, const char *text, size_t length) {
@@ -139,31 +197,40 @@ static mlx_status_t template_prompt(const flags_t *f, const mlx_chat_t *chat, pr
   mlx_text_clear(&messages);
   mlx_free(inout->owned);
   *inout = (prompt_t){.text = text, .length = length, .owned = text};
-  return status;
+  return mlx_status_hint(status, "--raw completes the prompt without the chat template");
 }
 
-// Reads the chat template and the tools, before anything slow. A prompt from a pipe is a chat message if the
-// model has a chat template, else plain text.
+// Reads the chat template and the tools, before anything slow. Without --raw, a prompt is a chat message if
+// the model has a chat template, else text to complete.
 static mlx_status_t prepare_chat(flags_t *f, mlx_chat_t **out_chat) {
-  const bool needs_template = f->chat || f->system || f->tools_file || f->batch.prompts.count;
+  const bool needs_template = f->interactive || chat_option(f) || mlx_cli_batch_has_messages(&f->batch);
   mlx_chat_options_initialize(&f->render);
-  if (f->piped && !f->no_chat) f->chat = true;
-  if (!f->chat && !mlx_cli_batch_has_messages(&f->batch)) return NULL;
+  if (f->raw) return NULL;
   if (f->tools_file) MLX_TRY(mlx_read_input(f->tools_file, MAX_PROMPT, &f->tools, &f->render.tools_length));
   f->render.tools = f->tools;
   f->render.variables = f->variables;
-  if (needs_template)
-    return mlx_cli_open_chat(f->open.model, f->open.allow_unsigned, f->chat_template, out_chat);
-  MLX_TRY(mlx_cli_find_chat(f->open.model, f->open.allow_unsigned, f->chat_template, out_chat));
+  mlx_status_t status = mlx_cli_find_chat(f->open.model, f->open.allow_unsigned, f->chat_template, out_chat);
+  if (!status && !*out_chat && needs_template) status = mlx_chat_missing_error(f->open.model);
   f->chat = *out_chat != NULL;
-  return NULL;
+  return status;
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // Output
 
+typedef struct output {
+  mlx_stream_t stream;
+  bool json;  // print nothing before the end
+  bool failed;
+} output_t;
+
+// From the first text on, Ctrl-C ends the generation. Before it there is nothing to print, and Ctrl-C ends
+// the process.
 static bool on_text(void *user, const char *text, size_t length) {
-  return mlx_stream_write(user, text, length);
+  output_t *output = user;
+  mlx_interrupt_watch();
+  if (!output->json) output->failed = !mlx_stream_write(&output->stream, text, length);
+  return !output->failed && !mlx_interrupt_requested();
 }
 
 static bool print_text(const char *text, size_t length) {
@@ -264,24 +331,24 @@ static mlx_status_t generate(mlx_engine_t *engine, const flags_t *f, const promp
   mlx_generation_t generation = {0};
   mlx_generate_options_t options;
   fill_options(f, &options);
-  mlx_stream_t stream = {0};
-  if (!f->json) {
-    mlx_stream_begin(&stream, f->chat && mlx_stream_thinks_after(prompt->text, prompt->length));
-    options.on_text = on_text;
-    options.user = &stream;
-  }
+  output_t output = {.json = f->json};
+  options.on_text = on_text;
+  options.user = &output;
+  if (!f->json)
+    mlx_stream_begin(&output.stream, f->chat && mlx_stream_thinks_after(prompt->text, prompt->length));
   mlx_status_t status = f->chat ? mlx_engine_tokenize_chat(engine, prompt->text, prompt->length, &ids, &count)
                                 : mlx_engine_tokenize(engine, prompt->text, prompt->length, &ids, &count);
   if (!status) status = mlx_session_create(engine, &session);
   if (!status) status = mlx_session_generate(session, ids, count, &options, &generation);
-  if (!f->json && !mlx_stream_end(&stream) && !status) status = mlx_stdout_error();
+  if (!f->json && !mlx_stream_end(&output.stream)) output.failed = true;
+  if (!status && output.failed) status = mlx_stdout_error();
   if (!status && f->json) {
     status = print_json(engine, f, &info, ids, count, &generation, times);
-  } else if (!status && generation.finish_reason == MLX_FINISH_CANCELLED) {
-    status = mlx_stdout_error();
   } else if (!status) {
     print_summary(&generation, count, times);
   }
+  if (!status && generation.finish_reason == MLX_FINISH_CANCELLED)
+    status = mlx_error(MLX_CANCELLED, "interrupted");
   mlx_generation_clear(&generation);
   mlx_session_free(session);
   mlx_engine_free_ids(ids);
@@ -310,7 +377,7 @@ static mlx_status_t generate_batch(flags_t *f) {
   mlx_open_times_t times;
   mlx_generate_options_t options;
   mlx_status_t status = prepare_chat(f, &chat);
-  if (!status && chat) status = mlx_cli_batch_render(&f->batch, chat, &f->render, f->chat, f->system);
+  if (!status && chat) status = mlx_cli_batch_render(&f->batch, chat, &f->render, f->system);
   if (!status) status = mlx_cli_open(&f->open, &engine, &times);
   if (!status) {
     const mlx_engine_info_t info = mlx_engine_info(engine);
@@ -351,33 +418,40 @@ static void initialize(void *options) {
   mlx_sampling_flags_initialize(&f->sampling);
 }
 
+static mlx_status_t run_flags(flags_t *f, const char *const *words, size_t word_count) {
+  MLX_TRY(mlx_terminal_set_quiet(f->quiet, f->open.verbose));
+  if (!f->open.model)
+    return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel run MODEL \"PROMPT\"");
+  if (f->sampling.logprobs >= 0 && !f->json)
+    return mlx_status_hint(mlx_error(MLX_USAGE, "--logprobs needs --json"), "add --json");
+  MLX_TRY(choose_input(f, words, word_count));
+  mlx_status_t status = mlx_sampling_flags_read(&f->sampling);
+  if (!status) status = read_batch(f);
+  if (!status) status = f->batch.prompts.count ? generate_batch(f) : open_and_generate(f);
+  mlx_cli_batch_clear(&f->batch);
+  mlx_free(f->tools);
+  mlx_sampling_flags_clear(&f->sampling);
+  return status;
+}
+
 static mlx_status_t run(const mlx_command_line_t *line) {
   flags_t f;
-  size_t words;
+  const char **words;
+  size_t count;
   bool help;
-  MLX_TRY(mlx_command_line_parse(line, &f, NULL, 0, &words, &help));
-  if (help) return NULL;
-  MLX_TRY(mlx_terminal_set_quiet(f.quiet, f.open.verbose));
-  if (!f.open.model)
-    return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel run -m MODEL -p TEXT");
-  if (f.sampling.logprobs >= 0 && !f.json)
-    return mlx_status_hint(mlx_error(MLX_USAGE, "--logprobs needs --json"), "add --json");
-  MLX_TRY(choose_input(&f));
-  mlx_status_t status = mlx_sampling_flags_read(&f.sampling);
-  if (!status) status = read_batch(&f);
-  if (!status) status = f.batch.prompts.count ? generate_batch(&f) : open_and_generate(&f);
-  mlx_cli_batch_clear(&f.batch);
-  mlx_free(f.tools);
-  mlx_sampling_flags_clear(&f.sampling);
+  MLX_TRY(mlx_alloc((size_t)line->argc + 1, sizeof *words, &words));
+  mlx_status_t status = mlx_command_line_parse(line, &f, words, (size_t)line->argc, &count, &help);
+  if (!status && !help) status = run_flags(&f, words, count);
+  mlx_free(words);
   return status;
 }
 
 // clang-format off
 static const mlx_flag_t flags[] = {
     MLX_MODEL_FLAG(flags_t, open.model),
-    MLX_TEXT_FLAG(flags_t, prompt, "-p, --prompt", "TEXT", "prompt; special tokens in it are recognized"),
+    MLX_TEXT_FLAG(flags_t, prompt, "-p, --prompt", "TEXT", "prompt, with escapes such as \\n; -: read stdin"),
     MLX_FILE_FLAG(flags_t, prompt_file, "read the prompt from a file or stdin (-); FILE.jsonl: many"),
-    MLX_SWITCH_FLAG(flags_t, chat, "--chat", "format the prompt as a chat message, with the chat template"),
+    MLX_SWITCH_FLAG(flags_t, raw, "--raw", "complete the prompt as text, without the chat template"),
     MLX_INT_FLAG(flags_t, count, "-n, --n-predict", "N",
                  "generate at most N tokens (default: -1: until the model stops)", -1, 1 << 24),
     MLX_CONTEXT_FLAG(flags_t, open.context,
@@ -390,7 +464,7 @@ static const mlx_flag_t flags[] = {
                  "-f FILE.jsonl: sequences at the same time (default: one per prompt, up to 64)",
                  1, MAX_PARALLEL),
     MLX_TEXT_FLAG(flags_t, system, "-sys, --system-prompt", "TEXT", "system message of a chat"),
-    MLX_SWITCH_FLAG(flags_t, no_chat, "--no-chat", "do not format a prompt from a pipe as a chat message"),
+    MLX_SWITCH_FLAG(flags_t, no_escape, "--no-escape", "keep backslashes in -p, -sys and --stop as they are"),
     MLX_CHAT_TEMPLATE_FLAG(flags_t, chat_template),
     MLX_TEXT_FLAG(flags_t, variables, "--chat-template-kwargs", "JSON",
                   "variables for the chat template: {\"enable_thinking\": false}"),
@@ -409,11 +483,13 @@ const mlx_verb_t mlx_verb_run = {
     .name = "run",
     .summary = "generate text from a prompt, or chat",
     .usage =
-        "usage: mlxcel run -m MODEL [-p TEXT] [options]\n\n"
-        "At a terminal without a prompt, opens a chat. Compiles the model on first use and caches it.\n\n"
+        "usage: mlxcel run MODEL [PROMPT] [options]\n\n"
+        "Answers the prompt, or chats at a terminal without one. Compiles the model on first use.\n\n"
         "examples:\n"
-        "  mlxcel run -m model.gguf -p \"The capital of France is\" -n 16 --temp 0\n"
+        "  mlxcel run model.gguf \"Why is the sky blue?\"\n"
+        "  mlxcel run model.gguf --raw -p \"The capital of France is\" -n 16 --temp 0\n"
         "  mlxcel run -m model.gguf -f prompts.jsonl -n 100 --json",
+    .model_word = MLX_MODEL_IS_WORD,
     .flags = flags,
     .options_size = sizeof(flags_t),
     .initialize = initialize,

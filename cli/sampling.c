@@ -59,6 +59,21 @@ static mlx_status_t read_grammar_file(const char *path, bool is_schema, mlx_gram
   return status;
 }
 
+static bool ends_with(const char *text, const char *ending) {
+  const size_t length = strlen(text), tail = strlen(ending);
+  return length >= tail && !strcmp(text + length - tail, ending);
+}
+
+// A schema is JSON text; a path needs '@'.
+static mlx_status_t read_schema(const char *text, mlx_grammar_t **out) {
+  if (text[0] == '@') return read_grammar_file(text + 1, true, out);
+  if (ends_with(text, ".json") || mlx_is_file(text))
+    return mlx_status_hint(
+        mlx_error(MLX_USAGE, "option --json-schema expects JSON, not the name of a file: '%s'", text),
+        "-j @%s reads the file", text);
+  return mlx_grammar_create_from_schema("--json-schema", text, strlen(text), out);
+}
+
 static mlx_status_t read_grammar(mlx_sampling_flags_t *f) {
   if (!!f->grammar_text + !!f->grammar_file + !!f->json_schema > 1) {
     return mlx_status_hint(
@@ -68,9 +83,7 @@ static mlx_status_t read_grammar(mlx_sampling_flags_t *f) {
   if (f->grammar_text)
     return mlx_grammar_create("--grammar", f->grammar_text, strlen(f->grammar_text), &f->grammar);
   if (f->grammar_file) return read_grammar_file(f->grammar_file, false, &f->grammar);
-  if (!f->json_schema) return NULL;
-  if (f->json_schema[0] == '@') return read_grammar_file(f->json_schema + 1, true, &f->grammar);
-  return mlx_grammar_create_from_schema("--json-schema", f->json_schema, strlen(f->json_schema), &f->grammar);
+  return f->json_schema ? read_schema(f->json_schema, &f->grammar) : NULL;
 }
 
 mlx_status_t mlx_sampling_flags_read(mlx_sampling_flags_t *f) {

@@ -64,7 +64,7 @@ static mlx_status_t run(const mlx_command_line_t *line) {
   MLX_TRY(mlx_terminal_set_quiet(f.quiet, false));
   if (!f.model)
     return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"),
-                           "mlxcel template -m MODEL --messages FILE");
+                           "mlxcel template MODEL --messages FILE");
   if (!f.show == !f.messages) {
     return mlx_status_hint(
         mlx_error(MLX_USAGE, f.show ? "both --show and --messages were given" : "no conversation was given"),
@@ -100,11 +100,12 @@ const mlx_verb_t mlx_verb_template = {
     .name = "template",
     .summary = "render a conversation with a chat template",
     .usage =
-        "usage: mlxcel template -m MODEL --messages FILE [options]\n\n"
+        "usage: mlxcel template MODEL --messages FILE [options]\n\n"
         "Prints a conversation as text for the model, rendered by its chat template.\n\n"
         "examples:\n"
-        "  mlxcel template -m model.gguf --messages messages.json --add-generation-prompt\n"
-        "  mlxcel template -m model.gguf --show",
+        "  mlxcel template model.gguf --messages messages.json --add-generation-prompt\n"
+        "  mlxcel template model.gguf --show",
+    .model_word = MLX_MODEL_IS_WORD,
     .flags = flags,
     .options_size = sizeof(flags_t),
     .run = run,

@@ -118,7 +118,7 @@ static void put_objects(const mlx_tokenizer_t *tokenizer, const char *text, size
 
 typedef struct flags {
   const char *model, *prompt, *file;
-  bool no_bos, json, count;
+  bool no_bos, no_escape, json, count;
 } flags_t;
 
 static mlx_status_t tokenize(const flags_t *f, const char *text, size_t length) {
@@ -143,14 +143,19 @@ static mlx_status_t tokenize(const flags_t *f, const char *text, size_t length) 
 
 static mlx_status_t run_tokenize(const mlx_command_line_t *line) {
   flags_t f;
+  const char *word = NULL;
   size_t words, length = 0;
   bool help;
-  MLX_TRY(mlx_command_line_parse(line, &f, NULL, 0, &words, &help));
+  MLX_TRY(mlx_command_line_parse(line, &f, &word, 1, &words, &help));
   if (help) return NULL;
   if (!f.model)
-    return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel tokenize -m MODEL -p TEXT");
-  if (f.prompt && f.file)
-    return mlx_status_hint(mlx_error(MLX_USAGE, "both -p and -f were given"), "give one of them");
+    return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel tokenize MODEL \"TEXT\"");
+  if ((f.prompt && f.file) || (word && (f.prompt || f.file)))
+    return mlx_status_hint(mlx_error(MLX_USAGE, "the text is given twice: with %s and %s",
+                                     word ? "a word" : "-p", f.prompt && word ? "-p" : "-f"),
+                           "give one of them");
+  if (word) f.prompt = word;
+  if (!f.no_escape) MLX_TRY(mlx_unescape(&f.prompt));
   if (f.prompt) return tokenize(&f, f.prompt, strlen(f.prompt));
   char *text;
   MLX_TRY(f.file && strcmp(f.file, "-") ? mlx_read_input(f.file, MAX_TEXT, &text, &length)
@@ -164,8 +169,9 @@ static mlx_status_t run_tokenize(const mlx_command_line_t *line) {
 static const mlx_flag_t tokenize_table[] = {
     MLX_LOCAL_MODEL_FLAG(flags_t, model),
     MLX_TEXT_FLAG(flags_t, prompt, "-p, --prompt", "TEXT",
-                  "text (default: stdin); special tokens in it are recognized"),
+                  "text, with escapes such as \\n (default: stdin); special tokens are recognized"),
     MLX_FILE_FLAG(flags_t, file, "read the text from a file, or from stdin (-)"),
+    MLX_SWITCH_FLAG(flags_t, no_escape, "--no-escape", "keep backslashes in the text as they are"),
     MLX_SWITCH_FLAG(flags_t, no_bos, "--no-bos", "do not add special tokens before and after the text"),
     MLX_SWITCH_FLAG(flags_t, count, "--show-count", "print only the number of tokens"),
     MLX_JSON_FLAG(flags_t, json),
@@ -177,12 +183,13 @@ const mlx_verb_t mlx_verb_tokenize = {
     .name = "tokenize",
     .summary = "print the token ids of a text",
     .usage =
-        "usage: mlxcel tokenize -m MODEL [-p TEXT | -f FILE] [options]\n\n"
+        "usage: mlxcel tokenize MODEL [TEXT | -f FILE] [options]\n\n"
         "Prints the token ids of a text, one per line. Compiles nothing and reads no weights.\n"
         "--json prints a list of {id, piece, start, end}; start and end are byte offsets in the text.\n\n"
         "examples:\n"
-        "  mlxcel tokenize -m model.gguf -p \"Hello\"\n"
-        "  mlxcel tokenize -m model.gguf -f book.txt --show-count",
+        "  mlxcel tokenize model.gguf \"Hello\"\n"
+        "  mlxcel tokenize model.gguf -f book.txt --show-count",
+    .model_word = MLX_MODEL_IS_WORD,
     .flags = tokenize_table,
     .options_size = sizeof(flags_t),
     .run = run_tokenize,
@@ -259,7 +266,7 @@ static mlx_status_t run_detokenize(const mlx_command_line_t *line) {
   if (!status && !help) {
     status = f.model ? detokenize(f.model, words, count, f.skip_special)
                      : mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"),
-                                       "mlxcel detokenize -m MODEL ID...");
+                                       "mlxcel detokenize MODEL ID...");
   }
   mlx_free(words);
   return status;
@@ -275,12 +282,13 @@ const mlx_verb_t mlx_verb_detokenize = {
     .name = "detokenize",
     .summary = "print the text of token ids",
     .usage =
-        "usage: mlxcel detokenize -m MODEL [ID...] [options]\n\n"
+        "usage: mlxcel detokenize MODEL [ID...] [options]\n\n"
         "Prints the text of token ids. Without ids on the command line, it reads them from stdin, "
         "separated by spaces, commas or brackets.\n\n"
         "examples:\n"
-        "  mlxcel detokenize -m model.gguf 504 3575 282\n"
-        "  mlxcel tokenize -m model.gguf -p \"Hello\" | mlxcel detokenize -m model.gguf",
+        "  mlxcel detokenize model.gguf 504 3575 282\n"
+        "  mlxcel tokenize model.gguf \"Hello\" | mlxcel detokenize model.gguf",
+    .model_word = MLX_MODEL_OR_WORDS,
     .flags = detokenize_table,
     .options_size = sizeof(detokenize_flags_t),
     .run = run_detokenize,

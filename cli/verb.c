@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "cli/foreign.h"
 
 #define MAX_VERBS 64
 
@@ -14,11 +15,31 @@ const mlx_verb_t *mlx_verb_find(const mlx_verb_t *const *verbs, const char *name
   return NULL;
 }
 
+const mlx_verb_t *mlx_verb_find_any(const mlx_verb_t *const *verbs, const char *name) {
+  const mlx_verb_t *verb = mlx_verb_find(verbs, name);
+  const mlx_foreign_verb_t *foreign = verb ? NULL : mlx_foreign_find_verb(name);
+  return foreign && foreign->means ? mlx_verb_find(verbs, foreign->means) : verb;
+}
+
+// True if the word looks like a model: a path, a file of a model or a reference.
+static bool is_model(const char *word) {
+  static const char *const endings[] = {".gguf", ".mlxb", ".safetensors"};
+  const size_t length = strlen(word);
+  for (size_t i = 0; i < sizeof endings / sizeof *endings; ++i) {
+    const size_t ending = strlen(endings[i]);
+    if (length > ending && !strcmp(word + length - ending, endings[i])) return true;
+  }
+  return strchr(word, '/') || strchr(word, ':');
+}
+
 mlx_status_t mlx_verb_unknown(const mlx_verb_t *const *verbs, const char *name) {
   const char *names[MAX_VERBS + 1] = {0};
   for (size_t i = 0; verbs[i] && i < MAX_VERBS; ++i) names[i] = verbs[i]->name;
   const char *nearest = mlx_nearest_name(name, names);
+  const mlx_foreign_verb_t *foreign = mlx_foreign_find_verb(name);
   mlx_status_t status = mlx_error(MLX_USAGE, "unknown verb '%s'", name);
+  if (foreign && foreign->answer) return mlx_status_hint(status, "%s", foreign->answer);
+  if (is_model(name)) return mlx_status_hint(status, "mlxcel run %s", name);
   if (nearest) return mlx_status_hint(status, "did you mean '%s'?", nearest);
   return mlx_status_hint(status, "`mlxcel --help` lists the verbs");
 }

@@ -15,6 +15,13 @@ typedef struct mlx_command_line {
   char **argv;
 } mlx_command_line_t;
 
+// How a verb with the flag --model takes words.
+typedef enum mlx_model_word {
+  MLX_MODEL_IS_FLAG,   // the model is not a word
+  MLX_MODEL_IS_WORD,   // the first word is the model, and -m together with a word is an error
+  MLX_MODEL_OR_WORDS,  // the first word is the model, unless -m is given
+} mlx_model_word_t;
+
 struct mlx_verb {
   const char *name, *summary;  // the summary is one line
   // "usage: mlxcel VERB ARGUMENTS [options]", a description, and a paragraph that begins "examples:", which
@@ -22,12 +29,16 @@ struct mlx_verb {
   const char *usage;
   const mlx_flag_t *flags;  // ends with a row of zeros; offsets are into the options struct
   size_t options_size;
+  mlx_model_word_t model_word;
   void (*initialize)(void *options);  // sets the defaults of zeroed options; NULL if the defaults are zeros
   mlx_status_t (*run)(const mlx_command_line_t *line);
 };
 
 const mlx_verb_t *mlx_verb_find(const mlx_verb_t *const *verbs, const char *name);  // NULL if there is none
-// Returns the usage error for an unknown verb; the hint names the most similar verb.
+// The same for a name that may be of another program: `chat` is run. NULL if there is none.
+const mlx_verb_t *mlx_verb_find_any(const mlx_verb_t *const *verbs, const char *name);
+// Returns the usage error for an unknown verb; the hint answers a verb of another program, or names the most
+// similar verb.
 mlx_status_t mlx_verb_unknown(const mlx_verb_t *const *verbs, const char *name) MLX_MUST_USE;
 // Fills |options|, of options_size bytes, with the verb's defaults.
 void mlx_verb_initialize(const mlx_verb_t *verb, void *options);

@@ -178,23 +178,30 @@ TEST(log_probabilities_stay_on_one_line) {
 // A line with messages gives the tokens of the text that the template renders.
 TEST(messages_are_rendered_with_the_chat_template) {
   make_folder();
-  command_t run, alone;
+  command_t run, alone, raw;
   RUN(&run, RUN_TINY, "--temp", "0", "-n", "4", "--json", "--chat-template", "chatml", "-f",
       write_prompts("{\"messages\": [{\"role\": \"system\", \"content\": \"be brief\"},"
                     " {\"role\": \"user\", \"content\": \"hello\"}]}\n{\"prompt\": \"hello\"}\n"));
   lines_t lines = read_lines(&run);
-  RUN(&alone, RUN_TINY, "--temp", "0", "-n", "4", "--json", "--chat-template", "chatml", "--chat", "-sys",
-      "be brief", "-p", "hello");
+  RUN(&alone, RUN_TINY, "--temp", "0", "-n", "4", "--json", "--chat-template", "chatml", "-sys", "be brief",
+      "-p", "hello");
   CHECK_INT(alone.exit_code, 0);
   yyjson_doc *doc = yyjson_read(alone.out, alone.out_length, 0);
   yyjson_val *root = yyjson_doc_get_root(doc);
   check_ids("prompt tokens", 0, field(&lines, 0, "prompt_ids"), yyjson_obj_get(root, "prompt_ids"));
   check_ids("tokens", 0, field(&lines, 0, "output_ids"), yyjson_obj_get(root, "output_ids"));
+  // A prompt is a user message: the template renders it too, without the system message.
   CHECK(yyjson_arr_size(field(&lines, 1, "prompt_ids")) < yyjson_arr_size(field(&lines, 0, "prompt_ids")));
+  RUN(&raw, RUN_TINY, "--temp", "0", "-n", "4", "--json", "-p", "hello");
+  yyjson_doc *plain = yyjson_read(raw.out, raw.out_length, 0);
+  CHECK(yyjson_arr_size(field(&lines, 1, "prompt_ids")) >
+        yyjson_arr_size(yyjson_obj_get(yyjson_doc_get_root(plain), "prompt_ids")));
+  yyjson_doc_free(plain);
+  command_free(&raw);
   free_lines(&lines);
   command_free(&run);
-  RUN(&run, RUN_TINY, "--temp", "0", "-n", "4", "--json", "--chat-template", "chatml", "--chat", "-sys",
-      "be brief", "-f", write_prompts("{\"prompt\": \"hello\"}\n"));
+  RUN(&run, RUN_TINY, "--temp", "0", "-n", "4", "--json", "--chat-template", "chatml", "-sys", "be brief",
+      "-f", write_prompts("{\"prompt\": \"hello\"}\n"));
   lines = read_lines(&run);
   check_ids("prompt tokens", 0, field(&lines, 0, "prompt_ids"), yyjson_obj_get(root, "prompt_ids"));
   free_lines(&lines);
@@ -234,11 +241,12 @@ TEST(options_that_do_not_fit_a_file_of_prompts_are_refused) {
   RUN(&run, RUN_TINY, "-f", path, "-p", "a");
   check_refused(&run, MLX_USAGE, "both -p and -f were given");
   RUN(&run, RUN_TINY, "-f", path, "-sys", "be brief");
-  check_refused(&run, MLX_USAGE, "-sys needs a chat");
-  RUN(&run, RUN_TINY, "-f", path, "--chat-template", "chatml");
-  check_refused(&run, MLX_USAGE, "--chat-template needs a chat");
-  RUN(&run, RUN_TINY, "-f", path, "--no-chat");
-  check_refused(&run, MLX_USAGE, "--no-chat is for a prompt from a pipe");
+  check_refused(&run, MLX_NOT_FOUND, "tiny-llama has no chat template");
+  RUN(&run, RUN_TINY, "-f", path, "--raw", "--chat-template", "chatml");
+  check_refused(&run, MLX_USAGE, "--raw completes the text without the chat template, so --chat-template");
+  RUN(&run, RUN_TINY, "--raw", "-f",
+      write_prompts("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n"));
+  check_refused(&run, MLX_USAGE, "a line has 'messages', which need the chat template");
   RUN(&run, RUN_TINY, "-f", in_folder("none.jsonl"));
   check_refused(&run, MLX_NOT_FOUND, "none.jsonl");
   remove_folder();

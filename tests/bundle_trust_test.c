@@ -31,7 +31,7 @@ TEST(bundle_of_another_version_is_refused_or_recompiled) {
   CHECK_CONTAINS(err, "compiled for contract 8; this mlxcel runs contract 2; compiling it again from ");
   mlx_free(actual);
   mlx_free(err);
-  RUN_OK("run", "-m", in_root("old.mlxb"), "-p", PROMPT, "-n", "1", "--chat", "--chat-template", "chatml",
+  RUN_OK("run", "-m", in_root("old.mlxb"), "-p", PROMPT, "-n", "1", "--chat-template", "chatml",
          "--allow-unsigned");  // the template is found before the model is recompiled
   SHELL("cp old.mlxb/manifest.json far/old.mlxb/");
   check_refuses(in_root("far/old.mlxb"), NULL, MLX_UNSUPPORTED,
@@ -62,7 +62,7 @@ TEST(source_of_a_forged_manifest_is_not_compiled) {
            "\"%s/' manifest.json",
            root, digest);
   run_ok((const char *const[]){"/bin/sh", "-c", script, NULL});
-  static const char *const flags[] = {NULL, "--allow-unsigned", "--chat"};
+  static const char *const flags[] = {NULL, "--allow-unsigned", "--raw"};
   for (int i = 0; i < 3; ++i)
     check_refuses(in_root("forger/m.mlxb"), flags[i], MLX_INVALID_INPUT,
                   "manifest.json' does not match its signature");

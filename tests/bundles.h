@@ -50,10 +50,11 @@ static inline void make_bundles(void) {
 static inline char *generate(const char *bundle, const char *flag, char **out_err) {
   command_t run;
   if (flag) {
-    RUN(&run, "run", "-m", bundle, "-p", PROMPT, "--temp", "0", "-n", "12", "--ignore-eos", "--json", "-v",
-        flag);
+    RUN(&run, "run", "--raw", "-m", bundle, "-p", PROMPT, "--temp", "0", "-n", "12", "--ignore-eos", "--json",
+        "-v", flag);
   } else {
-    RUN(&run, "run", "-m", bundle, "-p", PROMPT, "--temp", "0", "-n", "12", "--ignore-eos", "--json", "-v");
+    RUN(&run, "run", "--raw", "-m", bundle, "-p", PROMPT, "--temp", "0", "-n", "12", "--ignore-eos", "--json",
+        "-v");
   }
   if (run.exit_code) CHECK_FAIL("%s: %s", bundle, run.err);
   char *ids, *from = strstr(run.out, "\"output_ids\": ");

@@ -38,7 +38,8 @@ static char *fresh_answer(const char *messages) {
   CHECK_OK(mlx_write_file(in_folder("rendered"), run.out, run.out_length));
   command_free(&run);
   char *rendered = read_text("rendered");
-  RUN(&run, "run", "-m", SMOLLM2, "--temp", "0", "--device", "cpu", "-c", "512", "-n", "24", "-p", rendered);
+  RUN(&run, "run", "--raw", "-m", SMOLLM2, "--temp", "0", "--device", "cpu", "-c", "512", "-n", "24", "-p",
+      rendered);
   CHECK_INT(run.exit_code, 0);
   mlx_free(rendered);
   mlx_free(run.err);
@@ -274,7 +275,7 @@ TEST(a_chat_without_template_or_with_json_is_refused) {
   START(&pty, NULL, "--json");
   pty_wait_for(&pty, "no prompt was given");
   CHECK_INT(pty_end(&pty), MLX_USAGE);
-  START(&pty, NULL, "--no-chat");
+  START(&pty, NULL, "--raw");
   pty_wait_for(&pty, "no prompt was given");
   CHECK_INT(pty_end(&pty), MLX_USAGE);
   remove_folder();
@@ -303,7 +304,7 @@ static void check_same(const char *line, const char *as) {
 
 TEST(chat_from_a_pipe_without_a_template_is_refused) {
   command_t run;
-  command_start(&run, (const char *const[]){"/bin/sh", "-c", "echo x | \"$1\" run --chat -m " TINY, "sh",
+  command_start(&run, (const char *const[]){"/bin/sh", "-c", "echo x | \"$1\" run -sys Hi -m " TINY, "sh",
                                             MLXCEL_BINARY, NULL});
   command_wait(&run);
   CHECK_INT(run.exit_code, MLX_NOT_FOUND);
@@ -314,11 +315,11 @@ TEST(chat_from_a_pipe_without_a_template_is_refused) {
 
 TEST(a_prompt_from_a_pipe_is_a_chat_message_if_there_is_a_template) {
   check_same("printf 'What is a compiler?\\n' | \"$1\" run -m " SMOLLM2 FLAGS,
-             "\"$1\" run -m " SMOLLM2 FLAGS " --chat -p 'What is a compiler?'");
-  check_same("printf 'The sky is' | \"$1\" run --no-chat -m " SMOLLM2 FLAGS,
-             "\"$1\" run -m " SMOLLM2 FLAGS " -p 'The sky is'");
+             "\"$1\" run -m " SMOLLM2 FLAGS " -p 'What is a compiler?'");
+  check_same("printf 'The sky is' | \"$1\" run --raw -m " SMOLLM2 FLAGS,
+             "\"$1\" run --raw -m " SMOLLM2 FLAGS " -p 'The sky is'");
   check_same("printf 'Hi' | \"$1\" run -sys 'Be a cat.' -m " SMOLLM2 FLAGS,
-             "\"$1\" run -m " SMOLLM2 FLAGS " --chat -sys 'Be a cat.' -p Hi");
+             "\"$1\" run -m " SMOLLM2 FLAGS " -sys 'Be a cat.' -p Hi");
   check_same("printf 'the quick' | \"$1\" run --ignore-eos -m " TINY FLAGS,
              "\"$1\" run --ignore-eos -m " TINY FLAGS " -p 'the quick'");
   check_same("printf 'not read' | \"$1\" run --ignore-eos -p 'the quick' -m " TINY FLAGS,
@@ -339,31 +340,31 @@ TEST(chat_template_flag_replaces_the_models_template) {
   CHECK_OK(mlx_write_file(in_folder("bad.jinja"), "one\n{% for %}", 13));
   CHECK_OK(mlx_write_file(in_folder("tools.json"), "[{\"type\": \"function\"}]", 22));
   CHECK_OK(mlx_write_file(in_folder("tools.jinja"), "{{ tools[0].type }}{{ x }}", 26));
-  RUN(&run, "run", "-m", TINY, "--chat", "--chat-template", in_folder("my.jinja"), "-p", "the quick", "-n",
-      "1", "--json");
+  RUN(&run, "run", "-m", TINY, "--chat-template", in_folder("my.jinja"), "-p", "the quick", "-n", "1",
+      "--json");
   CHECK_INT(run.exit_code, 0);
   CHECK_CONTAINS(run.out, "\"prompt_ids\": [315, 223, 310, 302]");
   command_free(&run);
-  RUN(&run, "run", "-m", TINY, "--chat", "--chat-template", in_folder("bad.jinja"), "-p", "x");
+  RUN(&run, "run", "-m", TINY, "--chat-template", in_folder("bad.jinja"), "-p", "x");
   CHECK_INT(run.exit_code, MLX_INVALID_INPUT);
   CHECK_CONTAINS(run.err, "bad.jinja, line 2");
   command_free(&run);
-  RUN(&run, "run", "-m", TINY, "--chat", "--chat-template", "lama3", "-p", "x");
+  RUN(&run, "run", "-m", TINY, "--chat-template", "lama3", "-p", "x");
   CHECK_INT(run.exit_code, MLX_NOT_FOUND);
   CHECK_CONTAINS(run.err, "'lama3' is neither a chat format nor a file");
   CHECK_CONTAINS(run.err, "llama3");
   command_free(&run);
-  RUN(&run, "run", "-m", TINY, "--tools", "x.json", "-p", "x");
+  RUN(&run, "run", "-m", TINY, "--raw", "--tools", "x.json", "-p", "x");
   CHECK_INT(run.exit_code, MLX_USAGE);
-  CHECK_CONTAINS(run.err, "--tools needs a chat");
+  CHECK_CONTAINS(run.err, "so --tools has no effect");
   command_free(&run);
-  RUN(&run, "run", "-m", TINY, "--chat", "--chat-template", in_folder("tools.jinja"), "--tools",
+  RUN(&run, "run", "-m", TINY, "--chat-template", in_folder("tools.jinja"), "--tools",
       in_folder("tools.json"), "--chat-template-kwargs", "{\"x\": \"!\"}", "-p", "x", "-n", "1", "--json");
   CHECK_INT(run.exit_code, 0);
   cut_after_ids(run.out);
   command_t plain;
-  RUN(&plain, "run", "-m", TINY, "--chat", "--chat-template", in_folder("my.jinja"), "-p", "function!", "-n",
-      "1", "--json");
+  RUN(&plain, "run", "-m", TINY, "--chat-template", in_folder("my.jinja"), "-p", "function!", "-n", "1",
+      "--json");
   cut_after_ids(plain.out);
   CHECK_TEXT(run.out, plain.out);
   command_free(&plain);

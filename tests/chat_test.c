@@ -1,5 +1,5 @@
 // Chat templates end to end: importing them from model files, bundling them, `mlxcel template` and `mlxcel
-// run --chat`.
+// run`.
 #include "models/import/chat.h"
 #include "base/json.h"
 #include "runtime/mlxcel.h"
@@ -183,10 +183,12 @@ TEST(failed_renders_report_the_cause) {
   check_refused(&run, MLX_USAGE, "no conversation was given");
   RUN(&run, "template", "--show");
   check_refused(&run, MLX_USAGE, "no model was given");
-  RUN(&run, "run", "-m", TINY, "--chat", "-p", "x");
+  RUN(&run, "run", "-m", TINY, "--tools", "/dev/null", "-p", "x");
   check_refused(&run, MLX_NOT_FOUND, "tiny-llama has no chat template");
   RUN(&run, "run", "-m", TINY, "-sys", "x", "-p", "x");
-  check_refused(&run, MLX_USAGE, "-sys needs a chat");
+  check_refused(&run, MLX_NOT_FOUND, "tiny-llama has no chat template");
+  RUN(&run, "run", TINY, "x", "-sys", "x", "--raw");
+  check_refused(&run, MLX_USAGE, "--raw completes the text without the chat template, so -sys has no effect");
   make_model();
   put_file("m/tokenizer_config.json",
            "{\"chat_template\": \"a\\n{{ raise_exception('no ' ~ messages[0].role) }}\"}");
@@ -194,8 +196,16 @@ TEST(failed_renders_report_the_cause) {
   RUN(&run, "template", "-m", in_folder("m"), "--messages", in_folder("messages.json"));
   check_refused(&run, MLX_INVALID_INPUT,
                 "/m: chat template, line 2: the template refuses the conversation: no user");
-  RUN(&run, "run", "-m", in_folder("m"), "--chat", "-p", "x");
+  RUN(&run, "run", "-m", in_folder("m"), "-p", "x");
   check_refused(&run, MLX_INVALID_INPUT, "the template refuses the conversation: no user");
+  put_file("m/tokenizer_config.json", "{\"chat_template\": \"{% for %}\"}");
+  RUN(&run, "run", in_folder("m"), "x");
+  CHECK_CONTAINS(run.err, "hint: --raw completes the prompt without the chat template");
+  check_refused(&run, MLX_INVALID_INPUT, "/m: chat template, line 1: ");
+  RUN(&run, "run", in_folder("m"), "the", "--raw", "-n", "1", "--device", "cpu");
+  CHECK_INT(run.exit_code, 0);
+  command_free(&run);
+  put_tiny_template();
   put_file("messages.json", "{}");
   RUN(&run, "template", "-m", in_folder("m"), "--messages", in_folder("messages.json"));
   check_refused(&run, MLX_INVALID_INPUT, "messages: expected a list of objects");
@@ -223,8 +233,7 @@ static void check_chat_prompt(const char *model) {
   CHECK_OK(mlx_read_file(TINY "/tokenizer.json", SIZE_MAX, &file, &length));
   CHECK_OK(mlx_tokenizer_create("tiny", file, length, &tokenizer));
   CHECK_OK(mlx_tokenizer_encode(tokenizer, text, strlen(text), false, &ids, &count));
-  RUN(&run, "run", "-m", model, "--chat", "-sys", "the", "-p", "quick", "-n", "2", "--json", "--device",
-      "cpu");
+  RUN(&run, "run", "-m", model, "-sys", "the", "-p", "quick", "-n", "2", "--json", "--device", "cpu");
   yyjson_val *list = prompt_ids(&run, &json);
   CHECK_INT(yyjson_arr_size(list), count);
   for (size_t i = 0; i < count; ++i) CHECK_INT(yyjson_get_sint(yyjson_arr_get(list, i)), ids[i]);

@@ -617,7 +617,7 @@ TEST(a_link_name_selects_the_verb) {
   command_free(&run);
   command_start(&run, (const char *const[]){MLXCEL_BINARY "-bench", "--help", NULL});
   command_wait(&run);
-  CHECK_CONTAINS(run.out, "usage: mlxcel bench -m MODEL");
+  CHECK_CONTAINS(run.out, "usage: mlxcel bench MODEL");
   CHECK_CONTAINS(run.out, "examples:\n  mlxcel bench ");
   command_free(&run);
 }

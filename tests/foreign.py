@@ -140,7 +140,7 @@ class Windows:
 
 
 def run_prompt(machine, runner, bundle, result, count):
-    command = runner + ["run", "-m", machine.path(bundle), "-p", result["rendered"], "--temp", "0", "--ignore-eos", "-n", str(count), "--json", "-v"]
+    command = runner + ["run", "--raw", "--no-escape", "-m", machine.path(bundle), "-p", result["rendered"], "--temp", "0", "--ignore-eos", "-n", str(count), "--json", "-v"]
     start = time.monotonic()
     done = subprocess.run(command, capture_output=True, encoding="utf-8", env=machine.environment)
     if done.returncode:

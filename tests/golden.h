@@ -49,9 +49,9 @@ static inline void check_ids(const char *what, size_t number, yyjson_val *actual
   }
 }
 
-// Runs every prompt of the golden file with `mlxcel run --json --ignore-eos -n 48` and compares prompt and
-// output ids. |prompt_key| is the field with the prompt's text. Returns the largest peak memory of a run, in
-// KiB.
+// Runs every prompt of the golden file with `mlxcel run --raw --json --ignore-eos -n 48` and compares prompt
+// and output ids. |prompt_key| is the field with the prompt's text. Returns the largest peak memory of a run,
+// in KiB.
 static inline long check_golden_runs(const char *model, const char *dtype, const char *golden_path,
                                      const char *prompt_key) {
   golden_t golden = golden_open(golden_path);
@@ -60,7 +60,7 @@ static inline long check_golden_runs(const char *model, const char *dtype, const
   yyjson_val *result;
   yyjson_arr_foreach(golden.results, number, count, result) {
     command_t run;
-    RUN(&run, "run", "--temp", "0", "-m", model, "--dtype", dtype, "-p",
+    RUN(&run, "run", "--raw", "--no-escape", "--temp", "0", "-m", model, "--dtype", dtype, "-p",
         yyjson_get_str(yyjson_obj_get(result, prompt_key)), "--json", "--ignore-eos", "-n", "48");
     if (run.exit_code) CHECK_FAIL("prompt %zu: exit status %d: %s", number, run.exit_code, run.err);
     mlx_json_t json;

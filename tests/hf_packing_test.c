@@ -370,7 +370,7 @@ static void write_pair(mlx_packing_kind_t kind, const char *extra, folder_t *pac
 
 // Generates from |prompt|; *|out_json| is the output of --json.
 static void run_model(const folder_t *f, const char *prompt, command_t *run, mlx_json_t *out_json) {
-  RUN(run, "run", "--temp", "0", "-m", f->path, "-p", prompt, "--json", "--ignore-eos", "-n", "48");
+  RUN(run, "run", "--raw", "--temp", "0", "-m", f->path, "-p", prompt, "--json", "--ignore-eos", "-n", "48");
   if (run->exit_code) CHECK_FAIL("exit status %d: %s", run->exit_code, run->err);
   CHECK_OK(mlx_json_parse("stdout", run->out, run->out_length, out_json));
 }

@@ -129,7 +129,7 @@ TEST(invalid_ids_and_options_are_refused) {
   command_wait(&run);
   check_refused(&run, MLX_USAGE, "stdin contains a NUL byte");
   RUN(&run, "tokenize", "-m", TINY, "-p", "x", "-f", "y");
-  check_refused(&run, MLX_USAGE, "both -p and -f were given");
+  check_refused(&run, MLX_USAGE, "the text is given twice: with -p and -f");
   RUN(&run, "tokenize", "-p", "x");
   check_refused(&run, MLX_USAGE, "no model was given");
   RUN(&run, "tokenize", "-m", "/nowhere", "-p", "x");

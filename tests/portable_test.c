@@ -37,10 +37,11 @@ static char *generate(const char *level) {
   command_t run;
   const char *portable = portable_bundle();
   if (level) {
-    RUN(&run, "run", "-m", portable, "-p", PROMPT, "--temp", "0", "-n", "24", "--ignore-eos", "--json", "-v",
-        "--cpu-level", level);
+    RUN(&run, "run", "--raw", "-m", portable, "-p", PROMPT, "--temp", "0", "-n", "24", "--ignore-eos",
+        "--json", "-v", "--cpu-level", level);
   } else {
-    RUN(&run, "run", "-m", portable, "-p", PROMPT, "--temp", "0", "-n", "24", "--ignore-eos", "--json", "-v");
+    RUN(&run, "run", "--raw", "-m", portable, "-p", PROMPT, "--temp", "0", "-n", "24", "--ignore-eos",
+        "--json", "-v");
   }
   if (run.exit_code) CHECK_FAIL("%s", run.err);
   char expected[64], *ids, *from = strstr(run.out, "\"output_ids\": ");

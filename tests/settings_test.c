@@ -218,7 +218,11 @@ TEST(insecure_is_accepted_only_on_the_command_line) {
                        "");
   setenv("MLXCEL_INSECURE", "1", 1);
   setenv("MLXCEL_PULL_INSECURE", "1", 1);
-  check_setting("pull", "insecure", "false", "default", "");
+  command_t run;
+  RUN(&run, "config", "pull");  // lists what can be set
+  CHECK_INT(run.exit_code, 0);
+  CHECK(!strstr(run.out, "insecure"));
+  command_free(&run);
   unsetenv("MLXCEL_INSECURE");
   unsetenv("MLXCEL_PULL_INSECURE");
 }
@@ -241,7 +245,7 @@ TEST(file_is_found_in_the_configuration_folder) {
   setenv("XDG_CONFIG_HOME", folder, 1);
   check_setting("run", "ctx", "12", "file", "/mlxcel/config:1");
   setenv("XDG_CONFIG_HOME", "/nowhere", 1);  // a missing file is not an error
-  check_setting("run", "ctx", "-1", "default", "");
+  check_setting("run", "ctx", "null", "default", "");
   unsetenv("XDG_CONFIG_HOME");
   setenv("HOME", home, 1);
   free(home);
@@ -289,6 +293,39 @@ TEST(file_sets_variables_missing_from_the_environment) {
 }
 
 // The output of `mlxcel config VERB` is a configuration file with the same settings.
+// Removes "# " before each setting that has a value.
+static void uncomment(char *text) {
+  char *to = text;
+  for (char *line = text; *line;) {
+    char *end = strchr(line, '\n');
+    const bool setting = !strncmp(line, "# ", 2) && end[-1] != '=' && line[2] != '/';
+    if (setting) line += 2;
+    memmove(to, line, (size_t)(end + 1 - line));
+    to += end + 1 - line;
+    line = end + 1;
+  }
+  *to = 0;
+}
+
+// Every default that `mlxcel config VERB` prints can be set in the configuration file.
+TEST(config_prints_only_values_that_can_be_set) {
+  static const char *const verbs[] = {"run", "bench", "eval", "pull", "tokenize", "compile"};
+  for (size_t i = 0; i < sizeof verbs / sizeof *verbs; ++i) {
+    command_t first, second;
+    setenv("MLXCEL_CONFIG", "/dev/null", 1);
+    RUN(&first, "config", verbs[i]);
+    CHECK_INT(first.exit_code, 0);
+    uncomment(first.out);
+    write_config(first.out);
+    RUN(&second, "config", verbs[i]);
+    if (second.exit_code) CHECK_FAIL("%s:\n%s", second.err, first.out);
+    CHECK_CONTAINS(second.out, "/config:");
+    command_free(&first);
+    command_free(&second);
+  }
+  setenv("MLXCEL_CONFIG", "/dev/null", 1);
+}
+
 TEST(config_output_is_a_valid_config_file) {
   write_config("[run]\nsystem-prompt = \" say \\\"no\\\"\\n # \"\nctx = 77\n");
   command_t first, second;
@@ -312,4 +349,5 @@ TEST_MAIN(CASE(settings_are_parsed), CASE(parse_errors_name_the_line),
           CASE(insecure_is_accepted_only_on_the_command_line),
           POSIX_CASE(file_is_found_in_the_configuration_folder),
           CASE(variables_read_by_other_code_still_override_the_file),
-          CASE(file_sets_variables_missing_from_the_environment), CASE(config_output_is_a_valid_config_file))
+          CASE(file_sets_variables_missing_from_the_environment),
+          CASE(config_prints_only_values_that_can_be_set), CASE(config_output_is_a_valid_config_file))

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -93,6 +94,29 @@ TEST(a_limit_on_file_sizes_is_an_error) {
   check_script("ls -a | grep limited", 1, "");
 }
 
+// An error names the file that the user asked for, not the temporary file that is renamed to it.
+TEST(errors_do_not_show_temporary_names) {
+  static const char *const commands[] = {"compile " TINY " -c 64 -o out.mlxb",
+                                         "compile " TINY " -c 64 --single-file -o out.mlxb",
+                                         "compile " TINY " -c 64 --emit stablehlo -o out.mlir",
+                                         "compile " TINY " -c 64 -o /proc/out.mlxb",
+                                         "compile " TINY " --emit stablehlo -o /proc/out.mlir",
+                                         "keygen -W -o /proc/out",
+                                         "bench " TINY " --device cpu -p 8 -n 0 -r 1 --plot /proc/out.svg"};
+  for (size_t i = 0; i < sizeof commands / sizeof *commands; ++i) {
+    command_t run;
+    char script[512];
+    snprintf(script, sizeof script, "cd %s; %s " MLXCEL_BINARY " %s", folder, i < 3 ? "ulimit -f 8;" : "",
+             commands[i]);
+    command_start(&run, (const char *const[]){"/bin/sh", "-c", script, NULL});
+    command_wait(&run);
+    CHECK(run.exit_code == MLX_IO || run.exit_code == MLX_NOT_FOUND);
+    CHECK_CONTAINS(run.err, "out");
+    if (strstr(run.err, ".tmp.") || strstr(run.err, "XXXXXX")) CHECK_FAIL("'%s': %s", commands[i], run.err);
+    command_free(&run);
+  }
+}
+
 TEST(output_to_a_closed_stdout_is_an_error) {
   static const char *const outputs[] = {"--version",
                                         "--help",
@@ -109,6 +133,46 @@ TEST(output_to_a_closed_stdout_is_an_error) {
     snprintf(script, sizeof script, "$MLXCEL %s > /dev/null 2>&- <&-", outputs[i]);
     check_script(script, 0, "");
   }
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Ctrl-C
+
+// Runs mlxcel, presses Ctrl-C as soon as it prints text, and checks that it ends by SIGINT, which a shell
+// reports as 130.
+static void check_interrupted(const char *const *argv, const char *part) {
+  command_t run;
+  struct stat info = {0};
+  command_start(&run, argv);
+  for (int i = 0; i < 3000 && !info.st_size; ++i) {
+    usleep(10000);
+    CHECK(!stat(run.out_path, &info));
+  }
+  kill((pid_t)run.pid, SIGINT);
+  command_wait(&run);
+  if (run.exit_code != -SIGINT) CHECK_FAIL("exit status %d: %s", run.exit_code, run.err);
+  CHECK_CONTAINS(run.err, part);
+  CHECK(run.out_length > 0);
+  command_free(&run);
+}
+
+TEST(ctrl_c_prints_the_timing_line_and_exits_with_130) {
+  static const random_llama_t shape = {384, 1024, 6, 2, 64, 4, 4000, true, 10000};
+  static const char prompts[] = "{\"prompt\": \"the\", \"max_tokens\": 1}\n{\"prompt\": \"the\"}\n";
+  random_llama_write(&shape, folder, "slow");
+  check_script("$MLXCEL compile slow -c 2048 -o slow.mlxb", 0, "");
+  CHECK_OK(mlx_write_file(in_folder("p.jsonl"), prompts, strlen(prompts)));
+  char *bundle, *file;
+  CHECK_OK(mlx_join_path(folder, "slow.mlxb", &bundle));
+  CHECK_OK(mlx_join_path(folder, "p.jsonl", &file));
+  check_interrupted((const char *const[]){MLXCEL_BINARY, "run", bundle, "the", "-n", "2000", "--ignore-eos",
+                                          "--temp", "1", "--device", "cpu", NULL},
+                    "\ncancelled: load ");
+  check_interrupted((const char *const[]){MLXCEL_BINARY, "run", bundle, "-f", file, "--ignore-eos", "--temp",
+                                          "1", "--device", "cpu", NULL},
+                    "\n1 of 2 prompts, length 1: prompt ");
+  mlx_free(bundle);
+  mlx_free(file);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -136,10 +200,13 @@ TEST(a_thread_that_cannot_start_means_no_resources) {
 }
 
 int main(int argc, char **argv) {
-  static const check_case_t cases[] = {
-      CASE(a_fault_on_a_mapped_file_gives_its_path), CASE(weights_truncated_while_a_model_runs_are_named),
-      CASE(a_limit_on_file_sizes_is_an_error), CASE(output_to_a_closed_stdout_is_an_error),
-      CASE(a_thread_that_cannot_start_means_no_resources)};
+  static const check_case_t cases[] = {CASE(a_fault_on_a_mapped_file_gives_its_path),
+                                       CASE(weights_truncated_while_a_model_runs_are_named),
+                                       CASE(a_limit_on_file_sizes_is_an_error),
+                                       CASE(errors_do_not_show_temporary_names),
+                                       CASE(output_to_a_closed_stdout_is_an_error),
+                                       CASE(ctrl_c_prints_the_timing_line_and_exits_with_130),
+                                       CASE(a_thread_that_cannot_start_means_no_resources)};
   strcpy(folder, "/tmp/mlxcel-signals-XXXXXX");
   if (!mkdtemp(folder)) return 1;
   const int failed = check_run(cases, sizeof cases / sizeof *cases, argc, argv);

@@ -162,7 +162,7 @@ def check(root, title, arguments, *parts):
 
 
 def check_tokens(root, title, model, prompt, expected):
-    arguments = ["run", "-m", model, "-p", prompt, "--temp", "0", "--ignore-eos", "-n", str(len(expected)), "--json", "--device", "cpu"]
+    arguments = ["run", "--raw", "--no-escape", "-m", model, "-p", prompt, "--temp", "0", "--ignore-eos", "-n", str(len(expected)), "--json", "--device", "cpu"]
     output = json.loads(check(root, title, arguments))
     if output["output_ids"] != expected:
         sys.exit(f"{title}: tokens {output['output_ids']}, expected {expected}")

@@ -9,7 +9,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 FIXTURES = os.path.join(ROOT, "tests", "fixtures")
 TINY = os.path.join(FIXTURES, "tiny-llama")
-PROMPT = ["-p", "the quick brown", "-n", "8", "--ignore-eos", "--temp", "0", "--json"]
+PROMPT = ["--raw", "-p", "the quick brown", "-n", "8", "--ignore-eos", "--temp", "0", "--json"]
 EXPECTED = [142, 218, 177, 4, 129, 92, 159, 114]  # the tokens of tiny-llama for PROMPT
 SECONDS = 120  # no command may take longer, not even on a loaded machine
 

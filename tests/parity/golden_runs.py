@@ -14,7 +14,7 @@ failed = 0
 results = json.load(open(goldens))["results"]
 for number, result in enumerate(results):
     prompt = result.get("rendered", result["prompt"])
-    run = subprocess.run([mlxcel, "run", "--temp", "0", "-m", model, "-p", prompt, "-n", "48", "--ignore-eos", "--json", *options],
+    run = subprocess.run([mlxcel, "run", "--raw", "--no-escape", "--temp", "0", "-m", model, "-p", prompt, "-n", "48", "--ignore-eos", "--json", *options],
                          capture_output=True, text=True)
     if run.returncode:
         sys.exit(f"prompt {number}: exit status {run.returncode}\n{run.stderr}")

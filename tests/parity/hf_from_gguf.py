@@ -51,7 +51,7 @@ def check(mlxcel, out, config, weights):
     rounded = {name: (stored(np.ascontiguousarray(x, np.float32), "bf16").astype(np.uint32) << 16).view(np.float32) for name, x in weights.items()}
     different = 0
     for prompt in PROMPTS:
-        command = [mlxcel, "run", "-m", out, "--device", "cpu", "-p", prompt, "-n", str(STEPS), "--temp", "0", "--ignore-eos", "--json"]
+        command = [mlxcel, "run", "--raw", "--no-escape", "-m", out, "--device", "cpu", "-p", prompt, "-n", str(STEPS), "--temp", "0", "--ignore-eos", "--json"]
         answer = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
         ids = list(answer["prompt_ids"])
         for _ in range(STEPS):

@@ -32,7 +32,7 @@ def child(args, env):
 
 
 def run(env, prompt, count):
-    seconds, peak, out = child([mlxcel, "run", "--temp", "0", "-m", model, "-p", prompt, "-n", str(count), "--ignore-eos", "--json"], env)
+    seconds, peak, out = child([mlxcel, "run", "--raw", "--temp", "0", "-m", model, "-p", prompt, "-n", str(count), "--ignore-eos", "--json"], env)
     return seconds, peak, json.loads(out)["timings"]
 
 

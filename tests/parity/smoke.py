@@ -118,7 +118,7 @@ def make_bundle(c):
     c.run("make_shape.py", model, "llama-test", "--sparse")
     c.run(c.mlxcel, "compile", model, "--target", "cpu", "--kernels", "off", "--dtype", "bf16", "-c", "64", "--no-weights", "-o", compiled)
     c.run("make_bundle.py", bundle, compiled, "llama-test")
-    out = c.run(c.mlxcel, "run", "-m", bundle, "--device", "cpu", "-p", "a", "-n", "4", "--ignore-eos", "--temp", "0", "--allow-unsigned", "--json")
+    out = c.run(c.mlxcel, "run", "--raw", "-m", bundle, "--device", "cpu", "-p", "a", "-n", "4", "--ignore-eos", "--temp", "0", "--allow-unsigned", "--json")
     assert len(json.loads(out)["output_ids"]) == 4
 
 
