@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "cache/cache.h"
 
-#define MAX_DEPTH 4   // of folders below models/
+#define MAX_DEPTH 5   // of folders below models/: org/name/commit/folder
 #define MAX_LISTED 8  // models named in an error
 
 typedef struct walk {
