@@ -12,6 +12,7 @@
 #include "base/cpu.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/meter.h"
 #include "base/text.h"
 #include "cli/models.h"
 #include "cli/terminal.h"
@@ -23,7 +24,6 @@
 #include "transfer/short_names.h"
 
 #define MAX_TEMPLATE ((size_t)4 << 20)  // bytes
-#define SILENT_LOAD_SECONDS 0.3         // a shorter load shows no progress
 
 // The state of one open_model call: its options, converted to the types of the compiler and the engine.
 typedef struct opening {
@@ -182,15 +182,23 @@ static mlx_status_t accept_prompt(void *user, const mlx_compiled_t *compiled, in
                                  opening->options->prompt_is_chat, context, vocab);
 }
 
+typedef struct load_meters {
+  mlx_meter_t verify, load;
+} load_meters_t;
+
+static void show_bytes(mlx_meter_t *meter, const char *title, uint64_t done, uint64_t total) {
+  const bool is_new = !meter->title || total != meter->total || done < meter->last;
+  if (is_new) mlx_meter_begin(meter, mlx_terminal_report(), title, total);
+  mlx_meter_show(meter, done);
+  if (done >= total) mlx_meter_end(meter);
+}
+
 static void show_loading(void *user, uint64_t done, uint64_t total) {
-  double *start = user;
-  if (!done) *start = mlx_seconds();
-  if (done == total) {
-    mlx_report_done(mlx_terminal_report());
-  } else if (mlx_seconds() - *start >= SILENT_LOAD_SECONDS) {
-    mlx_report_progress(mlx_terminal_report(), "loading weights: %.0f%%",
-                        100.0 * (double)done / (double)total);
-  }
+  show_bytes(&((load_meters_t *)user)->load, "loading weights", done, total);
+}
+
+static void show_verifying(void *user, uint64_t done, uint64_t total) {
+  show_bytes(&((load_meters_t *)user)->verify, "checking weights (at first use)", done, total);
 }
 
 static mlx_status_t compile_and_open(opening_t *opening, const mlx_engine_options_t *options,
@@ -309,9 +317,10 @@ static mlx_status_t open_model(const mlx_open_options_t *o, mlx_engine_t **out, 
   options.sequences = o->parallel;
   options.cpu_level = is_bundle ? o->cpu_level : NULL;
   options.allow_unsigned = o->allow_unsigned;
-  double load_start = 0;
+  load_meters_t meters = {0};
   options.on_load = show_loading;
-  options.user = &load_start;
+  options.on_verify = show_verifying;
+  options.user = &meters;
   if (is_bundle) {  // for a source model, accept_prompt checks the prompt before compiling
     options.prompt = o->prompt;
     options.prompt_length = o->prompt_length;
