@@ -6,6 +6,7 @@
 
 #include "artifact/tar.h"
 #include "base/memory.h"
+#include "base/meter.h"
 #include "base/text.h"
 
 #define MAX_PARTS (MLX_MAX_BUNDLE_FILES + 2)  // listed files, the manifest and its signature
@@ -472,8 +473,13 @@ mlx_status_t mlx_bundle_check_all(mlx_bundle_t *bundle, const mlx_report_t *repo
   for (size_t i = 0; i < m->file_count && !status; ++i) {
     const mlx_bundle_file_t *file = &m->files[i];
     const bool is_missing = !mlx_bundle_has(bundle, file->name) && may_be_missing(bundle, file->name);
-    mlx_report_progress(report, "checking %s (%lld MiB)", file->name, (long long)(file->size >> 20));
+    mlx_meter_t meter;
+    char title[128];
+    snprintf(title, sizeof title, "checking %.100s", file->name);
+    mlx_meter_begin(&meter, report, title, 0);
+    const mlx_digest_watch_t watch = mlx_meter_watch(&meter), *previous = mlx_digest_set_watch(&watch);
     status = is_missing ? check_missing(bundle, file, report) : check_uncached(bundle, file);
+    mlx_digest_set_watch(previous);
   }
   mlx_report_done(report);
   return status;

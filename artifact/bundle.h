@@ -17,7 +17,6 @@
 #include "cache/cache.h"
 
 #define MLX_WEIGHTS_KIND "weights"  // kind of cache entries that hold a weights archive
-#define MLX_BUNDLE_KIND "bundle"    // kind of cache entries that record a bundle compiled on this machine
 
 typedef struct mlx_bundle mlx_bundle_t;
 
@@ -92,8 +91,5 @@ mlx_status_t mlx_bundle_check_trust(mlx_bundle_t *bundle, bool allow_unsigned,
 // Nothing may be opened or compiled because a manifest names it before this succeeds.
 mlx_status_t mlx_bundle_trusted_origin(const char *path, bool allow_unsigned,
                                        mlx_manifest_origin_t *out_origin) MLX_MUST_USE;
-
-// Records in |cache| that this machine compiled the bundle with this manifest.
-mlx_status_t mlx_bundle_mark_local(mlx_cache_t *cache, const char *manifest, size_t length) MLX_MUST_USE;
 
 #endif  // MLXCEL_ARTIFACT_BUNDLE_H_

@@ -1,56 +1,14 @@
 // Decides whether the code of a bundle may run on this machine.
 //
-// A bundle is trusted if this machine compiled it or if a trusted key signed its manifest. A bundle that this
-// machine compiled has an entry in the cache under its manifest's SHA-256. The manifest lists the SHA-256 of
-// every other file, so trusting it is enough. Only the user can write to the cache folder.
+// A bundle is trusted if this machine compiled it (artifact/local.h) or if a trusted key signed its manifest.
+// The manifest lists the SHA-256 of every other file, so trusting it is enough.
 #include <stdio.h>
 #include <string.h>
 
 #include "artifact/bundle.h"
+#include "artifact/local.h"
 #include "artifact/trust.h"
 #include "base/memory.h"
-
-typedef struct manifest_text {
-  const char *text;
-  size_t length;
-} manifest_text_t;
-
-static mlx_status_t write_manifest(void *user, const char *folder, const char *log_path) {
-  const manifest_text_t *manifest = user;
-  char *path;
-  (void)log_path;
-  MLX_TRY(mlx_join_path(folder, MLX_BUNDLE_MANIFEST, &path));
-  mlx_status_t status = mlx_write_file(path, manifest->text, manifest->length);
-  mlx_free(path);
-  return status;
-}
-
-mlx_status_t mlx_bundle_mark_local(mlx_cache_t *cache, const char *manifest, size_t length) {
-  char key[MLX_DIGEST_HEX], title[320];
-  manifest_text_t text = {.text = manifest, .length = length};
-  mlx_cache_entry_t entry;
-  mlx_digest_bytes(manifest, length, key);
-  snprintf(title, sizeof title, "compiled here from %s", mlx_manifest_origin(manifest, length).source);
-  const mlx_cache_request_t request = {
-      .kind = MLX_BUNDLE_KIND, .key = key, .title = title, .fill = write_manifest, .user = &text};
-  MLX_TRY(mlx_cache_get(cache, &request, NULL, &entry));
-  mlx_cache_release(&entry);
-  return NULL;
-}
-
-// If the cache cannot be read, returns false and sets *|out_why|, which the caller owns.
-static bool was_compiled_here(const char *manifest, size_t length, mlx_status_t *out_why) {
-  char key[MLX_DIGEST_HEX];
-  mlx_cache_t *cache = NULL;
-  mlx_cache_entry_t entry = {0};
-  mlx_digest_bytes(manifest, length, key);
-  *out_why = mlx_cache_open(NULL, &cache);
-  if (!*out_why) *out_why = mlx_cache_find(cache, MLX_BUNDLE_KIND, key, &entry);
-  const bool found = !*out_why && entry.folder;
-  mlx_cache_release(&entry);
-  mlx_cache_close(cache);
-  return found;
-}
 
 static mlx_status_t refuse_unsigned(const mlx_bundle_t *bundle, mlx_status_t why) {
   const char *repair = *mlx_status_hint_text(why) ? mlx_status_hint_text(why) : "compile it again";
@@ -83,9 +41,10 @@ static mlx_status_t check_signature(mlx_bundle_t *bundle) {
 static mlx_status_t check_manifest(mlx_bundle_t *bundle, bool allow_unsigned, bool *out_trusted) {
   size_t length;
   const char *text = mlx_bundle_manifest_text(bundle, &length);
-  mlx_status_t why;
+  bool is_local;
   *out_trusted = true;
-  if (was_compiled_here(text, length, &why)) return NULL;
+  mlx_status_t why = mlx_local_find(text, length, &is_local);  // a bundle can be signed, whatever |why| is
+  if (is_local) return NULL;
   const bool is_signed = mlx_bundle_has(bundle, MLX_BUNDLE_SIGNATURE);
   mlx_status_t status = is_signed ? check_signature(bundle) : refuse_unsigned(bundle, why);
   mlx_status_free(why);

@@ -72,19 +72,41 @@ void mlx_digest_bytes(const void *bytes, size_t length, char out_hex[MLX_DIGEST_
   mlx_digest_end(&digest, out_hex);
 }
 
+// ----------------------------------------------------------------------------------------------------------
+// Files
+
+static _Thread_local const mlx_digest_watch_t *current_watch;
+
+const mlx_digest_watch_t *mlx_digest_set_watch(const mlx_digest_watch_t *watch) {
+  const mlx_digest_watch_t *previous = current_watch;
+  current_watch = watch;
+  return previous;
+}
+
+void mlx_digest_notify(uint64_t done, uint64_t total) {
+  if (current_watch) current_watch->on_bytes(current_watch->user, done, total);
+}
+
+typedef struct file_digest {
+  mlx_digest_t digest;
+  uint64_t size;
+} file_digest_t;
+
 static mlx_status_t digest_piece(void *user, const char *bytes, size_t length) {
-  mlx_digest_add(user, bytes, length);
+  file_digest_t *file = user;
+  mlx_digest_add(&file->digest, bytes, length);
+  mlx_digest_notify(file->digest.length, file->size);
   return NULL;
 }
 
 mlx_status_t mlx_digest_file(const char *path, char out_hex[MLX_DIGEST_HEX]) {
   int fd;
-  MLX_TRY(mlx_open_file(path, &fd, NULL));
-  mlx_digest_t digest;
-  mlx_digest_begin(&digest);
-  mlx_status_t status = mlx_read_pieces(fd, path, digest_piece, &digest);
+  file_digest_t file;
+  MLX_TRY(mlx_open_file(path, &fd, &file.size));
+  mlx_digest_begin(&file.digest);
+  mlx_status_t status = mlx_read_pieces(fd, path, digest_piece, &file);
   close(fd);
-  if (!status) mlx_digest_end(&digest, out_hex);
+  if (!status) mlx_digest_end(&file.digest, out_hex);
   return status;
 }
 
@@ -94,6 +116,7 @@ mlx_status_t mlx_digest_part(const char *path, uint64_t offset, uint64_t size, c
   mlx_digest_t digest;
   mlx_digest_begin(&digest);
   int fd;
+  const uint64_t total = size;
   MLX_TRY(mlx_open_file(path, &fd, NULL));
   mlx_status_t status = NULL;
   while (size && !status) {
@@ -108,6 +131,7 @@ mlx_status_t mlx_digest_part(const char *path, uint64_t offset, uint64_t size, c
     mlx_digest_add(&digest, buffer, (size_t)length);
     offset += (uint64_t)length;
     size -= (uint64_t)length;
+    mlx_digest_notify(total - size, total);
   }
   close(fd);
   if (!status) mlx_digest_end(&digest, out_hex);

@@ -34,6 +34,17 @@ mlx_status_t mlx_digest_file(const char *path, char out_hex[MLX_DIGEST_HEX]) MLX
 mlx_status_t mlx_digest_part(const char *path, uint64_t offset, uint64_t size,
                              char out_hex[MLX_DIGEST_HEX]) MLX_MUST_USE;
 
+// Observes the functions that hash a file. They call |on_bytes| on the calling thread, many times per second,
+// with the bytes hashed so far and the bytes of the whole file or part.
+typedef struct mlx_digest_watch {
+  void (*on_bytes)(void *user, uint64_t done, uint64_t total);
+  void *user;
+} mlx_digest_watch_t;
+// Sets the watch of the calling thread, which is borrowed until it is replaced; NULL for none. Returns the
+// previous one, so that a caller can restore it.
+const mlx_digest_watch_t *mlx_digest_set_watch(const mlx_digest_watch_t *watch);
+void mlx_digest_notify(uint64_t done, uint64_t total);  // calls the watch of this thread, if there is one
+
 // ---- tree digests (base/tree_digest.c) ----
 
 // The tree digest of a file: SHA-256 over the concatenated SHA-256 digests (32 bytes each) of its 4 MiB

@@ -57,6 +57,7 @@ static void *hash_chunks(void *user) {
   }
   for (uint64_t chunk; !atomic_load(&tree->error) && !atomic_load(&tree->is_short);) {
     if ((chunk = atomic_fetch_add(&tree->next, 1)) >= tree->chunks || !hash_chunk(tree, chunk, buffer)) break;
+    mlx_digest_notify(chunk * MLX_TREE_CHUNK, tree->size);  // only the calling thread may have a watch
   }
   mlx_free(buffer);
   return NULL;
@@ -88,6 +89,7 @@ mlx_status_t mlx_tree_digest_part(const char *path, uint64_t offset, uint64_t si
   if (!status) status = hash_all(&tree, threads);
   close(tree.fd);
   if (!status) mlx_digest_bytes(tree.sums, tree.chunks * sizeof *tree.sums, out_hex);
+  if (!status) mlx_digest_notify(size, size);
   mlx_free(tree.sums);
   return status;
 }

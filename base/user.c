@@ -2,6 +2,7 @@
 #include "base/user.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -33,6 +34,8 @@ static const folder_rule_t rules[] = {
 mlx_status_t mlx_user_folder(mlx_user_kind_t kind, char **out_folder) {
   *out_folder = NULL;
   const folder_rule_t *rule = &rules[kind];
+  const char *state = kind == MLX_USER_STATE ? mlx_environment("MLXCEL_STATE") : NULL;
+  if (state) return mlx_copy_text(state, strlen(state), out_folder);
   const char *base = getenv(rule->variable), *home = rule->home_variable ? getenv(rule->home_variable) : NULL;
   if (base && mlx_is_absolute(base))  // the XDG specification requires that relative paths are ignored
     return mlx_join_path(base, rule->below, out_folder);

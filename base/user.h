@@ -8,6 +8,8 @@
 //   CONFIG  $XDG_CONFIG_HOME/mlxcel, ~/.config/mlxcel          %APPDATA%\mlxcel
 //   CACHE   $XDG_CACHE_HOME/mlxcel, ~/.cache/mlxcel            %LOCALAPPDATA%\mlxcel\cache
 //   STATE   $XDG_STATE_HOME/mlxcel, ~/.local/state/mlxcel      %LOCALAPPDATA%\mlxcel
+// $MLXCEL_STATE replaces the state folder. The cache and the trusted keys have such variables too
+// (cache/cache.h, artifact/trust.h).
 typedef enum mlx_user_kind { MLX_USER_CONFIG, MLX_USER_CACHE, MLX_USER_STATE } mlx_user_kind_t;
 
 // The folder, which may not exist; NULL if the environment does not define it. Release with mlx_free.

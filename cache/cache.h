@@ -125,9 +125,21 @@ typedef struct mlx_cache_cleared {
   uint64_t bytes;  // freed bytes
   size_t removed;  // removed entries
   size_t in_use;   // entries that were skipped because a process creates or uses them
+  size_t kept;     // entries that were skipped because the caller needs one of their files
 } mlx_cache_cleared_t;
 
-// Removes everything that is not in use. |out_cleared| is valid even if a removal fails.
-mlx_status_t mlx_cache_clear(mlx_cache_t *cache, mlx_cache_cleared_t *out_cleared) MLX_MUST_USE;
+// Which entries to keep: |needs| returns true for the SHA-256 of a file that must stay.
+typedef struct mlx_cache_keep {
+  bool (*needs)(const void *user, const char *sha256);
+  const void *user;
+} mlx_cache_keep_t;
+
+// Removes everything that is neither in use nor kept. |keep| may be NULL. |out_cleared| is valid even if a
+// removal fails.
+mlx_status_t mlx_cache_clear(mlx_cache_t *cache, const mlx_cache_keep_t *keep,
+                             mlx_cache_cleared_t *out_cleared) MLX_MUST_USE;
+// The same for one entry. Adds to *|inout_cleared|.
+mlx_status_t mlx_cache_remove(mlx_cache_t *cache, const char *kind, const char *key,
+                              const mlx_cache_keep_t *keep, mlx_cache_cleared_t *inout_cleared) MLX_MUST_USE;
 
 #endif  // MLXCEL_CACHE_CACHE_H_

@@ -1,5 +1,5 @@
 // Checks that only the user (and root) can write to the parts of the cache that are trusted: entries hold
-// code that runs, a "bundle" entry makes a bundle trusted, and a cached digest replaces hashing.
+// code that runs, and a cached digest replaces hashing.
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>

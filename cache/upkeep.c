@@ -190,17 +190,23 @@ static mlx_status_t add_name_id(void *user, const char *name) {
 
 static int compare_ids(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
-static mlx_status_t collect_ids(const mlx_cache_t *cache, id_list_t *list) {
+// Adds the ids in locks/, tmp/ and logs/, and creates missing folders. |list| may be NULL.
+static mlx_status_t open_work_folders(const mlx_cache_t *cache, id_list_t *list) {
   static const char *const folders[] = {"locks", "tmp", "logs"};
-  MLX_TRY(walk_entries(cache, add_entry_id, list));
   for (size_t i = 0; i < sizeof folders / sizeof *folders; ++i) {
     char *path;
     MLX_TRY(mlx_join_path(cache->folder, folders[i], &path));
-    mlx_status_t status =
-        mlx_is_dir(path) ? mlx_list_dir(path, add_name_id, list) : mlx_make_dirs(path, 0700);
+    mlx_status_t status = mlx_is_dir(path) ? NULL : mlx_make_dirs(path, 0700);
+    if (!status && list) status = mlx_list_dir(path, add_name_id, list);
     mlx_free(path);
     MLX_TRY(status);
   }
+  return NULL;
+}
+
+static mlx_status_t collect_ids(const mlx_cache_t *cache, id_list_t *list) {
+  MLX_TRY(walk_entries(cache, add_entry_id, list));
+  MLX_TRY(open_work_folders(cache, list));
   if (list->count) qsort(list->ids, list->count, sizeof *list->ids, compare_ids);
   return NULL;
 }
@@ -217,10 +223,23 @@ static mlx_status_t remove_entry(const mlx_cache_t *cache, const char *id, const
   return status;
 }
 
-// Clears everything of one id; the caller holds its lock. *|out_kept| is true if the entry is in use:
-// then only its files in tmp/ are removed.
-static mlx_status_t clear_locked(const mlx_cache_t *cache, const char *id, mlx_cache_cleared_t *cleared,
-                                 bool *out_kept) {
+// A damaged record names no files, so its entry is not needed.
+static bool is_needed(const char *folder, const mlx_cache_keep_t *keep) {
+  mlx_record_t record;
+  int64_t used;
+  bool needed = false;
+  if (!keep) return false;
+  mlx_status_free(read_record(folder, &record, &used));
+  for (size_t i = 0; i < record.file_count && !needed; ++i)
+    needed = keep->needs(keep->user, record.files[i].sha256);
+  mlx_record_free(&record);
+  return needed;
+}
+
+// Clears everything of one id; the caller holds its lock. *|out_kept| is true if the entry is in use or
+// needed: then only its files in tmp/ are removed.
+static mlx_status_t clear_locked(const mlx_cache_t *cache, const char *id, const mlx_cache_keep_t *keep,
+                                 mlx_cache_cleared_t *cleared, bool *out_kept) {
   char kind[33], *folder = NULL, *record = NULL;
   const char *key;
   int lock_fd = -1;
@@ -228,7 +247,10 @@ static mlx_status_t clear_locked(const mlx_cache_t *cache, const char *id, mlx_c
   mlx_status_t status = mlx_cache_path(cache, kind, key, &folder);
   if (!status) status = mlx_join_path(folder, MLX_RECORD_NAME, &record);
   if (!status) {
-    *out_kept = mlx_entry_lock_try_exclusive(record, &lock_fd) == MLX_ENTRY_LOCK_IN_USE;
+    const bool needed = is_needed(folder, keep);
+    *out_kept = needed || mlx_entry_lock_try_exclusive(record, &lock_fd) == MLX_ENTRY_LOCK_IN_USE;
+    cleared->kept += needed;
+    cleared->in_use += *out_kept && !needed;
     if (!*out_kept) mlx_entry_lock_allow_rename(&lock_fd);
     if (!*out_kept) status = remove_entry(cache, id, folder, cleared);
     if (!*out_kept)
@@ -241,14 +263,16 @@ static mlx_status_t clear_locked(const mlx_cache_t *cache, const char *id, mlx_c
   return status;
 }
 
-static mlx_status_t clear_id(const mlx_cache_t *cache, const char *id, mlx_cache_cleared_t *cleared) {
+static mlx_status_t clear_id(const mlx_cache_t *cache, const char *id, const mlx_cache_keep_t *keep,
+                             mlx_cache_cleared_t *cleared) {
   char *path;
   mlx_lock_t lock;
   bool kept = true;
   MLX_TRY(mlx_cache_path(cache, "locks", id, &path));
   mlx_status_t status = mlx_lock_try(path, &lock);
-  if (!status && lock.fd >= 0) status = clear_locked(cache, id, cleared, &kept);
-  if (kept && !status) ++cleared->in_use;
+  const bool is_free = !status && lock.fd >= 0;
+  if (is_free) status = clear_locked(cache, id, keep, cleared, &kept);
+  if (!is_free && !status) ++cleared->in_use;
   if (kept || status) {
     mlx_lock_release(&lock);
   } else {
@@ -284,17 +308,28 @@ static mlx_status_t remove_cached_digests(const mlx_cache_t *cache, mlx_cache_cl
   return status;
 }
 
-mlx_status_t mlx_cache_clear(mlx_cache_t *cache, mlx_cache_cleared_t *out_cleared) {
+mlx_status_t mlx_cache_clear(mlx_cache_t *cache, const mlx_cache_keep_t *keep,
+                             mlx_cache_cleared_t *out_cleared) {
   *out_cleared = (mlx_cache_cleared_t){0};
   id_list_t list = {0};
   mlx_status_t status = collect_ids(cache, &list);
   for (size_t i = 0; i < list.count; ++i) {
     bool again = i && !strcmp(list.ids[i], list.ids[i - 1]);
     if (!again && mlx_status_code(status) != MLX_OUT_OF_MEMORY) {
-      status = mlx_status_join(status, clear_id(cache, list.ids[i], out_cleared));
+      status = mlx_status_join(status, clear_id(cache, list.ids[i], keep, out_cleared));
     }
   }
   for (size_t i = 0; i < list.count; ++i) mlx_free(list.ids[i]);
   mlx_free(list.ids);
   return mlx_status_join(status, remove_cached_digests(cache, out_cleared));
+}
+
+mlx_status_t mlx_cache_remove(mlx_cache_t *cache, const char *kind, const char *key,
+                              const mlx_cache_keep_t *keep, mlx_cache_cleared_t *inout_cleared) {
+  char *id;
+  MLX_TRY(open_work_folders(cache, NULL));
+  MLX_TRY(mlx_format(&id, "%s-%s", kind, key));
+  mlx_status_t status = clear_id(cache, id, keep, inout_cleared);
+  mlx_free(id);
+  return status;
 }

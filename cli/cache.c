@@ -5,13 +5,15 @@
 #include <string.h>
 #include <time.h>
 
-#include "artifact/bundle.h"
+#include "cli/confirm.h"
+#include "cli/needed.h"
 #include "cli/parse.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
+#include "transfer/transfer.h"
 
 typedef struct flags {
-  bool quiet;
+  bool yes, quiet;
 } flags_t;
 
 static mlx_status_t print_item(void *user, const mlx_cache_item_t *item) {
@@ -33,24 +35,49 @@ static mlx_status_t list(mlx_cache_t *cache) {
   return NULL;
 }
 
-static mlx_status_t count_bundle(void *user, const mlx_cache_item_t *item) {
-  *(size_t *)user += !strcmp(item->kind, MLX_BUNDLE_KIND);
+typedef struct total {
+  size_t entries;
+  uint64_t bytes;
+} total_t;
+
+static mlx_status_t add_item(void *user, const mlx_cache_item_t *item) {
+  total_t *total = user;
+  ++total->entries;
+  total->bytes += item->bytes;
   return NULL;
 }
 
-static mlx_status_t clear(mlx_cache_t *cache) {
+// Asks at a terminal. Elsewhere no question is needed: everything in the cache can be made again.
+static mlx_status_t confirm(mlx_cache_t *cache, bool yes, bool *out_confirmed) {
+  total_t total = {0};
+  char question[160];
+  MLX_TRY(mlx_cache_list(cache, add_item, &total));
+  *out_confirmed = yes || !total.entries || !mlx_cli_can_ask();
+  if (*out_confirmed) return NULL;
+  snprintf(question, sizeof question, "remove %zu %s, %s? models are compiled again when they are used",
+           total.entries, mlx_plural(total.entries, "entry", "entries"), mlx_bytes_show(total.bytes).text);
+  *out_confirmed = mlx_cli_ask(question);
+  if (!*out_confirmed) mlx_terminal_note("nothing was removed\n");
+  return NULL;
+}
+
+static mlx_status_t clear(mlx_cache_t *cache, bool yes) {
   mlx_cache_cleared_t cleared;
-  size_t before = 0, after = 0;
-  MLX_TRY(mlx_cache_list(cache, count_bundle, &before));
-  mlx_status_t status = mlx_cache_clear(cache, &cleared);
-  mlx_status_free(mlx_cache_list(cache, count_bundle, &after));
+  mlx_needed_t needed;
+  bool confirmed;
+  MLX_TRY(confirm(cache, yes, &confirmed));
+  if (!confirmed) return NULL;
+  MLX_TRY(mlx_needed_read(&needed));
+  const mlx_cache_keep_t keep = mlx_needed_keep(&needed);
+  mlx_status_t status = mlx_cache_clear(cache, &keep, &cleared);
   mlx_terminal_note("removed %zu %s, %.1f MiB", cleared.removed,
                     mlx_plural(cleared.removed, "entry", "entries"), (double)cleared.bytes / (1 << 20));
   if (cleared.in_use) mlx_terminal_note("; kept %zu in use", cleared.in_use);
-  if (before > after)
-    mlx_terminal_note("; %zu %s no longer recognized as compiled here", before - after,
-                      mlx_plural(before - after, "bundle is", "bundles are"));
+  if (cleared.kept)
+    mlx_terminal_note("; kept %zu with weights that bundles without weights need (%s)", cleared.kept,
+                      needed.bundle);
   mlx_terminal_note("\n");
+  mlx_needed_clear(&needed);
   return status;
 }
 
@@ -71,13 +98,17 @@ static mlx_status_t run(const mlx_command_line_t *line) {
   if (!strcmp(word, "path")) {
     puts(mlx_cache_folder(cache));
   } else {
-    status = !strcmp(word, "list") ? list(cache) : clear(cache);
+    status = !strcmp(word, "list") ? list(cache) : clear(cache, f.yes);
   }
   mlx_cache_close(cache);
   return status;
 }
 
-static const mlx_flag_t flags[] = {MLX_QUIET_FLAG(flags_t, quiet), {0}};
+static const mlx_flag_t flags[] = {
+    MLX_YES_FLAG(flags_t, yes),
+    MLX_QUIET_FLAG(flags_t, quiet),
+    {0},
+};
 
 const mlx_verb_t mlx_verb_cache = {
     .name = "cache",
@@ -85,7 +116,9 @@ const mlx_verb_t mlx_verb_cache = {
     .usage =
         "usage: mlxcel cache list|clear|path [options]\n\n"
         "Lists the compiled modules and prepared weights, removes those that no process uses, or prints "
-        "the cache folder.\n"
+        "the cache folder. `clear` asks first at a terminal; it keeps pulled models, and weights that a "
+        "bundle "
+        "without weights needs. `mlxcel rm NAME` removes one model.\n"
         "The folder is $MLXCEL_CACHE, else $XDG_CACHE_HOME/mlxcel, else ~/.cache/mlxcel.\n\n"
         "examples:\n"
         "  mlxcel cache list\n"

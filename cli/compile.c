@@ -16,6 +16,8 @@
 #include "cli/terminal.h"
 #include "cli/verbs.h"
 #include "transfer/hub.h"
+#include "transfer/pull_gguf.h"
+#include "transfer/short_names.h"
 
 typedef struct flags {
   const char *out, *target, *emit, *iree_compile, *dtype, *kv, *kernels, *quantize;
@@ -23,14 +25,16 @@ typedef struct flags {
   bool verbose, quiet, single_file, no_weights;
 } flags_t;
 
-// The model's name with |suffix| instead of .gguf, in the working directory. In a hub reference, @ and :
-// become -.
+// The model's name with |suffix| instead of .gguf, in the working directory. In a hub reference or a short
+// name, @ and : become -. The query of a URL is left out.
 static mlx_status_t default_out(const char *model, const char *suffix, char **out_path) {
   char *path;
   MLX_TRY(mlx_named_path(model, &path));
   mlx_file_name_t name = mlx_file_name(path);
   mlx_free(path);
-  for (char *sign = name.text; mlx_is_hub_ref(model) && (sign = strpbrk(sign, "@:"));) *sign = '-';
+  const bool is_reference = mlx_is_hub_ref(model) || mlx_short_name_find(model);
+  for (char *sign = name.text; is_reference && (sign = strpbrk(sign, "@:"));) *sign = '-';
+  if (is_reference || mlx_is_gguf_url(model)) name.text[strcspn(name.text, "?#")] = 0;
   size_t length = strlen(name.text);
   if (length > 5 && !strcmp(name.text + length - 5, ".gguf")) length -= 5;
   return mlx_format(out_path, "%.*s%s", (int)length, name.text, suffix);

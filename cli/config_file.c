@@ -18,13 +18,15 @@ const mlx_variable_t mlx_variables[] = {
     {"MLXCEL_CONFIG",
      "configuration file (default: $XDG_CONFIG_HOME/mlxcel/config, else ~/.config/mlxcel/config)"},
     {"MLXCEL_CACHE", "cache folder (default: $XDG_CACHE_HOME/mlxcel, else ~/.cache/mlxcel)"},
+    {"MLXCEL_STATE", "state folder: bundles compiled here, chat history (default: $XDG_STATE_HOME/mlxcel, else "
+                     "~/.local/state/mlxcel)"},
     {"MLXCEL_IREE_COMPILE", "path of iree-compile (default: the built-in one)"},
     {"MLXCEL_COMPILE_TIMEOUT", "time limit of iree-compile in seconds (default: 1800)"},
     {"MLXCEL_NVRTC", "path of the NVRTC library, which compiles CUDA kernels, or of its folder"},
     {"MLXCEL_TRUSTED",
      "folder of the trusted public keys (default: trusted, beside the default configuration file)"},
     {"MLXCEL_PASSWORD", "password of the secret key, for keygen and sign without a terminal"},
-    {"HF_ENDPOINT", "address of the hub that models are pulled from"},
+    {"HF_ENDPOINT", "address of the hub that models are pulled from (default: the public hub)"},
     {NULL, NULL},
 };
 // clang-format on

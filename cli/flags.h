@@ -76,11 +76,11 @@ typedef struct mlx_flag {
 // Rows that several verbs have.
 #define MLX_MODEL_FLAG(type, field) \
   MLX_TEXT_FLAG(type, field, "-m, --model", "MODEL", \
-                "bundle (.mlxb), GGUF, HF directory, hf:ORG/NAME or oci://...")
-#define MLX_LOCAL_MODEL_FLAG(type, field) \
-  MLX_TEXT_FLAG(type, field, "-m, --model", "MODEL", "bundle (.mlxb), GGUF file or Hugging Face directory")
+                "bundle (.mlxb), GGUF, HF directory, short name, hf:ORG/NAME, URL or oci://...")
 #define MLX_CONTEXT_FLAG(type, field, text, min_value, max_value) \
   MLX_INT_FLAG(type, field, "-c, --ctx, --ctx-size", "N", text, min_value, max_value)
+#define MLX_YES_FLAG(type, field) \
+  MLX_SWITCH_FLAG(type, field, "-y, --yes, -f, --force", "remove without asking")
 #define MLX_JSON_FLAG(type, field) MLX_SWITCH_FLAG(type, field, "--json", "print JSON on stdout")
 #define MLX_VERBOSE_FLAG(type, field) \
   MLX_SWITCH_FLAG(type, field, "-v, --verbose", "print device, weight formats and the path of each op on stderr")

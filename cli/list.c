@@ -10,16 +10,16 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "cache/cache.h"
+#include "cli/models.h"
 #include "cli/parse.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
 #include "compiler/compile.h"
 #include "models/model.h"
-
-#define MAX_DEPTH 4  // of folders below models/
+#include "transfer/short_names.h"
 
 typedef struct flags {
-  bool json, quiet;
+  bool available, json, quiet;
 } flags_t;
 
 typedef struct item {
@@ -35,10 +35,6 @@ typedef struct list {
   item_t *items;
   size_t count, capacity;
   const char *folder;  // of the cache
-  // State of the walk over models/.
-  const char *walked;  // current folder
-  size_t root;         // length of the path before a model's name
-  int depth;
 } list_t;
 
 static mlx_status_t add_item(list_t *list, const char *kind, const char *name, char *path,
@@ -156,94 +152,31 @@ static void describe_bundle(const char *path, item_t *item) {
   mlx_status_free(status);
 }
 
-// Appends a path below models/ without its commit folder: "org/name/0123...cdef/x.gguf" gives
-// org/name/x.gguf.
-static void put_name(mlx_text_t *out, const char *path) {
-  while (*path) {
-    const size_t length = strcspn(path, "/");
-    const bool is_commit = length == 40 && strspn(path, "0123456789abcdef") == 40;
-    if (!is_commit) mlx_text_printf(out, "%s%.*s", out->length ? "/" : "", (int)length, path);
-    path += length + (path[length] == '/');
-  }
-}
-
-static mlx_status_t add_model(list_t *list, const char *path, bool is_bundle) {
+static mlx_status_t add_model(void *user, const mlx_stored_model_t *model) {
+  list_t *list = user;
   item_t *item;
   char *copy;
-  sum_t sum = {.folder = path};
-  mlx_text_t name = {0};
-  MLX_TRY(mlx_copy_text(path, strlen(path), &copy));
-  put_name(&name, path + list->root);
-  mlx_status_t added =
-      add_item(list, is_bundle ? "bundle" : "model", name.data ? name.data : "?", copy, &item);
-  mlx_text_clear(&name);
-  MLX_TRY(added);
-  if (mlx_is_dir(path)) {
-    MLX_TRY(mlx_list_dir(path, add_bytes, &sum));
+  sum_t sum = {.folder = model->path};
+  MLX_TRY(mlx_copy_text(model->path, strlen(model->path), &copy));
+  MLX_TRY(add_item(list, model->is_bundle ? "bundle" : "model", model->name, copy, &item));
+  if (mlx_is_dir(model->path)) {
+    MLX_TRY(mlx_list_dir(model->path, add_bytes, &sum));
   } else {
     char *folder;
-    MLX_TRY(mlx_folder_of(path, &folder));
+    MLX_TRY(mlx_folder_of(model->path, &folder));
     sum.folder = folder;
-    mlx_status_t status = add_bytes(&sum, mlx_file_name(path).text);
+    mlx_status_t status = add_bytes(&sum, mlx_file_name(model->path).text);
     mlx_free(folder);
     MLX_TRY(status);
   }
   item->bytes = sum.bytes;
   item->used = sum.used;
-  if (is_bundle) {
-    describe_bundle(path, item);
+  if (model->is_bundle) {
+    describe_bundle(model->path, item);
   } else {
-    describe_source(path, item);
+    describe_source(model->path, item);
   }
   return NULL;
-}
-
-static mlx_status_t walk(void *user, const char *name);
-
-static mlx_status_t walk_folder(list_t *list, const char *folder) {
-  const char *above = list->walked;
-  if (list->depth == MAX_DEPTH) return NULL;
-  list->walked = folder;
-  ++list->depth;
-  mlx_status_t status = mlx_list_dir(folder, walk, list);
-  --list->depth;
-  list->walked = above;
-  return status;
-}
-
-// Adds the model |name|, or walks into it if it is a folder of models. A split GGUF model is listed once, by
-// its first part.
-static mlx_status_t walk(void *user, const char *name) {
-  list_t *list = user;
-  char *path, *config = NULL;
-  int part, parts;
-  const char *dash = strstr(name, "-of-");
-  const bool later_part =
-      dash && dash - name >= 6 && sscanf(dash - 6, "-%5d-of-%5d.gguf", &part, &parts) == 2 && part != 1;
-  if (name[0] == '.' || ends_with(name, ".part")) return NULL;  // .part: an unfinished pull
-  MLX_TRY(mlx_join_path(list->walked, name, &path));
-  mlx_status_t status = mlx_join_path(path, "config.json", &config);
-  if (!status && mlx_is_dir(path)) {
-    const bool is_bundle = mlx_is_bundle(path);
-    status = is_bundle || mlx_is_file(config) ? add_model(list, path, is_bundle) : walk_folder(list, path);
-  } else if (!status && ends_with(name, ".gguf")) {
-    // A FIFO or a device is not a model.
-    if (!later_part && mlx_is_file(path)) status = add_model(list, path, false);
-  } else if (!status && mlx_is_bundle(path)) {
-    status = add_model(list, path, true);
-  }
-  mlx_free(config);
-  mlx_free(path);
-  return status;
-}
-
-static mlx_status_t add_models(list_t *list) {
-  char *folder;
-  MLX_TRY(mlx_join_path(list->folder, "models", &folder));
-  list->root = strlen(folder) + 1;
-  mlx_status_t status = mlx_is_dir(folder) ? walk_folder(list, folder) : NULL;
-  mlx_free(folder);
-  return status;
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -335,6 +268,45 @@ static mlx_status_t print_list(list_t *list, bool json) {
   return status;
 }
 
+// ----------------------------------------------------------------------------------------------------------
+// The built-in list of short names
+
+static void put_available(mlx_text_t *out) {
+  const mlx_short_name_t *row;
+  mlx_text_printf(out, "%-19s  %-8s  %-17s  %s\n", "model", "download", "license", "hub name");
+  for (size_t i = 0; (row = mlx_short_name(i)); ++i)
+    mlx_text_printf(out, "%-19s  %8s  %-17s  %s\n", row->name, row->size, row->license, row->ref);
+}
+
+static void put_available_json(mlx_text_t *out) {
+  const mlx_short_name_t *row;
+  mlx_text_puts(out, "[");
+  for (size_t i = 0; (row = mlx_short_name(i)); ++i) {
+    mlx_text_puts(out, i ? ",\n  {" : "\n  {");
+    put_field(out, "model", row->name);
+    put_field(out, "hub", row->ref);
+    put_field(out, "download", row->size);
+    put_field(out, "license", row->license);
+    mlx_text_printf(out, "\"default\": %s}", row->is_default ? "true" : "false");
+  }
+  mlx_text_puts(out, "\n]\n");
+}
+
+static mlx_status_t print_available(bool json) {
+  mlx_text_t out = {0};
+  if (json) {
+    put_available_json(&out);
+  } else {
+    put_available(&out);
+  }
+  mlx_status_t status = mlx_text_finish(&out);
+  if (!status && fwrite(out.data, 1, out.length, stdout) != out.length) status = mlx_stdout_error();
+  mlx_text_clear(&out);
+  if (!status && !json)
+    mlx_terminal_note("a name without its size is the usual size: `mlxcel run qwen3` is qwen3:8b\n");
+  return status;
+}
+
 static mlx_status_t run(const mlx_command_line_t *line) {
   flags_t f;
   bool help;
@@ -342,10 +314,11 @@ static mlx_status_t run(const mlx_command_line_t *line) {
   MLX_TRY(mlx_command_line_parse(line, &f, NULL, 0, &words, &help));
   if (help) return NULL;
   MLX_TRY(mlx_terminal_set_quiet(f.quiet, false));
+  if (f.available) return print_available(f.json);
   mlx_cache_t *cache;
   MLX_TRY(mlx_cache_open(NULL, &cache));
   list_t list = {.folder = mlx_cache_folder(cache)};
-  mlx_status_t status = add_models(&list);
+  mlx_status_t status = mlx_models_walk(list.folder, add_model, &list);
   if (!status) status = mlx_cache_list(cache, add_entry, &list);
   if (!status) status = print_list(&list, f.json);
   if (!status && !f.json)
@@ -356,6 +329,7 @@ static mlx_status_t run(const mlx_command_line_t *line) {
 }
 
 static const mlx_flag_t flags[] = {
+    MLX_SWITCH_FLAG(flags_t, available, "--available", "list the built-in short names of models on the hub"),
     MLX_JSON_FLAG(flags_t, json),
     MLX_QUIET_FLAG(flags_t, quiet),
     {0},
@@ -367,9 +341,12 @@ const mlx_verb_t mlx_verb_list = {
     .usage =
         "usage: mlxcel list [options]\n\n"
         "Lists the models in the folder models/ of the cache, the modules compiled from them with their "
-        "target, and the prepared weights. `mlxcel cache clear` removes modules and weights.\n\n"
+        "target, and the prepared weights. `mlxcel rm NAME` removes a model, `mlxcel cache clear` all "
+        "modules and "
+        "weights.\n\n"
         "examples:\n"
         "  mlxcel list\n"
+        "  mlxcel list --available\n"
         "  mlxcel list --json",
     .flags = flags,
     .options_size = sizeof(flags_t),

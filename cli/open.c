@@ -5,21 +5,25 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "artifact/bundle.h"
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/meter.h"
 #include "base/text.h"
+#include "cli/models.h"
 #include "cli/terminal.h"
 #include "compiler/compile.h"
 #include "transfer/hub.h"
+#include "transfer/pull_gguf.h"
 #include "transfer/pull_hub.h"
 #include "transfer/pull_oci.h"
+#include "transfer/short_names.h"
 
 #define MAX_TEMPLATE ((size_t)4 << 20)  // bytes
-#define SILENT_LOAD_SECONDS 0.3         // a shorter load shows no progress
 
 // The state of one open_model call: its options, converted to the types of the compiler and the engine.
 typedef struct opening {
@@ -46,16 +50,75 @@ static mlx_status_t local_oci_model(const char *model, char **out_path) {
   return mlx_pull_oci(model, &options, out_path);
 }
 
-mlx_status_t mlx_cli_local_model(const char *model, char **out_path) {
-  *out_path = NULL;
-  if (mlx_is_oci_ref(model)) return local_oci_model(model, out_path);
-  if (!mlx_is_hub_ref(model)) return mlx_copy_text(model, strlen(model), out_path);
+static mlx_status_t local_hub_model(const char *model, char **out_path) {
   MLX_TRY(mlx_pull_hub_find(model, out_path));
   if (*out_path) return NULL;
   mlx_pull_options_t options;
   mlx_pull_options_initialize(&options);
   options.report = mlx_terminal_report();
   return mlx_pull_hub(model, &options, out_path);
+}
+
+static mlx_status_t local_gguf_model(const char *model, char **out_path) {
+  MLX_TRY(mlx_pull_gguf_find(model, out_path));
+  if (*out_path) return NULL;
+  mlx_pull_options_t options;
+  mlx_pull_options_initialize(&options);
+  options.report = mlx_terminal_report();
+  return mlx_pull_gguf(model, &options, out_path);
+}
+
+static bool is_url(const char *text) { return !strncmp(text, "http://", 7) || !strncmp(text, "https://", 8); }
+
+// "ORG/NAME" or "ORG/NAME:QUANT": users of other tools type a hub's names like this.
+static bool is_hub_name(const char *text) {
+  char *ref = NULL;
+  mlx_hub_ref_t parsed;
+  mlx_status_t status = mlx_format(&ref, MLX_HUB_PREFIX "%s", text);
+  if (!status) status = mlx_hub_ref_parse(ref, &parsed);
+  const bool is = !status;
+  mlx_status_free(status);
+  mlx_free(ref);
+  return is;
+}
+
+// A missing file with one of these names gets its error from the code that opens it.
+static bool is_path(const char *text) {
+  static const char *const endings[] = {".gguf", ".mlxb", ".safetensors", ".json"};
+  const size_t length = strlen(text);
+  for (size_t i = 0; i < sizeof endings / sizeof *endings; ++i) {
+    const size_t end = strlen(endings[i]);
+    if (length > end && !strcmp(text + length - end, endings[i])) return true;
+  }
+  return (strpbrk(text, "/\\") && !is_hub_name(text)) || text[0] == '.' || text[0] == '~' || !text[0];
+}
+
+static mlx_status_t unknown_model(const char *model) {
+  if (is_url(model))
+    return mlx_status_hint(mlx_error(MLX_USAGE, "cannot run '%s': only GGUF files are run from a URL", model),
+                           "for a bundle: mlxcel pull %s, then run the file", model);
+  mlx_status_t status =
+      mlx_error(MLX_NOT_FOUND, "no model '%s': it is neither a file, a pulled model nor a short name", model);
+  if (is_hub_name(model))
+    return mlx_status_hint(status, "to get it from the hub, name it " MLX_HUB_PREFIX "%s", model);
+  const mlx_short_names_text_t nearest = mlx_short_name_nearest(model);
+  return mlx_status_hint(status, "%s%s%s`mlxcel list --available` shows all short names",
+                         nearest.text[0] ? "did you mean " : "", nearest.text, nearest.text[0] ? "? " : "");
+}
+
+mlx_status_t mlx_cli_local_model(const char *model, char **out_path) {
+  struct stat info;
+  *out_path = NULL;
+  if (mlx_is_oci_ref(model)) return local_oci_model(model, out_path);
+  if (mlx_is_hub_ref(model)) return local_hub_model(model, out_path);
+  if (mlx_is_gguf_url(model)) return local_gguf_model(model, out_path);
+  if (is_url(model)) return unknown_model(model);
+  if (!stat(model, &info)) return mlx_copy_text(model, strlen(model), out_path);
+  const mlx_short_name_t *known = mlx_short_name_find(model);
+  if (known) return local_hub_model(known->ref, out_path);
+  if (model[0] != '/' && model[0] != '.') MLX_TRY(mlx_models_find(model, out_path));
+  if (*out_path) return NULL;
+  return is_path(model) ? mlx_copy_text(model, strlen(model), out_path) : unknown_model(model);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -119,15 +182,23 @@ static mlx_status_t accept_prompt(void *user, const mlx_compiled_t *compiled, in
                                  opening->options->prompt_is_chat, context, vocab);
 }
 
+typedef struct load_meters {
+  mlx_meter_t verify, load;
+} load_meters_t;
+
+static void show_bytes(mlx_meter_t *meter, const char *title, uint64_t done, uint64_t total) {
+  const bool is_new = !meter->title || total != meter->total || done < meter->last;
+  if (is_new) mlx_meter_begin(meter, mlx_terminal_report(), title, total);
+  mlx_meter_show(meter, done);
+  if (done >= total) mlx_meter_end(meter);
+}
+
 static void show_loading(void *user, uint64_t done, uint64_t total) {
-  double *start = user;
-  if (!done) *start = mlx_seconds();
-  if (done == total) {
-    mlx_report_done(mlx_terminal_report());
-  } else if (mlx_seconds() - *start >= SILENT_LOAD_SECONDS) {
-    mlx_report_progress(mlx_terminal_report(), "loading weights: %.0f%%",
-                        100.0 * (double)done / (double)total);
-  }
+  show_bytes(&((load_meters_t *)user)->load, "loading weights", done, total);
+}
+
+static void show_verifying(void *user, uint64_t done, uint64_t total) {
+  show_bytes(&((load_meters_t *)user)->verify, "checking weights (at first use)", done, total);
 }
 
 static mlx_status_t compile_and_open(opening_t *opening, const mlx_engine_options_t *options,
@@ -246,9 +317,10 @@ static mlx_status_t open_model(const mlx_open_options_t *o, mlx_engine_t **out, 
   options.sequences = o->parallel;
   options.cpu_level = is_bundle ? o->cpu_level : NULL;
   options.allow_unsigned = o->allow_unsigned;
-  double load_start = 0;
+  load_meters_t meters = {0};
   options.on_load = show_loading;
-  options.user = &load_start;
+  options.on_verify = show_verifying;
+  options.user = &meters;
   if (is_bundle) {  // for a source model, accept_prompt checks the prompt before compiling
     options.prompt = o->prompt;
     options.prompt_length = o->prompt_length;

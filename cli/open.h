@@ -69,8 +69,10 @@ mlx_status_t mlx_cli_open_chat(const char *model, bool allow_unsigned, const cha
 mlx_status_t mlx_cli_find_chat(const char *model, bool allow_unsigned, const char *chat_template,
                                mlx_chat_t **out_chat) MLX_MUST_USE;
 
-// The path of |model|: |model| itself, or the local copy of "hf:ORG/NAME" or "oci://...", which is pulled if
-// it does not exist. Release with mlx_free.
+// The path of |model|: |model| itself if it exists, or the local copy of "hf:ORG/NAME", "oci://...", the URL
+// of a GGUF file or a short name (transfer/short_names.h), which is pulled if it does not exist, or the
+// stored model of that name (cli/models.h). Another name is an error with similar names. A missing path, such
+// as "dir/x.gguf", is returned as it is. Release with mlx_free.
 mlx_status_t mlx_cli_local_model(const char *model, char **out_path) MLX_MUST_USE;
 
 // "cpu, 2 threads" or "cuda, NVIDIA H200".

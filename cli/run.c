@@ -13,6 +13,7 @@
 #include "cli/interrupt.h"
 #include "cli/open.h"
 #include "cli/parse.h"
+#include "cli/progress.h"
 #include "cli/sampling.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
@@ -317,6 +318,7 @@ static void fill_options(const flags_t *f, mlx_generate_options_t *out) {
   out->ignore_eos = f->ignore_eos;
   out->stops = f->stops.items;
   out->stop_count = f->stops.count;
+  out->on_prompt = mlx_cli_show_prompt;
   mlx_sampling_flags_apply(&f->sampling, out);
   if (f->open.verbose) mlx_terminal_note("seed: %llu\n", (unsigned long long)f->sampling.options.seed);
 }
@@ -383,6 +385,7 @@ static mlx_status_t generate_batch(flags_t *f) {
     const mlx_engine_info_t info = mlx_engine_info(engine);
     mlx_cli_print_device(&info, f->open.verbose);
     fill_options(f, &options);
+    options.on_prompt = NULL;  // many prompts are read at once
     status = mlx_cli_batch_generate(&f->batch, engine, &options, f->json);
   }
   mlx_engine_close(engine);

@@ -5,7 +5,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 static bool is_quiet;
@@ -21,20 +20,6 @@ mlx_status_t mlx_terminal_set_quiet(bool quiet, bool verbose) {
 }
 
 bool mlx_terminal_is_quiet(void) { return is_quiet; }
-
-// In a log, progress is one line every five seconds, and none in the first two seconds.
-static bool log_line_is_due(bool running) {
-  static time_t started, last_line;
-  time_t now = time(NULL);
-  if (!running) {
-    started = 0;
-    return false;
-  }
-  if (!started) started = now;
-  if (now < started + 2 || now < last_line + 5) return false;
-  last_line = now;
-  return true;
-}
 
 // Messages quote names from untrusted files and servers: replaces control characters.
 static void print_plain(const char *text, const char *end) {
@@ -54,8 +39,6 @@ static void print_report(void *user, mlx_report_kind_t kind, const char *text) {
   } else if (terminal) {
     print_plain(text, "");
     progress_shown = text[0] != 0;
-  } else if (log_line_is_due(text[0] != 0)) {
-    print_plain(text, "\n");
   }
   fflush(stderr);
 }

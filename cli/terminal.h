@@ -11,7 +11,8 @@
 mlx_status_t mlx_terminal_set_quiet(bool quiet, bool verbose) MLX_MUST_USE;
 bool mlx_terminal_is_quiet(void);
 
-// Prints progress and notes: progress rewrites one line on a terminal and is an occasional line in a log.
+// Prints progress and notes: progress rewrites one line on a terminal. On a pipe or in a file only notes
+// appear.
 const mlx_report_t *mlx_terminal_report(void);
 // Prints formatted text, without a newline, unless --quiet was given.
 void mlx_terminal_note(const char *fmt, ...) MLX_PRINTF(1, 2);

@@ -12,6 +12,7 @@
 #include "artifact/bundle.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "cli/open.h"
 #include "cli/parse.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
@@ -30,11 +31,13 @@ static mlx_status_t read_bundle(const char *path, char **out_name, char **out_js
 }
 
 static mlx_status_t open_tokenizer(const char *model, mlx_tokenizer_t **out) {
-  char *name = NULL, *json = NULL;
+  char *path, *name = NULL, *json = NULL;
   size_t length = 0;
   *out = NULL;
-  mlx_status_t status = mlx_is_bundle(model) ? read_bundle(model, &name, &json, &length)
-                                             : mlx_compile_tokenizer(model, &name, &json, &length);
+  MLX_TRY(mlx_cli_local_model(model, &path));
+  mlx_status_t status = mlx_is_bundle(path) ? read_bundle(path, &name, &json, &length)
+                                            : mlx_compile_tokenizer(path, &name, &json, &length);
+  mlx_free(path);
   if (!status) status = mlx_tokenizer_create(name, json, length, out);
   mlx_free(json);
   mlx_free(name);
@@ -167,7 +170,7 @@ static mlx_status_t run_tokenize(const mlx_command_line_t *line) {
 
 // clang-format off
 static const mlx_flag_t tokenize_table[] = {
-    MLX_LOCAL_MODEL_FLAG(flags_t, model),
+    MLX_MODEL_FLAG(flags_t, model),
     MLX_TEXT_FLAG(flags_t, prompt, "-p, --prompt", "TEXT",
                   "text, with escapes such as \\n (default: stdin); special tokens are recognized"),
     MLX_FILE_FLAG(flags_t, file, "read the text from a file, or from stdin (-)"),
@@ -273,7 +276,7 @@ static mlx_status_t run_detokenize(const mlx_command_line_t *line) {
 }
 
 static const mlx_flag_t detokenize_table[] = {
-    MLX_LOCAL_MODEL_FLAG(detokenize_flags_t, model),
+    MLX_MODEL_FLAG(detokenize_flags_t, model),
     MLX_SWITCH_FLAG(detokenize_flags_t, skip_special, "--skip-special", "leave out special tokens"),
     {0},
 };

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "cli/progress.h"
 #include "cli/terminal.h"
 #include "line/prompt.h"
 #include "line/stream.h"
@@ -129,6 +130,7 @@ static mlx_status_t prefill_chunks(mlx_turns_t *turns, const prompt_t *prompt, s
     MLX_TRY(mlx_session_read(turns->session, prompt->ids + *inout_at, chunk, &next));
     *inout_at += chunk;
     *out_interrupted = mlx_prompt_was_interrupted();
+    mlx_cli_show_prompt(NULL, *out_interrupted ? prompt->count : *inout_at, prompt->count);
   }
   return NULL;
 }

@@ -47,6 +47,10 @@ static mlx_status_t fill_vmfb(void *user, const char *folder, const char *log_pa
   if (!status && job->kernels.count) status = make_kernels(job, object_folder);
   mlx_process_result_t result;
   job->ran_compiler = true;
+  if (job->model)
+    mlx_report_note(mlx_job_notes(job), "compiling %s for %s: happens once, then cached",
+                    mlx_file_name(mlx_source_path(job->model->source)).text,
+                    strcmp(job->target.name, "cpu:host") ? job->target.name : "cpu");
   if (!status) {
     const mlx_iree_job_t compilation = {.name = job->title,
                                         .mlir_path = mlir_path,

@@ -8,6 +8,7 @@
 #include "artifact/manifest.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/meter.h"
 #include "compiler/compile.h"
 
 // ----------------------------------------------------------------------------------------------------------
@@ -98,10 +99,14 @@ static void end_sum(sum_t *sum) {
 
 static mlx_status_t digest_file(mlx_cache_t *cache, const char *folder, const char *name,
                                 const mlx_report_t *report, char out_hex[MLX_DIGEST_HEX]) {
-  char *path;
+  char *path, title[128];
+  mlx_meter_t meter;
   MLX_TRY(mlx_join_path(folder, name, &path));
-  mlx_report_progress(report, "reading %s", path);
+  snprintf(title, sizeof title, "checking %.100s", name);
+  mlx_meter_begin(&meter, report, title, 0);
+  const mlx_digest_watch_t watch = mlx_meter_watch(&meter), *previous = mlx_digest_set_watch(&watch);
   mlx_status_t status = mlx_cache_digest_file(cache, path, out_hex);
+  mlx_digest_set_watch(previous);
   mlx_free(path);
   return status;
 }

@@ -5,6 +5,7 @@
 
 #include "artifact/archive.h"
 #include "base/memory.h"
+#include "base/meter.h"
 #include "compiler/finite.h"
 
 #define CHUNK_BYTES (4u << 20)  // size of the buffer of converted rows
@@ -270,11 +271,13 @@ static mlx_status_t write_weight(mlx_archive_writer_t *archive, const mlx_weight
 static mlx_status_t write_all(const mlx_model_t *model, mlx_storage_t storage, mlx_archive_writer_t *archive,
                               const mlx_report_t *report) {
   uint64_t total = 0, done = 0;
+  mlx_meter_t meter;
   for (size_t i = 0; i < model->weight_count; ++i) total += model->weights[i].tensor.size;
+  mlx_meter_begin(&meter, report, "packing weights (once, then cached)", total);
   for (size_t i = 0; i < model->weight_count; ++i) {
     MLX_TRY(write_weight(archive, &model->weights[i], storage));
     done += model->weights[i].tensor.size;
-    mlx_report_progress(report, "writing weights: %d%%", (int)(100 * done / total));
+    mlx_meter_show(&meter, done);
   }
   return NULL;
 }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "artifact/bundle.h"
+#include "artifact/local.h"
 #include "artifact/tar.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -218,9 +219,9 @@ mlx_status_t mlx_compiled_write(const mlx_compiled_t *compiled, const char *path
   for (size_t i = 0; i < compiled->weights_count && !status; ++i)
     status = mlx_file_stamp(compiled->weights[i].path, &stamps[i]);
   if (!status)
-    status = mlx_bundle_mark_local(
-        compiled->cache, compiled->manifest,
-        compiled->manifest_length);  // before it is visible: a process may run it at once
+    // Before it is visible: a process may run it at once.
+    status =
+        mlx_local_add(compiled->manifest, compiled->manifest_length, options->no_weights ? target : NULL);
   if (!status) status = write_bundle(compiled, options, target);
   for (size_t i = 0; i < compiled->weights_count && !status; ++i)
     mlx_cache_keep_digests(compiled->cache, compiled->weights[i].path, &stamps[i]);

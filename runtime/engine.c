@@ -212,7 +212,11 @@ static mlx_status_t map_files(mlx_engine_t *engine, const mlx_model_parts_t *par
 
 static mlx_status_t load_program(mlx_engine_t *engine, const mlx_model_parts_t *parts,
                                  const mlx_engine_options_t *options) {
-  MLX_TRY(map_files(engine, parts));
+  const mlx_digest_watch_t watch = {.on_bytes = options->on_verify, .user = options->user};
+  const mlx_digest_watch_t *previous = mlx_digest_set_watch(options->on_verify ? &watch : NULL);
+  mlx_status_t mapped = map_files(engine, parts);
+  mlx_digest_set_watch(previous);
+  MLX_TRY(mapped);
   MLX_TRY(mlx_archive_parse(parts->weights_path ? parts->weights_path : parts->name, engine->weights.data,
                             engine->weights.size, &engine->archive));
   mlx_status_t status = bind_weights(engine, options);

@@ -78,6 +78,9 @@ typedef struct mlx_engine_options {
   // Called on the opening thread while weights are copied to a GPU: first with 0 bytes done, last with all.
   // May be NULL.
   void (*on_load)(void *user, uint64_t done_bytes, uint64_t total_bytes);
+  // Called on the opening thread while a file of a bundle is hashed, which happens to weights at their first
+  // use. May be NULL.
+  void (*on_verify)(void *user, uint64_t done_bytes, uint64_t total_bytes);
   void *user;
 } mlx_engine_options_t;
 void mlx_engine_options_initialize(mlx_engine_options_t *out_options);  // MLX_USE_AUTO; everything else 0
@@ -334,6 +337,10 @@ typedef struct mlx_generate_options {
   // makes one call. Later, if only one sequence runs, one call covers all tokens that the module decodes at
   // once. Return false to stop. May be NULL.
   bool (*on_text)(void *user, const char *text, size_t length);
+  // Called while the prompt is read: when a chunk of it is queued, with the tokens before that chunk, and
+  // with |done| equal to |total| before the first text. Both count the tokens of the sequence, also those
+  // that a session held before. May be NULL.
+  void (*on_prompt)(void *user, size_t done, size_t total);
   // Requests of a scheduler only: called once, when the request is done, for whatever reason. It may free the
   // request. Not called for a request that mlx_request_free cancels. May be NULL.
   void (*on_done)(void *user, mlx_request_t *request);

@@ -37,6 +37,7 @@ struct mlx_request {
   mlx_output_t output;
   mlx_status_t status;  // owned; why it failed
   void (*on_done)(void *user, mlx_request_t *request);
+  void (*on_prompt)(void *user, size_t done, size_t total);
   double submitted, first;  // times: of the submission, and of the first token
 };
 

@@ -123,6 +123,7 @@ static mlx_status_t create_request(mlx_scheduler_t *s, const mlx_held_sequence_t
   r->priority = options->priority;
   r->arrival = s->arrivals++;
   r->on_done = options->on_done;
+  r->on_prompt = options->on_prompt;
   r->submitted = mlx_seconds();
   ++s->live;
   *out_request = r;

@@ -78,7 +78,11 @@ static mlx_status_t note_queued(mlx_scheduler_t *s, mlx_ticket_t *ticket) {
   ++s->stats.steps;
   for (size_t i = 0; i < s->segment_count; ++i) {
     mlx_request_t *r = s->members[i];
-    if (r->fed < r->prompt_count) s->stats.prompt_tokens += s->segments[i].count;
+    if (r->fed < r->prompt_count) {
+      s->stats.prompt_tokens += s->segments[i].count;
+      // The chunks before this one: it has only been queued.
+      if (r->on_prompt && r->first <= 0) r->on_prompt(r->output.user, r->fed, r->prompt_count);
+    }
     r->fed += (size_t)s->segments[i].count;
     r->last_step = (uint64_t)s->stats.steps;
     if (!s->segments[i].wanted) continue;
@@ -117,7 +121,10 @@ static mlx_status_t add_token(mlx_scheduler_t *s, mlx_request_t *r, const mlx_st
   MLX_TRY(mlx_sequence_sampler_choose(r->sampler, r->count, result, logits, &choice));
   MLX_TRY(mlx_request_append(r, choice.id));
   MLX_TRY(mlx_output_add(&r->output, choice.id, choice.logprobs));
-  if (r->first <= 0) r->first = mlx_seconds();
+  if (r->first <= 0) {
+    r->first = mlx_seconds();
+    if (r->on_prompt) r->on_prompt(r->output.user, r->prompt_count, r->prompt_count);
+  }
   ++s->stats.output_tokens;
   s->stats.near_ties += choice.near_tie;
   return NULL;

@@ -139,6 +139,7 @@ TEST(only_local_signed_or_allowed_bundles_run) {
   char kept[512], *ids = generate(in_root("m.mlxb"), NULL, NULL);
   snprintf(kept, sizeof kept, "%s", getenv("MLXCEL_CACHE") ? getenv("MLXCEL_CACHE") : "");
   setenv("MLXCEL_CACHE", in_root("other-machine"), 1);
+  setenv("MLXCEL_STATE", in_root("other-state"), 1);
   setenv("MLXCEL_TRUSTED", in_root("trusted"), 1);
   SHELL("cp -r m.mlxb s.mlxb && cp one.mlxb s-one.mlxb");
   static const char *const forms[] = {"s.mlxb", "s-one.mlxb"};
@@ -170,6 +171,7 @@ TEST(only_local_signed_or_allowed_bundles_run) {
   SHELL("cp m.mlxb/tokenizer.json forged.mlxb/ && printf '{}' > forged.mlxb/chat.json");  // unlisted: ignored
   check_tokens(in_root("forged.mlxb"), NULL, ids);
   unsetenv("MLXCEL_TRUSTED");
+  setenv("MLXCEL_STATE", MLXCEL_TEST_CACHE "-state", 1);
   if (kept[0])
     setenv("MLXCEL_CACHE", kept, 1);
   else
@@ -240,47 +242,68 @@ TEST(run_reports_an_allowed_unsigned_bundle) {
   char kept[512], *err;
   snprintf(kept, sizeof kept, "%s", getenv("MLXCEL_CACHE") ? getenv("MLXCEL_CACHE") : "");
   setenv("MLXCEL_CACHE", in_root("other-machine"), 1);
+  setenv("MLXCEL_STATE", in_root("other-state"), 1);
   mlx_free(generate(in_root("m.mlxb"), "--allow-unsigned", &err));
   CHECK_CONTAINS(err, "unsigned: this bundle was neither compiled here nor signed by a trusted key\n");
   mlx_free(err);
+  setenv("MLXCEL_STATE", MLXCEL_TEST_CACHE "-state", 1);
   if (kept[0])
     setenv("MLXCEL_CACHE", kept, 1);
   else
     unsetenv("MLXCEL_CACHE");
 }
 
-// The cache entry of a local bundle is gone, or the cache cannot be read.
-TEST(error_explains_a_cleared_or_unreadable_cache) {
+// The record of a local bundle is gone, or cannot be trusted.
+TEST(error_explains_a_missing_or_unsafe_record) {
   make_bundles();
-  command_t run;
-  char kept[512];
-  snprintf(kept, sizeof kept, "%s", getenv("MLXCEL_CACHE") ? getenv("MLXCEL_CACHE") : "");
-  setenv("MLXCEL_CACHE", in_root("open-cache"), 1);
-  SHELL("mkdir -m 777 open-cache");
+  setenv("MLXCEL_STATE", in_root("open-state"), 1);
+  SHELL("mkdir -m 777 open-state && mkdir -m 700 open-state/compiled");
   check_refuses(in_root("m.mlxb"), NULL, MLX_NOT_FOUND,
-                "open-cache' is writable by other users (mode 777))\nhint: if you compiled it here: run "
+                "open-state' is writable by other users (mode 777))\nhint: if you compiled it here: run "
                 "`chmod -R go-w");
-  SHELL("chmod 700 open-cache");
-  mlx_cache_t *cache;
-  mlx_bundle_t *bundle;
-  size_t length;
-  CHECK_OK(mlx_cache_open(NULL, &cache));
-  CHECK_OK(mlx_bundle_open(in_root("m.mlxb"), &bundle));
-  const char *manifest = mlx_bundle_manifest_text(bundle, &length);
-  CHECK_OK(mlx_bundle_mark_local(cache, manifest, length));
-  mlx_bundle_close(bundle);
-  mlx_cache_close(cache);
-  mlx_free(generate(in_root("m.mlxb"), NULL, NULL));
-  RUN(&run, "cache", "clear");
-  CHECK_CONTAINS(run.err, "; 1 bundle is no longer recognized as compiled here");
-  command_free(&run);
+  SHELL("chmod 700 open-state && chmod 770 open-state/compiled");
+  check_refuses(in_root("m.mlxb"), NULL, MLX_NOT_FOUND, "compiled' is writable by other users");
+  SHELL("chmod 700 open-state/compiled");
   check_refuses(
       in_root("m.mlxb"), NULL, MLX_NOT_FOUND,
       "hint: if you compiled it here: compile it again; if you trust its source: run with --allow-unsigned");
+  mark_local(in_root("m.mlxb/manifest.json"));
+  mlx_free(generate(in_root("m.mlxb"), NULL, NULL));
+  SHELL("test $(stat -c %a open-state/compiled) = 700 && chmod 666 open-state/compiled/*.json");
+  check_refuses(in_root("m.mlxb"), NULL, MLX_NOT_FOUND, ".json' is writable by other users");
+  setenv("MLXCEL_STATE", MLXCEL_TEST_CACHE "-state", 1);
+}
+
+// A bundle without weights needs the weights in the cache: they stay as long as the bundle exists.
+TEST(clearing_the_cache_keeps_own_bundles_runnable) {
+  make_bundles();
+  command_t run;
+  char kept[512], *ids = generate(in_root("m.mlxb"), NULL, NULL);
+  snprintf(kept, sizeof kept, "%s", getenv("MLXCEL_CACHE") ? getenv("MLXCEL_CACHE") : "");
+  setenv("MLXCEL_CACHE", in_root("own-cache"), 1);
+  setenv("MLXCEL_STATE", in_root("own-state"), 1);
+  RUN_OK("compile", make_model(), "--ctx", "64", "-o", in_root("own.mlxb"));
+  RUN_OK("compile", make_model(), "--ctx", "64", "--no-weights", "-o", in_root("own-thin.mlxb"));
+  RUN(&run, "cache", "clear");
+  CHECK_INT(run.exit_code, 0);
+  CHECK_CONTAINS(run.err, "; kept 1 with weights that bundles without weights need (");
+  CHECK_CONTAINS(run.err, "own-thin.mlxb)");
+  command_free(&run);
+  check_tokens(in_root("own.mlxb"), NULL, ids);
+  check_tokens(in_root("own-thin.mlxb"), NULL, ids);
+  SHELL("rm -r own-thin.mlxb");
+  RUN(&run, "cache", "clear");
+  CHECK_CONTAINS(run.err, "removed 1 entry");
+  CHECK(!strstr(run.err, "kept"));
+  command_free(&run);
+  SHELL("rm -r own-cache");  // even without any cache
+  check_tokens(in_root("own.mlxb"), NULL, ids);
+  setenv("MLXCEL_STATE", MLXCEL_TEST_CACHE "-state", 1);
   if (kept[0])
     setenv("MLXCEL_CACHE", kept, 1);
   else
     unsetenv("MLXCEL_CACHE");
+  mlx_free(ids);
 }
 
 int main(int argc, char **argv) {
@@ -294,6 +317,7 @@ int main(int argc, char **argv) {
                                        CASE(code_of_another_size_is_not_read),
                                        CASE(bundle_without_digests_does_not_run),
                                        CASE(run_reports_an_allowed_unsigned_bundle),
-                                       CASE(error_explains_a_cleared_or_unreadable_cache)};
+                                       CASE(error_explains_a_missing_or_unsafe_record),
+                                       CASE(clearing_the_cache_keeps_own_bundles_runnable)};
   return run_bundle_cases(cases, sizeof cases / sizeof *cases, argc, argv);
 }

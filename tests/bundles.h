@@ -3,6 +3,7 @@
 #define MLXCEL_TESTS_BUNDLES_H_
 
 #include "artifact/bundle.h"
+#include "artifact/local.h"
 #include "tests/golden.h"
 #include "tests/random_llama.h"
 
@@ -95,13 +96,10 @@ static inline void replace_in(const char *path, const char *old, const char *new
 
 // Records a manifest of any version as made on this machine.
 static inline void mark_local(const char *manifest) {
-  mlx_cache_t *cache;
   char *text;
   size_t length;
   CHECK_OK(mlx_read_file(manifest, 1 << 20, &text, &length));
-  CHECK_OK(mlx_cache_open(NULL, &cache));
-  CHECK_OK(mlx_bundle_mark_local(cache, text, length));
-  mlx_cache_close(cache);
+  CHECK_OK(mlx_local_add(text, length, NULL));
   mlx_free(text);
 }
 

@@ -155,7 +155,7 @@ static mlx_status_t open_and_clear(void) {
   mlx_cache_t *cache;
   mlx_cache_cleared_t cleared;
   MLX_TRY(mlx_cache_open(in_root("cache"), &cache));
-  mlx_status_t status = mlx_cache_clear(cache, &cleared);
+  mlx_status_t status = mlx_cache_clear(cache, NULL, &cleared);
   mlx_cache_close(cache);
   return status;
 }
@@ -179,7 +179,7 @@ static void check_recovers(void) {
   if (!entry.hit) CHECK_INT(names_in("cache/tmp"), 0);
   mlx_cache_release(&entry);
   mlx_cache_cleared_t cleared;
-  CHECK_OK(mlx_cache_clear(cache, &cleared));
+  CHECK_OK(mlx_cache_clear(cache, NULL, &cleared));
   CHECK_INT(cleared.removed, 1);
   CHECK_INT(cleared.in_use, 0);
   CHECK_INT(names_in("cache/tmp") + names_in("cache/vmfb") + names_in("cache/locks") + names_in("cache/logs"),
@@ -220,7 +220,7 @@ TEST(cache_survives_kill_at_random_moments) {
   mlx_cache_cleared_t cleared;
   for (int i = 0; i < 40; ++i) {
     mlx_cache_t *cache = open_cache();
-    CHECK_OK(mlx_cache_clear(cache, &cleared));
+    CHECK_OK(mlx_cache_clear(cache, NULL, &cleared));
     mlx_cache_close(cache);
     pid_t pid = fork();
     if (!pid) _exit(open_and_get() ? 1 : 0);
@@ -388,18 +388,18 @@ TEST(clear_respects_locks) {
   mlx_cache_cleared_t cleared;
   pid_t pid = fork_get((fill_options_t){.sleep_ms = 300, .flag = in_root("filling")});
   wait_for_file(in_root("filling"));
-  CHECK_OK(mlx_cache_clear(cache, &cleared));
+  CHECK_OK(mlx_cache_clear(cache, NULL, &cleared));
   CHECK_INT(cleared.in_use, 1);
   check_ends_well(pid);
   CHECK_INT(fill_count(), 1);
   CHECK_OK(mlx_cache_find(cache, "vmfb", KEY_A, &entry));
   CHECK(entry.folder);
-  CHECK_OK(mlx_cache_clear(cache, &cleared));  // while the entry is held
+  CHECK_OK(mlx_cache_clear(cache, NULL, &cleared));  // while the entry is held
   CHECK_INT(cleared.in_use, 1);
   CHECK_INT(cleared.removed, 0);
   CHECK(is_right(entry.folder));
   mlx_cache_release(&entry);
-  CHECK_OK(mlx_cache_clear(cache, &cleared));
+  CHECK_OK(mlx_cache_clear(cache, NULL, &cleared));
   CHECK_INT(cleared.in_use, 0);
   CHECK_INT(cleared.removed, 1);
   CHECK(cleared.bytes > 100);
@@ -426,7 +426,7 @@ TEST(clear_never_breaks_an_entry_in_use) {
   }
   size_t removed = 0;
   for (int running = 4; running;) {
-    CHECK_OK(mlx_cache_clear(cache, &cleared));
+    CHECK_OK(mlx_cache_clear(cache, NULL, &cleared));
     removed += cleared.removed;
     int ended;
     for (; running && waitpid(-1, &ended, WNOHANG) > 0; --running) CHECK_INT(ended, 0);

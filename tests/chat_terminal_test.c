@@ -13,6 +13,7 @@
 static void make_folder(void) {
   strcpy(folder, "/tmp/mlxcel-talk-XXXXXX");
   CHECK(mkdtemp(folder));
+  unsetenv("MLXCEL_STATE");
   setenv("XDG_STATE_HOME", in_folder("state"), 1);
 }
 

@@ -84,9 +84,10 @@ static void start(int columns, int rows, const char *flags) {
   clean_up();
   strcpy(folder, "/tmp/mlxcel-tmux-XXXXXX");
   CHECK(mkdtemp(folder));
-  mlx_free(tmux("new-session -d -x %d -y %d 'XDG_STATE_HOME=%s/state MLXCEL_CACHE=%s %s run -m " SMOLLM2
-                " --temp 0 --device cpu -c 512 %s; echo exit status: $?; sleep 600'",
-                columns, rows, folder, MLXCEL_TEST_CACHE, MLXCEL_BINARY, flags));
+  mlx_free(tmux(
+      "new-session -d -x %d -y %d 'MLXCEL_STATE= XDG_STATE_HOME=%s/state MLXCEL_CACHE=%s %s run -m " SMOLLM2
+      " --temp 0 --device cpu -c 512 %s; echo exit status: $?; sleep 600'",
+      columns, rows, folder, MLXCEL_TEST_CACHE, MLXCEL_BINARY, flags));
   wait_for_prompt();
 }
 

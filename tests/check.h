@@ -98,9 +98,18 @@ typedef struct check_case {
 #define POSIX_CASE(name) CASE(name)
 #endif
 
+// Defaults that keep tests away from the user's files and from the public hub.
+static inline void check_isolate(void) {
+#ifdef MLXCEL_TEST_CACHE
+  setenv("MLXCEL_STATE", MLXCEL_TEST_CACHE "-state", 0);
+#endif
+  setenv("HF_ENDPOINT", "http://127.0.0.1:9", 0);
+}
+
 static inline int check_run(const check_case_t *cases, size_t count, int argc, char **argv) {
   static int failed, skipped, ran;  // static: longjmp may lose the values of locals in registers
   static size_t i;
+  check_isolate();
   for (i = 0; i < count; ++i) {
     if (!cases[i].name || (argc > 1 && strcmp(argv[1], cases[i].name))) continue;
     fprintf(stderr, "%s\n", cases[i].name);

@@ -130,7 +130,42 @@ TEST(both_digests_of_a_file_are_computed_while_it_is_written) {
   }
 }
 
+typedef struct seen {
+  uint64_t done, total;
+  int calls;
+} seen_t;
+
+static void see(void *user, uint64_t done, uint64_t total) {
+  seen_t *seen = user;
+  CHECK(done >= seen->done && done <= total);
+  *seen = (seen_t){done, total, seen->calls + 1};
+}
+
+TEST(hashing_a_file_reports_its_progress) {
+  static uint8_t bytes[2 * CHUNK + 12345];
+  char path[] = "/tmp/mlxcel-digest-XXXXXX", hex[MLX_DIGEST_HEX];
+  close(mkstemp(path));
+  CHECK_OK(mlx_write_file(path, bytes, sizeof bytes));
+  for (int i = 0; i < 4; ++i) {
+    seen_t seen = {0};
+    const mlx_digest_watch_t watch = {.on_bytes = see, .user = &seen};
+    CHECK(!mlx_digest_set_watch(&watch));
+    CHECK_OK(i == 0   ? mlx_digest_file(path, hex)
+             : i == 1 ? mlx_digest_part(path, 0, sizeof bytes, hex)
+                      : mlx_tree_digest_part(path, 0, sizeof bytes, i - 1, hex));
+    CHECK(mlx_digest_set_watch(NULL) == &watch);
+    CHECK_INT(seen.done, sizeof bytes);
+    CHECK_INT(seen.total, sizeof bytes);
+    CHECK(seen.calls > 1);
+    const int calls = seen.calls;
+    CHECK_OK(mlx_digest_file(path, hex));  // without a watch
+    CHECK_INT(seen.calls, calls);
+  }
+  unlink(path);
+}
+
 TEST_MAIN(CASE(sha256_matches_libsodium_at_every_length_and_split),
           CASE(tree_digest_is_the_sha256_of_the_chunks_digests_with_any_number_of_threads),
           CASE(every_flipped_bit_changes_the_tree_digest),
-          CASE(both_digests_of_a_file_are_computed_while_it_is_written))
+          CASE(both_digests_of_a_file_are_computed_while_it_is_written),
+          CASE(hashing_a_file_reports_its_progress))

@@ -27,6 +27,44 @@ TEST(references_are_parsed) {
     CHECK_ERROR(mlx_hub_ref_parse(bad[i], &ref), MLX_USAGE, "is not a valid hub reference");
 }
 
+TEST(addresses_that_users_paste_are_references) {
+  static const struct {
+    const char *text, *revision, *selector;
+  } cases[] = {{"hf://acme/tiny", "main", ""},
+               {"hf.co/acme/tiny", "main", ""},
+               {"hf.co/acme/tiny:Q4_K_M", "main", "Q4_K_M"},
+               {"huggingface.co/acme/tiny:Q8_0", "main", "Q8_0"},
+               {"https://huggingface.co/acme/tiny", "main", ""},
+               {"https://HuggingFace.co/acme/tiny/", "main", ""},
+               {"https://hf.co/acme/tiny?not-for-all-audiences=true", "main", ""},
+               {"https://huggingface.co/acme/tiny/tree/v1.0", "v1.0", ""},
+               {"https://huggingface.co/acme/tiny/blob/main/Q4/a-Q4_0.gguf", "main", "Q4/a-Q4_0.gguf"},
+               {"https://huggingface.co/acme/tiny/resolve/v2/a.gguf?download=true", "v2", "a.gguf"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+    mlx_hub_ref_t ref;
+    CHECK(mlx_is_hub_ref(cases[i].text));
+    CHECK_OK(mlx_hub_ref_parse(cases[i].text, &ref));
+    CHECK_TEXT(ref.org, "acme");
+    CHECK_TEXT(ref.name, "tiny");
+    CHECK_TEXT(ref.revision, cases[i].revision);
+    CHECK_TEXT(ref.selector, cases[i].selector);
+  }
+  static const char *const others[] = {
+      "https://huggingface.co/acme/tiny/resolve/main/m.mlxb",  // a bundle on a web server
+      "https://huggingface.co.example.org/acme/tiny",
+      "https://example.org/hf.co/acme/tiny",
+      "hf.com/a/b",
+      "acme/tiny",
+      "huggingface.co"};
+  for (size_t i = 0; i < sizeof others / sizeof *others; ++i) CHECK(!mlx_is_hub_ref(others[i]));
+  static const char *const bad[] = {
+      "https://huggingface.co/acme", "hf.co/acme/tiny/more", "https://huggingface.co/acme/tiny/blob/main",
+      "https://huggingface.co/acme/tiny/blob/../a.gguf", "https://huggingface.co/acme/tiny/discussions/1"};
+  mlx_hub_ref_t ref;
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; ++i)
+    CHECK_ERROR(mlx_hub_ref_parse(bad[i], &ref), MLX_USAGE, "is not a valid hub reference");
+}
+
 // Chooses among the files in |names|, a space-separated list, and writes the chosen names to |out| in the
 // same form.
 static mlx_status_t choose(const char *names, const char *selector, char out[512], char main_file[128]) {
@@ -71,6 +109,11 @@ TEST(only_needed_files_are_chosen) {
       {"a-Q4_K_M.gguf a-Q4_K_S.gguf a-Q8_0.gguf", "q4_k_m", "a-Q4_K_M.gguf", "a-Q4_K_M.gguf"},
       {"a-Q4_K_M.gguf a-Q4_K_S.gguf a-Q8_0.gguf", "", "a-Q4_K_M.gguf", "a-Q4_K_M.gguf"},
       {"config.json a.gguf", "", "a.gguf", "a.gguf"},
+      {"a-Q4_0.gguf a-Q8_0.gguf", "", "a-Q4_0.gguf", "a-Q4_0.gguf"},
+      {"a-Q4_K_M.gguf b-Q4_K_M.gguf", "", "a-Q4_K_M.gguf", "a-Q4_K_M.gguf"},
+      {"mmproj-F16.gguf b-Q8_0-00002-of-00002.gguf b-Q8_0-00001-of-00002.gguf c.gguf", "",
+       "b-Q8_0-00002-of-00002.gguf b-Q8_0-00001-of-00002.gguf", "b-Q8_0-00001-of-00002.gguf"},
+      {"tiny_q4_k_m.gguf tiny_q8_0.gguf", "Q4_K_M", "tiny_q4_k_m.gguf", "tiny_q4_k_m.gguf"},
       {"a.Q8_0.gguf mmproj-a-Q8_0.gguf", "Q8_0", "a.Q8_0.gguf", "a.Q8_0.gguf"},
       {"Q8/a-Q8_0-00002-of-00002.gguf Q8/a-Q8_0-00001-of-00002.gguf b-Q4_0.gguf", "Q8_0",
        "Q8/a-Q8_0-00002-of-00002.gguf Q8/a-Q8_0-00001-of-00002.gguf", "Q8/a-Q8_0-00001-of-00002.gguf"},
@@ -90,17 +133,19 @@ TEST(failed_choices_name_the_available_files) {
     const char *names, *selector;
     mlx_code_t code;
     const char *part, *hint;
-  } cases[] = {{"config.json pytorch_model.bin", "", MLX_UNSUPPORTED, "'pytorch_model.bin', a pickle",
-                "never downloads pickles"},
-               {"README.md", "", MLX_UNSUPPORTED, "neither model.safetensors", ""},
-               {"a-Q4_0.gguf a-Q8_0.gguf", "", MLX_USAGE, "several GGUF files", "a-Q4_0.gguf, a-Q8_0.gguf"},
-               {"a-Q4_0.gguf b-Q4_0.gguf", "Q4_0", MLX_USAGE, "matches several", "a-Q4_0.gguf, b-Q4_0.gguf"},
-               {"a-Q4_K_M.gguf", "Q4_K", MLX_NOT_FOUND, "'Q4_K'", "use one of its GGUF files: a-Q4_K_M.gguf"},
-               {"config.json model.safetensors", "Q4_K", MLX_NOT_FOUND, "'Q4_K'", "no GGUF files"},
-               {"config.json model.safetensors", "config.json", MLX_UNSUPPORTED, "not a GGUF",
-                "leave out the file name"},
-               {"a-Q8_0-00001-of-00003.gguf a-Q8_0-00003-of-00003.gguf", "Q8_0", MLX_INVALID_INPUT,
-                "only 2 of its 3 parts", ""}};
+  } cases[] = {
+      {"config.json pytorch_model.bin", "", MLX_UNSUPPORTED, "'pytorch_model.bin', a pickle",
+       "never downloads pickles"},
+      {"README.md", "", MLX_UNSUPPORTED, "neither model.safetensors", ""},
+      {"a-Q4_0.gguf b-Q4_0.gguf", "Q4_0", MLX_USAGE, "matches several", "a-Q4_0.gguf, b-Q4_0.gguf"},
+      {"a-Q4_K_M.gguf", "Q4_K", MLX_NOT_FOUND, "'Q4_K'", "it has these quantizations: Q4_K_M"},
+      {"a-Q4_0.gguf mmproj-F16.gguf a-IQ2_XS-00001-of-00002.gguf a-IQ2_XS-00002-of-00002.gguf b.gguf", "Q5_0",
+       MLX_NOT_FOUND, "'Q5_0'", "it has these quantizations: Q4_0, IQ2_XS, b.gguf"},
+      {"config.json model.safetensors", "Q4_K", MLX_NOT_FOUND, "'Q4_K'", "no GGUF files"},
+      {"config.json model.safetensors", "config.json", MLX_UNSUPPORTED, "not a GGUF",
+       "leave out the file name"},
+      {"a-Q8_0-00001-of-00003.gguf a-Q8_0-00003-of-00003.gguf", "Q8_0", MLX_INVALID_INPUT,
+       "only 2 of its 3 parts", ""}};
   char chosen[512], opened[128];
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
     mlx_status_t status = choose(cases[i].names, cases[i].selector, chosen, opened);
@@ -154,5 +199,6 @@ TEST(out_of_memory_leaks_nothing) {
   }
 }
 
-TEST_MAIN(CASE(out_of_memory_leaks_nothing), CASE(references_are_parsed), CASE(only_needed_files_are_chosen),
+TEST_MAIN(CASE(out_of_memory_leaks_nothing), CASE(references_are_parsed),
+          CASE(addresses_that_users_paste_are_references), CASE(only_needed_files_are_chosen),
           CASE(failed_choices_name_the_available_files), CASE(invalid_listings_are_refused))

@@ -24,7 +24,7 @@ say() {
   wait_for_prompt
 }
 
-terminal new-session -d -x 160 -y 40 "XDG_STATE_HOME='$folder' exec '$1' run -m '$2' --temp 0 -c 1024 --device cpu"
+terminal new-session -d -x 160 -y 40 "MLXCEL_STATE='$folder' exec '$1' run -m '$2' --temp 0 -c 1024 --device cpu"
 wait_for_prompt
 terminal resize-window -x 85 -y 40  # the answer below wraps between words at this width
 say 'What is a compiler? Answer in one sentence.'

@@ -439,6 +439,40 @@ TEST(long_prompts_do_not_stop_running_requests) {
   stop(&rig);
 }
 
+static size_t prompt_calls, prompt_done, prompt_total;
+
+static void on_prompt(void *user, size_t done, size_t total) {
+  (void)user;
+  CHECK(!prompt_calls || done > prompt_done);
+  ++prompt_calls;
+  prompt_done = done;
+  prompt_total = total;
+}
+
+TEST(progress_of_a_long_prompt_is_reported_until_the_first_token) {
+  mlx_scheduler_options_t options;
+  mlx_scheduler_options_initialize(&options);
+  static job_t job;
+  rig_t rig = plain_rig(1, 80);
+  start(&rig, 256, &options);
+  make_job(&job, 1, 0, 100, 0);
+  job.options.on_prompt = on_prompt;
+  job.options.max_tokens = 3;
+  submit(&rig, &job);
+  while (!mlx_request_generation(job.request)->count) {
+    CHECK(!prompt_calls || prompt_done < prompt_total);
+    step(&rig);
+  }
+  const size_t calls = prompt_calls;
+  CHECK(calls > 2);  // at least two chunks, and the end
+  CHECK_INT(prompt_done, 100);
+  CHECK_INT(prompt_total, 100);
+  CHECK_OK(mlx_scheduler_run(rig.scheduler));
+  CHECK_INT(prompt_calls, calls);
+  release(&job);
+  stop(&rig);
+}
+
 // 15 decodes leave room for one more token in the first size of step; the second has room for a prompt.
 TEST(a_prompt_is_read_even_if_decodes_fill_the_steps) {
   mlx_scheduler_options_t options;
@@ -754,6 +788,7 @@ TEST(a_failed_allocation_ends_requests_and_leaks_nothing) {
 
 TEST_MAIN(CASE(a_crowd_changes_the_tokens_of_no_request), CASE(a_step_is_queued_before_the_last_one_is_read),
           CASE(long_prompts_do_not_stop_running_requests),
+          CASE(progress_of_a_long_prompt_is_reported_until_the_first_token),
           CASE(a_prompt_is_read_even_if_decodes_fill_the_steps),
           CASE(a_lone_request_is_decoded_in_growing_bursts),
           CASE(equal_prefixes_share_pages_and_the_partial_page_is_copied),

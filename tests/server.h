@@ -45,15 +45,17 @@ static inline void server_stop(server_t *server) {
   waitpid(server->pid, NULL, 0);
 }
 
-// Removes settings of this machine that could change a test: proxies, certificates, hub settings.
+// Removes settings of this machine that could change a test: proxies, certificates, hub settings. The hub's
+// address has no server, so that no test reaches the public hub.
 static inline void plain_environment(void) {
   // clang-format off
   static const char *const names[] = {
       "http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "CURL_CA_BUNDLE", "SSL_CERT_FILE",
-      "HF_ENDPOINT", "HF_TOKEN", "HF_HUB_OFFLINE", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH",
+      "HF_TOKEN", "HF_HUB_OFFLINE", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH",
       "MLXCEL_CONFIG"};
   // clang-format on
   for (size_t i = 0; i < sizeof names / sizeof *names; ++i) unsetenv(names[i]);
+  setenv("HF_ENDPOINT", "http://127.0.0.1:9", 1);
 }
 
 static inline void quick_http(mlx_http_options_t *options) {

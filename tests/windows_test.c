@@ -216,6 +216,7 @@ TEST(user_folders_follow_windows_conventions) {
   } rows[] = {{MLX_USER_CONFIG, "APPDATA", "C:\\a/mlxcel"},
               {MLX_USER_CACHE, "LOCALAPPDATA", "C:\\a/mlxcel/cache"},
               {MLX_USER_STATE, "LOCALAPPDATA", "C:\\a/mlxcel"}};
+  CHECK(!unsetenv("MLXCEL_STATE"));
   for (size_t i = 0; i < 3; ++i) {
     char *folder;
     CHECK(!setenv(rows[i].variable, "C:\\a", 1));

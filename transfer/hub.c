@@ -18,7 +18,55 @@
 // ----------------------------------------------------------------------------------------------------------
 // References
 
-bool mlx_is_hub_ref(const char *text) { return !strncmp(text, MLX_HUB_PREFIX, strlen(MLX_HUB_PREFIX)); }
+static bool ends_with(const char *text, const char *end) {
+  const size_t length = strlen(text), tail = strlen(end);
+  return length >= tail && !strcasecmp(text + length - tail, end);
+}
+
+// If |text| begins with |prefix|, in any case, moves it behind the prefix.
+static bool skip(const char **text, const char *prefix) {
+  const size_t length = strlen(prefix);
+  if (strncasecmp(*text, prefix, length)) return false;
+  *text += length;
+  return true;
+}
+
+// Returns the part of a reference after its prefix; NULL if it has none. *|out_is_address| is true for the
+// address of a page on the public hub.
+static const char *after_prefix(const char *text, bool *out_is_address) {
+  *out_is_address = false;
+  if (!strncmp(text, MLX_HUB_PREFIX, strlen(MLX_HUB_PREFIX))) {
+    text += strlen(MLX_HUB_PREFIX);
+    skip(&text, "//");
+    return text;
+  }
+  *out_is_address = true;
+  if (!skip(&text, "https://")) skip(&text, "http://");
+  return skip(&text, MLX_HUB_HOST "/") || skip(&text, MLX_HUB_SHORT_HOST "/") ? text : NULL;
+}
+
+// Copies an address without its query, its fragment and slashes at its end. False if it does not fit.
+static bool trim_address(const char *text, char *out, size_t size) {
+  size_t length = strcspn(text, "?#");
+  while (length && text[length - 1] == '/') --length;
+  if (length >= size) return false;
+  memcpy(out, text, length);
+  out[length] = 0;
+  return true;
+}
+
+// The address of a file that is not GGUF, such as a bundle, is not a reference: it is downloaded as it is.
+static bool is_other_file(const char *address) {
+  char path[2048];
+  const bool is_file = strstr(address, "/resolve/") || strstr(address, "/blob/") || strstr(address, "/raw/");
+  return is_file && trim_address(address, path, sizeof path) && !ends_with(path, ".gguf");
+}
+
+bool mlx_is_hub_ref(const char *text) {
+  bool is_address;
+  const char *rest = after_prefix(text, &is_address);
+  return rest && !(is_address && is_other_file(rest));
+}
 
 static bool is_name(const char *text) {
   const size_t length = strspn(text, NAME_CHARACTERS);
@@ -33,13 +81,26 @@ static bool cut(const char *start, const char *end, char *out, size_t size) {
   return true;
 }
 
-static bool split_ref(const char *text, mlx_hub_ref_t *ref) {
+// Parses what follows ORG/NAME in an address: "", "/tree/REVISION" or "/blob/REVISION/FILE".
+static bool split_address(const char *rest, mlx_hub_ref_t *ref) {
+  if (!*rest) return true;
+  const bool is_folder = skip(&rest, "/tree/");
+  if (!is_folder && !skip(&rest, "/blob/") && !skip(&rest, "/resolve/") && !skip(&rest, "/raw/"))
+    return false;
+  const char *end = rest + strcspn(rest, "/");
+  if (!cut(rest, end, ref->revision, sizeof ref->revision) || is_folder) return is_folder && !*end;
+  return *end && cut(end + 1, end + strlen(end), ref->selector, sizeof ref->selector) && ref->selector[0];
+}
+
+static bool split_ref(const char *text, bool is_address, mlx_hub_ref_t *ref) {
   const char *slash = strchr(text, '/');
   if (!slash || !cut(text, slash, ref->org, sizeof ref->org)) return false;
-  const char *name_end = slash + 1 + strcspn(slash + 1, "@:");
+  const char *name_end = slash + 1 + strcspn(slash + 1, is_address ? "/@:" : "@:");
   if (!cut(slash + 1, name_end, ref->name, sizeof ref->name)) return false;
   snprintf(ref->revision, sizeof ref->revision, "main");
   const char *rest = name_end;
+  if (*rest == '/' && !split_address(rest, ref)) return false;
+  if (*rest == '/') rest += strlen(rest);
   if (*rest == '@') {
     const char *end = rest + strcspn(rest, ":");
     if (!cut(rest + 1, end, ref->revision, sizeof ref->revision) || !ref->revision[0]) return false;
@@ -53,7 +114,11 @@ static bool split_ref(const char *text, mlx_hub_ref_t *ref) {
 
 mlx_status_t mlx_hub_ref_parse(const char *text, mlx_hub_ref_t *out_ref) {
   *out_ref = (mlx_hub_ref_t){0};
-  if (mlx_is_hub_ref(text) && split_ref(text + strlen(MLX_HUB_PREFIX), out_ref)) return NULL;
+  char path[2048];
+  bool is_address;
+  const char *rest = after_prefix(text, &is_address);
+  if (rest && is_address) rest = trim_address(rest, path, sizeof path) ? path : NULL;
+  if (rest && split_ref(rest, is_address, out_ref)) return NULL;
   return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' is not a valid hub reference", text),
                          "use hf:ORG/NAME, hf:ORG/NAME@REVISION or hf:ORG/NAME:Q4_K_M");
 }
@@ -131,11 +196,6 @@ void mlx_hub_listing_free(mlx_hub_listing_t *listing) {
 // ----------------------------------------------------------------------------------------------------------
 // Choosing GGUF files
 
-static bool ends_with(const char *text, const char *end) {
-  const size_t length = strlen(text), tail = strlen(end);
-  return length >= tail && !strcasecmp(text + length - tail, end);
-}
-
 static const char *base_name(const char *path) {
   const char *slash = strrchr(path, '/');
   return slash ? slash + 1 : path;
@@ -160,29 +220,67 @@ static size_t stem_length(const char *name, unsigned *out_part, unsigned *out_pa
   return length;
 }
 
-// True if |quant| is a whole word of the name: Q4_K does not match Q4_K_M.
+// True if |quant| is a whole word of the name: Q4_K does not match Q4_K_M. Words are separated by '-', '.'
+// and '/'; an underscore may only precede the quantization, because it is also part of one.
 static bool has_quant(const char *name, const char *quant) {
   unsigned part, parts;
   const size_t end = stem_length(name, &part, &parts), length = strlen(quant);
   for (size_t i = 0; length <= end && i <= end - length; ++i) {
     if (strncasecmp(name + i, quant, length)) continue;
     const char before = i ? name[i - 1] : '-', after = i + length < end ? name[i + length] : '-';
-    if (strchr("-./", before) && strchr("-./", after)) return true;
+    if (strchr("-./_", before) && strchr("-./", after)) return true;
   }
   return false;
 }
 
+// Appends ", NAME" to the list |out|. False if the list is full; it ends with "..." then.
+static bool add_to_list(const char *name, size_t length, char *out, size_t size) {
+  const size_t used = strlen(out);
+  if (used + length + 8 > size) {
+    snprintf(out + used, size - used, ", ...");
+    return false;
+  }
+  snprintf(out + used, size - used, "%s%.*s", used ? ", " : "", (int)length, name);
+  return true;
+}
+
 static void list_ggufs(const mlx_hub_listing_t *listing, const char *quant, char *out, size_t size) {
-  size_t used = 0;
   *out = 0;
   for (size_t i = 0; i < listing->count; ++i) {
     const char *name = listing->files[i].name;
     if (!is_gguf(name) || (quant && !has_quant(name, quant))) continue;
-    if (used + strlen(name) + 8 > size) {
-      snprintf(out + used, size - used, ", ...");
-      return;
-    }
-    used += (size_t)snprintf(out + used, size - used, "%s%s", used ? ", " : "", name);
+    if (!add_to_list(name, strlen(name), out, size)) return;
+  }
+}
+
+// Returns the quantization at the end of a GGUF file's name: "Q4_K_M", "IQ2_XS", "bf16". Returns the whole
+// name if it does not end with one.
+static const char *quant_of(const char *name, size_t *out_length) {
+  static const char *const kinds[] = {"IQ", "TQ", "MXFP", "BF", "Q", "F"};
+  unsigned part, parts;
+  const size_t end = stem_length(name, &part, &parts);
+  size_t start = end;
+  while (start && !strchr("-./", name[start - 1])) --start;
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; ++i) {
+    const char *rest = name + start;
+    if (!skip(&rest, kinds[i]) || *rest < '0' || *rest > '9') continue;
+    *out_length = end - start;
+    return name + start;
+  }
+  *out_length = strlen(name);
+  return name;
+}
+
+static void list_quants(const mlx_hub_listing_t *listing, char *out, size_t size) {
+  *out = 0;
+  for (size_t i = 0; i < listing->count; ++i) {
+    unsigned part, parts;
+    size_t length;
+    const char *name = listing->files[i].name;
+    if (!is_gguf(name)) continue;
+    stem_length(name, &part, &parts);
+    const char *quant = quant_of(name, &length);
+    if (part == 1 && !add_to_list(quant, length, out, size)) return;
   }
 }
 
@@ -237,13 +335,15 @@ static mlx_status_t select_named(mlx_hub_listing_t *listing, const char *selecto
   size_t count;
   const size_t found = find_gguf(listing, selector, &count);
   if (count == 1) return choose_gguf(listing, found, out_main);
-  list_ggufs(listing, count ? selector : NULL, names, sizeof names);
-  if (count)
+  if (count) {
+    list_ggufs(listing, selector, names, sizeof names);
     return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' matches several GGUF files", selector),
                            "use one of these file names: %s", names);
+  }
+  list_quants(listing, names, sizeof names);
   return mlx_status_hint(
       mlx_error(MLX_NOT_FOUND, "the model has no GGUF file named or quantized as '%s'", selector),
-      names[0] ? "use one of its GGUF files: %s"
+      names[0] ? "it has these quantizations: %s"
                : "it has no GGUF files%s: leave out the part after the colon",
       names);
 }
@@ -309,22 +409,16 @@ static mlx_status_t no_weights(const mlx_hub_listing_t *listing) {
 
 mlx_status_t mlx_hub_select(mlx_hub_listing_t *listing, const char *selector, const char **out_main,
                             bool *out_by_default) {
-  char names[1024];
-  size_t count;
+  size_t count, matches;
   *out_main = NULL;
   *out_by_default = false;
   for (size_t i = 0; i < listing->count; ++i) listing->files[i].chosen = false;
   if (selector[0]) return select_named(listing, selector, out_main);
   if (find_file(listing, "config.json") && choose_safetensors(listing)) return NULL;
   for (size_t i = 0; i < listing->count; ++i) listing->files[i].chosen = false;
-  size_t found = find_gguf(listing, NULL, &count);
+  const size_t first = find_gguf(listing, NULL, &count);
   if (!count) return no_weights(listing);
-  if (count > 1) {
-    found = find_gguf(listing, DEFAULT_QUANT, &count);
-    *out_by_default = true;
-  }
-  if (count == 1) return choose_gguf(listing, found, out_main);
-  list_ggufs(listing, NULL, names, sizeof names);
-  return mlx_status_hint(mlx_error(MLX_USAGE, "the model has several GGUF files"),
-                         "add a colon and a file name or quantization: %s", names);
+  const size_t usual = find_gguf(listing, DEFAULT_QUANT, &matches);
+  *out_by_default = count > 1;
+  return choose_gguf(listing, matches ? usual : first, out_main);
 }

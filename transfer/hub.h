@@ -8,9 +8,15 @@
 #include "base/status.h"
 
 #define MLX_HUB_PREFIX "hf:"
+// The public hub: the default address, and the hosts of addresses that users paste.
+#define MLX_HUB_HOST "huggingface.co"
+#define MLX_HUB_SHORT_HOST "hf.co"
 #define MLX_HUB_MAX_ANSWER (64u << 20)  // bytes of a listing
 
-// A parsed "hf:ORG/NAME[@REVISION][:FILE-OR-QUANT]".
+// A parsed "hf:ORG/NAME[@REVISION][:FILE-OR-QUANT]". The prefix may also be "hf://", "hf.co/" or
+// "huggingface.co/". The address of a page or a GGUF file on the public hub is a reference too:
+// "https://huggingface.co/ORG/NAME[/tree/REVISION]", ".../blob/REVISION/FILE.gguf", ".../resolve/...". It is
+// pulled from the hub that HF_ENDPOINT names.
 typedef struct mlx_hub_ref {
   char org[97], name[97];
   char revision[257];   // "main" by default
@@ -42,8 +48,9 @@ void mlx_hub_listing_free(mlx_hub_listing_t *listing);
 
 // Sets |chosen| on the files to download. *|out_main| is the file to open, borrowed from the listing, or NULL
 // to open the folder. Without a selector, chooses config, tokenizer, chat templates and safetensors; in a
-// repository without safetensors, the only GGUF model or else the Q4_K_M one. *|out_by_default| is true if
-// Q4_K_M was chosen that way. Never chooses pickles (.bin), which can run code when loaded.
+// repository without safetensors, the Q4_K_M model, else the first GGUF model. *|out_by_default| is true if
+// the repository has several GGUF models and one was chosen that way. Never chooses pickles (.bin), which can
+// run code when loaded.
 mlx_status_t mlx_hub_select(mlx_hub_listing_t *listing, const char *selector, const char **out_main,
                             bool *out_by_default) MLX_MUST_USE;
 

@@ -5,10 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/user.h"
+#include "transfer/hub.h"
 #include "transfer/url.h"
 
 #define MAX_TOKEN 4096  // bytes of a token file
@@ -25,11 +28,7 @@ static mlx_status_t path_below(const char *variable, const char *path, const cha
 mlx_status_t mlx_hub_endpoint(const char *given, char **out_url) {
   *out_url = NULL;
   if (!given || !*given) given = mlx_environment("HF_ENDPOINT");
-  if (!given) {
-    return mlx_status_hint(mlx_error(MLX_USAGE, "no hub address is set"),
-                           "set HF_ENDPOINT to the hub's address (https://...), in the environment or in "
-                           "~/.config/mlxcel/config, or pass --endpoint URL");
-  }
+  if (!given) given = "https://" MLX_HUB_HOST;
   MLX_TRY(mlx_copy_text(given, strlen(given), out_url));
   size_t length = strlen(*out_url);
   while (length && (*out_url)[length - 1] == '/') (*out_url)[--length] = 0;
@@ -54,6 +53,24 @@ static mlx_status_t token_path(char **out_path) {
   return path_below("XDG_CACHE_HOME", "huggingface/token", ".cache/huggingface/token", out_path);
 }
 
+// Reads the token file. Fails if another user owns it or may change it: a pull would send that user's token.
+static mlx_status_t read_token_file(const char *path, char **out_token) {
+  struct stat info;
+  char *mode_hint = NULL;
+  uint64_t size;
+  int fd;
+  MLX_TRY(mlx_open_file(path, &fd, &size));
+  mlx_status_t status = fstat(fd, &info) ? mlx_io_error("stat", path) : NULL;
+  if (!status) status = mlx_format(&mode_hint, "run `chmod 600 '%s'`, or set HF_TOKEN", path);
+  if (!status)
+    status =
+        mlx_user_check_stat(&info, path, "the hub's token file", "remove it, or set HF_TOKEN", mode_hint);
+  if (!status) status = mlx_read_stream(fd, path, MAX_TOKEN, out_token, NULL);
+  mlx_free(mode_hint);
+  close(fd);
+  return status;
+}
+
 static mlx_status_t read_token(char **out_token) {
   char *path;
   *out_token = NULL;
@@ -61,7 +78,7 @@ static mlx_status_t read_token(char **out_token) {
   if (!given) given = mlx_environment("HUGGING_FACE_HUB_TOKEN");
   if (given) return mlx_copy_text(given, strlen(given), out_token);
   MLX_TRY(token_path(&path));
-  mlx_status_t status = path && mlx_is_file(path) ? mlx_read_file(path, MAX_TOKEN, out_token, NULL) : NULL;
+  mlx_status_t status = path && mlx_is_file(path) ? read_token_file(path, out_token) : NULL;
   mlx_free(path);
   return status;
 }

@@ -5,8 +5,8 @@
 
 #include "base/status.h"
 
-// The hub's address without a trailing slash: |given| if not NULL or empty, else $HF_ENDPOINT. Fails if
-// neither is set. Release with mlx_free.
+// The hub's address without a trailing slash: |given| if not NULL or empty, else $HF_ENDPOINT,
+// else the public hub. Release with mlx_free.
 mlx_status_t mlx_hub_endpoint(const char *given, char **out_url) MLX_MUST_USE;
 
 // "Bearer TOKEN", with the token from $HF_TOKEN or the token file of the hub's own client. NULL if there is

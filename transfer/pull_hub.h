@@ -12,13 +12,14 @@
 #include "base/report.h"
 #include "transfer/http.h"
 
-// Options of mlx_pull_hub and mlx_pull_url.
+// Options of mlx_pull_hub, mlx_pull_url and mlx_pull_gguf.
 typedef struct mlx_pull_options {
-  const char *endpoint;  // hub only: its address; NULL for $HF_ENDPOINT
-  const char *output;    // path that must not exist; NULL for the cache (hub), or ./NAME.mlxb (URL)
+  const char *endpoint;  // hub only: its address; NULL for $HF_ENDPOINT, else the public hub
+  const char *output;    // path that must not exist; NULL for the cache (hub, GGUF), or ./NAME.mlxb (URL)
   const char *target;    // URL only: target to pull; NULL for the best one, "all" for all
   // URL only: how well a target suits this machine, 0 if it cannot run; NULL to pull all targets.
   size_t (*rank)(const char *target, const char *cpu);
+  bool plain_http;  // GGUF only: allow http to another machine
   mlx_http_options_t http;
   const mlx_report_t *report;  // may be NULL
 } mlx_pull_options_t;

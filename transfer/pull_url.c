@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "transfer/download.h"
 #include "transfer/output.h"
+#include "transfer/probe.h"
 #include "transfer/url.h"
 
 // One pull in progress.
@@ -73,51 +74,11 @@ static mlx_status_t get_text(const site_t *site, const char *name, mlx_http_resp
   return status;
 }
 
-// Result of a request for a file's size.
-typedef struct probe {
-  long status;    // HTTP status; 0 without a response
-  uint64_t size;  // bytes, or MLX_SIZE_UNKNOWN
-} probe_t;
-
-static probe_t read_probe(const mlx_http_response_t *response) {
-  probe_t probe = {.status = response->status, .size = MLX_SIZE_UNKNOWN};
-  char text[96];
-  unsigned long long size = 0;
-  if (response->status == 206 && mlx_http_header(response, "Content-Range", text, sizeof text))
-    sscanf(text, "bytes 0-0/%llu", &size);
-  if (response->status == 200 && mlx_http_header(response, "Content-Length", text, sizeof text))
-    sscanf(text, "%llu", &size);
-  if (size) probe.size = size;  // in a HEAD response, 0 often means unknown
-  return probe;
-}
-
-// Sends HEAD; if that fails, requests only the first byte. A failed request is not an error here, because the
-// download will report it.
-static mlx_status_t probe_url(const site_t *site, const char *url, probe_t *out_probe) {
-  static const char *const first_byte[] = {"Range: bytes=0-0", NULL};
-  mlx_http_t *http;
-  MLX_TRY(mlx_http_open(&site->options->http, &http));
-  for (int i = 0; i < 2; ++i) {
-    mlx_http_response_t response;
-    const mlx_http_request_t request = {.method = i ? NULL : "HEAD",
-                                        .url = url,
-                                        .headers = i ? first_byte : NULL,
-                                        .no_retry = true,
-                                        .max_bytes = 1};
-    mlx_status_free(mlx_http_send(http, &request, &response));
-    *out_probe = read_probe(&response);
-    mlx_http_response_clear(&response);
-    if (out_probe->status == 200 || out_probe->status == 404 || out_probe->status == 410) break;
-  }
-  mlx_http_close(http);
-  return NULL;
-}
-
 static mlx_status_t has_file(const site_t *site, const char *name, bool *out_has) {
   char *url;
-  probe_t probe = {0};
+  mlx_probe_t probe = {0};
   MLX_TRY(mlx_format(&url, "%s/%s", site->base, name));
-  mlx_status_t status = probe_url(site, url, &probe);
+  mlx_status_t status = mlx_probe_url(&site->options->http, url, &probe);
   *out_has = !is_missing(probe.status);
   mlx_free(url);
   return status;
@@ -290,10 +251,10 @@ static mlx_status_t reserve(void *user, uint64_t bytes) {
 static mlx_status_t plan_file(site_t *site) {
   const char *slash = strrchr(site->base, '/');
   char hex[MLX_DIGEST_HEX];
-  probe_t probe;
+  mlx_probe_t probe;
   mlx_digest_bytes(site->base, strlen(site->base), hex);
   MLX_TRY(mlx_output_bundle_path(slash ? slash + 1 : site->base, site->options->output, &site->folder));
-  MLX_TRY(probe_url(site, site->base, &probe));
+  MLX_TRY(mlx_probe_url(&site->options->http, site->base, &probe));
   if (is_missing(probe.status)) {
     return hint_url(mlx_error(MLX_NOT_FOUND, "%s: not found%s (%ld)", mlx_display_url(site->base).text,
                               probe.status == 403 ? " or access denied" : "", probe.status));

@@ -2,15 +2,12 @@
 #include "transfer/transfer.h"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <time.h>
 
-#include "base/clock.h"
 #include "base/memory.h"
 
 #define MAX_THREADS 16
-#define TICK 0.2       // seconds between two progress reports
-#define SMOOTHING 0.1  // weight of the newest sample in the reported speed
+#define TICK 0.2  // seconds between two progress reports
 
 typedef struct worker_pool {
   const mlx_transfer_t *transfer;
@@ -24,16 +21,6 @@ typedef struct worker_pool {
   size_t working;  // running workers
   mlx_status_t failure;
 } worker_pool_t;
-
-mlx_bytes_text_t mlx_bytes_show(uint64_t bytes) {
-  static const char *const units[] = {"bytes", "kB", "MB", "GB", "TB"};
-  double value = (double)bytes;
-  size_t unit = 0;
-  while (value >= 1000 && unit + 1 < sizeof units / sizeof *units) value /= 1000, ++unit;
-  mlx_bytes_text_t out;
-  snprintf(out.text, sizeof out.text, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
-  return out;
-}
 
 // Keeps the first failure. Any other failure replaces MLX_CANCELLED, which may only be its effect.
 static void keep_failure(worker_pool_t *pool, mlx_status_t failure) {
@@ -73,42 +60,10 @@ static void *work(void *user) {
   return NULL;
 }
 
-// ----------------------------------------------------------------------------------------------------------
-// Progress reports
-
-typedef struct meter {
-  uint64_t last;  // progress at the last report
-  double when;    // time of the last report, in seconds
-  double speed;   // bytes per second, smoothed
-} meter_t;
-
-static void report_progress(worker_pool_t *pool, meter_t *meter) {
-  const mlx_transfer_t *t = pool->transfer;
-  const uint64_t done = atomic_load(&pool->progress);
-  const double now = mlx_seconds(), elapsed = now - meter->when;
-  if (elapsed > 0 && done >= meter->last) {
-    const double speed = (double)(done - meter->last) / elapsed;
-    meter->speed = meter->speed > 0 ? meter->speed + SMOOTHING * (speed - meter->speed) : speed;
-  }
-  meter->last = done;
-  meter->when = now;
-  if (!t->bytes || done >= t->bytes) {
-    mlx_report_progress(t->report, "%s: %s", t->title, mlx_bytes_show(done).text);
-    return;
-  }
-  char left[48] = "";
-  const double seconds = meter->speed > 0 ? (double)(t->bytes - done) / meter->speed : 0;
-  if (seconds >= 120)
-    snprintf(left, sizeof left, ", %.0f min left", seconds / 60);
-  else if (seconds > 0)
-    snprintf(left, sizeof left, ", %.0f s left", seconds);
-  mlx_report_progress(t->report, "%s: %s of %s, %s/s%s", t->title, mlx_bytes_show(done).text,
-                      mlx_bytes_show(t->bytes).text, mlx_bytes_show((uint64_t)meter->speed).text, left);
-}
-
 static void wait_for_workers(worker_pool_t *pool) {
   const atomic_bool *cancelled = pool->transfer->http->cancelled;
-  meter_t meter = {.when = mlx_seconds()};
+  mlx_meter_t meter;
+  mlx_meter_begin(&meter, pool->transfer->report, pool->transfer->title, pool->transfer->bytes);
   pthread_mutex_lock(&pool->lock);
   while (pool->working) {
     struct timespec until;
@@ -118,11 +73,11 @@ static void wait_for_workers(worker_pool_t *pool) {
     pthread_cond_timedwait(&pool->changed, &pool->lock, &until);
     pthread_mutex_unlock(&pool->lock);
     if (cancelled && atomic_load(cancelled)) atomic_store(&pool->stop, true);
-    report_progress(pool, &meter);
+    mlx_meter_show(&meter, atomic_load(&pool->progress));
     pthread_mutex_lock(&pool->lock);
   }
   pthread_mutex_unlock(&pool->lock);
-  mlx_report_done(pool->transfer->report);
+  mlx_meter_end(&meter);
 }
 
 mlx_status_t mlx_transfer_run(const mlx_transfer_t *transfer) {

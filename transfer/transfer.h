@@ -7,6 +7,7 @@
 
 #include <stdatomic.h>
 
+#include "base/meter.h"
 #include "base/report.h"
 #include "transfer/http.h"
 
@@ -29,11 +30,5 @@ typedef struct mlx_transfer {
 } mlx_transfer_t;
 
 mlx_status_t mlx_transfer_run(const mlx_transfer_t *transfer) MLX_MUST_USE;
-
-// "1.2 GB", "312.0 kB": a byte count for messages, in decimal units.
-typedef struct mlx_bytes_text {
-  char text[32];
-} mlx_bytes_text_t;
-mlx_bytes_text_t mlx_bytes_show(uint64_t bytes);
 
 #endif  // MLXCEL_TRANSFER_TRANSFER_H_

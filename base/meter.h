@@ -1,0 +1,36 @@
+// Meter: reports the progress of work on bytes: how many are done, how fast, and how long the rest takes.
+#ifndef MLXCEL_BASE_METER_H_
+#define MLXCEL_BASE_METER_H_
+
+#include <stdint.h>
+
+#include "base/digest.h"
+#include "base/report.h"
+
+// "1.2 GB", "312.0 kB": a byte count for messages, in decimal units.
+typedef struct mlx_bytes_text {
+  char text[32];
+} mlx_bytes_text_t;
+mlx_bytes_text_t mlx_bytes_show(uint64_t bytes);
+
+// Belongs to one thread. Everything is borrowed until mlx_meter_end.
+typedef struct mlx_meter {
+  const mlx_report_t *report;  // may be NULL
+  const char *title;           // "pulling org/name"
+  uint64_t total;              // bytes; 0 if unknown
+  // Private:
+  double start, when;  // times in seconds: of the start and of the last report
+  uint64_t last;       // bytes at the last report
+  double speed;        // bytes per second, smoothed
+} mlx_meter_t;
+
+void mlx_meter_begin(mlx_meter_t *meter, const mlx_report_t *report, const char *title, uint64_t total);
+// Reports "TITLE: 1.2 GB of 4.6 GB, 310.0 MB/s, 11 s left", at most ten times per second and not in the first
+// 0.3 seconds, so that short work shows nothing. |done| may decrease.
+void mlx_meter_show(mlx_meter_t *meter, uint64_t done);
+void mlx_meter_end(mlx_meter_t *meter);  // clears the progress line
+
+// A watch that shows the hashing of a file on |meter| and sets its total.
+mlx_digest_watch_t mlx_meter_watch(mlx_meter_t *meter);
+
+#endif  // MLXCEL_BASE_METER_H_

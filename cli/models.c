@@ -1,0 +1,152 @@
+// Walks the folder of pulled models, and finds one by name. See models.h.
+#include "cli/models.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "artifact/bundle.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "cache/cache.h"
+
+#define MAX_DEPTH 5   // of folders below models/: org/name/commit/folder
+#define MAX_LISTED 8  // models named in an error
+
+typedef struct walk {
+  mlx_models_visit_fn_t visit;
+  void *user;
+  const char *folder;  // current one
+  size_t root;         // length of the path before a model's name
+  int depth;
+} walk_t;
+
+static bool ends_with(const char *text, const char *end) {
+  const size_t length = strlen(text), end_length = strlen(end);
+  return length >= end_length && !strcmp(text + length - end_length, end);
+}
+
+// Appends a model's path without the commit hashes in it: "org/name/0123...cdef/x.gguf" gives
+// org/name/x.gguf.
+static void put_name(mlx_text_t *out, const char *path) {
+  while (*path) {
+    const size_t length = strcspn(path, "/");
+    const bool is_commit = length == 40 && strspn(path, "0123456789abcdef") == 40;
+    if (!is_commit) mlx_text_printf(out, "%s%.*s", out->length ? "/" : "", (int)length, path);
+    path += length + (path[length] == '/');
+  }
+}
+
+static mlx_status_t visit_model(walk_t *walk, const char *path, bool is_bundle) {
+  mlx_text_t name = {0};
+  put_name(&name, path + walk->root);
+  mlx_status_t status = mlx_text_finish(&name);
+  if (!status) {
+    const mlx_stored_model_t model = {.name = name.data, .path = path, .is_bundle = is_bundle};
+    status = walk->visit(walk->user, &model);
+  }
+  mlx_text_clear(&name);
+  return status;
+}
+
+static mlx_status_t walk_name(void *user, const char *name);
+
+static mlx_status_t walk_folder(walk_t *walk, const char *folder) {
+  const char *above = walk->folder;
+  if (walk->depth == MAX_DEPTH) return NULL;
+  walk->folder = folder;
+  ++walk->depth;
+  mlx_status_t status = mlx_list_dir(folder, walk_name, walk);
+  --walk->depth;
+  walk->folder = above;
+  return status;
+}
+
+// Visits the model |name|, or walks into it if it is a folder of models. A split GGUF model is visited once,
+// by its first part.
+static mlx_status_t walk_name(void *user, const char *name) {
+  walk_t *walk = user;
+  char *path, *config = NULL;
+  int part, parts;
+  const char *dash = strstr(name, "-of-");
+  const bool later_part =
+      dash && dash - name >= 6 && sscanf(dash - 6, "-%5d-of-%5d.gguf", &part, &parts) == 2 && part != 1;
+  if (name[0] == '.' || ends_with(name, ".part")) return NULL;  // .part: an unfinished pull
+  MLX_TRY(mlx_join_path(walk->folder, name, &path));
+  mlx_status_t status = mlx_join_path(path, "config.json", &config);
+  if (!status && mlx_is_dir(path)) {
+    const bool is_bundle = mlx_is_bundle(path);
+    status = is_bundle || mlx_is_file(config) ? visit_model(walk, path, is_bundle) : walk_folder(walk, path);
+  } else if (!status && ends_with(name, ".gguf")) {
+    // A FIFO or a device is not a model.
+    if (!later_part && mlx_is_file(path)) status = visit_model(walk, path, false);
+  } else if (!status && mlx_is_bundle(path)) {
+    status = visit_model(walk, path, true);
+  }
+  mlx_free(config);
+  mlx_free(path);
+  return status;
+}
+
+mlx_status_t mlx_models_walk(const char *cache_folder, mlx_models_visit_fn_t visit, void *user) {
+  char *folder;
+  MLX_TRY(mlx_join_path(cache_folder, "models", &folder));
+  walk_t walk = {.visit = visit, .user = user, .root = strlen(folder) + 1};
+  mlx_status_t status = mlx_is_dir(folder) ? walk_folder(&walk, folder) : NULL;
+  mlx_free(folder);
+  return status;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Finding
+
+typedef struct search {
+  const char *name;
+  char *path;  // of the first match
+  size_t count;
+  mlx_text_t names;  // of the matches, for an error
+} search_t;
+
+static bool is_end(const char *rest) { return !*rest || !strcmp(rest, ".gguf") || !strcmp(rest, ".mlxb"); }
+
+static bool matches(const char *name, const char *word) {
+  const size_t length = strlen(word);
+  if (!length) return false;
+  if (!strncasecmp(name, word, length) && name[length] == '/') return true;
+  for (const char *at = name; at; at = strchr(at, '/') ? strchr(at, '/') + 1 : NULL) {
+    if (!strncasecmp(at, word, length) && is_end(at + length)) return true;
+  }
+  return false;
+}
+
+static mlx_status_t add_match(void *user, const mlx_stored_model_t *model) {
+  search_t *search = user;
+  if (!matches(model->name, search->name)) return NULL;
+  if (!search->count) MLX_TRY(mlx_copy_text(model->path, strlen(model->path), &search->path));
+  if (search->count++ < MAX_LISTED)
+    mlx_text_printf(&search->names, "%s%s", search->names.length ? ", " : "", model->name);
+  return NULL;
+}
+
+mlx_status_t mlx_models_find(const char *name, char **out_path) {
+  search_t search = {.name = name};
+  mlx_cache_t *cache;
+  *out_path = NULL;
+  MLX_TRY(mlx_cache_open(NULL, &cache));
+  mlx_status_t status = mlx_models_walk(mlx_cache_folder(cache), add_match, &search);
+  if (!status) status = mlx_text_finish(&search.names);
+  if (!status && search.count == 1) status = mlx_cache_check_tree(cache, search.path);
+  if (!status && search.count > 1)
+    status = mlx_status_hint(mlx_error(MLX_USAGE, "'%s' matches %zu models", name, search.count),
+                             "name one of them: %s%s", search.names.data,
+                             search.count > MAX_LISTED ? ", ..." : "");
+  if (!status) {
+    *out_path = search.path;
+    search.path = NULL;
+  }
+  mlx_free(search.path);
+  mlx_text_clear(&search.names);
+  mlx_cache_close(cache);
+  return status;
+}

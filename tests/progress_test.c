@@ -1,0 +1,196 @@
+// Waiting is explained: what a terminal shows while something takes time, and that a pipe gets none of it.
+#include <sys/stat.h>
+
+#include "base/digest.h"
+#include "base/meter.h"
+#include "tests/command.h"
+#include "tests/folder.h"
+#include "tests/pty.h"
+#include "tests/server.h"
+
+#define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
+#define TINY_GGUF MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama.gguf"
+#define SMOLLM2 MLXCEL_MODELS "/SmolLM2-135M-Instruct.Q4_1.gguf"
+
+static server_t server;
+
+static void clean_up(void) {
+  if (server.port) server_stop(&server);
+  mlx_status_free(mlx_remove_tree(folder));
+}
+
+static void begin(void) {
+  if (!folder[0]) {
+    strcpy(folder, "/tmp/mlxcel-progress-XXXXXX");
+    CHECK(mkdtemp(folder));
+    atexit(clean_up);
+  }
+  CHECK_OK(mlx_remove_tree(in_folder("cache")));
+  setenv("MLXCEL_CACHE", in_folder("cache"), 1);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// The meter
+
+static char last[256];
+static int reports;
+
+static void keep(void *user, mlx_report_kind_t kind, const char *text) {
+  (void)user;
+  CHECK_INT(kind, MLX_REPORT_PROGRESS);
+  snprintf(last, sizeof last, "%s", text);
+  ++reports;
+}
+
+TEST(meter_shows_bytes_speed_and_time_left) {
+  const mlx_report_t report = {.emit = keep};
+  mlx_meter_t meter;
+  mlx_meter_begin(&meter, &report, "packing", 4000000);
+  mlx_meter_show(&meter, 1);
+  CHECK_INT(reports, 0);  // short work shows nothing
+  meter.start -= 10;
+  meter.when -= 1;
+  mlx_meter_show(&meter, 1000000);
+  char *rest;
+  CHECK(!strncmp(last, "packing: 1.0 MB of 4.0 MB, ", 27));
+  CHECK(strtod(last + 27, &rest) > 800);  // about 1 MB in 1 s, less on a busy machine
+  CHECK_CONTAINS(rest, "B/s, ");
+  CHECK_CONTAINS(rest, " s left");
+  mlx_meter_show(&meter, 1500000);
+  CHECK_INT(reports, 1);  // too soon after the first
+  mlx_meter_end(&meter);
+  CHECK_TEXT(last, "");
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Compiling
+
+TEST(first_line_of_a_compile_says_that_it_happens_once) {
+  static const char line[] = "compiling tiny-llama for cpu: happens once, then cached\n";
+  command_t run;
+  begin();
+  for (int i = 0; i < 2; ++i) {
+    RUN(&run, "run", "-m", TINY, "-p", "the", "-n", "1", "--device", "cpu");
+    if (run.exit_code) CHECK_FAIL("%s", run.err);
+    const char *found = strstr(run.err, line);
+    CHECK_INT(found != NULL, !i);
+    if (found) CHECK(!strstr(found + 1, line));
+    CHECK(!strstr(run.err, " ... "));  // progress is for terminals
+    CHECK(!strchr(run.err, '\r'));
+    command_free(&run);
+  }
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Downloads and hashing
+
+static void start_server(void) {
+  if (server.port) return;
+  plain_environment();
+  CHECK_OK(mlx_make_dirs(in_folder("hub/files"), 0755));
+  CHECK_OK(mlx_copy_file(TINY_GGUF, in_folder("hub/files/tiny.gguf")));
+  server_start(
+      &server,
+      (const char *const[]){"python3", MLXCEL_SOURCE_DIR "/tests/hub_server.py", in_folder("hub"), NULL},
+      "http");
+}
+
+TEST(download_shows_bytes_speed_and_time_left_on_a_terminal_only) {
+  static const char slow[] = "{\"tiny.gguf\": {\"drip\": [16000, 0.15]}}";
+  char url[128];
+  command_t run;
+  pty_t pty;
+  begin();
+  start_server();
+  snprintf(url, sizeof url, "%s/plain/files/tiny.gguf", server.url);
+  server_control(&server, slow);
+  pty_start(&pty, (const char *const[]){MLXCEL_BINARY, "pull", url, NULL}, in_folder("out"), "xterm");
+  pty_wait_for(&pty, "pulling tiny.gguf: ");
+  pty_wait_for(&pty, " kB of 163.5 kB, ");
+  pty_wait_for(&pty, " kB/s, ");
+  pty_wait_for(&pty, " s left");
+  CHECK_INT(pty_end(&pty), 0);
+  CHECK_OK(mlx_remove_tree(in_folder("cache")));
+  server_control(&server, slow);
+  RUN(&run, "pull", url);
+  CHECK_INT(run.exit_code, 0);
+  CHECK_TEXT(run.err, "");
+  command_free(&run);
+}
+
+#define BIG ((off_t)4 << 30)  // bytes of a file with a hole; hashing it takes more than 0.3 s on any CPU
+
+// The digest does not match in the end; what counts is the time before.
+TEST(first_verification_of_a_bundle_shows_its_progress) {
+  command_t run;
+  pty_t pty;
+  struct stat info;
+  char script[512];
+  begin();
+  RUN(&run, "compile", TINY, "-o", in_folder("big.mlxb"));
+  command_done(&run);
+  CHECK(!stat(in_folder("big.mlxb/weights.irpa"), &info));
+  snprintf(
+      script, sizeof script,
+      "cp --remove-destination $(readlink -f big.mlxb/weights.irpa) w && mv -f w big.mlxb/weights.irpa && "
+      "sed -i 's/\"size\": %lld,/\"size\": %lld,/' big.mlxb/manifest.json && truncate -s %lld "
+      "big.mlxb/weights.irpa",
+      (long long)info.st_size, (long long)BIG, (long long)BIG);
+  command_shell(folder, script);
+  pty_start(&pty,
+            (const char *const[]){MLXCEL_BINARY, "run", "-m", in_folder("big.mlxb"), "-p", "the", "-n", "1",
+                                  "--device", "cpu", "--allow-unsigned", NULL},
+            NULL, "xterm");
+  pty_wait_for(&pty, "checking weights (at first use): ");
+  pty_wait_for(&pty, " of 4.3 GB, ");
+  pty_wait_for(&pty, "B/s, ");
+  pty_wait_for(&pty, " left");
+  pty_wait_for(&pty, "does not match the bundle's manifest");
+  CHECK_INT(pty_end(&pty), MLX_INVALID_INPUT);
+  CHECK_OK(mlx_remove_tree(in_folder("big.mlxb")));
+}
+
+TEST(first_reading_of_a_source_model_shows_its_progress) {
+  pty_t pty;
+  begin();
+  CHECK_OK(mlx_make_dirs(in_folder("licensed"), 0755));
+  command_shell(folder, "cp " TINY "/* licensed/ && truncate -s 4G licensed/LICENSE.txt");
+  pty_start(&pty,
+            (const char *const[]){MLXCEL_BINARY, "run", "-m", in_folder("licensed"), "-p", "the", "-n", "1",
+                                  "--device", "cpu", NULL},
+            NULL, "xterm");
+  pty_wait_for(&pty, "checking LICENSE.txt: ");
+  pty_wait_for(&pty, " of 4.3 GB, ");
+  pty_wait_for(&pty, " left");
+  pty_end(&pty);
+  CHECK_OK(mlx_remove_tree(in_folder("licensed")));
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Prompts
+
+TEST(long_prompt_shows_how_much_is_read) {
+  pty_t pty;
+  mlx_text_t prompt = {0};
+  if (!mlx_is_file(SMOLLM2)) SKIP("%s does not exist", SMOLLM2);
+  begin();
+  setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);
+  for (int i = 0; i < 1500; ++i) mlx_text_printf(&prompt, "the %d quick brown foxes ", i);
+  CHECK_OK(mlx_text_finish(&prompt));
+  CHECK_OK(mlx_write_file(in_folder("prompt"), prompt.data, 8000));
+  mlx_text_clear(&prompt);
+  const char *const argv[] = {MLXCEL_BINARY,       "run", "-m", SMOLLM2, "--device", "cpu", "-f",
+                              in_folder("prompt"), "-n",  "1",  "-c",    "8192",     NULL};
+  pty_start(&pty, argv, in_folder("out"), "xterm");
+  pty_wait_for(&pty, "reading the prompt: ");
+  pty_wait_for(&pty, " tokens");
+  pty_wait_for(&pty, "\r\033[K");  // the line is cleared
+  pty_wait_for(&pty, "; prompt ");
+  CHECK_INT(pty_end(&pty), 0);
+}
+
+TEST_MAIN(CASE(meter_shows_bytes_speed_and_time_left),
+          CASE(first_line_of_a_compile_says_that_it_happens_once),
+          CASE(download_shows_bytes_speed_and_time_left_on_a_terminal_only),
+          CASE(first_verification_of_a_bundle_shows_its_progress),
+          CASE(first_reading_of_a_source_model_shows_its_progress), CASE(long_prompt_shows_how_much_is_read))

@@ -1,0 +1,171 @@
+// mlxcel rm: which files it removes, and when it asks.
+#include <sys/stat.h>
+
+#include "tests/command.h"
+#include "tests/folder.h"
+#include "tests/pty.h"
+
+#define TINY_GGUF MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama.gguf"
+#define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
+#define COMMIT "0123456789abcdef0123456789abcdef01234567"
+#define REPOSITORY "cache/models/acme/tiny-GGUF"
+
+static void clean_up(void) { mlx_status_free(mlx_remove_tree(folder)); }
+
+static void put(const char *name) {
+  char *parent;
+  CHECK_OK(mlx_folder_of(in_folder(name), &parent));
+  CHECK_OK(mlx_make_dirs(parent, 0700));
+  mlx_free(parent);
+  CHECK_OK(mlx_copy_file(TINY_GGUF, in_folder(name)));
+}
+
+// Makes a cache with two quantizations of one model, as a pull leaves them.
+static void begin(void) {
+  if (!folder[0] || !mlx_is_dir(folder)) {
+    strcpy(folder, "/tmp/mlxcel-rm-XXXXXX");
+    CHECK(mkdtemp(folder));
+    atexit(clean_up);
+  }
+  CHECK_OK(mlx_remove_tree(in_folder("cache")));
+  CHECK_OK(mlx_make_dirs(in_folder("cache"), 0700));
+  setenv("MLXCEL_CACHE", in_folder("cache"), 1);
+  setenv("MLXCEL_STATE", in_folder("state"), 1);
+  put(REPOSITORY "/" COMMIT "/tiny-A.gguf");
+  put(REPOSITORY "/" COMMIT "/tiny-B.gguf");
+  put(REPOSITORY "/refs/main+A.json");
+  put(REPOSITORY "/.lock");
+}
+
+static void check_rm(const char *name, const char *out) {
+  command_t run;
+  RUN(&run, "rm", name, "--yes");
+  if (run.exit_code) CHECK_FAIL("rm %s: %s", name, run.err);
+  CHECK_CONTAINS(run.err, out);
+  command_free(&run);
+}
+
+static void check_refused(const char *name, const char *message, const char *hint) {
+  command_t run;
+  RUN(&run, "rm", name, "--yes");
+  CHECK(run.exit_code);
+  CHECK_CONTAINS(run.err, message);
+  CHECK_CONTAINS(run.err, hint);
+  command_free(&run);
+}
+
+TEST(one_model_and_what_was_compiled_from_it_go) {
+  command_t run;
+  begin();
+  RUN(&run, "compile", in_folder(REPOSITORY "/" COMMIT "/tiny-A.gguf"), "-o", in_folder("a.mlxb"));
+  command_done(&run);
+  RUN(&run, "compile", in_folder(REPOSITORY "/" COMMIT "/tiny-B.gguf"), "--quantize", "q8", "-o",
+      in_folder("b.mlxb"));
+  command_done(&run);
+  check_rm("acme/tiny-GGUF/tiny-A.gguf", "removed; freed ");
+  CHECK(!mlx_is_file(in_folder(REPOSITORY "/" COMMIT "/tiny-A.gguf")));
+  CHECK(mlx_is_file(in_folder(REPOSITORY "/" COMMIT "/tiny-B.gguf")));
+  RUN(&run, "list");
+  CHECK(!strstr(run.out, "tiny-A"));
+  CHECK_CONTAINS(run.out, "\ncompiled  tiny-B.gguf");
+  CHECK_CONTAINS(run.out, "\nweights   tiny-B.gguf");
+  command_free(&run);
+  RUN(&run, "run", "-m", in_folder("a.mlxb"), "-p", "the", "-n", "1");  // the user's own bundle
+  command_done(&run);
+  check_rm("tiny-b", "2 cache entries compiled from it: ");
+  CHECK(!mlx_is_dir(in_folder("cache/models/acme")));  // with records and the lock
+  RUN(&run, "list");
+  CHECK_TEXT(run.out, "");
+  command_free(&run);
+}
+
+TEST(all_parts_of_a_split_model_go) {
+  begin();
+  put("cache/models/acme/big/" COMMIT "/Q8/big-00001-of-00002.gguf");
+  put("cache/models/acme/big/" COMMIT "/Q8/big-00002-of-00002.gguf");
+  check_rm("acme/big", "big-00001-of-00002.gguf: 327.0 kB");
+  CHECK(!mlx_is_dir(in_folder("cache/models/acme/big")));
+  CHECK(mlx_is_dir(in_folder("cache/models/acme/tiny-GGUF")));
+}
+
+TEST(named_bundle_in_the_models_folder_goes) {
+  command_t run;
+  begin();
+  RUN(&run, "compile", TINY, "-o", in_folder("cache/models/mine.mlxb"));
+  command_done(&run);
+  check_rm("mine", "removed; freed ");
+  CHECK(!mlx_is_dir(in_folder("cache/models/mine.mlxb")));
+}
+
+// Two models with the same file name have the same titles in the cache.
+TEST(modules_of_a_model_with_the_same_file_name_stay) {
+  command_t run;
+  begin();
+  put("cache/models/other/tiny/" COMMIT "/tiny-A.gguf");
+  RUN(&run, "compile", in_folder(REPOSITORY "/" COMMIT "/tiny-A.gguf"), "-o", in_folder("same.mlxb"));
+  command_done(&run);
+  check_rm("other/tiny", "another stored model has the same file name");
+  RUN(&run, "list");
+  CHECK_CONTAINS(run.out, "\ncompiled  tiny-A.gguf");
+  command_free(&run);
+}
+
+TEST(files_of_the_user_and_unclear_names_are_refused) {
+  begin();
+  put("own.gguf");
+  check_refused(in_folder("own.gguf"), "is your own file", "remove the file yourself");
+  CHECK(mlx_is_file(in_folder("own.gguf")));
+  check_refused(in_folder("cache/models/acme"), "is your own file", "");
+  check_refused("no-such", "no stored model 'no-such'", "`mlxcel list` shows the stored models");
+  check_refused("hf:acme/none", "no stored model 'hf:acme/none'", "");
+  check_refused("acme/tiny-GGUF", "matches 2 models", "tiny-A.gguf, acme/tiny-GGUF/tiny-B.gguf");
+  check_refused("hf:acme/tiny-GGUF", "matches 2 models", "");
+  CHECK(mlx_is_file(in_folder(REPOSITORY "/" COMMIT "/tiny-B.gguf")));
+}
+
+TEST(without_a_terminal_yes_is_needed) {
+  command_t run;
+  begin();
+  RUN(&run, "rm", "tiny-A");
+  CHECK_INT(run.exit_code, MLX_USAGE);
+  CHECK_CONTAINS(run.err, "stdin is no terminal\nhint: pass --yes");
+  command_free(&run);
+  CHECK(mlx_is_file(in_folder(REPOSITORY "/" COMMIT "/tiny-A.gguf")));
+  RUN(&run, "rm", "-f", "tiny-A");
+  command_done(&run);
+  CHECK(!mlx_is_file(in_folder(REPOSITORY "/" COMMIT "/tiny-A.gguf")));
+}
+
+TEST(rm_asks_at_a_terminal) {
+  pty_t pty;
+  begin();
+  for (int i = 0; i < 2; ++i) {
+    pty_start(&pty, (const char *const[]){MLXCEL_BINARY, "rm", "tiny-A", NULL}, NULL, "xterm");
+    pty_wait_for(&pty, "remove it and free 163.5 kB? [y/N] ");
+    pty_send(&pty, i ? "y\n" : "\n");
+    pty_wait_for(&pty, i ? "removed; freed 163.5 kB" : "nothing was removed");
+    CHECK_INT(pty_end(&pty), 0);
+    CHECK_INT(mlx_is_file(in_folder(REPOSITORY "/" COMMIT "/tiny-A.gguf")), !i);
+  }
+}
+
+TEST(cache_clear_asks_at_a_terminal) {
+  command_t run;
+  pty_t pty;
+  begin();
+  RUN(&run, "compile", TINY, "-o", in_folder("c.mlxb"));
+  command_done(&run);
+  for (int i = 0; i < 2; ++i) {
+    pty_start(&pty, (const char *const[]){MLXCEL_BINARY, "cache", "clear", NULL}, NULL, "xterm");
+    pty_wait_for(&pty, "models are compiled again when they are used [y/N] ");
+    pty_send(&pty, i ? "yes\n" : "no\n");
+    pty_wait_for(&pty, i ? "removed " : "nothing was removed");
+    CHECK_INT(pty_end(&pty), 0);
+  }
+  CHECK(mlx_is_file(in_folder(REPOSITORY "/" COMMIT "/tiny-A.gguf")));  // pulled models stay
+}
+
+TEST_MAIN(CASE(one_model_and_what_was_compiled_from_it_go), CASE(all_parts_of_a_split_model_go),
+          CASE(named_bundle_in_the_models_folder_goes), CASE(modules_of_a_model_with_the_same_file_name_stay),
+          CASE(files_of_the_user_and_unclear_names_are_refused), CASE(without_a_terminal_yes_is_needed),
+          CASE(rm_asks_at_a_terminal), CASE(cache_clear_asks_at_a_terminal))
