@@ -18,6 +18,7 @@ void mlx_generation_clear(mlx_generation_t *generation) {
   mlx_free(generation->ids);
   mlx_free(generation->logprobs);
   mlx_free(generation->text);
+  mlx_free(generation->embedding);
   *generation = (mlx_generation_t){0};
 }
 
@@ -47,7 +48,7 @@ mlx_status_t mlx_output_initialize(const mlx_generate_options_t *options, const 
                         .ignore_eos = options->ignore_eos,
                         .on_text = options->on_text,
                         .user = options->user,
-                        .generation = {.finish_reason = MLX_FINISH_LENGTH}};
+                        .generation = {.finish_reason = MLX_FINISH_LENGTH, .stop = -1}};
   if (options->logprobs > vocab)
     return mlx_error(MLX_USAGE, "--logprobs %lld: the model has only %lld tokens",
                      (long long)options->logprobs, (long long)vocab);
@@ -95,6 +96,7 @@ static void search_stops(mlx_output_t *output) {
         output->text.length = output->searched = at;
         output->text.data[at] = 0;
         output->cut = true;
+        output->generation.stop = (int64_t)i;
         end(output, MLX_FINISH_STOP);
         return;
       }

@@ -50,6 +50,7 @@ typedef struct mlx_stepper {
   int64_t slot_pages;              // entries of a page table
   int64_t pool_pages;              // pages of the KV pool; page 0 belongs to no sequence
   int64_t vocab;
+  int64_t hidden;  // numbers of a hidden state
   bool ragged;    // false: a step has one segment
   bool samples;   // false: it returns logits, but samples no token
   int64_t burst;  // most tokens of submit_burst; 0: there is none

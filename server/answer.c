@@ -91,7 +91,10 @@ mlx_status_t mlx_answer_add(mlx_answer_t *answer, const mlx_event_t *event) {
       return mlx_text_finish(arguments);
     }
     case MLX_EVENT_TOOL_END: return NULL;
-    case MLX_EVENT_FINISH: choice->finish = event->finish; return NULL;
+    case MLX_EVENT_FINISH:
+      choice->finish = event->finish;
+      choice->stop = event->stop;
+      return NULL;
   }
   return mlx_error(MLX_INTERNAL, "unknown event %d", (int)event->kind);
 }

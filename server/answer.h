@@ -42,6 +42,7 @@ typedef struct mlx_event {
   const mlx_answer_token_t *tokens;  // TEXT and REASONING: the tokens since the last event
   size_t token_count;
   mlx_finish_reason_t finish;  // FINISH
+  const char *stop;            // FINISH: the stop string of the call that ended the text; NULL: none
 } mlx_event_t;
 
 typedef struct mlx_tool_call {
@@ -54,6 +55,7 @@ typedef struct mlx_answer_choice {
   mlx_tool_call_t *tools;
   size_t tool_count, tool_capacity;
   mlx_finish_reason_t finish;
+  const char *stop;  // the stop string that ended the text, borrowed from the call; NULL: none
   // Only with log-probabilities. The bytes and |top| are copies that the choice owns.
   mlx_answer_token_t *tokens;
   size_t token_count, token_capacity;
