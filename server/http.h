@@ -1,8 +1,8 @@
 // HTTP/1.1 server on libuv and llhttp, with TLS by Mbed TLS. It knows nothing about models or APIs.
 //
-// One thread, the loop thread, runs mlx_http_run and owns all sockets. A client that is slow, idle or gone
+// One thread, the loop thread, runs mlx_http_server_run and owns all sockets. A client that is slow, idle or gone
 // costs a socket and its buffers, never a thread. Limits apply to headers, bodies, times, connections and
-// unsent bytes (mlx_http_options_t).
+// unsent bytes (mlx_http_server_options_t).
 //
 // An exchange is one request and its response. The loop thread calls on_request when the whole request has
 // arrived. The callback must not block: it answers at once, or retains the exchange and answers later from
@@ -19,10 +19,10 @@
 
 #include "base/status.h"
 
-typedef struct mlx_http mlx_http_t;
+typedef struct mlx_http_server mlx_http_server_t;
 typedef struct mlx_exchange mlx_exchange_t;
 
-typedef struct mlx_http_options {
+typedef struct mlx_http_server_options {
   const char *host;         // address or name to listen on
   int port;                 // 0: a free port
   const char *unix_path;    // listen on this Unix socket instead; NULL: TCP
@@ -40,24 +40,24 @@ typedef struct mlx_http_options {
   // Called after each exchange has ended, for the access log. May be NULL.
   void (*on_end)(void *user, const mlx_exchange_t *exchange, double seconds, uint64_t sent_bytes, bool gone);
   void *user;
-} mlx_http_options_t;
+} mlx_http_server_options_t;
 // 127.0.0.1, port 8080, 64 KiB of headers, 32 MiB of body, 1024 connections; no callbacks.
-void mlx_http_options_initialize(mlx_http_options_t *out_options);
+void mlx_http_server_options_initialize(mlx_http_server_options_t *out_options);
 
-// Binds and listens. The strings of |options| are copied. Release with mlx_http_free.
-mlx_status_t mlx_http_create(const mlx_http_options_t *options, mlx_http_t **out_http) MLX_MUST_USE;
-int mlx_http_port(const mlx_http_t *http);  // the port that is listened on; 0 for a Unix socket
-// Serves until mlx_http_stop. Returns after every connection is closed.
-mlx_status_t mlx_http_run(mlx_http_t *http) MLX_MUST_USE;
+// Binds and listens. The strings of |options| are copied. Release with mlx_http_server_free.
+mlx_status_t mlx_http_server_create(const mlx_http_server_options_t *options, mlx_http_server_t **out_http) MLX_MUST_USE;
+int mlx_http_server_port(const mlx_http_server_t *http);  // the port that is listened on; 0 for a Unix socket
+// Serves until mlx_http_server_stop. Returns after every connection is closed.
+mlx_status_t mlx_http_server_run(mlx_http_server_t *http) MLX_MUST_USE;
 // Any thread. Accepts no further connections; existing ones close after their present response.
-void mlx_http_drain(mlx_http_t *http);
-// Any thread. Closes all connections and ends mlx_http_run.
-void mlx_http_stop(mlx_http_t *http);
-void mlx_http_free(mlx_http_t *http);  // not while it runs; NULL is fine
+void mlx_http_server_drain(mlx_http_server_t *http);
+// Any thread. Closes all connections and ends mlx_http_server_run.
+void mlx_http_server_stop(mlx_http_server_t *http);
+void mlx_http_server_free(mlx_http_server_t *http);  // not while it runs; NULL is fine
 // Calls |tick| on the loop thread every |seconds|. At most one timer.
-mlx_status_t mlx_http_set_timer(mlx_http_t *http, double seconds, void (*tick)(void *user),
+mlx_status_t mlx_http_server_set_timer(mlx_http_server_t *http, double seconds, void (*tick)(void *user),
                                 void *user) MLX_MUST_USE;
-int64_t mlx_http_connections(const mlx_http_t *http);  // any thread
+int64_t mlx_http_server_connections(const mlx_http_server_t *http);  // any thread
 
 // The request. Everything is borrowed and valid until the exchange is released. Any thread.
 const char *mlx_exchange_method(const mlx_exchange_t *exchange);
