@@ -54,8 +54,8 @@ typedef struct mlx_answer_choice {
   mlx_tool_call_t *tools;
   size_t tool_count, tool_capacity;
   mlx_finish_reason_t finish;
-  mlx_answer_token_t
-      *tokens;  // only with log-probabilities; the bytes and |top| are copies that the choice owns
+  // Only with log-probabilities. The bytes and |top| are copies that the choice owns.
+  mlx_answer_token_t *tokens;
   size_t token_count, token_capacity;
 } mlx_answer_choice_t;
 
@@ -70,8 +70,9 @@ typedef struct mlx_answer {
   double queue_seconds, prompt_seconds, decode_seconds;
 } mlx_answer_t;
 
-// Collects an event into the answer, for a response that is sent as a whole.
+// Collects an event into the answer, for a response that is sent as a whole. |choices| grows as needed.
+// Arguments without TOOL_BEGIN are MLX_INTERNAL.
 mlx_status_t mlx_answer_add(mlx_answer_t *answer, const mlx_event_t *event) MLX_MUST_USE;
-void mlx_answer_clear(mlx_answer_t *answer);
+void mlx_answer_clear(mlx_answer_t *answer);  // releases the choices and zeroes the answer
 
 #endif  // MLXCEL_SERVER_ANSWER_H_
