@@ -345,6 +345,10 @@ typedef struct mlx_generate_options {
   // A stop string may begin and end inside a token. Text that may be its beginning is held back.
   const char *const *stops;
   size_t stop_count;
+  // Special tokens ("<|channel|>") that are part of the text, and that a grammar may require. Other special
+  // tokens and end-of-text tokens never are. Texts that are no special token of the model are ignored.
+  const char *const *visible_tokens;
+  size_t visible_token_count;
   int64_t priority;  // requests of a scheduler only: a higher one is served first; 0: the default
   bool embed;        // requests of a scheduler only: generate nothing, compute the embedding of the tokens
   // Called with new text as it is generated: complete UTF-8 characters, possibly "". At first each token
