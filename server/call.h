@@ -63,6 +63,7 @@ typedef struct mlx_call {
   mlx_call_format_t format;
   char *format_text;
   size_t format_length;
+  const char *format_path;  // JSON path of |format_text| in the request, for errors; static; NULL: none
   mlx_tool_choice_t tool_choice;
   char *tool_name;
   bool one_tool_call;  // parallel_tool_calls is false
