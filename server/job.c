@@ -117,6 +117,8 @@ static void fill_task(job_t *job, size_t index) {
   options->logprobs = job->call.logprobs;
   options->stops = (const char *const *)job->call.stops;
   options->stop_count = job->call.stop_count;
+  options->visible_tokens = job->input.visible;
+  options->visible_token_count = job->input.visible_count;
   options->priority = job->call.priority;
   job->tasks[index] = (mlx_task_t){.serving = mlx_model_serving(job->errand.model),
                                    .ids = prompt->ids,

@@ -62,6 +62,7 @@ static mlx_status_t prepare_chat(const mlx_call_t *call, mlx_serving_t *serving,
   mlx_input_prompt_t *prompt = &out->prompts[0];
   MLX_TRY(mlx_input_render(call, serving, &prompt->text, &prompt->length));
   out->format = mlx_output_format_find(mlx_chat_source(mlx_serving_chat(serving), NULL, call->tools != NULL));
+  out->visible_count = mlx_output_format_tokens(out->format, out->visible);
   MLX_TRY(mlx_engine_tokenize_chat(mlx_serving_engine(serving), prompt->text, prompt->length, &prompt->ids,
                                    &prompt->count));
   return NULL;

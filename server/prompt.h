@@ -23,7 +23,9 @@ typedef struct mlx_input {
   mlx_input_prompt_t *prompts;
   size_t count;
   const mlx_output_format_t *format;  // NULL: the output is plain text
-  mlx_cached_grammar_t *grammar;      // NULL: none
+  const char *visible[MLX_OUTPUT_FORMAT_TOKENS];  // special tokens that are part of the text
+  size_t visible_count;
+  mlx_cached_grammar_t *grammar;  // NULL: none
   mlx_grammars_t *grammars;           // borrowed
 } mlx_input_t;
 

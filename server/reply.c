@@ -84,13 +84,15 @@ static mlx_status_t add_token(mlx_reply_choice_t *choice, const mlx_logprob_t *r
   return describe(engine, &row[top_count], &token->chosen);
 }
 
-// Collects the tokens that came since the last event, without an end-of-text token.
-static mlx_status_t collect_tokens(mlx_reply_choice_t *choice, const mlx_generation_t *g) {
+// Collects the tokens that came since the last event, without an end-of-text token. *|out_count| is their
+// number; they are described only if the call wants log-probabilities.
+static mlx_status_t collect_tokens(mlx_reply_choice_t *choice, const mlx_generation_t *g, size_t *out_count) {
   const size_t width = (size_t)choice->reply->call->logprobs + 1;
-  if (choice->reply->call->logprobs < 0 || !g->logprobs) return NULL;
-  for (; choice->seen < g->count; ++choice->seen) {
+  const bool describes = choice->reply->call->logprobs >= 0 && g->logprobs;
+  for (*out_count = 0; choice->seen < g->count; ++choice->seen) {
     if (mlx_engine_is_end(choice->reply->engine, g->ids[choice->seen])) continue;
-    MLX_TRY(add_token(choice, g->logprobs + choice->seen * width, width - 1));
+    if (describes) MLX_TRY(add_token(choice, g->logprobs + choice->seen * width, width - 1));
+    ++*out_count;
   }
   return NULL;
 }
@@ -100,9 +102,11 @@ static mlx_status_t collect_tokens(mlx_reply_choice_t *choice, const mlx_generat
 
 static mlx_status_t add_text(mlx_reply_choice_t *choice, const char *text, size_t length,
                              const mlx_generation_t *g) {
-  mlx_status_t status = collect_tokens(choice, g);
+  size_t count;
+  mlx_status_t status = collect_tokens(choice, g, &count);
   if (!status && choice->parser) {
-    status = mlx_output_parser_add(choice->parser, text, length, choice->tokens, choice->token_count);
+    status = mlx_output_parser_add(choice->parser, text, length,
+                                   choice->token_count ? choice->tokens : NULL, count);
   } else if (!status && (length || choice->token_count)) {
     const mlx_event_t event = {.kind = MLX_EVENT_TEXT,
                                .choice = choice->index,

@@ -239,7 +239,7 @@ static void run_props(const errand_t *e, const mlx_serving_t *serving, mlx_text_
 }
 
 // Ollama's /api/show.
-static void run_show(const errand_t *e, const mlx_serving_t *serving, mlx_text_t *out) {
+static void run_show(const mlx_serving_t *serving, mlx_text_t *out) {
   const mlx_engine_info_t info = mlx_engine_info(mlx_serving_engine(serving));
   const char *source = template_of(serving);
   const bool thinks = strstr(source, "<think>") || strstr(source, "reasoning_content");
@@ -278,7 +278,7 @@ static mlx_status_t write_body(errand_t *e, mlx_text_t *out) {
     case MLX_TEXT_TEMPLATE: return run_template(e, serving, out);
     case MLX_TEXT_COUNT: return run_count(e, serving, out);
     case MLX_TEXT_PROPS: run_props(e, serving, out); return NULL;
-    case MLX_TEXT_SHOW: run_show(e, serving, out); return NULL;
+    case MLX_TEXT_SHOW: run_show(serving, out); return NULL;
     case MLX_TEXT_MODEL_INFO: {
       const mlx_engine_info_t info = mlx_engine_info(engine);
       mlx_text_puts(out, "{");
