@@ -1,8 +1,8 @@
 // HTTP/1.1 server on libuv and llhttp, with TLS by Mbed TLS. It knows nothing about models or APIs.
 //
-// One thread, the loop thread, runs mlx_http_server_run and owns all sockets. A client that is slow, idle or gone
-// costs a socket and its buffers, never a thread. Limits apply to headers, bodies, times, connections and
-// unsent bytes (mlx_http_server_options_t).
+// One thread, the loop thread, runs mlx_http_server_run and owns all sockets. A client that is slow, idle or
+// gone costs a socket and its buffers, never a thread. Limits apply to headers, bodies, times, connections
+// and unsent bytes (mlx_http_server_options_t).
 //
 // An exchange is one request and its response. The loop thread calls on_request when the whole request has
 // arrived. The callback must not block: it answers at once, or retains the exchange and answers later from
@@ -45,7 +45,8 @@ typedef struct mlx_http_server_options {
 void mlx_http_server_options_initialize(mlx_http_server_options_t *out_options);
 
 // Binds and listens. The strings of |options| are copied. Release with mlx_http_server_free.
-mlx_status_t mlx_http_server_create(const mlx_http_server_options_t *options, mlx_http_server_t **out_http) MLX_MUST_USE;
+mlx_status_t mlx_http_server_create(const mlx_http_server_options_t *options,
+                                    mlx_http_server_t **out_http) MLX_MUST_USE;
 int mlx_http_server_port(const mlx_http_server_t *http);  // the port that is listened on; 0 for a Unix socket
 // Serves until mlx_http_server_stop. Returns after every connection is closed.
 mlx_status_t mlx_http_server_run(mlx_http_server_t *http) MLX_MUST_USE;
@@ -56,7 +57,7 @@ void mlx_http_server_stop(mlx_http_server_t *http);
 void mlx_http_server_free(mlx_http_server_t *http);  // not while it runs; NULL is fine
 // Calls |tick| on the loop thread every |seconds|. At most one timer.
 mlx_status_t mlx_http_server_set_timer(mlx_http_server_t *http, double seconds, void (*tick)(void *user),
-                                void *user) MLX_MUST_USE;
+                                       void *user) MLX_MUST_USE;
 int64_t mlx_http_server_connections(const mlx_http_server_t *http);  // any thread
 
 // The request. Everything is borrowed and valid until the exchange is released. Any thread.
