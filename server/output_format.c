@@ -26,6 +26,18 @@ static const mlx_tool_syntax_t syntaxes[] = {
      .key_end = "\" string=\"true\">",
      .value_end = "</｜DSML｜parameter>",
      .tokens = {"｜DSML｜"}},
+    {.name = "deepseek-v4",
+     .kind = MLX_SYNTAX_TAGGED,
+     .marks = {"｜DSML｜ invoke tool_calls"},
+     .section = "<｜DSML｜tool_calls>",
+     .section_end = "</｜DSML｜tool_calls>",
+     .begin = "<｜DSML｜invoke name=\"",
+     .end = "</｜DSML｜invoke>",
+     .name_end = "\">",
+     .key_begin = "<｜DSML｜parameter name=\"",
+     .key_end = "\" string=\"true\">",
+     .value_end = "</｜DSML｜parameter>",
+     .tokens = {"｜DSML｜"}},
     {.name = "deepseek",
      .kind = MLX_SYNTAX_NAMED,
      .marks = {"<｜tool▁call▁begin｜> ```json"},
@@ -89,6 +101,7 @@ static const mlx_tool_syntax_t syntaxes[] = {
     {.name = "seed-oss",
      .kind = MLX_SYNTAX_TAGGED,
      .marks = {"<seed:tool_call> <function="},
+     .section_each = true,
      .section = "<seed:tool_call>",
      .section_end = "</seed:tool_call>",
      .begin = "<function=",
@@ -108,6 +121,7 @@ static const mlx_tool_syntax_t syntaxes[] = {
      .key_begin = "<parameter=",
      .key_end = ">",
      .value_end = "</parameter>",
+     .section_each = true,
      .value_lines = true},
     {.name = "functionary",
      .kind = MLX_SYNTAX_NAMED,
@@ -225,8 +239,8 @@ static const mlx_reasoning_syntax_t reasonings[] = {
 #define ROW(s) {PAIR(s, 0), PAIR(s, 1), PAIR(s, 2), PAIR(s, 3), PAIR(s, 4), PAIR(s, 5), PAIR(s, 6)}
 
 static const mlx_output_format_t formats[][REASONING_COUNT + 1] = {
-    ROW(0),  ROW(1),  ROW(2),  ROW(3),  ROW(4),  ROW(5),  ROW(6),  ROW(7),  ROW(8),  ROW(9), ROW(10),
-    ROW(11), ROW(12), ROW(13), ROW(14), ROW(15), ROW(16), ROW(17), ROW(18), ROW(19), ROW(20)};
+    ROW(0),  ROW(1),  ROW(2),  ROW(3),  ROW(4),  ROW(5),  ROW(6),  ROW(7),  ROW(8),  ROW(9),  ROW(10),
+    ROW(11), ROW(12), ROW(13), ROW(14), ROW(15), ROW(16), ROW(17), ROW(18), ROW(19), ROW(20), ROW(21)};
 _Static_assert(sizeof formats / sizeof *formats == SYNTAX_COUNT, "one row for each syntax");
 
 // ----------------------------------------------------------------------------------------------------------

@@ -153,6 +153,8 @@ static bool begin_bare_call(mlx_output_parser_t *p, bool *out_wait) {
   *out_wait = at == mlx_parser_left(p) && !p->final;
   if (at == mlx_parser_left(p) || !strchr("{[`", mlx_parser_text(p)[at]) || !mlx_parser_text(p)[at])
     return false;
+  const bool tagged = mlx_parser_match(p, at, p->format->tools->begin) != 0;
+  if (tagged) return false;
   begin_call(p, at + 1, true);
   return true;
 }
@@ -261,40 +263,42 @@ static mlx_status_t run(mlx_output_parser_t *p) {
 // ----------------------------------------------------------------------------------------------------------
 // Input
 
-// Appends |text| to the buffer, except an incomplete character at its end. Bytes that are no character become
-// U+FFFD.
+// Appends the character that begins in |bytes|, or U+FFFD for its first byte if there is none. Returns how
+// many bytes it took; 0 if the character is not complete.
+static size_t append_character(mlx_output_parser_t *p, const char *bytes, size_t length) {
+  const int size = mlx_utf8_length(bytes, length);
+  if (size < 0) return 0;
+  if (size)
+    mlx_text_append(&p->buffer, bytes, (size_t)size);
+  else
+    mlx_text_puts(&p->buffer, "\xEF\xBF\xBD");
+  return size ? (size_t)size : 1;
+}
+
+// Appends |text| to the buffer, except an incomplete character at its end, which |tail| keeps.
 static mlx_status_t append(mlx_output_parser_t *p, const char *text, size_t length) {
   if (p->begin) {
     memmove(p->buffer.data, p->buffer.data + p->begin, mlx_parser_left(p));
     p->buffer.length -= p->begin;
     p->begin = 0;
   }
-  while (p->tail_length && length) {  // complete the character
+  while (p->tail_length && length) {
     p->tail[p->tail_length++] = *text++;
     --length;
-    const int size = mlx_utf8_length(p->tail, p->tail_length);
-    if (size < 0) continue;
-    if (size) {
-      mlx_text_append(&p->buffer, p->tail, p->tail_length);
-    } else {
-      mlx_text_puts(&p->buffer, "\xEF\xBF\xBD");
-      --text, ++length;  // the last byte may begin another character
+    for (size_t taken = 1; p->tail_length && taken;) {
+      taken = append_character(p, p->tail, p->tail_length);
+      p->tail_length -= taken;
+      memmove(p->tail, p->tail + taken, p->tail_length);
     }
-    p->tail_length = 0;
   }
-  for (size_t at = 0; at < length;) {
-    const int size = mlx_utf8_length(text + at, length - at);
-    if (size < 0) {
-      p->tail_length = length - at;
-      memcpy(p->tail, text + at, p->tail_length);
-      break;
-    }
-    if (size)
-      mlx_text_append(&p->buffer, text + at, (size_t)size);
-    else
-      mlx_text_puts(&p->buffer, "\xEF\xBF\xBD");
-    at += size ? (size_t)size : 1;
+  while (length) {
+    const size_t taken = append_character(p, text, length);
+    if (!taken) break;
+    text += taken;
+    length -= taken;
   }
+  if (length) memcpy(p->tail, text, length);
+  if (length) p->tail_length = length;
   return mlx_text_finish(&p->buffer);
 }
 

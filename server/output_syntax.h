@@ -27,6 +27,7 @@ typedef struct mlx_tool_syntax {
   // Text around all calls of an answer, and around each call; NULL: none. In the output, |section| and all
   // ends are optional.
   const char *section, *section_end;
+  bool section_each;  // each call has a section of its own
   const char *begin, *end;
   // OBJECT: the keys that the template writes. A parser accepts the keys of all families.
   const char *name_key, *arguments_key;

@@ -18,6 +18,8 @@ static const char tools_json[] =
     "\"properties\":{}}}}]";
 
 // ----------------------------------------------------------------------------------------------------------
+static uint64_t random_state = 19;
+
 // A transcript of events: [text]<reasoning>NAME(arguments)
 
 typedef struct transcript {
@@ -86,7 +88,7 @@ static void parse(const mlx_output_format_t *format, const mlx_call_t *call, con
   *out = (transcript_t){0};
   CHECK_OK(mlx_output_parser_create(format, call, prompt, strlen(prompt), 3, write_event, out, &parser));
   for (size_t at = 0; at < length;) {
-    size_t piece = cut == 0 ? 1 : cut == 1 ? length : 1 + (size_t)random_below(9);
+    size_t piece = cut == 0 ? 1 : cut == 1 ? length : 1 + (size_t)(random_next(&random_state) % 9);
     if (piece > length - at) piece = length - at;
     CHECK_OK(mlx_output_parser_add(parser, output + at, piece, NULL, 1));
     at += piece;
@@ -142,7 +144,11 @@ TEST(plain_text_passes_through) {
   check(HERMES, "", "<tool_cal", "[<tool_cal]");
   check(GPT_OSS, "", "no header", "[no header]");
   check(HERMES, "", "caf\xC3", "[caf\xEF\xBF\xBD]");
-  check(HERMES, "", "x\xFF\xC3y\xE2\x82", "[x\xEF\xBF\xBD\xEF\xBF\xBDy\xEF\xBF\xBD]");
+  check(HERMES, "",
+        "x\xFF\xC3y\xF0\x9F"
+        "A\xE2\x82",
+        "[x\xEF\xBF\xBD\xEF\xBF\xBDy\xEF\xBF\xBD\xEF\xBF\xBD"
+        "A\xEF\xBF\xBD]");
 }
 
 TEST(reasoning_is_separate_from_the_answer) {
@@ -218,10 +224,11 @@ TEST(calls_as_objects_are_found) {
         "[TOOL_CALLS] [{\"name\": \"get_weather\", \"arguments\": " ARGS
         ", \"id\": \"abcdefghi\"}, {\"name\": \"get_time\", \"arguments\": {}}]",
         "get_weather(" ARGS ")get_time({})");
-  check("<|START_ACTION|>", "",
-        "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"get_weather\", \"parameters\": " ARGS
-        "}\n]<|END_ACTION|>",
-        "get_weather(" ARGS ")");
+  check(
+      "<|START_ACTION|>", "",
+      "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"get_weather\", \"parameters\": " ARGS
+      "}\n]<|END_ACTION|>",
+      "get_weather(" ARGS ")");
   check("<|tool_call|>", "", "<|tool_call|>[{\"name\": \"get_time\", \"arguments\": {}}]", "get_time({})");
   check("gemma", "", "```tool_code\n{\"name\": \"get_time\", \"parameters\": {}}\n```", "get_time({})");
   check("gemma", "", "```json\n{\"name\": \"get_weather\", \"parameters\": " ARGS "}\n```\nDone.",
@@ -235,7 +242,8 @@ TEST(calls_with_a_name_before_their_arguments_are_found) {
   check(MISTRAL_ARGS, "", "[TOOL_CALLS][{\"name\": \"get_time\", \"arguments\": {}}]", "get_time({})");
   check(DEEPSEEK, "<｜Assistant｜><think>\n",
         "Hm.\n</think>\n\n<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n"
-        "```json\n" ARGS "\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>get_time\n"
+        "```json\n" ARGS
+        "\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>get_time\n"
         "```json\n{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
         "<Hm.>get_weather(" ARGS ")get_time({})");
   check(DEEPSEEK31, "<think></think>",
@@ -243,8 +251,8 @@ TEST(calls_with_a_name_before_their_arguments_are_found) {
         "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
         "[Wait.]get_weather(" ARGS ")");
   check("<|tool_call_begin|>", "",
-        "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>" ARGS
-        "<|tool_call_end|><|tool_calls_section_end|>",
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|"
+        ">" ARGS "<|tool_call_end|><|tool_calls_section_end|>",
         "get_weather(" ARGS ")");
   check("<function=", "", "<function=get_time>{}</function>", "get_time({})");
 }
@@ -279,13 +287,15 @@ TEST(calls_with_tagged_arguments_get_the_types_of_the_schema) {
         "get_weather({\"city\": \"a\", \"days\": 2})");
   check("｜DSML｜invoke function_calls", "",
         "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"get_weather\">\n<｜DSML｜parameter name=\"city\" "
-        "string=\"true\">a</｜DSML｜parameter>\n<｜DSML｜parameter name=\"days\" string=\"false\">2</｜DSML｜parameter>\n"
+        "string=\"true\">a</｜DSML｜parameter>\n<｜DSML｜parameter name=\"days\" "
+        "string=\"false\">2</｜DSML｜parameter>\n"
         "</｜DSML｜invoke>\n</｜DSML｜function_calls>",
         "get_weather({\"city\": \"a\", \"days\": 2})");
-  check(GEMMA4, "",
-        "<|tool_call>call:get_weather{city:<|\"|>Köln, {x}<|\"|>,days:2,tags:[<|\"|>a<|\"|>,<|\"|>b<|\"|>],"
-        "o:{k:true}}<tool_call|>",
-        "get_weather({\"city\": \"Köln, {x}\", \"days\": 2, \"tags\": [\"a\", \"b\"], \"o\": {\"k\": true}})");
+  check(
+      GEMMA4, "",
+      "<|tool_call>call:get_weather{city:<|\"|>Köln, {x}<|\"|>,days:2,tags:[<|\"|>a<|\"|>,<|\"|>b<|\"|>],"
+      "o:{k:true}}<tool_call|>",
+      "get_weather({\"city\": \"Köln, {x}\", \"days\": 2, \"tags\": [\"a\", \"b\"], \"o\": {\"k\": true}})");
   check(GEMMA4, "", "Hm.<|tool_call>call:get_time{}<tool_call|><|tool_call>call:get_time{}",
         "[Hm.]get_time({})get_time({})");
 }
@@ -326,7 +336,7 @@ TEST(malformed_calls_are_text) {
   call.stream = true;
   check_call(HERMES, &call, "", broken, "f({\"a\": 1,)[, }}</tool_call>]");
   check_call(CODER, &call, "", "<function=f><parameter=a>1</parameter><parameter=city>cut",
-             "f({\"a\": 1, \"city\": )");
+             "f({\"a\": 1, \"city\": )[cut]");
 }
 
 TEST(calls_are_parsed_only_if_the_request_asks_for_them) {
@@ -341,15 +351,17 @@ TEST(calls_are_parsed_only_if_the_request_asks_for_them) {
   call.one_tool_call = true;
   check_call(HERMES, &call, "", "<tool_call>{\"name\": \"a\"}</tool_call>\n<tool_call>{\"name\": \"b\"}",
              "a({})");
-  check_call(GPT_OSS, &call, "",
-             "<|channel|>commentary to=functions.a<|message|>{}<|call|><|start|>assistant<|channel|>commentary "
-             "to=functions.b<|message|>{}<|call|>",
-             "a({})");
+  check_call(
+      GPT_OSS, &call, "",
+      "<|channel|>commentary to=functions.a<|message|>{}<|call|><|start|>assistant<|channel|>commentary "
+      "to=functions.b<|message|>{}<|call|>",
+      "a({})");
 }
 
 TEST(ids_are_unique_and_of_the_length_that_templates_want) {
   static const char list[] = "[TOOL_CALLS][{\"name\": \"a\", \"arguments\": {}}]",
-                    tagged[] = "<tool_call>{\"name\": \"a\"}</tool_call><tool_call>{\"name\": \"b\"}</tool_call>";
+                    tagged[] =
+                        "<tool_call>{\"name\": \"a\"}</tool_call><tool_call>{\"name\": \"b\"}</tool_call>";
   const mlx_call_t call = call_with_tools(false);
   transcript_t t;
   parse(mlx_output_format_find(MISTRAL), &call, "", list, sizeof list - 1, 1, &t);
@@ -369,7 +381,8 @@ TEST(tokens_come_with_the_text_that_they_made) {
   transcript_t t = {0};
   const mlx_call_t call = call_with_tools(true);
   const char *prompt = "";
-  CHECK_OK(mlx_output_parser_create(mlx_output_format_find(QWEN3), &call, prompt, 0, 3, write_event, &t, &parser));
+  CHECK_OK(
+      mlx_output_parser_create(mlx_output_format_find(QWEN3), &call, prompt, 0, 3, write_event, &t, &parser));
   for (size_t i = 0; i < sizeof output - 1; ++i) {
     const mlx_answer_logprob_t top = {.id = (int32_t)i, .bytes = output + i, .length = 1};
     const mlx_answer_token_t token = {.chosen = top, .top = &top, .top_count = 1};
@@ -410,6 +423,7 @@ TEST(real_templates_have_the_format_of_their_family) {
       {"llama-cpp-deepseek-r1", "deepseek", "reasons"},
       {"deepseek-ai-DeepSeek-V3.1", "deepseek-v3.1", "reasons"},
       {"deepseek-ai-DeepSeek-V3.2", "deepseek-dsml", "reasons"},
+      {"deepseek-ai-DeepSeek-V4", "deepseek-v4", "reasons"},
       {"GLM-4.6", "glm", "reasons"},
       {"GLM-4.7-Flash", "glm", "reasons"},
       {"google-gemma-4-31B-it", "gemma4", "reasons"},
@@ -466,11 +480,223 @@ TEST(every_template_has_a_format) {
   CHECK(count > 60);
 }
 
+// ----------------------------------------------------------------------------------------------------------
+// Grammars
+
+static bool matches(const char *gbnf, size_t gbnf_length, const char *text) {
+  mlx_grammar_t *grammar;
+  mlx_matcher_t *matcher;
+  bool accepted;
+  CHECK_OK(mlx_grammar_create("grammar", gbnf, gbnf_length, &grammar));
+  CHECK_OK(mlx_matcher_create(grammar, &matcher));
+  CHECK_OK(mlx_matcher_accept(matcher, text, strlen(text), &accepted));
+  accepted = accepted && mlx_matcher_is_complete(matcher);
+  mlx_matcher_free(matcher);
+  mlx_grammar_free(grammar);
+  return accepted;
+}
+
+// The grammar of |call| accepts |text| or not. What it accepts parses as |expected|.
+static void check_grammar(const char *template, const mlx_call_t *call, const char *prompt, const char *text,
+                          const char *expected) {
+  const mlx_output_format_t *format = mlx_output_format_find(template);
+  char *gbnf;
+  size_t length;
+  CHECK_OK(mlx_output_format_grammar(format, call, prompt, strlen(prompt), &gbnf, &length));
+  CHECK(gbnf);
+  if (matches(gbnf, length, text) != (expected != NULL))
+    CHECK_FAIL("the grammar of %s %s\n%s\n%s", mlx_output_format_name(format),
+               expected ? "refuses" : "accepts", text, gbnf);
+  mlx_free(gbnf);
+  if (expected) check_call(template, call, prompt, text, expected);
+}
+
+#define WEATHER "{\"city\":\"Köln\",\"days\":2}"
+
+TEST(grammars_require_calls_in_the_syntax_of_the_format) {
+  static const struct {
+    const char *template, *prompt, *text, *expected;
+  } cases[] = {
+      {HERMES, "", "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": " WEATHER "}\n</tool_call>",
+       "get_weather(" WEATHER ")"},
+      {HERMES, "",
+       "<tool_call>\n{\"name\": \"get_time\", \"arguments\": {}}\n</tool_call>\n<tool_call>\n{\"name\": "
+       "\"get_weather\", \"arguments\": " WEATHER "}\n</tool_call>",
+       "get_time({})get_weather(" WEATHER ")"},
+      {HERMES, "", "Sure! <tool_call>\n{\"name\": \"get_time\", \"arguments\": {}}\n</tool_call>", NULL},
+      {HERMES, "", "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"days\":2}}\n</tool_call>",
+       NULL},
+      {HERMES, "", "<tool_call>\n{\"name\": \"other\", \"arguments\": {}}\n</tool_call>", NULL},
+      {QWEN3, "",
+       "<think>\na < b </thin </</think\n</think>\n\n<tool_call>\n{\"name\": \"get_time\", \"arguments\": "
+       "{}}\n"
+       "</tool_call>",
+       "<a < b </thin </</think>get_time({})"},
+      {QWEN3, "<think>\n", "Hm</think><tool_call>\n{\"name\": \"get_time\", \"arguments\": {}}\n</tool_call>",
+       "<Hm>get_time({})"},
+      {QWEN3, "<think>\n", "<tool_call>\n{\"name\": \"get_time\", \"arguments\": {}}\n</tool_call>", NULL},
+      {QWEN3, "<think>\n\n</think>\n\n",
+       "<think></think><tool_call>\n{\"name\": \"get_time\", \"arguments\": {}}\n</tool_call>", NULL},
+      {LLAMA, "", "{\"name\": \"get_weather\", \"parameters\": " WEATHER "}", "get_weather(" WEATHER ")"},
+      {"", "", "{\"name\": \"get_weather\", \"arguments\": " WEATHER "}", "get_weather(" WEATHER ")"},
+      {MISTRAL, "",
+       "[TOOL_CALLS][{\"name\": \"get_weather\", \"arguments\": " WEATHER
+       "}, {\"name\": \"get_time\", \"arguments\": {}}]",
+       "get_weather(" WEATHER ")get_time({})"},
+      {MISTRAL_ARGS, "", "[TOOL_CALLS]get_weather[ARGS]" WEATHER "[TOOL_CALLS]get_time[ARGS]{}",
+       "get_weather(" WEATHER ")get_time({})"},
+      {MISTRAL_ARGS, "", "[THINK]a[b[/THINK][TOOL_CALLS]get_time[ARGS]{}", "<a[b>get_time({})"},
+      {GPT_OSS, "",
+       "<|channel|>analysis<|message|>x<|end|><|start|>assistant<|channel|>commentary "
+       "to=functions.get_weather "
+       "<|constrain|>json<|message|>" WEATHER,
+       "<x>get_weather(" WEATHER ")"},
+      {GPT_OSS, "", "<|channel|>final<|message|>No.", NULL},
+      {DEEPSEEK, "<think>\n",
+       "x</"
+       "think>\n\n<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```"
+       "json\n" WEATHER "\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+       "<x>get_weather(" WEATHER ")"},
+      {DEEPSEEK31, "</think>",
+       "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>" WEATHER
+       "<｜tool▁call▁end｜><｜tool▁call▁begin｜>get_time<｜tool▁sep｜>{}<｜tool▁call▁end｜><"
+       "｜tool▁calls▁end｜>",
+       "get_weather(" WEATHER ")get_time({})"},
+      {CODER, "",
+       "<tool_call>\n<function=get_weather>\n<parameter=city>\nKöln </a>\n</parameter>\n<parameter=days>\n2\n"
+       "</parameter>\n</function>\n</tool_call>\n<tool_call>\n<function=get_time>\n</function>\n</tool_call>",
+       "get_weather({\"city\": \"Köln </a>\", \"days\": 2})get_time({})"},
+      {CODER, "", "<tool_call>\n<function=get_weather>\n</function>\n</tool_call>", NULL},  // no city
+      {CODER, "",
+       "<tool_call>\n<function=get_weather>\n<parameter=city>\nx\n</parameter>\n<parameter=days>\nx\n</"
+       "parameter>\n"
+       "</function>\n</tool_call>",
+       NULL},
+      {GLM, "</think>",
+       "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Köln</arg_value>\n</tool_call>",
+       "get_weather({\"city\": \"Köln\"})"},
+      {GEMMA4, "<|channel>thought\n<channel|>",
+       "<|tool_call>call:get_weather{city:<|\"|>Köln<|\"|>,tags:[<|\"|>a<|\"|>]}<tool_call|>",
+       "get_weather({\"city\": \"Köln\", \"tags\": [\"a\"]})"},
+      {GEMMA4, "", "<|tool_call>call:get_weather{days:2}<tool_call|>", NULL},
+      {"｜DSML｜invoke function_calls", "",
+       "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"get_weather\">\n<｜DSML｜parameter name=\"city\" "
+       "string=\"true\">a</｜DSML｜parameter>\n<｜DSML｜parameter name=\"days\" "
+       "string=\"false\">2</｜DSML｜parameter>\n"
+       "</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+       "get_weather({\"city\": \"a\", \"days\": 2})"},
+      {"<|START_ACTION|>", "",
+       "<|START_ACTION|>[{\"tool_name\": \"get_time\", \"parameters\": {}}]<|END_ACTION|>", "get_time({})"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+    mlx_call_t call = call_with_tools(i % 2);
+    call.tool_choice = MLX_TOOLS_REQUIRED;
+    check_grammar(cases[i].template, &call, cases[i].prompt, cases[i].text, cases[i].expected);
+  }
+}
+
+TEST(grammars_of_a_named_tool_allow_one_call_of_it) {
+  mlx_call_t call = call_with_tools(false);
+  call.tool_choice = MLX_TOOLS_NAMED;
+  call.tool_name = (char *)(uintptr_t)"get_time";
+  check_grammar(LLAMA, &call, "", "{\"name\": \"get_time\", \"parameters\": {}}", "get_time({})");
+  check_grammar(LLAMA, &call, "", "{\"name\": \"get_weather\", \"parameters\": " WEATHER "}", NULL);
+  char *gbnf;
+  size_t length;
+  call.tool_name = (char *)(uintptr_t)"nope";
+  CHECK_ERROR(mlx_output_format_grammar(mlx_output_format_find(LLAMA), &call, "", 0, &gbnf, &length),
+              MLX_INVALID_INPUT, "tool_choice: no tool has the name 'nope'");
+  static const char odd[] =
+      "[{\"function\":{\"name\":\"a\"}},{\"function\":{\"name\":\"f\",\"parameters\":{\"not\":{}}}}]";
+  call = (mlx_call_t){.tools = (char *)(uintptr_t)odd, .tools_length = sizeof odd - 1};
+  call.tool_choice = MLX_TOOLS_REQUIRED;
+  CHECK_ERROR(mlx_output_format_grammar(mlx_output_format_find(LLAMA), &call, "", 0, &gbnf, &length),
+              MLX_UNSUPPORTED, "tools[1].function.parameters: ");
+}
+
+TEST(grammars_of_a_format_allow_reasoning_before_it) {
+  static const char schema[] =
+      "{\"type\":\"object\",\"properties\":{\"a\":{\"$ref\":\"#/$defs/n\"}},"
+      "\"required\":[\"a\"],\"additionalProperties\":false,"
+      "\"$defs\":{\"n\":{\"type\":\"integer\"}}}",
+                    gbnf[] = "root ::= word{2} # \"[\n word ::= [a-c]+ \"]\\\"\"";
+  mlx_call_t call = {.format = MLX_FORMAT_JSON_SCHEMA,
+                     .format_text = (char *)(uintptr_t)schema,
+                     .format_length = sizeof schema - 1};
+  char *none;
+  size_t length;
+  check_grammar(QWEN3, &call, "", "<think>\nx\n</think>\n\n{\"a\":1}", "<x>[{\"a\":1}]");
+  check_grammar(QWEN3, &call, "", "{\"a\":1}", "[{\"a\":1}]");
+  check_grammar(QWEN3, &call, "", "{\"a\":\"x\"}", NULL);
+  check_grammar(HERMES, &call, "", "<think>\nx\n</think>\n\n{\"a\":1}", NULL);
+  check_grammar(GPT_OSS, &call, "", "<|channel|>final<|message|>{\"a\":1}", "[{\"a\":1}]");
+  call.format = MLX_FORMAT_GBNF;
+  call.format_text = (char *)(uintptr_t)gbnf;
+  call.format_length = sizeof gbnf - 1;
+  check_grammar(QWEN3, &call, "<think>", "x</think>ab]\"c]\"", "<x>[ab]\"c]\"]");
+  call.format = MLX_FORMAT_JSON;
+  check_grammar(HERMES, &call, "", "{\"x\":[1]}", "[{\"x\":[1]}]");
+  check_grammar(HERMES, &call, "", "[1]", NULL);
+  // With tools, the model may also call one.
+  mlx_call_t both = call_with_tools(true);
+  both.format = MLX_FORMAT_JSON;
+  check_grammar(HERMES, &both, "", "{\"x\":[1]}", "[{\"x\":[1]}]");
+  check_grammar(HERMES, &both, "", "<tool_call>\n{\"name\": \"get_time\", \"arguments\": {}}\n</tool_call>",
+                "get_time({})");
+  both.format = MLX_FORMAT_TEXT;
+  CHECK_OK(mlx_output_format_grammar(mlx_output_format_find(HERMES), &both, "", 0, &none, &length));
+  CHECK(!none);
+}
+
+TEST(long_reasoning_fits_the_grammar) {
+  mlx_call_t call = {.format = MLX_FORMAT_JSON};
+  mlx_text_t text = {0};
+  char *gbnf;
+  size_t length;
+  mlx_text_puts(&text, "<think>");
+  for (int i = 0; i < 20000; ++i) mlx_text_puts(&text, i % 7 ? "word " : "</t <");
+  mlx_text_puts(&text, "</think>{}");
+  CHECK_OK(mlx_text_finish(&text));
+  CHECK_OK(mlx_output_format_grammar(mlx_output_format_find(QWEN3), &call, "", 0, &gbnf, &length));
+  CHECK(matches(gbnf, length, text.data));
+  mlx_free(gbnf);
+  mlx_text_clear(&text);
+}
+
+// Every real template's grammar for a required call is a valid grammar.
+static mlx_status_t build_grammar(void *user, const char *name) {
+  char path[512], *source, *gbnf;
+  size_t length;
+  mlx_grammar_t *grammar;
+  mlx_call_t call = call_with_tools(true);
+  call.tool_choice = MLX_TOOLS_REQUIRED;
+  snprintf(path, sizeof path, "%s/%s", TEMPLATES, name);
+  CHECK_OK(mlx_read_file(path, SIZE_MAX, &source, &length));
+  const mlx_output_format_t *format = mlx_output_format_find(source);
+  CHECK_OK(mlx_output_format_grammar(format, &call, "", 0, &gbnf, &length));
+  CHECK_OK(mlx_grammar_create(name, gbnf, length, &grammar));
+  mlx_grammar_free(grammar);
+  mlx_free(gbnf);
+  mlx_free(source);
+  ++*(size_t *)user;
+  return NULL;
+}
+
+TEST(every_template_has_a_grammar_for_calls) {
+  size_t count = 0;
+  CHECK_OK(mlx_list_dir(TEMPLATES, build_grammar, &count));
+  CHECK(count > 60);
+}
+
 TEST_MAIN(CASE(plain_text_passes_through), CASE(reasoning_is_separate_from_the_answer),
           CASE(gpt_oss_channels_are_reasoning_text_and_calls), CASE(calls_as_objects_are_found),
           CASE(calls_with_a_name_before_their_arguments_are_found),
           CASE(calls_with_tagged_arguments_get_the_types_of_the_schema), CASE(malformed_calls_are_text),
           CASE(calls_are_parsed_only_if_the_request_asks_for_them),
           CASE(ids_are_unique_and_of_the_length_that_templates_want),
-          CASE(tokens_come_with_the_text_that_they_made), CASE(real_templates_have_the_format_of_their_family),
-          CASE(every_template_has_a_format))
+          CASE(tokens_come_with_the_text_that_they_made),
+          CASE(real_templates_have_the_format_of_their_family), CASE(every_template_has_a_format),
+          CASE(grammars_require_calls_in_the_syntax_of_the_format),
+          CASE(grammars_of_a_named_tool_allow_one_call_of_it),
+          CASE(grammars_of_a_format_allow_reasoning_before_it), CASE(long_reasoning_fits_the_grammar),
+          CASE(every_template_has_a_grammar_for_calls))
