@@ -57,7 +57,7 @@ static const char *skip_authority(const char *target, size_t length) {
   return NULL;
 }
 
-mlx_status_t mlx_target_parse(const char *target, size_t length, char **out_path, char **out_query) {
+mlx_status_t mlx_http_target_parse(const char *target, size_t length, char **out_path, char **out_query) {
   *out_path = *out_query = NULL;
   const char *end = target + length, *start = target;
   if (memchr(target, '#', length)) return mlx_error(MLX_INVALID_INPUT, "the URL of a request has a '#'");
