@@ -100,8 +100,7 @@ static mlx_status_t open_model(void *user, const char *path, mlx_engine_t **out_
   *out_chat = NULL;
   open.model = path;
   choose_sizes(f, &open, memory);
-  if (f->chat_template)
-    MLX_TRY(mlx_cli_open_chat(path, open.allow_unsigned, f->chat_template, out_chat));
+  if (f->chat_template) MLX_TRY(mlx_cli_open_chat(path, open.allow_unsigned, f->chat_template, out_chat));
   mlx_status_t status = mlx_cli_open(&open, out_engine, &times);
   if (status) {
     mlx_chat_free(*out_chat);
@@ -286,7 +285,8 @@ const mlx_verb_t mlx_verb_serve = {
     .summary = "serve models over HTTP (OpenAI, Anthropic and Ollama APIs)",
     .usage =
         "usage: mlxcel serve [MODEL...] [options]\n\n"
-        "Many requests at a time share the steps of a model. Each gets the tokens that it would get alone.\n\n"
+        "Many requests at a time share the steps of a model. Each gets the tokens that it would get "
+        "alone.\n\n"
         "examples:\n"
         "  mlxcel serve model.gguf\n"
         "  mlxcel serve --models ~/models --model-memory 16G --host 0.0.0.0 --api-key SECRET",

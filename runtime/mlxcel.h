@@ -36,8 +36,8 @@
 // other status with mlx_status_free. A failed call that creates an object sets its out pointer to NULL.
 // Ownership: the comment of every function that returns memory names the function that releases it. Option
 // structs and the pointers in them are borrowed for the call only, unless a comment states otherwise.
-// Threads: an engine, its sessions, its scheduler and their requests must be used by one thread at a time. The
-// functions whose comment says "any thread" may also be called while another thread uses the engine.
+// Threads: an engine, its sessions, its scheduler and their requests must be used by one thread at a time.
+// The functions whose comment says "any thread" may also be called while another thread uses the engine.
 // Text: all text is UTF-8. A length counts bytes, without a NUL.
 #ifndef MLXCEL_RUNTIME_MLXCEL_H_
 #define MLXCEL_RUNTIME_MLXCEL_H_
@@ -266,7 +266,8 @@ mlx_status_t mlx_session_score(mlx_session_t *session, const int32_t *ids, size_
                                mlx_status_t (*on_logits)(void *user, size_t index, const float *logits),
                                void *user) MLX_MUST_USE;
 
-// The embedding of a text: reads |ids|, then stores the final hidden state of the last token, scaled to length
+// The embedding of a text: reads |ids|, then stores the final hidden state of the last token, scaled to
+// length
 // 1. |size| must be mlx_engine_info_t.hidden. The tokens become part of the sequence.
 mlx_status_t mlx_session_embed(mlx_session_t *session, const int32_t *ids, size_t count, float *out_embedding,
                                size_t size) MLX_MUST_USE;
@@ -372,9 +373,9 @@ typedef struct mlx_generation {
   size_t text_length;
   float *embedding;  // [mlx_engine_info_t.hidden] of length 1, if options.embed was set; else NULL
   mlx_finish_reason_t finish_reason;
-  int64_t stop;            // index of the stop string that ended the text; -1: none
-  int64_t cached_tokens;   // prompt tokens that were not computed, because other requests had computed them
-  double queue_seconds;    // until the request ran first
+  int64_t stop;           // index of the stop string that ended the text; -1: none
+  int64_t cached_tokens;  // prompt tokens that were not computed, because other requests had computed them
+  double queue_seconds;   // until the request ran first
   double prompt_seconds;  // until the first token; for a request, since it was submitted
   double decode_seconds;  // from the first token to the last
 } mlx_generation_t;

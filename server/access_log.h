@@ -12,8 +12,8 @@
 
 typedef struct mlx_access_log mlx_access_log_t;
 
-// Appends to |path|. |report| gets one warning if lines are dropped; it is called on the log's thread. Release
-// with mlx_access_log_free.
+// Appends to |path|. |report| gets one warning if lines are dropped; it is called on the log's thread.
+// Release with mlx_access_log_free.
 mlx_status_t mlx_access_log_create(const char *path, const mlx_report_t *report,
                                    mlx_access_log_t **out_log) MLX_MUST_USE;
 // Writes what is left, then closes the file. NULL is fine.

@@ -16,14 +16,14 @@ typedef struct errand {
   bool ollama, base64;
   yyjson_doc *doc;  // owned: the body
   const char *model;
-  int64_t dimensions;     // -1: as many as the model has
-  yyjson_val **inputs;    // owned: the values of the inputs, in |doc|
+  int64_t dimensions;   // -1: as many as the model has
+  yyjson_val **inputs;  // owned: the values of the inputs, in |doc|
   size_t count;
-  int32_t **ids;          // [count] owned
-  float **results;        // [count] owned
-  size_t size;            // numbers of an embedding
-  int64_t tokens;         // of all inputs
-  mlx_task_t *tasks;      // [count] owned
+  int32_t **ids;      // [count] owned
+  float **results;    // [count] owned
+  size_t size;        // numbers of an embedding
+  int64_t tokens;     // of all inputs
+  mlx_task_t *tasks;  // [count] owned
   mlx_generate_options_t options;
   atomic_bool submitted;
   // Scheduler thread only.
@@ -37,7 +37,9 @@ static errand_t *cast(mlx_errand_t *base) { return (errand_t *)(void *)base; }
 // ----------------------------------------------------------------------------------------------------------
 // Parse
 
-static bool is_ids(yyjson_val *value) { return yyjson_is_arr(value) && yyjson_is_int(yyjson_arr_get_first(value)); }
+static bool is_ids(yyjson_val *value) {
+  return yyjson_is_arr(value) && yyjson_is_int(yyjson_arr_get_first(value));
+}
 
 static mlx_status_t add_input(errand_t *e, const mlx_place_t *place) {
   if (!yyjson_is_str(place->value) && !is_ids(place->value))
@@ -212,8 +214,9 @@ static mlx_status_t make_tasks(errand_t *e, mlx_serving_t *serving) {
   const mlx_engine_t *engine = mlx_serving_engine(serving);
   const int64_t size = mlx_engine_info(engine).hidden;
   if (e->dimensions >= 0 && e->dimensions != size)
-    return mlx_error(MLX_UNSUPPORTED, "dimensions: the model's embeddings have %lld numbers; shorter ones are "
-                                      "not supported",
+    return mlx_error(MLX_UNSUPPORTED,
+                     "dimensions: the model's embeddings have %lld numbers; shorter ones are "
+                     "not supported",
                      (long long)size);
   e->size = (size_t)size;
   mlx_generate_options_initialize(&e->options);

@@ -101,8 +101,8 @@ static void parse_work(mlx_work_t *work) {
 // ----------------------------------------------------------------------------------------------------------
 // Beginning
 
-mlx_status_t mlx_errand_create(const mlx_errand_kind_t *kind, mlx_service_t *service, mlx_exchange_t *exchange,
-                               mlx_errand_t **out_errand) {
+mlx_status_t mlx_errand_create(const mlx_errand_kind_t *kind, mlx_service_t *service,
+                               mlx_exchange_t *exchange, mlx_errand_t **out_errand) {
   MLX_TRY(mlx_alloc(1, kind->size, out_errand));
   mlx_errand_t *e = *out_errand;
   e->kind = kind;

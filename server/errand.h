@@ -39,7 +39,7 @@ typedef struct mlx_errand_kind {
   mlx_status_t (*parse)(mlx_errand_t *errand, const char **out_model);
   // If it sets |kept|, another thread calls mlx_errand_end.
   mlx_status_t (*run)(mlx_errand_t *errand);
-  void (*beat)(mlx_errand_t *errand);  // every second, on the loop thread, after run; may be NULL
+  void (*beat)(mlx_errand_t *errand);     // every second, on the loop thread, after run; may be NULL
   void (*on_gone)(mlx_errand_t *errand);  // the client has left, on the loop thread; may be NULL
   void (*clear)(mlx_errand_t *errand);    // releases what the kind added; may be NULL
 } mlx_errand_kind_t;
@@ -53,8 +53,8 @@ struct mlx_errand {
   mlx_failure_t failure;     // what a failed stage may fill in besides the status
   void (*error)(const mlx_api_error_t *error, mlx_text_t *out);  // form of errors; NULL: OpenAI's
   bool kept;
-  atomic_bool gone;      // the client has left
-  atomic_bool beats;     // |beat| may be called
+  atomic_bool gone;   // the client has left
+  atomic_bool beats;  // |beat| may be called
   // Of errand.c.
   mlx_work_t work;
   mlx_model_waiter_t waiter;
@@ -63,10 +63,10 @@ struct mlx_errand {
   mlx_errand_t *next, *previous;
 };
 
-// Loop thread: creates an errand for |exchange|, whose user pointer is its record. The errand is zeroed beyond
-// mlx_errand_t; the caller may fill it before mlx_errand_start.
-mlx_status_t mlx_errand_create(const mlx_errand_kind_t *kind, mlx_service_t *service, mlx_exchange_t *exchange,
-                               mlx_errand_t **out_errand) MLX_MUST_USE;
+// Loop thread: creates an errand for |exchange|, whose user pointer is its record. The errand is zeroed
+// beyond mlx_errand_t; the caller may fill it before mlx_errand_start.
+mlx_status_t mlx_errand_create(const mlx_errand_kind_t *kind, mlx_service_t *service,
+                               mlx_exchange_t *exchange, mlx_errand_t **out_errand) MLX_MUST_USE;
 void mlx_errand_start(mlx_errand_t *errand);
 void mlx_errand_end(mlx_errand_t *errand);
 // Loop thread: calls |beat| of all errands.

@@ -177,7 +177,7 @@ static int on_headers_complete(llhttp_t *llhttp) {
   if (llhttp->method == HTTP_CONNECT) return refuse(parser, 501, "the server is not a proxy");
   llhttp->upgrade = 0;  // a server may ignore a wish for another protocol
   mlx_status_t status = mlx_http_target_parse(parser->target.data ? parser->target.data : "",
-                                         parser->target.length, &request->path, &request->query);
+                                              parser->target.length, &request->path, &request->query);
   if (status) return refuse_status(parser, status);
   if (check_host(parser) || check_body_headers(parser, llhttp)) return -1;
   return parser->expects_continue ? HPE_PAUSED : 0;

@@ -10,6 +10,6 @@
 // MLX_INVALID_INPUT: an invalid percent encoding, an encoded NUL or other control character, a path that is
 // not UTF-8, a fragment, and bytes in the query that are not printable ASCII or UTF-8.
 mlx_status_t mlx_http_target_parse(const char *target, size_t length, char **out_path,
-                              char **out_query) MLX_MUST_USE;
+                                   char **out_query) MLX_MUST_USE;
 
 #endif  // MLXCEL_SERVER_HTTP_TARGET_H_

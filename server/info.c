@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "server/respond.h"
 
-#define MAX_LOADED 64              // models in /metrics
+#define MAX_LOADED 64                // models in /metrics
 #define OLLAMA_API_VERSION "0.12.0"  // of Ollama's API; clients refuse older ones
 
 typedef struct loaded {
@@ -40,8 +40,9 @@ static void check_model(void *user, mlx_model_t *model, mlx_serving_t *serving) 
   health_t *health = user;
   const mlx_serving_stats_t stats = mlx_serving_stats(serving);
   if (stats.stalled > health->limit)
-    snprintf(health->problem, sizeof health->problem, "%s has %lld requests, but completed no step for %.0f s",
-             mlx_model_name(model), (long long)stats.tasks, stats.stalled);
+    snprintf(health->problem, sizeof health->problem,
+             "%s has %lld requests, but completed no step for %.0f s", mlx_model_name(model),
+             (long long)stats.tasks, stats.stalled);
   if (stats.failures)
     snprintf(health->problem, sizeof health->problem, "the last step of %s failed: %s", mlx_model_name(model),
              stats.reason);
@@ -117,7 +118,8 @@ static void put_label(mlx_text_t *out, const char *value) {
 }
 
 static void put_family(mlx_text_t *out, const family_t *family, const loaded_t *all) {
-  mlx_text_printf(out, "# HELP %s %s\n# TYPE %s %s\n", family->name, family->help, family->name, family->type);
+  mlx_text_printf(out, "# HELP %s %s\n# TYPE %s %s\n", family->name, family->help, family->name,
+                  family->type);
   for (size_t i = 0; i < all->count; ++i) {
     mlx_text_printf(out, "%s{model_name=\"", family->name);
     put_label(out, mlx_model_name(all->items[i].model));
@@ -134,7 +136,8 @@ void mlx_info_metrics(mlx_site_t *site, mlx_exchange_t *exchange) {
   for (size_t i = 0; i < sizeof families / sizeof *families; ++i) put_family(&out, &families[i], &all);
   mlx_metrics_put(&out, "mlxcel_models_loaded", "gauge", "Loaded models.", (double)all.count);
   mlx_metrics_put(&out, "mlxcel_model_loads_total", "counter", "Models that were loaded.", (double)loads);
-  mlx_metrics_put(&out, "mlxcel_model_unloads_total", "counter", "Models that were unloaded.", (double)unloads);
+  mlx_metrics_put(&out, "mlxcel_model_unloads_total", "counter", "Models that were unloaded.",
+                  (double)unloads);
   mlx_metrics_put(&out, "mlxcel_http_connections", "gauge", "Open connections.",
                   (double)mlx_http_server_connections(site->http));
   mlx_metrics_put(&out, "mlxcel_log_lines_dropped_total", "counter",
@@ -233,8 +236,9 @@ static void put_tag(mlx_text_t *out, const mlx_model_t *model) {
   put_time(out, "modified_at", mlx_model_created(model));
   mlx_put_int(out, "size", (int64_t)mlx_model_size(model));
   mlx_put_text(out, "digest", "");
-  mlx_text_puts(out, ",\"details\":{\"parent_model\":\"\",\"format\":\"mlxcel\",\"family\":\"\",\"families\":[],"
-                     "\"parameter_size\":\"\",\"quantization_level\":\"\"}");
+  mlx_text_puts(out,
+                ",\"details\":{\"parent_model\":\"\",\"format\":\"mlxcel\",\"family\":\"\",\"families\":[],"
+                "\"parameter_size\":\"\",\"quantization_level\":\"\"}");
 }
 
 void mlx_info_tags(mlx_site_t *site, mlx_exchange_t *exchange) {

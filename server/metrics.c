@@ -111,7 +111,7 @@ void mlx_metrics_write(mlx_metrics_t *m, mlx_text_t *out) {
                 &m->response);
   put_histogram(out, "mlxcel_queue_seconds", "Time that a request waited before it ran.", &m->queue);
   put_histogram(out, "mlxcel_time_to_first_token_seconds", "Time to the first token.", &m->first);
-  put_histogram(out, "mlxcel_time_per_output_token_seconds",
-                "Average time between the tokens of a request.", &m->token);
+  put_histogram(out, "mlxcel_time_per_output_token_seconds", "Average time between the tokens of a request.",
+                &m->token);
   uv_mutex_unlock(&m->mutex);
 }

@@ -198,7 +198,8 @@ mlx_status_t mlx_models_alias(mlx_models_t *m, const char *alias, const char *na
   if (!model)
     return mlx_status_hint(mlx_error(MLX_USAGE, "--alias %s=%s: there is no such model", alias, name),
                            "give the model with -m %s", name);
-  MLX_TRY(mlx_reserve(model->alias_count + 1, sizeof *model->aliases, &model->alias_capacity, &model->aliases));
+  MLX_TRY(
+      mlx_reserve(model->alias_count + 1, sizeof *model->aliases, &model->alias_capacity, &model->aliases));
   MLX_TRY(mlx_copy_text(alias, strlen(alias), &model->aliases[model->alias_count]));
   ++model->alias_count;
   return NULL;
@@ -247,7 +248,8 @@ static uint64_t bytes_of(const mlx_engine_t *engine) {
   return info.weight_bytes + info.kv_bytes * (uint64_t)info.context;
 }
 
-static mlx_status_t load(mlx_models_t *m, const mlx_model_t *model, mlx_serving_t **out, uint64_t *out_bytes) {
+static mlx_status_t load(mlx_models_t *m, const mlx_model_t *model, mlx_serving_t **out,
+                         uint64_t *out_bytes) {
   mlx_serving_options_t options = {.queue = m->options.queue};
   MLX_TRY(m->options.open(m->options.user, model->path, &options.engine, &options.chat));
   *out_bytes = bytes_of(options.engine);
@@ -259,10 +261,10 @@ static mlx_status_t load_locked(mlx_models_t *m, mlx_model_t *model) {
   mlx_serving_t *serving = NULL;
   uint64_t bytes = model->size;
   if (m->options.memory && bytes > m->options.memory)
-    return mlx_status_hint(mlx_error(MLX_OUT_OF_MEMORY, "the model %s has %llu bytes; --model-memory is %llu",
-                                     model->name, (unsigned long long)bytes,
-                                     (unsigned long long)m->options.memory),
-                           "use a larger --model-memory");
+    return mlx_status_hint(
+        mlx_error(MLX_OUT_OF_MEMORY, "the model %s has %llu bytes; --model-memory is %llu", model->name,
+                  (unsigned long long)bytes, (unsigned long long)m->options.memory),
+        "use a larger --model-memory");
   while (m->options.memory && loaded_bytes_locked(m) + bytes > m->options.memory) {
     if (!unload_oldest_locked(m)) break;
   }
@@ -284,9 +286,11 @@ static mlx_status_t load_locked(mlx_models_t *m, mlx_model_t *model) {
   return NULL;
 }
 
-static mlx_status_t copy_status(mlx_status_t status) {
-  return mlx_status_hint(mlx_error(mlx_status_code(status), "%s", mlx_status_message(status)), "%s",
-                         mlx_status_hint_text(status));
+// The error of one request. A model that cannot be loaded is not the client's fault.
+static mlx_status_t waiter_error(const mlx_model_t *model, mlx_status_t status) {
+  return mlx_status_hint(
+      mlx_error(MLX_UNAVAILABLE, "cannot load %s: %s", model->name, mlx_status_message(status)), "%s",
+      mlx_status_hint_text(status));
 }
 
 // Gives the loaded model, or the error, to the requests that wait for it.
@@ -297,7 +301,7 @@ static void answer_waiters_locked(mlx_models_t *m, mlx_model_t *model, mlx_statu
   uv_mutex_unlock(&m->mutex);
   for (mlx_model_waiter_t *next; waiter; waiter = next) {
     next = waiter->next;
-    waiter->ready(waiter, status ? NULL : model, status ? copy_status(status) : NULL);
+    waiter->ready(waiter, status ? NULL : model, status ? waiter_error(model, status) : NULL);
   }
   mlx_status_free(status);
   uv_mutex_lock(&m->mutex);
@@ -310,9 +314,7 @@ static mlx_model_t *next_wanted_locked(const mlx_models_t *m) {
   return NULL;
 }
 
-static mlx_status_t shutdown_error(void) {
-  return mlx_error(MLX_UNAVAILABLE, "the server is shutting down");
-}
+static mlx_status_t shutdown_error(void) { return mlx_error(MLX_UNAVAILABLE, "the server is shutting down"); }
 
 static void load_models(void *user) {
   mlx_models_t *m = user;
@@ -327,8 +329,7 @@ static void load_models(void *user) {
     mlx_status_t status = model->serving ? NULL : load_locked(m, model);
     answer_waiters_locked(m, model, status);
   }
-  for (size_t i = 0; i < m->count; ++i)
-    answer_waiters_locked(m, m->items[i], shutdown_error());
+  for (size_t i = 0; i < m->count; ++i) answer_waiters_locked(m, m->items[i], shutdown_error());
   uv_mutex_unlock(&m->mutex);
 }
 

@@ -12,8 +12,8 @@ typedef struct mlx_models mlx_models_t;
 typedef struct mlx_model mlx_model_t;  // one of the models; valid as long as |mlx_models_t|
 
 typedef struct mlx_models_options {
-  int64_t queue;     // requests of a model that may wait
-  uint64_t memory;   // most bytes of loaded models; 0: until opening one fails for want of memory
+  int64_t queue;    // requests of a model that may wait
+  uint64_t memory;  // most bytes of loaded models; 0: until opening one fails for want of memory
   // Opens the model at |path|. *|out_chat| may be a chat template in place of the model's own. Runs on its
   // own thread, one call at a time. Releases: mlx_engine_close and mlx_chat_free.
   mlx_status_t (*open)(void *user, const char *path, mlx_engine_t **out_engine, mlx_chat_t **out_chat);
@@ -63,7 +63,8 @@ mlx_serving_t *mlx_model_serving(const mlx_model_t *model);
 
 // Calls |visit| for each loaded model. Models are not unloaded meanwhile.
 void mlx_models_visit_loaded(mlx_models_t *models,
-                             void (*visit)(void *user, mlx_model_t *model, mlx_serving_t *serving), void *user);
+                             void (*visit)(void *user, mlx_model_t *model, mlx_serving_t *serving),
+                             void *user);
 // How often models were loaded and unloaded.
 void mlx_models_counts(mlx_models_t *models, int64_t *out_loads, int64_t *out_unloads);
 

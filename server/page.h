@@ -14,8 +14,8 @@ typedef struct mlx_page_file {
 extern const mlx_page_file_t mlx_page_files[];
 
 // Content-Security-Policy of all files of the page.
-#define MLX_PAGE_POLICY                                                                                     \
-  "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "   \
+#define MLX_PAGE_POLICY                                                                                   \
+  "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; " \
   "font-src 'self' data:; connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
 
 #endif  // MLXCEL_SERVER_PAGE_H_

@@ -30,8 +30,9 @@ static mlx_status_t cut_after_last(const mlx_call_t *call, char *text, size_t *i
   }
   yyjson_doc_free(doc);
   if (!found)
-    return mlx_error(MLX_UNSUPPORTED, "messages: the chat template does not render the last message as it is, "
-                                      "so that it cannot be continued");
+    return mlx_error(MLX_UNSUPPORTED,
+                     "messages: the chat template does not render the last message as it is, "
+                     "so that it cannot be continued");
   *inout_length = at;
   text[at] = 0;
   return NULL;
@@ -128,7 +129,8 @@ static mlx_status_t prepare(const mlx_call_t *call, mlx_serving_t *serving, mlx_
     MLX_TRY(prepare_prompt(&call->prompts[i], mlx_serving_engine(serving), &out->prompts[i]));
   for (size_t i = 0; i < out->count; ++i) {
     if (!out->prompts[i].count)
-      return mlx_error(MLX_INVALID_INPUT, "%s: the text has no tokens", call->messages ? "messages" : "prompt");
+      return mlx_error(MLX_INVALID_INPUT, "%s: the text has no tokens",
+                       call->messages ? "messages" : "prompt");
   }
   return prepare_grammar(call, serving, out);
 }

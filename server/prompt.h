@@ -22,11 +22,11 @@ typedef struct mlx_input_prompt {
 typedef struct mlx_input {
   mlx_input_prompt_t *prompts;
   size_t count;
-  const mlx_output_format_t *format;  // NULL: the output is plain text
+  const mlx_output_format_t *format;              // NULL: the output is plain text
   const char *visible[MLX_OUTPUT_FORMAT_TOKENS];  // special tokens that are part of the text
   size_t visible_count;
   mlx_cached_grammar_t *grammar;  // NULL: none
-  mlx_grammars_t *grammars;           // borrowed
+  mlx_grammars_t *grammars;       // borrowed
 } mlx_input_t;
 
 // Errors begin with the JSON path of a field of the request.

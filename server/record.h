@@ -9,8 +9,8 @@
 #include "base/status.h"
 
 typedef struct mlx_record {
-  const char *endpoint;  // constant: "chat"
-  double start;          // mlx_seconds
+  const char *endpoint;         // constant: "chat"
+  double start;                 // mlx_seconds
   _Atomic(const char *) model;  // the model's name; NULL: none
   _Atomic int64_t prompt_tokens, cached_tokens, output_tokens;
   _Atomic int64_t first_token_us;  // microseconds until the first token; 0: none

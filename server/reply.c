@@ -72,8 +72,8 @@ static void clear_tokens(mlx_reply_choice_t *choice) {
 static mlx_status_t add_token(mlx_reply_choice_t *choice, const mlx_logprob_t *row, size_t top_count) {
   const mlx_engine_t *engine = choice->reply->engine;
   mlx_answer_logprob_t *top;
-  MLX_TRY(mlx_reserve(choice->token_count + 1, sizeof *choice->tokens, &choice->token_capacity,
-                      &choice->tokens));
+  MLX_TRY(
+      mlx_reserve(choice->token_count + 1, sizeof *choice->tokens, &choice->token_capacity, &choice->tokens));
   MLX_TRY(mlx_alloc(top_count, sizeof *top, &top));
   mlx_answer_token_t *token = &choice->tokens[choice->token_count++];
   *token = (mlx_answer_token_t){.top = top};
@@ -105,8 +105,8 @@ static mlx_status_t add_text(mlx_reply_choice_t *choice, const char *text, size_
   size_t count;
   mlx_status_t status = collect_tokens(choice, g, &count);
   if (!status && choice->parser) {
-    status = mlx_output_parser_add(choice->parser, text, length,
-                                   choice->token_count ? choice->tokens : NULL, count);
+    status = mlx_output_parser_add(choice->parser, text, length, choice->token_count ? choice->tokens : NULL,
+                                   count);
   } else if (!status && (length || choice->token_count)) {
     const mlx_event_t event = {.kind = MLX_EVENT_TEXT,
                                .choice = choice->index,
@@ -120,8 +120,7 @@ static mlx_status_t add_text(mlx_reply_choice_t *choice, const char *text, size_
   return status;
 }
 
-bool mlx_reply_add(mlx_reply_t *r, size_t index, const char *text, size_t length,
-                   const mlx_generation_t *g) {
+bool mlx_reply_add(mlx_reply_t *r, size_t index, const char *text, size_t length, const mlx_generation_t *g) {
   uv_mutex_lock(&r->mutex);
   mlx_record_t *record = r->record;
   if (!atomic_load(&record->first_token_us)) {
@@ -144,9 +143,8 @@ static mlx_status_t finish_choice(mlx_reply_choice_t *choice, const mlx_generati
   MLX_TRY(add_text(choice, "", 0, g));
   if (g->stop >= 0 && (size_t)g->stop < r->call->stop_count) choice->stop = r->call->stops[g->stop];
   if (choice->parser) return mlx_output_parser_finish(choice->parser, g->finish_reason);
-  return on_event(choice, &(mlx_event_t){.kind = MLX_EVENT_FINISH,
-                                         .choice = choice->index,
-                                         .finish = g->finish_reason});
+  return on_event(
+      choice, &(mlx_event_t){.kind = MLX_EVENT_FINISH, .choice = choice->index, .finish = g->finish_reason});
 }
 
 void mlx_reply_finish(mlx_reply_t *r, size_t index, const mlx_generation_t *g) {
@@ -252,8 +250,8 @@ static mlx_status_t make_choices(mlx_reply_t *r, const mlx_input_t *input) {
     choice->reply = r;
     choice->index = i;
     if (!input->format) continue;
-    MLX_TRY(mlx_output_parser_create(input->format, r->call, prompt->text, prompt->length, i, on_event, choice,
-                                     &choice->parser));
+    MLX_TRY(mlx_output_parser_create(input->format, r->call, prompt->text, prompt->length, i, on_event,
+                                     choice, &choice->parser));
   }
   return NULL;
 }

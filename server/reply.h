@@ -14,7 +14,7 @@
 typedef struct mlx_reply_choice mlx_reply_choice_t;
 
 typedef struct mlx_reply {
-  mlx_exchange_t *exchange;    // borrowed, like the next four
+  mlx_exchange_t *exchange;  // borrowed, like the next four
   const mlx_shape_t *shape;
   const mlx_call_t *call;
   const mlx_engine_t *engine;

@@ -118,9 +118,7 @@ static void respond_options(const mlx_site_t *site, mlx_exchange_t *exchange) {
 // ----------------------------------------------------------------------------------------------------------
 // Finding
 
-static const char *without_version(const char *path) {
-  return strncmp(path, "/v1/", 4) ? path : path + 3;
-}
+static const char *without_version(const char *path) { return strncmp(path, "/v1/", 4) ? path : path + 3; }
 
 // The route of a path and a method. If only the path is known, *|out_allow| is its method.
 static const route_t *find_route(const char *path, const char *method, const char **out_allow) {

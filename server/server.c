@@ -60,8 +60,8 @@ static void on_tick(void *user) {
     s->idle_start = 0;
   else if (s->idle_start <= 0)
     s->idle_start = now;
-  const bool flushed = s->idle_start > 0 && (!mlx_http_server_connections(s->site.http) ||
-                                             now - s->idle_start >= FLUSH_SECONDS);
+  const bool flushed = s->idle_start > 0 &&
+                       (!mlx_http_server_connections(s->site.http) || now - s->idle_start >= FLUSH_SECONDS);
   if (flushed || now - s->drain_start >= s->options.drain_seconds) mlx_http_server_stop(s->site.http);
 }
 

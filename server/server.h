@@ -17,13 +17,13 @@ typedef struct mlx_server_options {
   const char *version;             // of mlxcel
   const char *const *keys;         // API keys; none: every client is allowed
   size_t key_count;
-  const char *cors;         // origins that browsers may call from, separated by commas, or "*"; NULL: none
-  const char *log;          // file of the access log; NULL: none
-  bool page;                // serve the chat page
-  double drain_seconds;     // after the first signal, running requests have so long to finish
-  double stall_seconds;     // /health fails if a model with work completes no step for so long
-  int64_t queue;            // requests of a model that may wait
-  uint64_t model_memory;    // most bytes of loaded models; 0: as many as the memory allows
+  const char *cors;            // origins that browsers may call from, separated by commas, or "*"; NULL: none
+  const char *log;             // file of the access log; NULL: none
+  bool page;                   // serve the chat page
+  double drain_seconds;        // after the first signal, running requests have so long to finish
+  double stall_seconds;        // /health fails if a model with work completes no step for so long
+  int64_t queue;               // requests of a model that may wait
+  uint64_t model_memory;       // most bytes of loaded models; 0: as many as the memory allows
   const mlx_report_t *report;  // notes; called by several threads
   // Opens a model (server/models.h).
   mlx_status_t (*open)(void *user, const char *path, mlx_engine_t **out_engine, mlx_chat_t **out_chat);

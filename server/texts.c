@@ -44,9 +44,13 @@ static mlx_status_t parse_call(errand_t *e, const mlx_shape_t *shape) {
 
 static mlx_status_t parse(mlx_errand_t *base, const char **out_model) {
   static const mlx_field_t tokenize[] = {
-      MLX_READ("content"),     MLX_READ("prompt"),     MLX_READ("model"),
-      MLX_READ("add_special"), MLX_READ("add_special_tokens"),
-      MLX_READ("with_pieces"), MLX_IGNORE("parse_special", "special tokens in a text are always recognized"),
+      MLX_READ("content"),
+      MLX_READ("prompt"),
+      MLX_READ("model"),
+      MLX_READ("add_special"),
+      MLX_READ("add_special_tokens"),
+      MLX_READ("with_pieces"),
+      MLX_IGNORE("parse_special", "special tokens in a text are always recognized"),
       MLX_FIELDS_END};
   static const mlx_field_t detokenize[] = {MLX_READ("tokens"), MLX_READ("model"), MLX_FIELDS_END};
   static const mlx_field_t show[] = {MLX_READ("model"), MLX_READ("name"),
@@ -188,8 +192,7 @@ static mlx_status_t run_count(errand_t *e, const mlx_serving_t *serving, mlx_tex
   size_t length, count;
   int32_t *ids;
   MLX_TRY(mlx_input_render(&e->call, serving, &text, &length));
-  mlx_status_t status =
-      mlx_engine_tokenize_chat(mlx_serving_engine(serving), text, length, &ids, &count);
+  mlx_status_t status = mlx_engine_tokenize_chat(mlx_serving_engine(serving), text, length, &ids, &count);
   mlx_free(text);
   if (status) return status;
   mlx_engine_free_ids(ids);
@@ -227,7 +230,8 @@ static void put_info(const errand_t *e, const mlx_engine_info_t *info, mlx_text_
 
 static void run_props(const errand_t *e, const mlx_serving_t *serving, mlx_text_t *out) {
   const mlx_engine_info_t info = mlx_engine_info(mlx_serving_engine(serving));
-  mlx_text_printf(out, "{\"default_generation_settings\":{\"n_ctx\":%lld,\"params\":{", (long long)info.context);
+  mlx_text_printf(out, "{\"default_generation_settings\":{\"n_ctx\":%lld,\"params\":{",
+                  (long long)info.context);
   mlx_text_puts(out, "\"temperature\":0.8,\"top_k\":40,\"top_p\":0.95,\"min_p\":0.05,\"n_predict\":-1}}");
   mlx_put_int(out, "total_slots", info.sequences);
   mlx_put_text(out, "model_alias", mlx_model_name(e->base.model));

@@ -121,7 +121,8 @@ static void make_job(rig_t *rig, job_t *job, size_t shared, size_t count, int se
   mlx_generate_options_initialize(&job->options);
   job->options.max_tokens = 12;
   job->options.ignore_eos = true;
-  for (size_t i = 0; i < count; ++i) job->ids[i] = (int32_t)(20 + (i < shared ? i : i * 7 + (size_t)seed) % 200);
+  for (size_t i = 0; i < count; ++i)
+    job->ids[i] = (int32_t)(20 + (i < shared ? i : i * 7 + (size_t)seed) % 200);
   uv_sem_init(&job->done, 0);
   job->task = (mlx_task_t){.serving = rig->serving,
                            .ids = job->ids,
@@ -394,4 +395,12 @@ TEST(freeing_a_serving_ends_its_tasks) {
   }
 }
 
-TEST_MAIN(CASE(tasks_of_many_threads_get_the_tokens_that_they_get_alone), CASE(an_embedding_beside_decodes_is_the_embedding_alone), CASE(an_embedding_that_is_not_finite_is_an_error_of_its_request), CASE(choices_of_one_prompt_compute_it_once), CASE(a_full_queue_refuses_tasks_and_takes_all_or_none), CASE(a_cancelled_task_frees_its_pages), CASE(a_task_that_was_cancelled_before_it_was_submitted_ends), CASE(a_device_error_ends_running_tasks_and_the_next_ones_work), CASE(a_device_that_keeps_failing_refuses_tasks_with_the_reason), CASE(a_stuck_device_shows_as_a_stall), CASE(freeing_a_serving_ends_its_tasks))
+TEST_MAIN(CASE(tasks_of_many_threads_get_the_tokens_that_they_get_alone),
+          CASE(an_embedding_beside_decodes_is_the_embedding_alone),
+          CASE(an_embedding_that_is_not_finite_is_an_error_of_its_request),
+          CASE(choices_of_one_prompt_compute_it_once), CASE(a_full_queue_refuses_tasks_and_takes_all_or_none),
+          CASE(a_cancelled_task_frees_its_pages),
+          CASE(a_task_that_was_cancelled_before_it_was_submitted_ends),
+          CASE(a_device_error_ends_running_tasks_and_the_next_ones_work),
+          CASE(a_device_that_keeps_failing_refuses_tasks_with_the_reason),
+          CASE(a_stuck_device_shows_as_a_stall), CASE(freeing_a_serving_ends_its_tasks))
