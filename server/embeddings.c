@@ -239,21 +239,22 @@ static mlx_status_t make_tasks(errand_t *e, mlx_serving_t *serving) {
 
 static void on_gone(mlx_errand_t *base) {
   errand_t *e = cast(base);
-  for (size_t i = 0; i < e->count && atomic_load(&e->submitted); ++i) mlx_serving_cancel(&e->tasks[i]);
+  if (!atomic_load(&e->submitted)) return;
+  for (size_t i = 0; i < e->count; ++i) mlx_serving_cancel(&e->tasks[i]);
 }
 
-static mlx_status_t run(mlx_errand_t *base) {
+static mlx_status_t run(mlx_errand_t *base, bool *out_kept) {
   errand_t *e = cast(base);
   mlx_serving_t *serving = mlx_model_serving(base->model);
   bool full;
   MLX_TRY(make_tasks(e, serving));
   atomic_store(&base->record->prompt_tokens, e->tokens);
-  base->kept = true;
+  *out_kept = true;
   atomic_store(&e->submitted, true);
   if (atomic_load(&base->gone)) on_gone(base);
   mlx_status_t status = mlx_serving_submit(serving, e->tasks, e->count, &full);
   if (!status && !full) return NULL;
-  base->kept = false;
+  *out_kept = false;
   if (!full) return status;
   base->failure.kind = MLX_FAILURE_QUEUE;
   return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "too many requests are waiting"), "try again later");

@@ -47,10 +47,11 @@ static void run_with_model(mlx_errand_t *e) {
     mlx_errand_end(e);
     return;
   }
-  mlx_status_t status = e->kind->run(e);
+  bool kept = false;
+  mlx_status_t status = e->kind->run(e, &kept);
   if (status)
     fail(e, status);
-  else if (!e->kept)
+  else if (!kept)
     mlx_errand_end(e);
 }
 

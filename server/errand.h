@@ -37,8 +37,9 @@ typedef struct mlx_errand_kind {
   size_t size;  // of the struct that begins with mlx_errand_t
   // *|out_model| is the model's name: borrowed until the errand ends; NULL: the server's first model.
   mlx_status_t (*parse)(mlx_errand_t *errand, const char **out_model);
-  // If it sets |kept|, another thread calls mlx_errand_end.
-  mlx_status_t (*run)(mlx_errand_t *errand);
+  // If it sets *|out_kept|, which is false before, another thread calls mlx_errand_end, maybe before run
+  // returns.
+  mlx_status_t (*run)(mlx_errand_t *errand, bool *out_kept);
   void (*beat)(mlx_errand_t *errand);     // every second, on the loop thread, after run; may be NULL
   void (*on_gone)(mlx_errand_t *errand);  // the client has left, on the loop thread; may be NULL
   void (*clear)(mlx_errand_t *errand);    // releases what the kind added; may be NULL
@@ -52,9 +53,8 @@ struct mlx_errand {
   mlx_model_t *model;        // of the run stage
   mlx_failure_t failure;     // what a failed stage may fill in besides the status
   void (*error)(const mlx_api_error_t *error, mlx_text_t *out);  // form of errors; NULL: OpenAI's
-  bool kept;
-  atomic_bool gone;   // the client has left
-  atomic_bool beats;  // |beat| may be called
+  atomic_bool gone;                                              // the client has left
+  atomic_bool beats;                                             // |beat| may be called
   // Of errand.c.
   mlx_work_t work;
   mlx_model_waiter_t waiter;

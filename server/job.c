@@ -141,18 +141,18 @@ static mlx_status_t make_tasks(job_t *job) {
 }
 
 // After this call succeeds, the job belongs to the scheduler thread.
-static mlx_status_t submit(job_t *job) {
+static mlx_status_t submit(job_t *job, bool *out_kept) {
   mlx_failure_t *failure = &job->errand.failure;
   mlx_serving_t *serving = mlx_model_serving(job->errand.model);
   bool full;
-  job->errand.kept = true;
+  *out_kept = true;
   atomic_store(&job->submitted, true);
   atomic_store(&job->errand.beats, true);
   if (atomic_load(&job->errand.gone)) cancel_tasks(job);
   mlx_status_t status = mlx_serving_submit(serving, job->tasks, job->count, &full);
   if (!status && !full) return NULL;
   atomic_store(&job->errand.beats, false);
-  job->errand.kept = false;
+  *out_kept = false;
   if (full) {
     failure->kind = MLX_FAILURE_QUEUE;
     status = mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "too many requests are waiting"), "try again later");
@@ -160,7 +160,7 @@ static mlx_status_t submit(job_t *job) {
   return status;
 }
 
-static mlx_status_t run(mlx_errand_t *errand) {
+static mlx_status_t run(mlx_errand_t *errand, bool *out_kept) {
   job_t *job = job_of(errand);
   mlx_serving_t *serving = mlx_model_serving(errand->model);
   const mlx_engine_t *engine = mlx_serving_engine(serving);
@@ -170,7 +170,7 @@ static mlx_status_t run(mlx_errand_t *errand) {
   MLX_TRY(mlx_reply_initialize(errand->exchange, job->shape, &job->call, engine,
                                mlx_model_name(errand->model), &job->input, errand->record, &job->reply));
   MLX_TRY(make_tasks(job));
-  return submit(job);
+  return submit(job, out_kept);
 }
 
 // ----------------------------------------------------------------------------------------------------------

@@ -142,7 +142,6 @@ static void measure(mlx_model_t *model) {
 
 mlx_status_t mlx_models_add(mlx_models_t *m, const char *path, const char *name) {
   mlx_model_t *model;
-  MLX_TRY(mlx_reserve(m->count + 1, sizeof *m->items, &m->capacity, &m->items));
   MLX_TRY(mlx_alloc(1, sizeof *model, &model));
   mlx_status_t status = mlx_copy_text(path, strlen(path), &model->path);
   if (!status)
@@ -151,13 +150,13 @@ mlx_status_t mlx_models_add(mlx_models_t *m, const char *path, const char *name)
   if (!status && mlx_models_find(m, model->name))
     status = mlx_status_hint(mlx_error(MLX_USAGE, "two models are called '%s'", model->name),
                              "give one of them another name: --alias NAME=%s", path);
-  if (status) {
-    free_model(model);
-    return status;
-  }
-  measure(model);
-  m->items[m->count++] = model;
-  return NULL;
+  if (!status) measure(model);
+  uv_mutex_lock(&m->mutex);  // the loading thread runs already
+  if (!status) status = mlx_reserve(m->count + 1, sizeof *m->items, &m->capacity, &m->items);
+  if (!status) m->items[m->count++] = model;
+  uv_mutex_unlock(&m->mutex);
+  if (status) free_model(model);
+  return status;
 }
 
 typedef struct scan {

@@ -294,8 +294,9 @@ static mlx_status_t write_body(errand_t *e, mlx_text_t *out) {
   return mlx_error(MLX_INTERNAL, "unknown endpoint %d", (int)e->endpoint);
 }
 
-static mlx_status_t run(mlx_errand_t *base) {
+static mlx_status_t run(mlx_errand_t *base, bool *out_kept) {
   mlx_text_t body = {0};
+  *out_kept = false;
   mlx_status_t status = write_body(cast(base), &body);
   if (!status) mlx_respond_json(base->exchange, 200, &body);
   mlx_text_clear(&body);
