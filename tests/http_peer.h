@@ -161,14 +161,18 @@ static inline void stop_server(void) {
 // ----------------------------------------------------------------------------------------------------------
 // The client
 
-static inline int dial(void) {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+static inline void dial_with(int fd) {
   struct sockaddr_in address = {.sin_family = AF_INET,
                                 .sin_port = htons((uint16_t)mlx_http_server_port(server))};
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   CHECK(fd >= 0);
   CHECK(!connect(fd, (struct sockaddr *)&address, sizeof address));
   setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){.tv_sec = 10}, sizeof(struct timeval));
+}
+
+static inline int dial(void) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  dial_with(fd);
   return fd;
 }
 
