@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "server/http_socket.h"
 
 #define MAX_BACKLOG (64 * 1024)  // bytes of later requests that are read during a response
 #define MAX_SPARE (64 * 1024)    // capacity of an output buffer that is kept for the next response
@@ -42,9 +43,9 @@ struct mlx_connection {
   mlx_exchange_t *exchange;
   mlx_text_t spare;     // an empty buffer
   bool response_ended;  // all its bytes are queued
-  bool keep_alive, was_refused, is_end_of_input;
+  bool keep_alive, was_refused, was_aborted, is_end_of_input;
   uint64_t queued_bytes;    // bytes given to libuv
-  uint64_t progress_bytes;  // of those, written when progress was last seen
+  uint64_t progress_bytes;  // of those, received by the client when progress was last seen
   double progress_time;
   char remote[64];
 };
@@ -137,20 +138,27 @@ static size_t unsent(const mlx_connection_t *connection) {
   return uv_stream_get_write_queue_size(&connection->socket.stream);
 }
 
+// The bytes that the client has received. libuv writes to the system's buffer in big pieces, so a slow client
+// shows its progress only there.
+static uint64_t received_bytes(const mlx_connection_t *connection) {
+  const uint64_t waiting = unsent(connection) + mlx_socket_unacknowledged(&connection->socket.stream);
+  return waiting < connection->queued_bytes ? connection->queued_bytes - waiting : 0;
+}
+
 // Watches that the client reads, while bytes wait for it.
 static void set_write_timer(mlx_connection_t *connection) {
   if (uv_is_active((uv_handle_t *)&connection->timer)) return;
-  connection->progress_bytes = connection->queued_bytes - unsent(connection);
+  connection->progress_bytes = received_bytes(connection);
   connection->progress_time = mlx_seconds();
   set_timer(connection, connection->all->options->write_seconds / 4);
 }
 
 static void check_write_progress(mlx_connection_t *connection) {
   const double now = mlx_seconds(), limit = connection->all->options->write_seconds;
-  const uint64_t written = connection->queued_bytes - unsent(connection);
+  const uint64_t received = received_bytes(connection);
   if (!unsent(connection)) return;
-  if (written > connection->progress_bytes) {
-    connection->progress_bytes = written;
+  if (received > connection->progress_bytes) {
+    connection->progress_bytes = received;
     connection->progress_time = now;
   } else if (now - connection->progress_time >= limit) {
     leave(connection);
@@ -272,13 +280,29 @@ static void linger(mlx_connection_t *connection) {
 
 static void start_reading(mlx_connection_t *connection);
 
+// Ends a connection whose response is incomplete. A client of HTTP/1.0 sees that only from a reset.
+static void close_aborted(mlx_connection_t *connection, bool is_http_1_0) {
+  if (is_http_1_0 && connection->socket.handle.type == UV_TCP &&
+      !uv_tcp_close_reset(&connection->socket.tcp, on_handle_closed)) {
+    connection->state = CLOSED;
+    uv_close((uv_handle_t *)&connection->timer, on_handle_closed);
+  } else {
+    close_now(connection);
+  }
+}
+
 // The last byte of the response is written.
 static void finish_response(mlx_connection_t *connection) {
+  const bool is_http_1_0 = connection->exchange->request.is_http_1_0;
   const bool goes_on = connection->keep_alive && !connection->is_end_of_input &&
                        !atomic_load(&connection->all->queue->draining);
   uv_timer_stop(&connection->timer);
   end_exchange(connection, false);
   connection->response_ended = false;
+  if (connection->was_aborted) {
+    close_aborted(connection, is_http_1_0);
+    return;
+  }
   start_reading(connection);
   if (connection->state == CLOSED) return;
   if (!goes_on) {
@@ -302,7 +326,8 @@ static void flush(mlx_connection_t *connection) {
   }
   if (output.ended) {
     connection->response_ended = true;
-    connection->keep_alive = output.keep_alive && !output.aborted;
+    connection->keep_alive = output.keep_alive;
+    connection->was_aborted = output.aborted;
   }
   write_bytes(connection, &output.bytes);
   if (connection->state == CLOSED) return;
@@ -439,12 +464,12 @@ static void on_read(uv_stream_t *stream, ssize_t length, const uv_buf_t *buffer)
     receive_encrypted(connection, buffer->base, (size_t)length);
   } else {
     mlx_text_append(&connection->input, buffer->base, (size_t)length);
-    if (connection->state == READING) parse(connection);
+    if (connection->input.failed)
+      leave(connection);
+    else if (connection->state == READING)
+      parse(connection);
   }
-  if (connection->state == CLOSED) return;
-  if (connection->input.failed)
-    leave(connection);
-  else if (connection->state == ANSWERING && connection->input.length > MAX_BACKLOG)
+  if (connection->state == ANSWERING && connection->input.length > MAX_BACKLOG)
     uv_read_stop(&connection->socket.stream);
 }
 

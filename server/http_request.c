@@ -236,11 +236,12 @@ void mlx_request_parser_clear(mlx_request_parser_t *parser) {
 }
 
 static void refuse_malformed(mlx_request_parser_t *parser, llhttp_errno_t code) {
-  if (code == HPE_INVALID_VERSION || code == HPE_PAUSED_H2_UPGRADE) {
+  const char *reason = llhttp_get_error_reason(&parser->llhttp);
+  const bool is_version = code == HPE_INVALID_VERSION && reason && strstr(reason, "HTTP version");
+  if (is_version || code == HPE_PAUSED_H2_UPGRADE) {
     refuse(parser, 505, "the server speaks HTTP/1.0 and HTTP/1.1");
     return;
   }
-  const char *reason = llhttp_get_error_reason(&parser->llhttp);
   snprintf(parser->reason_text, sizeof parser->reason_text, "the request is not valid HTTP/1.1: %s",
            reason && *reason ? reason : llhttp_errno_name(code));
   refuse(parser, 400, parser->reason_text);

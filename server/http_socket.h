@@ -13,6 +13,9 @@ mlx_status_t mlx_socket_prepare_path(const char *path) MLX_MUST_USE;
 // Restricts a bound Unix socket that does not listen yet to its owner.
 mlx_status_t mlx_socket_make_private(const char *path) MLX_MUST_USE;
 
+// Bytes that were written to a connected socket and that its peer has not acknowledged; 0 if unknown.
+size_t mlx_socket_unacknowledged(const uv_stream_t *stream);
+
 // Raises the process's limit of open files for |connections| sockets and returns how many fit.
 int64_t mlx_socket_reserve(int64_t connections);
 // Call in each turn of the loop. Out of file descriptors, libuv needs a spare one to refuse connections, and

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -51,6 +52,13 @@ mlx_status_t mlx_socket_prepare_path(const char *path) {
 
 mlx_status_t mlx_socket_make_private(const char *path) {
   return chmod(path, 0600) ? mlx_io_error("cannot set the permissions of", path) : NULL;
+}
+
+size_t mlx_socket_unacknowledged(const uv_stream_t *stream) {
+  uv_os_fd_t fd;
+  int bytes = 0;
+  if (uv_fileno((const uv_handle_t *)stream, &fd) || ioctl(fd, TIOCOUTQ, &bytes) || bytes < 0) return 0;
+  return (size_t)bytes;
 }
 
 int64_t mlx_socket_reserve(int64_t connections) {

@@ -12,6 +12,7 @@ mlx_status_t mlx_socket_make_private(const char *path) {
   return NULL;
 }
 
+size_t mlx_socket_unacknowledged(const uv_stream_t *stream) { return (void)stream, 0; }
 int64_t mlx_socket_reserve(int64_t connections) { return connections; }
 void mlx_socket_check_spare(uv_loop_t *loop) { (void)loop; }
 void mlx_socket_block_sigpipe(mlx_socket_signals_t *out_signals) { (void)out_signals; }

@@ -161,20 +161,33 @@ static inline void stop_server(void) {
 // ----------------------------------------------------------------------------------------------------------
 // The client
 
-static inline int dial(void) {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+static inline void dial_with(int fd) {
   struct sockaddr_in address = {.sin_family = AF_INET,
                                 .sin_port = htons((uint16_t)mlx_http_server_port(server))};
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   CHECK(fd >= 0);
   CHECK(!connect(fd, (struct sockaddr *)&address, sizeof address));
   setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){.tv_sec = 10}, sizeof(struct timeval));
+}
+
+static inline int dial(void) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  dial_with(fd);
   return fd;
+}
+
+// recv without interruptions.
+static inline ssize_t receive(int fd, char *out, size_t size, int flags) {
+  ssize_t got;
+  do got = recv(fd, out, size, flags);
+  while (got < 0 && errno == EINTR);
+  return got;
 }
 
 static inline void send_bytes(int fd, const char *bytes, size_t length) {
   while (length) {
     const ssize_t sent = send(fd, bytes, length, MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
     CHECK(sent > 0);
     bytes += sent;
     length -= (size_t)sent;
@@ -187,7 +200,7 @@ static inline void read_until(int fd, char *out, size_t size, const char *end) {
   size_t length = 0;
   for (out[0] = 0; length < strlen(end) || strcmp(out + length - strlen(end), end);) {
     CHECK(length + 1 < size);
-    const ssize_t got = recv(fd, out + length, 1, 0);
+    const ssize_t got = receive(fd, out + length, 1, 0);
     if (got != 1) CHECK_FAIL("the connection ended after '%s', expected '%s'", out, end);
     out[++length] = 0;
   }
@@ -202,7 +215,7 @@ static inline const char *read_response(int fd) {
   const size_t body = field ? (size_t)atoll(field + 16) : 0;
   CHECK(length + body < sizeof response);
   for (size_t done = 0; done < body;) {
-    const ssize_t got = recv(fd, response + length, body - done, 0);
+    const ssize_t got = receive(fd, response + length, body - done, 0);
     if (got <= 0) CHECK_FAIL("the response ended early: %s", response);
     length += (size_t)got;
     done += (size_t)got;
@@ -221,7 +234,7 @@ static inline const char *body_of(const char *response) {
 static inline bool is_closed(int fd, double seconds) {
   char byte;
   struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
-  return poll(&poll_fd, 1, (int)(seconds * 1000)) == 1 && recv(fd, &byte, 1, 0) <= 0;
+  return poll(&poll_fd, 1, (int)(seconds * 1000)) == 1 && receive(fd, &byte, 1, 0) <= 0;
 }
 
 #endif  // MLXCEL_TESTS_HTTP_PEER_H_
