@@ -18,6 +18,7 @@
 #include "server/metrics.h"
 #include "server/models.h"
 #include "server/record.h"
+#include "server/tool_memory.h"
 #include "server/worker.h"
 
 typedef struct mlx_errand mlx_errand_t;
@@ -28,6 +29,7 @@ typedef struct mlx_service {
   mlx_models_t *models;
   mlx_grammars_t *grammars;
   mlx_metrics_t *metrics;
+  mlx_tool_memory_t *memory;
   uv_mutex_t mutex;  // for |errands|
   mlx_errand_t *errands;
 } mlx_service_t;

@@ -164,11 +164,22 @@ static mlx_status_t run(mlx_errand_t *errand, bool *out_kept) {
   job_t *job = job_of(errand);
   mlx_serving_t *serving = mlx_model_serving(errand->model);
   const mlx_engine_t *engine = mlx_serving_engine(serving);
-  MLX_TRY(mlx_input_prepare(&job->call, serving, errand->service->grammars, &job->input));
+  const mlx_input_tools_t tools = {.serving = serving,
+                                   .model = mlx_model_name(errand->model),
+                                   .grammars = errand->service->grammars,
+                                   .memory = errand->service->memory};
+  MLX_TRY(mlx_input_prepare(&job->call, &tools, &job->input));
   for (size_t i = 0; i < job->input.count; ++i)
     MLX_TRY(mlx_job_check_context(engine, job->input.prompts[i].count, &errand->failure));
-  MLX_TRY(mlx_reply_initialize(errand->exchange, job->shape, &job->call, engine,
-                               mlx_model_name(errand->model), &job->input, errand->record, &job->reply));
+  const mlx_reply_parts_t parts = {.exchange = errand->exchange,
+                                   .shape = job->shape,
+                                   .call = &job->call,
+                                   .engine = engine,
+                                   .model = mlx_model_name(errand->model),
+                                   .input = &job->input,
+                                   .memory = errand->service->memory,
+                                   .record = errand->record};
+  MLX_TRY(mlx_reply_initialize(&parts, &job->reply));
   MLX_TRY(make_tasks(job));
   return submit(job, out_kept);
 }

@@ -38,9 +38,13 @@ static mlx_status_t cut_after_last(const mlx_call_t *call, char *text, size_t *i
   return NULL;
 }
 
-mlx_status_t mlx_input_render(const mlx_call_t *call, const mlx_serving_t *serving, char **out_text,
+static const mlx_output_format_t *format_of(const mlx_call_t *call, const mlx_chat_t *chat) {
+  return mlx_output_format_find(mlx_chat_source(chat, NULL, call->tools != NULL));
+}
+
+mlx_status_t mlx_input_render(const mlx_call_t *call, const mlx_input_tools_t *tools, char **out_text,
                               size_t *out_length) {
-  const mlx_chat_t *chat = mlx_serving_chat(serving);
+  const mlx_chat_t *chat = mlx_serving_chat(tools->serving);
   mlx_chat_options_t options;
   *out_text = NULL;
   if (!chat) return no_template();
@@ -50,8 +54,9 @@ mlx_status_t mlx_input_render(const mlx_call_t *call, const mlx_serving_t *servi
   options.variables = call->variables;
   options.add_generation_prompt = !call->continue_final;
   char *text;
-  mlx_status_t status =
-      mlx_chat_render(chat, call->messages, call->messages_length, &options, &text, out_length);
+  mlx_status_t status = mlx_tool_memory_render(call->continue_final ? NULL : tools->memory, tools->model,
+                                               chat, format_of(call, chat), call->messages,
+                                               call->messages_length, &options, &text, out_length, NULL);
   if (status) return mlx_status_annotate(status, "messages");
   status = mlx_copy_text(text, *out_length, out_text);
   mlx_chat_free_text(text);
@@ -59,14 +64,13 @@ mlx_status_t mlx_input_render(const mlx_call_t *call, const mlx_serving_t *servi
   return status;
 }
 
-static mlx_status_t prepare_chat(const mlx_call_t *call, mlx_serving_t *serving, mlx_input_t *out) {
+static mlx_status_t prepare_chat(const mlx_call_t *call, const mlx_input_tools_t *tools, mlx_input_t *out) {
   mlx_input_prompt_t *prompt = &out->prompts[0];
-  MLX_TRY(mlx_input_render(call, serving, &prompt->text, &prompt->length));
-  out->format = mlx_output_format_find(mlx_chat_source(mlx_serving_chat(serving), NULL, call->tools != NULL));
+  MLX_TRY(mlx_input_render(call, tools, &prompt->text, &prompt->length));
+  out->format = format_of(call, mlx_serving_chat(tools->serving));
   out->visible_count = mlx_output_format_tokens(out->format, out->visible);
-  MLX_TRY(mlx_engine_tokenize_chat(mlx_serving_engine(serving), prompt->text, prompt->length, &prompt->ids,
-                                   &prompt->count));
-  return NULL;
+  return mlx_engine_tokenize_chat(mlx_serving_engine(tools->serving), prompt->text, prompt->length,
+                                  &prompt->ids, &prompt->count);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -120,11 +124,12 @@ static mlx_status_t prepare_grammar(const mlx_call_t *call, mlx_serving_t *servi
   return status;
 }
 
-static mlx_status_t prepare(const mlx_call_t *call, mlx_serving_t *serving, mlx_input_t *out) {
+static mlx_status_t prepare(const mlx_call_t *call, const mlx_input_tools_t *tools, mlx_input_t *out) {
+  mlx_serving_t *serving = tools->serving;
   out->count = call->messages ? 1 : call->prompt_count;
   if (!out->count) return mlx_error(MLX_INVALID_INPUT, "prompt: the list is empty");
   MLX_TRY(mlx_alloc(out->count, sizeof *out->prompts, &out->prompts));
-  if (call->messages) MLX_TRY(prepare_chat(call, serving, out));
+  if (call->messages) MLX_TRY(prepare_chat(call, tools, out));
   for (size_t i = 0; i < call->prompt_count && !call->messages; ++i)
     MLX_TRY(prepare_prompt(&call->prompts[i], mlx_serving_engine(serving), &out->prompts[i]));
   for (size_t i = 0; i < out->count; ++i) {
@@ -135,10 +140,10 @@ static mlx_status_t prepare(const mlx_call_t *call, mlx_serving_t *serving, mlx_
   return prepare_grammar(call, serving, out);
 }
 
-mlx_status_t mlx_input_prepare(const mlx_call_t *call, mlx_serving_t *serving, mlx_grammars_t *grammars,
+mlx_status_t mlx_input_prepare(const mlx_call_t *call, const mlx_input_tools_t *tools,
                                mlx_input_t *out_input) {
-  *out_input = (mlx_input_t){.grammars = grammars};
-  mlx_status_t status = prepare(call, serving, out_input);
+  *out_input = (mlx_input_t){.grammars = tools->grammars};
+  mlx_status_t status = prepare(call, tools, out_input);
   if (status) mlx_input_clear(out_input);
   return status;
 }

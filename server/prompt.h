@@ -9,6 +9,7 @@
 #include "server/grammars.h"
 #include "server/output_format.h"
 #include "server/serving.h"
+#include "server/tool_memory.h"
 
 // One prompt. For token ids of the request, |text| is NULL.
 typedef struct mlx_input_prompt {
@@ -29,13 +30,21 @@ typedef struct mlx_input {
   mlx_grammars_t *grammars;       // borrowed
 } mlx_input_t;
 
+// What preparing uses besides the call. All borrowed.
+typedef struct mlx_input_tools {
+  mlx_serving_t *serving;
+  const char *model;  // its public name
+  mlx_grammars_t *grammars;
+  mlx_tool_memory_t *memory;
+} mlx_input_tools_t;
+
 // Errors begin with the JSON path of a field of the request.
-mlx_status_t mlx_input_prepare(const mlx_call_t *call, mlx_serving_t *serving, mlx_grammars_t *grammars,
+mlx_status_t mlx_input_prepare(const mlx_call_t *call, const mlx_input_tools_t *tools,
                                mlx_input_t *out_input) MLX_MUST_USE;
 void mlx_input_clear(mlx_input_t *input);
 
 // Renders the messages of a chat call. Release with mlx_free.
-mlx_status_t mlx_input_render(const mlx_call_t *call, const mlx_serving_t *serving, char **out_text,
+mlx_status_t mlx_input_render(const mlx_call_t *call, const mlx_input_tools_t *tools, char **out_text,
                               size_t *out_length) MLX_MUST_USE;
 
 #endif  // MLXCEL_SERVER_PROMPT_H_

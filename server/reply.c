@@ -16,32 +16,42 @@ struct mlx_reply_choice {
   size_t seen;                  // tokens that events have had
   mlx_answer_token_t *tokens;   // scratch: tokens of the next event
   size_t token_count, token_capacity;
+  char **ids;  // owned: of the tool calls
+  size_t id_count, id_capacity;
 };
 
 // ----------------------------------------------------------------------------------------------------------
 // Events
 
+static mlx_status_t note_tool(mlx_reply_choice_t *choice, const char *id) {
+  MLX_TRY(mlx_reserve(choice->id_count + 1, sizeof *choice->ids, &choice->id_capacity, &choice->ids));
+  MLX_TRY(mlx_copy_text(id, strlen(id), &choice->ids[choice->id_count]));
+  ++choice->id_count;
+  return NULL;
+}
+
 static mlx_status_t on_event(void *user, const mlx_event_t *event) {
-  const mlx_reply_choice_t *choice = user;
+  mlx_reply_choice_t *choice = user;
   mlx_reply_t *r = choice->reply;
   mlx_event_t copy = *event;
   if (event->kind == MLX_EVENT_FINISH) copy.stop = choice->stop;
-  return r->call->stream ? r->shape->stream_event(r->writer, &copy, &r->out)
-                         : mlx_answer_add(&r->answer, &copy);
+  if (event->kind == MLX_EVENT_TOOL_BEGIN) MLX_TRY(note_tool(choice, event->id));
+  return r->parts.call->stream ? r->parts.shape->stream_event(r->writer, &copy, &r->out)
+                               : mlx_answer_add(&r->answer, &copy);
 }
 
 static mlx_status_t begin_locked(mlx_reply_t *r) {
-  if (r->begun || !r->call->stream) return NULL;
-  MLX_TRY(r->shape->stream_open(r->call, &r->answer, &r->writer, &r->out));
-  mlx_exchange_set_header(r->exchange, "Cache-Control", "no-cache");
-  mlx_exchange_begin(r->exchange, 200, r->shape->stream_type);
+  if (r->begun || !r->parts.call->stream) return NULL;
+  MLX_TRY(r->parts.shape->stream_open(r->parts.call, &r->answer, &r->writer, &r->out));
+  mlx_exchange_set_header(r->parts.exchange, "Cache-Control", "no-cache");
+  mlx_exchange_begin(r->parts.exchange, 200, r->parts.shape->stream_type);
   r->begun = true;
   return NULL;
 }
 
 static void write_locked(mlx_reply_t *r) {
   if (!r->out.length || !r->begun) return;
-  mlx_exchange_write(r->exchange, r->out.data, r->out.length);
+  mlx_exchange_write(r->parts.exchange, r->out.data, r->out.length);
   r->out.length = 0;
   r->written = mlx_seconds();
 }
@@ -70,7 +80,7 @@ static void clear_tokens(mlx_reply_choice_t *choice) {
 
 // |row| has the most likely tokens, then the chosen one.
 static mlx_status_t add_token(mlx_reply_choice_t *choice, const mlx_logprob_t *row, size_t top_count) {
-  const mlx_engine_t *engine = choice->reply->engine;
+  const mlx_engine_t *engine = choice->reply->parts.engine;
   mlx_answer_logprob_t *top;
   MLX_TRY(
       mlx_reserve(choice->token_count + 1, sizeof *choice->tokens, &choice->token_capacity, &choice->tokens));
@@ -87,10 +97,10 @@ static mlx_status_t add_token(mlx_reply_choice_t *choice, const mlx_logprob_t *r
 // Collects the tokens that came since the last event, without an end-of-text token. *|out_count| is their
 // number; they are described only if the call wants log-probabilities.
 static mlx_status_t collect_tokens(mlx_reply_choice_t *choice, const mlx_generation_t *g, size_t *out_count) {
-  const size_t width = (size_t)choice->reply->call->logprobs + 1;
-  const bool describes = choice->reply->call->logprobs >= 0 && g->logprobs;
+  const size_t width = (size_t)choice->reply->parts.call->logprobs + 1;
+  const bool describes = choice->reply->parts.call->logprobs >= 0 && g->logprobs;
   for (*out_count = 0; choice->seen < g->count; ++choice->seen) {
-    if (mlx_engine_is_end(choice->reply->engine, g->ids[choice->seen])) continue;
+    if (mlx_engine_is_end(choice->reply->parts.engine, g->ids[choice->seen])) continue;
     if (describes) MLX_TRY(add_token(choice, g->logprobs + choice->seen * width, width - 1));
     ++*out_count;
   }
@@ -122,18 +132,18 @@ static mlx_status_t add_text(mlx_reply_choice_t *choice, const char *text, size_
 
 bool mlx_reply_add(mlx_reply_t *r, size_t index, const char *text, size_t length, const mlx_generation_t *g) {
   uv_mutex_lock(&r->mutex);
-  mlx_record_t *record = r->record;
+  mlx_record_t *record = r->parts.record;
   if (!atomic_load(&record->first_token_us)) {
     atomic_store(&record->first_token_us, (int64_t)((mlx_seconds() - record->start) * 1e6) + 1);
   }
-  if (!r->choices[index].counted && index % (size_t)r->call->n == 0) {
+  if (!r->choices[index].counted && index % (size_t)r->parts.call->n == 0) {
     r->choices[index].counted = true;
     r->answer.cached_tokens += g->cached_tokens;
     atomic_store(&record->cached_tokens, r->answer.cached_tokens);
   }
   if (!r->status) r->status = begin_locked(r);
   if (!r->status) r->status = add_text(&r->choices[index], text, length, g);
-  const bool goes_on = !r->status && !mlx_exchange_is_gone(r->exchange);
+  const bool goes_on = !r->status && !mlx_exchange_is_gone(r->parts.exchange);
   uv_mutex_unlock(&r->mutex);
   return goes_on;
 }
@@ -141,10 +151,28 @@ bool mlx_reply_add(mlx_reply_t *r, size_t index, const char *text, size_t length
 static mlx_status_t finish_choice(mlx_reply_choice_t *choice, const mlx_generation_t *g) {
   const mlx_reply_t *r = choice->reply;
   MLX_TRY(add_text(choice, "", 0, g));
-  if (g->stop >= 0 && (size_t)g->stop < r->call->stop_count) choice->stop = r->call->stops[g->stop];
+  if (g->stop >= 0 && (size_t)g->stop < r->parts.call->stop_count)
+    choice->stop = r->parts.call->stops[g->stop];
   if (choice->parser) return mlx_output_parser_finish(choice->parser, g->finish_reason);
   return on_event(
       choice, &(mlx_event_t){.kind = MLX_EVENT_FINISH, .choice = choice->index, .finish = g->finish_reason});
+}
+
+// Remembers the text of an answer with tool calls, for the prompt of the next turn.
+static mlx_status_t remember(const mlx_reply_choice_t *choice, const mlx_generation_t *g) {
+  const mlx_reply_parts_t *parts = &choice->reply->parts;
+  const mlx_input_prompt_t *prompt = &parts->input->prompts[0];
+  const mlx_remembered_t answer = {.model = parts->model,
+                                   .messages = parts->call->messages,
+                                   .messages_length = parts->call->messages_length,
+                                   .prompt = prompt->text,
+                                   .prompt_length = prompt->length,
+                                   .raw = g->text,
+                                   .raw_length = g->text_length,
+                                   .ids = (const char *const *)choice->ids,
+                                   .id_count = choice->id_count};
+  if (!choice->id_count || !parts->call->messages || parts->call->continue_final) return NULL;
+  return mlx_tool_memory_remember(parts->memory, &answer);
 }
 
 void mlx_reply_finish(mlx_reply_t *r, size_t index, const mlx_generation_t *g) {
@@ -155,9 +183,10 @@ void mlx_reply_finish(mlx_reply_t *r, size_t index, const mlx_generation_t *g) {
   if (g->queue_seconds > answer->queue_seconds) answer->queue_seconds = g->queue_seconds;
   if (prompt > answer->prompt_seconds) answer->prompt_seconds = prompt;
   if (g->decode_seconds > answer->decode_seconds) answer->decode_seconds = g->decode_seconds;
-  atomic_store(&r->record->output_tokens, answer->output_tokens);
+  atomic_store(&r->parts.record->output_tokens, answer->output_tokens);
   if (!r->status) r->status = begin_locked(r);
   if (!r->status) r->status = finish_choice(&r->choices[index], g);
+  if (!r->status) r->status = remember(&r->choices[index], g);
   if (r->choices[index].parser)
     answer->reasoning_tokens += mlx_output_parser_reasoning_tokens(r->choices[index].parser);
   uv_mutex_unlock(&r->mutex);
@@ -177,13 +206,13 @@ static void fail_locked(mlx_reply_t *r, const mlx_failure_t *failure) {
   if (r->ended) return;
   r->ended = true;
   if (!r->begun) {
-    mlx_failure_respond(failure, r->shape->error, r->exchange);
+    mlx_failure_respond(failure, r->parts.shape->error, r->parts.exchange);
     return;
   }
   mlx_failure_describe(failure, &text);
-  r->shape->stream_error(r->writer, &text.error, &r->out);
+  r->parts.shape->stream_error(r->writer, &text.error, &r->out);
   write_locked(r);
-  mlx_exchange_abort(r->exchange);
+  mlx_exchange_abort(r->parts.exchange);
 }
 
 void mlx_reply_fail(mlx_reply_t *r, const mlx_failure_t *failure) {
@@ -194,15 +223,15 @@ void mlx_reply_fail(mlx_reply_t *r, const mlx_failure_t *failure) {
 
 static mlx_status_t close_locked(mlx_reply_t *r) {
   if (r->status) return NULL;
-  if (r->call->stream) {
-    MLX_TRY(r->shape->stream_close(r->writer, &r->answer, &r->out));
+  if (r->parts.call->stream) {
+    MLX_TRY(r->parts.shape->stream_close(r->writer, &r->answer, &r->out));
     MLX_TRY(mlx_text_finish(&r->out));
     write_locked(r);
-    mlx_exchange_end(r->exchange);
+    mlx_exchange_end(r->parts.exchange);
   } else {
-    MLX_TRY(r->shape->write(r->call, &r->answer, &r->out));
+    MLX_TRY(r->parts.shape->write(r->parts.call, &r->answer, &r->out));
     MLX_TRY(mlx_text_finish(&r->out));
-    mlx_exchange_respond(r->exchange, 200, "application/json", r->out.data, r->out.length);
+    mlx_exchange_respond(r->parts.exchange, 200, "application/json", r->out.data, r->out.length);
   }
   r->ended = true;
   return NULL;
@@ -217,10 +246,10 @@ void mlx_reply_close(mlx_reply_t *r) {
 
 void mlx_reply_beat(mlx_reply_t *r, double seconds) {
   uv_mutex_lock(&r->mutex);
-  const bool due = r->call->stream && !r->ended && !r->status && mlx_seconds() - r->written >= seconds;
+  const bool due = r->parts.call->stream && !r->ended && !r->status && mlx_seconds() - r->written >= seconds;
   if (due) {
     r->status = begin_locked(r);
-    if (r->shape->heartbeat) mlx_text_puts(&r->out, r->shape->heartbeat);
+    if (r->parts.shape->heartbeat) mlx_text_puts(&r->out, r->parts.shape->heartbeat);
     write_locked(r);
     r->written = mlx_seconds();
   }
@@ -240,8 +269,9 @@ static void make_id(char out[40]) {
   out[2 * sizeof bytes] = 0;
 }
 
-static mlx_status_t make_choices(mlx_reply_t *r, const mlx_input_t *input) {
-  const size_t n = (size_t)r->call->n;
+static mlx_status_t make_choices(mlx_reply_t *r) {
+  const mlx_input_t *input = r->parts.input;
+  const size_t n = (size_t)r->parts.call->n;
   r->choice_count = n * input->count;
   MLX_TRY(mlx_alloc(r->choice_count, sizeof *r->choices, &r->choices));
   for (size_t i = 0; i < r->choice_count; ++i) {
@@ -250,35 +280,36 @@ static mlx_status_t make_choices(mlx_reply_t *r, const mlx_input_t *input) {
     choice->reply = r;
     choice->index = i;
     if (!input->format) continue;
-    MLX_TRY(mlx_output_parser_create(input->format, r->call, prompt->text, prompt->length, i, on_event,
+    MLX_TRY(mlx_output_parser_create(input->format, r->parts.call, prompt->text, prompt->length, i, on_event,
                                      choice, &choice->parser));
   }
   return NULL;
 }
 
-mlx_status_t mlx_reply_initialize(mlx_exchange_t *exchange, const mlx_shape_t *shape, const mlx_call_t *call,
-                                  const mlx_engine_t *engine, const char *model, const mlx_input_t *input,
-                                  mlx_record_t *record, mlx_reply_t *r) {
-  *r = (mlx_reply_t){.exchange = exchange, .shape = shape, .call = call, .engine = engine, .record = record};
+mlx_status_t mlx_reply_initialize(const mlx_reply_parts_t *parts, mlx_reply_t *r) {
+  const mlx_input_t *input = parts->input;
+  *r = (mlx_reply_t){.parts = *parts};
   uv_mutex_init(&r->mutex);
   r->written = mlx_seconds();
   make_id(r->answer.id);
-  r->answer.model = model;
+  r->answer.model = parts->model;
   r->answer.created = (int64_t)time(NULL);
   for (size_t i = 0; i < input->count; ++i) r->answer.prompt_tokens += (int64_t)input->prompts[i].count;
-  atomic_store(&record->prompt_tokens, r->answer.prompt_tokens);
-  return make_choices(r, input);
+  atomic_store(&parts->record->prompt_tokens, r->answer.prompt_tokens);
+  return make_choices(r);
 }
 
 void mlx_reply_clear(mlx_reply_t *r) {
-  if (!r->shape) return;
+  if (!r->parts.shape) return;
   for (size_t i = 0; i < r->choice_count && r->choices; ++i) {
     mlx_output_parser_free(r->choices[i].parser);
     clear_tokens(&r->choices[i]);
     mlx_free(r->choices[i].tokens);
+    for (size_t k = 0; k < r->choices[i].id_count; ++k) mlx_free(r->choices[i].ids[k]);
+    mlx_free(r->choices[i].ids);
   }
   mlx_free(r->choices);
-  r->shape->stream_free(r->writer);
+  r->parts.shape->stream_free(r->writer);
   mlx_answer_clear(&r->answer);
   mlx_text_clear(&r->out);
   mlx_status_free(r->status);

@@ -13,12 +13,20 @@
 
 typedef struct mlx_reply_choice mlx_reply_choice_t;
 
-typedef struct mlx_reply {
-  mlx_exchange_t *exchange;  // borrowed, like the next four
+// What a reply is made from. Everything is borrowed and must outlive the reply.
+typedef struct mlx_reply_parts {
+  mlx_exchange_t *exchange;
   const mlx_shape_t *shape;
   const mlx_call_t *call;
   const mlx_engine_t *engine;
+  const char *model;  // the public name
+  const mlx_input_t *input;
+  mlx_tool_memory_t *memory;
   mlx_record_t *record;
+} mlx_reply_parts_t;
+
+typedef struct mlx_reply {
+  mlx_reply_parts_t parts;
   mlx_answer_t answer;
   mlx_reply_choice_t *choices;  // [choice_count] owned
   size_t choice_count;
@@ -30,10 +38,8 @@ typedef struct mlx_reply {
   double written;  // time of the last write, or of the beginning
 } mlx_reply_t;
 
-// |model| is the public name of the model. Release with mlx_reply_clear, also after a failure.
-mlx_status_t mlx_reply_initialize(mlx_exchange_t *exchange, const mlx_shape_t *shape, const mlx_call_t *call,
-                                  const mlx_engine_t *engine, const char *model, const mlx_input_t *input,
-                                  mlx_record_t *record, mlx_reply_t *out_reply) MLX_MUST_USE;
+// Release with mlx_reply_clear, also after a failure.
+mlx_status_t mlx_reply_initialize(const mlx_reply_parts_t *parts, mlx_reply_t *out_reply) MLX_MUST_USE;
 void mlx_reply_clear(mlx_reply_t *reply);
 
 // New text of a choice. Returns false if the reply has failed: the task should end.

@@ -9,6 +9,7 @@
 
 #define WORKERS 4
 #define CACHED_GRAMMARS 64
+#define TOOL_MEMORY ((size_t)64 << 20)  // bytes
 #define TICK_SECONDS 0.5
 #define END_SECONDS 5.0    // for scheduler threads to end
 #define FLUSH_SECONDS 1.0  // after the last request of a drain, for clients that read slowly
@@ -82,6 +83,7 @@ static mlx_status_t create_parts(mlx_server_t *s) {
   s->site.start = mlx_seconds();
   MLX_TRY(mlx_metrics_create(&service->metrics));
   MLX_TRY(mlx_grammars_create(CACHED_GRAMMARS, &service->grammars));
+  MLX_TRY(mlx_tool_memory_create(TOOL_MEMORY, &service->memory));
   MLX_TRY(mlx_models_create(&models, &service->models));
   MLX_TRY(mlx_workers_create(WORKERS, &service->workers));
   return o->log ? mlx_access_log_create(o->log, o->report, &s->site.log) : NULL;
@@ -216,6 +218,7 @@ void mlx_server_free(mlx_server_t *s) {
   mlx_http_server_free(s->site.http);
   mlx_access_log_free(s->site.log);
   mlx_grammars_free(s->site.service.grammars);
+  mlx_tool_memory_free(s->site.service.memory);
   mlx_metrics_free(s->site.service.metrics);
   uv_mutex_destroy(&s->site.service.mutex);
   mlx_free(s);

@@ -175,10 +175,17 @@ static mlx_status_t run_detokenize(errand_t *e, const mlx_engine_t *engine, mlx_
 // ----------------------------------------------------------------------------------------------------------
 // Templates
 
-static mlx_status_t run_template(errand_t *e, const mlx_serving_t *serving, mlx_text_t *out) {
+static mlx_input_tools_t tools_of(const errand_t *e) {
+  return (mlx_input_tools_t){.serving = mlx_model_serving(e->base.model),
+                             .model = mlx_model_name(e->base.model),
+                             .memory = e->base.service->memory};
+}
+
+static mlx_status_t run_template(errand_t *e, mlx_text_t *out) {
+  const mlx_input_tools_t tools = tools_of(e);
   char *text;
   size_t length;
-  MLX_TRY(mlx_input_render(&e->call, serving, &text, &length));
+  MLX_TRY(mlx_input_render(&e->call, &tools, &text, &length));
   mlx_text_puts(out, "{");
   mlx_put_key(out, "prompt");
   mlx_text_json_string(out, text, length);
@@ -188,10 +195,11 @@ static mlx_status_t run_template(errand_t *e, const mlx_serving_t *serving, mlx_
 }
 
 static mlx_status_t run_count(errand_t *e, const mlx_serving_t *serving, mlx_text_t *out) {
+  const mlx_input_tools_t tools = tools_of(e);
   char *text;
   size_t length, count;
   int32_t *ids;
-  MLX_TRY(mlx_input_render(&e->call, serving, &text, &length));
+  MLX_TRY(mlx_input_render(&e->call, &tools, &text, &length));
   mlx_status_t status = mlx_engine_tokenize_chat(mlx_serving_engine(serving), text, length, &ids, &count);
   mlx_free(text);
   if (status) return status;
@@ -279,7 +287,7 @@ static mlx_status_t write_body(errand_t *e, mlx_text_t *out) {
   switch (e->endpoint) {
     case MLX_TEXT_TOKENIZE: return run_tokenize(e, engine, out);
     case MLX_TEXT_DETOKENIZE: return run_detokenize(e, engine, out);
-    case MLX_TEXT_TEMPLATE: return run_template(e, serving, out);
+    case MLX_TEXT_TEMPLATE: return run_template(e, out);
     case MLX_TEXT_COUNT: return run_count(e, serving, out);
     case MLX_TEXT_PROPS: run_props(e, serving, out); return NULL;
     case MLX_TEXT_SHOW: run_show(serving, out); return NULL;

@@ -3,6 +3,7 @@
 #define MLXCEL_TESTS_HTTP_CLIENT_H_
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -112,7 +113,7 @@ static inline int client_request(int port, const char *method, const char *path,
 static inline bool client_read(int fd, mlx_text_t *out) {
   char bytes[4096];
   const ssize_t n = recv(fd, bytes, sizeof bytes, 0);
-  if (n < 0) CHECK_FAIL("no answer within 60 s");
+  if (n < 0) CHECK_FAIL("no answer: %s", strerror(errno));
   if (n > 0) mlx_text_append(out, bytes, (size_t)n);
   return n > 0;
 }
