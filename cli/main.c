@@ -14,10 +14,11 @@
 #include "line/tty.h"
 
 static const mlx_verb_t *const verbs[] = {
-    &mlx_verb_run,        &mlx_verb_compile,
-    &mlx_verb_bench,      &mlx_verb_eval,
-    &mlx_verb_show,       &mlx_verb_list,
-    &mlx_verb_rm,         &mlx_verb_tokenize,
+    &mlx_verb_run,        &mlx_verb_serve,
+    &mlx_verb_compile,    &mlx_verb_bench,
+    &mlx_verb_eval,       &mlx_verb_show,
+    &mlx_verb_list,       &mlx_verb_rm,
+    &mlx_verb_tokenize,
     &mlx_verb_detokenize, &mlx_verb_template,
     &mlx_verb_pull,       &mlx_verb_push,
     &mlx_verb_keygen,     &mlx_verb_sign,

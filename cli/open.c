@@ -137,8 +137,7 @@ static mlx_status_t parse_device(const char *text, mlx_device_choice_t *out) {
   return mlx_error(MLX_USAGE, "option --device expects cpu, cuda or auto, not '%s'", text);
 }
 
-// "512M", "8G" or a number of bytes. NULL: 0.
-static mlx_status_t parse_memory(const char *text, uint64_t *out_bytes) {
+mlx_status_t mlx_size_parse(const char *text, const char *option, uint64_t *out_bytes) {
   static const char units[] = "KMGT";
   *out_bytes = 0;
   if (!text) return NULL;
@@ -152,7 +151,7 @@ static mlx_status_t parse_memory(const char *text, uint64_t *out_bytes) {
     *out_bytes = (uint64_t)number << shift;
     return NULL;
   }
-  return mlx_error(MLX_USAGE, "option --memory expects a size such as 512M or 8G, not '%s'", text);
+  return mlx_error(MLX_USAGE, "option %s expects a size such as 512M or 8G, not '%s'", option, text);
 }
 
 // Checks --cpu-level. The engine checks which levels a bundle contains.
@@ -311,7 +310,7 @@ static mlx_status_t open_model(const mlx_open_options_t *o, mlx_engine_t **out, 
   mlx_engine_options_initialize(&options);
   MLX_TRY(parse_device(o->device, &options.device));
   MLX_TRY(check_level(o->cpu_level, options.device, is_bundle));
-  MLX_TRY(parse_memory(o->memory, &options.memory));
+  MLX_TRY(mlx_size_parse(o->memory, "--memory", &options.memory));
   options.threads = (int)o->threads;
   options.context = mlx_context_option(o->context);
   options.sequences = o->parallel;

@@ -57,6 +57,9 @@ typedef struct mlx_open_times {
 mlx_status_t mlx_cli_open(const mlx_open_options_t *options, mlx_engine_t **out_engine,
                           mlx_open_times_t *out_times) MLX_MUST_USE;
 
+// Bytes of "512M", "8G" or a number. NULL: 0. |option| is the flag's name in errors.
+mlx_status_t mlx_size_parse(const char *text, const char *option, uint64_t *out_bytes) MLX_MUST_USE;
+
 // The context length for the compiler and the engine, from the value of -c: -1 if not given, 0 for the
 // model's maximum.
 int64_t mlx_context_option(int64_t flag);

@@ -19,6 +19,7 @@ extern const mlx_verb_t mlx_verb_pull;
 extern const mlx_verb_t mlx_verb_push;
 extern const mlx_verb_t mlx_verb_rm;
 extern const mlx_verb_t mlx_verb_run;
+extern const mlx_verb_t mlx_verb_serve;
 extern const mlx_verb_t mlx_verb_show;
 extern const mlx_verb_t mlx_verb_sign;
 extern const mlx_verb_t mlx_verb_template;

@@ -346,10 +346,25 @@ static mlx_status_t drop_cache(mlx_matcher_t *m) {
 // ----------------------------------------------------------------------------------------------------------
 // Matching
 
-mlx_status_t mlx_matcher_accept(mlx_matcher_t *m, const char *bytes, size_t length, bool *out_accepted) {
-  int32_t state = m->state;
+// *out_state is the state after |bytes|.
+static mlx_status_t follow(mlx_matcher_t *m, const char *bytes, size_t length, int32_t *out_state) {
+  *out_state = m->state;
   begin_call(m);
-  for (size_t i = 0; i < length && state != DEAD; ++i) MLX_TRY(step(m, state, (uint8_t)bytes[i], &state));
+  for (size_t i = 0; i < length && *out_state != DEAD; ++i)
+    MLX_TRY(step(m, *out_state, (uint8_t)bytes[i], out_state));
+  return NULL;
+}
+
+mlx_status_t mlx_matcher_allows(mlx_matcher_t *m, const char *bytes, size_t length, bool *out_allowed) {
+  int32_t state;
+  MLX_TRY(follow(m, bytes, length, &state));
+  *out_allowed = state != DEAD;
+  return NULL;
+}
+
+mlx_status_t mlx_matcher_accept(mlx_matcher_t *m, const char *bytes, size_t length, bool *out_accepted) {
+  int32_t state;
+  MLX_TRY(follow(m, bytes, length, &state));
   *out_accepted = state != DEAD;
   if (!*out_accepted) return NULL;
   m->state = state;

@@ -17,6 +17,9 @@ void mlx_matcher_restart(mlx_matcher_t *matcher);
 // matcher does not move.
 mlx_status_t mlx_matcher_accept(mlx_matcher_t *matcher, const char *bytes, size_t length,
                                 bool *out_accepted) MLX_MUST_USE;
+// The same without moving the matcher.
+mlx_status_t mlx_matcher_allows(mlx_matcher_t *matcher, const char *bytes, size_t length,
+                                bool *out_allowed) MLX_MUST_USE;
 bool mlx_matcher_is_complete(const mlx_matcher_t *matcher);  // the text may end here
 // Sets the bit of every token that may follow and clears all others. |allowed| has one bit for each token of
 // the vocabulary.

@@ -59,6 +59,7 @@ void mlx_scheduler_finish(mlx_scheduler_t *s, mlx_request_t *r, mlx_finish_reaso
   mlx_request_detach(r, &s->pages, !status);
   r->state = MLX_REQUEST_DONE;
   const double now = mlx_seconds();
+  r->output.generation.queue_seconds = (r->started > 0 ? r->started : now) - r->submitted;
   r->output.generation.prompt_seconds = (r->first > 0 ? r->first : now) - r->submitted;
   r->output.generation.decode_seconds = r->first > 0 ? now - r->first : 0;
   if (status) {
@@ -103,6 +104,10 @@ mlx_status_t mlx_scheduler_admit(mlx_scheduler_t *s) {
       r->state = MLX_REQUEST_RUNNING;
       mlx_request_list_insert(&s->running, r);
       s->stats.prefix_hits += (int64_t)r->fed;
+      if (r->started <= 0) {  // not after a preemption
+        r->started = mlx_seconds();
+        r->output.generation.cached_tokens = (int64_t)r->fed;
+      }
     } else if (victim && victim->priority < r->priority) {
       preempt(s, victim);
     } else if (s->running.count) {

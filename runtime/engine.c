@@ -468,6 +468,7 @@ mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine) {
                              .kernels = engine->kernels.text,
                              .context = engine->sizing.context,
                              .vocab = m->vocab,
+                             .hidden = variant->hidden,
                              .sequences = engine->sizing.sequences,
                              .weight_bytes = weights,
                              .token_weight_bytes = weights - lookup_bytes(&engine->archive),
@@ -571,6 +572,24 @@ mlx_status_t mlx_engine_token_bytes(const mlx_engine_t *engine, int32_t id, char
   mlx_status_t status = mlx_text_take(&text, out_bytes, out_length);
   mlx_text_clear(&text);
   return status;
+}
+
+bool mlx_engine_is_end(const mlx_engine_t *engine, int32_t id) {
+  for (size_t i = 0; i < engine->manifest.eos_count; ++i) {
+    if (engine->manifest.eos[i] == id) return true;
+  }
+  return false;
+}
+
+mlx_status_t mlx_engine_detokenize(const mlx_engine_t *engine, const int32_t *ids, size_t count, bool special,
+                                   char **out_text, size_t *out_length) {
+  return mlx_tokenizer_decode(engine->tokenizer, ids, count, !special, out_text, out_length);
+}
+
+mlx_status_t mlx_engine_prepare_grammars(mlx_engine_t *engine) {
+  const mlx_vocabulary_t *vocabulary;
+  MLX_TRY(mlx_engine_vocabulary(engine, true, &vocabulary));
+  return mlx_engine_vocabulary(engine, false, &vocabulary);
 }
 
 void mlx_engine_free_ids(int32_t *ids) { mlx_free(ids); }

@@ -385,6 +385,7 @@ mlx_status_t mlx_engine_stepper_create(const mlx_stepper_options_t *o, mlx_stepp
                             .slot_pages = o->slot_pages,
                             .pool_pages = o->pool_pages,
                             .vocab = o->vocab,
+                            .hidden = v->hidden,
                             .ragged = v->ragged,
                             .samples = v->samples,
                             .burst = v->burst,

@@ -26,7 +26,9 @@ static mlx_status_t add_segment(mlx_scheduler_t *s, mlx_request_t *r, int64_t co
   if (!ok) return NULL;
   mlx_step_sampling_t wanted;
   const bool samples = mlx_request_unfed(r) == (size_t)count;
-  mlx_status_t status = samples ? mlx_sequence_sampler_prepare(r->sampler, &wanted, &complete) : NULL;
+  mlx_status_t status =
+      samples && !r->embeds ? mlx_sequence_sampler_prepare(r->sampler, &wanted, &complete) : NULL;
+  if (r->embeds) wanted = (mlx_step_sampling_t){0};
   if (status || complete) {
     mlx_scheduler_finish(s, r, MLX_FINISH_STOP, status);
     return NULL;

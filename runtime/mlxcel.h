@@ -37,6 +37,7 @@
 // Ownership: the comment of every function that returns memory names the function that releases it. Option
 // structs and the pointers in them are borrowed for the call only, unless a comment states otherwise.
 // Threads: an engine, its sessions, its scheduler and their requests must be used by one thread at a time.
+// The functions whose comment says "any thread" may also be called while another thread uses the engine.
 // Text: all text is UTF-8. A length counts bytes, without a NUL.
 #ifndef MLXCEL_RUNTIME_MLXCEL_H_
 #define MLXCEL_RUNTIME_MLXCEL_H_
@@ -126,13 +127,14 @@ typedef struct mlx_engine_info {
   const char *kernels;                         // "decode, linear", or "none (generic path)"
   int64_t context;                             // context length of a session, in positions
   int64_t vocab;                               // tokens in the vocabulary
+  int64_t hidden;                              // hidden size: numbers of an embedding
   int64_t sequences;                           // sessions that may exist at the same time
   uint64_t weight_bytes;                       // all weights
   // The weights that one decode step reads: all but an embedding table that is not also the output head.
   uint64_t token_weight_bytes;
   uint64_t kv_bytes;  // keys and values of one position; 0 if unknown
 } mlx_engine_info_t;
-// The strings are borrowed from the engine.
+// The strings are borrowed from the engine. Any thread.
 mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine);
 
 // ----------------------------------------------------------------------------------------------------------
@@ -157,7 +159,7 @@ mlx_status_t mlx_engine_check_prompt(const char *tokenizer_name, const char *tok
                                      bool prompt_is_chat, int64_t context, int64_t vocab) MLX_MUST_USE;
 
 // ----------------------------------------------------------------------------------------------------------
-// Tokens
+// Tokens. All functions: any thread.
 
 // The token ids of |text|, with the model's start token if it has one. Special tokens written in the text are
 // recognized. Release with mlx_engine_free_ids.
@@ -170,9 +172,18 @@ void mlx_engine_free_ids(int32_t *ids);  // NULL is fine
 // The bytes of one token, also of a special one. They may be part of a character. Release with mlx_free.
 mlx_status_t mlx_engine_token_bytes(const mlx_engine_t *engine, int32_t id, char **out_bytes,
                                     size_t *out_length) MLX_MUST_USE;
+bool mlx_engine_is_end(const mlx_engine_t *engine, int32_t id);  // an end-of-text token
+// The text of |count| tokens; special tokens only with |special|. Ids without a token add nothing. Release
+// with mlx_free.
+mlx_status_t mlx_engine_detokenize(const mlx_engine_t *engine, const int32_t *ids, size_t count, bool special,
+                                   char **out_text, size_t *out_length) MLX_MUST_USE;
+// Builds the tables that requests with a grammar need, so that the first such request does not wait for
+// them. May run beside other threads that use the engine, if none of them uses a grammar before it has
+// returned. Not by two threads at a time.
+mlx_status_t mlx_engine_prepare_grammars(mlx_engine_t *engine) MLX_MUST_USE;
 
 // ----------------------------------------------------------------------------------------------------------
-// Chat templates
+// Chat templates. A chat does not change after it is created: any thread may render it.
 
 // The model's chat template, borrowed from the engine; NULL if it has none.
 const mlx_chat_t *mlx_engine_chat(const mlx_engine_t *engine);
@@ -258,6 +269,12 @@ mlx_status_t mlx_session_score(mlx_session_t *session, const int32_t *ids, size_
                                mlx_status_t (*on_logits)(void *user, size_t index, const float *logits),
                                void *user) MLX_MUST_USE;
 
+// The embedding of a text: reads |ids|, then stores the final hidden state of the last token, scaled to
+// length
+// 1. |size| must be mlx_engine_info_t.hidden. The tokens become part of the sequence.
+mlx_status_t mlx_session_embed(mlx_session_t *session, const int32_t *ids, size_t count, float *out_embedding,
+                               size_t size) MLX_MUST_USE;
+
 // ----------------------------------------------------------------------------------------------------------
 // Sampling (docs/sampling.md)
 
@@ -332,7 +349,12 @@ typedef struct mlx_generate_options {
   // A stop string may begin and end inside a token. Text that may be its beginning is held back.
   const char *const *stops;
   size_t stop_count;
+  // Special tokens ("<|channel|>") that are part of the text, and that a grammar may require. Other special
+  // tokens and end-of-text tokens never are. Texts that are no special token of the model are ignored.
+  const char *const *visible_tokens;
+  size_t visible_token_count;
   int64_t priority;  // requests of a scheduler only: a higher one is served first; 0: the default
+  bool embed;        // requests of a scheduler only: generate nothing, compute the embedding of the tokens
   // Called with new text as it is generated: complete UTF-8 characters, possibly "". At first each token
   // makes one call. Later, if only one sequence runs, one call covers all tokens that the module decodes at
   // once. Return false to stop. May be NULL.
@@ -356,7 +378,11 @@ typedef struct mlx_generation {
   mlx_logprob_t *logprobs;
   char *text;  // NUL-terminated
   size_t text_length;
+  float *embedding;  // [mlx_engine_info_t.hidden] of length 1, if options.embed was set; else NULL
   mlx_finish_reason_t finish_reason;
+  int64_t stop;           // index of the stop string that ended the text; -1: none
+  int64_t cached_tokens;  // prompt tokens that were not computed, because other requests had computed them
+  double queue_seconds;   // until the request ran first
   double prompt_seconds;  // until the first token; for a request, since it was submitted
   double decode_seconds;  // from the first token to the last
 } mlx_generation_t;

@@ -18,6 +18,7 @@ void mlx_generation_clear(mlx_generation_t *generation) {
   mlx_free(generation->ids);
   mlx_free(generation->logprobs);
   mlx_free(generation->text);
+  mlx_free(generation->embedding);
   *generation = (mlx_generation_t){0};
 }
 
@@ -47,16 +48,18 @@ mlx_status_t mlx_output_initialize(const mlx_generate_options_t *options, const 
                         .ignore_eos = options->ignore_eos,
                         .on_text = options->on_text,
                         .user = options->user,
-                        .generation = {.finish_reason = MLX_FINISH_LENGTH}};
+                        .generation = {.finish_reason = MLX_FINISH_LENGTH, .stop = -1}};
   if (options->logprobs > vocab)
     return mlx_error(MLX_USAGE, "--logprobs %lld: the model has only %lld tokens",
                      (long long)options->logprobs, (long long)vocab);
+  MLX_TRY(mlx_visible_initialize(options, tokenizer, eos, eos_count, &out->visible));
   return copy_stops(out, options);
 }
 
 void mlx_output_clear(mlx_output_t *output) {
   for (size_t i = 0; i < output->stop_count; ++i) mlx_free(output->stops[i]);
   mlx_free(output->stops);
+  mlx_visible_clear(&output->visible);
   if (output->generation.text == output->text.data) output->generation.text = NULL;
   mlx_generation_clear(&output->generation);
   mlx_text_clear(&output->text);
@@ -95,6 +98,7 @@ static void search_stops(mlx_output_t *output) {
         output->text.length = output->searched = at;
         output->text.data[at] = 0;
         output->cut = true;
+        output->generation.stop = (int64_t)i;
         end(output, MLX_FINISH_STOP);
         return;
       }
@@ -124,7 +128,8 @@ mlx_status_t mlx_output_add(mlx_output_t *output, int32_t id, const mlx_logprob_
     memcpy(g->logprobs + g->count * width, logprobs, width * sizeof *logprobs);
   }
   g->ids[g->count++] = id;
-  mlx_detokenizer_push(output->tokenizer, &output->detokenizer, id, true, &output->text);
+  mlx_detokenizer_push(output->tokenizer, &output->detokenizer, id, !mlx_visible_has(&output->visible, id),
+                       &output->text);
   MLX_TRY(mlx_text_finish(&output->text));
   search_stops(output);
   g->text = output->text.data;

@@ -6,6 +6,7 @@
 #define MLXCEL_RUNTIME_OUTPUT_H_
 
 #include "runtime/mlxcel.h"
+#include "runtime/visible.h"
 #include "tokenizer/tokenizer.h"
 
 typedef struct mlx_output {
@@ -16,6 +17,7 @@ typedef struct mlx_output {
   bool ignore_eos;
   bool (*on_text)(void *user, const char *text, size_t length);
   void *user;
+  mlx_visible_t visible;
   char **stops;  // [stop_count] owned
   size_t stop_count;
 

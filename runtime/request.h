@@ -24,6 +24,7 @@ struct mlx_request {
   uint64_t last_step;  // number of the last step that had tokens of this request
   bool cancelled;      // mlx_request_cancel was called
   bool held;           // a session owns its slot and pages: they are never released
+  bool embeds;         // the result is the hidden state of the last token
 
   int32_t *ids;  // [id_capacity] owned
   size_t count, prompt_count, pending, fed, id_capacity;
@@ -38,7 +39,7 @@ struct mlx_request {
   mlx_status_t status;  // owned; why it failed
   void (*on_done)(void *user, mlx_request_t *request);
   void (*on_prompt)(void *user, size_t done, size_t total);
-  double submitted, first;  // times: of the submission, and of the first token
+  double submitted, started, first;  // times: of the submission, of the first admission, of the first token
 };
 
 // What requests share.

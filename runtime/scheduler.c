@@ -112,6 +112,8 @@ static mlx_status_t create_request(mlx_scheduler_t *s, const mlx_held_sequence_t
     return mlx_status_hint(mlx_error(MLX_OUT_OF_MEMORY, "the prompt has %zu tokens; the KV pool holds %lld",
                                      count, (long long)(s->positions - length)),
                            "shorten the prompt, or use a larger pool (--memory)");
+  if (options->embed && !s->stepper->hidden)
+    return mlx_error(MLX_UNSUPPORTED, "the model's module does not return hidden states");
   MLX_TRY(mlx_alloc(1, sizeof *r, &r));
   mlx_status_t status = fill_request(s, r, held, ids, count, options);
   if (status) {
@@ -124,6 +126,7 @@ static mlx_status_t create_request(mlx_scheduler_t *s, const mlx_held_sequence_t
   r->arrival = s->arrivals++;
   r->on_done = options->on_done;
   r->on_prompt = options->on_prompt;
+  r->embeds = options->embed;
   r->submitted = mlx_seconds();
   ++s->live;
   *out_request = r;
@@ -149,6 +152,7 @@ mlx_status_t mlx_scheduler_submit_held(mlx_scheduler_t *s, const mlx_held_sequen
   r->page_capacity = held->page_capacity;
   r->fed = held->length;
   r->state = MLX_REQUEST_RUNNING;
+  r->started = r->submitted;
   mlx_request_list_insert(&s->running, r);
   return NULL;
 }

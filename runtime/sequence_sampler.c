@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "grammar/matcher.h"
 #include "runtime/sampler.h"
+#include "runtime/visible.h"
 
 #define NEAR_TIE 1e-5  // difference of two log-probabilities
 
@@ -21,6 +22,7 @@ struct mlx_sequence_sampler {
   mlx_matcher_t *matcher;  // NULL: no grammar
   uint64_t *allowed;       // [(vocab + 63) / 64] the grammar's mask: one bit per token
   uint32_t *mask;          // the same bits, for the device
+  mlx_visible_t visible;   // special tokens that the grammar may require
   bool started;            // the grammar has accepted a token
   mlx_logprob_t *row;      // [logprobs + 1] of the last token
   mlx_text_t piece;        // scratch: the text of one token
@@ -86,6 +88,9 @@ static mlx_status_t fill(mlx_sequence_sampler_t *s, const mlx_generate_options_t
   if (!options->grammar) return NULL;
   MLX_TRY(mlx_alloc((vocab + 63) / 64, sizeof *s->allowed, &s->allowed));
   MLX_TRY(mlx_alloc((vocab + 63) / 64, sizeof *s->allowed, &s->mask));
+  const mlx_language_t *language = s->language;
+  MLX_TRY(
+      mlx_visible_initialize(options, language->tokenizer, language->eos, language->eos_count, &s->visible));
   return mlx_matcher_create(options->grammar, &s->matcher);
 }
 
@@ -114,6 +119,7 @@ void mlx_sequence_sampler_free(mlx_sequence_sampler_t *s) {
   mlx_free((void *)s->sampling.biases);
   mlx_sampler_free(s->sampler);
   mlx_matcher_free(s->matcher);
+  mlx_visible_clear(&s->visible);
   mlx_free(s->allowed);
   mlx_free(s->mask);
   mlx_free(s->row);
@@ -145,6 +151,21 @@ bool mlx_sequence_sampler_looks_back(const mlx_sequence_sampler_t *s) {
 // ----------------------------------------------------------------------------------------------------------
 // Grammar
 
+// Allows the visible special tokens that the grammar accepts here. The vocabulary does not have them.
+static mlx_status_t allow_visible(mlx_sequence_sampler_t *s) {
+  for (size_t i = 0; i < s->visible.count; ++i) {
+    const int32_t id = s->visible.ids[i];
+    bool accepted;
+    s->piece.length = 0;
+    mlx_tokenizer_piece(s->language->tokenizer, id, !s->started, false, &s->piece);
+    MLX_TRY(mlx_text_finish(&s->piece));
+    if (id >= s->language->vocab || !s->piece.length) continue;
+    MLX_TRY(mlx_matcher_allows(s->matcher, s->piece.data, s->piece.length, &accepted));
+    if (accepted) s->allowed[id / 64] |= (uint64_t)1 << id % 64;
+  }
+  return NULL;
+}
+
 // Fills |allowed|. An end-of-text token is allowed exactly where the text may end. *out_complete is true if
 // the text may end and no token can follow.
 static mlx_status_t fill_mask(mlx_sequence_sampler_t *s, bool *out_complete) {
@@ -153,6 +174,7 @@ static mlx_status_t fill_mask(mlx_sequence_sampler_t *s, bool *out_complete) {
   const mlx_vocabulary_t *vocabulary;
   MLX_TRY(language->vocabulary(language->engine, !s->started, &vocabulary));
   MLX_TRY(mlx_matcher_mask(s->matcher, vocabulary, s->allowed));
+  MLX_TRY(allow_visible(s));
   const bool complete = mlx_matcher_is_complete(s->matcher);
   for (size_t i = 0; i < language->eos_count && !s->ignore_eos; ++i) {
     const int32_t eos = language->eos[i];
@@ -174,7 +196,7 @@ static mlx_status_t fill_mask(mlx_sequence_sampler_t *s, bool *out_complete) {
 static mlx_status_t advance_grammar(mlx_sequence_sampler_t *s, int32_t id) {
   bool accepted;
   s->piece.length = 0;
-  mlx_tokenizer_piece(s->language->tokenizer, id, !s->started, true, &s->piece);
+  mlx_tokenizer_piece(s->language->tokenizer, id, !s->started, !mlx_visible_has(&s->visible, id), &s->piece);
   MLX_TRY(mlx_text_finish(&s->piece));
   s->started = true;
   for (size_t i = 0; i < s->language->eos_count && !s->ignore_eos; ++i) {

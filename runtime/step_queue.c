@@ -1,4 +1,6 @@
 // Queues steps and bursts, and adds the tokens of those that are done to their requests.
+#include <math.h>
+
 #include "base/clock.h"
 #include "base/memory.h"
 #include "runtime/scheduler_internal.h"
@@ -12,7 +14,7 @@
 static bool can_burst(const mlx_scheduler_t *s) {
   const mlx_request_t *r = mlx_request_list_last(&s->running);
   return s->stepper->burst > 1 && s->running.count == 1 && !s->waiting.count && mlx_scheduler_is_decode(r) &&
-         mlx_scheduler_can_feed(s, r) && mlx_sequence_sampler_can_burst(r->sampler);
+         mlx_scheduler_can_feed(s, r) && !r->embeds && mlx_sequence_sampler_can_burst(r->sampler);
 }
 
 bool mlx_scheduler_may_queue(const mlx_scheduler_t *s) {
@@ -20,7 +22,7 @@ bool mlx_scheduler_may_queue(const mlx_scheduler_t *s) {
   if (s->flight_count == MLX_STEPPER_DEPTH || s->flights[0].burst || can_burst(s)) return false;
   for (size_t i = 0; i < s->flights[0].count; ++i) {
     const mlx_request_t *r = s->flights[0].rows[i];
-    if (r && mlx_sequence_sampler_is_synchronous(r->sampler)) return false;
+    if (r && (r->embeds || mlx_sequence_sampler_is_synchronous(r->sampler))) return false;
   }
   return true;
 }
@@ -152,6 +154,27 @@ static mlx_status_t read_logits(mlx_scheduler_t *s, const mlx_request_t *r, size
   return s->stepper->read_logits(s->stepper, row, s->logits);
 }
 
+// Reads the hidden state that wanted token |row| has, as the embedding of |r|, and ends the request.
+static mlx_status_t take_embedding(mlx_scheduler_t *s, mlx_request_t *r, size_t row) {
+  const size_t size = (size_t)s->stepper->hidden;
+  float **out = &r->output.generation.embedding;
+  double sum = 0;
+  MLX_TRY(mlx_alloc(size, sizeof **out, out));
+  MLX_TRY(s->stepper->read_hidden(s->stepper, row, *out));
+  for (size_t i = 0; i < size; ++i) sum += (double)(*out)[i] * (*out)[i];
+  const double scale = sum > 0 ? 1 / sqrt(sum) : 0;
+  for (size_t i = 0; i < size; ++i) (*out)[i] = (float)((*out)[i] * scale);
+  r->pending = 0;
+  r->first = mlx_seconds();
+  mlx_scheduler_finish(s, r, MLX_FINISH_STOP,
+                       isfinite(sum) ? NULL
+                                     : mlx_error(MLX_INVALID_INPUT,
+                                                 "the model computes values that are not finite: a hidden "
+                                                 "state after %zu tokens",
+                                                 r->count));
+  return NULL;
+}
+
 // |results| are the |count| tokens of a burst. Tokens after the end of the output are dropped.
 static mlx_status_t take_burst(mlx_scheduler_t *s, const mlx_flight_t *flight,
                                const mlx_step_result_t *results, size_t count) {
@@ -186,6 +209,10 @@ mlx_status_t mlx_scheduler_read_step(mlx_scheduler_t *s) {
     mlx_request_t *r = flight.rows[i];
     const float *logits;
     if (!r) continue;
+    if (r->embeds) {
+      MLX_TRY(take_embedding(s, r, i));
+      continue;
+    }
     MLX_TRY(read_logits(s, r, i, &logits));
     mlx_status_t status = add_token(s, r, &results[i], logits);
     if (status) {

@@ -50,9 +50,10 @@ typedef struct mlx_stepper {
   int64_t slot_pages;              // entries of a page table
   int64_t pool_pages;              // pages of the KV pool; page 0 belongs to no sequence
   int64_t vocab;
-  bool ragged;    // false: a step has one segment
-  bool samples;   // false: it returns logits, but samples no token
-  int64_t burst;  // most tokens of submit_burst; 0: there is none
+  int64_t hidden;  // numbers of a hidden state
+  bool ragged;     // false: a step has one segment
+  bool samples;    // false: it returns logits, but samples no token
+  int64_t burst;   // most tokens of submit_burst; 0: there is none
 
   // True if one step can have |tokens| tokens, of which |wanted| are wanted. NULL: the two limits suffice.
   bool (*fits)(const struct mlx_stepper *stepper, int64_t tokens, int64_t wanted);

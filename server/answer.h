@@ -42,6 +42,7 @@ typedef struct mlx_event {
   const mlx_answer_token_t *tokens;  // TEXT and REASONING: the tokens since the last event
   size_t token_count;
   mlx_finish_reason_t finish;  // FINISH
+  const char *stop;            // FINISH: the stop string of the call that ended the text; NULL: none
 } mlx_event_t;
 
 typedef struct mlx_tool_call {
@@ -54,8 +55,9 @@ typedef struct mlx_answer_choice {
   mlx_tool_call_t *tools;
   size_t tool_count, tool_capacity;
   mlx_finish_reason_t finish;
-  mlx_answer_token_t
-      *tokens;  // only with log-probabilities; the bytes and |top| are copies that the choice owns
+  const char *stop;  // the stop string that ended the text, borrowed from the call; NULL: none
+  // Only with log-probabilities. The bytes and |top| are copies that the choice owns.
+  mlx_answer_token_t *tokens;
   size_t token_count, token_capacity;
 } mlx_answer_choice_t;
 
@@ -70,8 +72,9 @@ typedef struct mlx_answer {
   double queue_seconds, prompt_seconds, decode_seconds;
 } mlx_answer_t;
 
-// Collects an event into the answer, for a response that is sent as a whole.
+// Collects an event into the answer, for a response that is sent as a whole. |choices| grows as needed.
+// Arguments without TOOL_BEGIN are MLX_INTERNAL.
 mlx_status_t mlx_answer_add(mlx_answer_t *answer, const mlx_event_t *event) MLX_MUST_USE;
-void mlx_answer_clear(mlx_answer_t *answer);
+void mlx_answer_clear(mlx_answer_t *answer);  // releases the choices and zeroes the answer
 
 #endif  // MLXCEL_SERVER_ANSWER_H_

@@ -7,6 +7,10 @@
 
 #include "runtime/mlxcel.h"
 
+#define MLX_MAX_N 128         // answers for each prompt
+#define MLX_MAX_PROMPTS 1024  // prompts of one completion
+#define MLX_MAX_LOGPROBS 20   // most likely tokens for each token
+
 typedef enum mlx_call_format {
   MLX_FORMAT_TEXT,         // any text
   MLX_FORMAT_JSON,         // any JSON object
@@ -46,17 +50,20 @@ typedef struct mlx_call {
 
   // Generation
   int64_t max_tokens;       // -1: until the model stops or the context is full
-  mlx_sampling_t sampling;  // |biases| points into |biases_storage|
+  mlx_sampling_t sampling;  // |biases| points to |biases_storage|; |dry_breakers| may point to |breakers|
   mlx_logit_bias_t *biases_storage;
+  char **breakers;
+  size_t breaker_count;
   char **stops;
   size_t stop_count;
   int64_t n;         // answers for each prompt, at least 1
   int64_t logprobs;  // -1: none; N: of each token and of the N most likely
   bool ignore_eos;
-  int64_t priority;
+  int64_t priority;  // a higher one is served first
   mlx_call_format_t format;
   char *format_text;
   size_t format_length;
+  const char *format_path;  // JSON path of |format_text| in the request, for errors; static; NULL: none
   mlx_tool_choice_t tool_choice;
   char *tool_name;
   bool one_tool_call;  // parallel_tool_calls is false

@@ -32,7 +32,7 @@ typedef struct mlx_shape {
   // The whole answer.
   mlx_status_t (*write)(const mlx_call_t *call, const mlx_answer_t *answer, mlx_text_t *out);
   // A stream. |answer| has the id, the model's name and the time from the beginning, and usage at the end.
-  // Each function appends complete frames to |out|, or nothing.
+  // |call| and |answer| must outlive the writer. Each function appends complete frames to |out|, or nothing.
   mlx_status_t (*stream_open)(const mlx_call_t *call, const mlx_answer_t *answer,
                               mlx_stream_writer_t **out_writer, mlx_text_t *out);
   mlx_status_t (*stream_event)(mlx_stream_writer_t *writer, const mlx_event_t *event, mlx_text_t *out);
@@ -41,6 +41,7 @@ typedef struct mlx_shape {
   void (*stream_free)(mlx_stream_writer_t *writer);              // NULL is fine
   const char *heartbeat;                                         // a frame that clients ignore; NULL: none
   void (*error)(const mlx_api_error_t *error, mlx_text_t *out);  // the body of an error response
+  const struct mlx_field *fields;                                // of the request (server/fields.h)
 } mlx_shape_t;
 
 extern const mlx_shape_t mlx_shape_chat;             // POST /v1/chat/completions

@@ -352,6 +352,16 @@ static inline mlx_status_t fake_read_logits(mlx_stepper_t *base, size_t row, flo
   return NULL;
 }
 
+#define FAKE_HIDDEN 8  // a hidden state is the first logits
+
+static inline mlx_status_t fake_read_hidden(mlx_stepper_t *base, size_t row, float *out_hidden) {
+  fake_t *f = (fake_t *)base;
+  CHECK(!f->open);
+  CHECK(row < f->answer_count);
+  for (int i = 0; i < FAKE_HIDDEN; ++i) out_hidden[i] = f->logits[row][10 + i];
+  return NULL;
+}
+
 // Fills in the calls and the memory; the caller has set the limits. Release with fake_clear.
 static inline void fake_start(fake_t *f) {
   mlx_stepper_t *base = &f->base;
@@ -365,6 +375,8 @@ static inline void fake_start(fake_t *f) {
   base->submit_burst = fake_submit_burst;
   base->wait = fake_wait;
   base->read_logits = fake_read_logits;
+  base->read_hidden = fake_read_hidden;
+  base->hidden = FAKE_HIDDEN;
   base->copy_page = fake_copy_page;
   f->kv = fake_alloc((size_t)base->pool_pages * MLX_KV_PAGE, sizeof *f->kv);
   f->history = fake_alloc((size_t)(base->slots * f->width), sizeof *f->history);

@@ -169,6 +169,32 @@ TEST(end_of_text_limits_and_callbacks_end_the_output) {
   mlx_tokenizer_free(tokenizer);
 }
 
+TEST(visible_special_tokens_are_part_of_the_text) {
+  mlx_tokenizer_t *tokenizer = open_tokenizer();
+  static const char *const visible[] = {"<|im_start|>", "<|im_end|>", "<|unknown|>"};
+  mlx_generate_options_t options;
+  mlx_generate_options_initialize(&options);
+  const int32_t ids[] = {0, 1, 68, 1, EOS};
+  run_t run = {0};
+  write_ids(&run, tokenizer, &options, ids, 5, 1);
+  CHECK(!strstr(run.output.generation.text, "<|"));
+  clear(&run);
+  options.visible_tokens = visible;
+  options.visible_token_count = 3;
+  const char *stop[] = {"art|>"};
+  write_ids(&run, tokenizer, &options, ids, 5, 1);
+  CHECK(!strncmp(run.output.generation.text, "<|im_start|>", 12));
+  CHECK(!strcmp(run.output.generation.text + run.output.generation.text_length - 12, "<|im_start|>"));
+  CHECK(!strstr(run.output.generation.text, "<|im_end|>"));  // the end of the text
+  clear(&run);
+  options.stops = stop;
+  options.stop_count = 1;
+  write_ids(&run, tokenizer, &options, ids, 5, 1);
+  CHECK_TEXT(run.output.generation.text, "<|im_st");
+  clear(&run);
+  mlx_tokenizer_free(tokenizer);
+}
+
 TEST(an_incomplete_character_waits_for_its_rest) {
   mlx_tokenizer_t *tokenizer = open_tokenizer();
   mlx_generate_options_t options;
@@ -216,4 +242,5 @@ TEST(impossible_stop_strings_are_refused) {
 TEST_MAIN(CASE(stop_strings_end_the_text_wherever_tokens_end),
           CASE(a_held_back_beginning_is_emitted_when_it_is_no_stop),
           CASE(end_of_text_limits_and_callbacks_end_the_output),
-          CASE(an_incomplete_character_waits_for_its_rest), CASE(impossible_stop_strings_are_refused))
+          CASE(visible_special_tokens_are_part_of_the_text), CASE(an_incomplete_character_waits_for_its_rest),
+          CASE(impossible_stop_strings_are_refused))

@@ -410,6 +410,40 @@ TEST(a_step_is_queued_before_the_last_one_is_read) {
   }
 }
 
+// The grammar spells a special token: the token itself matches, and so do tokens that spell it.
+TEST(a_grammar_may_require_a_visible_special_token) {
+  static const char text[] = "root ::= \"<|im_start|>\" [a-f] \"<|im_end|>\"?";
+  static const char *const visible[] = {"<|im_start|>", "<|im_end|>"};
+  mlx_scheduler_options_t options;
+  mlx_scheduler_options_initialize(&options);
+  mlx_grammar_t *special;
+  CHECK_OK(mlx_grammar_create("special", text, sizeof text - 1, &special));
+  static job_t jobs[32];
+  rig_t rig = plain_rig(4, 60);
+  start(&rig, 256, &options);
+  for (int i = 0; i < 32; ++i) {
+    make_job(&jobs[i], 1, 0, 10, (uint64_t)i);
+    jobs[i].options.max_tokens = 40;
+    jobs[i].options.grammar = special;
+    jobs[i].options.visible_tokens = visible;
+    jobs[i].options.visible_token_count = i % 2 ? 2 : 0;
+    submit(&rig, &jobs[i]);
+  }
+  CHECK_OK(mlx_scheduler_run(rig.scheduler));
+  int used[2] = {0};
+  for (int i = 0; i < 32; ++i) {
+    const mlx_generation_t *g = mlx_request_generation(jobs[i].request);
+    for (size_t n = 0; n < g->count; ++n) used[i % 2] += g->ids[n] == 1;
+    CHECK(!strncmp(g->text, "<|im_start|>", 12));
+    check_job(&jobs[i], &rig, i);
+    release(&jobs[i]);
+  }
+  CHECK_INT(used[0], 0);
+  CHECK(used[1] > 0);
+  stop(&rig);
+  mlx_grammar_free(special);
+}
+
 TEST(long_prompts_do_not_stop_running_requests) {
   mlx_scheduler_options_t options;
   mlx_scheduler_options_initialize(&options);
@@ -787,6 +821,7 @@ TEST(a_failed_allocation_ends_requests_and_leaks_nothing) {
 }
 
 TEST_MAIN(CASE(a_crowd_changes_the_tokens_of_no_request), CASE(a_step_is_queued_before_the_last_one_is_read),
+          CASE(a_grammar_may_require_a_visible_special_token),
           CASE(long_prompts_do_not_stop_running_requests),
           CASE(progress_of_a_long_prompt_is_reported_until_the_first_token),
           CASE(a_prompt_is_read_even_if_decodes_fill_the_steps),

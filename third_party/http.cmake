@@ -1,7 +1,15 @@
-# Builds libcurl and Mbed TLS, for transfer/http.c only. Their configuration is the same on every 64-bit Linux and is stored
-# beside this file (curl_config.h, mbedtls_config.h). On Windows curl uses Schannel instead of Mbed TLS.
+# Builds Mbed TLS, for curl and server/tls.c, and libcurl, for transfer/http.c only. Their configuration is the same on every
+# 64-bit Linux and is stored beside this file (curl_config.h, mbedtls_config.h). On Windows curl uses Schannel instead of Mbed TLS.
 set(CURL ${MLXCEL_CRATES}/curl-sys/curl)
 set(MBEDTLS ${MLXCEL_CRATES}/mbedtls-rs-sys/mbedtls)
+
+file(GLOB mbedtls_sources ${MBEDTLS}/library/*.c)
+third_party_library(mbedtls ${mbedtls_sources})
+target_compile_definitions(mbedtls PUBLIC MBEDTLS_CONFIG_FILE="${CMAKE_SOURCE_DIR}/third_party/mbedtls_config.h")
+target_include_directories(mbedtls SYSTEM PUBLIC ${MBEDTLS}/include PRIVATE ${MBEDTLS}/library)
+if(WIN32)
+  target_link_libraries(mbedtls PUBLIC bcrypt)
+endif()
 
 file(GLOB curl_sources ${CURL}/lib/*.c ${CURL}/lib/curlx/*.c ${CURL}/lib/vauth/*.c ${CURL}/lib/vdns/*.c ${CURL}/lib/vquic/*.c
      ${CURL}/lib/vssh/*.c ${CURL}/lib/vtls/*.c)
@@ -25,8 +33,4 @@ if(WIN32)
 endif()
 target_include_directories(curl PRIVATE ${CMAKE_SOURCE_DIR}/third_party)
 
-file(GLOB mbedtls_sources ${MBEDTLS}/library/*.c)
-third_party_library(mbedtls ${mbedtls_sources})
-target_compile_definitions(mbedtls PUBLIC MBEDTLS_CONFIG_FILE="${CMAKE_SOURCE_DIR}/third_party/mbedtls_config.h")
-target_include_directories(mbedtls SYSTEM PUBLIC ${MBEDTLS}/include PRIVATE ${MBEDTLS}/library)
 target_link_libraries(curl PRIVATE mbedtls)

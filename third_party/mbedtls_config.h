@@ -1,4 +1,4 @@
-// Configuration of Mbed TLS: a TLS 1.2 and 1.3 client that verifies certificates. No server, no DTLS, no
+// Configuration of Mbed TLS: a TLS 1.2 and 1.3 client that verifies certificates, and a server. No DTLS, no
 // ciphers without forward secrecy or authentication, no renegotiation.
 #ifndef MLXCEL_MBEDTLS_CONFIG_H_
 #define MLXCEL_MBEDTLS_CONFIG_H_
@@ -13,6 +13,7 @@
 
 #define MBEDTLS_SSL_TLS_C
 #define MBEDTLS_SSL_CLI_C
+#define MBEDTLS_SSL_SRV_C
 #define MBEDTLS_SSL_PROTO_TLS1_2
 #define MBEDTLS_SSL_PROTO_TLS1_3
 #define MBEDTLS_SSL_TLS1_3_COMPATIBILITY_MODE

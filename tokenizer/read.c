@@ -21,7 +21,7 @@
 static mlx_status_t add_template_id(const mlx_json_t *json, const char *path, int32_t id,
                                     mlx_tokenizer_t *tokenizer) {
   if (tokenizer->template_count >= MAX_TEMPLATE) {
-    return mlx_field_error(json, MLX_UNSUPPORTED, path, "is longer than %d tokens", MAX_TEMPLATE);
+    return mlx_tokenizer_field_error(json, MLX_UNSUPPORTED, path, "is longer than %d tokens", MAX_TEMPLATE);
   }
   tokenizer->template_ids[tokenizer->template_count++] = id;
   return NULL;
@@ -29,14 +29,14 @@ static mlx_status_t add_template_id(const mlx_json_t *json, const char *path, in
 
 static mlx_status_t begin_template(const mlx_json_t *json, const char *path, mlx_tokenizer_t *tokenizer) {
   if (tokenizer->template_ids)
-    return mlx_field_error(json, MLX_UNSUPPORTED, path, "is a second template; only one is supported");
+    return mlx_tokenizer_field_error(json, MLX_UNSUPPORTED, path, "is a second template; only one is supported");
   return mlx_alloc(MAX_TEMPLATE, sizeof *tokenizer->template_ids, &tokenizer->template_ids);
 }
 
 static mlx_status_t check_template_id(const mlx_json_t *json, const char *path, int32_t id,
                                       const mlx_tokenizer_t *tokenizer) {
   if ((size_t)id < tokenizer->model.vocab.size && tokenizer->model.vocab.tokens[id].text) return NULL;
-  return mlx_field_error(json, MLX_INVALID_INPUT, path, "has id %d, but no token has that id", id);
+  return mlx_tokenizer_field_error(json, MLX_INVALID_INPUT, path, "has id %d, but no token has that id", id);
 }
 
 // Reads one item of a template: {"SpecialToken": {"id": "<s>"}} or {"Sequence": {"id": "A"}}.
@@ -48,10 +48,10 @@ static mlx_status_t read_template_item(const mlx_json_t *json, yyjson_val *speci
                      *special = mlx_json_find(item, "SpecialToken");
   const char *name = yyjson_get_str(mlx_json_find(sequence ? sequence : special, "id"));
   if (!name)
-    return mlx_field_error(json, MLX_INVALID_INPUT, path, "must be a Sequence or a SpecialToken with an id");
+    return mlx_tokenizer_field_error(json, MLX_INVALID_INPUT, path, "must be a Sequence or a SpecialToken with an id");
   if (sequence) {
     if (!strcmp(name, "A")) return add_template_id(json, path, MLX_TEMPLATE_TEXT, tokenizer);
-    return mlx_field_error(json, MLX_UNSUPPORTED, path, "is sequence '%.60s'; only A is supported", name);
+    return mlx_tokenizer_field_error(json, MLX_UNSUPPORTED, path, "is sequence '%.60s'; only A is supported", name);
   }
   mlx_field_path(ids_path, "%s (special token '%.60s')", path, name);
   yyjson_val *ids = mlx_json_find(mlx_json_find(special_tokens, name), "ids");
@@ -127,7 +127,7 @@ static mlx_status_t read_post_processor(const mlx_json_t *json, yyjson_val *obje
 
 static mlx_status_t refuse_unless_null(const mlx_json_t *json, const char *key) {
   if (!mlx_json_find(json->root, key)) return NULL;
-  return mlx_field_error(json, MLX_UNSUPPORTED, key, "is set; only null is supported");
+  return mlx_tokenizer_field_error(json, MLX_UNSUPPORTED, key, "is set; only null is supported");
 }
 
 static mlx_status_t read_tokenizer(const mlx_json_t *json, mlx_budget_t *budget, mlx_tokenizer_t *tokenizer) {

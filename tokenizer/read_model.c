@@ -36,7 +36,7 @@ typedef struct model_reader {
 // The error about an id that |token| already has. A token's text has no NUL at its end.
 static mlx_status_t duplicate_id_error(const mlx_json_t *json, const char *path, const char *verb, int32_t id,
                                        const mlx_token_t *token) {
-  return mlx_field_error(json, MLX_INVALID_INPUT, path, "%s %d, which token '%.*s' already has", verb, id,
+  return mlx_tokenizer_field_error(json, MLX_INVALID_INPUT, path, "%s %d, which token '%.*s' already has", verb, id,
                          token->text_length > 60 ? 60 : (int)token->text_length, token->text);
 }
 
@@ -73,7 +73,7 @@ static mlx_status_t next_pair(const model_reader_t *reader, vocab_iter_t *iter, 
       (vocab_item_t){yyjson_get_str(text), yyjson_get_len(text), iter->next_id++, yyjson_arr_get_last(pair)};
   *out_found = true;
   if (yyjson_arr_size(pair) == 2 && out->text && yyjson_is_num(out->score)) return NULL;
-  return mlx_field_error(reader->json, MLX_INVALID_INPUT,
+  return mlx_tokenizer_field_error(reader->json, MLX_INVALID_INPUT,
                          mlx_field_index(path, "model.vocab", (size_t)out->id), "must be [token, score]");
 }
 
@@ -110,7 +110,7 @@ static mlx_status_t measure(model_reader_t *reader, size_t *out_bytes, size_t *o
     bytes += yyjson_get_len(mlx_json_find(value, "content"));
   }
   if (top > MLX_MAX_ID) {
-    return mlx_field_error(reader->json, MLX_UNSUPPORTED, "model.vocab", "is longer than %d tokens",
+    return mlx_tokenizer_field_error(reader->json, MLX_UNSUPPORTED, "model.vocab", "is longer than %d tokens",
                            MLX_MAX_ID + 1);
   }
   *out_bytes = bytes;
@@ -193,7 +193,7 @@ static mlx_status_t find_part(const mlx_json_t *json, const mlx_vocab_t *vocab, 
   char path[MLX_PATH_SIZE];
   *out_id = mlx_vocab_find(vocab, text, length);
   if (*out_id >= 0) return NULL;
-  return mlx_field_error(json, MLX_INVALID_INPUT, mlx_field_index(path, "model.merges", index),
+  return mlx_tokenizer_field_error(json, MLX_INVALID_INPUT, mlx_field_index(path, "model.merges", index),
                          "needs the token '%.*s', which is not in model.vocab",
                          length > 60 ? 60 : (int)length, text);
 }
@@ -204,7 +204,7 @@ static mlx_status_t read_merge(const mlx_json_t *json, yyjson_val *merge, size_t
   int32_t left, right, merged;
   if (!split_merge(merge, &parts)) {
     char path[MLX_PATH_SIZE];
-    return mlx_field_error(json, MLX_INVALID_INPUT, mlx_field_index(path, "model.merges", index),
+    return mlx_tokenizer_field_error(json, MLX_INVALID_INPUT, mlx_field_index(path, "model.merges", index),
                            "must be \"a b\" or [\"a\", \"b\"]");
   }
   MLX_TRY(find_part(json, &model->vocab, index, parts.left, parts.left_length, &left));
@@ -226,7 +226,7 @@ static mlx_status_t read_merges(const model_reader_t *reader, yyjson_val *merges
   char *joined;
   uint32_t rank = 0;
   if (yyjson_arr_size(merges) >= UINT32_MAX)
-    return mlx_field_error(json, MLX_UNSUPPORTED, "model.merges", "has too many merges");
+    return mlx_tokenizer_field_error(json, MLX_UNSUPPORTED, "model.merges", "has too many merges");
   MLX_TRY(mlx_budget_take(reader->budget, mlx_pair_map_memory(yyjson_arr_size(merges))));
   MLX_TRY(mlx_pair_map_create(yyjson_arr_size(merges), model->vocab.seed, &model->merges));
   MLX_TRY(mlx_alloc(2 * model->vocab.longest_text, 1, &joined));
@@ -250,12 +250,12 @@ static mlx_status_t check_bpe_options(const mlx_json_t *json, yyjson_val *object
     yyjson_val *value = mlx_json_find(object, affixes[i]);
     if (value && !(yyjson_is_str(value) && !yyjson_get_len(value))) {
       mlx_field_join(path, "model", affixes[i]);
-      return mlx_field_error(json, MLX_UNSUPPORTED, path, "is set; only null or \"\" is supported");
+      return mlx_tokenizer_field_error(json, MLX_UNSUPPORTED, path, "is set; only null or \"\" is supported");
     }
   }
   yyjson_val *dropout = mlx_json_find(object, "dropout");
   if (dropout && !(yyjson_is_num(dropout) && yyjson_get_num(dropout) == 0)) {
-    return mlx_field_error(json, MLX_UNSUPPORTED, "model.dropout", "is set; only null or 0 is supported");
+    return mlx_tokenizer_field_error(json, MLX_UNSUPPORTED, "model.dropout", "is set; only null or 0 is supported");
   }
   return NULL;
 }
@@ -269,13 +269,13 @@ static mlx_status_t read_unk_token(const model_reader_t *reader) {
   model->unk_id = -1;
   if (!unk) return NULL;
   if (!yyjson_is_str(unk)) {
-    return mlx_field_error(reader->json, MLX_INVALID_INPUT, "model.unk_token", "must be a string or null");
+    return mlx_tokenizer_field_error(reader->json, MLX_INVALID_INPUT, "model.unk_token", "must be a string or null");
   }
   if (!yyjson_get_len(unk) && model->kind == MLX_MODEL_BPE) return NULL;
   model->unk_id = mlx_vocab_find_in_model(&model->vocab, yyjson_get_str(unk), yyjson_get_len(unk));
   for (int byte = 0; byte < 256; ++byte) needed |= model->vocab.byte_ids[byte] < 0;
   if (model->unk_id >= 0 || !needed) return NULL;
-  return mlx_field_error(reader->json, MLX_INVALID_INPUT, "model.unk_token",
+  return mlx_tokenizer_field_error(reader->json, MLX_INVALID_INPUT, "model.unk_token",
                          "is '%.60s', which is not in model.vocab", yyjson_get_str(unk));
 }
 
@@ -284,11 +284,11 @@ static mlx_status_t read_bpe(const model_reader_t *reader) {
   mlx_tokenizer_model_t *model = reader->model;
   yyjson_val *merges = mlx_json_find(reader->object, "merges");
   MLX_TRY(check_bpe_options(json, reader->object));
-  MLX_TRY(mlx_field_bool(json, "model", reader->object, "ignore_merges", false, &model->ignore_merges));
-  MLX_TRY(mlx_field_bool(json, "model", reader->object, "byte_fallback", false, &model->byte_fallback));
-  MLX_TRY(mlx_field_bool(json, "model", reader->object, "fuse_unk", false, &model->fuse_unk));
+  MLX_TRY(mlx_tokenizer_field_bool(json, "model", reader->object, "ignore_merges", false, &model->ignore_merges));
+  MLX_TRY(mlx_tokenizer_field_bool(json, "model", reader->object, "byte_fallback", false, &model->byte_fallback));
+  MLX_TRY(mlx_tokenizer_field_bool(json, "model", reader->object, "fuse_unk", false, &model->fuse_unk));
   if (model->byte_fallback && model->byte_level) {
-    return mlx_field_error(json, MLX_UNSUPPORTED, "model.byte_fallback",
+    return mlx_tokenizer_field_error(json, MLX_UNSUPPORTED, "model.byte_fallback",
                            "is true; with ByteLevel only false is supported");
   }
   MLX_TRY(mlx_field_container(json, "model.merges", merges, true));
@@ -302,7 +302,7 @@ static mlx_status_t read_bpe(const model_reader_t *reader) {
 static mlx_status_t fill_trie(const model_reader_t *reader) {
   mlx_tokenizer_model_t *model = reader->model;
   if (model->vocab.longest_text > MAX_TRIE_TOKEN) {
-    return mlx_field_error(reader->json, MLX_UNSUPPORTED, "model.vocab",
+    return mlx_tokenizer_field_error(reader->json, MLX_UNSUPPORTED, "model.vocab",
                            "has a token of %zu bytes; at most %d are supported", model->vocab.longest_text,
                            MAX_TRIE_TOKEN);
   }
@@ -356,10 +356,10 @@ static mlx_status_t read_unigram(const model_reader_t *reader) {
   model->unk_id = -1;
   if (unk) MLX_TRY(mlx_field_id(json, "model.unk_id", "", unk, &model->unk_id));
   if (model->unk_id >= 0 && (size_t)model->unk_id >= reader->vocab_count) {
-    return mlx_field_error(json, MLX_INVALID_INPUT, "model.unk_id", "is %d, but model.vocab has %zu tokens",
+    return mlx_tokenizer_field_error(json, MLX_INVALID_INPUT, "model.unk_id", "is %d, but model.vocab has %zu tokens",
                            model->unk_id, reader->vocab_count);
   }
-  MLX_TRY(mlx_field_bool(json, "model", reader->object, "byte_fallback", false, &model->byte_fallback));
+  MLX_TRY(mlx_tokenizer_field_bool(json, "model", reader->object, "byte_fallback", false, &model->byte_fallback));
   MLX_TRY(mlx_alloc(model->vocab.size, sizeof *model->scores, &model->scores));
   vocab_iter_t iter = begin_vocab(reader);
   for (vocab_item_t item;;) {
@@ -397,7 +397,7 @@ static mlx_status_t check_added_id(const mlx_json_t *json, const mlx_vocab_t *vo
   size_t expected = highest >= 0 && (size_t)highest >= model_size ? (size_t)highest + 1 : model_size;
   if (in_vocab >= 0) expected = (size_t)in_vocab;
   if ((size_t)id != expected) {
-    return mlx_field_error(json, MLX_INVALID_INPUT, mlx_field_join(full, path, "id"),
+    return mlx_tokenizer_field_error(json, MLX_INVALID_INPUT, mlx_field_join(full, path, "id"),
                            "is %d, but model.vocab and the added tokens before it make it %zu", id, expected);
   }
   if (in_vocab < 0 && vocab->tokens[id].text) {
@@ -419,7 +419,7 @@ static mlx_status_t normalize_added(model_reader_t *reader, const char *path, co
   mlx_status_t status = mlx_normalizer_run(&reader->tokenizer->normalizer, &scratch, &scanner, text, length,
                                            &normal, &normal_length, &start);
   if (!status && (!normal_length || normal_length > MAX_ADDED_LENGTH)) {
-    status = mlx_field_error(reader->json, MLX_UNSUPPORTED, path,
+    status = mlx_tokenizer_field_error(reader->json, MLX_UNSUPPORTED, path,
                              "normalizes to an empty text or to more than %d bytes", MAX_ADDED_LENGTH);
   }
   if (!status && (normal_length != length || memcmp(normal, text, length))) {
@@ -444,18 +444,18 @@ static mlx_status_t read_added_token(model_reader_t *reader, yyjson_val *object,
   added->id = (int32_t)yyjson_get_uint(mlx_json_find(object, "id"));  // measure() checked it
   mlx_field_join(full, path, "content");
   if (!text || !length)
-    return mlx_field_error(json, MLX_INVALID_INPUT, full, "must be a string that is not empty");
+    return mlx_tokenizer_field_error(json, MLX_INVALID_INPUT, full, "must be a string that is not empty");
   if (length > MAX_ADDED_LENGTH) {
-    return mlx_field_error(json, MLX_UNSUPPORTED, full, "is longer than %d bytes", MAX_ADDED_LENGTH);
+    return mlx_tokenizer_field_error(json, MLX_UNSUPPORTED, full, "is longer than %d bytes", MAX_ADDED_LENGTH);
   }
-  MLX_TRY(mlx_field_bool(json, path, object, "special", false, &special));
-  MLX_TRY(mlx_field_bool(json, path, object, "normalized", !special, &added->normalized));
-  MLX_TRY(mlx_field_bool(json, path, object, "single_word", false, &added->single_word));
-  MLX_TRY(mlx_field_bool(json, path, object, "lstrip", false, &added->lstrip));
-  MLX_TRY(mlx_field_bool(json, path, object, "rstrip", false, &added->rstrip));
+  MLX_TRY(mlx_tokenizer_field_bool(json, path, object, "special", false, &special));
+  MLX_TRY(mlx_tokenizer_field_bool(json, path, object, "normalized", !special, &added->normalized));
+  MLX_TRY(mlx_tokenizer_field_bool(json, path, object, "single_word", false, &added->single_word));
+  MLX_TRY(mlx_tokenizer_field_bool(json, path, object, "lstrip", false, &added->lstrip));
+  MLX_TRY(mlx_tokenizer_field_bool(json, path, object, "rstrip", false, &added->rstrip));
   int32_t in_vocab = mlx_vocab_find(vocab, text, length);
   if (in_vocab >= 0 && vocab->tokens[in_vocab].added) {
-    return mlx_field_error(json, MLX_INVALID_INPUT, full, "'%.60s' is added twice", text);
+    return mlx_tokenizer_field_error(json, MLX_INVALID_INPUT, full, "'%.60s' is added twice", text);
   }
   MLX_TRY(check_added_id(json, vocab, path, added->id, in_vocab, reader->vocab_count, highest));
   if (in_vocab < 0) set_token(reader, added->id, text, length);
@@ -510,7 +510,7 @@ static mlx_status_t fill_added_set(const model_reader_t *reader, bool normalized
     size_t length = added->normalized_text ? added->normalized_length : vocab->tokens[added->id].text_length;
     if (added->normalized != normalized) continue;
     if (!mlx_added_set_add(set, text, length, (int32_t)i)) {
-      return mlx_field_error(reader->json, MLX_UNSUPPORTED, mlx_field_index(path, "added_tokens", i),
+      return mlx_tokenizer_field_error(reader->json, MLX_UNSUPPORTED, mlx_field_index(path, "added_tokens", i),
                              "has the same normalized text as another added token");
     }
   }
@@ -560,7 +560,7 @@ static mlx_status_t allocate_vocab(model_reader_t *reader) {
   reader->vocab_count = is_array ? yyjson_arr_size(reader->vocab) : yyjson_obj_size(reader->vocab);
   MLX_TRY(measure(reader, &bytes, &vocab->size));
   if (bytes >= UINT32_MAX / 2 || !mlx_mul(bytes, 2, &arena_size)) {
-    return mlx_field_error(reader->json, MLX_UNSUPPORTED, "model.vocab", "is larger than 2 GB");
+    return mlx_tokenizer_field_error(reader->json, MLX_UNSUPPORTED, "model.vocab", "is larger than 2 GB");
   }
   const size_t texts = reader->vocab_count + yyjson_arr_size(reader->added);
   // The index has up to 4 slots for each text. No overflow: all counts are below the size of the file.

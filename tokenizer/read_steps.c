@@ -64,7 +64,7 @@ static mlx_status_t read_pattern(const steps_reader_t *reader, yyjson_val *objec
   *out_length = yyjson_get_len(either);
   *out_literal = either == literal;
   if (*out_text && !(regex && literal)) return NULL;
-  return mlx_field_error(reader->json, MLX_INVALID_INPUT, mlx_field_join(full, path, "pattern"),
+  return mlx_tokenizer_field_error(reader->json, MLX_INVALID_INPUT, mlx_field_join(full, path, "pattern"),
                          "must be {\"Regex\": text} or {\"String\": text}");
 }
 
@@ -87,7 +87,7 @@ static mlx_status_t compile_pattern(const steps_reader_t *reader, const char *pa
 static mlx_status_t add_normalizer(steps_reader_t *reader, const char *path, mlx_normalizer_step_t step) {
   if (reader->tokenizer->normalizer.count >= MAX_STEPS) {
     mlx_normalizer_step_free(&step);
-    return mlx_field_error(reader->json, MLX_UNSUPPORTED, path, "exceeds the limit of %d steps", MAX_STEPS);
+    return mlx_tokenizer_field_error(reader->json, MLX_UNSUPPORTED, path, "exceeds the limit of %d steps", MAX_STEPS);
   }
   mlx_normalizer_t *normalizer = &reader->tokenizer->normalizer;
   normalizer->steps[normalizer->count++] = step;
@@ -96,10 +96,10 @@ static mlx_status_t add_normalizer(steps_reader_t *reader, const char *path, mlx
 
 static mlx_status_t read_bert_normalizer(steps_reader_t *reader, yyjson_val *object, const char *path) {
   bool clean, chinese, lowercase, accents;
-  MLX_TRY(mlx_field_bool(reader->json, path, object, "clean_text", true, &clean));
-  MLX_TRY(mlx_field_bool(reader->json, path, object, "handle_chinese_chars", true, &chinese));
-  MLX_TRY(mlx_field_bool(reader->json, path, object, "lowercase", true, &lowercase));
-  MLX_TRY(mlx_field_bool(reader->json, path, object, "strip_accents", lowercase, &accents));
+  MLX_TRY(mlx_tokenizer_field_bool(reader->json, path, object, "clean_text", true, &clean));
+  MLX_TRY(mlx_tokenizer_field_bool(reader->json, path, object, "handle_chinese_chars", true, &chinese));
+  MLX_TRY(mlx_tokenizer_field_bool(reader->json, path, object, "lowercase", true, &lowercase));
+  MLX_TRY(mlx_tokenizer_field_bool(reader->json, path, object, "strip_accents", lowercase, &accents));
   if (clean)
     MLX_TRY(add_normalizer(reader, path, (mlx_normalizer_step_t){.kind = MLX_NORMALIZER_BERT_CLEAN}));
   if (chinese)
@@ -120,7 +120,7 @@ static mlx_status_t read_content(steps_reader_t *reader, yyjson_val *object, con
   const char *text;
   MLX_TRY(mlx_field_string(reader->json, path, object, key, &text, out_length));
   if (*out_length <= MAX_CONTENT) return mlx_copy_text(text, *out_length, out_text);
-  return mlx_field_error(reader->json, MLX_UNSUPPORTED, mlx_field_join(full, path, key),
+  return mlx_tokenizer_field_error(reader->json, MLX_UNSUPPORTED, mlx_field_join(full, path, key),
                          "is longer than %d bytes", MAX_CONTENT);
 }
 
@@ -178,8 +178,8 @@ static mlx_status_t read_normalizer(steps_reader_t *reader, yyjson_val *object, 
   }
   if (!strcmp(type, "Strip")) {
     mlx_normalizer_step_t step = {.kind = MLX_NORMALIZER_STRIP};
-    MLX_TRY(mlx_field_bool(reader->json, path, object, "strip_left", true, &step.left));
-    MLX_TRY(mlx_field_bool(reader->json, path, object, "strip_right", true, &step.right));
+    MLX_TRY(mlx_tokenizer_field_bool(reader->json, path, object, "strip_left", true, &step.left));
+    MLX_TRY(mlx_tokenizer_field_bool(reader->json, path, object, "strip_right", true, &step.right));
     return add_normalizer(reader, path, step);
   }
   if (!strcmp(type, "BertNormalizer")) return read_bert_normalizer(reader, object, path);
@@ -199,7 +199,7 @@ static mlx_status_t add_pretokenizer(steps_reader_t *reader, const char *path, m
   mlx_pretokenizer_t *pretokenizer = &reader->tokenizer->pretokenizer;
   if (pretokenizer->count >= MAX_STEPS) {
     mlx_regex_free(step.regex);
-    return mlx_field_error(reader->json, MLX_UNSUPPORTED, path, "exceeds the limit of %d steps", MAX_STEPS);
+    return mlx_tokenizer_field_error(reader->json, MLX_UNSUPPORTED, path, "exceeds the limit of %d steps", MAX_STEPS);
   }
   pretokenizer->steps[pretokenizer->count++] = step;
   return NULL;
@@ -215,8 +215,8 @@ static mlx_status_t read_byte_level(steps_reader_t *reader, yyjson_val *object, 
   bool add_prefix_space, use_regex;
   mlx_pretokenizer_step_t prefix = {.kind = MLX_PRETOKENIZER_PREFIX_SPACE},
                           words = {.behavior = MLX_SPLIT_ISOLATED};
-  MLX_TRY(mlx_field_bool(reader->json, path, object, "add_prefix_space", true, &add_prefix_space));
-  MLX_TRY(mlx_field_bool(reader->json, path, object, "use_regex", true, &use_regex));
+  MLX_TRY(mlx_tokenizer_field_bool(reader->json, path, object, "add_prefix_space", true, &add_prefix_space));
+  MLX_TRY(mlx_tokenizer_field_bool(reader->json, path, object, "use_regex", true, &use_regex));
   reader->tokenizer->model.byte_level = true;
   if (add_prefix_space) MLX_TRY(add_pretokenizer(reader, path, prefix));
   return use_regex ? add_regex(reader, path, byte_level_pattern, sizeof byte_level_pattern - 1, false, words)
@@ -230,12 +230,12 @@ static mlx_status_t read_behavior(const mlx_json_t *json, yyjson_val *object, co
   char full[MLX_PATH_SIZE];
   const char *name = yyjson_get_str(mlx_json_find(object, "behavior"));
   mlx_field_join(full, path, "behavior");
-  if (!name) return mlx_field_error(json, MLX_INVALID_INPUT, full, "must be a string");
+  if (!name) return mlx_tokenizer_field_error(json, MLX_INVALID_INPUT, full, "must be a string");
   for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
     *out_behavior = (mlx_split_behavior_t)i;
     if (!strcmp(name, names[i])) return NULL;
   }
-  return mlx_field_error(json, MLX_UNSUPPORTED, full, "is '%.60s', which is not supported", name);
+  return mlx_tokenizer_field_error(json, MLX_UNSUPPORTED, full, "is '%.60s', which is not supported", name);
 }
 
 static mlx_status_t read_split(steps_reader_t *reader, yyjson_val *object, const char *path) {
@@ -245,7 +245,7 @@ static mlx_status_t read_split(steps_reader_t *reader, yyjson_val *object, const
   bool literal;
   mlx_pretokenizer_step_t step = {.kind = MLX_PRETOKENIZER_REGEX};
   MLX_TRY(read_behavior(reader->json, object, path, &step.behavior));
-  MLX_TRY(mlx_field_bool(reader->json, path, object, "invert", false, &step.invert));
+  MLX_TRY(mlx_tokenizer_field_bool(reader->json, path, object, "invert", false, &step.invert));
   MLX_TRY(read_pattern(reader, object, path, &pattern, &length, &literal));
   return add_regex(reader, mlx_field_join(full, path, "pattern"), pattern, length, literal, step);
 }
@@ -261,13 +261,13 @@ static mlx_status_t read_prepend_scheme(steps_reader_t *reader, yyjson_val *obje
   size_t index = 0;
   while (name && index < 3 && strcmp(name, names[index])) ++index;
   if (!name || index == 3) {
-    return mlx_field_error(reader->json, MLX_INVALID_INPUT, full, "must be always, first or never");
+    return mlx_tokenizer_field_error(reader->json, MLX_INVALID_INPUT, full, "must be always, first or never");
   }
   *out = (mlx_prepend_t)index;
   // Older files have add_prefix_space instead. Hugging Face also refuses a contradiction.
-  MLX_TRY(mlx_field_bool(reader->json, path, object, "add_prefix_space", true, &add_prefix_space));
+  MLX_TRY(mlx_tokenizer_field_bool(reader->json, path, object, "add_prefix_space", true, &add_prefix_space));
   if (add_prefix_space || *out == MLX_PREPEND_NEVER) return NULL;
-  return mlx_field_error(reader->json, MLX_INVALID_INPUT, full, "is '%s', but add_prefix_space is false",
+  return mlx_tokenizer_field_error(reader->json, MLX_INVALID_INPUT, full, "is '%s', but add_prefix_space is false",
                          name);
 }
 
@@ -276,7 +276,7 @@ static mlx_status_t read_metaspace(steps_reader_t *reader, yyjson_val *object, c
   bool split;
   MLX_TRY(mlx_field_character(reader->json, path, object, "replacement", &step.character));
   MLX_TRY(read_prepend_scheme(reader, object, path, &step.prepend));
-  MLX_TRY(mlx_field_bool(reader->json, path, object, "split", true, &split));
+  MLX_TRY(mlx_tokenizer_field_bool(reader->json, path, object, "split", true, &split));
   MLX_TRY(add_pretokenizer(reader, path, step));
   step.kind = MLX_PRETOKENIZER_CHARACTER;
   return split ? add_pretokenizer(reader, path, step) : NULL;
@@ -304,7 +304,7 @@ static mlx_status_t read_pre_tokenizer(steps_reader_t *reader, yyjson_val *objec
                                        const char *type) {
   // ByteLevel respells the text in other characters. No known file splits it after that.
   if (reader->tokenizer->model.byte_level) {
-    return mlx_field_error(reader->json, MLX_UNSUPPORTED, path, "comes after ByteLevel, which must be last");
+    return mlx_tokenizer_field_error(reader->json, MLX_UNSUPPORTED, path, "comes after ByteLevel, which must be last");
   }
   if (!strcmp(type, "ByteLevel")) return read_byte_level(reader, object, path);
   if (!strcmp(type, "Split")) return read_split(reader, object, path);
@@ -314,7 +314,7 @@ static mlx_status_t read_pre_tokenizer(steps_reader_t *reader, yyjson_val *objec
   }
   if (!strcmp(type, "Digits")) {
     bool individual;
-    MLX_TRY(mlx_field_bool(reader->json, path, object, "individual_digits", false, &individual));
+    MLX_TRY(mlx_tokenizer_field_bool(reader->json, path, object, "individual_digits", false, &individual));
     mlx_pretokenizer_step_t step = {.behavior = individual ? MLX_SPLIT_ISOLATED : MLX_SPLIT_CONTIGUOUS};
     return add_regex(reader, path, digits_pattern, sizeof digits_pattern - 1, false, step);
   }
@@ -343,13 +343,13 @@ static mlx_status_t read_replacement(steps_reader_t *reader, yyjson_val *object,
   const char *pattern;
   bool literal;
   if (decoder->replacement_count == MLX_MAX_REPLACEMENTS) {
-    return mlx_field_error(reader->json, MLX_UNSUPPORTED, path, "exceeds the limit of %d Replace decoders",
+    return mlx_tokenizer_field_error(reader->json, MLX_UNSUPPORTED, path, "exceeds the limit of %d Replace decoders",
                            MLX_MAX_REPLACEMENTS);
   }
   mlx_replacement_t *replacement = &decoder->replacements[decoder->replacement_count++];
   MLX_TRY(read_pattern(reader, object, path, &pattern, &replacement->pattern_length, &literal));
   if (!literal || !replacement->pattern_length) {
-    return mlx_field_error(reader->json, MLX_UNSUPPORTED, mlx_field_join(full, path, "pattern"),
+    return mlx_tokenizer_field_error(reader->json, MLX_UNSUPPORTED, mlx_field_join(full, path, "pattern"),
                            "is a Regex or empty; only a String is supported");
   }
   MLX_TRY(mlx_copy_text(pattern, replacement->pattern_length, &replacement->pattern));
@@ -364,8 +364,8 @@ static mlx_status_t read_strip(steps_reader_t *reader, yyjson_val *object, const
   MLX_TRY(mlx_field_size(reader->json, path, object, "start", &decoder->strip_count));
   MLX_TRY(mlx_field_size(reader->json, path, object, "stop", &stop));
   if (stop)
-    return mlx_field_error(reader->json, MLX_UNSUPPORTED, mlx_field_join(full, path, "stop"), "must be 0");
-  return fused ? NULL : mlx_field_error(reader->json, MLX_UNSUPPORTED, path, "must come after Fuse");
+    return mlx_tokenizer_field_error(reader->json, MLX_UNSUPPORTED, mlx_field_join(full, path, "stop"), "must be 0");
+  return fused ? NULL : mlx_tokenizer_field_error(reader->json, MLX_UNSUPPORTED, path, "must come after Fuse");
 }
 
 static mlx_status_t read_complete_decoder(steps_reader_t *reader, yyjson_val *object, const char *path,
@@ -379,7 +379,7 @@ static mlx_status_t read_complete_decoder(steps_reader_t *reader, yyjson_val *ob
   }
   if (!strcmp(type, "WordPiece")) {
     decoder->wordpiece = true;
-    MLX_TRY(mlx_field_bool(reader->json, path, object, "cleanup", true, &decoder->cleanup));
+    MLX_TRY(mlx_tokenizer_field_bool(reader->json, path, object, "cleanup", true, &decoder->cleanup));
     return read_content(reader, object, path, "prefix", &decoder->prefix, &decoder->prefix_length);
   }
   decoder->byte_level = true;
@@ -406,7 +406,7 @@ static mlx_status_t read_decoder(steps_reader_t *reader, yyjson_val *object, con
   bool in_order = stage == STAGE_REPLACE ? reader->stage <= STAGE_REPLACE : reader->stage < (int)stage;
   if (stage == STAGE_COMPLETE) in_order = reader->stage < 0;
   if (!in_order) {
-    return mlx_field_error(
+    return mlx_tokenizer_field_error(
         reader->json, MLX_UNSUPPORTED, path,
         "is out of order; supported are Replace, ByteFallback, Fuse, Strip or one decoder alone");
   }
@@ -434,14 +434,14 @@ mlx_status_t mlx_tokenizer_read_steps(const mlx_json_t *json, mlx_tokenizer_t *t
   if (normalizer) MLX_TRY(read_nested(&reader, normalizer, "normalizer", "normalizers", read_normalizer));
   if (pre_tokenizer)
     MLX_TRY(read_nested(&reader, pre_tokenizer, "pre_tokenizer", "pretokenizers", read_pre_tokenizer));
-  if (!decoder) return mlx_field_error(json, MLX_UNSUPPORTED, "decoder", "is null, which is not supported");
+  if (!decoder) return mlx_tokenizer_field_error(json, MLX_UNSUPPORTED, "decoder", "is null, which is not supported");
   MLX_TRY(read_nested(&reader, decoder, "decoder", "decoders", read_decoder));
   if (tokenizer->model.byte_level && tokenizer->model.kind != MLX_MODEL_BPE) {
-    return mlx_field_error(json, MLX_UNSUPPORTED, "pre_tokenizer",
+    return mlx_tokenizer_field_error(json, MLX_UNSUPPORTED, "pre_tokenizer",
                            "has ByteLevel, which is supported for BPE only");
   }
   if (tokenizer->model.byte_level == tokenizer->decoder.byte_level) return NULL;
-  return mlx_field_error(json, MLX_UNSUPPORTED, "decoder",
+  return mlx_tokenizer_field_error(json, MLX_UNSUPPORTED, "decoder",
                          tokenizer->model.byte_level ? "is not ByteLevel, but pre_tokenizer has it"
                                                      : "is ByteLevel, but pre_tokenizer has no ByteLevel");
 }

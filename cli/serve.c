@@ -1,0 +1,297 @@
+// mlxcel serve: serves models over HTTP, with the APIs of OpenAI, Anthropic and Ollama (server/server.h).
+// stdout carries one line, when the server is ready; everything else goes to stderr.
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "cli/open.h"
+#include "cli/parse.h"
+#include "cli/terminal.h"
+#include "cli/verbs.h"
+#include "server/server.h"
+
+#define MAX_WORDS 64
+#define MAX_KEYS 1024
+#define MAX_KEY_FILE (1u << 20)  // bytes
+#define CPU_PARALLEL 32          // sequences; --parallel
+#define GPU_PARALLEL 256
+
+typedef struct flags {
+  mlx_open_options_t open;
+  mlx_flag_list_t models, aliases, keys;
+  const char *folder, *host, *key_file, *certificate, *private_key, *cors, *unix_path, *log, *model_memory;
+  const char *chat_template;
+  int64_t port, queue;
+  double drain, stall;
+  bool no_page, quiet;
+  // Not flags.
+  const char *words[MAX_WORDS];
+  size_t word_count;
+  const char *all_keys[MAX_KEYS];
+  size_t key_count;
+  char *key_text;  // owned: contents of key_file
+  char memory[32];
+} flags_t;
+
+// ----------------------------------------------------------------------------------------------------------
+// Options
+
+static mlx_status_t read_keys(flags_t *f) {
+  for (size_t i = 0; i < f->keys.count; ++i) f->all_keys[f->key_count++] = f->keys.items[i];
+  if (f->key_file) {
+    MLX_TRY(mlx_read_file(f->key_file, MAX_KEY_FILE, &f->key_text, NULL));
+    for (char *line = strtok(f->key_text, "\r\n"); line; line = strtok(NULL, "\r\n")) {
+      if (f->key_count == MAX_KEYS)
+        return mlx_error(MLX_USAGE, "'%s' has more than %d keys", f->key_file, MAX_KEYS);
+      f->all_keys[f->key_count++] = line;
+    }
+  }
+  for (size_t i = 0; i < f->key_count; ++i) {
+    if (!*f->all_keys[i]) return mlx_error(MLX_USAGE, "an API key is empty");
+  }
+  if (f->key_file && !f->key_count) return mlx_error(MLX_USAGE, "'%s' has no key", f->key_file);
+  return NULL;
+}
+
+static bool is_local(const char *host) {
+  return !strncmp(host, "127.", 4) || !strcmp(host, "::1") || !strcmp(host, "localhost");
+}
+
+static mlx_status_t check_options(flags_t *f) {
+  static const char prefix[] = "unix:";
+  if (!strncmp(f->host, prefix, strlen(prefix))) f->unix_path = f->host + strlen(prefix);
+  if (!f->certificate != !f->private_key)
+    return mlx_status_hint(mlx_error(MLX_USAGE, "--ssl-cert and --ssl-key belong together"), "give both");
+  if (!f->word_count && !f->models.count && !f->folder)
+    return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel serve MODEL");
+  MLX_TRY(read_keys(f));
+  if (!f->unix_path && !is_local(f->host) && !f->key_count)
+    mlx_terminal_note("warning: every client that reaches %s can use this server; set a key with --api-key\n",
+                      f->host);
+  return NULL;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Models
+
+// Chooses the number of sequences and the memory for the device, unless the user did.
+static void choose_sizes(const flags_t *f, mlx_open_options_t *open, char memory[32]) {
+  char target[64];
+  uint64_t gpu_memory;
+  mlx_status_t no_gpu = mlx_engine_gpu_target(target, sizeof target, &gpu_memory);
+  const bool gpu = strcmp(open->device, "cpu") && !no_gpu;
+  mlx_status_free(no_gpu);
+  if (!open->parallel) open->parallel = gpu ? GPU_PARALLEL : CPU_PARALLEL;
+  if (gpu || f->open.memory || mlx_physical_memory() == UINT64_MAX) return;
+  // The KV cache grows as it is used: keep half of the memory for the rest of the machine.
+  snprintf(memory, 32, "%llu", (unsigned long long)(mlx_physical_memory() / 2));
+  open->memory = memory;
+}
+
+static mlx_status_t open_model(void *user, const char *path, mlx_engine_t **out_engine,
+                               mlx_chat_t **out_chat) {
+  const flags_t *f = user;
+  mlx_open_options_t open = f->open;
+  mlx_open_times_t times;
+  char memory[32];
+  *out_chat = NULL;
+  open.model = path;
+  choose_sizes(f, &open, memory);
+  if (f->chat_template) MLX_TRY(mlx_cli_open_chat(path, open.allow_unsigned, f->chat_template, out_chat));
+  mlx_status_t status = mlx_cli_open(&open, out_engine, &times);
+  if (status) {
+    mlx_chat_free(*out_chat);
+    *out_chat = NULL;
+    return status;
+  }
+  const mlx_engine_info_t info = mlx_engine_info(*out_engine);
+  mlx_cli_print_device(&info, open.verbose);
+  mlx_terminal_note("loaded %s in %.1f s: context %lld, %lld sequences at a time\n", path,
+                    times.compile_seconds + times.load_seconds, (long long)info.context,
+                    (long long)info.sequences);
+  return NULL;
+}
+
+// "NAME=MODEL", or "NAME" for the first model.
+static mlx_status_t add_alias(mlx_server_t *server, const char *text) {
+  const char *equals = strchr(text, '=');
+  char *alias;
+  if (equals == text || (equals && !equals[1]))
+    return mlx_error(MLX_USAGE, "option --alias expects NAME or NAME=MODEL, not '%s'", text);
+  MLX_TRY(mlx_copy_text(text, equals ? (size_t)(equals - text) : strlen(text), &alias));
+  mlx_status_t status =
+      mlx_server_alias(server, alias, equals ? equals + 1 : mlx_server_model_name(server, 0));
+  mlx_free(alias);
+  return status;
+}
+
+// A path that does not exist is reported at the start, not at the first request.
+static mlx_status_t add_model(mlx_server_t *server, const char *model) {
+  const bool is_reference = strstr(model, "://") || !strncmp(model, "hf:", 3);
+  if (!is_reference && !mlx_is_file(model) && !mlx_is_dir(model))
+    return mlx_error(MLX_NOT_FOUND, "there is no model '%s'", model);
+  return mlx_server_add(server, model, NULL);
+}
+
+static mlx_status_t add_models(mlx_server_t *server, const flags_t *f) {
+  for (size_t i = 0; i < f->word_count; ++i) MLX_TRY(add_model(server, f->words[i]));
+  for (size_t i = 0; i < f->models.count; ++i) MLX_TRY(add_model(server, f->models.items[i]));
+  if (f->folder) MLX_TRY(mlx_server_add_folder(server, f->folder));
+  for (size_t i = 0; i < f->aliases.count; ++i) MLX_TRY(add_alias(server, f->aliases.items[i]));
+  return NULL;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Serving
+
+// The line on stdout that says that the server is ready.
+static mlx_status_t print_ready(const mlx_server_t *server, const flags_t *f, int port) {
+  const bool v6 = strchr(f->host, ':') != NULL;
+  const size_t count = mlx_server_model_count(server);
+  if (f->unix_path)
+    printf("listening on unix:%s", f->unix_path);
+  else
+    printf("listening on %s://%s%s%s:%d", f->certificate ? "https" : "http", v6 ? "[" : "", f->host,
+           v6 ? "]" : "", port);
+  printf(" (%s %s", count == 1 ? "model" : "models", mlx_server_model_name(server, 0));
+  for (size_t i = 1; i < count; ++i) printf(", %s", mlx_server_model_name(server, i));
+  printf(")\n");
+  return fflush(stdout) || ferror(stdout) ? mlx_stdout_error() : NULL;
+}
+
+static void exit_now(void *user, int signal) {
+  (void)user;
+  _exit(128 + signal);
+}
+
+static void fill_options(flags_t *f, mlx_server_options_t *out) {
+  mlx_server_options_initialize(out);
+  out->http.host = f->host;
+  out->http.port = (int)f->port;
+  out->http.unix_path = f->unix_path;
+  out->http.certificate = f->certificate;
+  out->http.private_key = f->private_key;
+  out->version = MLXCEL_VERSION;
+  out->keys = f->all_keys;
+  out->key_count = f->key_count;
+  out->cors = f->cors;
+  out->log = f->log;
+  out->page = !f->no_page;
+  out->drain_seconds = f->drain;
+  out->stall_seconds = f->stall;
+  out->queue = f->queue;
+  out->report = mlx_terminal_report();
+  out->open = open_model;
+  out->on_second_signal = exit_now;
+  out->user = f;
+}
+
+static mlx_status_t serve_with(mlx_server_t *server, const flags_t *f) {
+  int port;
+  MLX_TRY(add_models(server, f));
+  if (mlx_server_model_count(server) == 1) MLX_TRY(mlx_server_load(server));
+  MLX_TRY(mlx_server_listen(server, &port));
+  MLX_TRY(print_ready(server, f, port));
+  return mlx_server_run(server);
+}
+
+static mlx_status_t serve(flags_t *f) {
+  mlx_server_options_t options;
+  mlx_server_t *server;
+  MLX_TRY(check_options(f));
+  fill_options(f, &options);
+  MLX_TRY(mlx_size_parse(f->model_memory, "--model-memory", &options.model_memory));
+  MLX_TRY(mlx_server_create(&options, &server));
+  mlx_status_t status = serve_with(server, f);
+  mlx_server_free(server);
+  return status;
+}
+
+static void initialize(void *options) {
+  flags_t *f = options;
+  f->open = (mlx_open_options_t){.kernels = "auto", .device = "auto", .context = -1};
+  f->host = "127.0.0.1";
+  f->port = 8080;
+  f->queue = 1024;
+  f->drain = 30;
+  f->stall = 60;
+}
+
+static mlx_status_t run(const mlx_command_line_t *line) {
+  flags_t f;
+  bool help;
+  const char *words[MAX_WORDS];
+  size_t count;
+  MLX_TRY(mlx_command_line_parse(line, &f, words, MAX_WORDS, &count, &help));
+  if (help) return NULL;
+  memcpy(f.words, words, count * sizeof *words);
+  f.word_count = count;
+  MLX_TRY(mlx_terminal_set_quiet(f.quiet, f.open.verbose));
+  mlx_status_t status = serve(&f);
+  mlx_free(f.key_text);
+  return status;
+}
+
+// clang-format off
+static const mlx_flag_t flags[] = {
+    MLX_LIST_FLAG(flags_t, models, "-m, --model", "MODEL", "model to serve, also as an argument; may be repeated"),
+    MLX_TEXT_FLAG(flags_t, folder, "--models", "FOLDER", "serve all models in a folder"),
+    MLX_LIST_FLAG(flags_t, aliases, "-a, --alias", "NAME=MODEL", "another name of a model; NAME: of the first one"),
+    MLX_TEXT_FLAG(flags_t, host, "--host", "ADDRESS", "address to listen on, or unix:PATH (default: 127.0.0.1)"),
+    MLX_INT_FLAG(flags_t, port, "--port", "N", "port to listen on (default: 8080; 0: a free one)", 0, 65535),
+    MLX_CONTEXT_FLAG(flags_t, open.context,
+                     "context length in tokens (default: up to 8192; 0: the model's)", 0, 1 << 30),
+    MLX_INT_FLAG(flags_t, open.parallel, "-np, --parallel", "N",
+                 "requests that run at the same time (default: 32 on a CPU, 256 on a GPU)", 1, 4096),
+    MLX_LIST_FLAG(flags_t, keys, "--api-key", "KEY", "require this key of clients; may be repeated"),
+    MLX_TEXT_FLAG(flags_t, key_file, "--api-key-file", "FILE", "require a key of this file, one per line"),
+    MLX_OPEN_FLAGS(flags_t, open),
+    MLX_COLLAPSED_GROUP("limits, TLS and device"),
+    MLX_INT_FLAG(flags_t, queue, "--queue", "N",
+                 "requests of a model that may wait; more are refused with 429 (default: 1024)", 0, 1 << 20),
+    MLX_TEXT_FLAG(flags_t, open.memory, "--memory", "SIZE",
+                  "most memory for the KV cache of a model: 512M, 8G (default: half of the RAM on a CPU)"),
+    MLX_TEXT_FLAG(flags_t, model_memory, "--model-memory", "SIZE",
+                  "most memory for loaded models; the least recently used one is unloaded (default: no limit)"),
+    MLX_NUMBER_FLAG(flags_t, drain, "--drain", "SECONDS",
+                    "after SIGTERM, time for running requests to finish (default: 30)", 0, 86400),
+    MLX_NUMBER_FLAG(flags_t, stall, "--stall", "SECONDS",
+                    "/health fails if a model with work completes no step for so long (default: 60)", 1, 86400),
+    MLX_TEXT_FLAG(flags_t, certificate, "--ssl-cert", "FILE", "TLS certificate, PEM"),
+    MLX_TEXT_FLAG(flags_t, private_key, "--ssl-key", "FILE", "private key of the certificate, PEM"),
+    MLX_TEXT_FLAG(flags_t, cors, "--cors", "ORIGIN", "web pages of this origin may use the server; *: all pages"),
+    MLX_TEXT_FLAG(flags_t, unix_path, "--unix", "PATH", "listen on a Unix socket instead of a port"),
+    MLX_TEXT_FLAG(flags_t, log, "--log", "FILE", "append a JSON line for each request"),
+    MLX_SWITCH_FLAG(flags_t, no_page, "--no-page", "do not serve the chat page at /"),
+    MLX_CHAT_TEMPLATE_FLAG(flags_t, chat_template),
+    MLX_KV_FLAG(flags_t, open.kv),
+    MLX_SWITCH_FLAG(flags_t, open.allow_unsigned, "--allow-unsigned",
+                    "run a bundle that was neither compiled here nor signed by a trusted key"),
+    MLX_TEXT_FLAG(flags_t, open.cpu_level, "--cpu-level", "LEVEL",
+                  "CPU level to compile for, or to select in a portable bundle (x86-64-v3)"),
+    MLX_KERNELS_FLAG(flags_t, open.kernels),
+    MLX_GROUP_END,
+    MLX_QUIET_FLAG(flags_t, quiet),
+    MLX_VERBOSE_FLAG(flags_t, open.verbose),
+    {0},
+};
+// clang-format on
+
+const mlx_verb_t mlx_verb_serve = {
+    .name = "serve",
+    .summary = "serve models over HTTP (OpenAI, Anthropic and Ollama APIs)",
+    .usage =
+        "usage: mlxcel serve [MODEL...] [options]\n\n"
+        "Many requests at a time share the steps of a model. Each gets the tokens that it would get "
+        "alone.\n\n"
+        "examples:\n"
+        "  mlxcel serve model.gguf\n"
+        "  mlxcel serve --models ~/models --model-memory 16G --host 0.0.0.0 --api-key SECRET",
+    .flags = flags,
+    .options_size = sizeof(flags_t),
+    .initialize = initialize,
+    .run = run,
+};

@@ -1,0 +1,440 @@
+// OpenAI's chat completions, with the fields of llama.cpp and vLLM.
+#include <string.h>
+
+#include "base/memory.h"
+#include "server/openai.h"
+#include "server/openai_fields.h"
+
+static const mlx_field_t fields[] = {
+    MLX_OPENAI_GENERATION_FIELDS,
+    MLX_READ("messages"),
+    MLX_READ("max_tokens"),
+    MLX_READ("max_completion_tokens"),
+    MLX_READ("n_predict"),
+    MLX_READ("n"),
+    MLX_READ("logprobs"),
+    MLX_READ("top_logprobs"),
+    MLX_READ("response_format"),
+    MLX_READ("tools"),
+    MLX_READ("tool_choice"),
+    MLX_READ("parallel_tool_calls"),
+    MLX_READ("reasoning_effort"),
+    MLX_READ("reasoning"),
+    MLX_READ("include_reasoning"),
+    MLX_READ("reasoning_format"),
+    MLX_READ("enable_thinking"),
+    MLX_READ("thinking"),
+    MLX_READ("verbosity"),
+    MLX_READ("chat_template_kwargs"),
+    MLX_READ("add_generation_prompt"),
+    MLX_READ("continue_final_message"),
+    MLX_READ("modalities"),
+    MLX_IGNORE("prediction", "it changes the speed only, not the answer"),
+    MLX_REFUSE("functions", "use tools"),
+    MLX_REFUSE("function_call", "use tool_choice"),
+    MLX_REFUSE_VALUE("audio", "this server reads and writes text only"),
+    MLX_REFUSE_VALUE("web_search_options", "give the model a search tool"),
+    MLX_REFUSE_VALUE("moderation", "leave it out"),
+    MLX_REFUSE_VALUE("best_of", "use n"),
+    MLX_REFUSE_VALUE("echo", "use /v1/completions"),
+    MLX_REFUSE_VALUE("add_special_tokens", "the chat template writes the special tokens"),
+    MLX_REFUSE_VALUE("chat_template", "start the server with --chat-template"),
+    MLX_REFUSE_VALUE("documents", "put them into a message"),
+    MLX_FIELDS_END,
+};
+
+typedef struct chat_details {
+  bool include_usage;   // stream_options.include_usage
+  bool hide_reasoning;  // include_reasoning is false
+} chat_details_t;
+
+// ----------------------------------------------------------------------------------------------------------
+// Parsing
+
+static mlx_status_t read_logprobs(const mlx_place_t *root, mlx_call_t *call) {
+  bool wanted = false;
+  int64_t top = 0;
+  MLX_TRY(mlx_field_bool(root, "logprobs", &wanted));
+  MLX_TRY(mlx_field_int(root, "top_logprobs", 0, MLX_MAX_LOGPROBS, &top));
+  const mlx_place_t place = mlx_place_key(root, "top_logprobs");
+  if (top && !wanted) return mlx_field_error(&place, MLX_INVALID_INPUT, "needs logprobs: true");
+  if (wanted) call->logprobs = top;
+  return NULL;
+}
+
+// OpenRouter's form: {"effort": ..., "enabled": ..., "exclude": ...}.
+static mlx_status_t read_reasoning_object(const mlx_place_t *root, mlx_openai_variables_t *variables,
+                                          bool *hide) {
+  static const mlx_field_t reasoning_fields[] = {
+      MLX_READ("effort"),
+      MLX_READ("enabled"),
+      MLX_READ("exclude"),
+      MLX_IGNORE("summary", "reasoning is sent whole"),
+      MLX_REFUSE_VALUE("max_tokens", "use effort, or max_tokens of the request"),
+      MLX_FIELDS_END};
+  const mlx_place_t place = mlx_place_key(root, "reasoning");
+  if (!place.value) return NULL;
+  MLX_TRY(mlx_fields_check(&place, reasoning_fields, false));
+  MLX_TRY(mlx_openai_read_effort(&place, "effort", variables));
+  if (mlx_place_key(&place, "enabled").value) {
+    bool enabled = true;
+    MLX_TRY(mlx_field_bool(&place, "enabled", &enabled));
+    variables->enable_thinking = enabled;
+  }
+  return mlx_field_bool(&place, "exclude", hide);
+}
+
+// {"type": "enabled"} or {"type": "disabled"}, as DeepSeek and GLM have it.
+static mlx_status_t read_thinking_object(const mlx_place_t *root, mlx_openai_variables_t *variables) {
+  static const mlx_field_t thinking_fields[] = {
+      MLX_READ("type"), MLX_IGNORE("clear_thinking", "the chat template decides which reasoning it keeps"),
+      MLX_REFUSE_VALUE("budget_tokens", "use reasoning_effort, or max_tokens"), MLX_FIELDS_END};
+  const mlx_place_t place = mlx_place_key(root, "thinking");
+  const char *type = NULL;
+  if (!place.value) return NULL;
+  MLX_TRY(mlx_fields_check(&place, thinking_fields, false));
+  MLX_TRY(mlx_field_text(&place, "type", &type));
+  const mlx_place_t type_place = mlx_place_key(&place, "type");
+  if (!type || (strcmp(type, "enabled") && strcmp(type, "disabled") && strcmp(type, "auto")))
+    return mlx_field_error(&type_place, MLX_INVALID_INPUT, "expected enabled, disabled or auto");
+  if (strcmp(type, "auto")) variables->enable_thinking = !strcmp(type, "enabled");
+  return NULL;
+}
+
+static mlx_status_t read_thinking(const mlx_place_t *root, mlx_call_t *call, bool *hide) {
+  mlx_openai_variables_t variables = {.enable_thinking = -1};
+  bool include = true, enable = true;
+  const char *format = "auto";
+  MLX_TRY(read_reasoning_object(root, &variables, hide));
+  MLX_TRY(read_thinking_object(root, &variables));
+  MLX_TRY(mlx_openai_read_effort(root, "reasoning_effort", &variables));
+  MLX_TRY(mlx_field_text(root, "verbosity", &variables.verbosity));
+  MLX_TRY(mlx_field_bool(root, "enable_thinking", &enable));
+  if (mlx_place_key(root, "enable_thinking").value) variables.enable_thinking = enable;
+  MLX_TRY(mlx_field_bool(root, "include_reasoning", &include));
+  if (!include) *hide = true;
+  MLX_TRY(mlx_field_text(root, "reasoning_format", &format));
+  if (strcmp(format, "auto") && strcmp(format, "deepseek")) {
+    const mlx_place_t place = mlx_place_key(root, "reasoning_format");
+    return mlx_status_hint(mlx_field_error(&place, MLX_UNSUPPORTED, "'%.64s' is not supported", format),
+                           "use auto or deepseek: reasoning comes as reasoning_content");
+  }
+  return mlx_openai_put_variables(root, &variables, call);
+}
+
+static mlx_status_t read_continuation(const mlx_place_t *root, mlx_call_t *call) {
+  bool generation_prompt = true;
+  const mlx_place_t place = mlx_place_key(root, "add_generation_prompt");
+  MLX_TRY(mlx_field_bool(root, "continue_final_message", &call->continue_final));
+  MLX_TRY(mlx_field_bool(root, "add_generation_prompt", &generation_prompt));
+  if (place.value && generation_prompt == call->continue_final)
+    return mlx_field_error(&place, MLX_INVALID_INPUT, "must be the opposite of continue_final_message");
+  return NULL;
+}
+
+static mlx_status_t check_modalities(const mlx_place_t *root) {
+  const mlx_place_t place = mlx_place_key(root, "modalities");
+  size_t index, max;
+  yyjson_val *value;
+  if (!place.value) return NULL;
+  if (!yyjson_is_arr(place.value)) return mlx_field_expected(&place, "a list");
+  yyjson_arr_foreach(place.value, index, max, value) {
+    const mlx_place_t item = mlx_place_item(&place, index, value);
+    if (!yyjson_equals_str(value, "text"))
+      return mlx_field_error(&item, MLX_UNSUPPORTED, "only text is supported");
+  }
+  return NULL;
+}
+
+static mlx_status_t read_chat(const mlx_place_t *root, mlx_call_t *call, chat_details_t *details) {
+  static const char *const limits[] = {"max_completion_tokens", "max_tokens", "n_predict", NULL};
+  bool parallel = true;
+  MLX_TRY(mlx_fields_check(root, fields, false));
+  MLX_TRY(mlx_openai_read_generation(root, call, &details->include_usage));
+  MLX_TRY(mlx_openai_read_max_tokens(root, limits, 1, call));
+  MLX_TRY(mlx_field_int(root, "n", 1, MLX_MAX_N, &call->n));
+  MLX_TRY(read_logprobs(root, call));
+  const mlx_place_t messages = mlx_place_key(root, "messages"), tools = mlx_place_key(root, "tools");
+  const mlx_place_t choice = mlx_place_key(root, "tool_choice");
+  const mlx_place_t format = mlx_place_key(root, "response_format");
+  MLX_TRY(mlx_openai_read_messages(&messages, call));
+  MLX_TRY(mlx_openai_read_tools(&tools, MLX_TOOL_NESTED, NULL, call));
+  MLX_TRY(mlx_openai_read_tool_choice(&choice, MLX_TOOL_NESTED, call));
+  MLX_TRY(mlx_field_bool(root, "parallel_tool_calls", &parallel));
+  call->one_tool_call = !parallel;
+  MLX_TRY(mlx_openai_read_format(&format, false, call));
+  MLX_TRY(read_thinking(root, call, &details->hide_reasoning));
+  MLX_TRY(check_modalities(root));
+  return read_continuation(root, call);
+}
+
+static mlx_status_t parse(const char *body, size_t length, const char *query, mlx_call_t *call) {
+  yyjson_doc *doc;
+  chat_details_t *details;
+  (void)query;
+  MLX_TRY(mlx_fields_parse(body, length, &doc));
+  mlx_status_t status = mlx_alloc(1, sizeof *details, &details);
+  if (!status) {
+    const mlx_place_t root = mlx_place_root(doc);
+    call->details = details;
+    status = read_chat(&root, call, details);
+  }
+  yyjson_doc_free(doc);
+  return status;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Whole answers
+
+static void put_head(const mlx_answer_t *answer, const char *object, mlx_text_t *out) {
+  mlx_text_printf(out, "{\"id\":\"chatcmpl-%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", answer->id,
+                  object, (long long)answer->created);
+  mlx_openai_put_string(answer->model, out);
+  mlx_text_puts(out, ",\"system_fingerprint\":\"mlxcel\",\"choices\":[");
+}
+
+// The text under both names that clients read.
+static void put_reasoning(const char *text, size_t length, mlx_text_t *out) {
+  mlx_text_puts(out, "\"reasoning_content\":");
+  mlx_text_json_string(out, text, length);
+  mlx_text_puts(out, ",\"reasoning\":");
+  mlx_text_json_string(out, text, length);
+}
+
+static void put_tool_calls(const mlx_answer_choice_t *choice, mlx_text_t *out) {
+  mlx_text_puts(out, ",\"tool_calls\":[");
+  for (size_t i = 0; i < choice->tool_count; ++i) {
+    const mlx_tool_call_t *tool = &choice->tools[i];
+    mlx_text_puts(out, i ? ",{\"id\":" : "{\"id\":");
+    mlx_openai_put_string(tool->id, out);
+    mlx_text_puts(out, ",\"type\":\"function\",\"function\":{\"name\":");
+    mlx_openai_put_string(tool->name, out);
+    mlx_text_puts(out, ",\"arguments\":");
+    mlx_text_json_string(out, tool->arguments.data ? tool->arguments.data : "", tool->arguments.length);
+    mlx_text_puts(out, "}}");
+  }
+  mlx_text_puts(out, "]");
+}
+
+static void put_logprobs(const mlx_answer_token_t *tokens, size_t count, mlx_text_t *out) {
+  mlx_text_puts(out, ",\"logprobs\":{\"content\":");
+  mlx_openai_put_logprobs(tokens, count, out);
+  mlx_text_puts(out, ",\"refusal\":null}");
+}
+
+static void put_choice(const mlx_call_t *call, const mlx_answer_choice_t *choice, size_t index,
+                       mlx_text_t *out) {
+  const chat_details_t *details = call->details;
+  mlx_text_printf(out, "%s{\"index\":%zu,\"message\":{\"role\":\"assistant\",\"content\":", index ? "," : "",
+                  index);
+  if (choice->text.length || !choice->tool_count)
+    mlx_text_json_string(out, choice->text.data ? choice->text.data : "", choice->text.length);
+  else
+    mlx_text_puts(out, "null");
+  mlx_text_puts(out, ",\"refusal\":null");
+  if (choice->reasoning.length && !details->hide_reasoning) {
+    mlx_text_puts(out, ",");
+    put_reasoning(choice->reasoning.data, choice->reasoning.length, out);
+  }
+  if (choice->tool_count) put_tool_calls(choice, out);
+  mlx_text_puts(out, "}");
+  if (call->logprobs >= 0)
+    put_logprobs(choice->tokens, choice->token_count, out);
+  else
+    mlx_text_puts(out, ",\"logprobs\":null");
+  mlx_text_printf(out, ",\"finish_reason\":\"%s\"}",
+                  mlx_openai_finish_reason(choice->finish, choice->tool_count));
+}
+
+static mlx_status_t write_answer(const mlx_call_t *call, const mlx_answer_t *answer, mlx_text_t *out) {
+  put_head(answer, "chat.completion", out);
+  for (size_t i = 0; i < answer->choice_count; ++i) put_choice(call, &answer->choices[i], i, out);
+  mlx_text_puts(out, "],\"usage\":");
+  mlx_openai_put_usage(answer, out);
+  mlx_text_puts(out, ",\"timings\":");
+  mlx_openai_put_timings(answer, out);
+  mlx_text_puts(out, "}");
+  return mlx_text_finish(out);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Streams
+
+typedef struct choice_state {
+  bool has_role, has_tools, is_finished;
+} choice_state_t;
+
+struct mlx_stream_writer {
+  const mlx_call_t *call;
+  const mlx_answer_t *answer;
+  choice_state_t *choices;  // [count]
+  size_t count, finished;
+  mlx_text_t last;  // the chunk of the last choice that finishes: it is sent with the timings
+};
+
+static void begin_chunk(const mlx_stream_writer_t *writer, mlx_text_t *out) {
+  mlx_text_puts(out, "data: ");
+  put_head(writer->answer, "chat.completion.chunk", out);
+}
+
+// Usage is null in all chunks but the last if the client asked for it.
+static void put_no_usage(const mlx_stream_writer_t *writer, mlx_text_t *out) {
+  const chat_details_t *details = writer->call->details;
+  if (details->include_usage) mlx_text_puts(out, ",\"usage\":null");
+}
+
+static void begin_delta(const mlx_stream_writer_t *writer, size_t choice, mlx_text_t *out) {
+  begin_chunk(writer, out);
+  mlx_text_printf(out, "{\"index\":%zu,\"delta\":{", choice);
+}
+
+// |event| is NULL in chunks without tokens.
+static void end_delta(const mlx_stream_writer_t *writer, const mlx_event_t *event, mlx_text_t *out) {
+  mlx_text_puts(out, "}");
+  if (event && event->token_count)
+    put_logprobs(event->tokens, event->token_count, out);
+  else
+    mlx_text_puts(out, ",\"logprobs\":null");
+  mlx_text_puts(out, ",\"finish_reason\":null}]");
+  put_no_usage(writer, out);
+  mlx_text_puts(out, "}\n\n");
+}
+
+static void put_role(const mlx_stream_writer_t *writer, size_t choice, mlx_text_t *out) {
+  if (writer->choices[choice].has_role) return;
+  writer->choices[choice].has_role = true;
+  begin_delta(writer, choice, out);
+  mlx_text_puts(out, "\"role\":\"assistant\",\"content\":\"\"");
+  end_delta(writer, NULL, out);
+}
+
+static void put_text(const mlx_stream_writer_t *writer, const mlx_event_t *event, mlx_text_t *out) {
+  const chat_details_t *details = writer->call->details;
+  const bool is_reasoning = event->kind == MLX_EVENT_REASONING;
+  const bool is_hidden = is_reasoning && details->hide_reasoning;
+  if ((!event->length || is_hidden) && !event->token_count) return;
+  begin_delta(writer, event->choice, out);
+  if (is_reasoning && !is_hidden) {
+    put_reasoning(event->text, event->length, out);
+  } else if (!is_hidden) {
+    mlx_text_puts(out, "\"content\":");
+    mlx_text_json_string(out, event->text, event->length);
+  }
+  end_delta(writer, event, out);
+}
+
+static void put_tool(const mlx_stream_writer_t *writer, const mlx_event_t *event, mlx_text_t *out) {
+  if (event->kind == MLX_EVENT_TOOL_ARGUMENTS && !event->length) return;
+  begin_delta(writer, event->choice, out);
+  mlx_text_printf(out, "\"tool_calls\":[{\"index\":%zu", event->tool);
+  if (event->kind == MLX_EVENT_TOOL_BEGIN) {
+    mlx_text_puts(out, ",\"id\":");
+    mlx_openai_put_string(event->id, out);
+    mlx_text_puts(out, ",\"type\":\"function\",\"function\":{\"name\":");
+    mlx_openai_put_string(event->name, out);
+    mlx_text_puts(out, ",\"arguments\":\"\"}}]");
+  } else {
+    mlx_text_puts(out, ",\"function\":{\"arguments\":");
+    mlx_text_json_string(out, event->text, event->length);
+    mlx_text_puts(out, "}}]");
+  }
+  end_delta(writer, NULL, out);
+}
+
+// Without its end, which stream_close writes for the last chunk.
+static void put_finish(const mlx_stream_writer_t *writer, const mlx_event_t *event, mlx_text_t *out) {
+  begin_delta(writer, event->choice, out);
+  mlx_text_printf(out, "},\"logprobs\":null,\"finish_reason\":\"%s\"}]",
+                  mlx_openai_finish_reason(event->finish, writer->choices[event->choice].has_tools));
+}
+
+static mlx_status_t finish_choice(mlx_stream_writer_t *writer, const mlx_event_t *event, mlx_text_t *out) {
+  choice_state_t *state = &writer->choices[event->choice];
+  if (state->is_finished) return mlx_error(MLX_INTERNAL, "choice %zu finishes twice", event->choice);
+  state->is_finished = true;
+  if (++writer->finished == writer->count) {
+    put_finish(writer, event, &writer->last);
+    return mlx_text_finish(&writer->last);
+  }
+  put_finish(writer, event, out);
+  put_no_usage(writer, out);
+  mlx_text_puts(out, "}\n\n");
+  return NULL;
+}
+
+static void stream_free(mlx_stream_writer_t *writer) {
+  if (!writer) return;
+  mlx_text_clear(&writer->last);
+  mlx_free(writer->choices);
+  mlx_free(writer);
+}
+
+static mlx_status_t stream_open(const mlx_call_t *call, const mlx_answer_t *answer,
+                                mlx_stream_writer_t **out_writer, mlx_text_t *out) {
+  mlx_stream_writer_t *writer;
+  (void)out;
+  *out_writer = NULL;
+  MLX_TRY(mlx_alloc(1, sizeof *writer, &writer));
+  writer->call = call;
+  writer->answer = answer;
+  writer->count = (size_t)call->n;
+  mlx_status_t status = mlx_alloc(writer->count, sizeof *writer->choices, &writer->choices);
+  if (status)
+    stream_free(writer);
+  else
+    *out_writer = writer;
+  return status;
+}
+
+static mlx_status_t stream_event(mlx_stream_writer_t *writer, const mlx_event_t *event, mlx_text_t *out) {
+  if (event->choice >= writer->count) return mlx_error(MLX_INTERNAL, "there is no choice %zu", event->choice);
+  put_role(writer, event->choice, out);
+  switch (event->kind) {
+    case MLX_EVENT_TEXT:
+    case MLX_EVENT_REASONING: put_text(writer, event, out); break;
+    case MLX_EVENT_TOOL_BEGIN: writer->choices[event->choice].has_tools = true;  // fall through
+    case MLX_EVENT_TOOL_ARGUMENTS: put_tool(writer, event, out); break;
+    case MLX_EVENT_TOOL_END: break;
+    case MLX_EVENT_FINISH: MLX_TRY(finish_choice(writer, event, out)); break;
+  }
+  return mlx_text_finish(out);
+}
+
+static mlx_status_t stream_close(mlx_stream_writer_t *writer, const mlx_answer_t *answer, mlx_text_t *out) {
+  const chat_details_t *details = writer->call->details;
+  mlx_text_append(out, writer->last.data ? writer->last.data : "", writer->last.length);
+  if (writer->last.length && details->include_usage) mlx_text_puts(out, ",\"usage\":null}\n\n");
+  if (details->include_usage) {
+    begin_chunk(writer, out);
+    mlx_text_puts(out, "],\"usage\":");
+    mlx_openai_put_usage(answer, out);
+  }
+  if (writer->last.length || details->include_usage) {
+    mlx_text_puts(out, ",\"timings\":");
+    mlx_openai_put_timings(answer, out);
+    mlx_text_puts(out, "}\n\n");
+  }
+  mlx_text_puts(out, "data: [DONE]\n\n");
+  return mlx_text_finish(out);
+}
+
+static void stream_error(mlx_stream_writer_t *writer, const mlx_api_error_t *error, mlx_text_t *out) {
+  (void)writer;
+  mlx_openai_put_stream_error(error, out);
+}
+
+const mlx_shape_t mlx_shape_chat = {
+    .name = "chat",
+    .stream_type = "text/event-stream",
+    .parse = parse,
+    .free_details = mlx_free,
+    .write = write_answer,
+    .stream_open = stream_open,
+    .stream_event = stream_event,
+    .stream_close = stream_close,
+    .stream_error = stream_error,
+    .stream_free = stream_free,
+    .heartbeat = ": \n\n",
+    .error = mlx_openai_put_error,
+    .fields = fields,
+};

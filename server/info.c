@@ -1,0 +1,281 @@
+// Health, metrics and lists of models.
+#include "server/info.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "server/respond.h"
+
+#define MAX_LOADED 64                // models in /metrics
+#define OLLAMA_API_VERSION "0.12.0"  // of Ollama's API; clients refuse older ones
+
+typedef struct loaded {
+  struct {
+    const mlx_model_t *model;
+    mlx_serving_stats_t stats;
+    mlx_engine_info_t info;
+  } items[MAX_LOADED];
+  size_t count;
+} loaded_t;
+
+static void add_loaded(void *user, mlx_model_t *model, mlx_serving_t *serving) {
+  loaded_t *all = user;
+  if (all->count == MAX_LOADED) return;
+  all->items[all->count].model = model;
+  all->items[all->count].info = mlx_engine_info(mlx_serving_engine(serving));
+  all->items[all->count++].stats = mlx_serving_stats(serving);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Health
+
+typedef struct health {
+  double limit;
+  char problem[512];  // "": none
+} health_t;
+
+static void check_model(void *user, mlx_model_t *model, mlx_serving_t *serving) {
+  health_t *health = user;
+  const mlx_serving_stats_t stats = mlx_serving_stats(serving);
+  if (stats.stalled > health->limit)
+    snprintf(health->problem, sizeof health->problem,
+             "%s has %lld requests, but completed no step for %.0f s", mlx_model_name(model),
+             (long long)stats.tasks, stats.stalled);
+  if (stats.failures)
+    snprintf(health->problem, sizeof health->problem, "the last step of %s failed: %s", mlx_model_name(model),
+             stats.reason);
+}
+
+void mlx_info_health(mlx_site_t *site, mlx_exchange_t *exchange) {
+  health_t health = {.limit = site->stall_seconds};
+  mlx_text_t out = {0};
+  mlx_models_visit_loaded(site->service.models, check_model, &health);
+  if (site->draining) snprintf(health.problem, sizeof health.problem, "the server is shutting down");
+  const bool ok = !health.problem[0];
+  mlx_text_puts(&out, "{");
+  mlx_put_text(&out, "status", ok ? "ok" : site->draining ? "draining" : "error");
+  if (!ok) {
+    mlx_text_puts(&out, ",\"error\":{");
+    mlx_put_text(&out, "message", health.problem);
+    mlx_put_text(&out, "type", "unavailable_error");
+    mlx_put_int(&out, "code", 503);
+    mlx_text_puts(&out, "}");
+  }
+  mlx_text_puts(&out, "}");
+  mlx_respond_json(exchange, ok ? 200 : 503, &out);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Metrics
+
+typedef struct family {
+  const char *name, *type, *help;
+  double (*value)(const mlx_serving_stats_t *stats);
+} family_t;
+
+static double running(const mlx_serving_stats_t *s) { return (double)s->scheduler.running; }
+// Also counts requests that the scheduler has not taken yet.
+static double waiting(const mlx_serving_stats_t *s) { return (double)(s->tasks - s->scheduler.running); }
+static double pages_used(const mlx_serving_stats_t *s) { return (double)s->scheduler.pages_used; }
+static double pages_cached(const mlx_serving_stats_t *s) { return (double)s->scheduler.pages_cached; }
+static double pages_free(const mlx_serving_stats_t *s) { return (double)s->scheduler.pages_free; }
+static double usage(const mlx_serving_stats_t *s) {
+  const double total = pages_used(s) + pages_cached(s) + pages_free(s);
+  return total > 0 ? pages_used(s) / total : 0;
+}
+static double steps(const mlx_serving_stats_t *s) { return (double)s->scheduler.steps; }
+static double failed_steps(const mlx_serving_stats_t *s) { return (double)s->failed_steps; }
+static double prompt_tokens(const mlx_serving_stats_t *s) { return (double)s->scheduler.prompt_tokens; }
+static double output_tokens(const mlx_serving_stats_t *s) { return (double)s->scheduler.output_tokens; }
+static double prefix_hits(const mlx_serving_stats_t *s) { return (double)s->scheduler.prefix_hits; }
+static double preemptions(const mlx_serving_stats_t *s) { return (double)s->scheduler.preemptions; }
+
+static const family_t families[] = {
+    {"mlxcel_requests_running", "gauge", "Sequences that run.", running},
+    {"mlxcel_requests_waiting", "gauge", "Sequences that wait.", waiting},
+    {"mlxcel_kv_pages_used", "gauge", "Pages of the KV cache that sequences use.", pages_used},
+    {"mlxcel_kv_pages_cached", "gauge", "Pages that are kept for later prefixes.", pages_cached},
+    {"mlxcel_kv_pages_free", "gauge", "Free pages.", pages_free},
+    {"mlxcel_steps_total", "counter", "Steps.", steps},
+    {"mlxcel_failed_steps_total", "counter", "Steps that failed.", failed_steps},
+    {"mlxcel_prompt_tokens_total", "counter", "Prompt tokens that were computed.", prompt_tokens},
+    {"mlxcel_output_tokens_total", "counter", "Tokens that were generated.", output_tokens},
+    {"mlxcel_prefix_hit_tokens_total", "counter", "Prompt tokens whose pages were shared.", prefix_hits},
+    {"mlxcel_preemptions_total", "counter", "Sequences that lost their pages to others.", preemptions},
+    {"vllm:num_requests_running", "gauge", "The same as mlxcel_requests_running.", running},
+    {"vllm:num_requests_waiting", "gauge", "The same as mlxcel_requests_waiting.", waiting},
+    {"vllm:kv_cache_usage_perc", "gauge", "Used pages of the KV cache, 0 to 1.", usage},
+};
+
+// A label value: backslashes and quotes are escaped.
+static void put_label(mlx_text_t *out, const char *value) {
+  for (; *value; ++value) {
+    if (*value == '\\' || *value == '"') mlx_text_puts(out, "\\");
+    mlx_text_append(out, *value == '\n' ? " " : value, 1);
+  }
+}
+
+static void put_family(mlx_text_t *out, const family_t *family, const loaded_t *all) {
+  mlx_text_printf(out, "# HELP %s %s\n# TYPE %s %s\n", family->name, family->help, family->name,
+                  family->type);
+  for (size_t i = 0; i < all->count; ++i) {
+    mlx_text_printf(out, "%s{model_name=\"", family->name);
+    put_label(out, mlx_model_name(all->items[i].model));
+    mlx_text_printf(out, "\"} %.17g\n", family->value(&all->items[i].stats));
+  }
+}
+
+void mlx_info_metrics(mlx_site_t *site, mlx_exchange_t *exchange) {
+  loaded_t all = {.count = 0};
+  mlx_text_t out = {0};
+  int64_t loads, unloads;
+  mlx_models_visit_loaded(site->service.models, add_loaded, &all);
+  mlx_models_counts(site->service.models, &loads, &unloads);
+  for (size_t i = 0; i < sizeof families / sizeof *families; ++i) put_family(&out, &families[i], &all);
+  mlx_metrics_put(&out, "mlxcel_models_loaded", "gauge", "Loaded models.", (double)all.count);
+  mlx_metrics_put(&out, "mlxcel_model_loads_total", "counter", "Models that were loaded.", (double)loads);
+  mlx_metrics_put(&out, "mlxcel_model_unloads_total", "counter", "Models that were unloaded.",
+                  (double)unloads);
+  mlx_metrics_put(&out, "mlxcel_http_connections", "gauge", "Open connections.",
+                  (double)mlx_http_server_connections(site->http));
+  mlx_metrics_put(&out, "mlxcel_log_lines_dropped_total", "counter",
+                  "Lines of the access log that could not be written.",
+                  (double)mlx_access_log_dropped(site->log));
+  mlx_metrics_write(site->service.metrics, &out);
+  mlx_status_t status = mlx_text_finish(&out);
+  if (status)
+    mlx_exchange_respond(exchange, 500, "text/plain", "out of memory\n", 14);
+  else
+    mlx_exchange_respond(exchange, 200, "text/plain; version=0.0.4", out.data, out.length);
+  mlx_status_free(status);
+  mlx_text_clear(&out);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Models
+
+void mlx_info_server(mlx_site_t *site, mlx_exchange_t *exchange) {
+  loaded_t all = {.count = 0};
+  mlx_text_t out = {0};
+  mlx_models_visit_loaded(site->service.models, add_loaded, &all);
+  mlx_text_puts(&out, "{");
+  mlx_put_text(&out, "version", site->version);
+  mlx_put_int(&out, "uptime_seconds", (int64_t)(mlx_seconds() - site->start));
+  mlx_put_int(&out, "models", (int64_t)mlx_models_count(site->service.models));
+  mlx_text_puts(&out, ",\"loaded_models\":[");
+  for (size_t i = 0; i < all.count; ++i) {
+    const mlx_serving_stats_t *stats = &all.items[i].stats;
+    mlx_text_puts(&out, i ? ",{" : "{");
+    mlx_put_text(&out, "model", mlx_model_name(all.items[i].model));
+    mlx_put_text(&out, "device", all.items[i].info.device);
+    mlx_put_int(&out, "context_length", all.items[i].info.context);
+    mlx_put_int(&out, "max_running_requests", all.items[i].info.sequences);
+    mlx_put_int(&out, "running_requests", stats->scheduler.running);
+    mlx_put_int(&out, "waiting_requests", (int64_t)waiting(stats));
+    mlx_put_int(&out, "max_requests", stats->limit);
+    mlx_text_puts(&out, "}");
+  }
+  mlx_text_puts(&out, "]");
+  mlx_put_int(&out, "connections", mlx_http_server_connections(site->http));
+  mlx_put_bool(&out, "draining", site->draining);
+  mlx_text_puts(&out, "}");
+  mlx_respond_json(exchange, 200, &out);
+}
+
+static void put_model(mlx_text_t *out, const mlx_model_t *model) {
+  mlx_text_puts(out, "{");
+  mlx_put_text(out, "id", mlx_model_name(model));
+  mlx_put_text(out, "object", "model");
+  mlx_put_int(out, "created", mlx_model_created(model));
+  mlx_put_text(out, "owned_by", "mlxcel");
+  mlx_text_puts(out, "}");
+}
+
+void mlx_info_models(mlx_site_t *site, mlx_exchange_t *exchange) {
+  mlx_text_t out = {0};
+  mlx_text_puts(&out, "{\"object\":\"list\",\"data\":[");
+  for (size_t i = 0; i < mlx_models_count(site->service.models); ++i) {
+    if (i) mlx_text_puts(&out, ",");
+    put_model(&out, mlx_models_at(site->service.models, i));
+  }
+  mlx_text_puts(&out, "]}");
+  mlx_respond_json(exchange, 200, &out);
+}
+
+mlx_status_t mlx_info_model(mlx_site_t *site, const char *name, mlx_exchange_t *exchange) {
+  const mlx_model_t *model = mlx_models_find(site->service.models, name);
+  mlx_text_t out = {0};
+  if (!model)
+    return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "model: '%s' does not exist", name),
+                           "GET /v1/models lists the models");
+  put_model(&out, model);
+  mlx_respond_json(exchange, 200, &out);
+  return NULL;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Ollama
+
+static void put_time(mlx_text_t *out, const char *key, int64_t seconds) {
+  char text[40] = "";
+  const time_t time = (time_t)seconds;
+  struct tm parts;
+#ifdef _WIN32
+  if (!gmtime_s(&parts, &time)) strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+#else
+  if (gmtime_r(&time, &parts)) strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+#endif
+  mlx_put_text(out, key, text);
+}
+
+static void put_tag(mlx_text_t *out, const mlx_model_t *model) {
+  mlx_put_text(out, "name", mlx_model_name(model));
+  mlx_put_text(out, "model", mlx_model_name(model));
+  put_time(out, "modified_at", mlx_model_created(model));
+  mlx_put_int(out, "size", (int64_t)mlx_model_size(model));
+  mlx_put_text(out, "digest", "");
+  mlx_text_puts(out,
+                ",\"details\":{\"parent_model\":\"\",\"format\":\"mlxcel\",\"family\":\"\",\"families\":[],"
+                "\"parameter_size\":\"\",\"quantization_level\":\"\"}");
+}
+
+void mlx_info_tags(mlx_site_t *site, mlx_exchange_t *exchange) {
+  mlx_text_t out = {0};
+  mlx_text_puts(&out, "{\"models\":[");
+  for (size_t i = 0; i < mlx_models_count(site->service.models); ++i) {
+    mlx_text_puts(&out, i ? ",{" : "{");
+    put_tag(&out, mlx_models_at(site->service.models, i));
+    mlx_text_puts(&out, "}");
+  }
+  mlx_text_puts(&out, "]}");
+  mlx_respond_json(exchange, 200, &out);
+}
+
+void mlx_info_running(mlx_site_t *site, mlx_exchange_t *exchange) {
+  loaded_t all = {.count = 0};
+  mlx_text_t out = {0};
+  mlx_models_visit_loaded(site->service.models, add_loaded, &all);
+  mlx_text_puts(&out, "{\"models\":[");
+  for (size_t i = 0; i < all.count; ++i) {
+    const bool gpu = !strcmp(all.items[i].info.device, "cuda");
+    mlx_text_puts(&out, i ? ",{" : "{");
+    put_tag(&out, all.items[i].model);
+    put_time(&out, "expires_at", (int64_t)time(NULL) + 365 * 86400);  // it stays loaded
+    mlx_put_int(&out, "size_vram", gpu ? (int64_t)all.items[i].info.weight_bytes : 0);
+    mlx_put_int(&out, "context_length", all.items[i].info.context);
+    mlx_text_puts(&out, "}");
+  }
+  mlx_text_puts(&out, "]}");
+  mlx_respond_json(exchange, 200, &out);
+}
+
+void mlx_info_version(mlx_site_t *site, mlx_exchange_t *exchange) {
+  mlx_text_t out = {0};
+  mlx_text_puts(&out, "{");
+  mlx_put_text(&out, "version", OLLAMA_API_VERSION);
+  mlx_put_text(&out, "mlxcel", site->version);
+  mlx_text_puts(&out, "}");
+  mlx_respond_json(exchange, 200, &out);
+}

@@ -1,0 +1,333 @@
+// Errands that answer on the worker.
+#include "server/texts.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+#include "server/fields.h"
+#include "server/prompt.h"
+#include "server/respond.h"
+#include "server/shape.h"
+
+typedef struct errand {
+  mlx_errand_t base;
+  mlx_text_endpoint_t endpoint;
+  yyjson_doc *doc;  // owned: the body
+  const char *model;
+  const mlx_shape_t *shape;  // that parsed |call|; NULL: there is no call
+  mlx_call_t call;
+} errand_t;
+
+static errand_t *cast(mlx_errand_t *base) { return (errand_t *)(void *)base; }
+
+// ----------------------------------------------------------------------------------------------------------
+// Parse
+
+static mlx_status_t parse_body(errand_t *e, const mlx_field_t *fields) {
+  size_t length;
+  const char *body = mlx_exchange_body(e->base.exchange, &length);
+  MLX_TRY(mlx_fields_parse(body, length, &e->doc));
+  const mlx_place_t root = mlx_place_root(e->doc);
+  MLX_TRY(mlx_fields_check(&root, fields, false));
+  return mlx_field_text(&root, "model", &e->model);
+}
+
+static mlx_status_t parse_call(errand_t *e, const mlx_shape_t *shape) {
+  size_t length;
+  const char *body = mlx_exchange_body(e->base.exchange, &length);
+  e->shape = shape;
+  MLX_TRY(mlx_call_initialize(&e->call));
+  MLX_TRY(shape->parse(body, length, mlx_exchange_query(e->base.exchange), &e->call));
+  e->model = e->call.model;
+  return NULL;
+}
+
+static mlx_status_t parse(mlx_errand_t *base, const char **out_model) {
+  static const mlx_field_t tokenize[] = {
+      MLX_READ("content"),
+      MLX_READ("prompt"),
+      MLX_READ("model"),
+      MLX_READ("add_special"),
+      MLX_READ("add_special_tokens"),
+      MLX_READ("with_pieces"),
+      MLX_IGNORE("parse_special", "special tokens in a text are always recognized"),
+      MLX_FIELDS_END};
+  static const mlx_field_t detokenize[] = {MLX_READ("tokens"), MLX_READ("model"), MLX_FIELDS_END};
+  static const mlx_field_t show[] = {MLX_READ("model"), MLX_READ("name"),
+                                     MLX_IGNORE("verbose", "the answer is always complete"), MLX_FIELDS_END};
+  errand_t *e = cast(base);
+  mlx_status_t status = NULL;
+  switch (e->endpoint) {
+    case MLX_TEXT_TOKENIZE: status = parse_body(e, tokenize); break;
+    case MLX_TEXT_DETOKENIZE: status = parse_body(e, detokenize); break;
+    case MLX_TEXT_TEMPLATE: status = parse_call(e, &mlx_shape_chat); break;
+    case MLX_TEXT_COUNT: status = parse_call(e, &mlx_shape_messages); break;
+    case MLX_TEXT_SHOW: {
+      status = parse_body(e, show);
+      const mlx_place_t root = mlx_place_root(e->doc);
+      if (!status) status = mlx_field_text(&root, "name", &e->model);
+      break;
+    }
+    case MLX_TEXT_PROPS:
+    case MLX_TEXT_MODEL_INFO: break;
+  }
+  *out_model = e->model;
+  return status;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Tokens
+
+static mlx_status_t put_piece(const mlx_engine_t *engine, int32_t id, mlx_text_t *out) {
+  char *bytes;
+  size_t length;
+  MLX_TRY(mlx_engine_token_bytes(engine, id, &bytes, &length));
+  mlx_text_printf(out, "{\"id\":%d,\"piece\":", id);
+  size_t at = 0;
+  while (at < length) {
+    const int size = mlx_utf8_length(bytes + at, length - at);
+    if (size <= 0) break;
+    at += (size_t)size;
+  }
+  if (at == length) {
+    mlx_text_json_string(out, bytes, length);
+  } else {  // llama.cpp: a list of bytes if the piece is not UTF-8
+    for (size_t i = 0; i < length; ++i)
+      mlx_text_printf(out, "%s%u", i ? "," : "[", (unsigned)(unsigned char)bytes[i]);
+    mlx_text_puts(out, "]");
+  }
+  mlx_text_puts(out, "}");
+  mlx_free(bytes);
+  return NULL;
+}
+
+static mlx_status_t put_tokens(const mlx_engine_t *engine, const int32_t *ids, size_t count, bool pieces,
+                               mlx_text_t *out) {
+  mlx_text_puts(out, "{\"tokens\":[");
+  for (size_t i = 0; i < count; ++i) {
+    if (i) mlx_text_puts(out, ",");
+    if (pieces)
+      MLX_TRY(put_piece(engine, ids[i], out));
+    else
+      mlx_text_printf(out, "%d", ids[i]);
+  }
+  mlx_text_puts(out, "]");
+  mlx_put_int(out, "count", (int64_t)count);
+  mlx_put_int(out, "max_model_len", mlx_engine_info(engine).context);
+  mlx_text_puts(out, "}");
+  return NULL;
+}
+
+// llama.cpp's "content" adds no start token by default, vLLM's "prompt" does.
+static mlx_status_t run_tokenize(errand_t *e, const mlx_engine_t *engine, mlx_text_t *out) {
+  const mlx_place_t root = mlx_place_root(e->doc);
+  const mlx_place_t content = mlx_place_key(&root, "content"), prompt = mlx_place_key(&root, "prompt");
+  const mlx_place_t *text = prompt.value ? &prompt : &content;
+  bool special = prompt.value != NULL, pieces = false;
+  int32_t *ids;
+  size_t count;
+  if (!yyjson_is_str(text->value)) return mlx_field_expected(text, "a text");
+  MLX_TRY(mlx_field_bool(&root, "add_special", &special));
+  MLX_TRY(mlx_field_bool(&root, "add_special_tokens", &special));
+  MLX_TRY(mlx_field_bool(&root, "with_pieces", &pieces));
+  MLX_TRY((special ? mlx_engine_tokenize : mlx_engine_tokenize_chat)(
+      engine, yyjson_get_str(text->value), yyjson_get_len(text->value), &ids, &count));
+  mlx_status_t status = put_tokens(engine, ids, count, pieces, out);
+  mlx_engine_free_ids(ids);
+  return status;
+}
+
+static mlx_status_t read_ids(const mlx_place_t *place, int64_t vocab, int32_t *out) {
+  yyjson_val *value;
+  size_t index, max;
+  yyjson_arr_foreach(place->value, index, max, value) {
+    const mlx_place_t item = mlx_place_item(place, index, value);
+    if (!yyjson_is_int(value) || yyjson_get_sint(value) < 0 || yyjson_get_sint(value) >= vocab)
+      return mlx_field_error(&item, MLX_INVALID_INPUT, "expected a token id below %lld", (long long)vocab);
+    out[index] = (int32_t)yyjson_get_sint(value);
+  }
+  return NULL;
+}
+
+static mlx_status_t run_detokenize(errand_t *e, const mlx_engine_t *engine, mlx_text_t *out) {
+  const mlx_place_t root = mlx_place_root(e->doc), tokens = mlx_place_key(&root, "tokens");
+  const size_t count = yyjson_arr_size(tokens.value);
+  char *text = NULL;
+  size_t length = 0;
+  int32_t *ids;
+  if (!yyjson_is_arr(tokens.value)) return mlx_field_expected(&tokens, "a list of token ids");
+  MLX_TRY(mlx_alloc(count, sizeof *ids, &ids));
+  mlx_status_t status = read_ids(&tokens, mlx_engine_info(engine).vocab, ids);
+  if (!status) status = mlx_engine_detokenize(engine, ids, count, true, &text, &length);
+  if (!status) {
+    mlx_text_puts(out, "{");
+    mlx_put_key(out, "content");
+    mlx_text_json_string(out, text, length);
+    mlx_put_key(out, "prompt");
+    mlx_text_json_string(out, text, length);
+    mlx_text_puts(out, "}");
+  }
+  mlx_free(text);
+  mlx_free(ids);
+  return status;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Templates
+
+static mlx_input_tools_t tools_of(const errand_t *e) {
+  return (mlx_input_tools_t){.serving = mlx_model_serving(e->base.model),
+                             .model = mlx_model_name(e->base.model),
+                             .memory = e->base.service->memory};
+}
+
+static mlx_status_t run_template(errand_t *e, mlx_text_t *out) {
+  const mlx_input_tools_t tools = tools_of(e);
+  char *text;
+  size_t length;
+  MLX_TRY(mlx_input_render(&e->call, &tools, &text, &length));
+  mlx_text_puts(out, "{");
+  mlx_put_key(out, "prompt");
+  mlx_text_json_string(out, text, length);
+  mlx_text_puts(out, "}");
+  mlx_free(text);
+  return NULL;
+}
+
+static mlx_status_t run_count(errand_t *e, const mlx_serving_t *serving, mlx_text_t *out) {
+  const mlx_input_tools_t tools = tools_of(e);
+  char *text;
+  size_t length, count;
+  int32_t *ids;
+  MLX_TRY(mlx_input_render(&e->call, &tools, &text, &length));
+  mlx_status_t status = mlx_engine_tokenize_chat(mlx_serving_engine(serving), text, length, &ids, &count);
+  mlx_free(text);
+  if (status) return status;
+  mlx_engine_free_ids(ids);
+  mlx_text_puts(out, "{");
+  mlx_put_int(out, "input_tokens", (int64_t)count);
+  mlx_text_puts(out, "}");
+  return NULL;
+}
+
+static const char *template_of(const mlx_serving_t *serving) {
+  const mlx_chat_t *chat = mlx_serving_chat(serving);
+  const char *source = chat ? mlx_chat_source(chat, NULL, false) : NULL;
+  return source ? source : "";
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Properties
+
+static void put_info(const errand_t *e, const mlx_engine_info_t *info, mlx_text_t *out) {
+  mlx_put_text(out, "model", mlx_model_name(e->base.model));
+  mlx_put_text(out, "model_path", mlx_model_path(e->base.model));
+  mlx_put_text(out, "architecture", info->architecture);
+  mlx_put_text(out, "device", info->device);
+  mlx_put_text(out, "gpu", info->gpu);
+  mlx_put_text(out, "dtype", info->dtype);
+  mlx_put_text(out, "kv_cache_dtype", info->kv);
+  mlx_put_text(out, "kernels", info->kernels);
+  mlx_put_int(out, "context_length", info->context);
+  mlx_put_int(out, "vocab_size", info->vocab);
+  mlx_put_int(out, "embedding_length", info->hidden);
+  mlx_put_int(out, "max_running_requests", info->sequences);
+  mlx_put_int(out, "weight_bytes", (int64_t)info->weight_bytes);
+  mlx_put_bool(out, "is_generation", true);
+}
+
+static void run_props(const errand_t *e, const mlx_serving_t *serving, mlx_text_t *out) {
+  const mlx_engine_info_t info = mlx_engine_info(mlx_serving_engine(serving));
+  mlx_text_printf(out, "{\"default_generation_settings\":{\"n_ctx\":%lld,\"params\":{",
+                  (long long)info.context);
+  mlx_text_puts(out, "\"temperature\":0.8,\"top_k\":40,\"top_p\":0.95,\"min_p\":0.05,\"n_predict\":-1}}");
+  mlx_put_int(out, "total_slots", info.sequences);
+  mlx_put_text(out, "model_alias", mlx_model_name(e->base.model));
+  mlx_put_text(out, "model_path", mlx_model_path(e->base.model));
+  mlx_put_text(out, "chat_template", template_of(serving));
+  mlx_text_puts(out, ",\"modalities\":{\"vision\":false,\"audio\":false}");
+  mlx_put_text(out, "build_info", "mlxcel");
+  mlx_text_puts(out, "}");
+}
+
+// Ollama's /api/show.
+static void run_show(const mlx_serving_t *serving, mlx_text_t *out) {
+  const mlx_engine_info_t info = mlx_engine_info(mlx_serving_engine(serving));
+  const char *source = template_of(serving);
+  const bool thinks = strstr(source, "<think>") || strstr(source, "reasoning_content");
+  mlx_text_puts(out, "{");
+  mlx_put_text(out, "modelfile", "");
+  mlx_put_text(out, "parameters", "");
+  mlx_put_text(out, "template", source);
+  mlx_text_puts(out, ",\"details\":{");
+  mlx_put_text(out, "parent_model", "");
+  mlx_put_text(out, "format", "mlxcel");
+  mlx_put_text(out, "family", info.architecture);
+  mlx_put_key(out, "families");
+  mlx_text_puts(out, "[");
+  mlx_text_json_string(out, info.architecture, strlen(info.architecture));
+  mlx_text_puts(out, "]");
+  mlx_put_text(out, "parameter_size", "");
+  mlx_put_text(out, "quantization_level", info.dtype);
+  mlx_text_puts(out, "},\"model_info\":{");
+  mlx_put_text(out, "general.architecture", info.architecture);
+  mlx_text_printf(out, ",\"%s.context_length\":%lld,\"%s.embedding_length\":%lld", info.architecture,
+                  (long long)info.context, info.architecture, (long long)info.hidden);
+  mlx_text_puts(out, "},\"capabilities\":[\"completion\",\"embedding\"");
+  if (strstr(source, "tools")) mlx_text_puts(out, ",\"tools\"");
+  if (thinks) mlx_text_puts(out, ",\"thinking\"");
+  mlx_text_puts(out, "]}");
+}
+
+// ----------------------------------------------------------------------------------------------------------
+
+static mlx_status_t write_body(errand_t *e, mlx_text_t *out) {
+  const mlx_serving_t *serving = mlx_model_serving(e->base.model);
+  const mlx_engine_t *engine = mlx_serving_engine(serving);
+  switch (e->endpoint) {
+    case MLX_TEXT_TOKENIZE: return run_tokenize(e, engine, out);
+    case MLX_TEXT_DETOKENIZE: return run_detokenize(e, engine, out);
+    case MLX_TEXT_TEMPLATE: return run_template(e, out);
+    case MLX_TEXT_COUNT: return run_count(e, serving, out);
+    case MLX_TEXT_PROPS: run_props(e, serving, out); return NULL;
+    case MLX_TEXT_SHOW: run_show(serving, out); return NULL;
+    case MLX_TEXT_MODEL_INFO: {
+      const mlx_engine_info_t info = mlx_engine_info(engine);
+      mlx_text_puts(out, "{");
+      put_info(e, &info, out);
+      mlx_text_puts(out, "}");
+      return NULL;
+    }
+  }
+  return mlx_error(MLX_INTERNAL, "unknown endpoint %d", (int)e->endpoint);
+}
+
+static mlx_status_t run(mlx_errand_t *base, bool *out_kept) {
+  mlx_text_t body = {0};
+  *out_kept = false;
+  mlx_status_t status = write_body(cast(base), &body);
+  if (!status) mlx_respond_json(base->exchange, 200, &body);
+  mlx_text_clear(&body);
+  return status;
+}
+
+static void clear(mlx_errand_t *base) {
+  errand_t *e = cast(base);
+  yyjson_doc_free(e->doc);
+  if (!e->shape) return;
+  if (e->call.details && e->shape->free_details) e->shape->free_details(e->call.details);
+  mlx_call_clear(&e->call);
+}
+
+static const mlx_errand_kind_t text_kind = {
+    .size = sizeof(errand_t), .parse = parse, .run = run, .clear = clear};
+
+mlx_status_t mlx_text_start(mlx_service_t *service, mlx_text_endpoint_t endpoint, mlx_exchange_t *exchange) {
+  mlx_errand_t *errand;
+  MLX_TRY(mlx_errand_create(&text_kind, service, exchange, &errand));
+  cast(errand)->endpoint = endpoint;
+  if (endpoint == MLX_TEXT_COUNT) errand->error = mlx_shape_messages.error;
+  if (endpoint == MLX_TEXT_SHOW) errand->error = mlx_shape_ollama_chat.error;
+  mlx_errand_start(errand);
+  return NULL;
+}

@@ -1,0 +1,25 @@
+// Workers: a few threads for work that must block neither the loop thread nor the scheduler: JSON, chat
+// templates, tokenizing and grammars.
+//
+// Threads: any thread may push work.
+#ifndef MLXCEL_SERVER_WORKER_H_
+#define MLXCEL_SERVER_WORKER_H_
+
+#include "base/status.h"
+
+typedef struct mlx_workers mlx_workers_t;
+
+// One piece of work, usually a member of the object that it works on. |run| may free it.
+typedef struct mlx_work {
+  void (*run)(struct mlx_work *work);
+  struct mlx_work *next;
+} mlx_work_t;
+
+// Release with mlx_workers_free.
+mlx_status_t mlx_workers_create(int threads, mlx_workers_t **out_workers) MLX_MUST_USE;
+// Runs |work| on a worker, in the order of the calls.
+void mlx_workers_push(mlx_workers_t *workers, mlx_work_t *work);
+// Runs what was pushed, then ends the threads. NULL is fine.
+void mlx_workers_free(mlx_workers_t *workers);
+
+#endif  // MLXCEL_SERVER_WORKER_H_

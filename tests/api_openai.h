@@ -1,0 +1,102 @@
+// A synthetic answer for tests of API shapes: a request is parsed, events are fed to the shape, and the
+// result is the text that a client gets.
+#ifndef MLXCEL_TESTS_API_OPENAI_H_
+#define MLXCEL_TESTS_API_OPENAI_H_
+
+#include "base/memory.h"
+#include "server/shape.h"
+#include "tests/check.h"
+
+#define TEXT_EVENT(string) {.kind = MLX_EVENT_TEXT, .text = string, .length = sizeof string - 1}
+#define REASONING_EVENT(string) {.kind = MLX_EVENT_REASONING, .text = string, .length = sizeof string - 1}
+#define TOOL_EVENT(index, call, function) \
+  {.kind = MLX_EVENT_TOOL_BEGIN, .tool = index, .id = call, .name = function}
+#define ARGUMENTS_EVENT(index, string) \
+  {.kind = MLX_EVENT_TOOL_ARGUMENTS, .tool = index, .text = string, .length = sizeof string - 1}
+#define TOOL_END_EVENT(index) {.kind = MLX_EVENT_TOOL_END, .tool = index}
+#define FINISH_EVENT(reason) {.kind = MLX_EVENT_FINISH, .finish = reason}
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+// The call of a body that must parse. Release with free_call.
+static inline void parse_call(const mlx_shape_t *shape, const char *body, mlx_call_t *out) {
+  CHECK_OK(mlx_call_initialize(out));
+  out->sampling.seed = 1;
+  CHECK_OK(shape->parse(body, strlen(body), "", out));
+}
+
+static inline void free_call(const mlx_shape_t *shape, mlx_call_t *call) {
+  shape->free_details(call->details);
+  mlx_call_clear(call);
+}
+
+// "CODE message | hint" of a body that must not parse; "parsed" if it does. Valid until the next call.
+static inline const char *parse_error(const mlx_shape_t *shape, const char *body, size_t length) {
+  static char error[1024];
+  mlx_call_t call;
+  CHECK_OK(mlx_call_initialize(&call));
+  mlx_status_t status = shape->parse(body, length, "", &call);
+  const mlx_code_t code = mlx_status_code(status);
+  if (status)
+    snprintf(error, sizeof error, "%s %s | %s",
+             code == MLX_INVALID_INPUT ? "invalid"
+             : code == MLX_UNSUPPORTED ? "unsupported"
+                                       : "OTHER",
+             mlx_status_message(status), mlx_status_hint_text(status));
+  else
+    snprintf(error, sizeof error, "parsed");
+  mlx_status_free(status);
+  free_call(shape, &call);
+  return error;
+}
+
+static inline mlx_answer_t begin_answer(void) {
+  return (mlx_answer_t){.id = "x1", .model = "m", .created = 7};
+}
+
+static inline void end_answer(mlx_answer_t *answer) {
+  answer->prompt_tokens = 12;
+  answer->cached_tokens = 4;
+  answer->output_tokens = 5;
+  answer->reasoning_tokens = 2;
+  answer->prompt_seconds = 0.5;
+  answer->decode_seconds = 0.25;
+}
+
+// The whole answer. Release with mlx_text_clear.
+static inline mlx_text_t whole_answer(const mlx_shape_t *shape, const char *body, const mlx_event_t *events,
+                                      size_t count) {
+  mlx_call_t call;
+  mlx_text_t out = {0};
+  mlx_answer_t answer = begin_answer();
+  parse_call(shape, body, &call);
+  for (size_t i = 0; i < count; ++i) CHECK_OK(mlx_answer_add(&answer, &events[i]));
+  end_answer(&answer);
+  CHECK_OK(shape->write(&call, &answer, &out));
+  mlx_answer_clear(&answer);
+  free_call(shape, &call);
+  return out;
+}
+
+// The whole stream; ends with |error| if it is not NULL. Release with mlx_text_clear.
+static inline mlx_text_t streamed_answer(const mlx_shape_t *shape, const char *body,
+                                         const mlx_event_t *events, size_t count,
+                                         const mlx_api_error_t *error) {
+  mlx_call_t call;
+  mlx_text_t out = {0};
+  mlx_stream_writer_t *writer;
+  mlx_answer_t answer = begin_answer();
+  parse_call(shape, body, &call);
+  CHECK_OK(shape->stream_open(&call, &answer, &writer, &out));
+  for (size_t i = 0; i < count; ++i) CHECK_OK(shape->stream_event(writer, &events[i], &out));
+  end_answer(&answer);
+  if (error)
+    shape->stream_error(writer, error, &out);
+  else
+    CHECK_OK(shape->stream_close(writer, &answer, &out));
+  shape->stream_free(writer);
+  mlx_answer_clear(&answer);
+  free_call(shape, &call);
+  return out;
+}
+
+#endif  // MLXCEL_TESTS_API_OPENAI_H_

@@ -1,0 +1,541 @@
+// `mlxcel serve` over HTTP, on the tiny model.
+#include <ctype.h>
+#include <math.h>
+#include <yyjson.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "tests/command.h"
+#include "tests/http_client.h"
+
+#define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
+#define OTHER MLXCEL_SOURCE_DIR "/tests/fixtures/qwen2"
+#define THIRD MLXCEL_SOURCE_DIR "/tests/fixtures/mistral"
+#define CHAT "{\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}],\"temperature\":0,\"max_tokens\":8"
+
+static served_t shared;  // one server for most tests
+
+static void start_shared(void) {
+  if (!shared.pid)
+    SERVE(&shared, TINY, "--device", "cpu", "--chat-template", "chatml", "--parallel", "4", "--cors", "*");
+}
+
+static yyjson_doc *post(const char *path, const char *body, int status) {
+  reply_t reply;
+  start_shared();
+  client_call(shared.port, "POST", path, "", body, &reply);
+  if (reply.status != status)
+    CHECK_FAIL("%s: status %d, expected %d: %s", path, reply.status, status, reply_text(&reply));
+  yyjson_doc *doc = yyjson_read(reply_text(&reply), reply.body.length, 0);
+  if (!doc) CHECK_FAIL("not JSON: %s", reply_text(&reply));
+  mlx_text_clear(&reply.body);
+  return doc;
+}
+
+static yyjson_val *at(yyjson_doc *doc, const char *pointer) {
+  yyjson_val *value = yyjson_doc_ptr_get(doc, pointer);
+  if (!value) CHECK_FAIL("the answer has no %s", pointer);
+  return value;
+}
+
+static double metric(int port, const char *name) {
+  reply_t reply;
+  client_call(port, "GET", "/metrics", "", NULL, &reply);
+  CHECK_INT(reply.status, 200);
+  char needle[128];
+  snprintf(needle, sizeof needle, "\n%s", name);
+  const char *found = strstr(reply_text(&reply), needle), *space = found;
+  while (found && found[strlen(needle)] != ' ' && found[strlen(needle)] != '{')
+    found = strstr(found + 1, needle);
+  if (!found) CHECK_FAIL("there is no metric %s", name);
+  space = strchr(found + 1, ' ');
+  const double value = atof(space + 1);
+  mlx_text_clear(&reply.body);
+  return value;
+}
+
+static void wait_for_metric(int port, const char *name, double value) {
+  for (int i = 0; i < 500 && metric(port, name) != value; ++i) mlx_sleep_ms(10);
+  CHECK_INT((int64_t)metric(port, name), (int64_t)value);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+
+TEST(a_completion_has_the_tokens_of_mlxcel_run) {
+  command_t run;
+  const char *const argv[] = {MLXCEL_BINARY, "run",    "-m", TINY, "--device", "cpu",    "-p",
+                              "hello world", "--temp", "0",  "-n", "24",       "--json", NULL};
+  command_start(&run, argv);
+  command_wait(&run);
+  CHECK_INT(run.exit_code, 0);
+  yyjson_doc *expected = yyjson_read(run.out, run.out_length, 0);
+  yyjson_doc *doc =
+      post("/v1/completions", "{\"prompt\":\"hello world\",\"temperature\":0,\"max_tokens\":24}", 200);
+  CHECK_TEXT(yyjson_get_str(at(doc, "/choices/0/text")), yyjson_get_str(at(expected, "/text")));
+  CHECK_INT(yyjson_get_sint(at(doc, "/usage/completion_tokens")),
+            (int64_t)yyjson_arr_size(at(expected, "/output_ids")));
+  CHECK_INT(yyjson_get_sint(at(doc, "/usage/prompt_tokens")),
+            (int64_t)yyjson_arr_size(at(expected, "/prompt_ids")));
+  yyjson_doc_free(doc);
+  yyjson_doc_free(expected);
+  command_free(&run);
+}
+
+// The text of a streamed chat: the contents of all deltas.
+static void join_stream(const char *body, mlx_text_t *out, bool *out_done) {
+  for (const char *line = strstr(body, "data: "); line; line = strstr(line + 6, "data: ")) {
+    const size_t length = strcspn(line + 6, "\n");
+    if (!strncmp(line + 6, "[DONE]", 6)) *out_done = true;
+    yyjson_doc *doc = yyjson_read(line + 6, length, 0);
+    yyjson_val *content = yyjson_doc_ptr_get(doc, "/choices/0/delta/content");
+    if (yyjson_is_str(content)) mlx_text_append(out, yyjson_get_str(content), yyjson_get_len(content));
+    yyjson_doc_free(doc);
+  }
+}
+
+TEST(a_stream_has_the_text_of_the_whole_answer) {
+  mlx_text_t text = {0};
+  bool done = false;
+  reply_t reply;
+  yyjson_doc *doc = post("/v1/chat/completions", CHAT "}", 200);
+  client_call(shared.port, "POST", "/v1/chat/completions", "", CHAT ",\"stream\":true}", &reply);
+  CHECK_INT(reply.status, 200);
+  CHECK(strcasestr(reply.headers, "content-type: text/event-stream"));
+  join_stream(reply_text(&reply), &text, &done);
+  CHECK(done);
+  CHECK_TEXT(text.data ? text.data : "", yyjson_get_str(at(doc, "/choices/0/message/content")));
+  mlx_text_clear(&text);
+  mlx_text_clear(&reply.body);
+  yyjson_doc_free(doc);
+}
+
+TEST(a_repeated_prompt_is_cached) {
+  static const char body[] =
+      "{\"prompt\":\"one two three four five six seven eight nine ten eleven twelve\","
+      "\"temperature\":0,\"max_tokens\":4}";
+  yyjson_doc_free(post("/v1/completions", body, 200));
+  yyjson_doc *doc = post("/v1/completions", body, 200);
+  const int64_t prompt = yyjson_get_sint(at(doc, "/usage/prompt_tokens"));
+  CHECK_INT(yyjson_get_sint(at(doc, "/usage/prompt_tokens_details/cached_tokens")), prompt - 1);
+  yyjson_doc_free(doc);
+}
+
+TEST(n_answers_have_different_seeds_and_the_prompt_is_counted_once) {
+  yyjson_doc *doc =
+      post("/v1/completions", "{\"prompt\":\"once upon a time\",\"n\":4,\"seed\":1,\"max_tokens\":8}", 200);
+  yyjson_doc *one =
+      post("/v1/completions", "{\"prompt\":\"once upon a time\",\"n\":1,\"seed\":1,\"max_tokens\":8}", 200);
+  CHECK_INT((int64_t)yyjson_arr_size(at(doc, "/choices")), 4);
+  CHECK_TEXT(yyjson_get_str(at(doc, "/choices/0/text")), yyjson_get_str(at(one, "/choices/0/text")));
+  CHECK(strcmp(yyjson_get_str(at(doc, "/choices/0/text")), yyjson_get_str(at(doc, "/choices/1/text"))));
+  CHECK_INT(yyjson_get_sint(at(doc, "/usage/prompt_tokens")),
+            yyjson_get_sint(at(one, "/usage/prompt_tokens")));
+  CHECK_INT(yyjson_get_sint(at(doc, "/usage/completion_tokens")), 32);
+  yyjson_doc_free(doc);
+  yyjson_doc_free(one);
+}
+
+TEST(a_stop_string_ends_the_text_before_it) {
+  char body[512], stop[3] = "";
+  yyjson_doc *doc =
+      post("/v1/completions", "{\"prompt\":\"hello\",\"temperature\":0,\"max_tokens\":24}", 200);
+  const char *text = yyjson_get_str(at(doc, "/choices/0/text"));
+  size_t from = strlen(text) / 2;
+  while (from + 2 < strlen(text) &&
+         (!isalnum((unsigned char)text[from]) || !isalnum((unsigned char)text[from + 1])))
+    ++from;
+  CHECK(from + 2 <= strlen(text));
+  memcpy(stop, text + from, 2);
+  snprintf(body, sizeof body, "{\"prompt\":\"hello\",\"temperature\":0,\"max_tokens\":24,\"stop\":[\"%s\"]}",
+           stop);
+  yyjson_doc *cut = post("/v1/completions", body, 200);
+  const size_t expected = (size_t)(strstr(text, stop) - text);
+  CHECK_INT((int64_t)yyjson_get_len(at(cut, "/choices/0/text")), (int64_t)expected);
+  CHECK_TEXT(yyjson_get_str(at(cut, "/choices/0/finish_reason")), "stop");
+  yyjson_doc_free(doc);
+  yyjson_doc_free(cut);
+}
+
+TEST(a_json_schema_constrains_the_answer) {
+  for (int i = 0; i < 2; ++i) {  // the second one finds the compiled grammar
+    yyjson_doc *doc =
+        post("/v1/chat/completions",
+             "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"max_tokens\":200,\"response_format\":"
+             "{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\",\"schema\":{\"type\":\"object\","
+             "\"properties\":{\"ok\":{\"type\":\"boolean\"}},\"required\":[\"ok\"],"
+             "\"additionalProperties\":false}}}}",
+             200);
+    yyjson_val *content = at(doc, "/choices/0/message/content");
+    yyjson_doc *answer = yyjson_read(yyjson_get_str(content), yyjson_get_len(content), 0);
+    CHECK(answer);
+    CHECK(yyjson_is_bool(at(answer, "/ok")));
+    yyjson_doc_free(answer);
+    yyjson_doc_free(doc);
+  }
+}
+
+TEST(a_client_that_leaves_frees_its_pages) {
+  start_shared();
+  for (int i = 0; i < 8; ++i) {
+    mlx_text_t text = {0};
+    const int fd =
+        client_request(shared.port, "POST", "/v1/completions", "",
+                       "{\"prompt\":\"a b c\",\"max_tokens\":100000,\"ignore_eos\":true,\"stream\":true}");
+    if (i % 2) client_read(fd, &text);  // leave before or after the first token
+    mlx_text_clear(&text);
+    close(fd);
+  }
+  wait_for_metric(shared.port, "mlxcel_requests_running", 0);
+  wait_for_metric(shared.port, "mlxcel_requests_waiting", 0);
+  wait_for_metric(shared.port, "mlxcel_kv_pages_used", 0);
+}
+
+TEST(wrong_requests_name_the_field) {
+  yyjson_doc *doc =
+      post("/v1/chat/completions",
+           "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"temperature\":\"hot\"}", 400);
+  CHECK_TEXT(yyjson_get_str(at(doc, "/error/param")), "temperature");
+  CHECK_TEXT(yyjson_get_str(at(doc, "/error/type")), "invalid_request_error");
+  yyjson_doc_free(doc);
+  yyjson_doc_free(post("/v1/chat/completions", "{\"messages\": [", 400));
+  yyjson_doc_free(post("/v1/chat/completions", "\xff\xfe", 400));
+  yyjson_doc_free(post("/v1/completions", "{\"prompt\":[1,2,99999999]}", 400));
+  yyjson_doc_free(post("/v1/nothing", "{}", 404));
+  reply_t reply;
+  client_call(shared.port, "GET", "/v1/chat/completions", "", NULL, &reply);
+  CHECK_INT(reply.status, 405);
+  CHECK(strcasestr(reply.headers, "allow: POST"));
+  mlx_text_clear(&reply.body);
+  client_call(shared.port, "GET", "/v1/models/nothing", "", NULL, &reply);
+  CHECK_INT(reply.status, 404);
+  mlx_text_clear(&reply.body);
+}
+
+TEST(a_prompt_over_the_context_is_refused_with_both_numbers) {
+  mlx_text_t body = {0};
+  mlx_text_puts(&body, "{\"prompt\":\"");
+  for (int i = 0; i < 20000; ++i) mlx_text_puts(&body, "word ");
+  mlx_text_puts(&body, "\"}");
+  yyjson_doc *doc = post("/v1/completions", body.data, 400);
+  CHECK_TEXT(yyjson_get_str(at(doc, "/error/type")), "exceed_context_size_error");
+  CHECK(yyjson_get_sint(at(doc, "/error/n_prompt_tokens")) > yyjson_get_sint(at(doc, "/error/n_ctx")));
+  yyjson_doc_free(doc);
+  mlx_text_clear(&body);
+}
+
+TEST(embeddings_are_deterministic_and_have_length_1) {
+  yyjson_doc *all = post("/v1/embeddings", "{\"input\":[\"hello\",\"world\",\"hello\"]}", 200);
+  yyjson_doc *one = post("/v1/embeddings", "{\"input\":\"hello\",\"encoding_format\":\"float\"}", 200);
+  yyjson_val *a = at(all, "/data/0/embedding"), *b = at(all, "/data/2/embedding"),
+             *c = at(one, "/data/0/embedding");
+  const size_t size = yyjson_arr_size(a);
+  double sum = 0;
+  CHECK(size > 0 && yyjson_arr_size(b) == size && yyjson_arr_size(c) == size);
+  for (size_t i = 0; i < size; ++i) {
+    const double x = yyjson_get_num(yyjson_arr_get(a, i));
+    CHECK(fabs(x - yyjson_get_num(yyjson_arr_get(b, i))) < 1e-5);
+    CHECK(fabs(x - yyjson_get_num(yyjson_arr_get(c, i))) < 1e-5);
+    sum += x * x;
+  }
+  CHECK(fabs(sum - 1) < 1e-4);
+  yyjson_doc *packed = post("/v1/embeddings", "{\"input\":\"hello\",\"encoding_format\":\"base64\"}", 200);
+  CHECK_INT((int64_t)yyjson_get_len(at(packed, "/data/0/embedding")), (int64_t)((size * 4 + 2) / 3 * 4));
+  yyjson_doc *wrong = post("/v1/embeddings", "{\"input\":\"hello\",\"dimensions\":3}", 400);
+  CHECK_TEXT(yyjson_get_str(at(wrong, "/error/param")), "dimensions");
+  yyjson_doc_free(all);
+  yyjson_doc_free(one);
+  yyjson_doc_free(packed);
+  yyjson_doc_free(wrong);
+}
+
+TEST(tokens_and_text_round_trip) {
+  yyjson_doc *ids = post("/tokenize", "{\"content\":\"hello w\\u00f6rld\",\"with_pieces\":false}", 200);
+  char *tokens = yyjson_val_write(at(ids, "/tokens"), 0, NULL), body[1024];
+  snprintf(body, sizeof body, "{\"tokens\":%s}", tokens);
+  yyjson_doc *text = post("/detokenize", body, 200);
+  CHECK_TEXT(yyjson_get_str(at(text, "/content")), "hello w\xc3\xb6rld");
+  yyjson_doc_free(post("/tokenize", "{\"content\":\"hello\",\"with_pieces\":true}", 200));
+  yyjson_doc *rendered =
+      post("/apply-template", "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}", 200);
+  CHECK_CONTAINS(yyjson_get_str(at(rendered, "/prompt")), "<|im_start|>user\nhi<|im_end|>");
+  free(tokens);
+  yyjson_doc_free(rendered);
+  yyjson_doc_free(ids);
+  yyjson_doc_free(text);
+}
+
+static void check_get(const char *path, const char *part) {
+  reply_t reply;
+  start_shared();
+  client_call(shared.port, "GET", path, "", NULL, &reply);
+  if (reply.status != 200) CHECK_FAIL("%s: status %d: %s", path, reply.status, reply_text(&reply));
+  CHECK_CONTAINS(reply_text(&reply), part);
+  mlx_text_clear(&reply.body);
+}
+
+TEST(information_endpoints_answer) {
+  check_get("/health", "\"ok\"");
+  check_get("/v1/health", "\"ok\"");
+  check_get("/v1/models", "\"tiny-llama\"");
+  check_get("/models", "\"tiny-llama\"");
+  check_get("/v1/models/tiny-llama", "\"tiny-llama\"");
+  check_get("/props", "\"n_ctx\"");
+  check_get("/server_info", "\"loaded_models\"");
+  check_get("/model_info", "\"context_length\"");
+  check_get("/api/tags", "\"tiny-llama\"");
+  check_get("/api/ps", "\"tiny-llama\"");
+  check_get("/api/version", "\"version\"");
+  check_get("/metrics", "vllm:num_requests_running{model_name=\"tiny-llama\"}");
+}
+
+// Every line of /metrics is a comment, or a name, labels and a number.
+TEST(metrics_are_in_prometheus_text_format) {
+  reply_t reply;
+  start_shared();
+  client_call(shared.port, "GET", "/metrics", "", NULL, &reply);
+  CHECK(strcasestr(reply.headers, "content-type: text/plain; version=0.0.4"));
+  for (char *line = strtok(reply.body.data, "\n"); line; line = strtok(NULL, "\n")) {
+    char *end;
+    if (!strncmp(line, "# HELP ", 7) || !strncmp(line, "# TYPE ", 7)) continue;
+    const size_t name = strspn(line, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_:");
+    const char *rest = line + name;
+    if (*rest == '{') rest = strchr(rest, '}') + 1;
+    CHECK(name > 0 && *rest == ' ');
+    strtod(rest + 1, &end);
+    if (*end) CHECK_FAIL("not a sample: %s", line);
+  }
+  mlx_text_clear(&reply.body);
+}
+
+TEST(cors_preflight_is_answered) {
+  reply_t reply;
+  start_shared();
+  client_call(shared.port, "OPTIONS", "/v1/chat/completions",
+              "Origin: http://a.example\r\nAccess-Control-Request-Headers: authorization\r\n", NULL, &reply);
+  CHECK_INT(reply.status, 204);
+  CHECK(strcasestr(reply.headers, "access-control-allow-origin: *"));
+  CHECK(strcasestr(reply.headers, "access-control-allow-headers: authorization"));
+  mlx_text_clear(&reply.body);
+}
+
+TEST(a_key_is_required_if_one_is_set) {
+  static const char *const good[] = {"Authorization: Bearer secret\r\n", "x-api-key: other\r\n",
+                                     "authorization: bearer third\r\n"};
+  static const char *const bad[] = {"", "Authorization: Bearer secre\r\n",
+                                    "Authorization: Bearer secrets\r\n", "x-api-key: \r\n",
+                                    "Authorization: Basic secret\r\n"};
+  const char *keys = "/tmp/mlxcel-serve-keys";
+  served_t s;
+  reply_t reply;
+  CHECK_OK(mlx_replace_file(keys, "other\nthird\n", 12));
+  SERVE(&s, TINY, "--device", "cpu", "--api-key", "secret", "--api-key-file", keys);
+  for (size_t i = 0; i < sizeof good / sizeof *good; ++i) {
+    client_call(s.port, "GET", "/v1/models", good[i], NULL, &reply);
+    CHECK_INT(reply.status, 200);
+    mlx_text_clear(&reply.body);
+  }
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; ++i) {
+    client_call(s.port, "POST", "/v1/completions", bad[i], "{\"prompt\":\"x\"}", &reply);
+    CHECK_INT(reply.status, 401);
+    CHECK_CONTAINS(reply_text(&reply), "invalid_api_key");
+    mlx_text_clear(&reply.body);
+  }
+  client_call(s.port, "GET", "/health", "", NULL, &reply);
+  CHECK_INT(reply.status, 200);
+  mlx_text_clear(&reply.body);
+  CHECK_INT(serve_stop(&s), 0);
+  unlink(keys);
+}
+
+TEST(a_full_queue_is_429) {
+  served_t s;
+  reply_t reply;
+  int running[2];
+  mlx_text_t text = {0};
+  SERVE(&s, TINY, "--device", "cpu", "--parallel", "1", "--queue", "1");
+  for (int i = 0; i < 2; ++i) {
+    running[i] =
+        client_request(s.port, "POST", "/v1/completions", "",
+                       "{\"prompt\":\"a\",\"max_tokens\":100000,\"ignore_eos\":true,\"stream\":true}");
+    if (!i) client_read(running[i], &text);
+  }
+  wait_for_metric(s.port, "mlxcel_requests_waiting", 1);
+  client_call(s.port, "POST", "/v1/completions", "", "{\"prompt\":\"a\"}", &reply);
+  CHECK_INT(reply.status, 429);
+  CHECK(strcasestr(reply.headers, "retry-after: "));
+  mlx_text_clear(&reply.body);
+  mlx_text_clear(&text);
+  for (int i = 0; i < 2; ++i) close(running[i]);
+  wait_for_metric(s.port, "mlxcel_requests_running", 0);
+  client_call(s.port, "POST", "/v1/completions", "", "{\"prompt\":\"a\",\"max_tokens\":2}", &reply);
+  CHECK_INT(reply.status, 200);
+  mlx_text_clear(&reply.body);
+  CHECK_INT(serve_stop(&s), 0);
+}
+
+TEST(a_signal_finishes_streams_and_refuses_new_work) {
+  served_t s;
+  bool done = false;
+  mlx_text_t text = {0}, stream = {0};
+  char byte;
+  SERVE(&s, TINY, "--device", "cpu", "--chat-template", "chatml");
+  const int fd = client_request(s.port, "POST", "/v1/chat/completions", "",
+                                "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"ignore_eos\":true,"
+                                "\"max_tokens\":1500,\"stream\":true}");
+  client_read(fd, &stream);
+  const int other = client_connect(s.port);
+  kill(s.pid, SIGTERM);
+  while (client_read(fd, &stream)) continue;
+  join_stream(stream.data, &text, &done);
+  CHECK(done);
+  CHECK(recv(other, &byte, 1, 0) <= 0);  // closed
+  const double start = mlx_seconds();
+  CHECK_INT(serve_wait(&s), 0);
+  CHECK(mlx_seconds() - start < 5);
+  close(fd);
+  close(other);
+  mlx_text_clear(&text);
+  mlx_text_clear(&stream);
+}
+
+TEST(a_drain_ends_within_its_limit) {
+  served_t s;
+  mlx_text_t text = {0};
+  SERVE(&s, TINY, "--device", "cpu", "--drain", "1");
+  const int fd =
+      client_request(s.port, "POST", "/v1/completions", "",
+                     "{\"prompt\":\"a\",\"max_tokens\":1000000,\"ignore_eos\":true,\"n\":8,\"stream\":true}");
+  client_read(fd, &text);
+  const double start = mlx_seconds();
+  CHECK_INT(serve_stop(&s), 0);
+  CHECK(mlx_seconds() - start < 4);
+  close(fd);
+  mlx_text_clear(&text);
+}
+
+TEST(a_second_signal_ends_at_once) {
+  served_t s;
+  mlx_text_t text = {0};
+  SERVE(&s, TINY, "--device", "cpu");
+  const int fd =
+      client_request(s.port, "POST", "/v1/completions", "",
+                     "{\"prompt\":\"a\",\"max_tokens\":1000000,\"ignore_eos\":true,\"n\":8,\"stream\":true}");
+  client_read(fd, &text);
+  kill(s.pid, SIGINT);
+  mlx_sleep_ms(300);
+  const double start = mlx_seconds();
+  kill(s.pid, SIGINT);
+  CHECK_INT(serve_wait(&s), 128 + SIGINT);
+  CHECK(mlx_seconds() - start < 1);
+  close(fd);
+  mlx_text_clear(&text);
+}
+
+static void complete(int port, const char *model, int status) {
+  reply_t reply;
+  char body[256];
+  snprintf(body, sizeof body, "{\"model\":\"%s\",\"prompt\":\"a b\",\"max_tokens\":4}", model);
+  client_call(port, "POST", "/v1/completions", "", body, &reply);
+  if (reply.status != status) CHECK_FAIL("%s: status %d: %s", model, reply.status, reply_text(&reply));
+  mlx_text_clear(&reply.body);
+}
+
+TEST(several_models_are_loaded_on_first_use_and_the_oldest_is_unloaded) {
+  static const char *const names[] = {"a", "b", "c"};
+  char folder[] = "/tmp/mlxcel-serve-models-XXXXXX", path[64];
+  served_t s;
+  CHECK(mkdtemp(folder));
+  for (int i = 0; i < 3; ++i) {
+    snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+    CHECK(!symlink(TINY, path));
+  }
+  snprintf(path, sizeof path, "%s/broken.gguf", folder);
+  CHECK_OK(mlx_replace_file(path, "x", 1));
+  SERVE(&s, "--models", folder, "--alias", "best=b", "--device", "cpu", "-c", "64", "--model-memory", "480K");
+  CHECK_INT((int64_t)metric(s.port, "mlxcel_models_loaded"), 0);
+  complete(s.port, "a", 200);
+  complete(s.port, "best", 200);
+  CHECK_INT((int64_t)metric(s.port, "mlxcel_model_unloads_total"), 0);
+  complete(s.port, "c", 200);
+  CHECK_INT((int64_t)metric(s.port, "mlxcel_models_loaded"), 2);
+  complete(s.port, "b", 200);  // is still loaded
+  CHECK_INT((int64_t)metric(s.port, "mlxcel_model_loads_total"), 3);
+  complete(s.port, "a:latest", 200);  // was unloaded
+  CHECK_INT((int64_t)metric(s.port, "mlxcel_model_loads_total"), 4);
+  CHECK_INT((int64_t)metric(s.port, "mlxcel_model_unloads_total"), 2);
+  complete(s.port, "nothing", 404);
+  complete(s.port, "broken", 503);
+  complete(s.port, "a", 200);
+  CHECK_INT(serve_stop(&s), 0);
+  CHECK_OK(mlx_remove_tree(folder));
+}
+
+TEST(a_log_that_cannot_be_written_does_not_stop_the_server) {
+  served_t s;
+  if (access("/dev/full", W_OK)) SKIP("there is no /dev/full");
+  SERVE(&s, TINY, "--device", "cpu", "--log", "/dev/full");
+  for (int i = 0; i < 3; ++i) complete(s.port, "tiny-llama", 200);
+  for (int i = 0; i < 100 && metric(s.port, "mlxcel_log_lines_dropped_total") < 3; ++i) mlx_sleep_ms(10);
+  CHECK(metric(s.port, "mlxcel_log_lines_dropped_total") >= 3);
+  CHECK_INT(serve_stop(&s), 0);
+}
+
+TEST(the_access_log_has_a_json_line_for_each_request) {
+  const char *path = "/tmp/mlxcel-serve-access.log";
+  char *log;
+  size_t length;
+  served_t s;
+  unlink(path);
+  SERVE(&s, TINY, "--device", "cpu", "--log", path);
+  complete(s.port, "tiny-llama", 200);
+  CHECK_INT(serve_stop(&s), 0);
+  CHECK_OK(mlx_read_file(path, 1 << 20, &log, &length));
+  yyjson_doc *doc = yyjson_read(log, strcspn(log, "\n"), 0);
+  CHECK_INT(yyjson_get_sint(at(doc, "/status")), 200);
+  CHECK_INT(yyjson_get_sint(at(doc, "/output_tokens")), 4);
+  CHECK_TEXT(yyjson_get_str(at(doc, "/path")), "/v1/completions");
+  yyjson_doc_free(doc);
+  mlx_free(log);
+  unlink(path);
+}
+
+TEST(an_idle_server_uses_no_cpu_time) {
+  char path[64], line[1024];
+  long before = 0, after = 0;
+  start_shared();
+  wait_for_metric(shared.port, "mlxcel_requests_running", 0);
+  snprintf(path, sizeof path, "/proc/%d/stat", (int)shared.pid);
+  for (int i = 0; i < 2; ++i) {
+    long user, kernel;
+    FILE *file = fopen(path, "r");
+    if (!file) SKIP("there is no %s", path);
+    CHECK(fgets(line, sizeof line, file));
+    fclose(file);
+    CHECK(sscanf(strrchr(line, ')') + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %ld %ld", &user,
+                 &kernel) == 2);
+    *(i ? &after : &before) = user + kernel;
+    if (!i) mlx_sleep_ms(1500);
+  }
+  CHECK(after - before <= 2);  // ticks of 10 ms
+}
+
+TEST(the_shared_server_ends_cleanly) {
+  start_shared();
+  CHECK_INT(serve_stop(&shared), 0);
+}
+
+TEST_MAIN(CASE(a_completion_has_the_tokens_of_mlxcel_run), CASE(a_stream_has_the_text_of_the_whole_answer),
+          CASE(a_repeated_prompt_is_cached),
+          CASE(n_answers_have_different_seeds_and_the_prompt_is_counted_once),
+          CASE(a_stop_string_ends_the_text_before_it), CASE(a_json_schema_constrains_the_answer),
+          CASE(a_client_that_leaves_frees_its_pages), CASE(wrong_requests_name_the_field),
+          CASE(a_prompt_over_the_context_is_refused_with_both_numbers),
+          CASE(embeddings_are_deterministic_and_have_length_1), CASE(tokens_and_text_round_trip),
+          CASE(information_endpoints_answer), CASE(metrics_are_in_prometheus_text_format),
+          CASE(cors_preflight_is_answered), CASE(a_key_is_required_if_one_is_set), CASE(a_full_queue_is_429),
+          CASE(a_signal_finishes_streams_and_refuses_new_work), CASE(a_drain_ends_within_its_limit),
+          CASE(a_second_signal_ends_at_once),
+          CASE(several_models_are_loaded_on_first_use_and_the_oldest_is_unloaded),
+          CASE(a_log_that_cannot_be_written_does_not_stop_the_server),
+          CASE(the_access_log_has_a_json_line_for_each_request), CASE(an_idle_server_uses_no_cpu_time),
+          CASE(the_shared_server_ends_cleanly))
