@@ -312,7 +312,7 @@ mlx_status_t mlx_field_json(yyjson_val *value, char **out_json, size_t *out_leng
 
 // Appends a copy to a list of texts that has room for it.
 static mlx_status_t add_text(const mlx_place_t *place, char **texts, size_t *count) {
-  const char *text;
+  const char *text = "";
   MLX_TRY(read_text(place, &text));
   const size_t length = strlen(text);
   if (!length) return mlx_field_error(place, MLX_INVALID_INPUT, "the text is empty");
