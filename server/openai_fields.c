@@ -263,6 +263,7 @@ static void put_text_variable(mlx_text_t *out, const mlx_place_t *kwargs, const 
 static mlx_status_t put_kwargs(mlx_text_t *out, const mlx_place_t *kwargs) {
   size_t index, max;
   yyjson_val *key, *value;
+  if (!kwargs->value) return NULL;
   yyjson_obj_foreach(kwargs->value, index, max, key, value) {
     if (out->length > 1) mlx_text_puts(out, ",");
     mlx_text_json_string(out, yyjson_get_str(key), yyjson_get_len(key));

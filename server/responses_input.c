@@ -132,7 +132,8 @@ static mlx_status_t read_items(reader_t *reader, const mlx_place_t *input) {
 mlx_status_t mlx_responses_read_input(const mlx_place_t *input, const char *instructions, mlx_call_t *call) {
   reader_t reader = {0};
   if (instructions) mlx_text_puts(&reader.system.content, instructions);
-  mlx_status_t status = read_items(&reader, input);
+  mlx_status_t status = mlx_text_finish(&reader.system.content);
+  if (!status) status = read_items(&reader, input);
   if (!status) status = mlx_messages_finish(&reader.list, call);
   mlx_text_clear(&reader.list);
   mlx_message_clear(&reader.system);
