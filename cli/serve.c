@@ -282,14 +282,14 @@ static const mlx_flag_t flags[] = {
 
 const mlx_verb_t mlx_verb_serve = {
     .name = "serve",
-    .summary = "serve models over HTTP (OpenAI, Anthropic and Ollama APIs)",
+    .summary = "serve models over HTTP: OpenAI, Anthropic, Ollama",
     .usage =
         "usage: mlxcel serve [MODEL...] [options]\n\n"
         "Many requests at a time share the steps of a model. Each gets the tokens that it would get "
         "alone.\n\n"
         "examples:\n"
         "  mlxcel serve model.gguf\n"
-        "  mlxcel serve --models ~/models --model-memory 16G --host 0.0.0.0 --api-key SECRET",
+        "  mlxcel serve --models ~/models --host 0.0.0.0 --api-key SECRET",
     .flags = flags,
     .options_size = sizeof(flags_t),
     .initialize = initialize,

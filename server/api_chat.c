@@ -186,13 +186,6 @@ static mlx_status_t parse(const char *body, size_t length, const char *query, ml
 // ----------------------------------------------------------------------------------------------------------
 // Whole answers
 
-static void put_head(const mlx_answer_t *answer, const char *object, mlx_text_t *out) {
-  mlx_text_printf(out, "{\"id\":\"chatcmpl-%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", answer->id,
-                  object, (long long)answer->created);
-  mlx_openai_put_string(answer->model, out);
-  mlx_text_puts(out, ",\"system_fingerprint\":\"mlxcel\",\"choices\":[");
-}
-
 // The text under both names that clients read.
 static void put_reasoning(const char *text, size_t length, mlx_text_t *out) {
   mlx_text_puts(out, "\"reasoning_content\":");
@@ -247,13 +240,9 @@ static void put_choice(const mlx_call_t *call, const mlx_answer_choice_t *choice
 }
 
 static mlx_status_t write_answer(const mlx_call_t *call, const mlx_answer_t *answer, mlx_text_t *out) {
-  put_head(answer, "chat.completion", out);
+  mlx_openai_put_head(answer, "chatcmpl", "chat.completion", out);
   for (size_t i = 0; i < answer->choice_count; ++i) put_choice(call, &answer->choices[i], i, out);
-  mlx_text_puts(out, "],\"usage\":");
-  mlx_openai_put_usage(answer, out);
-  mlx_text_puts(out, ",\"timings\":");
-  mlx_openai_put_timings(answer, out);
-  mlx_text_puts(out, "}");
+  mlx_openai_put_tail(answer, out);
   return mlx_text_finish(out);
 }
 
@@ -261,30 +250,17 @@ static mlx_status_t write_answer(const mlx_call_t *call, const mlx_answer_t *ans
 // Streams
 
 typedef struct choice_state {
-  bool has_role, has_tools, is_finished;
+  bool has_role, has_tools;
 } choice_state_t;
 
 struct mlx_stream_writer {
   const mlx_call_t *call;
-  const mlx_answer_t *answer;
-  choice_state_t *choices;  // [count]
-  size_t count, finished;
-  mlx_text_t last;  // the chunk of the last choice that finishes: it is sent with the timings
+  mlx_openai_chunks_t chunks;
+  choice_state_t *choices;  // [chunks.count]
 };
 
-static void begin_chunk(const mlx_stream_writer_t *writer, mlx_text_t *out) {
-  mlx_text_puts(out, "data: ");
-  put_head(writer->answer, "chat.completion.chunk", out);
-}
-
-// Usage is null in all chunks but the last if the client asked for it.
-static void put_no_usage(const mlx_stream_writer_t *writer, mlx_text_t *out) {
-  const chat_details_t *details = writer->call->details;
-  if (details->include_usage) mlx_text_puts(out, ",\"usage\":null");
-}
-
 static void begin_delta(const mlx_stream_writer_t *writer, size_t choice, mlx_text_t *out) {
-  begin_chunk(writer, out);
+  mlx_openai_begin_chunk(&writer->chunks, out);
   mlx_text_printf(out, "{\"index\":%zu,\"delta\":{", choice);
 }
 
@@ -295,9 +271,8 @@ static void end_delta(const mlx_stream_writer_t *writer, const mlx_event_t *even
     put_logprobs(event->tokens, event->token_count, out);
   else
     mlx_text_puts(out, ",\"logprobs\":null");
-  mlx_text_puts(out, ",\"finish_reason\":null}]");
-  put_no_usage(writer, out);
-  mlx_text_puts(out, "}\n\n");
+  mlx_text_puts(out, ",\"finish_reason\":null}");
+  mlx_openai_end_chunk(&writer->chunks, out);
 }
 
 static void put_role(const mlx_stream_writer_t *writer, size_t choice, mlx_text_t *out) {
@@ -341,30 +316,15 @@ static void put_tool(const mlx_stream_writer_t *writer, const mlx_event_t *event
   end_delta(writer, NULL, out);
 }
 
-// Without its end, which stream_close writes for the last chunk.
-static void put_finish(const mlx_stream_writer_t *writer, const mlx_event_t *event, mlx_text_t *out) {
-  begin_delta(writer, event->choice, out);
-  mlx_text_printf(out, "},\"logprobs\":null,\"finish_reason\":\"%s\"}]",
-                  mlx_openai_finish_reason(event->finish, writer->choices[event->choice].has_tools));
-}
-
 static mlx_status_t finish_choice(mlx_stream_writer_t *writer, const mlx_event_t *event, mlx_text_t *out) {
-  choice_state_t *state = &writer->choices[event->choice];
-  if (state->is_finished) return mlx_error(MLX_INTERNAL, "choice %zu finishes twice", event->choice);
-  state->is_finished = true;
-  if (++writer->finished == writer->count) {
-    put_finish(writer, event, &writer->last);
-    return mlx_text_finish(&writer->last);
-  }
-  put_finish(writer, event, out);
-  put_no_usage(writer, out);
-  mlx_text_puts(out, "}\n\n");
-  return NULL;
+  const bool has_tools = writer->choices[event->choice].has_tools;
+  return mlx_openai_finish_choice(&writer->chunks, event->choice, "\"delta\":{}",
+                                  mlx_openai_finish_reason(event->finish, has_tools), out);
 }
 
 static void stream_free(mlx_stream_writer_t *writer) {
   if (!writer) return;
-  mlx_text_clear(&writer->last);
+  mlx_text_clear(&writer->chunks.last);
   mlx_free(writer->choices);
   mlx_free(writer);
 }
@@ -375,10 +335,14 @@ static mlx_status_t stream_open(const mlx_call_t *call, const mlx_answer_t *answ
   (void)out;
   *out_writer = NULL;
   MLX_TRY(mlx_alloc(1, sizeof *writer, &writer));
+  const chat_details_t *details = call->details;
   writer->call = call;
-  writer->answer = answer;
-  writer->count = (size_t)call->n;
-  mlx_status_t status = mlx_alloc(writer->count, sizeof *writer->choices, &writer->choices);
+  writer->chunks = (mlx_openai_chunks_t){.answer = answer,
+                                         .prefix = "chatcmpl",
+                                         .object = "chat.completion.chunk",
+                                         .include_usage = details->include_usage,
+                                         .count = (size_t)call->n};
+  mlx_status_t status = mlx_alloc(writer->chunks.count, sizeof *writer->choices, &writer->choices);
   if (status)
     stream_free(writer);
   else
@@ -387,7 +351,8 @@ static mlx_status_t stream_open(const mlx_call_t *call, const mlx_answer_t *answ
 }
 
 static mlx_status_t stream_event(mlx_stream_writer_t *writer, const mlx_event_t *event, mlx_text_t *out) {
-  if (event->choice >= writer->count) return mlx_error(MLX_INTERNAL, "there is no choice %zu", event->choice);
+  if (event->choice >= writer->chunks.count)
+    return mlx_error(MLX_INTERNAL, "there is no choice %zu", event->choice);
   put_role(writer, event->choice, out);
   switch (event->kind) {
     case MLX_EVENT_TEXT:
@@ -401,21 +366,7 @@ static mlx_status_t stream_event(mlx_stream_writer_t *writer, const mlx_event_t 
 }
 
 static mlx_status_t stream_close(mlx_stream_writer_t *writer, const mlx_answer_t *answer, mlx_text_t *out) {
-  const chat_details_t *details = writer->call->details;
-  mlx_text_append(out, writer->last.data ? writer->last.data : "", writer->last.length);
-  if (writer->last.length && details->include_usage) mlx_text_puts(out, ",\"usage\":null}\n\n");
-  if (details->include_usage) {
-    begin_chunk(writer, out);
-    mlx_text_puts(out, "],\"usage\":");
-    mlx_openai_put_usage(answer, out);
-  }
-  if (writer->last.length || details->include_usage) {
-    mlx_text_puts(out, ",\"timings\":");
-    mlx_openai_put_timings(answer, out);
-    mlx_text_puts(out, "}\n\n");
-  }
-  mlx_text_puts(out, "data: [DONE]\n\n");
-  return mlx_text_finish(out);
+  return mlx_openai_close_chunks(&writer->chunks, answer, out);
 }
 
 static void stream_error(mlx_stream_writer_t *writer, const mlx_api_error_t *error, mlx_text_t *out) {

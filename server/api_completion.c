@@ -155,13 +155,6 @@ static mlx_status_t parse(const char *body, size_t length, const char *query, ml
 // ----------------------------------------------------------------------------------------------------------
 // Parts of answers
 
-static void put_head(const mlx_answer_t *answer, mlx_text_t *out) {
-  mlx_text_printf(out, "{\"id\":\"cmpl-%s\",\"object\":\"text_completion\",\"created\":%lld,\"model\":",
-                  answer->id, (long long)answer->created);
-  mlx_openai_put_string(answer->model, out);
-  mlx_text_puts(out, ",\"system_fingerprint\":\"mlxcel\",\"choices\":[");
-}
-
 static bool same_bytes(const mlx_answer_logprob_t *a, const mlx_answer_logprob_t *b) {
   return a->length == b->length && (!a->length || !memcmp(a->bytes, b->bytes, a->length));
 }
@@ -245,13 +238,9 @@ static void put_choice(const mlx_call_t *call, const mlx_answer_choice_t *choice
 }
 
 static mlx_status_t write_answer(const mlx_call_t *call, const mlx_answer_t *answer, mlx_text_t *out) {
-  put_head(answer, out);
+  mlx_openai_put_head(answer, "cmpl", "text_completion", out);
   for (size_t i = 0; i < answer->choice_count; ++i) put_choice(call, &answer->choices[i], i, out);
-  mlx_text_puts(out, "],\"usage\":");
-  mlx_openai_put_usage(answer, out);
-  mlx_text_puts(out, ",\"timings\":");
-  mlx_openai_put_timings(answer, out);
-  mlx_text_puts(out, "}");
+  mlx_openai_put_tail(answer, out);
   return mlx_text_finish(out);
 }
 
@@ -259,31 +248,19 @@ static mlx_status_t write_answer(const mlx_call_t *call, const mlx_answer_t *ans
 // Streams
 
 typedef struct choice_state {
-  bool has_begun, is_finished;
+  bool has_begun;
   size_t offset;  // characters of the tokens that were sent
 } choice_state_t;
 
 struct mlx_stream_writer {
   const mlx_call_t *call;
-  const mlx_answer_t *answer;
-  choice_state_t *choices;  // [count]
-  size_t count, finished;
-  mlx_text_t last;  // the chunk of the last choice that finishes: it is sent with the timings
+  mlx_openai_chunks_t chunks;
+  choice_state_t *choices;  // [chunks.count]
 };
-
-static void put_no_usage(const mlx_stream_writer_t *writer, mlx_text_t *out) {
-  const completion_details_t *details = writer->call->details;
-  if (details->include_usage) mlx_text_puts(out, ",\"usage\":null");
-}
-
-static void begin_chunk(const mlx_stream_writer_t *writer, mlx_text_t *out) {
-  mlx_text_puts(out, "data: ");
-  put_head(writer->answer, out);
-}
 
 static void put_chunk(const mlx_stream_writer_t *writer, const mlx_event_t *event, const char *text,
                       size_t length, mlx_text_t *out) {
-  begin_chunk(writer, out);
+  mlx_openai_begin_chunk(&writer->chunks, out);
   mlx_text_printf(out, "{\"index\":%zu,\"text\":", event->choice);
   mlx_text_json_string(out, text, length);
   if (event->token_count)
@@ -291,9 +268,8 @@ static void put_chunk(const mlx_stream_writer_t *writer, const mlx_event_t *even
                  out);
   else
     mlx_text_puts(out, ",\"logprobs\":null");
-  mlx_text_puts(out, ",\"finish_reason\":null}]");
-  put_no_usage(writer, out);
-  mlx_text_puts(out, "}\n\n");
+  mlx_text_puts(out, ",\"finish_reason\":null}");
+  mlx_openai_end_chunk(&writer->chunks, out);
 }
 
 static void put_echo(const mlx_stream_writer_t *writer, size_t choice, mlx_text_t *out) {
@@ -304,30 +280,9 @@ static void put_echo(const mlx_stream_writer_t *writer, size_t choice, mlx_text_
   if (prompt->length) put_chunk(writer, &no_tokens, prompt->text, prompt->length, out);
 }
 
-// Without its end, which stream_close writes for the last chunk.
-static void put_finish(const mlx_stream_writer_t *writer, const mlx_event_t *event, mlx_text_t *out) {
-  begin_chunk(writer, out);
-  mlx_text_printf(out, "{\"index\":%zu,\"text\":\"\",\"logprobs\":null,\"finish_reason\":\"%s\"}]",
-                  event->choice, mlx_openai_finish_reason(event->finish, false));
-}
-
-static mlx_status_t finish_choice(mlx_stream_writer_t *writer, const mlx_event_t *event, mlx_text_t *out) {
-  choice_state_t *state = &writer->choices[event->choice];
-  if (state->is_finished) return mlx_error(MLX_INTERNAL, "choice %zu finishes twice", event->choice);
-  state->is_finished = true;
-  if (++writer->finished == writer->count) {
-    put_finish(writer, event, &writer->last);
-    return mlx_text_finish(&writer->last);
-  }
-  put_finish(writer, event, out);
-  put_no_usage(writer, out);
-  mlx_text_puts(out, "}\n\n");
-  return NULL;
-}
-
 static void stream_free(mlx_stream_writer_t *writer) {
   if (!writer) return;
-  mlx_text_clear(&writer->last);
+  mlx_text_clear(&writer->chunks.last);
   mlx_free(writer->choices);
   mlx_free(writer);
 }
@@ -338,10 +293,14 @@ static mlx_status_t stream_open(const mlx_call_t *call, const mlx_answer_t *answ
   (void)out;
   *out_writer = NULL;
   MLX_TRY(mlx_alloc(1, sizeof *writer, &writer));
+  const completion_details_t *details = call->details;
   writer->call = call;
-  writer->answer = answer;
-  writer->count = (size_t)call->n * call->prompt_count;
-  mlx_status_t status = mlx_alloc(writer->count, sizeof *writer->choices, &writer->choices);
+  writer->chunks = (mlx_openai_chunks_t){.answer = answer,
+                                         .prefix = "cmpl",
+                                         .object = "text_completion",
+                                         .include_usage = details->include_usage,
+                                         .count = (size_t)call->n * call->prompt_count};
+  mlx_status_t status = mlx_alloc(writer->chunks.count, sizeof *writer->choices, &writer->choices);
   if (status)
     stream_free(writer);
   else
@@ -350,35 +309,25 @@ static mlx_status_t stream_open(const mlx_call_t *call, const mlx_answer_t *answ
 }
 
 static mlx_status_t stream_event(mlx_stream_writer_t *writer, const mlx_event_t *event, mlx_text_t *out) {
-  if (event->choice >= writer->count) return mlx_error(MLX_INTERNAL, "there is no choice %zu", event->choice);
+  if (event->choice >= writer->chunks.count)
+    return mlx_error(MLX_INTERNAL, "there is no choice %zu", event->choice);
   put_echo(writer, event->choice, out);
   switch (event->kind) {
     case MLX_EVENT_TEXT:
     case MLX_EVENT_REASONING:
       if (event->length || event->token_count) put_chunk(writer, event, event->text, event->length, out);
       break;
-    case MLX_EVENT_FINISH: MLX_TRY(finish_choice(writer, event, out)); break;
+    case MLX_EVENT_FINISH:
+      MLX_TRY(mlx_openai_finish_choice(&writer->chunks, event->choice, "\"text\":\"\"",
+                                       mlx_openai_finish_reason(event->finish, false), out));
+      break;
     default: return mlx_error(MLX_INTERNAL, "a completion has no tool calls");
   }
   return mlx_text_finish(out);
 }
 
 static mlx_status_t stream_close(mlx_stream_writer_t *writer, const mlx_answer_t *answer, mlx_text_t *out) {
-  const completion_details_t *details = writer->call->details;
-  mlx_text_append(out, writer->last.data ? writer->last.data : "", writer->last.length);
-  if (writer->last.length && details->include_usage) mlx_text_puts(out, ",\"usage\":null}\n\n");
-  if (details->include_usage) {
-    begin_chunk(writer, out);
-    mlx_text_puts(out, "],\"usage\":");
-    mlx_openai_put_usage(answer, out);
-  }
-  if (writer->last.length || details->include_usage) {
-    mlx_text_puts(out, ",\"timings\":");
-    mlx_openai_put_timings(answer, out);
-    mlx_text_puts(out, "}\n\n");
-  }
-  mlx_text_puts(out, "data: [DONE]\n\n");
-  return mlx_text_finish(out);
+  return mlx_openai_close_chunks(&writer->chunks, answer, out);
 }
 
 static void stream_error(mlx_stream_writer_t *writer, const mlx_api_error_t *error, mlx_text_t *out) {

@@ -191,10 +191,10 @@ static mlx_status_t unknown_field(const mlx_place_t *place, const mlx_field_t *f
   for (; fields->name && count + 1 < sizeof names / sizeof *names; ++fields) {
     if (fields->use == MLX_FIELD_READ) names[count++] = fields->name;
   }
-  const char *near = strlen(place->key) <= MAX_PATH_KEY ? mlx_nearest_name(place->key, names) : NULL;
+  const char *nearest = strlen(place->key) <= MAX_PATH_KEY ? mlx_nearest_name(place->key, names) : NULL;
   mlx_status_t status = mlx_field_error(place, MLX_UNSUPPORTED, "unknown field");
-  return near ? mlx_status_hint(status, "did you mean '%s'?", near)
-              : mlx_status_hint(status, "remove it; docs/server.md lists the fields");
+  return nearest ? mlx_status_hint(status, "did you mean '%s'?", nearest)
+                 : mlx_status_hint(status, "remove it; docs/server.md lists the fields");
 }
 
 mlx_status_t mlx_fields_check(const mlx_place_t *object, const mlx_field_t *fields, bool lenient) {

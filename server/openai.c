@@ -128,3 +128,64 @@ void mlx_openai_put_logprobs(const mlx_answer_token_t *tokens, size_t count, mlx
   }
   mlx_text_puts(out, "]");
 }
+
+// ----------------------------------------------------------------------------------------------------------
+// Completions
+
+void mlx_openai_put_head(const mlx_answer_t *answer, const char *prefix, const char *object,
+                         mlx_text_t *out) {
+  mlx_text_printf(out, "{\"id\":\"%s-%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", prefix, answer->id,
+                  object, (long long)answer->created);
+  mlx_openai_put_string(answer->model, out);
+  mlx_text_puts(out, ",\"system_fingerprint\":\"mlxcel\",\"choices\":[");
+}
+
+void mlx_openai_put_tail(const mlx_answer_t *answer, mlx_text_t *out) {
+  mlx_text_puts(out, "],\"usage\":");
+  mlx_openai_put_usage(answer, out);
+  mlx_text_puts(out, ",\"timings\":");
+  mlx_openai_put_timings(answer, out);
+  mlx_text_puts(out, "}");
+}
+
+void mlx_openai_begin_chunk(const mlx_openai_chunks_t *chunks, mlx_text_t *out) {
+  mlx_text_puts(out, "data: ");
+  mlx_openai_put_head(chunks->answer, chunks->prefix, chunks->object, out);
+}
+
+void mlx_openai_end_chunk(const mlx_openai_chunks_t *chunks, mlx_text_t *out) {
+  mlx_text_puts(out, chunks->include_usage ? "],\"usage\":null}\n\n" : "]}\n\n");
+}
+
+mlx_status_t mlx_openai_finish_choice(mlx_openai_chunks_t *chunks, size_t choice, const char *content,
+                                      const char *reason, mlx_text_t *out) {
+  if (chunks->finished == chunks->count) return mlx_error(MLX_INTERNAL, "choice %zu finishes twice", choice);
+  const bool is_last = ++chunks->finished == chunks->count;
+  mlx_text_t *to = is_last ? &chunks->last : out;
+  mlx_openai_begin_chunk(chunks, to);
+  mlx_text_printf(to, "{\"index\":%zu,%s,\"logprobs\":null,\"finish_reason\":\"%s\"}", choice, content,
+                  reason);
+  if (!is_last) mlx_openai_end_chunk(chunks, to);
+  return mlx_text_finish(to);
+}
+
+mlx_status_t mlx_openai_close_chunks(mlx_openai_chunks_t *chunks, const mlx_answer_t *answer,
+                                     mlx_text_t *out) {
+  if (chunks->last.length) {
+    mlx_text_append(out, chunks->last.data, chunks->last.length);
+    if (chunks->include_usage) {
+      mlx_openai_end_chunk(chunks, out);
+    } else {
+      mlx_text_puts(out, "],\"timings\":");
+      mlx_openai_put_timings(answer, out);
+      mlx_text_puts(out, "}\n\n");
+    }
+  }
+  if (chunks->include_usage) {
+    mlx_openai_begin_chunk(chunks, out);
+    mlx_openai_put_tail(answer, out);
+    mlx_text_puts(out, "\n\n");
+  }
+  mlx_text_puts(out, "data: [DONE]\n\n");
+  return mlx_text_finish(out);
+}

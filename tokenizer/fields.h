@@ -11,8 +11,8 @@
 #define MLX_PATH_SIZE 160           // bytes; a longer path (deeply nested Sequences) is truncated
 
 // "NAME: field 'PATH' ...", where |fmt| gives the rest ("must be a string").
-mlx_status_t mlx_tokenizer_field_error(const mlx_json_t *json, mlx_code_t code, const char *path, const char *fmt, ...)
-    MLX_PRINTF(4, 5) MLX_MUST_USE;
+mlx_status_t mlx_tokenizer_field_error(const mlx_json_t *json, mlx_code_t code, const char *path,
+                                       const char *fmt, ...) MLX_PRINTF(4, 5) MLX_MUST_USE;
 
 // Write a path into |out| and return it: from a format, PATH.KEY, or PATH[INDEX].
 const char *mlx_field_path(char out[MLX_PATH_SIZE], const char *fmt, ...) MLX_PRINTF(2, 3);
@@ -23,8 +23,8 @@ const char *mlx_field_index(char out[MLX_PATH_SIZE], const char *path, size_t in
 mlx_status_t mlx_field_container(const mlx_json_t *json, const char *path, yyjson_val *value,
                                  bool array) MLX_MUST_USE;
 // An optional boolean.
-mlx_status_t mlx_tokenizer_field_bool(const mlx_json_t *json, const char *path, yyjson_val *object, const char *key,
-                            bool fallback, bool *out) MLX_MUST_USE;
+mlx_status_t mlx_tokenizer_field_bool(const mlx_json_t *json, const char *path, yyjson_val *object,
+                                      const char *key, bool fallback, bool *out) MLX_MUST_USE;
 // A required string, borrowed from the document.
 mlx_status_t mlx_field_string(const mlx_json_t *json, const char *path, yyjson_val *object, const char *key,
                               const char **out, size_t *out_length) MLX_MUST_USE;

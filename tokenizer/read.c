@@ -29,7 +29,8 @@ static mlx_status_t add_template_id(const mlx_json_t *json, const char *path, in
 
 static mlx_status_t begin_template(const mlx_json_t *json, const char *path, mlx_tokenizer_t *tokenizer) {
   if (tokenizer->template_ids)
-    return mlx_tokenizer_field_error(json, MLX_UNSUPPORTED, path, "is a second template; only one is supported");
+    return mlx_tokenizer_field_error(json, MLX_UNSUPPORTED, path,
+                                     "is a second template; only one is supported");
   return mlx_alloc(MAX_TEMPLATE, sizeof *tokenizer->template_ids, &tokenizer->template_ids);
 }
 
@@ -48,10 +49,12 @@ static mlx_status_t read_template_item(const mlx_json_t *json, yyjson_val *speci
                      *special = mlx_json_find(item, "SpecialToken");
   const char *name = yyjson_get_str(mlx_json_find(sequence ? sequence : special, "id"));
   if (!name)
-    return mlx_tokenizer_field_error(json, MLX_INVALID_INPUT, path, "must be a Sequence or a SpecialToken with an id");
+    return mlx_tokenizer_field_error(json, MLX_INVALID_INPUT, path,
+                                     "must be a Sequence or a SpecialToken with an id");
   if (sequence) {
     if (!strcmp(name, "A")) return add_template_id(json, path, MLX_TEMPLATE_TEXT, tokenizer);
-    return mlx_tokenizer_field_error(json, MLX_UNSUPPORTED, path, "is sequence '%.60s'; only A is supported", name);
+    return mlx_tokenizer_field_error(json, MLX_UNSUPPORTED, path, "is sequence '%.60s'; only A is supported",
+                                     name);
   }
   mlx_field_path(ids_path, "%s (special token '%.60s')", path, name);
   yyjson_val *ids = mlx_json_find(mlx_json_find(special_tokens, name), "ids");

@@ -36,8 +36,9 @@ typedef struct model_reader {
 // The error about an id that |token| already has. A token's text has no NUL at its end.
 static mlx_status_t duplicate_id_error(const mlx_json_t *json, const char *path, const char *verb, int32_t id,
                                        const mlx_token_t *token) {
-  return mlx_tokenizer_field_error(json, MLX_INVALID_INPUT, path, "%s %d, which token '%.*s' already has", verb, id,
-                         token->text_length > 60 ? 60 : (int)token->text_length, token->text);
+  return mlx_tokenizer_field_error(json, MLX_INVALID_INPUT, path, "%s %d, which token '%.*s' already has",
+                                   verb, id, token->text_length > 60 ? 60 : (int)token->text_length,
+                                   token->text);
 }
 
 // Iterates over model.vocab: {"token": id} or, for Unigram, [["token", score]], where the index is the id.
@@ -74,7 +75,8 @@ static mlx_status_t next_pair(const model_reader_t *reader, vocab_iter_t *iter, 
   *out_found = true;
   if (yyjson_arr_size(pair) == 2 && out->text && yyjson_is_num(out->score)) return NULL;
   return mlx_tokenizer_field_error(reader->json, MLX_INVALID_INPUT,
-                         mlx_field_index(path, "model.vocab", (size_t)out->id), "must be [token, score]");
+                                   mlx_field_index(path, "model.vocab", (size_t)out->id),
+                                   "must be [token, score]");
 }
 
 static mlx_status_t next_item(const model_reader_t *reader, vocab_iter_t *iter, vocab_item_t *out,
@@ -111,7 +113,7 @@ static mlx_status_t measure(model_reader_t *reader, size_t *out_bytes, size_t *o
   }
   if (top > MLX_MAX_ID) {
     return mlx_tokenizer_field_error(reader->json, MLX_UNSUPPORTED, "model.vocab", "is longer than %d tokens",
-                           MLX_MAX_ID + 1);
+                                     MLX_MAX_ID + 1);
   }
   *out_bytes = bytes;
   *out_ids = (size_t)(top + 1);
@@ -194,8 +196,8 @@ static mlx_status_t find_part(const mlx_json_t *json, const mlx_vocab_t *vocab, 
   *out_id = mlx_vocab_find(vocab, text, length);
   if (*out_id >= 0) return NULL;
   return mlx_tokenizer_field_error(json, MLX_INVALID_INPUT, mlx_field_index(path, "model.merges", index),
-                         "needs the token '%.*s', which is not in model.vocab",
-                         length > 60 ? 60 : (int)length, text);
+                                   "needs the token '%.*s', which is not in model.vocab",
+                                   length > 60 ? 60 : (int)length, text);
 }
 
 static mlx_status_t read_merge(const mlx_json_t *json, yyjson_val *merge, size_t index, uint32_t rank,
@@ -205,7 +207,7 @@ static mlx_status_t read_merge(const mlx_json_t *json, yyjson_val *merge, size_t
   if (!split_merge(merge, &parts)) {
     char path[MLX_PATH_SIZE];
     return mlx_tokenizer_field_error(json, MLX_INVALID_INPUT, mlx_field_index(path, "model.merges", index),
-                           "must be \"a b\" or [\"a\", \"b\"]");
+                                     "must be \"a b\" or [\"a\", \"b\"]");
   }
   MLX_TRY(find_part(json, &model->vocab, index, parts.left, parts.left_length, &left));
   MLX_TRY(find_part(json, &model->vocab, index, parts.right, parts.right_length, &right));
@@ -255,7 +257,8 @@ static mlx_status_t check_bpe_options(const mlx_json_t *json, yyjson_val *object
   }
   yyjson_val *dropout = mlx_json_find(object, "dropout");
   if (dropout && !(yyjson_is_num(dropout) && yyjson_get_num(dropout) == 0)) {
-    return mlx_tokenizer_field_error(json, MLX_UNSUPPORTED, "model.dropout", "is set; only null or 0 is supported");
+    return mlx_tokenizer_field_error(json, MLX_UNSUPPORTED, "model.dropout",
+                                     "is set; only null or 0 is supported");
   }
   return NULL;
 }
@@ -269,14 +272,15 @@ static mlx_status_t read_unk_token(const model_reader_t *reader) {
   model->unk_id = -1;
   if (!unk) return NULL;
   if (!yyjson_is_str(unk)) {
-    return mlx_tokenizer_field_error(reader->json, MLX_INVALID_INPUT, "model.unk_token", "must be a string or null");
+    return mlx_tokenizer_field_error(reader->json, MLX_INVALID_INPUT, "model.unk_token",
+                                     "must be a string or null");
   }
   if (!yyjson_get_len(unk) && model->kind == MLX_MODEL_BPE) return NULL;
   model->unk_id = mlx_vocab_find_in_model(&model->vocab, yyjson_get_str(unk), yyjson_get_len(unk));
   for (int byte = 0; byte < 256; ++byte) needed |= model->vocab.byte_ids[byte] < 0;
   if (model->unk_id >= 0 || !needed) return NULL;
   return mlx_tokenizer_field_error(reader->json, MLX_INVALID_INPUT, "model.unk_token",
-                         "is '%.60s', which is not in model.vocab", yyjson_get_str(unk));
+                                   "is '%.60s', which is not in model.vocab", yyjson_get_str(unk));
 }
 
 static mlx_status_t read_bpe(const model_reader_t *reader) {
@@ -284,12 +288,14 @@ static mlx_status_t read_bpe(const model_reader_t *reader) {
   mlx_tokenizer_model_t *model = reader->model;
   yyjson_val *merges = mlx_json_find(reader->object, "merges");
   MLX_TRY(check_bpe_options(json, reader->object));
-  MLX_TRY(mlx_tokenizer_field_bool(json, "model", reader->object, "ignore_merges", false, &model->ignore_merges));
-  MLX_TRY(mlx_tokenizer_field_bool(json, "model", reader->object, "byte_fallback", false, &model->byte_fallback));
+  MLX_TRY(
+      mlx_tokenizer_field_bool(json, "model", reader->object, "ignore_merges", false, &model->ignore_merges));
+  MLX_TRY(
+      mlx_tokenizer_field_bool(json, "model", reader->object, "byte_fallback", false, &model->byte_fallback));
   MLX_TRY(mlx_tokenizer_field_bool(json, "model", reader->object, "fuse_unk", false, &model->fuse_unk));
   if (model->byte_fallback && model->byte_level) {
     return mlx_tokenizer_field_error(json, MLX_UNSUPPORTED, "model.byte_fallback",
-                           "is true; with ByteLevel only false is supported");
+                                     "is true; with ByteLevel only false is supported");
   }
   MLX_TRY(mlx_field_container(json, "model.merges", merges, true));
   MLX_TRY(read_unk_token(reader));
@@ -303,8 +309,8 @@ static mlx_status_t fill_trie(const model_reader_t *reader) {
   mlx_tokenizer_model_t *model = reader->model;
   if (model->vocab.longest_text > MAX_TRIE_TOKEN) {
     return mlx_tokenizer_field_error(reader->json, MLX_UNSUPPORTED, "model.vocab",
-                           "has a token of %zu bytes; at most %d are supported", model->vocab.longest_text,
-                           MAX_TRIE_TOKEN);
+                                     "has a token of %zu bytes; at most %d are supported",
+                                     model->vocab.longest_text, MAX_TRIE_TOKEN);
   }
   MLX_TRY(mlx_budget_take(reader->budget, mlx_trie_memory(reader->vocab_bytes)));
   MLX_TRY(mlx_trie_create(reader->vocab_bytes, model->vocab.seed, &model->trie));
@@ -356,10 +362,12 @@ static mlx_status_t read_unigram(const model_reader_t *reader) {
   model->unk_id = -1;
   if (unk) MLX_TRY(mlx_field_id(json, "model.unk_id", "", unk, &model->unk_id));
   if (model->unk_id >= 0 && (size_t)model->unk_id >= reader->vocab_count) {
-    return mlx_tokenizer_field_error(json, MLX_INVALID_INPUT, "model.unk_id", "is %d, but model.vocab has %zu tokens",
-                           model->unk_id, reader->vocab_count);
+    return mlx_tokenizer_field_error(json, MLX_INVALID_INPUT, "model.unk_id",
+                                     "is %d, but model.vocab has %zu tokens", model->unk_id,
+                                     reader->vocab_count);
   }
-  MLX_TRY(mlx_tokenizer_field_bool(json, "model", reader->object, "byte_fallback", false, &model->byte_fallback));
+  MLX_TRY(
+      mlx_tokenizer_field_bool(json, "model", reader->object, "byte_fallback", false, &model->byte_fallback));
   MLX_TRY(mlx_alloc(model->vocab.size, sizeof *model->scores, &model->scores));
   vocab_iter_t iter = begin_vocab(reader);
   for (vocab_item_t item;;) {
@@ -398,7 +406,8 @@ static mlx_status_t check_added_id(const mlx_json_t *json, const mlx_vocab_t *vo
   if (in_vocab >= 0) expected = (size_t)in_vocab;
   if ((size_t)id != expected) {
     return mlx_tokenizer_field_error(json, MLX_INVALID_INPUT, mlx_field_join(full, path, "id"),
-                           "is %d, but model.vocab and the added tokens before it make it %zu", id, expected);
+                                     "is %d, but model.vocab and the added tokens before it make it %zu", id,
+                                     expected);
   }
   if (in_vocab < 0 && vocab->tokens[id].text) {
     return duplicate_id_error(json, mlx_field_join(full, path, "id"), "is", id, &vocab->tokens[id]);
@@ -419,8 +428,9 @@ static mlx_status_t normalize_added(model_reader_t *reader, const char *path, co
   mlx_status_t status = mlx_normalizer_run(&reader->tokenizer->normalizer, &scratch, &scanner, text, length,
                                            &normal, &normal_length, &start);
   if (!status && (!normal_length || normal_length > MAX_ADDED_LENGTH)) {
-    status = mlx_tokenizer_field_error(reader->json, MLX_UNSUPPORTED, path,
-                             "normalizes to an empty text or to more than %d bytes", MAX_ADDED_LENGTH);
+    status =
+        mlx_tokenizer_field_error(reader->json, MLX_UNSUPPORTED, path,
+                                  "normalizes to an empty text or to more than %d bytes", MAX_ADDED_LENGTH);
   }
   if (!status && (normal_length != length || memcmp(normal, text, length))) {
     // Twice the length: set_decoded_text stores the token's bytes after the text.
@@ -446,7 +456,8 @@ static mlx_status_t read_added_token(model_reader_t *reader, yyjson_val *object,
   if (!text || !length)
     return mlx_tokenizer_field_error(json, MLX_INVALID_INPUT, full, "must be a string that is not empty");
   if (length > MAX_ADDED_LENGTH) {
-    return mlx_tokenizer_field_error(json, MLX_UNSUPPORTED, full, "is longer than %d bytes", MAX_ADDED_LENGTH);
+    return mlx_tokenizer_field_error(json, MLX_UNSUPPORTED, full, "is longer than %d bytes",
+                                     MAX_ADDED_LENGTH);
   }
   MLX_TRY(mlx_tokenizer_field_bool(json, path, object, "special", false, &special));
   MLX_TRY(mlx_tokenizer_field_bool(json, path, object, "normalized", !special, &added->normalized));
@@ -510,8 +521,9 @@ static mlx_status_t fill_added_set(const model_reader_t *reader, bool normalized
     size_t length = added->normalized_text ? added->normalized_length : vocab->tokens[added->id].text_length;
     if (added->normalized != normalized) continue;
     if (!mlx_added_set_add(set, text, length, (int32_t)i)) {
-      return mlx_tokenizer_field_error(reader->json, MLX_UNSUPPORTED, mlx_field_index(path, "added_tokens", i),
-                             "has the same normalized text as another added token");
+      return mlx_tokenizer_field_error(reader->json, MLX_UNSUPPORTED,
+                                       mlx_field_index(path, "added_tokens", i),
+                                       "has the same normalized text as another added token");
     }
   }
   return mlx_added_set_finish(set);

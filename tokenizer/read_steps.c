@@ -65,7 +65,7 @@ static mlx_status_t read_pattern(const steps_reader_t *reader, yyjson_val *objec
   *out_literal = either == literal;
   if (*out_text && !(regex && literal)) return NULL;
   return mlx_tokenizer_field_error(reader->json, MLX_INVALID_INPUT, mlx_field_join(full, path, "pattern"),
-                         "must be {\"Regex\": text} or {\"String\": text}");
+                                   "must be {\"Regex\": text} or {\"String\": text}");
 }
 
 static mlx_status_t compile_pattern(const steps_reader_t *reader, const char *path, const char *pattern,
@@ -87,7 +87,8 @@ static mlx_status_t compile_pattern(const steps_reader_t *reader, const char *pa
 static mlx_status_t add_normalizer(steps_reader_t *reader, const char *path, mlx_normalizer_step_t step) {
   if (reader->tokenizer->normalizer.count >= MAX_STEPS) {
     mlx_normalizer_step_free(&step);
-    return mlx_tokenizer_field_error(reader->json, MLX_UNSUPPORTED, path, "exceeds the limit of %d steps", MAX_STEPS);
+    return mlx_tokenizer_field_error(reader->json, MLX_UNSUPPORTED, path, "exceeds the limit of %d steps",
+                                     MAX_STEPS);
   }
   mlx_normalizer_t *normalizer = &reader->tokenizer->normalizer;
   normalizer->steps[normalizer->count++] = step;
@@ -121,7 +122,7 @@ static mlx_status_t read_content(steps_reader_t *reader, yyjson_val *object, con
   MLX_TRY(mlx_field_string(reader->json, path, object, key, &text, out_length));
   if (*out_length <= MAX_CONTENT) return mlx_copy_text(text, *out_length, out_text);
   return mlx_tokenizer_field_error(reader->json, MLX_UNSUPPORTED, mlx_field_join(full, path, key),
-                         "is longer than %d bytes", MAX_CONTENT);
+                                   "is longer than %d bytes", MAX_CONTENT);
 }
 
 static mlx_status_t fill_replace(steps_reader_t *reader, yyjson_val *object, const char *path,
@@ -199,7 +200,8 @@ static mlx_status_t add_pretokenizer(steps_reader_t *reader, const char *path, m
   mlx_pretokenizer_t *pretokenizer = &reader->tokenizer->pretokenizer;
   if (pretokenizer->count >= MAX_STEPS) {
     mlx_regex_free(step.regex);
-    return mlx_tokenizer_field_error(reader->json, MLX_UNSUPPORTED, path, "exceeds the limit of %d steps", MAX_STEPS);
+    return mlx_tokenizer_field_error(reader->json, MLX_UNSUPPORTED, path, "exceeds the limit of %d steps",
+                                     MAX_STEPS);
   }
   pretokenizer->steps[pretokenizer->count++] = step;
   return NULL;
@@ -267,8 +269,8 @@ static mlx_status_t read_prepend_scheme(steps_reader_t *reader, yyjson_val *obje
   // Older files have add_prefix_space instead. Hugging Face also refuses a contradiction.
   MLX_TRY(mlx_tokenizer_field_bool(reader->json, path, object, "add_prefix_space", true, &add_prefix_space));
   if (add_prefix_space || *out == MLX_PREPEND_NEVER) return NULL;
-  return mlx_tokenizer_field_error(reader->json, MLX_INVALID_INPUT, full, "is '%s', but add_prefix_space is false",
-                         name);
+  return mlx_tokenizer_field_error(reader->json, MLX_INVALID_INPUT, full,
+                                   "is '%s', but add_prefix_space is false", name);
 }
 
 static mlx_status_t read_metaspace(steps_reader_t *reader, yyjson_val *object, const char *path) {
@@ -304,7 +306,8 @@ static mlx_status_t read_pre_tokenizer(steps_reader_t *reader, yyjson_val *objec
                                        const char *type) {
   // ByteLevel respells the text in other characters. No known file splits it after that.
   if (reader->tokenizer->model.byte_level) {
-    return mlx_tokenizer_field_error(reader->json, MLX_UNSUPPORTED, path, "comes after ByteLevel, which must be last");
+    return mlx_tokenizer_field_error(reader->json, MLX_UNSUPPORTED, path,
+                                     "comes after ByteLevel, which must be last");
   }
   if (!strcmp(type, "ByteLevel")) return read_byte_level(reader, object, path);
   if (!strcmp(type, "Split")) return read_split(reader, object, path);
@@ -343,14 +346,14 @@ static mlx_status_t read_replacement(steps_reader_t *reader, yyjson_val *object,
   const char *pattern;
   bool literal;
   if (decoder->replacement_count == MLX_MAX_REPLACEMENTS) {
-    return mlx_tokenizer_field_error(reader->json, MLX_UNSUPPORTED, path, "exceeds the limit of %d Replace decoders",
-                           MLX_MAX_REPLACEMENTS);
+    return mlx_tokenizer_field_error(reader->json, MLX_UNSUPPORTED, path,
+                                     "exceeds the limit of %d Replace decoders", MLX_MAX_REPLACEMENTS);
   }
   mlx_replacement_t *replacement = &decoder->replacements[decoder->replacement_count++];
   MLX_TRY(read_pattern(reader, object, path, &pattern, &replacement->pattern_length, &literal));
   if (!literal || !replacement->pattern_length) {
     return mlx_tokenizer_field_error(reader->json, MLX_UNSUPPORTED, mlx_field_join(full, path, "pattern"),
-                           "is a Regex or empty; only a String is supported");
+                                     "is a Regex or empty; only a String is supported");
   }
   MLX_TRY(mlx_copy_text(pattern, replacement->pattern_length, &replacement->pattern));
   return read_content(reader, object, path, "content", &replacement->content, &replacement->content_length);
@@ -364,8 +367,10 @@ static mlx_status_t read_strip(steps_reader_t *reader, yyjson_val *object, const
   MLX_TRY(mlx_field_size(reader->json, path, object, "start", &decoder->strip_count));
   MLX_TRY(mlx_field_size(reader->json, path, object, "stop", &stop));
   if (stop)
-    return mlx_tokenizer_field_error(reader->json, MLX_UNSUPPORTED, mlx_field_join(full, path, "stop"), "must be 0");
-  return fused ? NULL : mlx_tokenizer_field_error(reader->json, MLX_UNSUPPORTED, path, "must come after Fuse");
+    return mlx_tokenizer_field_error(reader->json, MLX_UNSUPPORTED, mlx_field_join(full, path, "stop"),
+                                     "must be 0");
+  return fused ? NULL
+               : mlx_tokenizer_field_error(reader->json, MLX_UNSUPPORTED, path, "must come after Fuse");
 }
 
 static mlx_status_t read_complete_decoder(steps_reader_t *reader, yyjson_val *object, const char *path,
@@ -434,14 +439,16 @@ mlx_status_t mlx_tokenizer_read_steps(const mlx_json_t *json, mlx_tokenizer_t *t
   if (normalizer) MLX_TRY(read_nested(&reader, normalizer, "normalizer", "normalizers", read_normalizer));
   if (pre_tokenizer)
     MLX_TRY(read_nested(&reader, pre_tokenizer, "pre_tokenizer", "pretokenizers", read_pre_tokenizer));
-  if (!decoder) return mlx_tokenizer_field_error(json, MLX_UNSUPPORTED, "decoder", "is null, which is not supported");
+  if (!decoder)
+    return mlx_tokenizer_field_error(json, MLX_UNSUPPORTED, "decoder", "is null, which is not supported");
   MLX_TRY(read_nested(&reader, decoder, "decoder", "decoders", read_decoder));
   if (tokenizer->model.byte_level && tokenizer->model.kind != MLX_MODEL_BPE) {
     return mlx_tokenizer_field_error(json, MLX_UNSUPPORTED, "pre_tokenizer",
-                           "has ByteLevel, which is supported for BPE only");
+                                     "has ByteLevel, which is supported for BPE only");
   }
   if (tokenizer->model.byte_level == tokenizer->decoder.byte_level) return NULL;
   return mlx_tokenizer_field_error(json, MLX_UNSUPPORTED, "decoder",
-                         tokenizer->model.byte_level ? "is not ByteLevel, but pre_tokenizer has it"
-                                                     : "is ByteLevel, but pre_tokenizer has no ByteLevel");
+                                   tokenizer->model.byte_level
+                                       ? "is not ByteLevel, but pre_tokenizer has it"
+                                       : "is ByteLevel, but pre_tokenizer has no ByteLevel");
 }

@@ -1,0 +1,492 @@
+// Ollama's POST /api/chat and /api/generate.
+#include "server/api_ollama.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+#include "server/messages.h"
+#include "server/ollama_text.h"
+#include "server/openai.h"
+#include "server/openai_fields.h"
+
+// clang-format off
+#define SHARED_FIELDS \
+  MLX_READ("model"), MLX_READ("stream"), MLX_READ("format"), MLX_READ("options"), MLX_READ("think"), \
+      MLX_READ("logprobs"), MLX_READ("top_logprobs"), \
+      MLX_IGNORE("keep_alive", "the server decides when a model is unloaded"), \
+      MLX_IGNORE("truncate", "prompts are never truncated"), \
+      MLX_IGNORE("shift", "the context is never shifted"), \
+      MLX_REFUSE_VALUE("template", "the model's own chat template is used")
+// clang-format on
+
+static const mlx_field_t chat_fields[] = {SHARED_FIELDS, MLX_READ("messages"), MLX_READ("tools"),
+                                          MLX_FIELDS_END};
+
+static const mlx_field_t generate_fields[] = {
+    SHARED_FIELDS,
+    MLX_READ("prompt"),
+    MLX_READ("system"),
+    MLX_READ("raw"),
+    MLX_REFUSE_VALUE("suffix", "use a model and a prompt for infilling with raw"),
+    MLX_REFUSE_VALUE("context", "send the conversation to /api/chat"),
+    MLX_REFUSE_VALUE("images", "this server reads text only"),
+    MLX_REFUSE_VALUE("width", "this server writes text only"),
+    MLX_REFUSE_VALUE("height", "this server writes text only"),
+    MLX_REFUSE_VALUE("steps", "this server writes text only"),
+    MLX_FIELDS_END};
+
+static const mlx_field_t option_fields[] = {
+    MLX_SAMPLING_FIELDS,
+    MLX_READ("num_predict"),
+    MLX_READ("num_ctx"),
+    MLX_READ("stop"),
+    MLX_IGNORE("num_keep", "the context is never shifted"),
+    MLX_IGNORE("num_batch", "the server chooses it"),
+    MLX_IGNORE("num_gpu", "the server chooses the device when it starts"),
+    MLX_IGNORE("main_gpu", "the server chooses the device when it starts"),
+    MLX_IGNORE("num_thread", "the server chooses it when it starts"),
+    MLX_IGNORE("numa", "the server chooses it when it starts"),
+    MLX_IGNORE("low_vram", "the server measures the memory"),
+    MLX_IGNORE("f16_kv", "the model is compiled for its KV cache"),
+    MLX_IGNORE("logits_all", "it does not change the answer"),
+    MLX_IGNORE("vocab_only", "it does not change the answer"),
+    MLX_IGNORE("embedding_only", "it does not change the answer"),
+    MLX_IGNORE("use_mmap", "weights are always mapped"),
+    MLX_IGNORE("use_mlock", "the server chooses it when it starts"),
+    MLX_IGNORE("penalize_newline", "Ollama ignores it too"),
+    MLX_IGNORE("tfs_z", "Ollama ignores it too"),
+    MLX_FIELDS_END};
+
+typedef struct details {
+  int64_t context;  // options.num_ctx
+  bool is_load, is_chat;
+} details_t;
+
+int64_t mlx_ollama_context(const mlx_call_t *call) { return ((const details_t *)call->details)->context; }
+bool mlx_ollama_is_load(const mlx_call_t *call) { return ((const details_t *)call->details)->is_load; }
+
+// ----------------------------------------------------------------------------------------------------------
+// Requests
+
+static mlx_status_t read_options(const mlx_place_t *root, mlx_call_t *call, details_t *details) {
+  const mlx_place_t options = mlx_place_key(root, "options");
+  if (!options.value) return NULL;
+  MLX_TRY(mlx_fields_check(&options, option_fields, false));
+  MLX_TRY(mlx_field_sampling(&options, call));
+  MLX_TRY(mlx_field_stops(&options, "stop", call));
+  MLX_TRY(mlx_field_int(&options, "num_predict", -2, INT32_MAX, &call->max_tokens));
+  if (call->max_tokens <= 0) call->max_tokens = -1;  // -1 and -2: until the context is full
+  return mlx_field_int(&options, "num_ctx", 0, INT32_MAX, &details->context);
+}
+
+// "json", or a JSON schema.
+static mlx_status_t read_format(const mlx_place_t *root, mlx_call_t *call) {
+  const mlx_place_t format = mlx_place_key(root, "format");
+  if (!format.value) return NULL;
+  if (yyjson_is_obj(format.value)) {
+    call->format = MLX_FORMAT_JSON_SCHEMA;
+    return mlx_field_json(format.value, &call->format_text, &call->format_length);
+  }
+  const bool json = yyjson_equals_str(format.value, "json");
+  if (!json && !yyjson_equals_str(format.value, ""))
+    return mlx_field_expected(&format, "\"json\" or a JSON schema");
+  if (json) call->format = MLX_FORMAT_JSON;
+  return NULL;
+}
+
+// true, false, or how much.
+static mlx_status_t read_think(const mlx_place_t *root, mlx_call_t *call) {
+  static const char *const efforts[] = {"low", "medium", "high", "max"};
+  const mlx_place_t think = mlx_place_key(root, "think");
+  mlx_text_t variables = {0};
+  const char *effort = NULL;
+  if (!think.value) return NULL;
+  for (int i = 0; i < 4; ++i) effort = yyjson_equals_str(think.value, efforts[i]) ? efforts[i] : effort;
+  if (!effort && !yyjson_is_bool(think.value))
+    return mlx_field_expected(&think, "a boolean, low, medium, high or max");
+  const char *truth = yyjson_is_false(think.value) ? "false" : "true";
+  mlx_text_printf(&variables, "{\"enable_thinking\":%s,\"thinking\":%s", truth, truth);
+  if (effort) mlx_text_printf(&variables, ",\"reasoning_effort\":\"%s\"", effort);
+  mlx_text_puts(&variables, "}");
+  size_t length;
+  mlx_status_t status = mlx_text_take(&variables, &call->variables, &length);
+  mlx_text_clear(&variables);
+  return status;
+}
+
+static mlx_status_t read_shared(const mlx_place_t *root, mlx_call_t *call, details_t *details) {
+  bool logprobs = false;
+  int64_t top = 0;
+  MLX_TRY(mlx_field_copy(root, "model", &call->model));
+  call->stream = true;
+  MLX_TRY(mlx_field_bool(root, "stream", &call->stream));
+  MLX_TRY(mlx_field_bool(root, "logprobs", &logprobs));
+  MLX_TRY(mlx_field_int(root, "top_logprobs", 0, MLX_MAX_LOGPROBS, &top));
+  if (logprobs) call->logprobs = top;
+  MLX_TRY(read_options(root, call, details));
+  MLX_TRY(read_format(root, call));
+  return read_think(root, call);
+}
+
+// Ollama's tool calls have no ids, but templates need them: the n-th result belongs to the n-th call.
+typedef struct ids {
+  size_t calls, results;
+} ids_t;
+
+static mlx_status_t read_calls(const mlx_place_t *calls, ids_t *ids, mlx_message_t *message) {
+  yyjson_val *value;
+  size_t index, count;
+  if (calls->value && !yyjson_is_arr(calls->value)) return mlx_field_expected(calls, "a list of tool calls");
+  yyjson_arr_foreach(calls->value, index, count, value) {
+    const mlx_place_t call = mlx_place_item(calls, index, value), function = mlx_place_key(&call, "function");
+    const mlx_place_t place = mlx_place_key(&function, "name"),
+                      arguments = mlx_place_key(&function, "arguments");
+    const char *name = NULL, *id = NULL;
+    char made[32];
+    if (!yyjson_is_obj(function.value))
+      return mlx_field_expected(&function, "an object with name and arguments");
+    MLX_TRY(mlx_field_text(&function, "name", &name));
+    if (!name) return mlx_field_error(&place, MLX_INVALID_INPUT, "missing; expected a string");
+    if (arguments.value && !yyjson_is_obj(arguments.value) && !yyjson_is_str(arguments.value))
+      return mlx_field_expected(&arguments, "an object");
+    MLX_TRY(mlx_field_text(&call, "id", &id));
+    snprintf(made, sizeof made, "call%05zu", ids->calls++);
+    MLX_TRY(mlx_message_add_tool_call(message, id ? id : made, name, arguments.value));
+  }
+  return NULL;
+}
+
+static mlx_status_t read_message_parts(const mlx_place_t *place, ids_t *ids, mlx_message_t *message) {
+  static const mlx_field_t fields[] = {
+      MLX_READ("role"),      MLX_READ("content"),
+      MLX_READ("thinking"),  MLX_READ("tool_calls"),
+      MLX_READ("tool_name"), MLX_READ("tool_call_id"),
+      MLX_READ("name"),      MLX_REFUSE_VALUE("images", "this server reads text only"),
+      MLX_FIELDS_END};
+  const mlx_place_t content = mlx_place_key(place, "content"), calls = mlx_place_key(place, "tool_calls"),
+                    role = mlx_place_key(place, "role"), tool = mlx_place_key(place, "tool_name");
+  static const char *const roles[] = {"system", "user", "assistant", "tool"};
+  const char *thinking = NULL, *known = NULL;
+  if (!yyjson_is_obj(place->value)) return mlx_field_expected(place, "an object with role and content");
+  MLX_TRY(mlx_fields_check(place, fields, true));
+  for (int i = 0; i < 4; ++i) known = yyjson_equals_str(role.value, roles[i]) ? roles[i] : known;
+  if (!known) return mlx_field_error(&role, MLX_INVALID_INPUT, "expected system, user, assistant or tool");
+  message->role = known;
+  MLX_TRY(mlx_message_put_content(&content, &message->content));
+  MLX_TRY(mlx_field_text(place, "thinking", &thinking));
+  if (thinking) mlx_text_puts(&message->reasoning, thinking);
+  MLX_TRY(read_calls(&calls, ids, message));
+  MLX_TRY(mlx_field_text(place, "tool_call_id", &message->tool_call_id));
+  return tool.value ? mlx_message_add_member(message, "name", 4, tool.value) : NULL;
+}
+
+static mlx_status_t read_message(const mlx_place_t *place, ids_t *ids, mlx_text_t *list) {
+  mlx_message_t message = {0};
+  char made[32];
+  mlx_status_t status = read_message_parts(place, ids, &message);
+  if (!status && !strcmp(message.role, "tool")) {
+    snprintf(made, sizeof made, "call%05zu", ids->results++);
+    if (!message.tool_call_id) message.tool_call_id = made;
+  }
+  if (!status) status = mlx_messages_add(list, &message);
+  mlx_message_clear(&message);
+  return status;
+}
+
+static mlx_status_t read_chat(const mlx_place_t *root, mlx_call_t *call, details_t *details) {
+  const mlx_place_t messages = mlx_place_key(root, "messages"), tools = mlx_place_key(root, "tools");
+  mlx_text_t list = {0};
+  ids_t ids = {0};
+  yyjson_val *value, *last = NULL;
+  size_t index, count;
+  mlx_status_t status = NULL;
+  MLX_TRY(mlx_fields_check(root, chat_fields, false));
+  MLX_TRY(read_shared(root, call, details));
+  if (messages.value && !yyjson_is_arr(messages.value))
+    return mlx_field_expected(&messages, "a list of messages");
+  details->is_load = !yyjson_arr_size(messages.value);
+  yyjson_arr_foreach(messages.value, index, count, value) {
+    const mlx_place_t place = mlx_place_item(&messages, index, value);
+    if (!status) status = read_message(&place, &ids, &list);
+    last = value;
+  }
+  if (!status) status = mlx_messages_finish(&list, call);
+  mlx_text_clear(&list);
+  MLX_TRY(status);
+  call->continue_final =
+      yyjson_equals_str(mlx_json_find(last, "role"), "assistant") && !mlx_json_find(last, "tool_calls");
+  return mlx_openai_read_tools(&tools, MLX_TOOL_NESTED, NULL, call);
+}
+
+static mlx_status_t read_prompt(const mlx_place_t *root, mlx_call_t *call, details_t *details) {
+  const char *keys[] = {"system", "prompt"}, *roles[] = {"system", "user"};
+  bool raw = false;
+  mlx_text_t list = {0};
+  mlx_status_t status = NULL;
+  MLX_TRY(mlx_field_bool(root, "raw", &raw));
+  const char *prompt = "";
+  MLX_TRY(mlx_field_text(root, "prompt", &prompt));
+  details->is_load = !*prompt;
+  if (raw) {
+    MLX_TRY(mlx_alloc(1, sizeof *call->prompts, &call->prompts));
+    call->prompt_count = 1;
+    call->prompts[0].length = strlen(prompt);
+    return mlx_copy_text(prompt, strlen(prompt), &call->prompts[0].text);
+  }
+  for (int i = 0; i < 2 && !status; ++i) {
+    mlx_message_t message = {.role = roles[i]};
+    const char *text = NULL;
+    status = mlx_field_text(root, keys[i], &text);
+    if (!status && text) {
+      mlx_text_puts(&message.content, text);
+      status = mlx_messages_add(&list, &message);
+    }
+    mlx_message_clear(&message);
+  }
+  if (!status) status = mlx_messages_finish(&list, call);
+  mlx_text_clear(&list);
+  return status;
+}
+
+static mlx_status_t read_generate(const mlx_place_t *root, mlx_call_t *call, details_t *details) {
+  MLX_TRY(mlx_fields_check(root, generate_fields, false));
+  MLX_TRY(read_shared(root, call, details));
+  return read_prompt(root, call, details);
+}
+
+static mlx_status_t parse(const char *body, size_t length, bool is_chat, mlx_call_t *call) {
+  yyjson_doc *doc;
+  details_t *details;
+  MLX_TRY(mlx_fields_parse(body, length, &doc));
+  mlx_status_t status = mlx_alloc(1, sizeof *details, &details);
+  if (!status) {
+    const mlx_place_t root = mlx_place_root(doc);
+    call->details = details;
+    details->is_chat = is_chat;
+    status = is_chat ? read_chat(&root, call, details) : read_generate(&root, call, details);
+  }
+  yyjson_doc_free(doc);
+  return status;
+}
+
+static mlx_status_t parse_chat(const char *body, size_t length, const char *query, mlx_call_t *call) {
+  (void)query;
+  return parse(body, length, true, call);
+}
+
+static mlx_status_t parse_generate(const char *body, size_t length, const char *query, mlx_call_t *call) {
+  (void)query;
+  return parse(body, length, false, call);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Answers
+
+static void put_head(const mlx_answer_t *answer, mlx_text_t *out) {
+  mlx_text_puts(out, "{\"model\":");
+  mlx_ollama_put_string(answer->model, out);
+  mlx_text_puts(out, ",\"created_at\":");
+  mlx_ollama_put_time(answer->created, out);
+}
+
+// Text and reasoning. /api/generate has them in the object itself.
+static void put_texts(bool is_chat, const mlx_text_t *text, const mlx_text_t *reasoning, mlx_text_t *out) {
+  mlx_text_puts(out, is_chat ? ",\"message\":{\"role\":\"assistant\",\"content\":" : ",\"response\":");
+  mlx_text_json_string(out, text->data ? text->data : "", text->length);
+  if (!reasoning->length) return;
+  mlx_text_puts(out, ",\"thinking\":");
+  mlx_text_json_string(out, reasoning->data, reasoning->length);
+}
+
+// Returns false if the arguments are not an object: the call was cut off.
+static bool put_tool(const mlx_tool_call_t *tool, size_t index, mlx_text_t *out) {
+  yyjson_doc *doc = yyjson_read(tool->arguments.data ? tool->arguments.data : "", tool->arguments.length, 0);
+  const bool fine = yyjson_is_obj(yyjson_doc_get_root(doc));
+  yyjson_doc_free(doc);
+  if (!fine) return false;
+  mlx_text_puts(out, "{\"id\":");
+  mlx_ollama_put_string(tool->id, out);
+  mlx_text_printf(out, ",\"function\":{\"index\":%zu,\"name\":", index);
+  mlx_ollama_put_string(tool->name, out);
+  mlx_text_puts(out, ",\"arguments\":");
+  mlx_text_append(out, tool->arguments.data, tool->arguments.length);
+  mlx_text_puts(out, "}}");
+  return true;
+}
+
+static void put_logprobs(const mlx_answer_token_t *tokens, size_t count, mlx_text_t *out) {
+  if (!count) return;
+  mlx_text_puts(out, ",\"logprobs\":");
+  mlx_openai_put_logprobs(tokens, count, out);
+}
+
+static const char *done_reason(mlx_finish_reason_t finish) {
+  return finish == MLX_FINISH_LENGTH || finish == MLX_FINISH_CONTEXT ? "length" : "stop";
+}
+
+static long long nanoseconds(double seconds) { return (long long)(seconds * 1e9); }
+
+// The members of the last object, and its end.
+static void put_done(const mlx_answer_t *answer, const char *reason, mlx_text_t *out) {
+  mlx_text_printf(out,
+                  ",\"done\":true,\"done_reason\":\"%s\",\"total_duration\":%lld,\"load_duration\":%lld,"
+                  "\"prompt_eval_count\":%lld,\"prompt_eval_duration\":%lld,\"eval_count\":%lld,"
+                  "\"eval_duration\":%lld}",
+                  reason,
+                  nanoseconds(answer->queue_seconds + answer->prompt_seconds + answer->decode_seconds),
+                  nanoseconds(answer->queue_seconds), (long long)answer->prompt_tokens,
+                  nanoseconds(answer->prompt_seconds), (long long)answer->output_tokens,
+                  nanoseconds(answer->decode_seconds));
+}
+
+static mlx_status_t write_answer(const mlx_call_t *call, const mlx_answer_t *answer, mlx_text_t *out) {
+  static const mlx_answer_choice_t none;
+  const mlx_answer_choice_t *choice = answer->choice_count ? &answer->choices[0] : &none;
+  const bool is_chat = ((const details_t *)call->details)->is_chat;
+  put_head(answer, out);
+  put_texts(is_chat, &choice->text, &choice->reasoning, out);
+  if (choice->tool_count && is_chat) {
+    const char *separator = ",\"tool_calls\":[";
+    for (size_t i = 0; i < choice->tool_count; ++i) {
+      const size_t before = out->length;
+      mlx_text_puts(out, separator);
+      if (put_tool(&choice->tools[i], i, out))
+        separator = ",";
+      else
+        out->length = before;
+    }
+    if (*separator == ',' && !separator[1]) mlx_text_puts(out, "]");
+  }
+  if (is_chat) mlx_text_puts(out, "}");
+  put_logprobs(choice->tokens, choice->token_count, out);
+  put_done(answer, done_reason(choice->finish), out);
+  return mlx_text_finish(out);
+}
+
+void mlx_ollama_write_load(const mlx_call_t *call, const mlx_answer_t *answer, mlx_text_t *out) {
+  static const mlx_text_t none;
+  const bool is_chat = ((const details_t *)call->details)->is_chat;
+  put_head(answer, out);
+  put_texts(is_chat, &none, &none, out);
+  if (is_chat) mlx_text_puts(out, "}");
+  put_done(answer, "load", out);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Streams
+
+struct mlx_stream_writer {
+  const mlx_answer_t *answer;
+  bool is_chat;
+  mlx_tool_call_t tool;  // the call that is being collected: Ollama sends calls as a whole
+  mlx_finish_reason_t finish;
+};
+
+static void clear_tool(mlx_tool_call_t *tool) {
+  mlx_free(tool->id);
+  mlx_free(tool->name);
+  mlx_text_clear(&tool->arguments);
+  *tool = (mlx_tool_call_t){0};
+}
+
+static mlx_status_t stream_open(const mlx_call_t *call, const mlx_answer_t *answer,
+                                mlx_stream_writer_t **out_writer, mlx_text_t *out) {
+  (void)out;
+  MLX_TRY(mlx_alloc(1, sizeof **out_writer, out_writer));
+  (*out_writer)->answer = answer;
+  (*out_writer)->is_chat = ((const details_t *)call->details)->is_chat;
+  return NULL;
+}
+
+static void put_chunk(const mlx_stream_writer_t *w, const mlx_event_t *event, mlx_text_t *out) {
+  const mlx_text_t text = {.data = (char *)(uintptr_t)event->text, .length = event->length}, none = {0};
+  const bool reasons = event->kind == MLX_EVENT_REASONING;
+  put_head(w->answer, out);
+  put_texts(w->is_chat, reasons ? &none : &text, reasons ? &text : &none, out);
+  if (w->is_chat) mlx_text_puts(out, "}");
+  put_logprobs(event->tokens, event->token_count, out);
+  mlx_text_puts(out, ",\"done\":false}\n");
+}
+
+// The call as a chunk; as text if it was cut off.
+static void put_call(const mlx_stream_writer_t *w, size_t index, mlx_text_t *out) {
+  const size_t before = out->length;
+  put_head(w->answer, out);
+  mlx_text_puts(out, ",\"message\":{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[");
+  if (w->is_chat && put_tool(&w->tool, index, out)) {
+    mlx_text_puts(out, "]},\"done\":false}\n");
+    return;
+  }
+  const mlx_event_t text = {.kind = MLX_EVENT_TEXT,
+                            .text = w->tool.arguments.data ? w->tool.arguments.data : "",
+                            .length = w->tool.arguments.length};
+  out->length = before;
+  put_chunk(w, &text, out);
+}
+
+static mlx_status_t stream_event(mlx_stream_writer_t *w, const mlx_event_t *event, mlx_text_t *out) {
+  if (event->choice) return NULL;
+  switch (event->kind) {
+    case MLX_EVENT_TEXT:
+    case MLX_EVENT_REASONING: put_chunk(w, event, out); break;
+    case MLX_EVENT_TOOL_BEGIN:
+      clear_tool(&w->tool);
+      MLX_TRY(mlx_copy_text(event->id, strlen(event->id), &w->tool.id));
+      MLX_TRY(mlx_copy_text(event->name, strlen(event->name), &w->tool.name));
+      break;
+    case MLX_EVENT_TOOL_ARGUMENTS: mlx_text_append(&w->tool.arguments, event->text, event->length); break;
+    case MLX_EVENT_TOOL_END:
+      MLX_TRY(mlx_text_finish(&w->tool.arguments));
+      put_call(w, event->tool, out);
+      break;
+    case MLX_EVENT_FINISH: w->finish = event->finish; break;
+  }
+  return mlx_text_finish(out);
+}
+
+static mlx_status_t stream_close(mlx_stream_writer_t *w, const mlx_answer_t *answer, mlx_text_t *out) {
+  static const mlx_text_t none;
+  put_head(answer, out);
+  put_texts(w->is_chat, &none, &none, out);
+  if (w->is_chat) mlx_text_puts(out, "}");
+  put_done(answer, done_reason(w->finish), out);
+  mlx_text_puts(out, "\n");
+  return mlx_text_finish(out);
+}
+
+static void stream_free(mlx_stream_writer_t *w) {
+  if (w) clear_tool(&w->tool);
+  mlx_free(w);
+}
+
+void mlx_ollama_write_error(const mlx_api_error_t *error, mlx_text_t *out) {
+  mlx_text_puts(out, "{\"error\":");
+  mlx_ollama_put_string(error->message, out);
+  mlx_text_puts(out, "}");
+}
+
+static void stream_error(mlx_stream_writer_t *w, const mlx_api_error_t *error, mlx_text_t *out) {
+  (void)w;
+  mlx_ollama_write_error(error, out);
+  mlx_text_puts(out, "\n");
+}
+
+static void free_details(void *details) { mlx_free(details); }
+
+#define SHAPE(label, parser, list)        \
+  {.name = label,                         \
+   .stream_type = "application/x-ndjson", \
+   .stream_default = true,                \
+   .fields = list,                        \
+   .parse = parser,                       \
+   .free_details = free_details,          \
+   .write = write_answer,                 \
+   .stream_open = stream_open,            \
+   .stream_event = stream_event,          \
+   .stream_close = stream_close,          \
+   .stream_error = stream_error,          \
+   .stream_free = stream_free,            \
+   .error = mlx_ollama_write_error}
+
+const mlx_shape_t mlx_shape_ollama_chat = SHAPE("ollama_chat", parse_chat, chat_fields);
+const mlx_shape_t mlx_shape_ollama_generate = SHAPE("ollama_generate", parse_generate, generate_fields);
