@@ -1,7 +1,9 @@
 // Anthropic's messages API: requests, answers and streams, as the anthropic package and Claude Code use them.
 #include "server/api_messages.h"
 
+#include "base/file.h"
 #include "base/json.h"
+#include "server/fields.h"
 #include "tests/api_openai.h"
 
 #define SHAPE (&mlx_shape_messages)
@@ -299,9 +301,31 @@ TEST(errors_have_the_types_of_the_api) {
   mlx_text_clear(&out);
 }
 
+TEST(every_field_is_documented) {
+  static const mlx_shape_t *const shapes[] = {&mlx_shape_messages};
+  char *page;
+  size_t length, missing = 0;
+  CHECK_OK(mlx_read_file(MLXCEL_SOURCE_DIR "/docs/server.md", 1 << 20, &page, &length));
+  for (size_t i = 0; i < COUNT(shapes); ++i) {
+    for (const mlx_field_t *field = shapes[i]->fields; field->name; ++field) {
+      char row[512];
+      if (field->use == MLX_FIELD_READ)
+        snprintf(row, sizeof row, "`%s`", field->name);
+      else
+        snprintf(row, sizeof row, "| `%s` | %s |", field->name, field->why);
+      if (strstr(page, row)) continue;
+      fprintf(stderr, "  %s\n", row);
+      ++missing;
+    }
+  }
+  mlx_free(page);
+  CHECK_INT(missing, 0);
+}
+
 TEST_MAIN(CASE(requests_become_chat_messages), CASE(the_rotating_billing_header_is_no_part_of_the_prompt),
           CASE(tool_use_thinking_and_results_are_read_back),
           CASE(an_assistant_message_at_the_end_is_continued), CASE(options_are_read),
           CASE(custom_tools_are_read_and_server_tools_are_skipped), CASE(bad_requests_name_the_path),
           CASE(max_tokens_is_optional_for_counting), CASE(answers_have_blocks),
-          CASE(streams_have_the_events_in_order), CASE(errors_have_the_types_of_the_api))
+          CASE(streams_have_the_events_in_order), CASE(errors_have_the_types_of_the_api),
+          CASE(every_field_is_documented))

@@ -1,7 +1,9 @@
 // Ollama's API: requests, answers, streams and lists of models, as the ollama package uses them.
 #include "server/api_ollama.h"
 
+#include "base/file.h"
 #include "base/json.h"
+#include "server/fields.h"
 #include "tests/api_openai.h"
 
 #define CHAT (&mlx_shape_ollama_chat)
@@ -196,5 +198,27 @@ TEST(lists_of_models_have_ollamas_form) {
   CHECK_ERROR(mlx_ollama_parse_show("{}", 2, &name), MLX_INVALID_INPUT, "model: missing");
 }
 
+TEST(every_field_is_documented) {
+  static const mlx_shape_t *const shapes[] = {&mlx_shape_ollama_chat, &mlx_shape_ollama_generate};
+  char *page;
+  size_t length, missing = 0;
+  CHECK_OK(mlx_read_file(MLXCEL_SOURCE_DIR "/docs/server.md", 1 << 20, &page, &length));
+  for (size_t i = 0; i < COUNT(shapes); ++i) {
+    for (const mlx_field_t *field = shapes[i]->fields; field->name; ++field) {
+      char row[512];
+      if (field->use == MLX_FIELD_READ)
+        snprintf(row, sizeof row, "`%s`", field->name);
+      else
+        snprintf(row, sizeof row, "| `%s` | %s |", field->name, field->why);
+      if (strstr(page, row)) continue;
+      fprintf(stderr, "  %s\n", row);
+      ++missing;
+    }
+  }
+  mlx_free(page);
+  CHECK_INT(missing, 0);
+}
+
 TEST_MAIN(CASE(chats_are_read), CASE(prompts_are_read), CASE(bad_requests_name_the_path),
-          CASE(answers_have_ollamas_form), CASE(streams_are_lines), CASE(lists_of_models_have_ollamas_form))
+          CASE(answers_have_ollamas_form), CASE(streams_are_lines), CASE(lists_of_models_have_ollamas_form),
+          CASE(every_field_is_documented))
