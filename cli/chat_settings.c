@@ -94,17 +94,19 @@ static mlx_status_t put_variable(mlx_chat_settings_t *settings, const char *name
   char *written = NULL;
   if (old) MLX_TRY(mlx_json_parse("--chat-template-kwargs", old, strlen(old), &json));
   mlx_text_printf(&text, "{\"%s\": %s", name, value);
-  yyjson_obj_foreach(json.root, index, count, key, item) {
-    if (yyjson_equals_str(key, name)) continue;
-    char *item_text = yyjson_val_write(item, 0, &length);
-    if (!item_text) text.failed = true;
-    mlx_text_puts(&text, ", ");
-    mlx_text_json_string(&text, yyjson_get_str(key), yyjson_get_len(key));
-    mlx_text_printf(&text, ": %s", item_text ? item_text : "");
-    free(item_text);
+  if (old) {
+    yyjson_obj_foreach(json.root, index, count, key, item) {
+      if (yyjson_equals_str(key, name)) continue;
+      char *item_text = yyjson_val_write(item, 0, &length);
+      if (!item_text) text.failed = true;
+      mlx_text_puts(&text, ", ");
+      mlx_text_json_string(&text, yyjson_get_str(key), yyjson_get_len(key));
+      mlx_text_printf(&text, ": %s", item_text ? item_text : "");
+      free(item_text);
+    }
+    mlx_json_close(&json);
   }
   mlx_text_puts(&text, "}");
-  mlx_json_close(&json);
   mlx_status_t status = mlx_text_take(&text, &written, &length);
   mlx_text_clear(&text);
   if (status) return status;

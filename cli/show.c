@@ -92,7 +92,11 @@ static void print_config(const mlx_model_t *model, const char *kind) {
   printf("vocabulary    %lld %s, %s\n", (long long)c->vocab,
          mlx_plural((uint64_t)c->vocab, "token", "tokens"),
          c->tied_head ? "LM head tied to the embedding" : "separate LM head");
-  if (c->window) printf("window        %lld tokens in some layers or all\n", (long long)c->window);
+  int64_t windowed = 0;
+  for (int64_t i = 0; i < c->layers; ++i) windowed += c->windowed[i];
+  if (windowed)
+    printf("window        %lld tokens in %lld of %lld layers\n", (long long)c->window, (long long)windowed,
+           (long long)c->layers);
 }
 
 static void print_groups(const group_t *groups, size_t count, int64_t kv_numbers, int64_t context) {

@@ -98,6 +98,10 @@ static mlx_status_t read_templates(const char *json, size_t length, mlx_summary_
   if (!json) return NULL;
   MLX_TRY(mlx_json_parse("chat.json", json, length, &chat));
   yyjson_val *templates = mlx_json_find(chat.root, "templates");
+  if (!yyjson_is_obj(templates)) {
+    mlx_json_close(&chat);
+    return NULL;
+  }
   yyjson_obj_foreach(templates, index, count, key, value) {
     const char *name = mlx_name_printable(yyjson_get_str(key));
     if (used >= sizeof out->templates) break;
