@@ -104,6 +104,7 @@ mlx_status_t mlx_manifest_write(const mlx_manifest_t *m, char **out_json, size_t
   put_text(&json, OUTER, "source_digest", m->source_digest);
   put_text(&json, OUTER, "license", m->license);
   put_int(&json, OUTER, "vocab", m->vocab);
+  if (m->parameters) put_int(&json, OUTER, "parameters", m->parameters);
   put_int(&json, OUTER, "context", m->context);
   mlx_text_puts(&json, "  \"eos\": [");
   for (size_t i = 0; i < m->eos_count; ++i) mlx_text_printf(&json, "%s%d", i ? ", " : "", m->eos[i]);
@@ -482,6 +483,8 @@ static mlx_status_t read_fields(const mlx_json_t *json, mlx_manifest_t *m) {
   MLX_TRY(read_text_or(json, root, "source_digest", "", m->source_digest, sizeof m->source_digest));
   MLX_TRY(read_text_or(json, root, "license", "", m->license, sizeof m->license));
   MLX_TRY(mlx_json_int(json, root, "vocab", 1, max, &m->vocab));
+  if (mlx_json_find(root, "parameters"))
+    MLX_TRY(mlx_json_int(json, root, "parameters", 0, INT64_MAX, &m->parameters));
   MLX_TRY(mlx_json_int(json, root, "context", 1, max, &m->context));
   int64_t eos[MLX_MAX_EOS];
   MLX_TRY(read_list(json, root, "eos", MLX_MAX_EOS, 0, max, eos, &m->eos_count));

@@ -106,6 +106,7 @@ typedef struct mlx_manifest {
                                        // `sha256sum` on them; empty if unknown
   char license[64];                    // licence that the model declares ("apache-2.0"); empty if none
   int64_t vocab;
+  int64_t parameters;        // values of all weights; 0 if unknown
   int64_t context;           // longest text that the code supports, in positions
   int32_t eos[MLX_MAX_EOS];  // end-of-text tokens
   size_t eos_count;

@@ -1,4 +1,5 @@
-// mlxcel show: prints the shape of a model, the formats of its weights and the memory it needs.
+// mlxcel show: prints a summary of a model, then its shape, the formats of its weights, the memory it needs
+// and the path of each op.
 #include <stdio.h>
 #include <string.h>
 
@@ -8,6 +9,7 @@
 #include "base/text.h"
 #include "cli/open.h"
 #include "cli/parse.h"
+#include "cli/summary.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
 #include "graph/roles.h"
@@ -41,32 +43,11 @@ static void note_type(group_t *group, const char *type) {
   snprintf(group->types + length, sizeof group->types - length, "%s%s", length ? ", " : "", type);
 }
 
-static uint64_t quantized_bytes(const mlx_packing_t *packing) {
-  uint64_t bytes = 0;
-  for (int i = 0; i < MLX_PART_COUNT; ++i) bytes += packing->parts[i] ? packing->parts[i]->size : 0;
-  return bytes;
-}
-
 static void add_weight(group_t *group, const mlx_weight_t *weight) {
-  static const char *const formats[] = {[MLX_PACKED_MLX] = "MLX",
-                                        [MLX_PACKED_GPTQ] = "GPTQ",
-                                        [MLX_PACKED_AWQ] = "AWQ",
-                                        [MLX_PACKED_MXFP4] = "MXFP4"};
-  const mlx_packing_t *packing = weight->part_packings ? weight->part_packings : &weight->packing;
-  uint64_t elements = 1;
-  for (int i = 0; i < weight->tensor.rank; ++i) elements *= (uint64_t)weight->tensor.dims[i];
-  group->elements += elements;
-  if (!packing->kind) {
-    group->bytes += weight->tensor.size;
-    note_type(group, mlx_dtype_info(weight->tensor.dtype)->name);
-    return;
-  }
-  const int64_t count = weight->part_packings ? weight->tensor.dims[0] : 1;
-  char type[32];
-  snprintf(type, sizeof type, "%s %d-bit", formats[packing->kind], packing->bits);
-  note_type(group, type);
-  for (int64_t i = 0; i < count; ++i)
-    group->bytes += quantized_bytes(&packing[i]) / (weight->fused_part ? 2 : 1);
+  const mlx_weight_facts_t facts = mlx_weight_facts(weight);
+  group->elements += facts.elements;
+  group->bytes += facts.bytes;
+  note_type(group, facts.type);
 }
 
 static group_t *group_of(group_t *groups, size_t count, const mlx_weight_t *weight) {
@@ -111,8 +92,11 @@ static void print_config(const mlx_model_t *model, const char *kind) {
   printf("vocabulary    %lld %s, %s\n", (long long)c->vocab,
          mlx_plural((uint64_t)c->vocab, "token", "tokens"),
          c->tied_head ? "LM head tied to the embedding" : "separate LM head");
-  printf("context       %lld %s", (long long)c->context, mlx_plural((uint64_t)c->context, "token", "tokens"));
-  printf(c->window ? ", sliding window of %lld\n" : "\n", (long long)c->window);
+  int64_t windowed = 0;
+  for (int64_t i = 0; i < c->layers; ++i) windowed += c->windowed[i];
+  if (windowed)
+    printf("window        %lld tokens in %lld of %lld layers\n", (long long)c->window, (long long)windowed,
+           (long long)c->layers);
 }
 
 static void print_groups(const group_t *groups, size_t count, int64_t kv_numbers, int64_t context) {
@@ -138,24 +122,20 @@ static void print_groups(const group_t *groups, size_t count, int64_t kv_numbers
 }
 
 static mlx_status_t print_json(const group_t *groups, size_t count, const mlx_model_t *model,
-                               const char *kind, int64_t kv_numbers, int64_t context) {
+                               const mlx_summary_t *summary, int64_t kv_numbers, int64_t context) {
   const mlx_config_t *c = &model->config;
   const struct {
     const char *name;
     int64_t value;
-  } numbers[] = {{"layers", c->layers},
-                 {"hidden", c->hidden},
-                 {"ffn", c->ffn},
-                 {"heads", c->heads},
-                 {"kv_heads", c->kv_heads},
-                 {"head_dim", c->head_dim},
-                 {"vocab", c->vocab},
-                 {"context", c->context},
-                 {"window", c->window},
-                 {"experts", c->experts},
-                 {"experts_used", c->experts_used}};
+  } numbers[] = {{"layers", c->layers},     {"hidden", c->hidden},
+                 {"ffn", c->ffn},           {"heads", c->heads},
+                 {"kv_heads", c->kv_heads}, {"head_dim", c->head_dim},
+                 {"vocab", c->vocab},       {"window", c->window},
+                 {"experts", c->experts},   {"experts_used", c->experts_used}};
   mlx_text_t text = {0};
-  mlx_text_printf(&text, "{\n  \"architecture\": \"%s\",\n  \"format\": \"%s\",\n", kind,
+  mlx_text_puts(&text, "{\n");
+  mlx_summary_json(summary, &text);
+  mlx_text_printf(&text, "  \"architecture\": \"%s\",\n  \"format\": \"%s\",\n", summary->architecture,
                   mlx_source_is_gguf(model->source) ? "gguf" : "huggingface");
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i)
     mlx_text_printf(&text, "  \"%s\": %lld,\n", numbers[i].name, (long long)numbers[i].value);
@@ -172,8 +152,7 @@ static mlx_status_t print_json(const group_t *groups, size_t count, const mlx_mo
   const totals_t all = add_up(groups, count);
   const uint64_t wide_kv = kv_bytes(kv_numbers, (uint64_t)context, 4),
                  half_kv = kv_bytes(kv_numbers, (uint64_t)context, 2);
-  mlx_text_printf(&text, "\n  ],\n  \"parameters\": %llu,\n  \"bytes\": %llu,\n",
-                  (unsigned long long)all.elements, (unsigned long long)all.bytes);
+  mlx_text_printf(&text, "\n  ],\n  \"bytes\": %llu,\n", (unsigned long long)all.bytes);
   mlx_text_printf(&text, "  \"kv_bytes\": {\"positions\": %lld, \"f32\": %llu, \"bf16\": %llu},\n",
                   (long long)context, (unsigned long long)wide_kv, (unsigned long long)half_kv);
   mlx_text_printf(
@@ -186,30 +165,13 @@ static mlx_status_t print_json(const group_t *groups, size_t count, const mlx_mo
   return status;
 }
 
-static mlx_status_t show_model(const char *path, int64_t context, bool json) {
-  group_t groups[] = {
-      {.title = "embedding", .roles = MLX_ROLE_EMBEDDING | MLX_ROLE_POSITIONS},
-      {.title = "LM head", .roles = MLX_ROLE_HEAD},
-      {.title = "norms", .parts = {"norm", "ln_"}},
-      {.title = "attention", .parts = {"attn", "attention"}},
-      {.title = "experts", .roles = MLX_ROLE_EXPERT | MLX_ROLE_ROUTER, .parts = {"experts", "router"}},
-      {.title = "MLP", .parts = {"mlp", "feed_forward"}},
-      {.title = "other"}};
-  const size_t count = sizeof groups / sizeof *groups;
-  mlx_model_t *model;
-  MLX_TRY(mlx_model_open(path, &model));
-  const char *kind = model->arch->hf_types[0];
-  for (size_t i = 0; i < model->weight_count; ++i)
-    add_weight(group_of(groups, count, &model->weights[i]), &model->weights[i]);
-  if (context <= 0 || context > model->config.context) context = model->config.context;
-  mlx_status_t status = NULL;
-  if (json) {
-    status = print_json(groups, count, model, kind, model->kv_numbers, context);
-  } else {
-    print_config(model, kind);
-    print_groups(groups, count, model->kv_numbers, context);
-  }
-  mlx_model_close(model);
+// The first block, which is followed by the details.
+static mlx_status_t print_summary(const mlx_summary_t *summary) {
+  mlx_text_t text = {0};
+  mlx_summary_print(summary, &text);
+  mlx_status_t status = mlx_text_finish(&text);
+  if (!status) printf("%s\n", text.data);
+  mlx_text_clear(&text);
   return status;
 }
 
@@ -225,6 +187,34 @@ static void print_ops(const mlx_variant_t *v) {
   }
 }
 
+static mlx_status_t show_model(const char *path, int64_t context, bool json) {
+  group_t groups[] = {
+      {.title = "embedding", .roles = MLX_ROLE_EMBEDDING | MLX_ROLE_POSITIONS},
+      {.title = "LM head", .roles = MLX_ROLE_HEAD},
+      {.title = "norms", .parts = {"norm", "ln_"}},
+      {.title = "attention", .parts = {"attn", "attention"}},
+      {.title = "experts", .roles = MLX_ROLE_EXPERT | MLX_ROLE_ROUTER, .parts = {"experts", "router"}},
+      {.title = "MLP", .parts = {"mlp", "feed_forward"}},
+      {.title = "other"}};
+  const size_t count = sizeof groups / sizeof *groups;
+  mlx_model_t *model;
+  MLX_TRY(mlx_model_open(path, &model));
+  mlx_summary_t summary;
+  mlx_status_t status = mlx_summary_of_model(model, &summary);
+  for (size_t i = 0; i < model->weight_count; ++i)
+    add_weight(group_of(groups, count, &model->weights[i]), &model->weights[i]);
+  if (context <= 0 || context > model->config.context) context = model->config.context;
+  if (!status && json) status = print_json(groups, count, model, &summary, model->kv_numbers, context);
+  if (!status && !json) status = print_summary(&summary);
+  if (!status && !json) {
+    print_config(model, summary.architecture);
+    print_groups(groups, count, model->kv_numbers, context);
+    print_ops(&summary.here);
+  }
+  mlx_model_close(model);
+  return status;
+}
+
 static void print_variant(const mlx_variant_t *v, bool with_target) {
   if (with_target) printf("\n%s\n", v->target);
   printf("stored as     %s; activations %s, KV cache %s\n", v->dtype, v->activations, v->kv);
@@ -237,9 +227,7 @@ static void print_variant(const mlx_variant_t *v, bool with_target) {
 
 static void print_manifest(const mlx_manifest_t *m) {
   printf("compiled from %s, %s, for %s\n", m->source, m->architecture, mlx_manifest_targets_text(m).text);
-  printf("context       %lld %s, vocabulary of %lld\n", (long long)m->context,
-         mlx_plural((uint64_t)m->context, "token", "tokens"), (long long)m->vocab);
-  if (m->license[0]) printf("licence       %s\n", m->license);
+  printf("vocabulary    %lld %s\n", (long long)m->vocab, mlx_plural((uint64_t)m->vocab, "token", "tokens"));
   printf("compiler      %s\n", m->compiler);
   for (size_t i = 0; i < m->variant_count; ++i) print_variant(&m->variants[i], m->variant_count > 1);
 }
@@ -257,19 +245,35 @@ static void print_missing(const mlx_bundle_t *bundle) {
   }
 }
 
+// The fields of the summary, and the manifest.
+static mlx_status_t print_bundle_json(const mlx_bundle_t *bundle, const mlx_summary_t *summary) {
+  size_t length;
+  const char *manifest = mlx_bundle_manifest_text(bundle, &length);
+  mlx_text_t text = {0};
+  mlx_text_puts(&text, "{\n");
+  mlx_summary_json(summary, &text);
+  mlx_text_puts(&text, "  \"manifest\": ");
+  mlx_text_append(&text, manifest, length);
+  while (text.length && text.data[text.length - 1] == '\n') --text.length;
+  mlx_text_puts(&text, "\n}\n");
+  mlx_status_t status = mlx_text_finish(&text);
+  if (!status) fputs(text.data, stdout);
+  mlx_text_clear(&text);
+  return status;
+}
+
 static mlx_status_t show_bundle(const char *path, bool json) {
   mlx_bundle_t *bundle;
-  size_t length;
+  mlx_summary_t summary;
+  MLX_TRY(mlx_summary_read(path, &summary));
   MLX_TRY(mlx_bundle_open(path, &bundle));
-  if (json) {
-    const char *text = mlx_bundle_manifest_text(bundle, &length);
-    fwrite(text, 1, length, stdout);
-  } else {
+  mlx_status_t status = json ? print_bundle_json(bundle, &summary) : print_summary(&summary);
+  if (!status && !json) {
     print_manifest(mlx_bundle_manifest(bundle));
     print_missing(bundle);
   }
   mlx_bundle_close(bundle);
-  return NULL;
+  return status;
 }
 
 static void initialize(void *options) { ((flags_t *)options)->context = -1; }
@@ -304,10 +308,12 @@ static const mlx_flag_t flags[] = {
 
 const mlx_verb_t mlx_verb_show = {
     .name = "show",
-    .summary = "show the shape, weights and memory use of a model",
+    .summary = "show what a model is: size, quantization, licence, kernels",
     .usage =
         "usage: mlxcel show MODEL [options]\n\n"
-        "Prints the shape of a model, the formats of its weights and the memory it needs.\n"
+        "Prints size, quantization, licence, chat template, context length and whether each op has a kernel "
+        "on\n"
+        "this machine; then the shape, the weights and the memory.\n"
         "MODEL is a GGUF file, a Hugging Face directory or a bundle.\n\n"
         "examples:\n"
         "  mlxcel show model.gguf -c 8192\n"

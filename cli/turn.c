@@ -34,6 +34,7 @@ void mlx_turns_replace(mlx_turns_t *turns, mlx_conversation_t *conversation) {
   mlx_conversation_free(turns->conversation);
   turns->conversation = conversation;
   turns->first = 0;
+  turns->last = (mlx_turn_stats_t){0};
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -148,6 +149,7 @@ static mlx_status_t generate(mlx_turns_t *turns, const prompt_t *prompt, size_t 
   }
   ++turns->answers;
   mlx_stream_begin(&output->stream, prompt->thinking);
+  mlx_stream_wrap(&output->stream);
   mlx_status_t status =
       mlx_session_generate(turns->session, prompt->ids + at, prompt->count - at, &options, out);
   if (!mlx_stream_end(&output->stream) && !output->stdout_failed) output->stdout_failed = true;
@@ -209,6 +211,18 @@ mlx_status_t mlx_turns_answer(mlx_turns_t *turns, bool *out_answered) {
 
 static double rate(size_t count, double seconds) { return seconds > 0 ? (double)count / seconds : 0; }
 
+// Tokens of the conversation as the next answer reads it; 0 without messages, or if it cannot be rendered.
+static size_t count_unread(const mlx_turns_t *turns) {
+  const size_t system = mlx_conversation_system(turns->conversation) ? 1 : 0;
+  prompt_t prompt;
+  if (mlx_conversation_count(turns->conversation) <= system) return 0;
+  mlx_status_t status = make_prompt(turns, turns->first, &prompt);
+  const size_t count = status ? 0 : prompt.count;
+  mlx_engine_free_ids(prompt.ids);
+  mlx_status_free(status);
+  return count;
+}
+
 void mlx_turns_print_stats(const mlx_turns_t *turns) {
   const mlx_turn_stats_t *last = &turns->last;
   const size_t read = last->prompt_count - last->kept;
@@ -219,7 +233,12 @@ void mlx_turns_print_stats(const mlx_turns_t *turns) {
             mlx_plural(last->prompt_count, "token", "tokens"), read, rate(read, last->prompt_seconds),
             last->output_count, mlx_plural(last->output_count, "token", "tokens"),
             rate(decoded, last->decode_seconds));
+  } else {
+    fputs("no answer yet in this conversation\n", stderr);
   }
-  fprintf(stderr, "context: %lld of %lld tokens in use\n", (long long)mlx_session_length(turns->session),
+  // Before the first answer of a conversation, the session holds tokens of another one.
+  const long long used =
+      last->prompt_count ? mlx_session_length(turns->session) : (long long)count_unread(turns);
+  fprintf(stderr, "context: %lld of %lld tokens in use\n", used,
           (long long)mlx_engine_info(turns->setup->engine).context);
 }

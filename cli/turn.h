@@ -39,7 +39,8 @@ void mlx_turns_replace(mlx_turns_t *turns, mlx_conversation_t *conversation);
 // Answers the last message on stdout and adds the answer to the conversation, unless Ctrl-C stopped it before
 // any text. If the context is full, drops the oldest turns from the prompt and prints a note on stderr.
 mlx_status_t mlx_turns_answer(mlx_turns_t *turns, bool *out_answered) MLX_MUST_USE;
-// Prints "stop: prompt 86 tokens, 18 of them new, 50.1 tok/s; ..." on stderr.
+// Prints "stop: prompt 86 tokens, 18 of them new, 50.1 tok/s; ..." on stderr, if the conversation has an
+// answer of this chat, and how full the context is.
 void mlx_turns_print_stats(const mlx_turns_t *turns);
 
 #endif  // MLXCEL_CLI_TURN_H_

@@ -10,6 +10,7 @@
 #include "cache/cache.h"
 #include "compiler/quantize.h"
 #include "graph/dtype.h"
+#include "models/model.h"
 
 #define MLX_CONTEXT_OF_MODEL (-1)
 
@@ -117,6 +118,11 @@ mlx_status_t mlx_compiled_write(const mlx_compiled_t *compiled, const char *path
 // target works. Release *|out_path| with mlx_free, and the entry when the file is no longer needed.
 mlx_status_t mlx_compile_smoke(mlx_cache_t *cache, const char *target, const mlx_report_t *report,
                                mlx_cache_entry_t *out_entry, char **out_path) MLX_MUST_USE;
+
+// The path of each kind of op of |model| on |target|, as a manifest would have it, without compiling. Fills
+// in target, dtype and ops only.
+mlx_status_t mlx_compile_describe_ops(mlx_model_t *model, const char *target,
+                                      mlx_variant_t *out_variant) MLX_MUST_USE;
 
 // The chat.json of a model on disk, without compiling it. *|out_json| is NULL if the model has neither chat
 // template nor special tokens. Release with mlx_free.

@@ -73,10 +73,21 @@ static void short_version(const char *version, char *out, size_t size) {
   if (sscanf(version, "%d.%d", &major, &minor) == 2) snprintf(out, size, "%d.%d", major, minor);
 }
 
+static int64_t count_parameters(const mlx_model_t *model) {
+  int64_t total = 0;
+  for (size_t i = 0; i < model->weight_count; ++i) {
+    int64_t count = 1;
+    for (int j = 0; j < model->weights[i].tensor.rank; ++j) count *= model->weights[i].tensor.dims[j];
+    total += count;
+  }
+  return total;
+}
+
 mlx_status_t mlx_job_describe_model(mlx_compile_job_t *job) {
   mlx_manifest_t *m = &job->manifest;
   m->contract = MLX_CONTRACT_VERSION;
   m->vocab = job->model->config.vocab;
+  m->parameters = count_parameters(job->model);
   m->context = job->module.context;
   snprintf(m->architecture, sizeof m->architecture, "%s", mlx_source_architecture(job->model->source));
   snprintf(m->source, sizeof m->source, "%s", mlx_file_name(mlx_source_path(job->model->source)).text);

@@ -141,6 +141,23 @@ mlx_status_t mlx_job_describe_ops(const mlx_compile_job_t *job, mlx_variant_t *o
   return status;
 }
 
+mlx_status_t mlx_compile_describe_ops(mlx_model_t *model, const char *target, mlx_variant_t *out) {
+  const mlx_compile_options_t options = {.target = target, .weights = MLX_WEIGHTS_AUTO};
+  mlx_compile_job_t job = {.options = &options, .model = model};
+  *out = (mlx_variant_t){0};
+  snprintf(out->target, sizeof out->target, "%s", target);
+  MLX_TRY(mlx_target_parse(target, &job.target));
+  MLX_TRY(mlx_job_module_options(model, &options, MLX_FORM_IREE, &job.module));
+  MLX_TRY(mlx_model_build_graph(model, job.module.context, &job.graph));
+  mlx_status_t status = mlx_job_choose_kernels(&job);
+  if (!status) status = mlx_job_describe_ops(&job, out);
+  if (!status) snprintf(out->dtype, sizeof out->dtype, "%s", mlx_job_storage_name(&job));
+  mlx_kernels_clear(&job.kernels);
+  mlx_nvrtc_close(job.nvrtc);
+  mlx_graph_free(job.graph);
+  return status;
+}
+
 // ----------------------------------------------------------------------------------------------------------
 // Notes
 

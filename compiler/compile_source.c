@@ -20,13 +20,26 @@ static mlx_status_t stamp_source(const mlx_source_t *source, char out_hex[MLX_DI
   return NULL;
 }
 
+// A multimodal directory runs without its vision encoder.
+static void note_text_model(const mlx_compile_job_t *job) {
+  const mlx_source_t *source = job->model->source;
+  const char *name;
+  if (!mlx_source_multimodal(source)) return;
+  mlx_report_note(job->options->report, "images are not supported: running the text model of %s",
+                  mlx_file_name(mlx_source_path(source)).text);
+  for (size_t i = 0; job->options->verbose && (name = mlx_source_skipped(source, i)); ++i)
+    mlx_report_note(job->options->report, "skipped tensor: %s", name);
+}
+
 // Takes the stamp before the model is opened, so that any later change is detected.
 mlx_status_t mlx_job_open_model(mlx_compile_job_t *job, const char *path) {
   mlx_source_t *source;
   MLX_TRY(mlx_source_open(path, &source));
   mlx_status_t status = stamp_source(source, job->source_stamp);
   mlx_source_close(source);
-  return status ? status : mlx_model_open(path, &job->model);
+  if (!status) status = mlx_model_open(path, &job->model);
+  if (!status) note_text_model(job);
+  return status;
 }
 
 mlx_status_t mlx_job_check_source(const mlx_compile_job_t *job) {

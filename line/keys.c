@@ -12,7 +12,8 @@ static mlx_key_t control_key(unsigned char byte) {
       [8] = MLX_KEY_BACKSPACE,    ['\n'] = MLX_KEY_ENTER,      ['\t'] = MLX_KEY_TAB,
       [11] = MLX_KEY_KILL_AFTER,  [12] = MLX_KEY_CLEAR_SCREEN, ['\r'] = MLX_KEY_ENTER,
       [14] = MLX_KEY_DOWN,        [16] = MLX_KEY_UP,           [21] = MLX_KEY_KILL_BEFORE,
-      [23] = MLX_KEY_KILL_WORD,   [26] = MLX_KEY_SUSPEND,
+      [23] = MLX_KEY_KILL_WORD,   [26] = MLX_KEY_SUSPEND,      [18] = MLX_KEY_SEARCH,
+      [7] = MLX_KEY_CANCEL,
   };
   return byte == 0x7f ? MLX_KEY_BACKSPACE : (mlx_key_t)keys[byte];
 }

@@ -6,39 +6,14 @@
 #include "base/memory.h"
 
 // ----------------------------------------------------------------------------------------------------------
-// Positions in the text. A step skips a character and its combining marks.
-
-static uint32_t code_at(const char *text, int length) {
-  uint32_t code = (unsigned char)text[0];
-  if (length > 1) code &= 0xffu >> (length + 1);
-  for (int i = 1; i < length; ++i) code = code << 6 | ((unsigned char)text[i] & 0x3f);
-  return code;
-}
-
-static bool is_mark(const char *text, size_t length) {
-  const int size = mlx_utf8_length(text, length);
-  return size > 1 && mlx_char_width(code_at(text, size)) == 0;
-}
+// Positions in the text. A step skips a whole grapheme.
 
 static size_t after(const mlx_line_t *line, size_t at) {
-  const mlx_text_t *text = &line->text;
-  do {
-    if (at >= text->length) return text->length;
-    const int size = mlx_utf8_length(text->data + at, text->length - at);
-    at += size > 0 ? (size_t)size : 1;
-  } while (at < text->length && is_mark(text->data + at, text->length - at));
-  return at;
+  return mlx_grapheme_end(line->text.data, line->text.length, at);
 }
 
 static size_t before(const mlx_line_t *line, size_t at) {
-  const mlx_text_t *text = &line->text;
-  bool mark = true;
-  while (at > 0 && mark) {
-    do --at;
-    while (at > 0 && ((unsigned char)text->data[at] & 0xc0) == 0x80);
-    mark = is_mark(text->data + at, text->length - at);
-  }
-  return at;
+  return at ? mlx_grapheme_start(line->text.data, line->text.length, at) : 0;
 }
 
 static bool is_space(const mlx_line_t *line, size_t at) {
@@ -147,6 +122,74 @@ static void complete(mlx_line_t *line) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
+// Search in the history, as Ctrl-R of readline
+
+// Shows the newest entry that contains the query, from |back| on. The text stays if there is none.
+static void search_from(mlx_line_t *line, size_t back) {
+  const size_t count = line->history ? line->history->count : 0;
+  const char *query = line->query.data ? line->query.data : "", *found = NULL;
+  for (; back <= count && !found; ++back) found = strstr(line->history->entries[count - back], query);
+  line->not_found = !found;
+  if (!found) return;
+  const char *entry = line->history->entries[count - (back - 1)];
+  recall(line, back - 1);
+  replace(line, entry, strlen(entry));  // the entry was shown already and may have been edited
+  line->cursor = (size_t)(found - entry);
+}
+
+static void begin_search(mlx_line_t *line) {
+  line->searching = true;
+  line->not_found = false;
+  line->query.length = 0;
+  line->text_before.length = 0;
+  mlx_text_append(&line->text_before, line->text.data ? line->text.data : "", line->text.length);
+  line->cursor_before = line->cursor;
+  line->back_before = line->back;
+}
+
+// Shows the text from before the search.
+static void cancel_search(mlx_line_t *line) {
+  line->searching = false;
+  if (line->text_before.failed) return;
+  replace(line, line->text_before.data, line->text_before.length);
+  line->cursor = line->cursor_before;
+  line->back = line->back_before;
+}
+
+// Applies a key to the query. False if the key ends the search and applies to the text found.
+static bool press_in_search(mlx_line_t *line, mlx_key_t key, const char *text, size_t length) {
+  mlx_text_t *query = &line->query;
+  switch (key) {
+    case MLX_KEY_NONE:
+    case MLX_KEY_CLEAR_SCREEN: break;
+    case MLX_KEY_TEXT:
+      if (query->length + length > MLX_HISTORY_BYTES) break;
+      mlx_text_append(query, text, length);
+      if (!query->failed) search_from(line, line->back ? line->back : 1);
+      break;
+    case MLX_KEY_SEARCH:
+      if (query->length) search_from(line, line->back + 1);
+      break;
+    case MLX_KEY_BACKSPACE:
+      if (!query->length) break;
+      query->length = mlx_grapheme_start(query->data, query->length, query->length);
+      query->data[query->length] = 0;
+      if (query->length) search_from(line, 1);
+      break;
+    case MLX_KEY_CANCEL:
+    case MLX_KEY_INTERRUPT: cancel_search(line); break;
+    default: line->searching = false; return false;
+  }
+  return true;
+}
+
+void mlx_line_search_label(const mlx_line_t *line, mlx_text_t *out) {
+  mlx_text_puts(out, line->not_found ? "(not found: '" : "(search: '");
+  mlx_text_append(out, line->query.data ? line->query.data : "", line->query.length);
+  mlx_text_puts(out, "') ");
+}
+
+// ----------------------------------------------------------------------------------------------------------
 // The Enter key
 
 static bool begins_block(const mlx_line_t *line) {
@@ -174,9 +217,13 @@ static mlx_line_event_t enter(mlx_line_t *line) {
 }
 
 mlx_line_event_t mlx_line_press(mlx_line_t *line, mlx_key_t key, const char *text, size_t length) {
+  if (line->searching && press_in_search(line, key, text, length))
+    return key == MLX_KEY_CLEAR_SCREEN ? MLX_LINE_REDRAW : MLX_LINE_CONTINUES;
   const size_t cursor = line->cursor;
   switch (key) {
-    case MLX_KEY_NONE: break;
+    case MLX_KEY_NONE:
+    case MLX_KEY_CANCEL: break;
+    case MLX_KEY_SEARCH: begin_search(line); break;
     case MLX_KEY_TEXT: insert(line, text, length); break;
     case MLX_KEY_ENTER: return enter(line);
     case MLX_KEY_NEWLINE: insert(line, "\n", 1); break;
@@ -208,6 +255,8 @@ mlx_line_event_t mlx_line_press(mlx_line_t *line, mlx_key_t key, const char *tex
 mlx_status_t mlx_line_value(mlx_line_t *line, const char **out_text, size_t *out_length) {
   MLX_TRY(mlx_text_finish(&line->text));
   MLX_TRY(mlx_text_finish(&line->draft));
+  MLX_TRY(mlx_text_finish(&line->query));
+  MLX_TRY(mlx_text_finish(&line->text_before));
   const char *text = line->text.data ? line->text.data : "";
   size_t length = line->text.length;
   if (begins_block(line) && ends_block(line)) {
@@ -222,7 +271,11 @@ mlx_status_t mlx_line_value(mlx_line_t *line, const char **out_text, size_t *out
   return NULL;
 }
 
+void mlx_line_set(mlx_line_t *line, const char *text, size_t length) { replace(line, text, length); }
+
 void mlx_line_clear(mlx_line_t *line) {
+  mlx_text_clear(&line->query);
+  mlx_text_clear(&line->text_before);
   mlx_text_clear(&line->text);
   mlx_text_clear(&line->draft);
   *line = (mlx_line_t){.history = line->history, .words = line->words};

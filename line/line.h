@@ -35,6 +35,8 @@ typedef enum mlx_key {
   MLX_KEY_CLEAR_SCREEN,
   MLX_KEY_SUSPEND,
   MLX_KEY_TAB,
+  MLX_KEY_SEARCH,  // Ctrl-R
+  MLX_KEY_CANCEL,  // Ctrl-G
 } mlx_key_t;
 
 // Zero-initialize to start.
@@ -49,6 +51,17 @@ typedef struct mlx_keys {
 // Handles one byte. After MLX_KEY_TEXT, |bytes| and |length| hold one UTF-8 character: a printable one, or a
 // pasted newline or tab.
 mlx_key_t mlx_keys_push(mlx_keys_t *keys, unsigned char byte);
+
+// ----------------------------------------------------------------------------------------------------------
+// Graphemes: what a reader sees as one character
+
+// The code point at |text|, which has at least one byte, and its size in bytes. A byte that is not UTF-8 is
+// its own code point.
+uint32_t mlx_char_code(const char *text, size_t length, size_t *out_size);
+// The byte offset after the grapheme that begins at |at|.
+size_t mlx_grapheme_end(const char *text, size_t length, size_t at);
+// The byte offset of the grapheme that ends at or after |at| and begins before it; 0 if |at| is 0.
+size_t mlx_grapheme_start(const char *text, size_t length, size_t at);
 
 // ----------------------------------------------------------------------------------------------------------
 // History: entered texts, oldest first, in memory and in a file
@@ -83,7 +96,12 @@ typedef struct mlx_line {
   const char *const *words;      // borrowed, ends with NULL: completions of the first word; may be NULL
   size_t back;                   // history entry shown: 1 is the newest, 0 the new text
   mlx_text_t draft;              // the new text while a history entry is shown
-} mlx_line_t;                    // zero-initialize to start
+  bool searching;                // Ctrl-R: |text| is the entry found, with the cursor where |query| begins
+  bool not_found;                // no older entry contains |query|
+  mlx_text_t query;
+  mlx_text_t text_before;  // |text|, |cursor| and |back| when the search began
+  size_t cursor_before, back_before;
+} mlx_line_t;  // zero-initialize to start
 
 #define MLX_LINE_BYTES (4u << 20)  // longest text; further input is dropped
 
@@ -98,6 +116,10 @@ typedef enum mlx_line_event {
 
 // Applies a key. |text| is the character of MLX_KEY_TEXT.
 mlx_line_event_t mlx_line_press(mlx_line_t *line, mlx_key_t key, const char *text, size_t length);
+// Replaces the text, with the cursor at its end.
+void mlx_line_set(mlx_line_t *line, const char *text, size_t length);
+// Appends the label of the first row while the line is |searching|.
+void mlx_line_search_label(const mlx_line_t *line, mlx_text_t *out);
 // The entered text, without the quotes of a """ block. Borrowed from the line.
 mlx_status_t mlx_line_value(mlx_line_t *line, const char **out_text, size_t *out_length) MLX_MUST_USE;
 void mlx_line_clear(mlx_line_t *line);

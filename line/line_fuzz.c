@@ -55,12 +55,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   type(&line, &screen, typed, size - (size_t)(typed - data));
   mlx_screen_resize(&screen, "> ", ". ", &line, data[1], data[0]);
   draw(&screen, &line);
-  mlx_stream_t stream = {.terminal = true, .colours = true};
+  mlx_stream_t stream = {.terminal = true, .colours = true, .columns = data[0]};
   mlx_text_t out = {0};
   mlx_stream_format(&stream, (const char *)data, size, &out);
   mlx_stream_finish(&stream, &out);
   if (out.length && memchr(out.data, 7, out.length)) __builtin_trap();
   mlx_text_clear(&out);
+  mlx_text_clear(&stream.word);
   mlx_line_clear(&line);
   mlx_history_clear(&history);
   return 0;

@@ -18,7 +18,8 @@ struct mlx_prompt {
   mlx_line_t line;
   mlx_keys_t keys;
   mlx_screen_t screen;
-  bool edits;  // the terminal supports cursor movement
+  bool edits;          // the terminal supports cursor movement
+  mlx_text_t prefill;  // the text that the next read starts with
   unsigned char bytes[4096];
   size_t at, filled;  // |bytes| from at to filled are read but not handled yet
 };
@@ -54,7 +55,14 @@ void mlx_prompt_close(mlx_prompt_t *prompt) {
   if (!prompt) return;
   mlx_tty_close();
   mlx_line_clear(&prompt->line);
+  mlx_text_clear(&prompt->prefill);
   mlx_free(prompt);
+}
+
+bool mlx_prompt_prefill(mlx_prompt_t *prompt, const char *text, size_t length) {
+  prompt->prefill.length = 0;
+  if (prompt->edits) mlx_text_append(&prompt->prefill, text, length);
+  return prompt->edits && !prompt->prefill.failed;
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -73,14 +81,23 @@ typedef struct labels {
   const char *first, *more;
 } labels_t;
 
+// The label of the first row; a search replaces |first|. Uses |storage|.
+static const char *first_label(const mlx_prompt_t *prompt, const char *first, mlx_text_t *storage) {
+  if (!prompt->line.searching) return first;
+  mlx_line_search_label(&prompt->line, storage);
+  return storage->data ? storage->data : first;
+}
+
 static mlx_status_t draw(mlx_prompt_t *prompt, labels_t labels, const char *before, const char *after) {
-  mlx_text_t out = {0};
+  mlx_text_t out = {0}, label = {0};
+  const char *first = first_label(prompt, labels.first, &label);
   mlx_text_puts(&out, before);
-  mlx_screen_draw(&prompt->screen, labels.first, labels.more, &prompt->line, &out);
+  mlx_screen_draw(&prompt->screen, first, labels.more, &prompt->line, &out);
   mlx_text_puts(&out, after);
   mlx_status_t status = mlx_text_finish(&out);
   if (!status) status = show(&out);
   mlx_text_clear(&out);
+  mlx_text_clear(&label);
   return status;
 }
 
@@ -92,8 +109,11 @@ static mlx_status_t finish_drawing(mlx_prompt_t *prompt, labels_t labels) {
 
 static mlx_status_t resize(mlx_prompt_t *prompt, labels_t labels) {
   int columns, rows;
+  mlx_text_t label = {0};
   mlx_tty_size(&columns, &rows);
-  mlx_screen_resize(&prompt->screen, labels.first, labels.more, &prompt->line, columns, rows);
+  mlx_screen_resize(&prompt->screen, first_label(prompt, labels.first, &label), labels.more, &prompt->line,
+                    columns, rows);
+  mlx_text_clear(&label);
   return draw(prompt, labels, "", "");
 }
 
@@ -174,6 +194,8 @@ mlx_status_t mlx_prompt_read(mlx_prompt_t *prompt, const char *text, const char 
   *out_line = "";
   *out_length = 0;
   mlx_line_clear(&prompt->line);
+  if (prompt->prefill.length) mlx_line_set(&prompt->line, prompt->prefill.data, prompt->prefill.length);
+  prompt->prefill.length = 0;
   if (prompt->edits) mlx_tty_enter(true);
   mlx_status_t status = prompt->edits ? edit(prompt, (labels_t){text, more}, &event)
                                       : read_whole_lines(prompt, (labels_t){text, more}, &event);

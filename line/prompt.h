@@ -30,6 +30,9 @@ mlx_status_t mlx_prompt_read(mlx_prompt_t *prompt, const char *text, const char 
                              mlx_prompt_result_t *out_result, const char **out_line, size_t *out_length,
                              bool *out_had_text) MLX_MUST_USE;
 
+// The next read starts with |text| in the line, to be edited. False if the terminal cannot edit a line.
+bool mlx_prompt_prefill(mlx_prompt_t *prompt, const char *text, size_t length);
+
 // Shows |text| and reads a hidden line into |size| bytes, NUL included. Ctrl-C gives MLX_CANCELLED.
 mlx_status_t mlx_prompt_read_secret(mlx_prompt_t *prompt, const char *text, char *out,
                                     size_t size) MLX_MUST_USE;

@@ -56,20 +56,17 @@ static void put_newline(walk_t *walk) {
 
 static void put_text(walk_t *walk, const char *text, size_t length, const char *more) {
   for (size_t at = 0; at < length;) {
-    int size = mlx_utf8_length(text + at, length - at);
-    if (size <= 0) size = 1;
-    uint32_t code = (unsigned char)text[at];
-    if (size > 1) code &= 0xffu >> (size + 1);
-    for (int i = 1; i < size; ++i) code = code << 6 | ((unsigned char)text[at + (size_t)i] & 0x3f);
+    size_t size;
+    const uint32_t code = mlx_char_code(text + at, length - at, &size);
     if (code == '\n') {
       put_newline(walk);
       put_text(walk, more, strlen(more), "");
     } else if (code == '\t') {
       for (int i = 0; i < 4; ++i) put(walk, " ", 1, 1);
     } else if (code >= 0x20) {
-      put(walk, text + at, (size_t)size, mlx_char_width(code));
+      put(walk, text + at, size, mlx_char_width(code));
     }
-    at += (size_t)size;
+    at += size;
   }
 }
 

@@ -6,8 +6,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "line/line.h"
+#include "line/tty.h"
+
 #define DIM "\033[2m"
 #define PLAIN "\033[0m"
+#define MIN_COLUMNS 20  // narrower terminals wrap by themselves
 
 static const char *wanted_tag(const mlx_stream_t *stream) {
   return stream->thinking ? "</think>" : "<think>";
@@ -19,8 +23,95 @@ static bool is_control(const char *character, int size) {
   return size == 2 && byte == 0xc2 && (unsigned char)character[1] < 0xa0;
 }
 
+// ----------------------------------------------------------------------------------------------------------
+// Word wrap
+
+static void begin_word(mlx_stream_t *stream) {
+  stream->word.length = 0;
+  stream->word_width = 0;
+}
+
+static void begin_row(mlx_stream_t *stream) {
+  begin_word(stream);
+  stream->column = stream->ticks = 0;
+  stream->wrapped = false;
+}
+
+// Counts the ` at the start of a row: three begin or end a code block.
+static void watch_for_code(mlx_stream_t *stream, char byte) {
+  if (stream->ticks < 0 || (byte == ' ' && !stream->ticks)) return;
+  if (byte != '`') {
+    stream->ticks = -1;
+  } else if (++stream->ticks == 3) {
+    stream->in_code = !stream->in_code;
+    stream->ticks = -1;
+  }
+}
+
+// Moves the word before the cursor to the next row. A word as long as a row is split instead.
+static void wrap_word(mlx_stream_t *stream, mlx_text_t *out) {
+  if (stream->word_width == stream->column) begin_word(stream);
+  if (stream->word_width) mlx_text_printf(out, "\033[%dD\033[K", stream->word_width);
+  mlx_text_puts(out, "\n");
+  mlx_text_append(out, stream->word.data ? stream->word.data : "", stream->word.length);
+  stream->column = stream->word_width;
+}
+
+// Writes a character and moves the cursor. Wide characters are words of their own, as Chinese needs.
+static void wrap_character(mlx_stream_t *stream, const char *character, size_t size, mlx_text_t *out) {
+  size_t unused;
+  const uint32_t code = mlx_char_code(character, size, &unused);
+  const int width = mlx_char_width(code), last = stream->columns - 1;
+  if (code == ' ' || code == '\t') {
+    begin_word(stream);
+    if (stream->wrapped && !stream->column) return;
+    if (stream->column + 1 > last) {
+      mlx_text_puts(out, "\n");
+      begin_row(stream);
+      stream->wrapped = true;
+      stream->ticks = -1;  // not a row of the text
+      return;
+    }
+    mlx_text_append(out, character, 1);
+    stream->column = code == ' ' ? stream->column + 1 : (stream->column / 8 + 1) * 8;
+    if (stream->column > last) stream->column = last;
+    return;
+  }
+  if (width && !stream->joined && (width == 2 || stream->wide)) begin_word(stream);
+  if (stream->column + width > last) wrap_word(stream, out);
+  mlx_text_append(out, character, size);
+  mlx_text_append(&stream->word, character, size);
+  stream->column += width;
+  stream->word_width += width;
+  if (width) stream->wide = width == 2;
+  stream->wrapped = false;
+  stream->joined = code == 0x200d;
+}
+
+// Writes a visible character, with wrapping if it is on.
+static void emit(mlx_stream_t *stream, const char *character, size_t size, mlx_text_t *out) {
+  if (stream->columns < MIN_COLUMNS) {
+    mlx_text_append(out, character, size);
+    return;
+  }
+  if (character[0] == '\n') {
+    mlx_text_puts(out, "\n");
+    begin_row(stream);
+    return;
+  }
+  watch_for_code(stream, character[0]);
+  if (stream->in_code) {
+    mlx_text_append(out, character, size);
+  } else {
+    wrap_character(stream, character, size, out);
+  }
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Characters
+
 static void release(mlx_stream_t *stream, mlx_text_t *out) {
-  mlx_text_append(out, stream->held, stream->held_length);
+  for (size_t i = 0; i < stream->held_length; ++i) emit(stream, stream->held + i, 1, out);
   stream->held_length = 0;
 }
 
@@ -44,7 +135,7 @@ static void put_character(mlx_stream_t *stream, const char *character, int size,
   if (character[0] == '<') {
     stream->held[stream->held_length++] = '<';
   } else {
-    mlx_text_append(out, character, (size_t)size);
+    emit(stream, character, (size_t)size, out);
   }
 }
 
@@ -92,7 +183,13 @@ void mlx_stream_begin(mlx_stream_t *stream, bool thinking) {
   if (thinking && stream->colours) mlx_text_puts(&stream->out, DIM);
 }
 
+void mlx_stream_wrap(mlx_stream_t *stream) {
+  const char *term = getenv("TERM");
+  stream->wraps = stream->terminal && term && term[0] && strcmp(term, "dumb");
+}
+
 bool mlx_stream_write(mlx_stream_t *stream, const char *text, size_t length) {
+  if (stream->wraps) stream->columns = mlx_tty_columns();  // the window may have another size now
   mlx_stream_format(stream, text, length, &stream->out);
   return flush(stream);
 }
@@ -101,5 +198,6 @@ bool mlx_stream_end(mlx_stream_t *stream) {
   mlx_stream_finish(stream, &stream->out);
   const bool ok = flush(stream);
   mlx_text_clear(&stream->out);
+  mlx_text_clear(&stream->word);
   return ok;
 }

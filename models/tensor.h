@@ -9,7 +9,7 @@
 
 #include "graph/dtype.h"
 
-#define MLX_MAX_RANK 4
+#define MLX_MAX_RANK 5  // vision encoders, which are skipped, have convolutions over time
 
 typedef struct mlx_tensor {
   const char *name;  // borrowed from the owner of the tensor

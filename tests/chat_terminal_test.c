@@ -104,7 +104,7 @@ TEST(ctrl_c_stops_an_answer_and_keeps_the_session) {
   pty_wait_for(&pty, "(stopped)");
   pty_wait_for(&pty, PROMPT);
   pty_send(&pty, "\x03");
-  pty_wait_for(&pty, "Ctrl-D or /exit ends the chat");
+  pty_wait_for(&pty, "Ctrl-D or /quit ends the chat");
   pty_send(&pty, "dropped\x03");
   pty_wait_for(&pty, PROMPT);
   pty_send(&pty, "/save ");
@@ -125,7 +125,7 @@ TEST(commands_work_as_help_describes) {
   START(&pty, NULL, "-c", "512", "-n", "4");
   pty_wait_for(&pty, PROMPT);
   pty_send(&pty, "/help\r");
-  pty_wait_for(&pty, "/regen");
+  pty_wait_for(&pty, "/retry");
   pty_send(&pty, "/regen\r");
   pty_wait_for(&pty, "there is no message to answer again");
   pty_send(&pty, "/sytem x\r");
@@ -177,6 +177,251 @@ TEST(commands_work_as_help_describes) {
   mlx_free(saved);
   mlx_free(other);
   mlx_free(history);
+  remove_folder();
+}
+
+TEST(set_changes_sampling_options_and_lists_them) {
+  pty_t pty;
+  make_folder();
+  START(&pty, NULL, "-c", "512", "-n", "4");
+  pty_wait_for(&pty, PROMPT);
+  pty_send(&pty, "/set\r");
+  pty_wait_for(&pty, "temperature        0            (0: greedy)");
+  pty_wait_for(&pty, "num_predict        4");
+  pty_wait_for(&pty, "think              (the chat template has no switch)");
+  pty_send(&pty, "/set temperature 0.2\r");
+  pty_wait_for(&pty, "temperature: 0.2");
+  pty_send(&pty, "/set parameter top-k 10\r");  // Ollama's form
+  pty_wait_for(&pty, "top_k: 10");
+  pty_send(&pty, "/set seed 7\r");
+  pty_wait_for(&pty, "seed: 7");
+  pty_send(&pty, "/set max_tokens 2\r");
+  pty_wait_for(&pty, "num_predict: 2");
+  pty_send(&pty, "/set top_p 2\r");
+  pty_wait_for(&pty, "top_p cannot be '2'");
+  pty_send(&pty, "/set top_k 1.5\r");
+  pty_wait_for(&pty, "top_k cannot be '1.5'");
+  pty_send(&pty, "/set temprature 1\r");
+  pty_wait_for(&pty, "did you mean /set temperature?");
+  pty_send(&pty, "/set num_ctx 1\r");
+  pty_wait_for(&pty, "start the chat with -c N");
+  pty_send(&pty, "/set temp");
+  pty_send(&pty, "\t\r");  // Tab completes a setting
+  pty_wait_for(&pty, "temperature: 0.2");
+  pty_send(&pty, "/set system Be brief.\r");
+  pty_wait_for(&pty, "system: Be brief.");
+  pty_send(&pty, "/set verbose\r");
+  pty_wait_for(&pty, "statistics after each answer: on");
+  pty_send(&pty, "Hi\r");
+  pty_wait_for(&pty, "output 2 tokens");
+  pty_send(&pty, "/think\r");
+  pty_wait_for(&pty, "the chat template has no switch for thinking");
+  pty_send(&pty, "/show\r");
+  pty_wait_for(&pty, "quantization   Q4_1, Q8_0, F32");
+  pty_wait_for(&pty, "chat template  yes");
+  pty_wait_for(&pty, "running        cpu, ");
+  pty_send(&pty, "/quit\r");
+  CHECK_INT(pty_end(&pty), 0);
+  remove_folder();
+}
+
+// The same seed gives the same answer, also after other answers.
+TEST(a_seed_that_is_set_repeats_an_answer) {
+  pty_t pty;
+  make_folder();
+  START(&pty, in_folder("out"), "-c", "512", "-n", "12");
+  pty_wait_for(&pty, PROMPT);
+  pty_send(&pty, "/set temperature 2\r");
+  pty_wait_for(&pty, "temperature: 2");
+  for (int i = 0; i < 3; ++i) {
+    if (i != 1) pty_send(&pty, "/set seed 7\r");
+    if (i != 1) pty_wait_for(&pty, "seed: 7");
+    pty_send(&pty, i ? "/retry\r" : "Tell me a story.\r");
+    pty_wait_for(&pty, "limit of -n");
+    pty_wait_for(&pty, PROMPT);
+  }
+  pty_send(&pty, "/quit\r");
+  CHECK_INT(pty_end(&pty), 0);
+  char *out = read_text("out");
+  const size_t length = strlen(out);
+  char *third = out + length - 1;
+  for (size_t same = 0; third > out && !same;
+       --third) {  // find an answer at the end that also begins the output
+    const size_t size = length - (size_t)(third - out);
+    if (size >= 20 && !strncmp(out, third, size)) same = size;
+  }
+  CHECK(third > out + 20);
+  mlx_free(out);
+  remove_folder();
+}
+
+TEST(edit_changes_the_last_message_and_answers_it_again) {
+  pty_t pty;
+  make_folder();
+  START(&pty, NULL, "-c", "512", "-n", "2");
+  pty_wait_for(&pty, PROMPT);
+  pty_send(&pty, "/edit\r");
+  pty_wait_for(&pty, "there is no message to answer again");
+  pty_send(&pty, "What is a dog?\r");
+  pty_wait_for(&pty, "limit of -n");
+  pty_wait_for(&pty, PROMPT);
+  pty_send(&pty, "/edit\r");
+  pty_wait_for(&pty, ">>> What is a dog?");
+  pty_send(&pty, "\x03");
+  pty_wait_for(&pty, "The message was not changed.");
+  pty_wait_for(&pty, PROMPT);
+  pty_send(&pty, "/edit\r");
+  pty_wait_for(&pty, ">>> What is a dog?");
+  pty_send(&pty,
+           "\x7f\x7f\x7f\x7f"
+           "cat?\r");
+  pty_wait_for(&pty, "limit of -n");
+  pty_wait_for(&pty, PROMPT);
+  pty_send(&pty,
+           "\x12"
+           "dog");  // Ctrl-R
+  pty_wait_for(&pty, "(search: 'dog') What is a dog?");
+  pty_send(&pty, "\x07");
+  pty_wait_for(&pty, PROMPT);
+  pty_send(&pty, "/save ");
+  pty_send(&pty, in_folder("edited.json"));
+  pty_send(&pty, "\r");
+  pty_wait_for(&pty, "saved 2 messages");
+  pty_wait_for(&pty, PROMPT);
+  pty_send(&pty, "/edit And a bird?\r");
+  pty_wait_for(&pty, PROMPT "\r");
+  pty_wait_for(&pty, PROMPT);
+  pty_send(&pty, "/save ");
+  pty_send(&pty, in_folder("again.json"));
+  pty_send(&pty, "\r");
+  pty_wait_for(&pty, "saved 2 messages");
+  pty_send(&pty, "/quit\r");
+  CHECK_INT(pty_end(&pty), 0);
+  char *edited = read_text("edited.json"), *again = read_text("again.json");
+  CHECK_CONTAINS(edited, "{\"role\": \"user\", \"content\": \"What is a cat?\"}");
+  CHECK_CONTAINS(again, "{\"role\": \"user\", \"content\": \"And a bird?\"}");
+  mlx_free(edited);
+  mlx_free(again);
+  remove_folder();
+}
+
+TEST(file_adds_text_to_the_next_message) {
+  pty_t pty;
+  make_folder();
+  CHECK_OK(mlx_write_file(in_folder("notes.md"), "Use ```c here.", 14));
+  CHECK_OK(mlx_write_file(in_folder("binary"), "a\0b", 3));
+  START(&pty, NULL, "-c", "512", "-n", "4");
+  pty_wait_for(&pty, PROMPT);
+  pty_send(&pty, "/file\r");
+  pty_wait_for(&pty, "/file needs a file name");
+  pty_send(&pty, "/file ");
+  pty_send(&pty, in_folder("binary"));
+  pty_send(&pty, "\r");
+  pty_wait_for(&pty, "binary is not a text file");
+  pty_send(&pty, "/file ");
+  pty_send(&pty, in_folder("notes.md"));
+  pty_send(&pty, "\r");
+  pty_wait_for(&pty, "added notes.md (14 bytes, ");
+  pty_wait_for(&pty, " tokens) to the next message");
+  pty_send(&pty, "Summarize.\r");
+  pty_wait_for(&pty, "limit of -n");
+  pty_send(&pty, "Thanks.\r");  // without the file
+  pty_wait_for(&pty, "limit of -n");
+  pty_send(&pty, "/save ");
+  pty_send(&pty, in_folder("c.json"));
+  pty_send(&pty, "\r");
+  pty_wait_for(&pty, "saved 4 messages");
+  pty_send(&pty, "/quit\r");
+  CHECK_INT(pty_end(&pty), 0);
+  char *saved = read_text("c.json");
+  CHECK_CONTAINS(saved, "\"content\": \"File: notes.md\\n````\\nUse ```c here.\\n````\\n\\nSummarize.\"}");
+  CHECK_CONTAINS(saved, "\"content\": \"Thanks.\"}");
+  mlx_free(saved);
+  remove_folder();
+}
+
+// The number after "context: " that /stats printed last.
+static long context_in_use(pty_t *pty) {
+  pty_send(pty, "/stats\r");
+  pty_wait_for(pty, "\ncontext: ");
+  const size_t at = pty->seen;
+  pty_wait_for(pty, "tokens in use");
+  return strtol(pty->shown.data + at, NULL, 10);
+}
+
+TEST(stats_after_load_and_clear_are_those_of_the_conversation) {
+  static const char saved[] =
+      "[{\"role\": \"user\", \"content\": \"one two three four five six seven eight nine ten\"},"
+      " {\"role\": \"assistant\", \"content\": \"eleven\"}]";
+  pty_t pty;
+  make_folder();
+  CHECK_OK(mlx_write_file(in_folder("c.json"), saved, sizeof saved - 1));
+  START(&pty, NULL, "-c", "512", "-n", "4");
+  pty_wait_for(&pty, PROMPT);
+  CHECK_INT(context_in_use(&pty), 0);
+  pty_send(&pty, "/load ");
+  pty_send(&pty, in_folder("c.json"));
+  pty_send(&pty, "\r");
+  pty_wait_for(&pty, "loaded 2 messages");
+  pty_send(&pty, "/stats\r");
+  pty_wait_for(&pty, "no answer yet in this conversation");
+  const long loaded = context_in_use(&pty);
+  CHECK(loaded > 20 && loaded < 100);
+  pty_send(&pty, "Hi\r");
+  pty_wait_for(&pty, "limit of -n");
+  CHECK(context_in_use(&pty) > loaded);
+  pty_send(&pty, "/load ");
+  pty_send(&pty, in_folder("c.json"));
+  pty_send(&pty, "\r");
+  pty_wait_for(&pty, "loaded 2 messages");
+  CHECK_INT(context_in_use(&pty), loaded);
+  pty_send(&pty, "/clear\r");
+  pty_wait_for(&pty, "The conversation was cleared");
+  CHECK_INT(context_in_use(&pty), 0);
+  pty_send(&pty, "/quit\r");
+  CHECK_INT(pty_end(&pty), 0);
+  remove_folder();
+}
+
+// The template ends with <think> if thinking is on, so that the answer is dimmed.
+TEST(thinking_is_switched_by_the_variable_of_the_template) {
+  static const char source[] =
+      "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor "
+      "%}<|im_start|>assistant\n{% if enable_thinking %}<think>\n{% endif %}";
+  static const char efforts[] = "{% for m in messages %}{{ m.content }}{% endfor %}{{ reasoning_effort }}";
+  pty_t pty;
+  make_folder();
+  CHECK_OK(mlx_write_file(in_folder("t.jinja"), source, sizeof source - 1));
+  CHECK_OK(mlx_write_file(in_folder("e.jinja"), efforts, sizeof efforts - 1));
+  START(&pty, NULL, "-c", "512", "-n", "4", "--chat-template", in_folder("t.jinja"), "--chat-template-kwargs",
+        "{\"enable_thinking\": false, \"other\": [1]}");
+  pty_wait_for(&pty, PROMPT);
+  pty_send(&pty, "/set think\r");
+  pty_wait_for(&pty, "think              off");
+  pty_send(&pty, "Hi\r");
+  pty_wait_for(&pty, "limit of -n");
+  CHECK(!strstr(pty.shown.data, "\033[2m"));
+  pty_send(&pty, "/think\r");
+  pty_wait_for(&pty, "think: on (enable_thinking of the chat template)");
+  pty_send(&pty, "/retry\r");
+  pty_wait_for(&pty, "\033[2m");
+  pty_wait_for(&pty, "limit of -n");
+  pty_send(&pty, "/nothink\r");
+  pty_wait_for(&pty, "think: off (enable_thinking of the chat template)");
+  const size_t before = pty.seen;
+  pty_send(&pty, "/retry\r");
+  pty_wait_for(&pty, "limit of -n");
+  CHECK(!strstr(pty.shown.data + before, "\033[2m"));
+  pty_send(&pty, "/quit\r");
+  CHECK_INT(pty_end(&pty), 0);
+  START(&pty, NULL, "-c", "512", "-n", "4", "--chat-template", in_folder("e.jinja"));
+  pty_wait_for(&pty, PROMPT);
+  pty_send(&pty, "/set think high\r");
+  pty_wait_for(&pty, "think: high (reasoning_effort of the chat template)");
+  pty_send(&pty, "/nothink\r");
+  pty_wait_for(&pty, "this chat template cannot turn thinking off");
+  pty_send(&pty, "/quit\r");
+  CHECK_INT(pty_end(&pty), 0);
   remove_folder();
 }
 
@@ -374,6 +619,10 @@ TEST(chat_template_flag_replaces_the_models_template) {
 }
 
 TEST_MAIN(CASE(stdout_has_only_answers_and_they_match_a_fresh_session),
+          CASE(set_changes_sampling_options_and_lists_them), CASE(a_seed_that_is_set_repeats_an_answer),
+          CASE(edit_changes_the_last_message_and_answers_it_again), CASE(file_adds_text_to_the_next_message),
+          CASE(stats_after_load_and_clear_are_those_of_the_conversation),
+          CASE(thinking_is_switched_by_the_variable_of_the_template),
           CASE(ctrl_c_stops_an_answer_and_keeps_the_session), CASE(commands_work_as_help_describes),
           CASE(a_full_context_drops_the_oldest_turns),
           CASE(a_quiet_chat_prints_no_device_line_and_no_greeting), CASE(a_chat_works_on_a_dumb_terminal),

@@ -68,6 +68,8 @@ TEST(import_reads_templates_and_tokens_of_a_hugging_face_directory) {
   CHECK_OK(mlx_hf_chat_json(hf, &text, &length));
   CHECK(!text);  // the model has no template
   mlx_hf_close(hf);
+  put_file("m/chat_template.json", "{\"chat_template\": \"P\"}");  // of a multimodal model's processor
+  check_chat_json("templates", "default", "P");
   put_file("m/tokenizer_config.json",
            "{\"chat_template\": \"A\", \"bos_token\": \"<s>\", \"eos_token\": {\"content\": \"</s>\"},"
            " \"pad_token\": null}");

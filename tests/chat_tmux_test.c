@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/text.h"
 #include "tests/check.h"
 #include "tests/command.h"
@@ -141,7 +142,7 @@ TEST(ctrl_c_in_an_answer_returns_to_the_prompt) {
   wait_for("\n(stopped)\n");
   wait_for_prompt();
   press("C-c");
-  wait_for("Ctrl-D or /exit ends the chat");
+  wait_for("Ctrl-D or /quit ends the chat");
   clean_up();
 }
 
@@ -195,11 +196,53 @@ TEST(a_long_line_wraps_and_a_resize_redraws_it) {
   clean_up();
 }
 
+// Replaces runs of whitespace by one space, in place.
+static void collapse(char *text) {
+  char *to = text;
+  for (const char *from = text; *from; ++from) {
+    const bool space = *from == ' ' || *from == '\n';
+    if (space && (to == text || to[-1] == ' ')) continue;
+    *to++ = space ? ' ' : *from;
+  }
+  *to = 0;
+}
+
+// The words on the screen are those of the answer: none is cut by the edge of the terminal.
+TEST(an_answer_is_wrapped_at_words) {
+  char saved[256], *text, *end;
+  size_t length;
+  start(34, 30, "-n 60");
+  type("Describe the sea.");
+  press("Enter");
+  wait_for("(the answer reached");
+  wait_for_prompt();
+  char *shown = screen();
+  snprintf(saved, sizeof saved, "%s/c.json", folder);
+  type("/save ");
+  type(saved);
+  press("Enter");
+  wait_for("saved 2 messages");
+  CHECK_OK(mlx_read_file(saved, 1 << 20, &text, &length));
+  char *answer = strstr(text, "\"assistant\", \"content\": \"");
+  CHECK(answer);
+  answer += strlen("\"assistant\", \"content\": \"");
+  CHECK((end = strstr(answer, "\"}")));
+  *end = 0;
+  for (char *newline; (newline = strstr(answer, "\\n"));) memcpy(newline, "  ", 2);
+  collapse(answer);
+  collapse(shown);
+  CHECK(strlen(answer) > 100);  // several rows
+  CHECK_CONTAINS(shown, answer);
+  mlx_free(text);
+  mlx_free(shown);
+  clean_up();
+}
+
 int main(int argc, char **argv) {
-  static const check_case_t cases[] = {CASE(a_whole_chat_shows_answers_history_and_commands),
-                                       CASE(ctrl_c_in_an_answer_returns_to_the_prompt),
-                                       CASE(pasted_lines_wide_characters_and_edits_are_drawn_correctly),
-                                       CASE(a_long_line_wraps_and_a_resize_redraws_it)};
+  static const check_case_t cases[] = {
+      CASE(a_whole_chat_shows_answers_history_and_commands), CASE(ctrl_c_in_an_answer_returns_to_the_prompt),
+      CASE(pasted_lines_wide_characters_and_edits_are_drawn_correctly),
+      CASE(a_long_line_wraps_and_a_resize_redraws_it), CASE(an_answer_is_wrapped_at_words)};
   if (system("tmux -V >/dev/null 2>&1")) {
     fprintf(stderr, "skipped: tmux is not installed (apt-get install tmux)\n");
     return CHECK_SKIPPED;

@@ -274,9 +274,81 @@ TEST(show_sums_the_memory_for_a_context_length) {
   command_free(&run);
 }
 
+// The keys of the summary are the same for every kind of model.
+static void check_summary_json(const char *model, bool with_template) {
+  static const char *const keys[] = {"name",          "size",    "parameters", "quantization", "licence",
+                                     "chat_template", "context", "multimodal", "target",       "kernels"};
+  command_t run;
+  mlx_json_t json;
+  RUN(&run, "show", model, "--json");
+  CHECK_INT(run.exit_code, 0);
+  CHECK_OK(mlx_json_parse("stdout", run.out, run.out_length, &json));
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; ++i) CHECK(yyjson_obj_get(json.root, keys[i]));
+  CHECK(yyjson_get_bool(yyjson_obj_get(json.root, "chat_template")) == with_template);
+  CHECK(yyjson_get_int(yyjson_obj_get(json.root, "size")) > 39072);
+  CHECK_INT(yyjson_get_int(yyjson_obj_get(json.root, "parameters")), 39072);
+  CHECK_INT(yyjson_get_int(yyjson_obj_get(json.root, "context")), 2048);
+  yyjson_val *op = yyjson_arr_get_first(yyjson_obj_get(json.root, "kernels"));
+  CHECK_TEXT(yyjson_get_str(yyjson_obj_get(op, "op")), "embed");
+  CHECK(yyjson_is_bool(yyjson_obj_get(op, "kernel")));
+  mlx_json_close(&json);
+  command_free(&run);
+}
+
+static mlx_status_t copy_file(void *user, const char *name) {
+  char from[512], to[64], *bytes;
+  size_t length;
+  (void)user;
+  snprintf(from, sizeof from, TINY "/%s", name);
+  snprintf(to, sizeof to, "m/%s", name);
+  MLX_TRY(mlx_read_file(from, 1 << 20, &bytes, &length));
+  mlx_status_t status = mlx_write_file(in_folder(to), bytes, length);
+  mlx_free(bytes);
+  return status;
+}
+
+#define BASE "chat template  no\n               base model: no chat template; `run` completes text\n"
+
+TEST(show_begins_with_a_summary_of_any_kind_of_model) {
+  command_t run;
+  make_folder();
+  RUN(&run, "show", TINY);
+  CHECK_CONTAINS(run.out, "name           tiny-llama\nsize           ");
+  CHECK_CONTAINS(run.out, " on disk, 39072 parameters\nquantization   F32\nlicence        not declared\n" BASE
+                          "context        2048 tokens\nkernels        cpu: ");
+  command_free(&run);
+  RUN(&run, "show", TINY ".gguf");
+  CHECK_CONTAINS(run.out, "quantization   F32\n");
+  CHECK_CONTAINS(run.out, BASE);
+  command_free(&run);
+  check_summary_json(TINY, false);
+  check_summary_json(TINY ".gguf", false);
+  // A bundle on the generic path, of a directory with a licence and a chat template.
+  CHECK_OK(mlx_make_dirs(in_folder("m"), 0700));
+  CHECK_OK(mlx_list_dir(TINY, copy_file, NULL));
+  CHECK_OK(mlx_write_file(in_folder("m/chat_template.jinja"), "{{ messages }}", 14));
+  CHECK_OK(mlx_write_file(in_folder("m/README.md"), "---\nlicense: mit\n---\n", 21));
+  RUN(&run, "compile", in_folder("m"), "--kernels", "off", "-o", in_folder("m.mlxb"));
+  CHECK_INT(run.exit_code, 0);
+  command_free(&run);
+  RUN(&run, "show", in_folder("m.mlxb"));
+  CHECK_CONTAINS(run.out, "name           m\nsize           ");
+  CHECK_CONTAINS(run.out,
+                 "licence        mit\nchat template  yes\ncontext        2048 tokens\n"
+                 "kernels        cpu:host: no op has a kernel; generic path: embed, rmsnorm, linear, rope,"
+                 " attention, add, gated\n");
+  command_free(&run);
+  check_summary_json(in_folder("m.mlxb"), true);
+  RUN(&run, "show", MLXCEL_SOURCE_DIR "/tests/fixtures/mistral3");
+  CHECK_CONTAINS(run.out, "\nimages         not supported: the text model of a mistral3 model runs\n");
+  command_free(&run);
+  remove_folder();
+}
+
 TEST_MAIN(CASE(tokenize_prints_one_id_per_line_and_detokenize_restores_the_text),
           CASE(tokenize_json_has_the_byte_range_of_each_token),
           CASE(an_added_bos_differs_from_the_same_token_in_the_text),
           CASE(invalid_ids_and_options_are_refused), CASE(cache_titles_are_parsed),
           CASE(list_shows_models_and_compiled_artifacts), CASE(list_shows_when_an_entry_was_last_used),
-          CASE(show_sums_the_memory_for_a_context_length))
+          CASE(show_sums_the_memory_for_a_context_length),
+          CASE(show_begins_with_a_summary_of_any_kind_of_model))

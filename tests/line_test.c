@@ -7,6 +7,7 @@
 #include "line/line.h"
 #include "line/stream.h"
 #include "tests/check.h"
+#include "tests/goldens/graphemes.h"
 
 // ----------------------------------------------------------------------------------------------------------
 // Keys and editing
@@ -72,6 +73,30 @@ TEST(cursor_steps_over_a_character_with_its_combining_marks) {
       "a31mb|");  // and so is the C1 control character CSI
 }
 
+#define FAMILY "\U0001f469\u200d\U0001f469\u200d\U0001f467"
+#define FLAG "\U0001f1e9\U0001f1ea"
+
+TEST(keys_move_over_and_delete_whole_graphemes) {
+  CHECK_TYPED("a" FAMILY "\x7f", "a|");
+  CHECK_TYPED("a" FAMILY "b\033[D\033[D", "a|" FAMILY "b");
+  CHECK_TYPED(FAMILY "b\x01\x04", "|b");
+  CHECK_TYPED(FLAG FLAG "\x7f", FLAG "|");
+  CHECK_TYPED(FLAG FLAG "\033[D", FLAG "|" FLAG);
+  CHECK_TYPED("\U0001f44d\U0001f3fd\x7f", "|");  // with a skin tone
+  CHECK_TYPED("1\ufe0f\u20e3\x7f", "|");         // a keycap
+  CHECK_TYPED("\u1112\u1161\u11ab\x7f", "|");    // a syllable of three letters
+  for (size_t i = 0; i < sizeof graphemes / sizeof *graphemes; ++i) {
+    const char *text = graphemes[i].text;
+    const size_t length = strlen(text);
+    for (size_t at = 0, n = 0; at < length; ++n) {
+      const size_t next = at + graphemes[i].sizes[n];
+      if (mlx_grapheme_end(text, length, at) != next || mlx_grapheme_start(text, length, next) != at)
+        CHECK_FAIL("text %zu: the grapheme at byte %zu is not %u bytes long", i, at, graphemes[i].sizes[n]);
+      at = next;
+    }
+  }
+}
+
 TEST(backslash_and_triple_quotes_continue_a_line) {
   mlx_line_t line = {0};
   const char *text;
@@ -124,6 +149,54 @@ TEST(up_and_down_move_through_rows_then_history) {
   mlx_line_clear(&line);
   type(&line, "abcd\\\r12\033[A");
   CHECK_TEXT(shown(&line), "ab|cd\n12");
+  mlx_line_clear(&line);
+  mlx_history_clear(&history);
+}
+
+static const char *label(const mlx_line_t *line) {
+  static char text[64];
+  mlx_text_t out = {0};
+  mlx_line_search_label(line, &out);
+  snprintf(text, sizeof text, "%s", out.data);
+  mlx_text_clear(&out);
+  return text;
+}
+
+TEST(ctrl_r_searches_the_history) {
+  mlx_history_t history = {0};
+  mlx_line_t line = {.history = &history};
+  static const char *const entries[] = {"first water", "second fire", "third water", "fourth"};
+  for (size_t i = 0; i < 4; ++i) CHECK_OK(mlx_history_add(&history, entries[i], strlen(entries[i])));
+  type(&line, "draft\x12wat");
+  CHECK(line.searching);
+  CHECK_TEXT(shown(&line), "third |water");
+  CHECK_TEXT(label(&line), "(search: 'wat') ");
+  type(&line, "\x12");  // the next older one
+  CHECK_TEXT(shown(&line), "first |water");
+  type(&line, "\x12");  // there is none: the text stays
+  CHECK_TEXT(shown(&line), "first |water");
+  CHECK_TEXT(label(&line), "(not found: 'wat') ");
+  type(&line,
+       "\x7f\x7f\x7f"
+       "fi");
+  CHECK_TEXT(shown(&line), "second |fire");
+  type(&line, "\x07");  // Ctrl-G gives back the text from before
+  CHECK(!line.searching);
+  CHECK_TEXT(shown(&line), "draft|");
+  type(&line,
+       "\x12"
+       "water\x05!");  // another key keeps what was found
+  CHECK(!line.searching);
+  CHECK_TEXT(shown(&line), "third water!|");
+  type(&line,
+       "\x15\x12"
+       "thi\x03");  // Ctrl-C ends only the search
+  CHECK_TEXT(shown(&line), "|");
+  type(&line,
+       "\x12"
+       "fire");
+  CHECK_INT(type(&line, "\r"), MLX_LINE_DONE);
+  CHECK_TEXT(line.text.data, "second fire");
   mlx_line_clear(&line);
   mlx_history_clear(&history);
 }
@@ -333,7 +406,63 @@ TEST(control_characters_do_not_reach_a_terminal) {
              "a]0;titleb\tc\n2Jé");
 }
 
+// The text as a terminal of |columns| columns shows it, streamed byte by byte; a row ends with /.
+static const char *wrapped(int columns, const char *text) {
+  static char rows[512];
+  mlx_stream_t stream = {.terminal = true, .columns = columns};
+  mlx_text_t out = {0};
+  size_t length = 0;
+  for (size_t at = 0, size; text[at]; at += size) {
+    mlx_char_code(text + at, strlen(text + at), &size);
+    mlx_stream_format(&stream, text + at, size, &out);
+  }
+  mlx_stream_finish(&stream, &out);
+  CHECK_OK(mlx_text_finish(&out));
+  for (const char *byte = out.data; *byte;) {
+    int back, used = 0;
+    if (sscanf(byte, "\033[%dD\033[K%n", &back, &used) == 1 && used) {
+      length -= (size_t)back;  // the tests erase only narrow words
+      byte += used;
+    } else {
+      rows[length++] = *byte == '\n' ? '/' : *byte;
+      ++byte;
+    }
+  }
+  rows[length] = 0;
+  mlx_text_clear(&stream.word);
+  mlx_text_clear(&out);
+  return rows;
+}
+
+TEST(words_are_wrapped_at_the_width_of_the_terminal) {
+  CHECK_TEXT(wrapped(20, "The quick brown fox jumps over the lazy dog."),
+             "The quick brown fox/jumps over the lazy/dog.");
+  CHECK_TEXT(wrapped(20, "a\nThe quick brown foxes\nb"), "a/The quick brown /foxes/b");
+  CHECK_TEXT(wrapped(20, "0123456789012345678901234567890"), "0123456789012345678/901234567890");
+  CHECK_TEXT(wrapped(20, "The quick brown fox   jumps"), "The quick brown fox/jumps");
+  CHECK_TEXT(wrapped(20, "日本語日本語日本語日本語"), "日本語日本語日本語/日本語");
+  CHECK_TEXT(wrapped(20, "words 日本語日本語日本語日本語"), "words 日本語日本語/日本語日本語");
+  CHECK_TEXT(
+      wrapped(20,
+              "e\u0301e\u0301e\u0301e\u0301 e\u0301e\u0301e\u0301e\u0301 e\u0301e\u0301 e\u0301e\u0301 e"),
+      "e\u0301e\u0301e\u0301e\u0301 e\u0301e\u0301e\u0301e\u0301 e\u0301e\u0301 e\u0301e\u0301 e");
+  CHECK_TEXT(wrapped(0, "The quick brown fox jumps over the lazy dog."),
+             "The quick brown fox jumps over the lazy dog.");
+}
+
+TEST(code_blocks_are_not_wrapped) {
+  CHECK_TEXT(
+      wrapped(
+          20,
+          "Run the following one:\n```c\nint x = 1; // a comment that is long\n```\nand see what it does"),
+      "Run the following /one:/```c/int x = 1; // a comment that is long/```/and see what it /does");
+  CHECK_TEXT(wrapped(20, "The word `quick` an ```brown``` fox jumps over"),
+             "The word `quick` an/```brown``` fox /jumps over");
+}
+
 TEST_MAIN(CASE(keys_move_and_change_the_text), CASE(cursor_steps_over_a_character_with_its_combining_marks),
+          CASE(keys_move_over_and_delete_whole_graphemes), CASE(ctrl_r_searches_the_history),
+          CASE(words_are_wrapped_at_the_width_of_the_terminal), CASE(code_blocks_are_not_wrapped),
           CASE(backslash_and_triple_quotes_continue_a_line),
           CASE(pasted_text_keeps_newlines_and_loses_control_characters),
           CASE(up_and_down_move_through_rows_then_history), CASE(tab_completes_the_first_word),

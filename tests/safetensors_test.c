@@ -130,8 +130,8 @@ TEST(wrong_types_name_the_tensor) {
                 "tensor 'a': extent 0");
   check_refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1.0],\"data_offsets\":[0,4]}}", 4, MLX_INVALID_INPUT,
                 "tensor 'a': extent 0");
-  check_refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1],\"data_offsets\":[0,4]}}", 4,
-                MLX_UNSUPPORTED, "tensor 'a': it has 5 dimensions");
+  check_refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1],\"data_offsets\":[0,4]}}", 4,
+                MLX_UNSUPPORTED, "tensor 'a': it has 6 dimensions");
   check_refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}", 4, MLX_INVALID_INPUT,
                 "tensor 'a': 'data_offsets' must be two");
   check_refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,-4]}}", 4, MLX_INVALID_INPUT,

@@ -95,6 +95,12 @@ mlx_status_t mlx_compile_smoke(mlx_cache_t *cache, const char *target, const mlx
   return no_compiler();
 }
 
+mlx_status_t mlx_compile_describe_ops(mlx_model_t *model, const char *target, mlx_variant_t *out) {
+  (void)model, (void)target;
+  *out = (mlx_variant_t){0};
+  return no_compiler();
+}
+
 mlx_status_t mlx_compile_chat(const char *model, char **out_json, size_t *out_length) {
   *out_json = NULL;
   *out_length = 0;
@@ -181,6 +187,38 @@ void mlx_model_close(mlx_model_t *model) { (void)model; }
 bool mlx_source_is_gguf(const mlx_source_t *source) {
   (void)source;
   return false;
+}
+
+const char *mlx_source_path(const mlx_source_t *source) {
+  (void)source;
+  return "";
+}
+
+const char *mlx_source_multimodal(const mlx_source_t *source) {
+  (void)source;
+  return NULL;
+}
+
+const char *mlx_source_file(const mlx_source_t *source, size_t index) {
+  (void)source, (void)index;
+  return NULL;
+}
+
+mlx_status_t mlx_source_string(const mlx_source_t *source, const char *hf_key, const char *gguf_key,
+                               const char **out, bool *out_found) {
+  (void)source, (void)hf_key, (void)gguf_key, (void)out, (void)out_found;
+  return no_compiler();
+}
+
+mlx_status_t mlx_source_licence(const mlx_source_t *source, char *out, size_t size) {
+  (void)source, (void)out, (void)size;
+  return no_compiler();
+}
+
+mlx_status_t mlx_source_chat_json(const mlx_source_t *source, char **out_json, size_t *out_length) {
+  (void)source, (void)out_length;
+  *out_json = NULL;
+  return no_compiler();
 }
 
 size_t mlx_source_tensor_count(const mlx_source_t *source) {

@@ -13,6 +13,7 @@
 #define MAX_TEMPLATE ((size_t)4 << 20)
 #define MAX_TEMPLATES 32
 #define TEMPLATE_FILE "chat_template.jinja"
+#define PROCESSOR_FILE "chat_template.json"  // older multimodal directories
 #define NAMED_TEMPLATES "additional_chat_templates"
 #define CONFIG_FILE "tokenizer_config.json"
 #define TOKENS_FILE "special_tokens_map.json"
@@ -165,11 +166,22 @@ static mlx_status_t open_json(const char *folder, const char *name, char **out_p
   return status;
 }
 
+static mlx_status_t add_processor_templates(chat_t *chat, const char *folder) {
+  char *path = NULL;
+  mlx_json_t json = {0};
+  mlx_status_t status = open_json(folder, PROCESSOR_FILE, &path, &json);
+  if (!status && json.root) status = add_config_templates(chat, &json);
+  mlx_json_close(&json);
+  mlx_free(path);
+  return status;
+}
+
 static mlx_status_t read_folder(chat_t *chat, const char *folder, const mlx_json_t *config,
                                 const mlx_json_t *map) {
   MLX_TRY(add_file(chat, folder, TEMPLATE_FILE, "default", 7));
   MLX_TRY(add_named_files(chat, folder));
   if (!chat->count && config->root) MLX_TRY(add_config_templates(chat, config));
+  if (!chat->count) MLX_TRY(add_processor_templates(chat, folder));
   for (size_t i = 0; i < TOKEN_NAMES; ++i) {
     if (!add_config_token(chat, config, token_names[i])) add_config_token(chat, map, token_names[i]);
   }
@@ -216,7 +228,7 @@ static mlx_status_t visit_template(void *user, const char *file) {
 }
 
 mlx_status_t mlx_hf_chat_files(const mlx_hf_t *hf, mlx_visit_fn_t visit, void *user) {
-  static const char *const files[] = {TEMPLATE_FILE, CONFIG_FILE, TOKENS_FILE};
+  static const char *const files[] = {TEMPLATE_FILE, CONFIG_FILE, PROCESSOR_FILE, TOKENS_FILE};
   visitor_t visitor = {.folder = hf->folder, .visit = visit, .user = user};
   char *path;
   for (size_t i = 0; i < sizeof files / sizeof *files; ++i) MLX_TRY(visit_file(&visitor, files[i]));

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "models/import/name.h"
 
+#define MAX_DIMS 4           // of a tensor; the format's limit
 #define MAX_KEY 65535        // the format's limit
 #define MAX_TENSOR_NAME 256  // the format's limit is 64, but some writers allow more
 #define MAX_ARCHITECTURE 64
@@ -313,9 +314,9 @@ static mlx_status_t read_tensor(reader_t *reader, mlx_tensor_t *tensor, uint64_t
   tensor->name = reader->label = name;
   uint64_t rank, extent;
   MLX_TRY(read_uint(reader, 4, &rank));
-  if (rank < 1 || rank > MLX_MAX_RANK) {
+  if (rank < 1 || rank > MAX_DIMS) {
     return fail(reader, MLX_INVALID_INPUT, "it has %llu dimensions; 1 to %d are allowed",
-                (unsigned long long)rank, MLX_MAX_RANK);
+                (unsigned long long)rank, MAX_DIMS);
   }
   tensor->rank = (int)rank;
   for (int i = tensor->rank - 1; i >= 0; --i) {  // the file stores the innermost first

@@ -45,6 +45,7 @@ static mlx_status_t has_file(const mlx_hf_t *hf, const char *name, bool *out_fou
 static mlx_status_t parse_config(mlx_hf_t *hf, const char *path, const char *bytes, size_t length) {
   MLX_TRY(mlx_json_parse(path, bytes, length, &hf->config));
   MLX_TRY(mlx_json_string(&hf->config, hf->config.root, "model_type", &hf->architecture));
+  MLX_TRY(mlx_hf_select_text(hf));
   size_t name_length = strlen(hf->architecture);
   if (name_length && mlx_name_is_plain(hf->architecture, name_length)) return NULL;
   return mlx_json_error(&hf->config, "model_type", "must be a name");
@@ -235,7 +236,8 @@ static mlx_status_t open_into(mlx_hf_t *hf) {
   MLX_TRY(read_configs(hf));
   MLX_TRY(has_file(hf, TOKENIZER_NAME, &found));
   if (found) MLX_TRY(add_file(hf, TOKENIZER_NAME, &path));
-  return open_weights(hf);
+  MLX_TRY(open_weights(hf));
+  return mlx_hf_select_text_tensors(hf);
 }
 
 mlx_status_t mlx_hf_open(const char *folder, mlx_hf_t **out_hf) {
@@ -260,6 +262,11 @@ void mlx_hf_close(mlx_hf_t *hf) {
   mlx_json_close(&hf->config);
   mlx_json_close(&hf->generation);
   mlx_json_close(&hf->index);
+  mlx_json_close(&hf->defaults);
+  for (size_t i = 0; i < hf->name_count; ++i) mlx_free(hf->names[i]);
+  mlx_free(hf->names);
+  mlx_free(hf->renamed);
+  mlx_free(hf->skipped);
   for (size_t i = 0; i < hf->file_count; ++i) mlx_free(hf->files[i]);
   mlx_free(hf->files);
   mlx_free(hf->shards);
@@ -290,8 +297,15 @@ mlx_status_t mlx_hf_tokenizer_json(const mlx_hf_t *hf, char **out_json, size_t *
 // ----------------------------------------------------------------------------------------------------------
 // Fields
 
+// The object that |key| is looked up in. A default applies only to a field that is missing, not to null.
+static yyjson_val *object_of(const mlx_hf_t *hf, const char *key) {
+  const size_t length = strcspn(key, ".");
+  if (!strncmp(key, "quantization", 12)) return hf->config.root;
+  return yyjson_obj_getn(hf->fields, key, length) ? hf->fields : hf->defaults.root;
+}
+
 yyjson_val *mlx_hf_find(const mlx_hf_t *hf, const char *key) {
-  yyjson_val *value = hf->config.root;
+  yyjson_val *value = object_of(hf, key);
   for (;;) {
     size_t length = strcspn(key, ".");
     value = yyjson_obj_getn(value, key, length);
@@ -365,6 +379,7 @@ mlx_status_t mlx_hf_eos_ids(const mlx_hf_t *hf, int32_t *out_ids, size_t capacit
     json = &hf->config;
     ids = mlx_json_find(json->root, "eos_token_id");
   }
+  if (!ids) ids = mlx_json_find(hf->fields, "eos_token_id");
   if (!ids) return NULL;
   if (!yyjson_is_arr(ids)) return add_eos(json, ids, out_ids, capacity, out_count);
   yyjson_arr_foreach(ids, index, max, id) { MLX_TRY(add_eos(json, id, out_ids, capacity, out_count)); }

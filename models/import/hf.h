@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "models/import/packing.h"
 #include "models/import/safetensors.h"
 #include "models/tensor.h"
@@ -25,14 +26,23 @@ typedef struct mlx_hf {
   char *folder;  // owned
   char **files;  // owned: the paths of all files that were read
   size_t file_count, file_capacity;
-  mlx_json_t config;         // owned
-  mlx_json_t generation;     // owned; root is NULL if the file does not exist
-  mlx_json_t index;          // owned; root is NULL without shards
-  const char *architecture;  // borrowed from config
-  mlx_hf_shard_t *shards;    // owned
+  mlx_json_t config;      // owned
+  mlx_json_t generation;  // owned; root is NULL if the file does not exist
+  mlx_json_t index;       // owned; root is NULL without shards
+  const char
+      *architecture;       // model_type of the model, for a multimodal directory of its text model; borrowed
+  const char *multimodal;  // model_type of a multimodal directory, borrowed from config; NULL otherwise
+  yyjson_val *fields;      // borrowed from config: the object with the fields of the (text) model
+  mlx_json_t defaults;     // owned: fields that a text_config may omit; root is NULL if there are none
+  mlx_hf_shard_t *shards;  // owned
   size_t shard_count, shard_capacity;
   const mlx_tensor_t **tensors;  // owned array: the model's tensors, sorted by name; borrowed from shards
   size_t tensor_count;
+  // Only in a multimodal directory. |tensors| points into |renamed|.
+  mlx_tensor_t *renamed;  // owned: the text model's tensors under the names of a text directory
+  char **names;           // owned: the names of |renamed|; the last ones may be NULL
+  const char **skipped;   // owned array: the stored names of all other tensors; borrowed from shards
+  size_t name_count, skipped_count;
 } mlx_hf_t;
 
 // Opens |folder|. Release with mlx_hf_close.
@@ -45,7 +55,19 @@ mlx_status_t mlx_hf_parse(const char *folder, const char *config, size_t config_
                           const char *generation, size_t generation_length, mlx_hf_t **out_hf) MLX_MUST_USE;
 mlx_status_t mlx_hf_check_index(const mlx_json_t *index) MLX_MUST_USE;
 
-// |key| in config.json; a dot descends into an object. NULL if it is missing or null.
+// hf_text.c: the text model of a multimodal directory. The first function runs after config.json was parsed
+// and sets |fields|, |architecture|, |multimodal| and |defaults|. The second one runs after the weights were
+// opened: it renames the tensors of the text model and drops those of the vision encoder.
+mlx_status_t mlx_hf_select_text(mlx_hf_t *hf) MLX_MUST_USE;
+mlx_status_t mlx_hf_select_text_tensors(mlx_hf_t *hf) MLX_MUST_USE;
+// Writes the name that the tensor |stored| of a multimodal directory has in a directory of its text model.
+// False if the tensor belongs to the vision encoder.
+bool mlx_hf_text_name(const char *stored, mlx_text_t *out_name);
+// The defaults of a text_config with this model_type, as JSON; NULL if it has none. Public for tests.
+const char *mlx_hf_text_defaults(const char *text_type);
+
+// |key| in config.json; a dot descends into an object. NULL if it is missing or null. In a multimodal
+// directory |key| is one of the text model, except the keys of the quantization.
 yyjson_val *mlx_hf_find(const mlx_hf_t *hf, const char *key);
 const mlx_tensor_t *mlx_hf_tensor(const mlx_hf_t *hf, const char *name);
 // hf_packing.c: implements mlx_source_packing of models/import/source.h.

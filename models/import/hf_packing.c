@@ -73,10 +73,28 @@ static mlx_status_t check_mlx_keys(const mlx_hf_t *hf, yyjson_val *object) {
   return NULL;
 }
 
+// The entry of |module|. In a multimodal directory the entries have the longer names of its tensors.
+static mlx_status_t find_override(const mlx_hf_t *hf, yyjson_val *object, const char *module,
+                                  yyjson_val **out) {
+  yyjson_val *key, *value;
+  size_t index, max;
+  mlx_text_t name = {0};
+  *out = mlx_json_find(object, module);
+  if (!hf->multimodal || *out) return NULL;
+  yyjson_obj_foreach(object, index, max, key, value) {
+    if (!strchr(yyjson_get_str(key), '.') || !mlx_hf_text_name(yyjson_get_str(key), &name)) continue;
+    if (!name.failed && !strcmp(name.data, module)) *out = value;
+  }
+  mlx_status_t status = mlx_text_finish(&name);
+  mlx_text_clear(&name);
+  return status;
+}
+
 static mlx_status_t read_mlx(const mlx_hf_t *hf, yyjson_val *object, const char *module, scheme_t *out) {
   if (!yyjson_is_obj(object)) return mlx_json_error(&hf->config, "quantization", "must be an object");
   MLX_TRY(check_mlx_keys(hf, object));
-  yyjson_val *override = mlx_json_find(object, module);
+  yyjson_val *override;
+  MLX_TRY(find_override(hf, object, module, &override));
   out->group_key = "quantization.group_size";
   if (override && yyjson_is_bool(override) && !yyjson_get_bool(override)) return NULL;
   out->kind = MLX_PACKED_MLX;

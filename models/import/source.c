@@ -84,6 +84,14 @@ const char *mlx_source_architecture(const mlx_source_t *source) {
   return source->gguf ? source->gguf->architecture : source->hf->architecture;
 }
 
+const char *mlx_source_multimodal(const mlx_source_t *source) {
+  return source->hf ? source->hf->multimodal : NULL;
+}
+
+const char *mlx_source_skipped(const mlx_source_t *source, size_t index) {
+  return source->hf && index < source->hf->skipped_count ? source->hf->skipped[index] : NULL;
+}
+
 const char *mlx_source_file(const mlx_source_t *source, size_t index) {
   const mlx_gguf_model_t *gguf = source->gguf_model;
   if (gguf) return index < gguf->part_count ? gguf->parts[index].path : NULL;
@@ -207,7 +215,7 @@ mlx_status_t mlx_source_int_at(const mlx_source_t *source, const char *gguf_key,
 }
 
 bool mlx_source_mentions(const mlx_source_t *source, const char *hf_key) {
-  return source->hf && yyjson_obj_get(source->hf->config.root, hf_key) != NULL;
+  return source->hf && yyjson_obj_get(source->hf->fields, hf_key) != NULL;
 }
 
 // Fields that do not change the computation, or repeat what the tensors show. An architecture reads the

@@ -26,6 +26,10 @@ void mlx_source_close(mlx_source_t *source);
 bool mlx_source_is_gguf(const mlx_source_t *source);
 const char *mlx_source_path(const mlx_source_t *source);  // as passed to open; "." and ".." are resolved
 const char *mlx_source_architecture(const mlx_source_t *source);  // model_type or general.architecture
+// model_type of a multimodal Hugging Face directory, of which only the text model is opened; else NULL.
+const char *mlx_source_multimodal(const mlx_source_t *source);
+// The names of its tensors that the text model does not use; NULL past the last one.
+const char *mlx_source_skipped(const mlx_source_t *source, size_t index);
 // The files that were read, for digests: config, tokenizer and weights. NULL past the last file.
 const char *mlx_source_file(const mlx_source_t *source, size_t index);
 

@@ -69,6 +69,12 @@ static mlx_status_t read_vocab(const mlx_source_t *source, bool tied_by_default,
   }
   c->tied_head = tied_by_default;
   MLX_TRY(mlx_source_int(source, "vocab_size", NULL, 1, 1 << 26, &c->vocab, NULL));
+  if (mlx_source_multimodal(source)) {
+    // Versions of transformers read tie_word_embeddings from different objects, with different defaults.
+    c->tied_head = !mlx_source_tensor(source, "lm_head.weight", NULL) &&
+                   !mlx_source_tensor(source, "lm_head.qweight", NULL);
+    return NULL;
+  }
   return mlx_source_bool(source, "tie_word_embeddings", NULL, &c->tied_head, &found);
 }
 

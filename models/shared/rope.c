@@ -57,6 +57,8 @@ static mlx_status_t read_type(const mlx_source_t *source, const mlx_rope_fields_
     (void)mlx_source_has(source, NULL, ".rope.scaling.factor");  // unused, so mark it as read
     *out_type = "default";
   }
+  // Three positions per token, which are equal for text (models/import/hf_text.c).
+  if (!strcmp(*out_type, "mrope")) *out_type = "default";
   if (!strcmp(*out_type, "su")) *out_type = "longrope";  // the name in the first Phi-3 files
   return NULL;
 }

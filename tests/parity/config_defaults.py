@@ -5,6 +5,9 @@
 
 For each architecture and field, Hugging Face's class reads the fixture's config without the field and gives its default.
 tests/config_defaults_test.c reads the config without the field and with that default, and expects the same model.
+
+Also writes tests/goldens/text_defaults.json: the fields that a text_config of a multimodal directory has if it is empty.
+tests/multimodal_test.c compares them with the table of models/import/hf_text.c.
 """
 import json
 import pathlib
@@ -18,6 +21,19 @@ LEFT_OUT = {"architectures", "bos_token_id", "dtype", "eos_token_id", "initializ
 UNKNOWN = object()
 
 
+TEXT_TYPES = ["gemma3_text", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text", "llama", "mistral", "qwen2"]
+
+
+def write_text_defaults():
+    lines = []
+    for kind in TEXT_TYPES:
+        fields = transformers.AutoConfig.for_model(kind).to_dict()
+        fields = {k: v for k, v in fields.items() if isinstance(v, (int, float, dict)) and not isinstance(v, bool)}
+        lines.append(f' "{kind}": {json.dumps(fields)}')
+    text = '{"transformers": "%s", "types": {\n%s\n}}\n' % (transformers.__version__, ",\n".join(lines))
+    (TESTS / "goldens" / "text_defaults.json").write_text(text)
+
+
 def default_of(config, key):
     less = {k: v for k, v in config.items() if k not in (key, "model_type")}
     try:
@@ -27,11 +43,14 @@ def default_of(config, key):
 
 
 def main():
+    write_text_defaults()
     goldens = {}
     for path in sorted((TESTS / "fixtures").glob("*/config.json")):
         if not (path.parent / "model.safetensors").exists():
             continue
         config = json.loads(path.read_text())
+        if "vision_config" in config:
+            continue
         found = {k: default_of(config, k) for k in config if k not in LEFT_OUT and "drop" not in k}
         goldens[path.parent.name] = {k: v for k, v in found.items() if v is not UNKNOWN}
     lines = [f' "{name}": {json.dumps(fields)}' for name, fields in goldens.items() if fields]

@@ -99,6 +99,37 @@ FIXTURES = {
 }
 
 
+def layers(*kinds):
+    return [kind + "_attention" for kind in kinds]
+
+
+# Multimodal directories, of which mlxcel runs the text model. name: (model_type, fields of text_config that differ from USUAL,
+# fields of vision_config, how tensors are stored: the names of older files, or of transformers 5)
+SIGLIP = dict(model_type="siglip_vision_model", hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, image_size=8,
+              patch_size=4)
+PIXTRAL = dict(model_type="pixtral", hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, image_size=8, patch_size=4)
+QWEN_EYES = dict(depth=1, num_heads=2, patch_size=4, spatial_merge_size=1, out_hidden_size=32)
+SECTIONS = dict(mrope_section=[2, 1, 1])
+MULTIMODAL = {
+    "gemma3-mm": ("gemma3", dict(model_type="gemma3_text", head_dim=16, query_pre_attn_scalar=20, sliding_window=12,
+                                 tie_word_embeddings=False, layer_types=layers("sliding", "full"), rope_parameters=dict(
+                                     full_attention=dict(rope_type="linear", factor=8.0, rope_theta=1000000.0),
+                                     sliding_attention=dict(rope_type="default", rope_theta=10000.0))),
+                  SIGLIP, dict(mm_tokens_per_image=4, tie_word_embeddings=False), "llava"),
+    "qwen2_5_vl": ("qwen2_5_vl", dict(model_type="qwen2_5_vl_text", rope_parameters=rope("default", **SECTIONS)),
+                   dict(QWEN_EYES, hidden_size=8, intermediate_size=8), {}, "flat"),
+    "qwen3_vl": ("qwen3_vl", dict(model_type="qwen3_vl_text", head_dim=16, rope_parameters=rope(
+        "default", mrope_section=[4, 2, 2], mrope_interleaved=True)),
+        dict(QWEN_EYES, hidden_size=8, intermediate_size=8, num_position_embeddings=4, deepstack_visual_indexes=[0]), {}, "new"),
+    "mistral3": ("mistral3", dict(model_type="mistral", head_dim=16, sliding_window=None, tie_word_embeddings=False), PIXTRAL,
+                 dict(tie_word_embeddings=False, spatial_merge_size=1), "llava"),
+    "llava": ("llava", dict(model_type="llama", tie_word_embeddings=True), dict(
+        model_type="clip_vision_model", hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, image_size=8,
+        patch_size=4, projection_dim=8), dict(tie_word_embeddings=True), "new"),
+    "smolvlm": ("smolvlm", dict(model_type="llama", tie_word_embeddings=False), dict(SIGLIP, model_type="smolvlm_vision"), {}, "new"),
+}
+
+
 def fill(model, seed):
     """bf16 weights, large enough that every part of the network affects the logits."""
     rng = np.random.default_rng(seed)
@@ -153,6 +184,42 @@ def make_model(kind, differences, seed, packed=False):
     return model
 
 
+def make_multimodal(kind, text, vision, outer, seed):
+    text = {**USUAL, "vocab_size": VOCAB, "bos_token_id": 0, "eos_token_id": 2, "pad_token_id": None, **text}
+    config = transformers.AutoConfig.for_model(kind, text_config=text, vision_config=vision, **outer)
+    config._attn_implementation = "eager"
+    torch.manual_seed(seed)
+    model = transformers.AutoModelForImageTextToText.from_config(config, attn_implementation="eager").to(torch.float32).eval()
+    fill(model, seed)
+    model.packed_experts = {}
+    return model
+
+
+def store_as_older_files(folder, stored):
+    """Renames the tensors, and moves the fields, as versions of transformers before 5 stored them."""
+    import safetensors.torch
+    config = json.loads((folder / "config.json").read_text())
+    names = {"llava": [("lm_head.", "language_model.lm_head."), ("model.language_model.", "language_model.model."), ("model.", "")],
+             "flat": [("model.language_model.", "model."), ("model.visual.", "visual.")]}[stored]
+    tensors = {}
+    for name, tensor in safetensors.torch.load_file(folder / "model.safetensors").items():
+        for new, old in names:
+            if name.startswith(new):
+                name = old + name[len(new):]
+                break
+        tensors[name] = tensor
+    safetensors.torch.save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    if stored == "flat":
+        text = config.pop("text_config")
+        rope_parameters = text.pop("rope_parameters")
+        kept = {k: v for k, v in config.items() if k != "tie_word_embeddings"}
+        config = {**text, **kept, "model_type": kept["model_type"], "rope_theta": rope_parameters["rope_theta"],
+                  "rope_scaling": {"type": "mrope", "mrope_section": rope_parameters["mrope_section"]}}
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    # transformers must read the rewritten directory as the same model.
+    return transformers.AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+
+
 def run(model, ids):
     """Greedy tokens, the logits of the last one, and the smallest margin between the two best logits."""
     x, out, margin = torch.tensor([ids]), [], 1.0
@@ -166,9 +233,9 @@ def run(model, ids):
     return out, logits, margin
 
 
-def find_seed(kind, differences, prompts, packed):
+def find_seed(kind, make, prompts):
     for seed in range(1, 200):
-        model = make_model(kind, differences, seed, packed)
+        model = make(seed)
         results = []
         for ids in prompts:
             results.append(run(model, ids))
@@ -179,12 +246,15 @@ def find_seed(kind, differences, prompts, packed):
     sys.exit(f"no seed for {kind}")
 
 
-def write(name, kind, model, seed, prompts, results):
+def write(name, kind, model, seed, prompts, results, stored=None):
     folder = TESTS / "fixtures" / name
     shutil.rmtree(folder, ignore_errors=True)
     model.to(torch.bfloat16).save_pretrained(folder)
     if model.packed_experts:
         store_packed(folder, model.packed_experts)
+    if stored in ("llava", "flat"):
+        again = store_as_older_files(folder, stored)
+        assert all(run(again, ids)[0] == out for ids, (out, _, _) in zip(prompts, results)), "transformers reads another model"
     config = json.loads((folder / "config.json").read_text())
     assert config["model_type"] == kind, config["model_type"]
     size = sum(f.stat().st_size for f in folder.iterdir())
@@ -200,10 +270,15 @@ def write(name, kind, model, seed, prompts, results):
 
 def main():
     prompts = make_prompts()
-    for name in sys.argv[1:] or FIXTURES:
-        kind, differences = FIXTURES[name]
-        seed, model, results = find_seed(kind, differences, prompts, name.endswith("-mxfp4"))
-        write(name, kind, model, seed, prompts, results)
+    for name in sys.argv[1:] or [*FIXTURES, *MULTIMODAL]:
+        stored = None
+        if name in MULTIMODAL:
+            kind, text, vision, outer, stored = MULTIMODAL[name]
+            seed, model, results = find_seed(kind, lambda seed: make_multimodal(kind, text, vision, outer, seed), prompts)
+        else:
+            kind, differences = FIXTURES[name]
+            seed, model, results = find_seed(kind, lambda seed: make_model(kind, differences, seed, name.endswith("-mxfp4")), prompts)
+        write(name, kind, model, seed, prompts, results, stored)
 
 
 if __name__ == "__main__":

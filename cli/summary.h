@@ -1,0 +1,38 @@
+// Summary: what a person wants to know first about a model, for `show` and for /show of the chat.
+#ifndef MLXCEL_CLI_SUMMARY_H_
+#define MLXCEL_CLI_SUMMARY_H_
+
+#include "artifact/manifest.h"
+#include "base/text.h"
+#include "models/model.h"
+
+typedef struct mlx_summary {
+  char name[128];  // general.name of a GGUF file, else the name of the file or folder; safe to print
+  char architecture[64];
+  char multimodal[64];    // model_type of a multimodal directory, which runs as its text model; else ""
+  uint64_t bytes;         // of all files
+  uint64_t parameters;    // 0 if unknown
+  char quantization[96];  // "Q4_1, F32", the type with the most bytes first
+  char licence[64];       // "" if the model declares none
+  char templates[128];    // names of the chat templates: "default, tool_use"; "" if there is none
+  int64_t context;        // of the model
+  mlx_variant_t here;     // target and ops of this machine; the target is "" if they are unknown
+} mlx_summary_t;
+
+// Reads the summary of a source model or a bundle. The op paths are those that `run` would use here.
+mlx_status_t mlx_summary_read(const char *path, mlx_summary_t *out_summary) MLX_MUST_USE;
+// The same for an open model.
+mlx_status_t mlx_summary_of_model(mlx_model_t *model, mlx_summary_t *out_summary) MLX_MUST_USE;
+// Appends the lines "name  ...", "size  ..." and so on.
+void mlx_summary_print(const mlx_summary_t *summary, mlx_text_t *out);
+// Appends the members of a JSON object, without braces, each followed by a comma.
+void mlx_summary_json(const mlx_summary_t *summary, mlx_text_t *out);
+
+// Size and stored type of one weight.
+typedef struct mlx_weight_facts {
+  uint64_t elements, bytes;
+  char type[32];  // "Q4_1", "GPTQ 4-bit"
+} mlx_weight_facts_t;
+mlx_weight_facts_t mlx_weight_facts(const mlx_weight_t *weight);
+
+#endif  // MLXCEL_CLI_SUMMARY_H_
