@@ -1,10 +1,11 @@
-// Load generator for a server with OpenAI's API: N clients, each with one connection and one request at a time, all streamed.
+// Load generator for a server with OpenAI's API: N clients, each with one connection and one request at a
+// time, all streamed.
 //
 //   load HOST PORT CLIENTS REQUESTS PROMPT_WORDS TOKENS [MODEL]
 //
-// Each client sends REQUESTS requests. Every prompt is different, so that no prefix is shared. Prints one line of JSON: tokens per second
-// in all, and the median and 99th percentile of the time to the first token and of the time between two pieces of text, in milliseconds.
-// bench/serve compiles and runs it.
+// Each client sends REQUESTS requests. Every prompt is different, so that no prefix is shared. Prints one
+// line of JSON: tokens per second in all, and the median and 99th percentile of the time to the first token
+// and of the time between two pieces of text, in milliseconds. bench/serve compiles and runs it.
 #include <errno.h>
 #include <netdb.h>
 #include <pthread.h>
@@ -62,9 +63,12 @@ static int open_connection(void) {
 }
 
 static bool send_request(int fd, int client, int number) {
-  static const char *const words[] = {"river", "table", "green", "seven", "light", "paper", "stone", "music", "winter", "garden", "bridge", "silver"};
+  static const char *const words[] = {"river", "table", "green",  "seven",  "light",  "paper",
+                                      "stone", "music", "winter", "garden", "bridge", "silver"};
   char body[1 << 16], head[512];
-  size_t length = (size_t)snprintf(body, sizeof body, "{\"model\":\"%s\",\"messages\":[{\"role\":\"user\",\"content\":\"%d %d", model, client, number);
+  size_t length = (size_t)snprintf(body, sizeof body,
+                                   "{\"model\":\"%s\",\"messages\":[{\"role\":\"user\",\"content\":\"%d %d",
+                                   model, client, number);
   uint32_t state = (uint32_t)(client * 7919 + number * 104729 + 1);
   for (int i = 0; i < prompt_words; ++i) {
     state = state * 1664525u + 1013904223u;
@@ -74,14 +78,17 @@ static bool send_request(int fd, int client, int number) {
                              "\"}],\"max_tokens\":%d,\"temperature\":0,\"ignore_eos\":true,\"stream\":true,"
                              "\"stream_options\":{\"include_usage\":true}}",
                              tokens);
-  const size_t head_length = (size_t)snprintf(head, sizeof head,
-                                              "POST /v1/chat/completions HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n"
-                                              "Content-Length: %zu\r\n\r\n",
-                                              host, length);
-  return send(fd, head, head_length, MSG_NOSIGNAL) == (ssize_t)head_length && send(fd, body, length, MSG_NOSIGNAL) == (ssize_t)length;
+  const size_t head_length =
+      (size_t)snprintf(head, sizeof head,
+                       "POST /v1/chat/completions HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n"
+                       "Content-Length: %zu\r\n\r\n",
+                       host, length);
+  return send(fd, head, head_length, MSG_NOSIGNAL) == (ssize_t)head_length &&
+         send(fd, body, length, MSG_NOSIGNAL) == (ssize_t)length;
 }
 
-// Reads one streamed response. Chunk sizes and headers are skipped: only lines that begin with "data:" matter.
+// Reads one streamed response. Chunk sizes and headers are skipped: only lines that begin with "data:"
+// matter.
 static bool read_response(int fd, double started) {
   char buffer[1 << 16];
   size_t length = 0;
@@ -125,7 +132,8 @@ static bool read_response(int fd, double started) {
 static void *run_client(void *argument) {
   const int client = (int)(intptr_t)argument;
   for (int i = 0; i < requests; ++i) {
-    const int fd = open_connection();  // a new connection for each request: the end of a stream needs no parsing then
+    const int fd =
+        open_connection();  // a new connection for each request: the end of a stream needs no parsing then
     const double started = now();
     if (fd < 0 || !send_request(fd, client, i) || !read_response(fd, started)) {
       pthread_mutex_lock(&lock);
@@ -157,9 +165,10 @@ int main(int argc, char **argv) {
   for (int i = 0; i < clients; ++i) pthread_create(&threads[i], NULL, run_client, (void *)(intptr_t)i);
   for (int i = 0; i < clients; ++i) pthread_join(threads[i], NULL);
   const double seconds = (now() - started) / 1e3;
-  printf("{\"clients\":%d,\"tokens\":%ld,\"seconds\":%.3f,\"tokens_per_second\":%.1f,\"failures\":%d,"
-         "\"first_token_ms\":{\"p50\":%.1f,\"p99\":%.1f},\"between_ms\":{\"p50\":%.2f,\"p99\":%.2f}}\n",
-         clients, generated, seconds, (double)generated / seconds, failures, percentile(&first_token, 0.5), percentile(&first_token, 0.99),
-         percentile(&between_tokens, 0.5), percentile(&between_tokens, 0.99));
+  printf(
+      "{\"clients\":%d,\"tokens\":%ld,\"seconds\":%.3f,\"tokens_per_second\":%.1f,\"failures\":%d,"
+      "\"first_token_ms\":{\"p50\":%.1f,\"p99\":%.1f},\"between_ms\":{\"p50\":%.2f,\"p99\":%.2f}}\n",
+      clients, generated, seconds, (double)generated / seconds, failures, percentile(&first_token, 0.5),
+      percentile(&first_token, 0.99), percentile(&between_tokens, 0.5), percentile(&between_tokens, 0.99));
   return failures ? 1 : 0;
 }

@@ -10,8 +10,8 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "cache/cache.h"
-#include "cli/models.h"
 #include "cli/parse.h"
+#include "cli/stored_models.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
 #include "compiler/compile.h"
@@ -318,7 +318,7 @@ static mlx_status_t run(const mlx_command_line_t *line) {
   mlx_cache_t *cache;
   MLX_TRY(mlx_cache_open(NULL, &cache));
   list_t list = {.folder = mlx_cache_folder(cache)};
-  mlx_status_t status = mlx_models_walk(list.folder, add_model, &list);
+  mlx_status_t status = mlx_stored_models_walk(list.folder, add_model, &list);
   if (!status) status = mlx_cache_list(cache, add_entry, &list);
   if (!status) status = print_list(&list, f.json);
   if (!status && !f.json)

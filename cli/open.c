@@ -14,7 +14,7 @@
 #include "base/memory.h"
 #include "base/meter.h"
 #include "base/text.h"
-#include "cli/models.h"
+#include "cli/stored_models.h"
 #include "cli/terminal.h"
 #include "compiler/compile.h"
 #include "transfer/hub.h"
@@ -116,7 +116,7 @@ mlx_status_t mlx_cli_local_model(const char *model, char **out_path) {
   if (!stat(model, &info)) return mlx_copy_text(model, strlen(model), out_path);
   const mlx_short_name_t *known = mlx_short_name_find(model);
   if (known) return local_hub_model(known->ref, out_path);
-  if (model[0] != '/' && model[0] != '.') MLX_TRY(mlx_models_find(model, out_path));
+  if (model[0] != '/' && model[0] != '.') MLX_TRY(mlx_stored_models_find(model, out_path));
   if (*out_path) return NULL;
   return is_path(model) ? mlx_copy_text(model, strlen(model), out_path) : unknown_model(model);
 }

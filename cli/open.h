@@ -74,8 +74,8 @@ mlx_status_t mlx_cli_find_chat(const char *model, bool allow_unsigned, const cha
 
 // The path of |model|: |model| itself if it exists, or the local copy of "hf:ORG/NAME", "oci://...", the URL
 // of a GGUF file or a short name (transfer/short_names.h), which is pulled if it does not exist, or the
-// stored model of that name (cli/models.h). Another name is an error with similar names. A missing path, such
-// as "dir/x.gguf", is returned as it is. Release with mlx_free.
+// stored model of that name (cli/stored_models.h). Another name is an error with similar names. A missing
+// path, such as "dir/x.gguf", is returned as it is. Release with mlx_free.
 mlx_status_t mlx_cli_local_model(const char *model, char **out_path) MLX_MUST_USE;
 
 // "cpu, 2 threads" or "cuda, NVIDIA H200".

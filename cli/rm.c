@@ -10,9 +10,9 @@
 #include "cache/cache.h"
 #include "cache/lock.h"
 #include "cli/confirm.h"
-#include "cli/models.h"
 #include "cli/needed.h"
 #include "cli/parse.h"
+#include "cli/stored_models.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
 #include "transfer/hub.h"
@@ -53,14 +53,14 @@ static mlx_status_t find_pulled(const char *model, char **out_path) {
   *out_path = NULL;
   if (mlx_is_oci_ref(model)) return mlx_pull_oci_find(model, out_path);
   if (mlx_is_gguf_url(model) && !mlx_is_hub_ref(model)) return mlx_pull_gguf_find(model, out_path);
-  if (!known && !mlx_is_hub_ref(model)) return mlx_models_find(model, out_path);
+  if (!known && !mlx_is_hub_ref(model)) return mlx_stored_models_find(model, out_path);
   const char *text = known ? known->ref : model;
   MLX_TRY(mlx_pull_hub_find(text, out_path));
   if (*out_path) return NULL;
   MLX_TRY(mlx_hub_ref_parse(text, &ref));
   if (ref.selector[0]) return NULL;
   snprintf(name, sizeof name, "%s/%s", ref.org, ref.name);  // one of its quantizations may be there
-  return mlx_models_find(name, out_path);
+  return mlx_stored_models_find(name, out_path);
 }
 
 typedef struct lookup {
@@ -85,7 +85,7 @@ static mlx_status_t find_model(const char *model, const char *cache_folder, char
                            "`mlxcel list` shows the stored models");
   MLX_TRY(mlx_real_path(model, &real));
   lookup_t lookup = {.path = real};
-  mlx_status_t status = mlx_models_walk(cache_folder, compare_path, &lookup);
+  mlx_status_t status = mlx_stored_models_walk(cache_folder, compare_path, &lookup);
   if (!status && lookup.found) {
     *out_path = real;
     return NULL;
@@ -191,7 +191,7 @@ static mlx_status_t plan(removal_t *removal, const char *models) {
   title_name(removal->path, removal->name);
   MLX_TRY(find_repository(removal->path, strlen(models), &removal->repository));
   MLX_TRY(each_file(removal->path, add_bytes, &removal->model_bytes));
-  MLX_TRY(mlx_models_walk(mlx_cache_folder(removal->cache), count_name, removal));
+  MLX_TRY(mlx_stored_models_walk(mlx_cache_folder(removal->cache), count_name, removal));
   // A title has no folder: modules of another model with the same file name have the same title.
   return removal->same_name > 1 ? NULL : mlx_cache_list(removal->cache, add_entry, removal);
 }
@@ -234,7 +234,7 @@ static mlx_status_t prune(const removal_t *removal, const char *models) {
   remaining_t remaining = {.folder = removal->repository};
   const bool is_url = !strncmp(removal->repository + strlen(models), "/url/", 5);
   remove_empty_folder_of(removal->path);
-  MLX_TRY(mlx_models_walk(mlx_cache_folder(removal->cache), count_remaining, &remaining));
+  MLX_TRY(mlx_stored_models_walk(mlx_cache_folder(removal->cache), count_remaining, &remaining));
   return remaining.count || is_url ? NULL
                                    : mlx_list_dir(removal->repository, remove_child, removal->repository);
 }

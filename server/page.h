@@ -1,5 +1,5 @@
-// The files of the chat page, embedded at build time. server/page/ has their sources; third_party/npm.txt pins the
-// libraries.
+// The files of the chat page, embedded at build time. server/page/ has their sources; third_party/npm.txt
+// pins the libraries.
 #ifndef MLXCEL_SERVER_PAGE_H_
 #define MLXCEL_SERVER_PAGE_H_
 

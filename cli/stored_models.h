@@ -1,7 +1,7 @@
-// Models: the models that are stored in the folder models/ of the cache: pulled models, and bundles that the
-// user put there.
-#ifndef MLXCEL_CLI_MODELS_H_
-#define MLXCEL_CLI_MODELS_H_
+// Stored models: the models that are stored in the folder models/ of the cache: pulled models, and bundles
+// that the user put there.
+#ifndef MLXCEL_CLI_STORED_MODELS_H_
+#define MLXCEL_CLI_STORED_MODELS_H_
 
 #include "base/status.h"
 
@@ -12,12 +12,13 @@ typedef struct mlx_stored_model {
 } mlx_stored_model_t;
 
 // Calls |visit| with every model below |cache_folder|/models. An error from |visit| ends the walk.
-typedef mlx_status_t (*mlx_models_visit_fn_t)(void *user, const mlx_stored_model_t *model);
-mlx_status_t mlx_models_walk(const char *cache_folder, mlx_models_visit_fn_t visit, void *user) MLX_MUST_USE;
+typedef mlx_status_t (*mlx_stored_models_visit_fn_t)(void *user, const mlx_stored_model_t *model);
+mlx_status_t mlx_stored_models_walk(const char *cache_folder, mlx_stored_models_visit_fn_t visit,
+                                    void *user) MLX_MUST_USE;
 
 // Finds the stored model that |name| means: its name, the folders at the beginning of its name ("org/name"),
 // or the end of its name, with or without ".gguf" or ".mlxb". *|out_path| is NULL if there is none; release
 // it with mlx_free. Several models with such a name are an error that lists them.
-mlx_status_t mlx_models_find(const char *name, char **out_path) MLX_MUST_USE;
+mlx_status_t mlx_stored_models_find(const char *name, char **out_path) MLX_MUST_USE;
 
-#endif  // MLXCEL_CLI_MODELS_H_
+#endif  // MLXCEL_CLI_STORED_MODELS_H_

@@ -1,5 +1,5 @@
 // Walks the folder of pulled models, and finds one by name. See models.h.
-#include "cli/models.h"
+#include "cli/stored_models.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 #define MAX_LISTED 8  // models named in an error
 
 typedef struct walk {
-  mlx_models_visit_fn_t visit;
+  mlx_stored_models_visit_fn_t visit;
   void *user;
   const char *folder;  // current one
   size_t root;         // length of the path before a model's name
@@ -89,7 +89,8 @@ static mlx_status_t walk_name(void *user, const char *name) {
   return status;
 }
 
-mlx_status_t mlx_models_walk(const char *cache_folder, mlx_models_visit_fn_t visit, void *user) {
+mlx_status_t mlx_stored_models_walk(const char *cache_folder, mlx_stored_models_visit_fn_t visit,
+                                    void *user) {
   char *folder;
   MLX_TRY(mlx_join_path(cache_folder, "models", &folder));
   walk_t walk = {.visit = visit, .user = user, .root = strlen(folder) + 1};
@@ -129,12 +130,12 @@ static mlx_status_t add_match(void *user, const mlx_stored_model_t *model) {
   return NULL;
 }
 
-mlx_status_t mlx_models_find(const char *name, char **out_path) {
+mlx_status_t mlx_stored_models_find(const char *name, char **out_path) {
   search_t search = {.name = name};
   mlx_cache_t *cache;
   *out_path = NULL;
   MLX_TRY(mlx_cache_open(NULL, &cache));
-  mlx_status_t status = mlx_models_walk(mlx_cache_folder(cache), add_match, &search);
+  mlx_status_t status = mlx_stored_models_walk(mlx_cache_folder(cache), add_match, &search);
   if (!status) status = mlx_text_finish(&search.names);
   if (!status && search.count == 1) status = mlx_cache_check_tree(cache, search.path);
   if (!status && search.count > 1)
