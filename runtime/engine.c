@@ -465,6 +465,7 @@ mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine) {
                              .context = engine->sizing.context,
                              .vocab = m->vocab,
                              .sequences = engine->sizing.sequences,
+                             .hidden = variant->hidden,
                              .weight_bytes = weights,
                              .token_weight_bytes = weights - lookup_bytes(&engine->archive),
                              .kv_bytes = (uint64_t)variant->kv_bytes};
