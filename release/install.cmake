@@ -28,7 +28,8 @@ list(SORT public_functions)
 # ---- the shared library ------------------------------------------------------------------------------------------------
 # The name has the major and the minor version: runtime/mlxcel.h states what a version may change.
 
-set(abi_version ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+string(REGEX MATCH "^[0-9]+\\.[0-9]+\\.[0-9]+" library_version ${MLXCEL_VERSION})  # without a suffix such as -trial
+string(REGEX MATCH "^[0-9]+\\.[0-9]+" abi_version ${library_version})
 list(JOIN public_functions "\n" lines)
 file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/public.txt CONTENT "${lines}\n" @ONLY)
 if(WIN32)
@@ -47,12 +48,11 @@ file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/library.c CONTENT "// Writte
 typedef int mlx_translation_unit_is_not_empty;\n" @ONLY)
 
 add_library(mlxcel_shared SHARED ${CMAKE_BINARY_DIR}/generated/library.c)
-set_target_properties(mlxcel_shared PROPERTIES OUTPUT_NAME mlxcel VERSION ${PROJECT_VERSION} SOVERSION ${abi_version}
+set_target_properties(mlxcel_shared PROPERTIES OUTPUT_NAME mlxcel VERSION ${library_version} SOVERSION ${abi_version}
   LINK_DEPENDS ${exports} LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib ARCHIVE_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
 target_link_libraries(mlxcel_shared PRIVATE mlxcel_runtime)
 if(WIN32)
   target_sources(mlxcel_shared PRIVATE ${exports})
-  target_link_options(mlxcel_shared PRIVATE ${keep_public})
 else()
   target_link_options(mlxcel_shared PRIVATE ${keep_public} -Wl,--version-script=${exports} -Wl,-z,defs)
 endif()
@@ -87,7 +87,7 @@ foreach(name mlxcel mlxcel-static)
 endforeach()
 configure_package_config_file(${CMAKE_SOURCE_DIR}/release/cmake/mlxcelConfig.cmake.in ${CMAKE_BINARY_DIR}/generated/mlxcelConfig.cmake
   INSTALL_DESTINATION ${package_folder} PATH_VARS CMAKE_INSTALL_INCLUDEDIR CMAKE_INSTALL_LIBDIR)
-write_basic_package_version_file(${CMAKE_BINARY_DIR}/generated/mlxcelConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/generated/mlxcelConfigVersion.cmake VERSION ${library_version} COMPATIBILITY SameMinorVersion)
 
 install(TARGETS mlxcel_shared COMPONENT library RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR}
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
