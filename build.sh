@@ -504,6 +504,7 @@ main() {
       ;;
     install)
       [ $# -eq 1 ] || die 'install needs the folder to install to' 'for example: ./build.sh install ~/.local'
+      targets=(mlxcel_install)
       build_tree
       case $1 in /*) set -- "$1" ;; *) set -- "$start/$1" ;; esac
       step "installing to $1" "$cmake" --install "$build" --prefix "$1"

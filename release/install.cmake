@@ -79,6 +79,9 @@ if(NOT CMAKE_CROSSCOMPILING AND CMAKE_OBJCOPY AND CMAKE_SYSTEM_NAME STREQUAL Lin
   add_custom_target(mlxcel_static ALL DEPENDS ${static_library})
 endif()
 
+# Everything that `cmake --install` copies.
+add_custom_target(mlxcel_install DEPENDS mlxcel mlxcel_shared ${static_library})
+
 # ---- installing --------------------------------------------------------------------------------------------------------
 
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/mlxcel)

@@ -286,7 +286,7 @@ class System:
 
     def record(self, path):
         """Notes the Debian package of |path|: its version and license are part of the image."""
-        for candidate in path, path.replace("/usr/lib/", "/lib/", 1):
+        for candidate in path, path[4:] if path.startswith("/usr/") else "/usr" + path:  # /lib may be a link to /usr/lib
             done = subprocess.run(["dpkg-query", "-S", candidate], capture_output=True, text=True)
             if done.returncode == 0:
                 package = done.stdout.split(": ")[0]

@@ -179,8 +179,14 @@ class Wheel(unittest.TestCase):
     def setUpClass(cls):
         (cls.wheel,) = made("wheel", f"mlxcel-*{MACHINE}.whl")
         cls.venv = os.path.join(folder, "venv")
+        python = os.path.join(cls.venv, "bin", "python")
         run(sys.executable, "-m", "venv", "--without-pip", cls.venv)
-        run(sys.executable, "-m", "pip", "--python", os.path.join(cls.venv, "bin", "python"), "install", "--quiet", "--disable-pip-version-check", "--no-index", cls.wheel)
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+        if run(*pip, "--python", python, "--version", expect=None).returncode == 0:  # pip 22.3 or newer
+            run(*pip, "--python", python, "install", "--quiet", "--no-index", cls.wheel)
+        else:
+            run(sys.executable, "-m", "venv", cls.venv)
+            run(python, "-m", "pip", "install", "--quiet", "--no-index", cls.wheel)
         cls.environment = {"HOME": os.path.join(folder, "home"), "MLXCEL_TRUSTED": trusted}
 
     def test_command_runs(self):
@@ -274,6 +280,8 @@ class Chroot:
             os.chmod(path, 0o755)
 
     def run(self, *arguments, expect=0):
+        if not shutil.which("unshare"):
+            raise unittest.SkipTest("unshare is not installed")
         users = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
         switch = f"--userspec={self.user} " if self.user and os.geteuid() == 0 else ""
         script = f'mount -t proc proc "{self.root}/proc" && mount --bind /dev/null "{self.root}/dev/null" && exec chroot {switch}"{self.root}" "$@"'
@@ -329,7 +337,7 @@ class Deb(unittest.TestCase):
                 if member.issym():
                     self.assertIn(os.path.normpath(os.path.join(os.path.dirname(name), member.linkname)), members, name)
                     continue
-                self.assertEqual(oct(member.mode), oct(0o755 if member.isdir() or "/bin/" in name or "/libexec/" in name or ".so" in name else 0o644), name)
+                self.assertEqual(oct(member.mode), oct(0o755 if member.isdir() or "/bin/" in name or "/libexec/" in name else 0o644), name)
                 if member.isfile():
                     self.assertEqual(sums.pop(name), hashlib.md5(archive.extractfile(member).read()).hexdigest(), name)
             self.assertEqual(sums, {})
@@ -344,7 +352,10 @@ class Deb(unittest.TestCase):
             full = "runtime" not in os.path.basename(package)
             with self.subTest(package), tempfile.TemporaryDirectory() as root:
                 os.chmod(root, 0o755)
-                smoke_release.LinuxRoot(root, MACHINE, "mlxcel", full)
+                try:
+                    smoke_release.LinuxRoot(root, MACHINE, "mlxcel", full)
+                except smoke_release.Skip as reason:
+                    self.skipTest(str(reason))
                 run("dpkg-deb", "-x", package, root)
                 Chroot(root).check(self, "/usr/bin/mlxcel", full)
 
@@ -402,7 +413,7 @@ class Image(unittest.TestCase):
                 os.chmod(root, 0o755)
                 for layer in layers:
                     with tarfile.open(fileobj=io.BytesIO(layer)) as archive:
-                        archive.extractall(root, **({"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}))
+                        archive.extractall(root, **({"filter": "fully_trusted"} if hasattr(tarfile, "fully_trusted_filter") else {}))
                 self.assertGreater(os.path.getsize(root + "/etc/ssl/certs/ca-certificates.crt"), 10000)
                 self.check_licences(root)
                 (program,) = config["config"]["Entrypoint"]
