@@ -39,8 +39,9 @@
 // Threads: an engine, its sessions, its scheduler and their requests must be used by one thread at a time.
 // Text: all text is UTF-8. A length counts bytes, without a NUL.
 //
-// Installed, this header is <mlxcel/mlxcel.h>, and the headers that it includes lie beside it
-// (docs/library.md). Compatibility:
+// Installed, this header is <mlxcel/mlxcel.h>, beside the headers that it includes (docs/library.md).
+//
+// Compatibility:
 //   A patch version (0.1.0 to 0.1.1) changes no declaration of these headers. It replaces the shared library
 //   under programs that were compiled before.
 //   A minor version (0.1 to 0.2) may add functions, enumerators, and fields of structs. Programs must be
@@ -48,7 +49,7 @@
 //   The name of the shared library and the version of its symbols have both numbers (libmlxcel.so.0.1,
 //   MLXCEL_0.1), so a program never loads a library that it does not match.
 //   Initialize every option struct with its function, never field by field: a field that a later version adds
-//   then has its default. All other structs are filled in by the library.
+//   then has its default. Set a struct without such a function to 0 before its fields (mlx_model_parts_t).
 #ifndef MLXCEL_RUNTIME_MLXCEL_H_
 #define MLXCEL_RUNTIME_MLXCEL_H_
 
