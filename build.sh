@@ -13,6 +13,7 @@
 #   ./build.sh parity           compare with independent implementations (in a separate Python environment)
 #   ./build.sh peer             build llama.cpp, for bench/compare
 #   ./build.sh measure          measure the CPU figures of docs/measurements.md
+#   ./build.sh install PREFIX   build, and install the command and libmlxcel in a folder (docs/library.md)
 #   ./build.sh release          build the packages of HEAD's tag in build/release (docs/internals/releasing.md)
 #   ./build.sh fuzz SECONDS     run every fuzz target for that long (needs clang)
 #   ./build.sh attack MINUTES   kills, system errors, hostile servers and damaged files (docs/internals/testing.md)
@@ -25,6 +26,7 @@ set -euo pipefail
 for variable in IREE_SOURCE_DIR IREE_DIST IREE_COMPILE; do  # relative to the caller's folder
   case ${!variable:-/} in /*) ;; *) export "$variable=$PWD/${!variable}" ;; esac
 done
+start=$PWD
 cd "$(dirname "$0")"
 root=$PWD
 build=$root/build
@@ -535,6 +537,13 @@ main() {
       fetch_model
       unlock_build
       "$build/bin/mlxcel" run "$model" -p "${1:-$demo_prompt}" --temp 0 --device cpu -c 512 -n 64
+      ;;
+    install)
+      [ $# -eq 1 ] || die 'install needs the folder to install to' 'for example: ./build.sh install ~/.local'
+      targets=(mlxcel_install)
+      build_tree
+      case $1 in /*) set -- "$1" ;; *) set -- "$start/$1" ;; esac
+      step "installing to $1" "$cmake" --install "$build" --prefix "$1"
       ;;
     release)
       . release/release.sh

@@ -12,6 +12,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 // Each code is also the exit status of the command line (docs/errors.md).
 typedef enum mlx_code {
   MLX_OK = 0,
@@ -70,5 +74,9 @@ mlx_status_t mlx_status_join(mlx_status_t first, mlx_status_t second) MLX_MUST_U
     mlx_status_t mlx_try_status_ = (expr);       \
     if (mlx_try_status_) return mlx_try_status_; \
   } while (0)
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif
 
 #endif  // MLXCEL_BASE_STATUS_H_

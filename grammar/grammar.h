@@ -17,6 +17,10 @@
 
 #include "base/status.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #define MLX_GRAMMAR_MAX_SYMBOLS (1u << 20)  // of all rules, after repetitions are expanded
 #define MLX_GRAMMAR_MAX_REPEAT 10000        // n of {n}
 #define MLX_GRAMMAR_MAX_NESTING 100         // parentheses inside parentheses
@@ -32,5 +36,9 @@ mlx_status_t mlx_grammar_create(const char *name, const char *gbnf, size_t lengt
 mlx_status_t mlx_grammar_create_from_schema(const char *name, const char *json_schema, size_t length,
                                             mlx_grammar_t **out_grammar) MLX_MUST_USE;
 void mlx_grammar_free(mlx_grammar_t *grammar);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif
 
 #endif  // MLXCEL_GRAMMAR_GRAMMAR_H_

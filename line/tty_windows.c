@@ -1,4 +1,4 @@
-// The Windows console. Output uses escape sequences, which base/windows/start.c enables. Keys arrive as
+// The Windows console. Output uses escape sequences, which base/windows/main.c enables. Keys arrive as
 // events; keys that are not characters become the escape sequences of a terminal.
 #include <stdatomic.h>
 #include <windows.h>

@@ -39,7 +39,7 @@ choose_version() {  # [VERSION]
 
 # Builds both binaries of a platform in its own build folder, without paths of this machine: they search relative to themselves.
 build_release_tree() {  # PLATFORM
-  local targets=(mlxcel mlxcel_runtime_only) iree_compile='' options=() iree_options=() test_options=() machine=${1#linux-}
+  local targets=(mlxcel mlxcel_runtime_only mlxcel_shared) iree_compile='' options=() iree_options=() test_options=() machine=${1#linux-}
   machine=${machine%-x86_64}
   iree
   "options_for_$machine"
@@ -144,6 +144,39 @@ package_platform() {  # PLATFORM SUFFIX TAGS GLIBC
     check_size "$release/$name.$2" "$form"
     packages+=("$name.$2")
   done
+  wheel_package "$1" "$4"
+  case $1 in
+    linux-*) for form in -runtime ''; do add_package deb "$1" "mlxcel-$1-cuda13$form"; add_package image "$1" "mlxcel-$1-cuda13$form"; done ;;
+  esac
+}
+
+# The wheel has the program with the compiler, but not iree-compile and NVRTC: pip installs those (mlxcel[compiler]).
+stage_wheel() {  # PLATFORM STAGE
+  local suffix=''
+  case $1 in windows-*) suffix=.exe ;; esac
+  rm -rf "$2"
+  mkdir -p "$2/bin"
+  cp "$release/tree/$1/bin/mlxcel$suffix" "$2/bin/"
+  add_documents mlxcel-wheel "$1" runtime "$2" "$2/bin/mlxcel$suffix" ''
+}
+
+wheel_package() {  # PLATFORM GLIBC
+  local library=$release/tree/$1/lib/libmlxcel.so.$(cut -d. -f1-2 <<<"$version")
+  case $1 in windows-*) library=$release/tree/$1/bin/libmlxcel.dll ;; *) check_glibc "$library" "$2" ;; esac
+  step "staging the wheel for $1" stage_wheel "$1" "$release/stage/wheel-$1"
+  add_package wheel "$1" "wheel-$1" --library "$library" --headers "$release/tree/$1/generated/include/mlxcel"
+}
+
+# Makes a package with release/packages.py. One that this machine cannot make is reported and left out.
+add_package() {  # KIND PLATFORM STAGE OPTIONS...
+  local kind=$1 platform=$2 stage=$release/stage/$3 file status=0
+  shift 3
+  file=$(python3 release/packages.py "$kind" --platform "$platform" --version "$version" --epoch "$epoch" --out "$release" --stage "$stage" "$@") || status=$?
+  case $status in
+    0) packages+=("$(basename "$file")") ;;
+    77) echo "skipped: the $kind for $platform" >&2 ;;
+    *) exit 1 ;;
+  esac
 }
 
 # ---- digests and signatures -------------------------------------------------------------------------------------------------
@@ -184,7 +217,7 @@ run_release() {
   fetch
   pip_fetch lit
   mkdir -p "$release"
-  rm -f "$release"/mlxcel-* "$release"/SHA256SUMS*
+  rm -f "$release"/mlxcel[-_]* "$release"/SHA256SUMS*
   [ ${#wanted[@]} -gt 0 ] || read -r -a wanted <<<"$(awk 'NF {printf "%s ", $1}' <<<"$release_platforms")"
   build_release_tree "linux-$(uname -m)"  # always: this mlxcel writes the manual pages and signs
   for platform in "${wanted[@]}"; do
@@ -201,6 +234,7 @@ run_release() {
   if [ $smoke -eq 1 ]; then
     fetch_model
     MLXCEL_CACHE=$release/cache MLXCEL_IREE_COMPILE=$iree_compile MLXCEL_NVRTC=$deps/nvrtc \
-      python3 tests/smoke_release.py "$release/tree/linux-$(uname -m)/bin/mlxcel" "$model" "$release" "${packages[@]}"
+      python3 tests/smoke_release.py "$release/tree/linux-$(uname -m)/bin/mlxcel" "$model" "$release" $(printf '%s\n' "${packages[@]}" | grep -E '\.(tar\.gz|zip)$')
+    MLXCEL_IREE_COMPILE=$iree_compile python3 tests/packages_test.py "$release/tree/linux-$(uname -m)" "$cmake" "$cc" "$deps" --made "$release"
   fi
 }

@@ -9,7 +9,7 @@
 
 // Gives the sequence back to the session. The last token of the output is not part of it yet.
 static void take_back(mlx_session_t *session, const mlx_request_t *r) {
-  const size_t length = r->fed < r->count ? r->fed : r->count - !r->embeds;
+  const size_t length = r->fed < r->count ? r->fed : r->count - 1;
   session->page_count = (int64_t)r->page_count;
   session->length = (int64_t)length;
   session->has_next = session->logits_kept = false;
@@ -72,19 +72,4 @@ mlx_status_t mlx_session_generate(mlx_session_t *session, const int32_t *ids, si
   mlx_status_t status = run(session, scheduler, ids, count, &given, out);
   mlx_scheduler_free(scheduler);
   return status;
-}
-
-mlx_status_t mlx_session_embed(mlx_session_t *session, const int32_t *ids, size_t count, float *out_embedding,
-                               size_t size) {
-  const size_t hidden = (size_t)session->engine->variant->hidden;
-  mlx_generate_options_t options;
-  mlx_generation_t generation;
-  if (size != hidden)
-    return mlx_error(MLX_USAGE, "an embedding has %zu numbers; the caller requested %zu", hidden, size);
-  mlx_generate_options_initialize(&options);
-  options.embed = true;
-  MLX_TRY(mlx_session_generate(session, ids, count, &options, &generation));
-  memcpy(out_embedding, generation.embedding, size * sizeof *out_embedding);
-  mlx_generation_clear(&generation);
-  return NULL;
 }

@@ -39,6 +39,18 @@
 // Threads: an engine, its sessions, its scheduler and their requests must be used by one thread at a time.
 // The functions whose comment says "any thread" may also be called while another thread uses the engine.
 // Text: all text is UTF-8. A length counts bytes, without a NUL.
+//
+// Installed, this header is <mlxcel/mlxcel.h>, beside the headers that it includes (docs/library.md).
+//
+// Compatibility:
+//   A patch version (0.1.0 to 0.1.1) changes no declaration of these headers. It replaces the shared library
+//   under programs that were compiled before.
+//   A minor version (0.1 to 0.2) may add functions, enumerators, and fields of structs. Programs must be
+//   compiled again. Before 1.0 it may also remove or change declarations; CHANGELOG.md lists each.
+//   The name of the shared library and the version of its symbols have both numbers (libmlxcel.so.0.1,
+//   MLXCEL_0.1), so a program never loads a library that it does not match.
+//   Initialize every option struct with its function, never field by field: a field that a later version adds
+//   then has its default. Set a struct without such a function to 0 before its fields (mlx_model_parts_t).
 #ifndef MLXCEL_RUNTIME_MLXCEL_H_
 #define MLXCEL_RUNTIME_MLXCEL_H_
 
@@ -48,6 +60,15 @@
 #include "grammar/grammar.h"
 #include "template/chat_formats.h"
 #include "template/conversation.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// The version of the library: "0.1.0". The string is static.
+const char *mlx_version(void);
+// Releases memory that a comment assigns to it. NULL is fine.
+void mlx_free(void *ptr);
 
 typedef struct mlx_engine mlx_engine_t;
 typedef struct mlx_session mlx_session_t;
@@ -127,8 +148,8 @@ typedef struct mlx_engine_info {
   const char *kernels;                         // "decode, linear", or "none (generic path)"
   int64_t context;                             // context length of a session, in positions
   int64_t vocab;                               // tokens in the vocabulary
-  int64_t hidden;                              // hidden size: numbers of an embedding
   int64_t sequences;                           // sessions that may exist at the same time
+  int64_t hidden;                              // hidden size: the numbers of an embedding
   uint64_t weight_bytes;                       // all weights
   // The weights that one decode step reads: all but an embedding table that is not also the output head.
   uint64_t token_weight_bytes;
@@ -269,9 +290,9 @@ mlx_status_t mlx_session_score(mlx_session_t *session, const int32_t *ids, size_
                                mlx_status_t (*on_logits)(void *user, size_t index, const float *logits),
                                void *user) MLX_MUST_USE;
 
-// The embedding of a text: reads |ids|, then stores the final hidden state of the last token, scaled to
-// length
-// 1. |size| must be mlx_engine_info_t.hidden. The tokens become part of the sequence.
+// The embedding of |ids|: the hidden state of the last token, which the output head reads, divided by its
+// Euclidean norm. |size| must be the hidden size. The session drops its sequence before and holds |ids|
+// after. A value that is not finite is an error.
 mlx_status_t mlx_session_embed(mlx_session_t *session, const int32_t *ids, size_t count, float *out_embedding,
                                size_t size) MLX_MUST_USE;
 
@@ -473,5 +494,9 @@ typedef struct mlx_scheduler_stats {
   int64_t near_ties;  // tokens whose two best candidates differ by less than 1e-5 in log-probability
 } mlx_scheduler_stats_t;
 mlx_scheduler_stats_t mlx_scheduler_stats(const mlx_scheduler_t *scheduler);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif
 
 #endif  // MLXCEL_RUNTIME_MLXCEL_H_

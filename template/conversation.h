@@ -7,6 +7,10 @@
 
 #include "base/status.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef struct mlx_conversation mlx_conversation_t;
 
 // Creates an empty conversation. Release with mlx_conversation_free.
@@ -36,5 +40,9 @@ size_t mlx_conversation_next_turn(const mlx_conversation_t *conversation, size_t
 // Writes a JSON list of the system message, if any, and the messages from |first| on. Release with mlx_free.
 mlx_status_t mlx_conversation_json(const mlx_conversation_t *conversation, size_t first, char **out_json,
                                    size_t *out_length) MLX_MUST_USE;
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif
 
 #endif  // MLXCEL_TEMPLATE_CONVERSATION_H_

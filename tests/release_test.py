@@ -157,6 +157,28 @@ class Notices(unittest.TestCase):
         self.assertIn("the license file of IREE, /nowhere/crates/eerie-sys/iree/LICENSE, is missing", done.stderr)
 
 
+class Sizes(unittest.TestCase):
+    def test_table_of_sizes_is_written_without_versions(self):
+        with tempfile.TemporaryDirectory() as release:
+            names = ["mlxcel-0.2.0.dev0+trial.1-py3-none-win_amd64.whl", "mlxcel_0.2.0~trial.1_amd64.deb", "mlxcel-0.2.0-trial.1-linux-x86_64.oci.tar"]
+            for name in names:
+                with open(os.path.join(release, name), "wb") as file:
+                    file.write(bytes(1572864))
+            with open(os.path.join(release, "SHA256SUMS"), "w") as file:
+                file.writelines(f"{'0' * 64}  {name}\n" for name in names)
+            with open(os.path.join(release, "VERSION"), "w") as file:
+                file.write("0.2.0-trial.1\n")
+            page = os.path.join(release, "page.md")
+            shutil.copy(os.path.join(ROOT, "docs", "packages.md"), page)
+            done = run("release/sizes.py", release, page)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with open(page) as file:
+                text = file.read()
+        for name in "mlxcel-VERSION-py3-none-win_amd64.whl", "mlxcel_VERSION_amd64.deb", "mlxcel-VERSION-linux-x86_64.oci.tar":
+            self.assertIn(f"| `{name}` | 1.50 |\n", text)
+        self.assertIn("## Containers", text)
+
+
 class Version(unittest.TestCase):
     """Runs choose_version in a new git repository with build.sh and the release scripts."""
 

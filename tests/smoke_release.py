@@ -224,4 +224,5 @@ def main():
     print(f"{tried} of {len(archives)} packages tested and passed")
 
 
-main()
+if __name__ == "__main__":
+    main()
