@@ -14,7 +14,8 @@ die() { echo "release/sbom.sh: $1" >&2; exit 1; }
 digest() { sha256sum "$1" | cut -d' ' -f1; }
 identifier() { printf 'SPDXRef-%s' "$(printf %s "$1" | tr -cs 'A-Za-z0-9.\n' - | sed 's/-*$//')"; }
 
-# Prints "KIND VERSION SHA256" of the crate or wheel of a component. For zig, a build tool, it prints the first pinned hash.
+# Prints "KIND VERSION SHA256" of the crate or wheel of a component. zig is a build tool and httptools a source archive: neither is a
+# wheel in WHEELS, so their first pinned hash is printed.
 origin() {  # PIN
   local row file
   row=$(awk -v name="$1" '$1 == name {print "cargo", $2, $3}' third_party/crates.txt)
@@ -22,7 +23,7 @@ origin() {  # PIN
     row=$(awk -v name="$1==" 'index($1, name) == 1 {sub(name, "", $1); print "pypi", $1; exit}' third_party/python.txt)
     [ -n "$row" ] || die "third_party/crates.txt and third_party/python.txt have no pin of $1"
     file=$(ls "$wheels/$(printf %s "$1" | tr - _)"-*.whl 2>/dev/null | head -n 1 || true)
-    if [ "$1" = ziglang ]; then
+    if [ "$1" = ziglang ] || [ "$1" = httptools ]; then
       row="$row $(awk -v name="$1==" 'on {sub(/.*sha256:/, "", $1); print $1; exit} index($1, name) == 1 {on = 1}' third_party/python.txt)"
     else
       [ -n "$file" ] || die "'$wheels' has no wheel of $1"
