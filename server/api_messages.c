@@ -153,6 +153,16 @@ static const char *stop_reason(mlx_finish_reason_t finish, bool has_tools) {
   return has_tools ? "tool_use" : "end_turn";
 }
 
+// "stop_reason" and "stop_sequence". |stop| is the stop string that ended the text; NULL: none.
+static void put_stop(mlx_finish_reason_t finish, bool has_tools, const char *stop, mlx_text_t *out) {
+  mlx_text_printf(out, "\"stop_reason\":\"%s\",\"stop_sequence\":",
+                  stop ? "stop_sequence" : stop_reason(finish, has_tools));
+  if (stop)
+    put_string(stop, strlen(stop), out);
+  else
+    mlx_text_puts(out, "null");
+}
+
 static void put_usage(const mlx_answer_t *answer, mlx_text_t *out) {
   mlx_text_printf(out,
                   "{\"input_tokens\":%lld,\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":%lld,"
@@ -210,8 +220,9 @@ static mlx_status_t write_answer(const mlx_call_t *call, const mlx_answer_t *ans
     put_tool(&choice->tools[i], out);
     comma = ",";
   }
-  mlx_text_printf(out, "],\"stop_reason\":\"%s\",\"stop_sequence\":null,\"usage\":",
-                  stop_reason(choice->finish, choice->tool_count));
+  mlx_text_puts(out, "],");
+  put_stop(choice->finish, choice->tool_count, choice->stop, out);
+  mlx_text_puts(out, ",\"usage\":");
   put_usage(answer, out);
   mlx_text_puts(out, ",\"service_tier\":\"standard\"}}");
   return mlx_text_finish(out);
@@ -228,6 +239,7 @@ struct mlx_stream_writer {
   size_t index;  // of the block
   bool has_tools;
   mlx_finish_reason_t finish;
+  const char *stop;  // borrowed from the call
 };
 
 static void begin_frame(const char *type, mlx_text_t *out) {
@@ -319,7 +331,10 @@ static mlx_status_t stream_event(mlx_stream_writer_t *w, const mlx_event_t *even
       put_delta(w, "input_json_delta", "partial_json", event->text, event->length, out);
       break;
     case MLX_EVENT_TOOL_END: end_block(w, out); break;
-    case MLX_EVENT_FINISH: w->finish = event->finish; break;
+    case MLX_EVENT_FINISH:
+      w->finish = event->finish;
+      w->stop = event->stop;
+      break;
   }
   return mlx_text_finish(out);
 }
@@ -327,8 +342,9 @@ static mlx_status_t stream_event(mlx_stream_writer_t *w, const mlx_event_t *even
 static mlx_status_t stream_close(mlx_stream_writer_t *w, const mlx_answer_t *answer, mlx_text_t *out) {
   end_block(w, out);
   begin_frame("message_delta", out);
-  mlx_text_printf(out, ",\"delta\":{\"stop_reason\":\"%s\",\"stop_sequence\":null},\"usage\":",
-                  stop_reason(w->finish, w->has_tools));
+  mlx_text_puts(out, ",\"delta\":{");
+  put_stop(w->finish, w->has_tools, w->stop, out);
+  mlx_text_puts(out, "},\"usage\":");
   put_usage(answer, out);
   mlx_text_puts(out, "}");
   end_frame(out);

@@ -92,7 +92,9 @@ static mlx_status_t put_text(const mlx_place_t *content, bool is_system, mlx_tex
 // Adds the message to the list, unless it is empty, and begins the next one of the same role.
 static mlx_status_t flush(mlx_message_t *message, mlx_text_t *list) {
   const char *role = message->role;
-  mlx_status_t status = mlx_message_is_empty(message) ? NULL : mlx_messages_add(list, message);
+  mlx_status_t status = mlx_text_finish(&message->content);
+  if (!status) status = mlx_text_finish(&message->reasoning);
+  if (!status && !mlx_message_is_empty(message)) status = mlx_messages_add(list, message);
   mlx_message_clear(message);
   message->role = role;
   return status;

@@ -93,7 +93,7 @@ static size_t add_until(writer_t *w, const char *tag) {
     if (i) {
       mlx_text_puts(&w->out, " | ");
       mlx_gbnf_put_literal(&w->out, tag, (size_t)head);
-      mlx_text_printf(&w->out, count > 1 ? " r%zu" : "", first + 1);
+      mlx_text_printf(&w->out, " r%zu", first + 1);
     }
     mlx_text_puts(&w->out, " | [^");
     put_class(&w->out, next, (size_t)size);

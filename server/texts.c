@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "server/api_messages.h"
 #include "server/fields.h"
 #include "server/prompt.h"
 #include "server/respond.h"
@@ -32,12 +33,14 @@ static mlx_status_t parse_body(errand_t *e, const mlx_field_t *fields) {
   return mlx_field_text(&root, "model", &e->model);
 }
 
-static mlx_status_t parse_call(errand_t *e, const mlx_shape_t *shape) {
+typedef mlx_status_t (*parse_t)(const char *body, size_t length, const char *query, mlx_call_t *inout_call);
+
+static mlx_status_t parse_call(errand_t *e, const mlx_shape_t *shape, parse_t parse_body) {
   size_t length;
   const char *body = mlx_exchange_body(e->base.exchange, &length);
   e->shape = shape;
   MLX_TRY(mlx_call_initialize(&e->call));
-  MLX_TRY(shape->parse(body, length, mlx_exchange_query(e->base.exchange), &e->call));
+  MLX_TRY(parse_body(body, length, mlx_exchange_query(e->base.exchange), &e->call));
   e->model = e->call.model;
   return NULL;
 }
@@ -60,8 +63,8 @@ static mlx_status_t parse(mlx_errand_t *base, const char **out_model) {
   switch (e->endpoint) {
     case MLX_TEXT_TOKENIZE: status = parse_body(e, tokenize); break;
     case MLX_TEXT_DETOKENIZE: status = parse_body(e, detokenize); break;
-    case MLX_TEXT_TEMPLATE: status = parse_call(e, &mlx_shape_chat); break;
-    case MLX_TEXT_COUNT: status = parse_call(e, &mlx_shape_messages); break;
+    case MLX_TEXT_TEMPLATE: status = parse_call(e, &mlx_shape_chat, mlx_shape_chat.parse); break;
+    case MLX_TEXT_COUNT: status = parse_call(e, &mlx_shape_messages, mlx_messages_parse_count); break;
     case MLX_TEXT_SHOW: {
       status = parse_body(e, show);
       const mlx_place_t root = mlx_place_root(e->doc);
@@ -204,9 +207,7 @@ static mlx_status_t run_count(errand_t *e, const mlx_serving_t *serving, mlx_tex
   mlx_free(text);
   if (status) return status;
   mlx_engine_free_ids(ids);
-  mlx_text_puts(out, "{");
-  mlx_put_int(out, "input_tokens", (int64_t)count);
-  mlx_text_puts(out, "}");
+  mlx_messages_write_count((int64_t)count, out);
   return NULL;
 }
 

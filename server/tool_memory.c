@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "server/output_syntax.h"
+#include "server/tool_ids.h"
 
 #define BUCKETS 4096
 #define TAIL 512          // bytes of a prompt's end that are kept, to find it again
@@ -366,27 +367,45 @@ static mlx_status_t render_way(const prompt_t *p, const char *turn_end, yyjson_d
   return NULL;
 }
 
+// Renders with the remembered answers that fit. *out_text is NULL if there is none.
+static mlx_status_t render_remembered(const prompt_t *prompt, const mlx_output_format_t *format,
+                                      const mlx_chat_t *chat, const char *messages, size_t length,
+                                      const mlx_chat_options_t *options, char **out_text, size_t *out_length,
+                                      size_t *out_used) {
+  const char *turn_end = format->tools->turn_end;
+  yyjson_doc *doc = yyjson_read(messages, length, 0);
+  mlx_text_t text = {0};
+  mlx_status_t status = render_way(prompt, NULL, doc, chat, options, &text, out_used);
+  if (!status && !*out_used && turn_end)
+    status = render_way(prompt, turn_end, doc, chat, options, &text, out_used);
+  yyjson_doc_free(doc);
+  if (!status && *out_used) status = mlx_text_take(&text, out_text, out_length);
+  mlx_text_clear(&text);
+  return status;
+}
+
 mlx_status_t mlx_tool_memory_render(mlx_tool_memory_t *m, const char *model, const mlx_chat_t *chat,
                                     const mlx_output_format_t *format, const char *messages, size_t length,
                                     const mlx_chat_options_t *options, char **out_text, size_t *out_length,
                                     size_t *out_used) {
-  const char *turn_end = format->tools->turn_end;
   yyjson_doc *doc = m ? yyjson_read(messages, length, 0) : NULL;
   prompt_t prompt = {0};
-  mlx_text_t text = {0};
+  char *shortened = NULL;
   size_t used = 0;
   mlx_status_t status = NULL;
   *out_text = NULL;
   if (yyjson_is_arr(yyjson_doc_get_root(doc)))
     status = find_answers(m, model, yyjson_doc_get_root(doc), &prompt);
-  if (!status && prompt.count) status = render_way(&prompt, NULL, doc, chat, options, &text, &used);
-  if (!status && prompt.count && !used && turn_end)
-    status = render_way(&prompt, turn_end, doc, chat, options, &text, &used);
-  clear_prompt(&prompt);
   yyjson_doc_free(doc);
-  if (!status && used) status = mlx_text_take(&text, out_text, out_length);
-  mlx_text_clear(&text);
+  if (!status && format->tools->short_ids) {
+    status = mlx_tool_ids_shorten(messages, length, &shortened, &length);
+    messages = shortened;
+  }
+  if (!status && prompt.count)
+    status = render_remembered(&prompt, format, chat, messages, length, options, out_text, out_length, &used);
+  clear_prompt(&prompt);
+  if (!status && !used) status = mlx_chat_render(chat, messages, length, options, out_text, out_length);
+  mlx_free(shortened);
   if (out_used) *out_used = used;
-  if (status || used) return status;
-  return mlx_chat_render(chat, messages, length, options, out_text, out_length);
+  return status;
 }

@@ -33,8 +33,9 @@ mlx_status_t mlx_tool_memory_remember(mlx_tool_memory_t *memory, const mlx_remem
 
 // mlx_chat_render, with the remembered text of each answer whose tool calls are remembered and whose earlier
 // messages are the same as when it was made. The prompt then begins with the prompt and the text of the last
-// of them. Falls back to mlx_chat_render if the template does not allow that. |memory| may be NULL. *out_used
-// is the number of answers that were remembered; may be NULL. Release *out_text with mlx_chat_free_text.
+// of them. Falls back to mlx_chat_render if the template does not allow that. Ids that the template refuses
+// are replaced (tool_ids.h). |memory| may be NULL. *out_used is the number of answers that were remembered;
+// may be NULL. Release *out_text with mlx_chat_free_text.
 mlx_status_t mlx_tool_memory_render(mlx_tool_memory_t *memory, const char *model, const mlx_chat_t *chat,
                                     const mlx_output_format_t *format, const char *messages, size_t length,
                                     const mlx_chat_options_t *options, char **out_text, size_t *out_length,

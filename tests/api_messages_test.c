@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "server/fields.h"
 #include "tests/api_openai.h"
+#include "tests/faults.h"
 
 #define SHAPE (&mlx_shape_messages)
 #define USER "\"max_tokens\":9,\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]"
@@ -301,6 +302,47 @@ TEST(errors_have_the_types_of_the_api) {
   mlx_text_clear(&out);
 }
 
+// A request, its answer as a whole and as a stream.
+static mlx_status_t serve_once(const mlx_shape_t *shape, const char *body, mlx_text_t *out) {
+  mlx_call_t call;
+  mlx_answer_t answer = begin_answer();
+  mlx_stream_writer_t *writer = NULL;
+  mlx_status_t status = mlx_call_initialize(&call);
+  if (!status) status = shape->parse(body, strlen(body), "", &call);
+  if (!status) status = shape->stream_open(&call, &answer, &writer, out);
+  for (size_t i = 0; i < COUNT(events) && !status; ++i) {
+    status = shape->stream_event(writer, &events[i], out);
+    if (!status) status = mlx_answer_add(&answer, &events[i]);
+  }
+  if (!status) status = shape->stream_close(writer, &answer, out);
+  if (!status) status = shape->write(&call, &answer, out);
+  shape->stream_free(writer);
+  mlx_answer_clear(&answer);
+  shape->free_details(call.details);
+  mlx_call_clear(&call);
+  return status;
+}
+
+TEST(a_failed_allocation_is_an_error_and_leaks_nothing) {
+  static const char body[] =
+      "{\"stream\":true,\"thinking\":{\"type\":\"enabled\"},\"stop_sequences\":[\"x\"],\"tools\":[" TOOL
+      "],\"system\":\"S\"," USER "}";
+  mlx_memory_set_calls(&counting_memory);
+  for (long target = 1;; ++target) {
+    mlx_text_t out = {0};
+    memory.count = memory.live = 0;
+    memory.target = target;
+    mlx_status_t status = serve_once(SHAPE, body, &out);
+    mlx_text_clear(&out);
+    CHECK_INT(memory.live, 0);
+    const bool fails = memory.count >= target;
+    if ((status != NULL) != fails) CHECK_FAIL("allocation %ld: %s", target, mlx_status_message(status));
+    mlx_status_free(status);
+    if (!fails) break;
+  }
+  mlx_memory_set_calls(NULL);
+}
+
 TEST(every_field_is_documented) {
   static const mlx_shape_t *const shapes[] = {&mlx_shape_messages};
   char *page;
@@ -328,4 +370,4 @@ TEST_MAIN(CASE(requests_become_chat_messages), CASE(the_rotating_billing_header_
           CASE(custom_tools_are_read_and_server_tools_are_skipped), CASE(bad_requests_name_the_path),
           CASE(max_tokens_is_optional_for_counting), CASE(answers_have_blocks),
           CASE(streams_have_the_events_in_order), CASE(errors_have_the_types_of_the_api),
-          CASE(every_field_is_documented))
+          CASE(every_field_is_documented), CASE(a_failed_allocation_is_an_error_and_leaks_nothing))

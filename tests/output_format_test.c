@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "grammar/matcher.h"
 #include "tests/check.h"
+#include "tests/faults.h"
 #include "tests/random_numbers.h"
 
 #define TEMPLATES MLXCEL_MODELS "/../deps/llama.cpp/models/templates"
@@ -688,6 +689,60 @@ TEST(every_template_has_a_grammar_for_calls) {
   CHECK(count > 60);
 }
 
+// ----------------------------------------------------------------------------------------------------------
+// Faults
+
+static mlx_status_t ignore_event(void *user, const mlx_event_t *event) {
+  (void)user;
+  (void)event;
+  return NULL;
+}
+
+static mlx_status_t parse_once(const char *template, const char *output, bool stream) {
+  const mlx_output_format_t *format = mlx_output_format_find(template);
+  mlx_call_t call = call_with_tools(stream);
+  call.tool_choice = MLX_TOOLS_REQUIRED;
+  const mlx_answer_logprob_t top = {.bytes = "x", .length = 1};
+  const mlx_answer_token_t token = {.chosen = top, .top = &top, .top_count = 1};
+  mlx_output_parser_t *parser;
+  char *gbnf;
+  size_t length;
+  MLX_TRY(mlx_output_format_grammar(format, &call, "", 0, &gbnf, &length));
+  mlx_free(gbnf);
+  MLX_TRY(mlx_output_parser_create(format, &call, "", 0, 0, ignore_event, NULL, &parser));
+  mlx_status_t status = NULL;
+  for (size_t at = 0; output[at] && !status; ++at)
+    status = mlx_output_parser_add(parser, output + at, 1, &token, 1);
+  if (!status) status = mlx_output_parser_finish(parser, MLX_FINISH_STOP);
+  mlx_output_parser_free(parser);
+  return status;
+}
+
+TEST(a_failed_allocation_is_an_error_and_leaks_nothing) {
+  static const char *const cases[][2] = {
+      {QWEN3,
+       "<think>a</think>b <tool_call>{\"name\": \"get_time\", \"arguments\": {\"a\": \"x\"}}</tool_call> "
+       "<too"},
+      {CODER, "<function=get_weather><parameter=city>a</parameter><parameter=days>2</parameter></function>"},
+      {GEMMA4, "<|tool_call>call:get_weather{city:<|\"|>a<|\"|>}<tool_call|>"},
+      {GPT_OSS, "<|channel|>commentary to=functions.get_time<|message|>{}<|call|>"}};
+  for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; ++i) {
+    mlx_memory_set_calls(&counting_memory);
+    for (long target = 1;; ++target) {
+      memory.count = memory.live = 0;
+      memory.target = target;
+      mlx_status_t status = parse_once(cases[i / 2][0], cases[i / 2][1], i % 2);
+      CHECK_INT(memory.live, 0);
+      const bool fails = memory.count >= target;
+      if ((status != NULL) != fails)
+        CHECK_FAIL("case %zu, allocation %ld: %s", i, target, mlx_status_message(status));
+      mlx_status_free(status);
+      if (!fails) break;
+    }
+    mlx_memory_set_calls(NULL);
+  }
+}
+
 TEST_MAIN(CASE(plain_text_passes_through), CASE(reasoning_is_separate_from_the_answer),
           CASE(gpt_oss_channels_are_reasoning_text_and_calls), CASE(calls_as_objects_are_found),
           CASE(calls_with_a_name_before_their_arguments_are_found),
@@ -699,4 +754,5 @@ TEST_MAIN(CASE(plain_text_passes_through), CASE(reasoning_is_separate_from_the_a
           CASE(grammars_require_calls_in_the_syntax_of_the_format),
           CASE(grammars_of_a_named_tool_allow_one_call_of_it),
           CASE(grammars_of_a_format_allow_reasoning_before_it), CASE(long_reasoning_fits_the_grammar),
-          CASE(every_template_has_a_grammar_for_calls))
+          CASE(every_template_has_a_grammar_for_calls),
+          CASE(a_failed_allocation_is_an_error_and_leaks_nothing))

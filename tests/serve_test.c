@@ -59,6 +59,15 @@ static void wait_for_metric(int port, const char *name, double value) {
   CHECK_INT((int64_t)metric(port, name), (int64_t)value);
 }
 
+static void complete(int port, const char *model, int status) {
+  reply_t reply;
+  char body[256];
+  snprintf(body, sizeof body, "{\"model\":\"%s\",\"prompt\":\"a b\",\"max_tokens\":4}", model);
+  client_call(port, "POST", "/v1/completions", "", body, &reply);
+  if (reply.status != status) CHECK_FAIL("%s: status %d: %s", model, reply.status, reply_text(&reply));
+  mlx_text_clear(&reply.body);
+}
+
 // ----------------------------------------------------------------------------------------------------------
 
 TEST(a_completion_has_the_tokens_of_mlxcel_run) {
@@ -154,6 +163,76 @@ TEST(a_stop_string_ends_the_text_before_it) {
   CHECK_TEXT(yyjson_get_str(at(cut, "/choices/0/finish_reason")), "stop");
   yyjson_doc_free(doc);
   yyjson_doc_free(cut);
+}
+
+TEST(anthropics_messages_name_the_stop_sequence) {
+  static const char ask[] = "\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}],\"temperature\":0";
+  char body[512], stop[3] = "";
+  reply_t reply;
+  snprintf(body, sizeof body, "{\"model\":\"m\",\"max_tokens\":24,%s}", ask);
+  yyjson_doc *doc = post("/v1/messages?beta=true", body, 200);
+  const char *text = yyjson_get_str(at(doc, "/content/0/text"));
+  size_t from = strlen(text) / 2;
+  while (from + 2 < strlen(text) &&
+         (!isalnum((unsigned char)text[from]) || !isalnum((unsigned char)text[from + 1])))
+    ++from;
+  memcpy(stop, text + from, 2);
+  snprintf(body, sizeof body, "{\"model\":\"m\",\"max_tokens\":24,\"stop_sequences\":[\"%s\"],%s}", stop,
+           ask);
+  yyjson_doc *cut = post("/v1/messages", body, 200);
+  CHECK_TEXT(yyjson_get_str(at(cut, "/stop_reason")), "stop_sequence");
+  CHECK_TEXT(yyjson_get_str(at(cut, "/stop_sequence")), stop);
+  snprintf(body, sizeof body,
+           "{\"model\":\"m\",\"max_tokens\":24,\"stop_sequences\":[\"%s\"],\"stream\":true,%s}", stop, ask);
+  client_call(shared.port, "POST", "/v1/messages", "", body, &reply);
+  CHECK_CONTAINS(reply_text(&reply), "\"stop_reason\":\"stop_sequence\"");
+  CHECK_CONTAINS(reply_text(&reply), "event: message_stop");
+  snprintf(body, sizeof body, "{\"model\":\"m\",%s}",
+           "\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]");
+  yyjson_doc *count = post("/v1/messages/count_tokens", body, 200);
+  CHECK_INT(yyjson_get_sint(at(count, "/input_tokens")),
+            yyjson_get_sint(at(doc, "/usage/input_tokens")) +
+                yyjson_get_sint(at(doc, "/usage/cache_read_input_tokens")));
+  mlx_text_clear(&reply.body);
+  yyjson_doc_free(doc);
+  yyjson_doc_free(cut);
+  yyjson_doc_free(count);
+}
+
+TEST(ollamas_endpoints_answer) {
+  reply_t reply;
+  yyjson_doc *doc = post("/api/chat",
+                         "{\"model\":\"tiny-llama:latest\",\"stream\":false,\"options\":{\"num_predict\":4},"
+                         "\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}",
+                         200);
+  CHECK(yyjson_get_bool(at(doc, "/done")));
+  CHECK_INT(yyjson_get_sint(at(doc, "/eval_count")), 4);
+  yyjson_doc_free(doc);
+  client_call(shared.port, "POST", "/api/generate", "",
+              "{\"model\":\"tiny-llama\",\"prompt\":\"x\",\"options\":{\"num_predict\":4}}", &reply);
+  CHECK_INT(reply.status, 200);
+  CHECK(strcasestr(reply.headers, "content-type: application/x-ndjson"));  // streams unless told otherwise
+  CHECK_CONTAINS(reply_text(&reply), "\"done\":true");
+  mlx_text_clear(&reply.body);
+  doc = post("/api/show", "{\"model\":\"tiny-llama\"}", 200);
+  CHECK_TEXT(yyjson_get_str(at(doc, "/details/family")), "llama");
+  yyjson_doc_free(doc);
+  doc = post("/api/embed", "{\"model\":\"tiny-llama\",\"input\":[\"a\",\"b\"]}", 200);
+  CHECK_INT((int64_t)yyjson_arr_size(at(doc, "/embeddings")), 2);
+  yyjson_doc_free(doc);
+}
+
+TEST(responses_answer_whole_and_as_a_stream) {
+  reply_t reply;
+  yyjson_doc *doc =
+      post("/v1/responses", "{\"input\":\"hello\",\"max_output_tokens\":16,\"temperature\":0}", 200);
+  CHECK_TEXT(yyjson_get_str(at(doc, "/object")), "response");
+  yyjson_doc_free(doc);
+  client_call(shared.port, "POST", "/v1/responses", "",
+              "{\"input\":\"hello\",\"max_output_tokens\":16,\"temperature\":0,\"stream\":true}", &reply);
+  CHECK_INT(reply.status, 200);
+  CHECK_CONTAINS(reply_text(&reply), "response.created");
+  mlx_text_clear(&reply.body);
 }
 
 TEST(a_json_schema_constrains_the_answer) {
@@ -350,26 +429,21 @@ TEST(a_key_is_required_if_one_is_set) {
 TEST(a_full_queue_is_429) {
   served_t s;
   reply_t reply;
-  int running[2];
-  mlx_text_t text = {0};
+  int fds[8], refused = 0, served = 0;
   SERVE(&s, TINY, "--device", "cpu", "--parallel", "1", "--queue", "1");
-  for (int i = 0; i < 2; ++i) {
-    running[i] =
-        client_request(s.port, "POST", "/v1/completions", "",
-                       "{\"prompt\":\"a\",\"max_tokens\":100000,\"ignore_eos\":true,\"stream\":true}");
-    if (!i) client_read(running[i], &text);
+  for (int i = 0; i < 8; ++i)
+    fds[i] = client_request(s.port, "POST", "/v1/completions", "",
+                            "{\"prompt\":\"a\",\"max_tokens\":1500,\"ignore_eos\":true}");
+  for (int i = 0; i < 8; ++i) {
+    client_finish(fds[i], &reply);
+    CHECK(reply.status == 200 || reply.status == 429);
+    served += reply.status == 200;
+    refused += reply.status == 429;
+    if (reply.status == 429) CHECK(strcasestr(reply.headers, "retry-after: "));
+    mlx_text_clear(&reply.body);
   }
-  wait_for_metric(s.port, "mlxcel_requests_waiting", 1);
-  client_call(s.port, "POST", "/v1/completions", "", "{\"prompt\":\"a\"}", &reply);
-  CHECK_INT(reply.status, 429);
-  CHECK(strcasestr(reply.headers, "retry-after: "));
-  mlx_text_clear(&reply.body);
-  mlx_text_clear(&text);
-  for (int i = 0; i < 2; ++i) close(running[i]);
-  wait_for_metric(s.port, "mlxcel_requests_running", 0);
-  client_call(s.port, "POST", "/v1/completions", "", "{\"prompt\":\"a\",\"max_tokens\":2}", &reply);
-  CHECK_INT(reply.status, 200);
-  mlx_text_clear(&reply.body);
+  CHECK(served >= 2 && refused >= 1);
+  complete(s.port, "tiny-llama", 200);
   CHECK_INT(serve_stop(&s), 0);
 }
 
@@ -402,9 +476,9 @@ TEST(a_drain_ends_within_its_limit) {
   served_t s;
   mlx_text_t text = {0};
   SERVE(&s, TINY, "--device", "cpu", "--drain", "1");
-  const int fd =
-      client_request(s.port, "POST", "/v1/completions", "",
-                     "{\"prompt\":\"a\",\"max_tokens\":1000000,\"ignore_eos\":true,\"n\":8,\"stream\":true}");
+  const int fd = client_request(
+      s.port, "POST", "/v1/completions", "",
+      "{\"prompt\":\"a\",\"max_tokens\":1000000,\"ignore_eos\":true,\"n\":100,\"stream\":true}");
   client_read(fd, &text);
   const double start = mlx_seconds();
   CHECK_INT(serve_stop(&s), 0);
@@ -417,9 +491,9 @@ TEST(a_second_signal_ends_at_once) {
   served_t s;
   mlx_text_t text = {0};
   SERVE(&s, TINY, "--device", "cpu");
-  const int fd =
-      client_request(s.port, "POST", "/v1/completions", "",
-                     "{\"prompt\":\"a\",\"max_tokens\":1000000,\"ignore_eos\":true,\"n\":8,\"stream\":true}");
+  const int fd = client_request(
+      s.port, "POST", "/v1/completions", "",
+      "{\"prompt\":\"a\",\"max_tokens\":1000000,\"ignore_eos\":true,\"n\":100,\"stream\":true}");
   client_read(fd, &text);
   kill(s.pid, SIGINT);
   mlx_sleep_ms(300);
@@ -429,15 +503,6 @@ TEST(a_second_signal_ends_at_once) {
   CHECK(mlx_seconds() - start < 1);
   close(fd);
   mlx_text_clear(&text);
-}
-
-static void complete(int port, const char *model, int status) {
-  reply_t reply;
-  char body[256];
-  snprintf(body, sizeof body, "{\"model\":\"%s\",\"prompt\":\"a b\",\"max_tokens\":4}", model);
-  client_call(port, "POST", "/v1/completions", "", body, &reply);
-  if (reply.status != status) CHECK_FAIL("%s: status %d: %s", model, reply.status, reply_text(&reply));
-  mlx_text_clear(&reply.body);
 }
 
 TEST(several_models_are_loaded_on_first_use_and_the_oldest_is_unloaded) {
@@ -528,8 +593,9 @@ TEST_MAIN(CASE(a_completion_has_the_tokens_of_mlxcel_run), CASE(a_stream_has_the
           CASE(a_repeated_prompt_is_cached),
           CASE(n_answers_have_different_seeds_and_the_prompt_is_counted_once),
           CASE(a_stop_string_ends_the_text_before_it), CASE(a_json_schema_constrains_the_answer),
-          CASE(a_client_that_leaves_frees_its_pages), CASE(wrong_requests_name_the_field),
-          CASE(a_prompt_over_the_context_is_refused_with_both_numbers),
+          CASE(anthropics_messages_name_the_stop_sequence), CASE(ollamas_endpoints_answer),
+          CASE(responses_answer_whole_and_as_a_stream), CASE(a_client_that_leaves_frees_its_pages),
+          CASE(wrong_requests_name_the_field), CASE(a_prompt_over_the_context_is_refused_with_both_numbers),
           CASE(embeddings_are_deterministic_and_have_length_1), CASE(tokens_and_text_round_trip),
           CASE(information_endpoints_answer), CASE(metrics_are_in_prometheus_text_format),
           CASE(cors_preflight_is_answered), CASE(a_key_is_required_if_one_is_set), CASE(a_full_queue_is_429),

@@ -1,6 +1,8 @@
 // The memory of tool calls: the next prompt begins with the last prompt and the model's own text.
 #include "server/tool_memory.h"
 
+#include <uv.h>
+
 #include "base/file.h"
 #include "base/memory.h"
 #include "tests/check.h"
@@ -256,6 +258,67 @@ TEST(the_memory_is_bounded_and_keeps_what_is_used) {
   mlx_chat_free(chat);
 }
 
+TEST(ids_of_another_model_are_replaced_where_a_template_refuses_them) {
+  mlx_chat_t *chat = open_chat("mistralai-Mistral-Nemo-Instruct-2407");
+  const mlx_output_format_t *format = mlx_output_format_find(mlx_chat_source(chat, NULL, true));
+  mlx_text_t messages = {0};
+  size_t used;
+  mlx_text_puts(
+      &messages,
+      "{\"role\":\"user\",\"content\":\"Hi\"},{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{"
+      "\"id\":\"toolu_01D7FLrfh4GYq7yT1ULFeyMV\",\"type\":\"function\",\"function\":{\"name\":\"f\","
+      "\"arguments\":{}}}]},{\"role\":\"tool\",\"tool_call_id\":\"toolu_01D7FLrfh4GYq7yT1ULFeyMV\","
+      "\"content\":\"1\"}");
+  char *text = render(NULL, chat, format, &messages, &used), id[10] = {0};
+  const char *call = strstr(text, "\"id\": \"");
+  CHECK(call);
+  memcpy(id, call + 7, 9);
+  CHECK_CONTAINS(strstr(text, "[TOOL_RESULTS]"), id);
+  mlx_chat_free_text(text);
+  mlx_text_clear(&messages);
+  mlx_chat_free(chat);
+}
+
+typedef struct worker {
+  mlx_tool_memory_t *memory;
+  int number;
+} worker_t;
+
+static void remember_many(void *user) {
+  worker_t *worker = user;
+  char id[32];
+  const char *const ids[] = {id};
+  const mlx_remembered_t answer = {.model = "m",
+                                   .messages = "[{}]",
+                                   .messages_length = 4,
+                                   .prompt = "p",
+                                   .prompt_length = 1,
+                                   .raw = "r",
+                                   .raw_length = 1,
+                                   .ids = ids,
+                                   .id_count = 1};
+  for (int i = 0; i < 2000; ++i) {
+    snprintf(id, sizeof id, "call_%d", (i * 7 + worker->number) % 300);
+    mlx_status_free(mlx_tool_memory_remember(worker->memory, &answer));
+  }
+}
+
+TEST(threads_may_share_a_memory) {
+  mlx_tool_memory_t *memory;
+  uv_thread_t threads[4];
+  worker_t workers[4];
+  CHECK_OK(mlx_tool_memory_create(50000, &memory));
+  for (int i = 0; i < 4; ++i) {
+    workers[i] = (worker_t){memory, i};
+    CHECK_INT(uv_thread_create(&threads[i], remember_many, &workers[i]), 0);
+  }
+  for (int i = 0; i < 4; ++i) uv_thread_join(&threads[i]);
+  CHECK(mlx_tool_memory_bytes(memory) <= 50000);
+  mlx_tool_memory_free(memory);
+}
+
 TEST_MAIN(CASE(the_next_prompt_begins_with_the_last_one_and_its_answer),
           CASE(a_changed_conversation_is_rendered_as_usual),
-          CASE(the_memory_is_bounded_and_keeps_what_is_used))
+          CASE(the_memory_is_bounded_and_keeps_what_is_used),
+          CASE(ids_of_another_model_are_replaced_where_a_template_refuses_them),
+          CASE(threads_may_share_a_memory))

@@ -21,7 +21,7 @@ target_compile_definitions(uv PRIVATE _GNU_SOURCE _FILE_OFFSET_BITS=64)
 target_link_libraries(uv PUBLIC Threads::Threads ${CMAKE_DL_LIBS})
 if(WIN32)
   target_compile_definitions(uv PRIVATE _WIN32_WINNT=0x0A00 _CRT_DECLARE_NONSTDC_NAMES=0)
-  target_link_libraries(uv PUBLIC psapi user32 advapi32 iphlpapi userenv ws2_32 dbghelp ole32 shell32)
+  target_link_libraries(uv PUBLIC psapi user32 advapi32 iphlpapi userenv ws2_32 dbghelp ole32 shell32 api-ms-win-core-synch-l1-2-0)
 endif()
 
 set(LLHTTP ${MLXCEL_CRATES}/../llhttp)

@@ -1,0 +1,143 @@
+// Replies over HTTP: what a client sees of a stream that fails, and of one that waits.
+#include "server/reply.h"
+
+#include <uv.h>
+
+#include "tests/http_client.h"
+
+typedef enum script { FAILS_IN_A_STREAM, FAILS_BEFORE_THE_STREAM, WAITS } script_t;
+
+typedef struct stage {
+  mlx_http_server_t *http;
+  script_t script;
+  uv_thread_t loop;
+  uv_mutex_t mutex;
+  uv_cond_t wake;
+  mlx_exchange_t *exchange;  // that waits for its answer
+} stage_t;
+
+static void on_request(void *user, mlx_exchange_t *exchange) {
+  stage_t *stage = user;
+  mlx_exchange_retain(exchange);
+  uv_mutex_lock(&stage->mutex);
+  stage->exchange = exchange;
+  uv_cond_signal(&stage->wake);
+  uv_mutex_unlock(&stage->mutex);
+}
+
+static void run_loop(void *user) { CHECK_OK(mlx_http_server_run(((stage_t *)user)->http)); }
+
+static void start(stage_t *stage) {
+  mlx_http_server_options_t options;
+  mlx_http_server_options_initialize(&options);
+  options.port = 0;
+  options.on_request = on_request;
+  options.user = stage;
+  uv_mutex_init(&stage->mutex);
+  uv_cond_init(&stage->wake);
+  CHECK_OK(mlx_http_server_create(&options, &stage->http));
+  CHECK(!uv_thread_create(&stage->loop, run_loop, stage));
+}
+
+static void stop(stage_t *stage) {
+  mlx_http_server_stop(stage->http);
+  uv_thread_join(&stage->loop);
+  mlx_http_server_free(stage->http);
+  uv_cond_destroy(&stage->wake);
+  uv_mutex_destroy(&stage->mutex);
+}
+
+// Answers the next request as a scheduler thread does.
+static void answer(void *user) {
+  stage_t *stage = user;
+  mlx_call_t call;
+  mlx_input_prompt_t prompt = {.text = "x", .length = 1, .count = 1};
+  const mlx_input_t input = {.prompts = &prompt, .count = 1};
+  const mlx_generation_t generation = {.finish_reason = MLX_FINISH_STOP, .stop = -1};
+  mlx_record_t *record;
+  mlx_reply_t reply;
+  uv_mutex_lock(&stage->mutex);
+  while (!stage->exchange) uv_cond_wait(&stage->wake, &stage->mutex);
+  uv_mutex_unlock(&stage->mutex);
+  size_t length;
+  const char *body = mlx_exchange_body(stage->exchange, &length);
+  CHECK_OK(mlx_call_initialize(&call));
+  CHECK_OK(mlx_shape_chat.parse(body, length, "", &call));
+  CHECK_OK(mlx_record_create("chat", &record));
+  const mlx_reply_parts_t parts = {.exchange = stage->exchange,
+                                   .shape = &mlx_shape_chat,
+                                   .call = &call,
+                                   .model = "m",
+                                   .input = &input,
+                                   .record = record};
+  CHECK_OK(mlx_reply_initialize(&parts, &reply));
+  if (stage->script == WAITS) {
+    mlx_reply_beat(&reply, 3600);  // not due
+    for (int i = 0; i < 3; ++i) mlx_reply_beat(&reply, 0);
+  }
+  if (stage->script != FAILS_BEFORE_THE_STREAM) CHECK(mlx_reply_add(&reply, 0, "some", 4, &generation));
+  mlx_reply_flush(&reply);
+  if (stage->script == WAITS) {
+    mlx_reply_finish(&reply, 0, &generation);
+    mlx_reply_close(&reply);
+  } else {
+    mlx_status_t status = mlx_error(MLX_UNAVAILABLE, "the device was lost");
+    mlx_reply_fail(&reply, &(mlx_failure_t){.kind = MLX_FAILURE_RUN, .status = status});
+    mlx_reply_beat(&reply, 0);  // sends nothing after the end
+    mlx_status_free(status);
+  }
+  mlx_reply_clear(&reply);
+  mlx_record_release(record);
+  mlx_shape_chat.free_details(call.details);
+  mlx_call_clear(&call);
+  mlx_exchange_release(stage->exchange);
+}
+
+// Plays |script| for one request. |out| gets all bytes of the response.
+static void play(script_t script, mlx_text_t *out) {
+  stage_t stage = {.script = script};
+  uv_thread_t scheduler;
+  start(&stage);
+  CHECK(!uv_thread_create(&scheduler, answer, &stage));
+  const int fd = client_request(mlx_http_server_port(stage.http), "POST", "/", "",
+                                "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"stream\":true}");
+  char bytes[4096];
+  for (ssize_t n; (n = recv(fd, bytes, sizeof bytes, 0)) > 0;) mlx_text_append(out, bytes, (size_t)n);
+  close(fd);
+  uv_thread_join(&scheduler);
+  stop(&stage);
+  CHECK(out->data);
+}
+
+TEST(an_error_in_a_stream_is_an_event_and_the_connection_closes) {
+  mlx_text_t text = {0};
+  play(FAILS_IN_A_STREAM, &text);
+  CHECK_CONTAINS(text.data, "HTTP/1.1 200");
+  CHECK_CONTAINS(text.data, "\"content\":\"some\"");
+  CHECK_CONTAINS(text.data, "the device was lost");
+  CHECK(!strstr(text.data, "\r\n0\r\n\r\n"));  // the client sees that the response is incomplete
+  mlx_text_clear(&text);
+}
+
+TEST(an_error_before_the_stream_is_an_error_response) {
+  mlx_text_t text = {0};
+  play(FAILS_BEFORE_THE_STREAM, &text);
+  CHECK_CONTAINS(text.data, "HTTP/1.1 503");
+  CHECK_CONTAINS(text.data, "the device was lost");
+  mlx_text_clear(&text);
+}
+
+TEST(a_stream_that_waits_gets_heartbeats) {
+  mlx_text_t text = {0};
+  play(WAITS, &text);
+  CHECK_CONTAINS(text.data, "HTTP/1.1 200");
+  int beats = 0;
+  for (const char *at = text.data; (at = strstr(at, mlx_shape_chat.heartbeat)); ++at) ++beats;
+  CHECK_INT(beats, 3);
+  CHECK_CONTAINS(text.data, "\"content\":\"some\"");
+  CHECK_CONTAINS(text.data, "[DONE]");
+  mlx_text_clear(&text);
+}
+
+TEST_MAIN(CASE(an_error_in_a_stream_is_an_event_and_the_connection_closes),
+          CASE(an_error_before_the_stream_is_an_error_response), CASE(a_stream_that_waits_gets_heartbeats))
