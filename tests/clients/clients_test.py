@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import traceback
+import urllib.error
 import urllib.request
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -218,7 +219,7 @@ def openai_errors(server):
 @case("anthropic")
 def anthropic_messages(server):
     client = anthropic_client(server)
-    arguments = dict(model="any", max_tokens=16, temperature=0, system="Be brief.", messages=PROMPT)
+    arguments = dict(model="any", max_tokens=16, system="Be brief.", messages=PROMPT, extra_body={"temperature": 0})
     answer = client.messages.create(**arguments)
     assert answer.type == "message" and answer.content[0].type == "text" and answer.stop_reason in ("end_turn", "max_tokens")
     with client.messages.stream(**arguments) as stream:
@@ -302,8 +303,12 @@ def litellm_completion(server):
 def post(server, path, body, headers=None):
     """The response body. A status other than 200 raises."""
     request = urllib.request.Request(server.url + path, json.dumps(body).encode(), {"Content-Type": "application/json", **(headers or {})})
-    with urllib.request.urlopen(request, timeout=300) as response:
-        return response.read().decode()
+    try:
+        with urllib.request.urlopen(request, timeout=300) as response:
+            return response.read().decode()
+    except urllib.error.HTTPError as error:
+        error.msg = error.read().decode()
+        raise
 
 
 def frames(text):
@@ -340,7 +345,7 @@ def codex_request_shape(server):
     try:
         post(server, "/v1/responses", {"model": "any", "input": "x", "previous_response_id": "resp_1"})
     except urllib.error.HTTPError as error:
-        assert error.code == 400 and "previous_response_id" in error.read().decode()
+        assert error.code == 400 and "previous_response_id" in error.msg
     else:
         raise AssertionError("previous_response_id was accepted")
 
@@ -378,7 +383,7 @@ def open_webui_and_aider_request_shapes(server):
     assert any("timings" in chunk for chunk in data) and data[-1]["choices"] == []
     aider = {"model": "any", "messages": [{"role": "system", "content": "x"}, {"role": "user", "content": "hi"}, {"role": "assistant", "content": None, "tool_calls": [
         {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "not json"}}]}, {"role": "tool", "tool_call_id": "call_1", "content": "y"},
-        {"role": "user", "content": "go"}], "temperature": 0, "stream": False, "max_tokens": 4, "extra_headers": None}
+        {"role": "user", "content": "go"}], "temperature": 0, "stream": False, "max_tokens": 4}
     assert json.loads(post(server, "/v1/chat/completions", aider))["choices"][0]["message"]["role"] == "assistant"
 
 
