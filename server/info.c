@@ -3,9 +3,10 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
+#include "base/memory.h"
+#include "server/api_ollama.h"
 #include "server/respond.h"
 
 #define MAX_LOADED 64                // models in /metrics
@@ -218,64 +219,52 @@ mlx_status_t mlx_info_model(mlx_site_t *site, const char *name, mlx_exchange_t *
 // ----------------------------------------------------------------------------------------------------------
 // Ollama
 
-static void put_time(mlx_text_t *out, const char *key, int64_t seconds) {
-  char text[40] = "";
-  const time_t time = (time_t)seconds;
-  struct tm parts;
-#ifdef _WIN32
-  if (!gmtime_s(&parts, &time)) strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
-#else
-  if (gmtime_r(&time, &parts)) strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
-#endif
-  mlx_put_text(out, key, text);
+static const char *format_of(const mlx_model_t *model) {
+  const char *path = mlx_model_path(model);
+  return strstr(path, ".gguf") ? "gguf" : strstr(path, ".mlxb") ? "mlxb" : "safetensors";
 }
 
-static void put_tag(mlx_text_t *out, const mlx_model_t *model) {
-  mlx_put_text(out, "name", mlx_model_name(model));
-  mlx_put_text(out, "model", mlx_model_name(model));
-  put_time(out, "modified_at", mlx_model_created(model));
-  mlx_put_int(out, "size", (int64_t)mlx_model_size(model));
-  mlx_put_text(out, "digest", "");
-  mlx_text_puts(out,
-                ",\"details\":{\"parent_model\":\"\",\"format\":\"mlxcel\",\"family\":\"\",\"families\":[],"
-                "\"parameter_size\":\"\",\"quantization_level\":\"\"}");
+static mlx_ollama_model_t describe(const mlx_model_t *model) {
+  return (mlx_ollama_model_t){.name = mlx_model_name(model),
+                              .format = format_of(model),
+                              .size = mlx_model_size(model),
+                              .modified = mlx_model_created(model)};
 }
 
 void mlx_info_tags(mlx_site_t *site, mlx_exchange_t *exchange) {
+  const size_t count = mlx_models_count(site->service.models);
+  mlx_ollama_model_t *models;
   mlx_text_t out = {0};
-  mlx_text_puts(&out, "{\"models\":[");
-  for (size_t i = 0; i < mlx_models_count(site->service.models); ++i) {
-    mlx_text_puts(&out, i ? ",{" : "{");
-    put_tag(&out, mlx_models_at(site->service.models, i));
-    mlx_text_puts(&out, "}");
-  }
-  mlx_text_puts(&out, "]}");
+  mlx_status_t status = mlx_alloc(count, sizeof *models, &models);
+  for (size_t i = 0; i < count && !status; ++i) models[i] = describe(mlx_models_at(site->service.models, i));
+  if (!status) mlx_ollama_write_tags(models, count, &out);
+  if (status) out.failed = true;
+  mlx_status_free(status);
+  mlx_free(models);
   mlx_respond_json(exchange, 200, &out);
 }
 
 void mlx_info_running(mlx_site_t *site, mlx_exchange_t *exchange) {
   loaded_t all = {.count = 0};
+  mlx_ollama_model_t models[MAX_LOADED];
   mlx_text_t out = {0};
   mlx_models_visit_loaded(site->service.models, add_loaded, &all);
-  mlx_text_puts(&out, "{\"models\":[");
   for (size_t i = 0; i < all.count; ++i) {
-    const bool gpu = !strcmp(all.items[i].info.device, "cuda");
-    mlx_text_puts(&out, i ? ",{" : "{");
-    put_tag(&out, all.items[i].model);
-    put_time(&out, "expires_at", (int64_t)time(NULL) + 365 * 86400);  // it stays loaded
-    mlx_put_int(&out, "size_vram", gpu ? (int64_t)all.items[i].info.weight_bytes : 0);
-    mlx_put_int(&out, "context_length", all.items[i].info.context);
-    mlx_text_puts(&out, "}");
+    const mlx_engine_info_t *info = &all.items[i].info;
+    models[i] = describe(all.items[i].model);
+    models[i].family = info->architecture;
+    models[i].quantization = info->dtype;
+    models[i].context = info->context;
+    models[i].size_vram = strcmp(info->device, "cuda") ? 0 : info->weight_bytes;
+    models[i].is_loaded = true;
   }
-  mlx_text_puts(&out, "]}");
+  mlx_ollama_write_ps(models, all.count, &out);
   mlx_respond_json(exchange, 200, &out);
 }
 
 void mlx_info_version(mlx_site_t *site, mlx_exchange_t *exchange) {
   mlx_text_t out = {0};
-  mlx_text_puts(&out, "{");
-  mlx_put_text(&out, "version", OLLAMA_API_VERSION);
-  mlx_put_text(&out, "mlxcel", site->version);
-  mlx_text_puts(&out, "}");
+  (void)site;
+  mlx_ollama_write_version(OLLAMA_API_VERSION, &out);
   mlx_respond_json(exchange, 200, &out);
 }

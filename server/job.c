@@ -1,9 +1,13 @@
 // The errand of a generating request. A task for each choice runs on the scheduler thread of the model.
 #include "server/job.h"
 
+#include <time.h>
+
 #include "base/memory.h"
+#include "server/api_ollama.h"
 #include "server/prompt.h"
 #include "server/reply.h"
+#include "server/respond.h"
 
 #define HEARTBEAT_SECONDS 5.0
 
@@ -160,10 +164,34 @@ static mlx_status_t submit(job_t *job, bool *out_kept) {
   return status;
 }
 
+static bool is_ollama(const mlx_shape_t *shape) {
+  return shape == &mlx_shape_ollama_chat || shape == &mlx_shape_ollama_generate;
+}
+
+// An Ollama request without a prompt: the model is loaded, that is all.
+static mlx_status_t answer_load(const job_t *job) {
+  const mlx_answer_t answer = {.model = mlx_model_name(job->errand.model), .created = (int64_t)time(NULL)};
+  mlx_text_t body = {0};
+  mlx_ollama_write_load(&job->call, &answer, &body);
+  mlx_respond_json(job->errand.exchange, 200, &body);
+  return NULL;
+}
+
+static mlx_status_t check_ollama(const job_t *job, const mlx_engine_t *engine) {
+  const int64_t wanted = mlx_ollama_context(&job->call), context = mlx_engine_info(engine).context;
+  if (wanted <= context) return NULL;
+  return mlx_error(MLX_INVALID_INPUT, "options.num_ctx: %lld is more than the context of %lld",
+                   (long long)wanted, (long long)context);
+}
+
 static mlx_status_t run(mlx_errand_t *errand, bool *out_kept) {
   job_t *job = job_of(errand);
   mlx_serving_t *serving = mlx_model_serving(errand->model);
   const mlx_engine_t *engine = mlx_serving_engine(serving);
+  if (is_ollama(job->shape)) {
+    MLX_TRY(check_ollama(job, engine));
+    if (mlx_ollama_is_load(&job->call)) return answer_load(job);
+  }
   const mlx_input_tools_t tools = {.serving = serving,
                                    .model = mlx_model_name(errand->model),
                                    .grammars = errand->service->grammars,

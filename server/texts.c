@@ -5,6 +5,7 @@
 
 #include "base/memory.h"
 #include "server/api_messages.h"
+#include "server/api_ollama.h"
 #include "server/fields.h"
 #include "server/prompt.h"
 #include "server/respond.h"
@@ -252,32 +253,24 @@ static void run_props(const errand_t *e, const mlx_serving_t *serving, mlx_text_
 }
 
 // Ollama's /api/show.
-static void run_show(const mlx_serving_t *serving, mlx_text_t *out) {
+static void run_show(const errand_t *e, const mlx_serving_t *serving, mlx_text_t *out) {
   const mlx_engine_info_t info = mlx_engine_info(mlx_serving_engine(serving));
-  const char *source = template_of(serving);
-  const bool thinks = strstr(source, "<think>") || strstr(source, "reasoning_content");
-  mlx_text_puts(out, "{");
-  mlx_put_text(out, "modelfile", "");
-  mlx_put_text(out, "parameters", "");
-  mlx_put_text(out, "template", source);
-  mlx_text_puts(out, ",\"details\":{");
-  mlx_put_text(out, "parent_model", "");
-  mlx_put_text(out, "format", "mlxcel");
-  mlx_put_text(out, "family", info.architecture);
-  mlx_put_key(out, "families");
-  mlx_text_puts(out, "[");
-  mlx_text_json_string(out, info.architecture, strlen(info.architecture));
-  mlx_text_puts(out, "]");
-  mlx_put_text(out, "parameter_size", "");
-  mlx_put_text(out, "quantization_level", info.dtype);
-  mlx_text_puts(out, "},\"model_info\":{");
-  mlx_put_text(out, "general.architecture", info.architecture);
-  mlx_text_printf(out, ",\"%s.context_length\":%lld,\"%s.embedding_length\":%lld", info.architecture,
-                  (long long)info.context, info.architecture, (long long)info.hidden);
-  mlx_text_puts(out, "},\"capabilities\":[\"completion\",\"embedding\"");
-  if (strstr(source, "tools")) mlx_text_puts(out, ",\"tools\"");
-  if (thinks) mlx_text_puts(out, ",\"thinking\"");
-  mlx_text_puts(out, "]}");
+  const char *source = template_of(serving), *path = mlx_model_path(e->base.model);
+  const mlx_ollama_model_t model = {
+      .name = mlx_model_name(e->base.model),
+      .family = info.architecture,
+      .format = strstr(path, ".gguf")   ? "gguf"
+                : strstr(path, ".mlxb") ? "mlxb"
+                                        : "safetensors",
+      .quantization = info.dtype,
+      .template_source = source,
+      .size = mlx_model_size(e->base.model),
+      .context = info.context,
+      .modified = mlx_model_created(e->base.model),
+      .is_loaded = true,
+      .has_tools = strstr(source, "tools") != NULL,
+      .has_thinking = mlx_output_format_reasons(mlx_output_format_find(source))};
+  mlx_ollama_write_show(&model, out);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -291,7 +284,7 @@ static mlx_status_t write_body(errand_t *e, mlx_text_t *out) {
     case MLX_TEXT_TEMPLATE: return run_template(e, out);
     case MLX_TEXT_COUNT: return run_count(e, serving, out);
     case MLX_TEXT_PROPS: run_props(e, serving, out); return NULL;
-    case MLX_TEXT_SHOW: run_show(serving, out); return NULL;
+    case MLX_TEXT_SHOW: run_show(e, serving, out); return NULL;
     case MLX_TEXT_MODEL_INFO: {
       const mlx_engine_info_t info = mlx_engine_info(engine);
       mlx_text_puts(out, "{");

@@ -214,6 +214,13 @@ TEST(ollamas_endpoints_answer) {
   CHECK(strcasestr(reply.headers, "content-type: application/x-ndjson"));  // streams unless told otherwise
   CHECK_CONTAINS(reply_text(&reply), "\"done\":true");
   mlx_text_clear(&reply.body);
+  doc = post("/api/generate", "{\"model\":\"tiny-llama\"}", 200);  // only loads the model
+  CHECK_TEXT(yyjson_get_str(at(doc, "/done_reason")), "load");
+  yyjson_doc_free(doc);
+  yyjson_doc_free(post("/api/chat",
+                       "{\"model\":\"tiny-llama\",\"options\":{\"num_ctx\":1000000},"
+                       "\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}",
+                       400));
   doc = post("/api/show", "{\"model\":\"tiny-llama\"}", 200);
   CHECK_TEXT(yyjson_get_str(at(doc, "/details/family")), "llama");
   yyjson_doc_free(doc);
