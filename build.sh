@@ -157,6 +157,11 @@ fetch_npm() {
   rm -rf "$packed"
 }
 
+fetch_clients() {
+  rm -rf "$build/clients"
+  python3 -m pip install --disable-pip-version-check --no-deps --require-hashes --only-binary=:all: --target "$build/clients" -r tests/clients/requirements.txt
+}
+
 vendor_crates() {
   local dir=$deps/crates name version sum got
   rm -rf "$dir"
@@ -617,6 +622,7 @@ run_test_verb() {
     --all)
       shift
       fetch_debian
+      (once "$build/clients" "$(cat tests/clients/requirements.txt)" 'fetching clients of the server' fetch_clients) || echo 'continuing without them: cases that need them are skipped' >&2
       (once "$deps/playwright" "$(cat tests/page/npm.txt)" 'fetching the browser driver' fetch_npm tests/page/npm.txt "$deps/playwright") || true
       if [ $SECONDS -gt $aarch64_build_until ]; then
         echo "skipping the build for aarch64 after $((SECONDS / 60)) minutes: run ./build.sh test-aarch64" >&2
