@@ -241,6 +241,8 @@ CASES = {
     "gguf_fixtures.py": (("torch", "transformers", "gguf"), lambda c: c.run("gguf_fixtures.py", "llama")),
     "gguf_llama.py": (("gguf", "numpy"), lambda c: c.run("gguf_llama.py", ROOT / "tests/fixtures/tiny-llama.gguf")),
     "golden_runs.py": ((), golden_runs),
+    "grapheme_table.py": (("regex",), lambda c: (c.printed("line/grapheme_table.h", "grapheme_table.py"),
+                                                 c.printed("tests/goldens/graphemes.h", "grapheme_table.py", "goldens"))),
     "hf_from_gguf.py": (("numpy",), hf_from_gguf),
     "identity.sh": ((), shell_script("identity.sh", lambda c: c.build, lambda c: "tiny-llama")),
     "kl_gate.py": (("torch", "transformers"), lambda c: c.run("kl_gate.py", "--help")),
