@@ -528,8 +528,8 @@ build_peer() {
   done
   "$cmake" -S "$deps/llama.cpp" -B "$build/peer" -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DGGML_NATIVE=ON \
     -DCMAKE_C_FLAGS="$names" -DCMAKE_CXX_FLAGS="$names" \
-    -DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_SERVER=OFF -DBUILD_SHARED_LIBS=OFF
-  "$cmake" --build "$build/peer" --target llama-bench llama-batched-bench llama-quantize -j "$(nproc)"
+    -DLLAMA_CURL=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DBUILD_SHARED_LIBS=OFF
+  "$cmake" --build "$build/peer" --target llama-bench llama-batched-bench llama-quantize llama-server -j "$(nproc)"
 }
 
 main() {
