@@ -1,7 +1,7 @@
 """Checks server/page/openapi.json against the server: every documented path answers, every path of server/route.c is documented, and
 schemathesis finds no answer that the file does not describe.
 
-    python3 tests/clients/schema_test.py MLXCEL MODEL ROUTE_C [--examples 20]
+    python3 tests/clients/schema_test.py MLXCEL MODEL ROUTE_C [--examples 8]
 """
 import argparse
 import importlib.util
@@ -24,7 +24,7 @@ def main():
     parser.add_argument("mlxcel")
     parser.add_argument("model")
     parser.add_argument("routes")
-    parser.add_argument("--examples", default="20")
+    parser.add_argument("--examples", default="8")
     args = parser.parse_args()
     with Server(args.mlxcel, args.model) as server:
         document = json.load(urllib.request.urlopen(server.url + "/openapi.json"))
