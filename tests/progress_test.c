@@ -142,7 +142,7 @@ TEST(first_verification_of_a_bundle_shows_its_progress) {
                                   "--device", "cpu", "--allow-unsigned", NULL},
             NULL, "xterm");
   pty_wait_for(&pty, "checking weights (at first use): ");
-  pty_wait_for(&pty, " of 4.3 GB, ");
+  pty_wait_for(&pty, " of 2.1 GB, ");
   pty_wait_for(&pty, "B/s, ");
   pty_wait_for(&pty, " left");
   pty_wait_for(&pty, "does not match the bundle's manifest");
@@ -160,7 +160,7 @@ TEST(first_reading_of_a_source_model_shows_its_progress) {
                                   "--device", "cpu", NULL},
             NULL, "xterm");
   pty_wait_for(&pty, "checking LICENSE.txt: ");
-  pty_wait_for(&pty, " of 4.3 GB, ");
+  pty_wait_for(&pty, " of 2.1 GB, ");
   pty_wait_for(&pty, " left");
   pty_end(&pty);
   CHECK_OK(mlx_remove_tree(in_folder("licensed")));
