@@ -75,7 +75,7 @@ class Install(unittest.TestCase):
         def example(name, *arguments, **options):
             return run(os.path.join(folder, name), *arguments, env=environment, **options)
 
-        wanted = run(os.path.join(self.prefix, "bin", "mlxcel"), "run", "-m", self.bundle, "--temp", "0", "-n", "8", "--json", "-p", "the quick brown")
+        wanted = run(os.path.join(self.prefix, "bin", "mlxcel"), "run", "--raw", "-m", self.bundle, "--temp", "0", "-n", "8", "--json", "-p", "the quick brown")
         done = example("complete", self.bundle, "the quick brown", "8")
         self.assertEqual(done.stdout, json.loads(wanted.stdout)["text"] + "\n")
         self.assertIn("8 tokens, stopped by: length", done.stderr)

@@ -192,13 +192,13 @@ class Wheel(unittest.TestCase):
     def test_command_runs(self):
         command = os.path.join(self.venv, "bin", "mlxcel")
         self.assertTrue(run(command, "--version", env=self.environment).stdout.startswith("mlxcel 0."))
-        done = run(command, "run", "-m", bundle, "-p", PROMPT, "--temp", "0", "--ignore-eos", "-n", str(len(TOKENS)), "--json", env=self.environment)
+        done = run(command, "run", "--raw", "-m", bundle, "-p", PROMPT, "--temp", "0", "--ignore-eos", "-n", str(len(TOKENS)), "--json", env=self.environment)
         self.assertEqual(json.loads(done.stdout)["output_ids"], TOKENS)
         self.assertEqual(run(command, "frobnicate", env=self.environment, expect=None).returncode, 2)
 
     def test_module_generates_streams_chats_and_embeds(self):
         out = json.loads(run(os.path.join(self.venv, "bin", "python"), "-I", "-W", "error", "-c", PROGRAM, bundle, PROMPT, env=self.environment).stdout)
-        text = json.loads(run(MLXCEL, "run", "-m", bundle, "-p", PROMPT, "--temp", "0", "-n", "9", "--json").stdout)["text"]
+        text = json.loads(run(MLXCEL, "run", "--raw", "-m", bundle, "-p", PROMPT, "--temp", "0", "-n", "9", "--json").stdout)["text"]
         self.assertEqual(out["text"], text)
         self.assertEqual("".join(out["pieces"]), text)
         self.assertGreater(len(out["pieces"]), 1)
@@ -294,7 +294,7 @@ class Chroot:
 
     def check(self, test, program, full):
         test.assertTrue(self.run(program, "--version").startswith("mlxcel 0."))
-        output = self.run(program, "run", "-m", "/tiny.mlxb", "-p", PROMPT, "--temp", "0", "--ignore-eos", "-n", str(len(TOKENS)), "--json", "--device", "cpu")
+        output = self.run(program, "run", "--raw", "-m", "/tiny.mlxb", "-p", PROMPT, "--temp", "0", "--ignore-eos", "-n", str(len(TOKENS)), "--json", "--device", "cpu")
         test.assertEqual(json.loads(output)["output_ids"], TOKENS)
         if full:
             shutil.copytree(FIXTURE, self.root + "/tiny")

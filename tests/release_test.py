@@ -108,7 +108,7 @@ class Sbom(unittest.TestCase):
                 (checksum,) = package["checksums"]
                 self.assertEqual(checksum["algorithm"], "SHA256")
                 self.assertRegex(checksum["checksumValue"], r"^[0-9a-f]{64}$")
-                self.assertRegex(package["externalRefs"][0]["referenceLocator"], r"^pkg:(cargo|pypi)/[a-z0-9_-]+@[^+]+$")
+                self.assertRegex(package["externalRefs"][0]["referenceLocator"], r"^pkg:(cargo|pypi|npm)/(%40[a-z]+/)?[a-z0-9_-]+@[^+]+$")
         ends = {relation["relatedSpdxElement"] for relation in sbom["relationships"]}
         self.assertEqual(ends, set(identifiers))  # every package has a relationship, and no other element is referenced
         for relation in sbom["relationships"]:
@@ -129,8 +129,10 @@ class Sbom(unittest.TestCase):
         self.assertIn("NVRTC", names["linux-x86_64", "full"])
 
     def test_checksums_match_the_pins(self):
-        with open(os.path.join(ROOT, "third_party/crates.txt")) as file:
-            pins = dict((line.split()[0], line.split()[2]) for line in file if not line.startswith("#"))
+        pins = {}
+        for name in "crates.txt", "npm.txt":
+            with open(os.path.join(ROOT, "third_party", name)) as file:
+                pins.update((line.split()[0], line.split()[2]) for line in file if not line.startswith("#"))
         found = {package["name"]: package["checksums"][0]["checksumValue"] for package in self.make("linux-x86_64", "runtime")["packages"]
                  if package["name"] != "mlxcel"}
         self.assertEqual(found["IREE"], pins["eerie-sys"])
@@ -138,7 +140,7 @@ class Sbom(unittest.TestCase):
             python_pins = file.read()
         self.assertIn(found.pop("zig compiler-rt"), python_pins)
         self.assertIn(found.pop("llhttp"), python_pins)
-        self.assertEqual(set(found.values()), set(pins.values()))  # exactly the pinned crates
+        self.assertEqual(set(found.values()), set(pins.values()))  # exactly the pinned crates and npm packages
 
     def test_full_package_without_wheels_is_refused(self):
         done = run("release/sbom.sh", "mlxcel", "linux-x86_64", "full", "1.2.3", EPOCH, "LICENSE", "/nowhere")

@@ -162,7 +162,7 @@ TEST(command_line_overrides_environment) {
   unsetenv("MLXCEL_MODEL");
   setenv("MLXCEL_JSON", "true", 1);
   RUN(&run, "show", "--json=false", MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama");
-  CHECK(!strncmp(run.out, "architecture ", 13));
+  CHECK(run.out[0] && run.out[0] != '{');
   command_free(&run);
   unsetenv("MLXCEL_JSON");
 }
