@@ -26,6 +26,7 @@ struct mlx_model {
   bool leaving;            // is unloaded as soon as it has no users; new requests wait
   mlx_model_waiter_t *waiters, *last_waiter;
   int64_t waiting;  // number of waiters
+  int64_t turn;     // of the first one, among the models that are waited for
 };
 
 struct mlx_models {
@@ -36,7 +37,7 @@ struct mlx_models {
   uv_cond_t wake;  // for the loading thread
   uv_thread_t thread;
   bool has_thread, stopping;
-  int64_t loads, unloads;
+  int64_t loads, unloads, turns;
 };
 
 // ----------------------------------------------------------------------------------------------------------
@@ -372,11 +373,14 @@ static void answer_waiters_locked(mlx_models_t *m, mlx_model_t *model, mlx_statu
   uv_mutex_lock(&m->mutex);
 }
 
+// The model that is waited for longest.
 static mlx_model_t *next_wanted_locked(const mlx_models_t *m) {
+  mlx_model_t *next = NULL;
   for (size_t i = 0; i < m->count; ++i) {
-    if (m->items[i]->wanted) return m->items[i];
+    mlx_model_t *model = m->items[i];
+    if (model->wanted && (!next || model->turn < next->turn)) next = model;
   }
-  return NULL;
+  return next;
 }
 
 static mlx_status_t shutdown_error(void) { return mlx_error(MLX_UNAVAILABLE, "the server is shutting down"); }
@@ -412,6 +416,7 @@ static mlx_status_t wait_locked(mlx_models_t *m, mlx_model_t *model, mlx_model_w
         mlx_error(MLX_UNAVAILABLE, "too many requests are waiting for the model %s", model->name),
         "try again later");
   }
+  if (!model->waiters) model->turn = ++m->turns;
   waiter->next = NULL;
   waiter->model = model;
   *(model->last_waiter ? &model->last_waiter->next : &model->waiters) = waiter;

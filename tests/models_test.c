@@ -242,6 +242,28 @@ TEST(requests_of_a_loaded_model_do_not_wait_until_another_is_unloaded) {
   stop();
 }
 
+TEST(models_are_loaded_in_the_order_of_their_first_requests) {
+  static const char *const names[] = {"c", "b", "a", "b"};
+  request_t requests[4];
+  start(8, 0);
+  rig.is_gated = true;
+  add("a");
+  add("b");
+  add("c");
+  atomic_store(&answers, 0);
+  for (int i = 0; i < 4; ++i) ask(&requests[i], names[i]);
+  for (int i = 0; i < 3; ++i) uv_sem_post(&rig.gate);
+  for (int i = 0; i < 4; ++i) {
+    wait_for(&requests[i]);
+    put(requests[i].model);
+  }
+  CHECK_INT(requests[0].order, 1);
+  CHECK_INT(requests[1].order, 2);
+  CHECK_INT(requests[3].order, 3);
+  CHECK_INT(requests[2].order, 4);
+  stop();
+}
+
 static void check_names(const char *const *expected) {
   size_t count = 0;
   while (expected[count]) ++count;
@@ -306,6 +328,7 @@ TEST_MAIN(CASE(requests_that_wait_for_a_model_are_limited_and_answered_in_order)
           CASE(a_request_that_was_cancelled_before_it_waits_gets_an_error),
           CASE(a_model_without_requests_is_unloaded_before_a_busy_one),
           CASE(requests_of_a_loaded_model_do_not_wait_until_another_is_unloaded),
+          CASE(models_are_loaded_in_the_order_of_their_first_requests),
           CASE(a_name_that_another_model_has_gets_its_folder),
           CASE(an_alias_that_another_model_has_is_refused),
           CASE(parts_and_projectors_in_a_folder_are_no_models))
