@@ -275,7 +275,7 @@ static const mlx_flag_t flags[] = {
     MLX_INT_FLAG(flags_t, queue, "--queue", "N",
                  "requests of a model that may wait; more are refused with 429 (default: 1024)", 0, 1 << 20),
     MLX_TEXT_FLAG(flags_t, open.memory, "--memory", "SIZE",
-                  "most memory for the KV cache of a model: 512M, 8G (default on a CPU: half of the RAM, divided by up to 4 models)"),
+                  "most memory for the KV cache of a model: 512M, 8G (default on a CPU: 2/3 of --model-memory, divided by up to 4 models)"),
     MLX_TEXT_FLAG(flags_t, model_memory, "--model-memory", "SIZE",
                   "most memory for loaded models and their KV caches (default: 3/4 of the RAM on a CPU, no limit on a GPU)"),
     MLX_NUMBER_FLAG(flags_t, drain, "--drain", "SECONDS",
