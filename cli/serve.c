@@ -18,6 +18,7 @@
 #define MAX_KEY_FILE (1u << 20)  // bytes
 #define CPU_PARALLEL 32          // sequences; --parallel
 #define GPU_PARALLEL 256
+#define MOST_SHARES 4  // of the KV caches' memory, if several models are served
 
 typedef struct flags {
   mlx_open_options_t open;
@@ -32,8 +33,9 @@ typedef struct flags {
   size_t word_count;
   const char *all_keys[MAX_KEYS];
   size_t key_count;
-  char *key_text;  // owned: contents of key_file
-  char memory[32];
+  char *key_text;        // owned: contents of key_file
+  uint64_t model_bytes;  // --model-memory, or its default; 0: no limit
+  size_t model_count;
 } flags_t;
 
 // ----------------------------------------------------------------------------------------------------------
@@ -77,17 +79,34 @@ static mlx_status_t check_options(flags_t *f) {
 // ----------------------------------------------------------------------------------------------------------
 // Models
 
+static bool uses_gpu(const flags_t *f) {
+  char target[64];
+  uint64_t memory;
+  mlx_status_t no_gpu = mlx_engine_gpu_target(target, sizeof target, &memory);
+  const bool gpu = strcmp(f->open.device, "cpu") && !no_gpu;
+  mlx_status_free(no_gpu);
+  return gpu;
+}
+
+// On a CPU nothing fails when models need more memory than there is: the machine swaps. So there is a limit.
+static mlx_status_t choose_model_memory(flags_t *f) {
+  MLX_TRY(mlx_size_parse(f->model_memory, "--model-memory", &f->model_bytes));
+  const uint64_t memory = mlx_physical_memory();
+  if (!f->model_bytes && !uses_gpu(f) && memory < UINT64_MAX) f->model_bytes = memory / 4 * 3;
+  return NULL;
+}
+
 // Chooses the number of sequences and the memory for the device, unless the user did.
 static void choose_sizes(const flags_t *f, mlx_open_options_t *open, char memory[32]) {
-  char target[64];
-  uint64_t gpu_memory;
-  mlx_status_t no_gpu = mlx_engine_gpu_target(target, sizeof target, &gpu_memory);
-  const bool gpu = strcmp(open->device, "cpu") && !no_gpu;
-  mlx_status_free(no_gpu);
+  const bool gpu = uses_gpu(f);
   if (!open->parallel) open->parallel = gpu ? GPU_PARALLEL : CPU_PARALLEL;
   if (gpu || f->open.memory || mlx_physical_memory() == UINT64_MAX) return;
-  // The KV cache grows as it is used: keep half of the memory for the rest of the machine.
-  snprintf(memory, 32, "%llu", (unsigned long long)(mlx_physical_memory() / 2));
+  // The KV cache grows as it is used: keep half of the memory for the rest of the machine, and a third of the
+  // models' memory for weights.
+  uint64_t caches = mlx_physical_memory() / 2;
+  if (f->model_bytes && f->model_bytes / 3 * 2 < caches) caches = f->model_bytes / 3 * 2;
+  const size_t shares = f->model_count < MOST_SHARES ? f->model_count : MOST_SHARES;
+  snprintf(memory, 32, "%llu", (unsigned long long)(caches / (shares ? shares : 1)));
   open->memory = memory;
 }
 
@@ -183,15 +202,18 @@ static void fill_options(flags_t *f, mlx_server_options_t *out) {
   out->drain_seconds = f->drain;
   out->stall_seconds = f->stall;
   out->queue = f->queue;
+  out->model_memory = f->model_bytes;
+  out->refuse_larger = f->model_memory != NULL;
   out->report = mlx_terminal_report();
   out->open = open_model;
   out->on_second_signal = exit_now;
   out->user = f;
 }
 
-static mlx_status_t serve_with(mlx_server_t *server, const flags_t *f) {
+static mlx_status_t serve_with(mlx_server_t *server, flags_t *f) {
   int port;
   MLX_TRY(add_models(server, f));
+  f->model_count = mlx_server_model_count(server);
   if (mlx_server_model_count(server) == 1) MLX_TRY(mlx_server_load(server));
   MLX_TRY(mlx_server_listen(server, &port));
   MLX_TRY(print_ready(server, f, port));
@@ -202,8 +224,8 @@ static mlx_status_t serve(flags_t *f) {
   mlx_server_options_t options;
   mlx_server_t *server;
   MLX_TRY(check_options(f));
+  MLX_TRY(choose_model_memory(f));
   fill_options(f, &options);
-  MLX_TRY(mlx_size_parse(f->model_memory, "--model-memory", &options.model_memory));
   MLX_TRY(mlx_server_create(&options, &server));
   mlx_status_t status = serve_with(server, f);
   mlx_server_free(server);
@@ -253,9 +275,9 @@ static const mlx_flag_t flags[] = {
     MLX_INT_FLAG(flags_t, queue, "--queue", "N",
                  "requests of a model that may wait; more are refused with 429 (default: 1024)", 0, 1 << 20),
     MLX_TEXT_FLAG(flags_t, open.memory, "--memory", "SIZE",
-                  "most memory for the KV cache of a model: 512M, 8G (default: half of the RAM on a CPU)"),
+                  "most memory for the KV cache of a model: 512M, 8G (default on a CPU: 2/3 of --model-memory, divided by up to 4 models)"),
     MLX_TEXT_FLAG(flags_t, model_memory, "--model-memory", "SIZE",
-                  "most memory for loaded models; the least recently used one is unloaded (default: no limit)"),
+                  "most memory for loaded models and their KV caches (default: 3/4 of the RAM on a CPU, no limit on a GPU)"),
     MLX_NUMBER_FLAG(flags_t, drain, "--drain", "SECONDS",
                     "after SIGTERM, time for running requests to finish (default: 30)", 0, 86400),
     MLX_NUMBER_FLAG(flags_t, stall, "--stall", "SECONDS",

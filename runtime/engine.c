@@ -452,27 +452,29 @@ mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine) {
   const mlx_manifest_t *m = &engine->manifest;
   const mlx_variant_t *variant = engine->variant;
   const uint64_t weights = weight_bytes(&engine->archive);
-  return (mlx_engine_info_t){.device = mlx_device_kind(engine->device) == MLX_DEVICE_CPU ? "cpu" : "cuda",
-                             .device_reason = engine->device_reason,
-                             .is_unsigned = engine->is_unsigned,
-                             .gpu = engine->gpu_name,
-                             .threads = mlx_device_threads(engine->device),
-                             .architecture = m->architecture,
-                             .source = m->source,
-                             .target = variant->target,
-                             .dtype = variant->dtype,
-                             .kv = variant->kv,
-                             .activations = variant->activations,
-                             .cpu_level = engine->level ? engine->level : "",
-                             .levels = engine->levels.text,
-                             .kernels = engine->kernels.text,
-                             .context = engine->sizing.context,
-                             .vocab = m->vocab,
-                             .hidden = variant->hidden,
-                             .sequences = engine->sizing.sequences,
-                             .weight_bytes = weights,
-                             .token_weight_bytes = weights - lookup_bytes(&engine->archive),
-                             .kv_bytes = (uint64_t)variant->kv_bytes};
+  return (mlx_engine_info_t){
+      .device = mlx_device_kind(engine->device) == MLX_DEVICE_CPU ? "cpu" : "cuda",
+      .device_reason = engine->device_reason,
+      .is_unsigned = engine->is_unsigned,
+      .gpu = engine->gpu_name,
+      .threads = mlx_device_threads(engine->device),
+      .architecture = m->architecture,
+      .source = m->source,
+      .target = variant->target,
+      .dtype = variant->dtype,
+      .kv = variant->kv,
+      .activations = variant->activations,
+      .cpu_level = engine->level ? engine->level : "",
+      .levels = engine->levels.text,
+      .kernels = engine->kernels.text,
+      .context = engine->sizing.context,
+      .vocab = m->vocab,
+      .hidden = variant->hidden,
+      .sequences = engine->sizing.sequences,
+      .weight_bytes = weights,
+      .token_weight_bytes = weights - lookup_bytes(&engine->archive),
+      .kv_bytes = (uint64_t)variant->kv_bytes,
+      .pool_bytes = (uint64_t)engine->sizing.pool_pages * (uint64_t)variant->page_bytes};
 }
 
 mlx_status_t mlx_engine_gpu_target(char *out_target, size_t size, uint64_t *out_memory) {

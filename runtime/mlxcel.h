@@ -153,7 +153,8 @@ typedef struct mlx_engine_info {
   uint64_t weight_bytes;                       // all weights
   // The weights that one decode step reads: all but an embedding table that is not also the output head.
   uint64_t token_weight_bytes;
-  uint64_t kv_bytes;  // keys and values of one position; 0 if unknown
+  uint64_t kv_bytes;    // keys and values of one position; 0 if unknown
+  uint64_t pool_bytes;  // KV cache of all sessions, at most; a CPU takes it as it is used
 } mlx_engine_info_t;
 // The strings are borrowed from the engine. Any thread.
 mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine);

@@ -65,6 +65,7 @@ static void on_model(mlx_model_waiter_t *waiter, mlx_model_t *model, mlx_status_
   mlx_errand_t *e = (mlx_errand_t *)(void *)((char *)waiter - offsetof(mlx_errand_t, waiter));
   const uv_thread_t self = uv_thread_self();
   if (status) {
+    if (waiter->is_full) e->failure.kind = MLX_FAILURE_QUEUE;
     fail(e, status);
     return;
   }
@@ -94,6 +95,7 @@ static void parse_work(mlx_work_t *work) {
     fail(e, status);
     return;
   }
+  mlx_exchange_drop_body(e->exchange);  // a request may wait and run for long
   e->worker = uv_thread_self();
   e->waiter.ready = on_model;
   mlx_models_get(e->service->models, model, &e->waiter);  // may end the errand
@@ -125,6 +127,7 @@ static void on_gone(void *user) {
   mlx_errand_t *e = user;
   atomic_store(&e->gone, true);
   if (e->kind->on_gone) e->kind->on_gone(e);
+  if (mlx_models_cancel(e->service->models, &e->waiter)) mlx_errand_end(e);
 }
 
 void mlx_errand_start(mlx_errand_t *e) {

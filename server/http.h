@@ -34,6 +34,7 @@ typedef struct mlx_http_server_options {
   const char *certificate;  // PEM files; NULL: no TLS
   const char *private_key;
   size_t max_header_bytes, max_body_bytes;  // more is answered with 431 and 413
+  size_t max_total_body_bytes;              // of all requests together; more is answered with 503
   // A client that leaves more than this unread when a stream goes on is disconnected. A single write or whole
   // response may be longer.
   size_t max_unsent_bytes;
@@ -50,8 +51,8 @@ typedef struct mlx_http_server_options {
   void (*on_end)(void *user, const mlx_exchange_t *exchange, double seconds, uint64_t sent_bytes, bool gone);
   void *user;
 } mlx_http_server_options_t;
-// 127.0.0.1, port 8080, 64 KiB of headers, 32 MiB of body, 8 MiB unsent, 1024 connections, 30 s for headers,
-// 120 s for a body, 75 s idle, 60 s without reading; no callbacks.
+// 127.0.0.1, port 8080, 64 KiB of headers, 32 MiB of body, 1 GiB of all bodies, 8 MiB unsent, 1024
+// connections, 30 s for headers, 120 s for a body, 75 s idle, 60 s without reading; no callbacks.
 void mlx_http_server_options_initialize(mlx_http_server_options_t *out_options);
 
 // Binds and listens. The strings of |options| are copied. |host| may have several addresses ("localhost").
@@ -68,19 +69,23 @@ mlx_status_t mlx_http_server_run(mlx_http_server_t *http) MLX_MUST_USE;
 void mlx_http_server_drain(mlx_http_server_t *http);
 // Any thread. Closes all connections and ends mlx_http_server_run. Handlers see that their clients have left.
 void mlx_http_server_stop(mlx_http_server_t *http);
-void mlx_http_server_free(mlx_http_server_t *http);  // not while it runs; NULL is fine
+// Not while it runs. All exchanges must be released before. NULL is fine.
+void mlx_http_server_free(mlx_http_server_t *http);
 // Calls |tick| on the loop thread every |seconds|. At most one timer.
 mlx_status_t mlx_http_server_set_timer(mlx_http_server_t *http, double seconds, void (*tick)(void *user),
                                        void *user) MLX_MUST_USE;
 int64_t mlx_http_server_connections(const mlx_http_server_t *http);  // any thread
 
-// The request. Everything is borrowed and valid until the exchange is released. Any thread.
+// The request. Everything is borrowed and valid until the exchange is released, the body at most until
+// mlx_exchange_drop_body. Any thread.
 const char *mlx_exchange_method(const mlx_exchange_t *exchange);
 const char *mlx_exchange_path(const mlx_exchange_t *exchange);   // percent-decoded, without the query
 const char *mlx_exchange_query(const mlx_exchange_t *exchange);  // raw, without '?'; "" if there is none
 // The value of a header, the first if it is repeated; NULL if absent. Case of |name| does not matter.
 const char *mlx_exchange_header(const mlx_exchange_t *exchange, const char *name);
 const char *mlx_exchange_body(const mlx_exchange_t *exchange, size_t *out_length);
+// The handler does not need the body any more: releases its memory. The body is then empty.
+void mlx_exchange_drop_body(mlx_exchange_t *exchange);
 const char *mlx_exchange_remote(const mlx_exchange_t *exchange);  // address of the client; "unix"
 int mlx_exchange_status(const mlx_exchange_t *exchange);          // of the response; 0 before it
 void *mlx_exchange_user(const mlx_exchange_t *exchange);          // a pointer of the handler, NULL at first

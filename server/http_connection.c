@@ -504,6 +504,7 @@ static mlx_connection_t *add_connection(mlx_connections_t *all, bool is_pipe) {
   connection->all = all;
   mlx_request_parser_initialize(&connection->parser, all->options->max_header_bytes,
                                 all->options->max_body_bytes);
+  connection->parser.budget = &all->queue->bodies;
   if (is_pipe)
     uv_pipe_init(all->loop, &connection->socket.pipe, 0);
   else

@@ -112,8 +112,10 @@ const char *mlx_exchange_header(const mlx_exchange_t *exchange, const char *name
 
 const char *mlx_exchange_body(const mlx_exchange_t *exchange, size_t *out_length) {
   *out_length = exchange->request.body.length;
-  return exchange->request.body.data;
+  return exchange->request.body.data ? exchange->request.body.data : "";
 }
+
+void mlx_exchange_drop_body(mlx_exchange_t *exchange) { mlx_request_drop_body(&exchange->request); }
 
 const char *mlx_exchange_remote(const mlx_exchange_t *exchange) { return exchange->remote; }
 int mlx_exchange_status(const mlx_exchange_t *exchange) { return atomic_load(&exchange->status); }

@@ -20,11 +20,12 @@ typedef struct mlx_exchange_queue {
   mlx_exchange_t *first, *last;  // each holds a reference
   uv_async_t *wake;              // NULL: the loop thread does not run any more
   atomic_bool draining;          // responses that begin now end their connection
+  mlx_body_budget_t bodies;
 } mlx_exchange_queue_t;
 
 struct mlx_exchange {
   atomic_int references;
-  mlx_request_t request;  // constant once the handler has the exchange
+  mlx_request_t request;  // constant once the handler has the exchange, except that it may drop the body
   char remote[64];
   void *user;
   mlx_exchange_queue_t *queue;

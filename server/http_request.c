@@ -46,11 +46,17 @@ const char *mlx_request_header(const mlx_request_t *request, const char *name) {
   return NULL;
 }
 
+void mlx_request_drop_body(mlx_request_t *request) {
+  if (request->budget) atomic_fetch_sub(&request->budget->used, request->body.length);
+  request->budget = NULL;
+  mlx_text_clear(&request->body);
+}
+
 void mlx_request_clear(mlx_request_t *request) {
+  mlx_request_drop_body(request);
   mlx_free(request->path);
   mlx_free(request->query);
   mlx_text_clear(&request->headers);
-  mlx_text_clear(&request->body);
   memset(request, 0, sizeof *request);
 }
 
@@ -183,13 +189,28 @@ static int on_headers_complete(llhttp_t *llhttp) {
   return parser->expects_continue ? HPE_PAUSED : 0;
 }
 
+static bool take_budget(mlx_request_parser_t *parser, size_t length) {
+  mlx_body_budget_t *budget = parser->budget;
+  if (!budget) return true;
+  if (atomic_fetch_add(&budget->used, length) + length > budget->max) {
+    atomic_fetch_sub(&budget->used, length);
+    return false;
+  }
+  parser->request.budget = budget;
+  return true;
+}
+
 static int on_body(llhttp_t *llhttp, const char *at, size_t length) {
   mlx_request_parser_t *parser = llhttp->data;
   mlx_text_t *body = &parser->request.body;
   if (length > parser->max_body_bytes - body->length)
     return refuse(parser, 413, "the body of the request is too long");
+  if (!take_budget(parser, length))
+    return refuse(parser, 503, "the server holds too many request bodies; try again later");
   mlx_text_append(body, at, length);
-  return body->failed ? out_of_memory(parser) : 0;
+  if (!body->failed) return 0;
+  if (parser->budget) atomic_fetch_sub(&parser->budget->used, length);
+  return out_of_memory(parser);
 }
 
 // Refuses a chunk that is too long before its bytes arrive.
@@ -286,6 +307,8 @@ mlx_status_t mlx_request_parser_take(mlx_request_parser_t *parser, mlx_request_t
   *out_request = *request;
   memset(request, 0, sizeof *request);
   mlx_text_clear(&parser->target);
+  mlx_body_budget_t *budget = parser->budget;
   mlx_request_parser_initialize(parser, parser->max_header_bytes, parser->max_body_bytes);
+  parser->budget = budget;
   return NULL;
 }

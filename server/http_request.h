@@ -3,17 +3,25 @@
 //
 // Refused with a status: a malformed request (400), a request that proxies and servers could read in two
 // ways (400: both Content-Length and Transfer-Encoding, repeated Host, bare LF, folded headers, ...), too
-// many header bytes (431), too many body bytes (413), HTTP versions other than 1.0 and 1.1 (505), CONNECT and
-// transfer encodings other than chunked (501). "Connection: upgrade" is ignored.
+// many header bytes (431), too many body bytes (413, or 503 if all requests together have too many), HTTP
+// versions other than 1.0 and 1.1 (505), CONNECT and transfer encodings other than chunked (501).
+// "Connection: upgrade" is ignored.
 //
 // Threads: a parser and a request belong to one thread at a time.
 #ifndef MLXCEL_SERVER_HTTP_REQUEST_H_
 #define MLXCEL_SERVER_HTTP_REQUEST_H_
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 #include "base/text.h"
 #include "llhttp.h"
+
+// The body bytes that all requests of a server hold together. Any thread.
+typedef struct mlx_body_budget {
+  atomic_size_t used;
+  size_t max;
+} mlx_body_budget_t;
 
 // A request. Strings are never NULL after mlx_request_parser_take.
 typedef struct mlx_request {
@@ -21,12 +29,15 @@ typedef struct mlx_request {
   char *path, *query;
   mlx_text_t headers;  // "name\0value\0" for each; names in lower case
   mlx_text_t body;
+  mlx_body_budget_t *budget;  // that has the body's bytes; borrowed; NULL: none
   bool is_http_1_0, is_head;
   bool keep_alive;  // the client accepts further responses on its connection
 } mlx_request_t;
 
 const char *mlx_request_header(const mlx_request_t *request, const char *name);  // the first; NULL if absent
 void mlx_request_clear(mlx_request_t *request);
+// Releases the body and its share of the budget.
+void mlx_request_drop_body(mlx_request_t *request);
 
 typedef enum mlx_request_stage {
   MLX_STAGE_IDLE,  // no byte of the next request has arrived
@@ -47,6 +58,7 @@ typedef struct mlx_request_parser {
   const char *reason;  // plain English; constant text, or |reason_text|
   char reason_text[160];
   size_t max_header_bytes, max_body_bytes;
+  mlx_body_budget_t *budget;  // may be set after mlx_request_parser_initialize; NULL: no limit
   // Private
   llhttp_t llhttp;
   mlx_request_t request;

@@ -36,6 +36,7 @@ void mlx_http_server_options_initialize(mlx_http_server_options_t *out_options) 
       .port = 8080,
       .max_header_bytes = 64 << 10,
       .max_body_bytes = 32 << 20,
+      .max_total_body_bytes = (size_t)1 << 30,
       .max_unsent_bytes = 8 << 20,
       .max_connections = 1024,
       .header_seconds = 30,
@@ -187,6 +188,7 @@ static mlx_status_t open_server(mlx_http_server_t *server, const mlx_http_server
   MLX_TRY(copy_options(server, options));
   MLX_TRY(mlx_exchange_queue_initialize(&server->queue));
   server->has_queue = true;
+  server->queue.bodies.max = options->max_total_body_bytes;
   if (!options->certificate != !options->private_key)
     return mlx_status_hint(mlx_error(MLX_USAGE, "TLS needs both a certificate and a private key"),
                            "give both --ssl-cert and --ssl-key");

@@ -12,21 +12,34 @@
 #define MAX_LOADED 64                // models in /metrics
 #define OLLAMA_API_VERSION "0.12.0"  // of Ollama's API; clients refuse older ones
 
+// A loaded model. It has no pointer into the engine, because the model may be unloaded meanwhile.
+typedef struct loaded_model {
+  const mlx_model_t *model;
+  mlx_serving_stats_t stats;
+  char device[16], architecture[64], dtype[32];
+  int64_t context, sequences;
+  uint64_t weight_bytes;
+} loaded_model_t;
+
 typedef struct loaded {
-  struct {
-    const mlx_model_t *model;
-    mlx_serving_stats_t stats;
-    mlx_engine_info_t info;
-  } items[MAX_LOADED];
+  loaded_model_t items[MAX_LOADED];
   size_t count;
 } loaded_t;
 
+// Runs with the mutex of the models.
 static void add_loaded(void *user, mlx_model_t *model, mlx_serving_t *serving) {
   loaded_t *all = user;
   if (all->count == MAX_LOADED) return;
-  all->items[all->count].model = model;
-  all->items[all->count].info = mlx_engine_info(mlx_serving_engine(serving));
-  all->items[all->count++].stats = mlx_serving_stats(serving);
+  const mlx_engine_info_t info = mlx_engine_info(mlx_serving_engine(serving));
+  loaded_model_t *item = &all->items[all->count++];
+  *item = (loaded_model_t){.model = model,
+                           .stats = mlx_serving_stats(serving),
+                           .context = info.context,
+                           .sequences = info.sequences,
+                           .weight_bytes = info.weight_bytes};
+  snprintf(item->device, sizeof item->device, "%s", info.device);
+  snprintf(item->architecture, sizeof item->architecture, "%s", info.architecture);
+  snprintf(item->dtype, sizeof item->dtype, "%s", info.dtype);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -170,9 +183,9 @@ void mlx_info_server(mlx_site_t *site, mlx_exchange_t *exchange) {
     const mlx_serving_stats_t *stats = &all.items[i].stats;
     mlx_text_puts(&out, i ? ",{" : "{");
     mlx_put_text(&out, "model", mlx_model_name(all.items[i].model));
-    mlx_put_text(&out, "device", all.items[i].info.device);
-    mlx_put_int(&out, "context_length", all.items[i].info.context);
-    mlx_put_int(&out, "max_running_requests", all.items[i].info.sequences);
+    mlx_put_text(&out, "device", all.items[i].device);
+    mlx_put_int(&out, "context_length", all.items[i].context);
+    mlx_put_int(&out, "max_running_requests", all.items[i].sequences);
     mlx_put_int(&out, "running_requests", stats->scheduler.running);
     mlx_put_int(&out, "waiting_requests", (int64_t)waiting(stats));
     mlx_put_int(&out, "max_requests", stats->limit);
@@ -185,9 +198,9 @@ void mlx_info_server(mlx_site_t *site, mlx_exchange_t *exchange) {
   mlx_respond_json(exchange, 200, &out);
 }
 
-static void put_model(mlx_text_t *out, const mlx_model_t *model) {
+static void put_model(mlx_text_t *out, const mlx_model_t *model, const char *name) {
   mlx_text_puts(out, "{");
-  mlx_put_text(out, "id", mlx_model_name(model));
+  mlx_put_text(out, "id", name);
   mlx_put_text(out, "object", "model");
   mlx_put_int(out, "created", mlx_model_created(model));
   mlx_put_text(out, "owned_by", "mlxcel");
@@ -198,11 +211,24 @@ void mlx_info_models(mlx_site_t *site, mlx_exchange_t *exchange) {
   mlx_text_t out = {0};
   mlx_text_puts(&out, "{\"object\":\"list\",\"data\":[");
   for (size_t i = 0; i < mlx_models_count(site->service.models); ++i) {
+    const mlx_model_t *model = mlx_models_at(site->service.models, i);
     if (i) mlx_text_puts(&out, ",");
-    put_model(&out, mlx_models_at(site->service.models, i));
+    put_model(&out, model, mlx_model_name(model));
+    for (size_t k = 0; k < mlx_model_alias_count(model); ++k) {
+      mlx_text_puts(&out, ",");
+      put_model(&out, model, mlx_model_alias(model, k));
+    }
   }
   mlx_text_puts(&out, "]}");
   mlx_respond_json(exchange, 200, &out);
+}
+
+// The alias that |name| is, or the model's name.
+static const char *listed_name(const mlx_model_t *model, const char *name) {
+  for (size_t i = 0; i < mlx_model_alias_count(model); ++i) {
+    if (!strcmp(mlx_model_alias(model, i), name)) return mlx_model_alias(model, i);
+  }
+  return mlx_model_name(model);
 }
 
 mlx_status_t mlx_info_model(mlx_site_t *site, const char *name, mlx_exchange_t *exchange) {
@@ -211,7 +237,7 @@ mlx_status_t mlx_info_model(mlx_site_t *site, const char *name, mlx_exchange_t *
   if (!model)
     return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "model: '%s' does not exist", name),
                            "GET /v1/models lists the models");
-  put_model(&out, model);
+  put_model(&out, model, listed_name(model, name));
   mlx_respond_json(exchange, 200, &out);
   return NULL;
 }
@@ -232,11 +258,21 @@ static mlx_ollama_model_t describe(const mlx_model_t *model) {
 }
 
 void mlx_info_tags(mlx_site_t *site, mlx_exchange_t *exchange) {
-  const size_t count = mlx_models_count(site->service.models);
+  const size_t model_count = mlx_models_count(site->service.models);
+  size_t count = model_count, filled = 0;
   mlx_ollama_model_t *models;
   mlx_text_t out = {0};
+  for (size_t i = 0; i < model_count; ++i)
+    count += mlx_model_alias_count(mlx_models_at(site->service.models, i));
   mlx_status_t status = mlx_alloc(count, sizeof *models, &models);
-  for (size_t i = 0; i < count && !status; ++i) models[i] = describe(mlx_models_at(site->service.models, i));
+  for (size_t i = 0; i < model_count && !status; ++i) {
+    const mlx_model_t *model = mlx_models_at(site->service.models, i);
+    models[filled++] = describe(model);
+    for (size_t k = 0; k < mlx_model_alias_count(model); ++k) {
+      models[filled] = describe(model);
+      models[filled++].name = mlx_model_alias(model, k);
+    }
+  }
   if (!status) mlx_ollama_write_tags(models, count, &out);
   if (status) out.failed = true;
   mlx_status_free(status);
@@ -250,12 +286,12 @@ void mlx_info_running(mlx_site_t *site, mlx_exchange_t *exchange) {
   mlx_text_t out = {0};
   mlx_models_visit_loaded(site->service.models, add_loaded, &all);
   for (size_t i = 0; i < all.count; ++i) {
-    const mlx_engine_info_t *info = &all.items[i].info;
-    models[i] = describe(all.items[i].model);
-    models[i].family = info->architecture;
-    models[i].quantization = info->dtype;
-    models[i].context = info->context;
-    models[i].size_vram = strcmp(info->device, "cuda") ? 0 : info->weight_bytes;
+    const loaded_model_t *item = &all.items[i];
+    models[i] = describe(item->model);
+    models[i].family = item->architecture;
+    models[i].quantization = item->dtype;
+    models[i].context = item->context;
+    models[i].size_vram = strcmp(item->device, "cuda") ? 0 : item->weight_bytes;
     models[i].is_loaded = true;
   }
   mlx_ollama_write_ps(models, all.count, &out);

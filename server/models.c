@@ -1,6 +1,7 @@
 // The registry of models and the thread that loads them.
 #include "server/models.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -18,12 +19,14 @@ struct mlx_model {
   uint64_t size;
   // Guarded by the registry's mutex.
   mlx_serving_t *serving;  // owned; NULL: not loaded
-  uint64_t bytes;          // of the loaded model
+  uint64_t bytes;          // that the model may use, when it was last loaded; 0: it never was
   int64_t users;           // requests
   double used;             // time of the last use
   bool wanted;             // in the queue of the loading thread
   bool leaving;            // is unloaded as soon as it has no users; new requests wait
-  mlx_model_waiter_t *waiters;
+  mlx_model_waiter_t *waiters, *last_waiter;
+  int64_t waiting;  // number of waiters
+  int64_t turn;     // of the first one, among the models that are waited for
 };
 
 struct mlx_models {
@@ -34,7 +37,7 @@ struct mlx_models {
   uv_cond_t wake;  // for the loading thread
   uv_thread_t thread;
   bool has_thread, stopping;
-  int64_t loads, unloads;
+  int64_t loads, unloads, turns;
 };
 
 // ----------------------------------------------------------------------------------------------------------
@@ -45,25 +48,49 @@ static bool ends_with(const char *text, const char *ending) {
   return length >= size && !strcasecmp(text + length - size, ending);
 }
 
-mlx_status_t mlx_model_default_name(const char *path, char **out_name) {
-  static const char *const endings[] = {".gguf", ".mlxb"};
-  const bool is_hub = !strncmp(path, "hf:", 3);
-  const char *from = is_hub ? path + 3 : path;
-  size_t length = strlen(from);
-  while (length > 1 && from[length - 1] == '/') --length;
-  if (!is_hub) {
-    for (size_t at = length; at-- > 0;) {
-      if (from[at] != '/' && from[at] != '\\') continue;
-      length -= at + 1;
-      from += at + 1;
-      break;
-    }
+#define PART_LENGTH 15  // of "-00001-of-00003"
+
+// The number of a GGUF file that is a part of a model: 2 of "NAME-00002-of-00003.gguf". 0: it is no part.
+// *|out_start| is the length of NAME.
+static int part_number(const char *path, size_t *out_start) {
+  const size_t length = strlen(path), ending = strlen(".gguf");
+  int number = 0;
+  if (!ends_with(path, ".gguf") || length < PART_LENGTH + ending) return 0;
+  const char *part = path + length - ending - PART_LENGTH;
+  for (size_t i = 0; i < PART_LENGTH; ++i) {
+    const char pattern = "-00000-of-00000"[i];
+    if (pattern == '0' ? part[i] < '0' || part[i] > '9' : part[i] != pattern) return 0;
+    if (i >= 1 && i <= 5) number = number * 10 + (part[i] - '0');
   }
-  MLX_TRY(mlx_copy_text(from, length, out_name));
+  *out_start = (size_t)(part - path);
+  return number;
+}
+
+static bool is_separator(char c) { return c == '/' || c == '\\'; }
+
+// The last |parts| parts of a path, separated by '/', without ending.
+static mlx_status_t end_of_path(const char *path, int parts, char **out_name) {
+  static const char *const endings[] = {".gguf", ".mlxb"};
+  size_t end = strlen(path), part_start = end, start;
+  if (part_number(path, &part_start)) end = part_start;
+  while (end > 1 && is_separator(path[end - 1])) --end;
+  for (start = end; start > 0; --start) {
+    if (is_separator(path[start - 1]) && start < end && !--parts) break;
+  }
+  MLX_TRY(mlx_copy_text(path + start, end - start, out_name));
+  for (char *at = *out_name; *at; ++at) {
+    if (*at == '\\') *at = '/';
+  }
   for (size_t i = 0; i < sizeof endings / sizeof *endings; ++i) {
     if (ends_with(*out_name, endings[i])) (*out_name)[strlen(*out_name) - strlen(endings[i])] = 0;
   }
   return NULL;
+}
+
+static bool is_hub(const char *path) { return !strncmp(path, "hf:", 3); }
+
+mlx_status_t mlx_model_default_name(const char *path, char **out_name) {
+  return is_hub(path) ? end_of_path(path + 3, INT_MAX, out_name) : end_of_path(path, 1, out_name);
 }
 
 static bool is_called(const mlx_model_t *model, const char *name, size_t length) {
@@ -90,6 +117,8 @@ mlx_model_t *mlx_models_find(const mlx_models_t *m, const char *name) {
 size_t mlx_models_count(const mlx_models_t *m) { return m->count; }
 mlx_model_t *mlx_models_at(const mlx_models_t *m, size_t index) { return m->items[index]; }
 const char *mlx_model_name(const mlx_model_t *model) { return model->name; }
+size_t mlx_model_alias_count(const mlx_model_t *model) { return model->alias_count; }
+const char *mlx_model_alias(const mlx_model_t *model, size_t index) { return model->aliases[index]; }
 const char *mlx_model_path(const mlx_model_t *model) { return model->path; }
 int64_t mlx_model_created(const mlx_model_t *model) { return model->created; }
 uint64_t mlx_model_size(const mlx_model_t *model) { return model->size; }
@@ -140,16 +169,31 @@ static void measure(mlx_model_t *model) {
   }
 }
 
+// Chooses the name of a new model.
+static mlx_status_t name_model(const mlx_models_t *m, mlx_model_t *model, const char *name) {
+  const char *path = model->path;
+  const mlx_model_t *same = mlx_models_find(m, path);
+  if (same && !strcmp(same->path, path))
+    return mlx_status_hint(mlx_error(MLX_USAGE, "the model '%s' was given twice", path), "give it once");
+  MLX_TRY(name ? mlx_copy_text(name, strlen(name), &model->name)
+               : mlx_model_default_name(path, &model->name));
+  if (!name && !is_hub(path) && mlx_models_find(m, model->name)) {
+    mlx_free(model->name);
+    model->name = NULL;
+    MLX_TRY(end_of_path(path, 2, &model->name));
+  }
+  if (!mlx_models_find(m, model->name)) return NULL;
+  const char *ending = ends_with(path, ".gguf") ? ".gguf" : ends_with(path, ".mlxb") ? ".mlxb" : "";
+  return mlx_status_hint(mlx_error(MLX_USAGE, "two models are called '%s'", model->name),
+                         "make a link with another name and serve that: ln -s '%s' another-name%s", path,
+                         ending);
+}
+
 mlx_status_t mlx_models_add(mlx_models_t *m, const char *path, const char *name) {
   mlx_model_t *model;
   MLX_TRY(mlx_alloc(1, sizeof *model, &model));
   mlx_status_t status = mlx_copy_text(path, strlen(path), &model->path);
-  if (!status)
-    status =
-        name ? mlx_copy_text(name, strlen(name), &model->name) : mlx_model_default_name(path, &model->name);
-  if (!status && mlx_models_find(m, model->name))
-    status = mlx_status_hint(mlx_error(MLX_USAGE, "two models are called '%s'", model->name),
-                             "give one of them another name: --alias NAME=%s", path);
+  if (!status) status = name_model(m, model, name);
   if (!status) measure(model);
   uv_mutex_lock(&m->mutex);  // the loading thread runs already
   if (!status) status = mlx_reserve(m->count + 1, sizeof *m->items, &m->capacity, &m->items);
@@ -164,8 +208,10 @@ typedef struct scan {
   const char *folder;
 } scan_t;
 
-static bool is_model(const char *path) {
+static bool is_model(const char *path, const char *name) {
   char *config = NULL;
+  size_t start;
+  if (ends_with(name, ".gguf") && (part_number(name, &start) > 1 || strstr(name, "mmproj"))) return false;
   if (ends_with(path, ".gguf") || ends_with(path, ".mlxb")) return true;
   mlx_status_t status = mlx_join_path(path, "config.json", &config);
   const bool is = !status && mlx_is_file(config);
@@ -178,7 +224,7 @@ static mlx_status_t add_found(void *user, const char *name) {
   const scan_t *scan = user;
   char *path;
   MLX_TRY(mlx_join_path(scan->folder, name, &path));
-  mlx_status_t status = is_model(path) ? mlx_models_add(scan->models, path, NULL) : NULL;
+  mlx_status_t status = is_model(path, name) ? mlx_models_add(scan->models, path, NULL) : NULL;
   mlx_free(path);
   return status;
 }
@@ -197,6 +243,12 @@ mlx_status_t mlx_models_alias(mlx_models_t *m, const char *alias, const char *na
   if (!model)
     return mlx_status_hint(mlx_error(MLX_USAGE, "--alias %s=%s: there is no such model", alias, name),
                            "give the model with -m %s", name);
+  const mlx_model_t *other = mlx_models_find(m, alias);
+  if (other == model) return NULL;
+  if (other)
+    return mlx_status_hint(
+        mlx_error(MLX_USAGE, "--alias %s=%s: the model '%s' has that name", alias, name, other->path),
+        "use a name that no other model has");
   MLX_TRY(
       mlx_reserve(model->alias_count + 1, sizeof *model->aliases, &model->alias_capacity, &model->aliases));
   MLX_TRY(mlx_copy_text(alias, strlen(alias), &model->aliases[model->alias_count]));
@@ -213,19 +265,22 @@ static uint64_t loaded_bytes_locked(const mlx_models_t *m) {
   return sum;
 }
 
-// The least recently used loaded model; NULL: none.
-static mlx_model_t *oldest_locked(const mlx_models_t *m) {
+// The model to unload next: the least recently used one without requests; if all have requests, the least
+// recently used one. Never |keep|. NULL: there is none.
+static mlx_model_t *oldest_locked(const mlx_models_t *m, const mlx_model_t *keep) {
   mlx_model_t *oldest = NULL;
   for (size_t i = 0; i < m->count; ++i) {
     mlx_model_t *model = m->items[i];
-    if (model->serving && (!oldest || model->used < oldest->used)) oldest = model;
+    if (!model->serving || model == keep) continue;
+    const bool is_idle = !model->users, is_idler = oldest && is_idle != !oldest->users;
+    if (!oldest || (is_idler ? is_idle : model->used < oldest->used)) oldest = model;
   }
   return oldest;
 }
 
-// Unloads the least recently used model, when its requests have ended. False: there is none.
-static bool unload_oldest_locked(mlx_models_t *m) {
-  mlx_model_t *oldest = oldest_locked(m);
+// Unloads a model other than |keep|, when its requests have ended. False: there is none.
+static bool unload_oldest_locked(mlx_models_t *m, const mlx_model_t *keep) {
+  mlx_model_t *oldest = oldest_locked(m, keep);
   if (!oldest) return false;
   oldest->leaving = true;
   while (oldest->users && !m->stopping) uv_cond_wait(&m->wake, &m->mutex);
@@ -244,12 +299,13 @@ static bool unload_oldest_locked(mlx_models_t *m) {
 
 static uint64_t bytes_of(const mlx_engine_t *engine) {
   const mlx_engine_info_t info = mlx_engine_info(engine);
-  return info.weight_bytes + info.kv_bytes * (uint64_t)info.context;
+  return info.weight_bytes + info.pool_bytes;
 }
 
 static mlx_status_t load(mlx_models_t *m, const mlx_model_t *model, mlx_serving_t **out,
                          uint64_t *out_bytes) {
   mlx_serving_options_t options = {.queue = m->options.queue};
+  if (m->options.make) return m->options.make(m->options.user, model->path, out, out_bytes);
   MLX_TRY(m->options.open(m->options.user, model->path, &options.engine, &options.chat));
   *out_bytes = bytes_of(options.engine);
   return mlx_serving_create(&options, out);
@@ -258,31 +314,40 @@ static mlx_status_t load(mlx_models_t *m, const mlx_model_t *model, mlx_serving_
 // Loads |model|. Other models are unloaded if the limit or the memory of the device requires it.
 static mlx_status_t load_locked(mlx_models_t *m, mlx_model_t *model) {
   mlx_serving_t *serving = NULL;
-  uint64_t bytes = model->size;
-  if (m->options.memory && bytes > m->options.memory)
+  uint64_t bytes = model->bytes > model->size ? model->bytes : model->size;  // of the last load, if any
+  if (m->options.refuse_larger && model->size > m->options.memory)
     return mlx_status_hint(
         mlx_error(MLX_OUT_OF_MEMORY, "the model %s has %llu bytes; --model-memory is %llu", model->name,
-                  (unsigned long long)bytes, (unsigned long long)m->options.memory),
+                  (unsigned long long)model->size, (unsigned long long)m->options.memory),
         "use a larger --model-memory");
   while (m->options.memory && loaded_bytes_locked(m) + bytes > m->options.memory) {
-    if (!unload_oldest_locked(m)) break;
+    if (!unload_oldest_locked(m, model)) break;
   }
   for (;;) {
     uv_mutex_unlock(&m->mutex);
     mlx_status_t status = load(m, model, &serving, &bytes);
+    if (!status && m->options.refuse_larger && bytes > m->options.memory)
+      mlx_report_note(m->options.report,
+                      "%s and its KV cache may use %llu MiB, more than --model-memory; --memory limits the "
+                      "KV cache",
+                      model->name, (unsigned long long)(bytes >> 20));
     uv_mutex_lock(&m->mutex);
     if (!status) break;
-    if (mlx_status_code(status) != MLX_OUT_OF_MEMORY || !unload_oldest_locked(m)) return status;
+    if (mlx_status_code(status) != MLX_OUT_OF_MEMORY || !unload_oldest_locked(m, model)) return status;
     mlx_status_free(status);
   }
   model->serving = serving;
   model->bytes = bytes;
   model->used = mlx_seconds();
   ++m->loads;
-  while (m->options.memory && loaded_bytes_locked(m) > m->options.memory && oldest_locked(m) != model) {
-    if (!unload_oldest_locked(m)) break;
-  }
   return NULL;
+}
+
+// Unloads models other than |model| until the rest is within the limit.
+static void shrink_locked(mlx_models_t *m, const mlx_model_t *model) {
+  while (m->options.memory && loaded_bytes_locked(m) > m->options.memory) {
+    if (!unload_oldest_locked(m, model)) break;
+  }
 }
 
 // The error of one request. A model that cannot be loaded is not the client's fault.
@@ -295,8 +360,10 @@ static mlx_status_t waiter_error(const mlx_model_t *model, mlx_status_t status) 
 // Gives the loaded model, or the error, to the requests that wait for it.
 static void answer_waiters_locked(mlx_models_t *m, mlx_model_t *model, mlx_status_t status) {
   mlx_model_waiter_t *waiter = model->waiters;
-  model->waiters = NULL;
-  for (const mlx_model_waiter_t *w = waiter; w && !status; w = w->next) ++model->users;
+  model->waiters = model->last_waiter = NULL;
+  if (!status) model->users += model->waiting;
+  model->waiting = 0;
+  for (mlx_model_waiter_t *w = waiter; w; w = w->next) w->model = NULL;
   uv_mutex_unlock(&m->mutex);
   for (mlx_model_waiter_t *next; waiter; waiter = next) {
     next = waiter->next;
@@ -306,11 +373,14 @@ static void answer_waiters_locked(mlx_models_t *m, mlx_model_t *model, mlx_statu
   uv_mutex_lock(&m->mutex);
 }
 
+// The model that is waited for longest.
 static mlx_model_t *next_wanted_locked(const mlx_models_t *m) {
+  mlx_model_t *next = NULL;
   for (size_t i = 0; i < m->count; ++i) {
-    if (m->items[i]->wanted) return m->items[i];
+    mlx_model_t *model = m->items[i];
+    if (model->wanted && (!next || model->turn < next->turn)) next = model;
   }
-  return NULL;
+  return next;
 }
 
 static mlx_status_t shutdown_error(void) { return mlx_error(MLX_UNAVAILABLE, "the server is shutting down"); }
@@ -325,8 +395,9 @@ static void load_models(void *user) {
       continue;
     }
     model->wanted = false;
-    mlx_status_t status = model->serving ? NULL : load_locked(m, model);
+    mlx_status_t status = model->serving || !model->waiters ? NULL : load_locked(m, model);
     answer_waiters_locked(m, model, status);
+    shrink_locked(m, model);  // afterwards, because it may wait for requests of other models
   }
   for (size_t i = 0; i < m->count; ++i) answer_waiters_locked(m, m->items[i], shutdown_error());
   uv_mutex_unlock(&m->mutex);
@@ -334,6 +405,27 @@ static void load_models(void *user) {
 
 // ----------------------------------------------------------------------------------------------------------
 // Requests
+
+// Adds |waiter| to the requests that wait for |model|.
+static mlx_status_t wait_locked(mlx_models_t *m, mlx_model_t *model, mlx_model_waiter_t *waiter) {
+  if (waiter->is_cancelled) return mlx_error(MLX_CANCELLED, "the request was cancelled");
+  if (m->stopping) return shutdown_error();
+  if (model->waiting > m->options.queue) {
+    waiter->is_full = true;
+    return mlx_status_hint(
+        mlx_error(MLX_UNAVAILABLE, "too many requests are waiting for the model %s", model->name),
+        "try again later");
+  }
+  if (!model->waiters) model->turn = ++m->turns;
+  waiter->next = NULL;
+  waiter->model = model;
+  *(model->last_waiter ? &model->last_waiter->next : &model->waiters) = waiter;
+  model->last_waiter = waiter;
+  ++model->waiting;
+  if (!model->leaving) model->wanted = true;
+  uv_cond_broadcast(&m->wake);
+  return NULL;
+}
 
 void mlx_models_get(mlx_models_t *m, const char *name, mlx_model_waiter_t *waiter) {
   mlx_model_t *model = !name || !*name ? (m->count ? m->items[0] : NULL) : mlx_models_find(m, name);
@@ -345,19 +437,31 @@ void mlx_models_get(mlx_models_t *m, const char *name, mlx_model_waiter_t *waite
     return;
   }
   uv_mutex_lock(&m->mutex);
-  const bool loaded = model->serving && !model->leaving, stopping = m->stopping;
+  const bool loaded = model->serving && !model->leaving && !waiter->is_cancelled;
+  mlx_status_t status = loaded ? NULL : wait_locked(m, model, waiter);
+  const bool waits = !loaded && !status;
   if (loaded) {
     ++model->users;
     model->used = mlx_seconds();
-  } else if (!stopping) {
-    waiter->next = model->waiters;
-    model->waiters = waiter;
-    if (!model->leaving) model->wanted = true;
-    uv_cond_broadcast(&m->wake);
   }
   uv_mutex_unlock(&m->mutex);
-  if (loaded) waiter->ready(waiter, model, NULL);
-  if (!loaded && stopping) waiter->ready(waiter, NULL, shutdown_error());
+  if (!waits) waiter->ready(waiter, loaded ? model : NULL, status);
+}
+
+bool mlx_models_cancel(mlx_models_t *m, mlx_model_waiter_t *waiter) {
+  uv_mutex_lock(&m->mutex);
+  mlx_model_t *model = waiter->model;
+  waiter->is_cancelled = true;
+  if (model) {
+    mlx_model_waiter_t *before = NULL;
+    for (mlx_model_waiter_t *w = model->waiters; w != waiter; w = w->next) before = w;
+    *(before ? &before->next : &model->waiters) = waiter->next;
+    if (model->last_waiter == waiter) model->last_waiter = before;
+    --model->waiting;
+    waiter->model = NULL;
+  }
+  uv_mutex_unlock(&m->mutex);
+  return model != NULL;
 }
 
 void mlx_models_put(mlx_models_t *m, mlx_model_t *model) {

@@ -133,8 +133,9 @@ static const route_t *find_route(const char *path, const char *method, const cha
 }
 
 static const mlx_page_file_t *find_page(const mlx_site_t *site, const char *path) {
-  for (const mlx_page_file_t *file = mlx_page_files; site->page && file->path; ++file) {
-    if (!strcmp(file->path, path)) return file;
+  for (const mlx_page_file_t *file = mlx_page_files; file->path; ++file) {
+    if (strcmp(file->path, path)) continue;
+    return site->page || !strcmp(path, "/openapi.json") ? file : NULL;  // it belongs to the API
   }
   return NULL;
 }

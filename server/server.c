@@ -72,8 +72,12 @@ static void on_tick(void *user) {
 static mlx_status_t create_parts(mlx_server_t *s) {
   const mlx_server_options_t *o = &s->options;
   mlx_service_t *service = &s->site.service;
-  const mlx_models_options_t models = {
-      .queue = o->queue, .memory = o->model_memory, .open = o->open, .user = o->user, .report = o->report};
+  const mlx_models_options_t models = {.queue = o->queue,
+                                       .memory = o->model_memory,
+                                       .refuse_larger = o->refuse_larger,
+                                       .open = o->open,
+                                       .user = o->user,
+                                       .report = o->report};
   s->site.version = o->version;
   s->site.keys = o->keys;
   s->site.key_count = o->key_count;

@@ -23,7 +23,8 @@ typedef struct mlx_server_options {
   double drain_seconds;        // after the first signal, running requests have so long to finish
   double stall_seconds;        // /health fails if a model with work completes no step for so long
   int64_t queue;               // requests of a model that may wait
-  uint64_t model_memory;       // most bytes of loaded models; 0: as many as the memory allows
+  uint64_t model_memory;       // most bytes of loaded models (server/models.h); 0: what the memory allows
+  bool refuse_larger;          // refuse a model whose weights have more
   const mlx_report_t *report;  // notes; called by several threads
   // Opens a model (server/models.h).
   mlx_status_t (*open)(void *user, const char *path, mlx_engine_t **out_engine, mlx_chat_t **out_chat);

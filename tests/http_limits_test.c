@@ -92,6 +92,49 @@ TEST(long_bodies_give_413_before_they_arrive) {
 }
 
 // The server reads on for a while, so that the client can send its body and then read the response.
+static void small_total(mlx_http_server_options_t *options) { options->max_total_body_bytes = 3000; }
+
+static int send_body(const char *path, size_t length, size_t sent) {
+  char head[128], bytes[2000];
+  const int fd = dial();
+  memset(bytes, 'a', sizeof bytes);
+  snprintf(head, sizeof head, "POST %s HTTP/1.1\r\nHost: h\r\nContent-Length: %zu\r\n\r\n", path, length);
+  send_text(fd, head);
+  send_bytes(fd, bytes, sent);
+  return fd;
+}
+
+TEST(too_many_bytes_in_all_bodies_give_503_until_a_handler_drops_its_body) {
+  size_t length;
+  start_server(small_total);
+  const int first = send_body("/wait", 1400, 1400);
+  CHECK(wait_for(&counts.waiting, 1, 10));
+  mlx_exchange_t *exchange = take_held();
+  const int part = send_body("/echo", 1500, 1400);  // is arriving
+  mlx_sleep_ms(50);
+  int fd = send_body("/echo", 1400, 1400);
+  CHECK_CONTAINS(read_response(fd), "HTTP/1.1 503 ");
+  close(fd);
+  mlx_exchange_drop_body(exchange);
+  CHECK_TEXT(mlx_exchange_body(exchange, &length), "");
+  CHECK_INT((int64_t)length, 0);
+  for (int i = 0; i < 3; ++i) {  // a response returns the bytes of its request
+    fd = send_body("/echo", 1400, 1400);
+    CHECK_CONTAINS(read_response(fd), "HTTP/1.1 200 ");
+    close(fd);
+  }
+  close(part);  // a client that leaves, too
+  wait_for_connections(1);
+  fd = send_body("/echo", 2000, 2000);
+  CHECK_CONTAINS(read_response(fd), "HTTP/1.1 200 ");
+  close(fd);
+  mlx_exchange_respond(exchange, 200, "text/plain", "", 0);
+  mlx_exchange_release(exchange);
+  CHECK_CONTAINS(read_response(first), "HTTP/1.1 200 ");
+  close(first);
+  stop_server();
+}
+
 TEST(client_that_sends_a_huge_body_gets_its_413) {
   start_server(small_sizes);
   const int fd = dial();
@@ -500,6 +543,7 @@ TEST(server_survives_each_failed_allocation) {
 }
 
 TEST_MAIN(CASE(long_headers_give_431), CASE(long_bodies_give_413_before_they_arrive),
+          CASE(too_many_bytes_in_all_bodies_give_503_until_a_handler_drops_its_body),
           CASE(client_that_sends_a_huge_body_gets_its_413), CASE(endless_chunk_extensions_are_refused),
           CASE(slow_requests_give_408_however_they_trickle),
           CASE(idle_connections_are_closed_without_a_response),

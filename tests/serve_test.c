@@ -512,6 +512,65 @@ TEST(a_second_signal_ends_at_once) {
   mlx_text_clear(&text);
 }
 
+static void check_body(int port, const char *path, int status, const char *part) {
+  reply_t reply;
+  client_call(port, "GET", path, "", NULL, &reply);
+  if (reply.status != status) CHECK_FAIL("%s: status %d: %s", path, reply.status, reply_text(&reply));
+  CHECK_CONTAINS(reply_text(&reply), part);
+  mlx_text_clear(&reply.body);
+}
+
+// With an empty cache, loading compiles the model, which takes much longer than the pauses here.
+TEST(requests_that_wait_for_a_load_are_limited_and_a_client_that_leaves_makes_room) {
+  static const char body[] = "{\"model\":\"tiny-llama\",\"prompt\":\"a\",\"max_tokens\":2}";
+  char cache[] = "/tmp/mlxcel-serve-cache-XXXXXX";
+  served_t s;
+  reply_t reply;
+  int fds[2];
+  CHECK(mkdtemp(cache));
+  setenv("MLXCEL_CACHE", cache, 1);
+  SERVE(&s, TINY, "-m", OTHER, "--device", "cpu", "--queue", "1");  // several: none is loaded at the start
+  setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);
+  for (int i = 0; i < 2; ++i) fds[i] = client_request(s.port, "POST", "/v1/completions", "", body);
+  mlx_sleep_ms(100);
+  client_call(s.port, "POST", "/v1/completions", "", body, &reply);
+  CHECK_INT(reply.status, 429);
+  CHECK(strcasestr(reply.headers, "retry-after: "));
+  CHECK_CONTAINS(reply_text(&reply), "queue_full");
+  mlx_text_clear(&reply.body);
+  close(fds[1]);
+  mlx_sleep_ms(100);
+  fds[1] = client_request(s.port, "POST", "/v1/completions", "", body);
+  for (int i = 0; i < 2; ++i) {
+    client_finish(fds[i], &reply);
+    CHECK_INT(reply.status, 200);
+    mlx_text_clear(&reply.body);
+  }
+  CHECK_INT(serve_stop(&s), 0);
+  CHECK_OK(mlx_remove_tree(cache));
+}
+
+TEST(lists_of_models_have_aliases) {
+  served_t s;
+  SERVE(&s, TINY, "-m", OTHER, "--alias", "best=qwen2", "--device", "cpu");
+  check_body(s.port, "/v1/models", 200, "\"id\":\"tiny-llama\"");
+  check_body(s.port, "/v1/models", 200, "\"id\":\"qwen2\"");
+  check_body(s.port, "/v1/models", 200, "\"id\":\"best\"");
+  check_body(s.port, "/v1/models/best", 200, "\"id\":\"best\"");
+  check_body(s.port, "/v1/models/qwen2", 200, "\"id\":\"qwen2\"");
+  check_body(s.port, "/api/tags", 200, "\"name\":\"qwen2\"");
+  check_body(s.port, "/api/tags", 200, "\"name\":\"best\"");
+  CHECK_INT(serve_stop(&s), 0);
+}
+
+TEST(the_description_of_the_api_needs_no_page) {
+  served_t s;
+  SERVE(&s, TINY, "--device", "cpu", "--no-page");
+  check_body(s.port, "/openapi.json", 200, "\"openapi\"");
+  check_body(s.port, "/", 404, "there is no endpoint");
+  CHECK_INT(serve_stop(&s), 0);
+}
+
 TEST(several_models_are_loaded_on_first_use_and_the_oldest_is_unloaded) {
   static const char *const names[] = {"a", "b", "c"};
   char folder[] = "/tmp/mlxcel-serve-models-XXXXXX", path[64];
@@ -538,6 +597,12 @@ TEST(several_models_are_loaded_on_first_use_and_the_oldest_is_unloaded) {
   complete(s.port, "nothing", 404);
   complete(s.port, "broken", 503);
   complete(s.port, "a", 200);
+  CHECK_INT(serve_stop(&s), 0);
+  // The limit counts the KV caches at full size.
+  SERVE(&s, "--models", folder, "--device", "cpu", "-c", "64", "--memory", "300K", "--model-memory", "480K");
+  complete(s.port, "a", 200);
+  complete(s.port, "b", 200);
+  wait_for_metric(s.port, "mlxcel_models_loaded", 1);
   CHECK_INT(serve_stop(&s), 0);
   CHECK_OK(mlx_remove_tree(folder));
 }
@@ -608,6 +673,8 @@ TEST_MAIN(CASE(a_completion_has_the_tokens_of_mlxcel_run), CASE(a_stream_has_the
           CASE(cors_preflight_is_answered), CASE(a_key_is_required_if_one_is_set), CASE(a_full_queue_is_429),
           CASE(a_signal_finishes_streams_and_refuses_new_work), CASE(a_drain_ends_within_its_limit),
           CASE(a_second_signal_ends_at_once),
+          CASE(requests_that_wait_for_a_load_are_limited_and_a_client_that_leaves_makes_room),
+          CASE(lists_of_models_have_aliases), CASE(the_description_of_the_api_needs_no_page),
           CASE(several_models_are_loaded_on_first_use_and_the_oldest_is_unloaded),
           CASE(a_log_that_cannot_be_written_does_not_stop_the_server),
           CASE(the_access_log_has_a_json_line_for_each_request), CASE(an_idle_server_uses_no_cpu_time),
