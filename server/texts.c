@@ -15,6 +15,7 @@ typedef struct errand {
   mlx_errand_t base;
   mlx_text_endpoint_t endpoint;
   yyjson_doc *doc;  // owned: the body
+  char *shown;      // owned: the model of MLX_TEXT_SHOW
   const char *model;
   const mlx_shape_t *shape;  // that parsed |call|; NULL: there is no call
   mlx_call_t call;
@@ -46,6 +47,14 @@ static mlx_status_t parse_call(errand_t *e, const mlx_shape_t *shape, parse_t pa
   return NULL;
 }
 
+static mlx_status_t parse_show(errand_t *e) {
+  size_t length;
+  const char *body = mlx_exchange_body(e->base.exchange, &length);
+  MLX_TRY(mlx_ollama_parse_show(body, length, &e->shown));
+  e->model = e->shown;
+  return NULL;
+}
+
 static mlx_status_t parse(mlx_errand_t *base, const char **out_model) {
   static const mlx_field_t tokenize[] = {
       MLX_READ("content"),
@@ -57,8 +66,6 @@ static mlx_status_t parse(mlx_errand_t *base, const char **out_model) {
       MLX_IGNORE("parse_special", "special tokens in a text are always recognized"),
       MLX_FIELDS_END};
   static const mlx_field_t detokenize[] = {MLX_READ("tokens"), MLX_READ("model"), MLX_FIELDS_END};
-  static const mlx_field_t show[] = {MLX_READ("model"), MLX_READ("name"),
-                                     MLX_IGNORE("verbose", "the answer is always complete"), MLX_FIELDS_END};
   errand_t *e = cast(base);
   mlx_status_t status = NULL;
   switch (e->endpoint) {
@@ -66,12 +73,7 @@ static mlx_status_t parse(mlx_errand_t *base, const char **out_model) {
     case MLX_TEXT_DETOKENIZE: status = parse_body(e, detokenize); break;
     case MLX_TEXT_TEMPLATE: status = parse_call(e, &mlx_shape_chat, mlx_shape_chat.parse); break;
     case MLX_TEXT_COUNT: status = parse_call(e, &mlx_shape_messages, mlx_messages_parse_count); break;
-    case MLX_TEXT_SHOW: {
-      status = parse_body(e, show);
-      const mlx_place_t root = mlx_place_root(e->doc);
-      if (!status) status = mlx_field_text(&root, "name", &e->model);
-      break;
-    }
+    case MLX_TEXT_SHOW: status = parse_show(e); break;
     case MLX_TEXT_PROPS:
     case MLX_TEXT_MODEL_INFO: break;
   }
@@ -308,6 +310,7 @@ static mlx_status_t run(mlx_errand_t *base, bool *out_kept) {
 static void clear(mlx_errand_t *base) {
   errand_t *e = cast(base);
   yyjson_doc_free(e->doc);
+  mlx_free(e->shown);
   if (!e->shape) return;
   if (e->call.details && e->shape->free_details) e->shape->free_details(e->call.details);
   mlx_call_clear(&e->call);
