@@ -57,7 +57,10 @@ static mlx_status_t read_keys(flags_t *f) {
 }
 
 static bool is_local(const char *host) {
-  return !strncmp(host, "127.", 4) || !strcmp(host, "::1") || !strcmp(host, "localhost");
+  static const char *const names[] = {"::1", "[::1]", "localhost"};
+  bool local = !strncmp(host, "127.", 4) && strspn(host, "0123456789.") == strlen(host);
+  for (size_t i = 0; i < sizeof names / sizeof *names; ++i) local |= !strcmp(host, names[i]);
+  return local;
 }
 
 static mlx_status_t check_options(flags_t *f) {
@@ -149,7 +152,7 @@ static mlx_status_t add_models(mlx_server_t *server, const flags_t *f) {
 
 // The line on stdout that says that the server is ready.
 static mlx_status_t print_ready(const mlx_server_t *server, const flags_t *f, int port) {
-  const bool v6 = strchr(f->host, ':') != NULL;
+  const bool v6 = strchr(f->host, ':') && f->host[0] != '[';
   const size_t count = mlx_server_model_count(server);
   if (f->unix_path)
     printf("listening on unix:%s", f->unix_path);

@@ -42,7 +42,7 @@ typedef struct mlx_errand_kind {
   // If it sets *|out_kept|, which is false before, another thread calls mlx_errand_end, maybe before run
   // returns.
   mlx_status_t (*run)(mlx_errand_t *errand, bool *out_kept);
-  void (*beat)(mlx_errand_t *errand);     // every second, on the loop thread, after run; may be NULL
+  void (*beat)(mlx_errand_t *errand);     // twice a second, on the loop thread, after run; may be NULL
   void (*on_gone)(mlx_errand_t *errand);  // the client has left, on the loop thread; may be NULL
   void (*clear)(mlx_errand_t *errand);    // releases what the kind added; may be NULL
 } mlx_errand_kind_t;
