@@ -118,6 +118,14 @@ static mlx_status_t open_model(void *user, const char *path, mlx_engine_t **out_
   return NULL;
 }
 
+// A reference may be one that is not downloaded yet, so it has no template until it is loaded.
+static mlx_status_t find_chat(void *user, const char *path, mlx_chat_t **out_chat) {
+  const flags_t *f = user;
+  *out_chat = NULL;
+  if (!mlx_is_file(path) && !mlx_is_dir(path)) return NULL;
+  return mlx_cli_find_chat(path, f->open.allow_unsigned, f->chat_template, out_chat);
+}
+
 // "NAME=MODEL", or "NAME" for the first model.
 static mlx_status_t add_alias(mlx_server_t *server, const char *text) {
   const char *equals = strchr(text, '=');
@@ -188,6 +196,7 @@ static void fill_options(flags_t *f, mlx_server_options_t *out) {
   out->queue = f->queue;
   out->report = mlx_terminal_report();
   out->open = open_model;
+  out->find_chat = find_chat;
   out->on_second_signal = exit_now;
   out->user = f;
 }
@@ -260,7 +269,7 @@ static const mlx_flag_t flags[] = {
     MLX_TEXT_FLAG(flags_t, model_memory, "--model-memory", "SIZE",
                   "most memory for loaded models; the least recently used one is unloaded (default: no limit)"),
     MLX_NUMBER_FLAG(flags_t, drain, "--drain", "SECONDS",
-                    "after SIGTERM, time for running requests to finish (default: 30)", 0, 86400),
+                    "after SIGTERM, end within this time; running requests may finish (default: 30)", 0, 86400),
     MLX_NUMBER_FLAG(flags_t, stall, "--stall", "SECONDS",
                     "/health fails if a model with work completes no step for so long (default: 60)", 1, 86400),
     MLX_TEXT_FLAG(flags_t, certificate, "--ssl-cert", "FILE", "TLS certificate, PEM"),

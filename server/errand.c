@@ -94,6 +94,10 @@ static void parse_work(mlx_work_t *work) {
     fail(e, status);
     return;
   }
+  if (e->kind->answer && e->kind->answer(e, model)) {
+    mlx_errand_end(e);
+    return;
+  }
   e->worker = uv_thread_self();
   e->waiter.ready = on_model;
   mlx_models_get(e->service->models, model, &e->waiter);  // may end the errand

@@ -74,6 +74,8 @@ static mlx_status_t create_parts(mlx_server_t *s) {
   mlx_service_t *service = &s->site.service;
   const mlx_models_options_t models = {
       .queue = o->queue, .memory = o->model_memory, .open = o->open, .user = o->user, .report = o->report};
+  service->find_chat = o->find_chat;
+  service->user = o->user;
   s->site.version = o->version;
   s->site.keys = o->keys;
   s->site.key_count = o->key_count;

@@ -608,6 +608,34 @@ TEST(several_models_are_loaded_on_first_use_and_the_oldest_is_unloaded) {
   CHECK_OK(mlx_remove_tree(folder));
 }
 
+TEST(describing_a_model_does_not_load_it) {
+  static const char *const paths[] = {"/props", "/model_info"};
+  static const char show[] = "{\"model\":\"qwen2\"}";
+  served_t s;
+  reply_t reply;
+  SERVE(&s, "-m", TINY, "-m", OTHER, "--device", "cpu", "-c", "64", "--chat-template", "chatml");
+  for (int loaded = 0; loaded < 2; ++loaded) {
+    for (size_t i = 0; i < 2; ++i) {
+      client_call(s.port, "GET", paths[i], "", NULL, &reply);
+      CHECK_INT(reply.status, 200);
+      CHECK_CONTAINS(reply_text(&reply), loaded ? "\"is_loaded\":true" : "\"is_loaded\":false");
+      CHECK_CONTAINS(reply_text(&reply), "tiny-llama");
+      mlx_text_clear(&reply.body);
+    }
+    client_call(s.port, "POST", "/api/show", "", show, &reply);
+    CHECK_INT(reply.status, 200);
+    CHECK_CONTAINS(reply_text(&reply), "<|im_start|>");
+    CHECK_CONTAINS(reply_text(&reply), "\"completion\"");
+    mlx_text_clear(&reply.body);
+    client_call(s.port, "POST", "/api/show", "", "{\"model\":\"nothing\"}", &reply);
+    CHECK_INT(reply.status, 404);
+    mlx_text_clear(&reply.body);
+    CHECK_INT((int64_t)metric(s.port, "mlxcel_model_loads_total"), loaded);
+    if (!loaded) complete(s.port, "tiny-llama", 200);
+  }
+  CHECK_INT(serve_stop(&s), 0);
+}
+
 TEST(a_log_that_cannot_be_written_does_not_stop_the_server) {
   served_t s;
   if (access("/dev/full", W_OK)) SKIP("there is no /dev/full");
@@ -678,6 +706,7 @@ TEST_MAIN(CASE(a_completion_has_the_tokens_of_mlxcel_run), CASE(a_stream_has_the
           CASE(a_drain_waits_for_a_client_that_reads_slowly), CASE(a_drain_ends_within_its_limit),
           CASE(a_second_signal_ends_at_once),
           CASE(several_models_are_loaded_on_first_use_and_the_oldest_is_unloaded),
+          CASE(describing_a_model_does_not_load_it),
           CASE(a_log_that_cannot_be_written_does_not_stop_the_server),
           CASE(the_access_log_has_a_json_line_for_each_request), CASE(an_idle_server_uses_no_cpu_time),
           CASE(the_shared_server_ends_cleanly))
