@@ -48,7 +48,7 @@ static void on_signal(void *user, int signal) {
   s->site.draining = true;
   s->drain_start = mlx_seconds();
   mlx_http_server_drain(s->site.http);
-  mlx_report_note(s->options.report, "shutting down: finishing requests for up to %.0f s",
+  mlx_report_note(s->options.report, "shutting down within %.0f s: running requests may finish",
                   s->options.drain_seconds);
 }
 

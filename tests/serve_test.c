@@ -560,6 +560,24 @@ TEST(a_drain_ends_within_its_limit) {
   mlx_text_clear(&text);
 }
 
+// Scheduler threads pass embeddings to workers, also after the workers have ended.
+TEST(embeddings_that_a_shutdown_interrupts_end_cleanly) {
+  mlx_text_t body = {0};
+  mlx_text_puts(&body, "{\"input\":[\"a\"");
+  for (int i = 0; i < 500; ++i) mlx_text_printf(&body, ",\"%d words of text\"", i);
+  mlx_text_puts(&body, "]}");
+  for (int i = 0; i < 4; ++i) {
+    served_t s;
+    int fds[4];
+    SERVE(&s, TINY, "--device", "cpu", "--drain", i % 2 ? "0" : "0.2");
+    for (int k = 0; k < 4; ++k) fds[k] = client_request(s.port, "POST", "/v1/embeddings", "", body.data);
+    mlx_sleep_ms(20 + 15 * i);
+    CHECK_INT(serve_stop(&s), 0);
+    for (int k = 0; k < 4; ++k) close(fds[k]);
+  }
+  mlx_text_clear(&body);
+}
+
 TEST(a_second_signal_ends_at_once) {
   served_t s;
   mlx_text_t text = {0};
@@ -704,7 +722,7 @@ TEST_MAIN(CASE(a_completion_has_the_tokens_of_mlxcel_run), CASE(a_stream_has_the
           CASE(a_key_is_required_if_one_is_set), CASE(a_full_queue_is_429),
           CASE(a_signal_finishes_streams_and_refuses_new_work),
           CASE(a_drain_waits_for_a_client_that_reads_slowly), CASE(a_drain_ends_within_its_limit),
-          CASE(a_second_signal_ends_at_once),
+          CASE(embeddings_that_a_shutdown_interrupts_end_cleanly), CASE(a_second_signal_ends_at_once),
           CASE(several_models_are_loaded_on_first_use_and_the_oldest_is_unloaded),
           CASE(describing_a_model_does_not_load_it),
           CASE(a_log_that_cannot_be_written_does_not_stop_the_server),
