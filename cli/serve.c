@@ -59,7 +59,10 @@ static mlx_status_t read_keys(flags_t *f) {
 }
 
 static bool is_local(const char *host) {
-  return !strncmp(host, "127.", 4) || !strcmp(host, "::1") || !strcmp(host, "localhost");
+  static const char *const names[] = {"::1", "[::1]", "localhost"};
+  bool local = !strncmp(host, "127.", 4) && strspn(host, "0123456789.") == strlen(host);
+  for (size_t i = 0; i < sizeof names / sizeof *names; ++i) local |= !strcmp(host, names[i]);
+  return local;
 }
 
 static mlx_status_t check_options(flags_t *f) {
@@ -134,6 +137,14 @@ static mlx_status_t open_model(void *user, const char *path, mlx_engine_t **out_
   return NULL;
 }
 
+// A reference may be one that is not downloaded yet, so it has no template until it is loaded.
+static mlx_status_t find_chat(void *user, const char *path, mlx_chat_t **out_chat) {
+  const flags_t *f = user;
+  *out_chat = NULL;
+  if (!mlx_is_file(path) && !mlx_is_dir(path)) return NULL;
+  return mlx_cli_find_chat(path, f->open.allow_unsigned, f->chat_template, out_chat);
+}
+
 // "NAME=MODEL", or "NAME" for the first model.
 static mlx_status_t add_alias(mlx_server_t *server, const char *text) {
   const char *equals = strchr(text, '=');
@@ -168,7 +179,7 @@ static mlx_status_t add_models(mlx_server_t *server, const flags_t *f) {
 
 // The line on stdout that says that the server is ready.
 static mlx_status_t print_ready(const mlx_server_t *server, const flags_t *f, int port) {
-  const bool v6 = strchr(f->host, ':') != NULL;
+  const bool v6 = strchr(f->host, ':') && f->host[0] != '[';
   const size_t count = mlx_server_model_count(server);
   if (f->unix_path)
     printf("listening on unix:%s", f->unix_path);
@@ -206,6 +217,7 @@ static void fill_options(flags_t *f, mlx_server_options_t *out) {
   out->refuse_larger = f->model_memory != NULL;
   out->report = mlx_terminal_report();
   out->open = open_model;
+  out->find_chat = find_chat;
   out->on_second_signal = exit_now;
   out->user = f;
 }
@@ -279,7 +291,7 @@ static const mlx_flag_t flags[] = {
     MLX_TEXT_FLAG(flags_t, model_memory, "--model-memory", "SIZE",
                   "most memory for loaded models and their KV caches (default: 3/4 of the RAM on a CPU, no limit on a GPU)"),
     MLX_NUMBER_FLAG(flags_t, drain, "--drain", "SECONDS",
-                    "after SIGTERM, time for running requests to finish (default: 30)", 0, 86400),
+                    "after SIGTERM, end within this time; running requests may finish (default: 30)", 0, 86400),
     MLX_NUMBER_FLAG(flags_t, stall, "--stall", "SECONDS",
                     "/health fails if a model with work completes no step for so long (default: 60)", 1, 86400),
     MLX_TEXT_FLAG(flags_t, certificate, "--ssl-cert", "FILE", "TLS certificate, PEM"),

@@ -506,7 +506,7 @@ static void keep_mirostat(mlx_sampler_t *s) {
 
 static mlx_status_t no_candidate(void) {
   return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "no token is left to sample from"),
-                         "--logit-bias or the grammar excludes every token, or the model's logits are not "
+                         "the biases or the grammar exclude every token, or the model's logits are not "
                          "finite; relax the options");
 }
 

@@ -256,7 +256,7 @@ static mlx_status_t choose_token(mlx_sequence_sampler_t *s, size_t length, const
         "compile the model again");
   }
   return mlx_status_hint(
-      mlx_error(MLX_INVALID_INPUT, "no token remains: the sampling options exclude every token"),
+      mlx_error(MLX_UNSUPPORTED, "no token remains: the sampling options exclude every token"),
       "remove biases of -inf, or change the grammar");
 }
 

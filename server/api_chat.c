@@ -375,8 +375,7 @@ static void stream_error(mlx_stream_writer_t *writer, const mlx_api_error_t *err
 }
 
 const mlx_shape_t mlx_shape_chat = {
-    .name = "chat",
-    .stream_type = "text/event-stream",
+    .stream_type = "text/event-stream; charset=utf-8",
     .parse = parse,
     .free_details = mlx_free,
     .write = write_answer,

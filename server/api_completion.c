@@ -336,8 +336,7 @@ static void stream_error(mlx_stream_writer_t *writer, const mlx_api_error_t *err
 }
 
 const mlx_shape_t mlx_shape_completion = {
-    .name = "completion",
-    .stream_type = "text/event-stream",
+    .stream_type = "text/event-stream; charset=utf-8",
     .parse = parse,
     .free_details = mlx_free,
     .write = write_answer,

@@ -393,8 +393,7 @@ static void stream_error(mlx_stream_writer_t *w, const mlx_api_error_t *error, m
   mlx_text_puts(out, "\n\n");
 }
 
-const mlx_shape_t mlx_shape_messages = {.name = "messages",
-                                        .stream_type = "text/event-stream",
+const mlx_shape_t mlx_shape_messages = {.stream_type = "text/event-stream; charset=utf-8",
                                         .fields = fields,
                                         .parse = parse,
                                         .free_details = free_details,

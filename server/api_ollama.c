@@ -473,10 +473,8 @@ static void stream_error(mlx_stream_writer_t *w, const mlx_api_error_t *error, m
 
 static void free_details(void *details) { mlx_free(details); }
 
-#define SHAPE(label, parser, list)        \
-  {.name = label,                         \
-   .stream_type = "application/x-ndjson", \
-   .stream_default = true,                \
+#define SHAPE(parser, list)               \
+  {.stream_type = "application/x-ndjson", \
    .fields = list,                        \
    .parse = parser,                       \
    .free_details = free_details,          \
@@ -488,5 +486,5 @@ static void free_details(void *details) { mlx_free(details); }
    .stream_free = stream_free,            \
    .error = mlx_ollama_write_error}
 
-const mlx_shape_t mlx_shape_ollama_chat = SHAPE("ollama_chat", parse_chat, chat_fields);
-const mlx_shape_t mlx_shape_ollama_generate = SHAPE("ollama_generate", parse_generate, generate_fields);
+const mlx_shape_t mlx_shape_ollama_chat = SHAPE(parse_chat, chat_fields);
+const mlx_shape_t mlx_shape_ollama_generate = SHAPE(parse_generate, generate_fields);

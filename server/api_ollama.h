@@ -16,10 +16,10 @@ void mlx_ollama_write_load(const mlx_call_t *call, const mlx_answer_t *answer, m
 // The model that the body of POST /api/show names. Release with mlx_free.
 mlx_status_t mlx_ollama_parse_show(const char *body, size_t length, char **out_model) MLX_MUST_USE;
 
-// A model, as clients see it. All texts are borrowed; NULL: unknown.
+// A model, as clients see it. All texts are borrowed; NULL: unknown, except |name|. Its digest is made of its
+// name, size and time.
 typedef struct mlx_ollama_model {
   const char *name;
-  const char *digest;           // SHA-256 in hex
   const char *family;           // the architecture: "llama"
   const char *format;           // "gguf", "safetensors", "mlxb"
   const char *parameter_size;   // "1.2B"

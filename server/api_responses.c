@@ -193,8 +193,7 @@ static mlx_status_t parse(const char *body, size_t length, const char *query, ml
 }
 
 const mlx_shape_t mlx_shape_responses = {
-    .name = "responses",
-    .stream_type = "text/event-stream",
+    .stream_type = "text/event-stream; charset=utf-8",
     .parse = parse,
     .free_details = free_details,
     .write = mlx_responses_write,

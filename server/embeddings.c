@@ -26,7 +26,8 @@ typedef struct errand {
   mlx_task_t *tasks;  // [count] owned
   mlx_generate_options_t options;
   atomic_bool submitted;
-  // Scheduler thread only.
+  mlx_work_t response;
+  // Scheduler thread only, until the response is written.
   mlx_after_step_t after;
   size_t done;
   mlx_status_t status;  // owned: why the first task failed
@@ -159,10 +160,10 @@ static void respond_ollama(const errand_t *e, mlx_text_t *out) {
   mlx_text_puts(out, "}");
 }
 
-static void after_step(mlx_after_step_t *after) {
-  errand_t *e = (errand_t *)(void *)((char *)after - offsetof(errand_t, after));
+// On a worker: the texts of many embeddings take longer to write than a step.
+static void respond(mlx_work_t *work) {
+  errand_t *e = (errand_t *)(void *)((char *)work - offsetof(errand_t, response));
   mlx_text_t body = {0};
-  if (e->done < e->count) return;
   if (e->status) {
     const mlx_failure_t failure = {.kind = MLX_FAILURE_RUN, .status = e->status};
     mlx_failure_respond(&failure, e->base.error, e->base.exchange);
@@ -174,6 +175,11 @@ static void after_step(mlx_after_step_t *after) {
     mlx_respond_json(e->base.exchange, 200, &body);
   }
   mlx_errand_end(&e->base);
+}
+
+static void after_step(mlx_after_step_t *after) {
+  errand_t *e = (errand_t *)(void *)((char *)after - offsetof(errand_t, after));
+  if (e->done == e->count) mlx_workers_push(e->base.service->workers, &e->response);
 }
 
 static void on_done(mlx_task_t *task, const mlx_generation_t *g, mlx_status_t status) {
@@ -222,6 +228,7 @@ static mlx_status_t make_tasks(errand_t *e, mlx_serving_t *serving) {
   mlx_generate_options_initialize(&e->options);
   e->options.embed = true;
   e->after.run = after_step;
+  e->response.run = respond;
   MLX_TRY(mlx_alloc(e->count, sizeof *e->ids, &e->ids));
   MLX_TRY(mlx_alloc(e->count, sizeof *e->results, &e->results));
   MLX_TRY(mlx_alloc(e->count, sizeof *e->tasks, &e->tasks));

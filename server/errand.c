@@ -96,6 +96,10 @@ static void parse_work(mlx_work_t *work) {
     return;
   }
   mlx_exchange_drop_body(e->exchange);  // a request may wait and run for long
+  if (e->kind->answer && e->kind->answer(e, model)) {
+    mlx_errand_end(e);
+    return;
+  }
   e->worker = uv_thread_self();
   e->waiter.ready = on_model;
   mlx_models_get(e->service->models, model, &e->waiter);  // may end the errand

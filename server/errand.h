@@ -4,7 +4,7 @@
 //           then the model is loaded, if it is not
 //   run     on a worker, with the model: answers, or passes the errand on to another thread
 //
-// The errand ends with mlx_errand_end, on any thread, or by itself if a stage fails.
+// The errand ends with mlx_errand_end, on any thread. If a stage fails, errand.c answers and ends it.
 //
 // Threads: an errand belongs to one thread at a time, except |gone|.
 #ifndef MLXCEL_SERVER_ERRAND_H_
@@ -30,6 +30,9 @@ typedef struct mlx_service {
   mlx_grammars_t *grammars;
   mlx_metrics_t *metrics;
   mlx_tool_memory_t *memory;
+  // Reads the chat template of a model that is not loaded, on a worker; NULL if it has none.
+  mlx_status_t (*find_chat)(void *user, const char *path, mlx_chat_t **out_chat);
+  void *user;
   uv_mutex_t mutex;  // for |errands|
   mlx_errand_t *errands;
 } mlx_service_t;
@@ -39,10 +42,13 @@ typedef struct mlx_errand_kind {
   size_t size;  // of the struct that begins with mlx_errand_t
   // *|out_model| is the model's name: borrowed until the errand ends; NULL: the server's first model.
   mlx_status_t (*parse)(mlx_errand_t *errand, const char **out_model);
-  // If it sets *|out_kept|, which is false before, another thread calls mlx_errand_end, maybe before run
-  // returns.
+  // Optional, on the worker after parse: answers a request that does not need its model to be loaded. Returns
+  // false if it needs it.
+  bool (*answer)(mlx_errand_t *errand, const char *model);
+  // Sets *|out_kept| if it passed the errand on: the other thread calls mlx_errand_end, maybe before run
+  // returns. Otherwise errand.c ends it.
   mlx_status_t (*run)(mlx_errand_t *errand, bool *out_kept);
-  void (*beat)(mlx_errand_t *errand);     // every second, on the loop thread, after run; may be NULL
+  void (*beat)(mlx_errand_t *errand);     // twice a second, on the loop thread, after run; may be NULL
   void (*on_gone)(mlx_errand_t *errand);  // the client has left, on the loop thread; may be NULL
   void (*clear)(mlx_errand_t *errand);    // releases what the kind added; may be NULL
 } mlx_errand_kind_t;
@@ -53,7 +59,7 @@ struct mlx_errand {
   mlx_exchange_t *exchange;  // retained
   mlx_record_t *record;      // retained
   mlx_model_t *model;        // of the run stage
-  mlx_failure_t failure;     // what a failed stage may fill in besides the status
+  mlx_failure_t failure;     // a stage that fails may set its members, except the status
   void (*error)(const mlx_api_error_t *error, mlx_text_t *out);  // form of errors; NULL: OpenAI's
   atomic_bool gone;                                              // the client has left
   atomic_bool beats;                                             // |beat| may be called

@@ -57,9 +57,9 @@ static void check_model(void *user, mlx_model_t *model, mlx_serving_t *serving) 
     snprintf(health->problem, sizeof health->problem,
              "%s has %lld requests, but completed no step for %.0f s", mlx_model_name(model),
              (long long)stats.tasks, stats.stalled);
-  if (stats.failures)
-    snprintf(health->problem, sizeof health->problem, "the last step of %s failed: %s", mlx_model_name(model),
-             stats.reason);
+  if (stats.is_failing)
+    snprintf(health->problem, sizeof health->problem, "the last %lld steps of %s failed: %s",
+             (long long)stats.failures, mlx_model_name(model), stats.reason);
 }
 
 void mlx_info_health(mlx_site_t *site, mlx_exchange_t *exchange) {
@@ -90,8 +90,11 @@ typedef struct family {
 } family_t;
 
 static double running(const mlx_serving_stats_t *s) { return (double)s->scheduler.running; }
-// Also counts requests that the scheduler has not taken yet.
-static double waiting(const mlx_serving_stats_t *s) { return (double)(s->tasks - s->scheduler.running); }
+// Also counts requests that the scheduler has not taken yet. The numbers of the scheduler are those of the
+// last step: tasks that have ended since are not running.
+static double waiting(const mlx_serving_stats_t *s) {
+  return s->tasks > s->scheduler.running ? (double)(s->tasks - s->scheduler.running) : 0;
+}
 static double pages_used(const mlx_serving_stats_t *s) { return (double)s->scheduler.pages_used; }
 static double pages_cached(const mlx_serving_stats_t *s) { return (double)s->scheduler.pages_cached; }
 static double pages_free(const mlx_serving_stats_t *s) { return (double)s->scheduler.pages_free; }
@@ -152,6 +155,8 @@ void mlx_info_metrics(mlx_site_t *site, mlx_exchange_t *exchange) {
   mlx_metrics_put(&out, "mlxcel_model_loads_total", "counter", "Models that were loaded.", (double)loads);
   mlx_metrics_put(&out, "mlxcel_model_unloads_total", "counter", "Models that were unloaded.",
                   (double)unloads);
+  mlx_metrics_put(&out, "mlxcel_tool_memory_bytes", "gauge", "Bytes of remembered answers with tool calls.",
+                  (double)mlx_tool_memory_bytes(site->service.memory));
   mlx_metrics_put(&out, "mlxcel_http_connections", "gauge", "Open connections.",
                   (double)mlx_http_server_connections(site->http));
   mlx_metrics_put(&out, "mlxcel_log_lines_dropped_total", "counter",

@@ -88,7 +88,6 @@ static mlx_status_t parse(mlx_errand_t *errand, const char **out_model) {
   size_t length;
   const char *body = mlx_exchange_body(errand->exchange, &length);
   MLX_TRY(mlx_call_initialize(&job->call));
-  job->call.stream = job->shape->stream_default;
   MLX_TRY(job->shape->parse(body, length, mlx_exchange_query(errand->exchange), &job->call));
   MLX_TRY(mlx_sampling_check(&job->call.sampling));
   *out_model = job->call.model;
@@ -184,6 +183,15 @@ static mlx_status_t check_ollama(const job_t *job, const mlx_engine_t *engine) {
                    (long long)wanted, (long long)context);
 }
 
+static mlx_status_t check_biases(const mlx_sampling_t *sampling, int64_t vocab) {
+  for (size_t i = 0; i < sampling->bias_count; ++i) {
+    if (sampling->biases[i].id >= vocab)
+      return mlx_error(MLX_INVALID_INPUT, "logit_bias: token id %d is not below %lld", sampling->biases[i].id,
+                       (long long)vocab);
+  }
+  return NULL;
+}
+
 static mlx_status_t run(mlx_errand_t *errand, bool *out_kept) {
   job_t *job = job_of(errand);
   mlx_serving_t *serving = mlx_model_serving(errand->model);
@@ -192,6 +200,7 @@ static mlx_status_t run(mlx_errand_t *errand, bool *out_kept) {
     MLX_TRY(check_ollama(job, engine));
     if (mlx_ollama_is_load(&job->call)) return answer_load(job);
   }
+  MLX_TRY(check_biases(&job->call.sampling, mlx_engine_info(engine).vocab));
   const mlx_input_tools_t tools = {.serving = serving,
                                    .model = mlx_model_name(errand->model),
                                    .grammars = errand->service->grammars,

@@ -132,7 +132,8 @@ static mlx_status_t read_block(const mlx_place_t *block, mlx_message_t *message,
     put_line(&message->reasoning, text);
     return NULL;
   }
-  if (assistant && !strcmp(type, "redacted_thinking")) return NULL;  // another server's secret
+  if (assistant && !strcmp(type, "redacted_thinking"))
+    return NULL;  // encrypted: only its own server can read it
   if (assistant && !strcmp(type, "tool_use")) return add_use(block, message);
   if (!assistant && !strcmp(type, "tool_result")) return add_result(block, message, list);
   return put_text_block(block, type, &message->content);

@@ -1,6 +1,7 @@
 // Ollama's lists of models.
 #include <string.h>
 
+#include "base/digest.h"
 #include "base/json.h"
 #include "base/memory.h"
 #include "server/api_ollama.h"
@@ -21,6 +22,21 @@ static void put_details(const mlx_ollama_model_t *model, mlx_text_t *out) {
   mlx_text_puts(out, "}");
 }
 
+// Clients show the first 12 digits, so that an empty digest is an error in some of them. Models have no
+// digest of their own: hashing their weights would take too long.
+static void put_digest(const mlx_ollama_model_t *model, mlx_text_t *out) {
+  const uint64_t size = model->size;
+  const int64_t modified = model->modified;
+  char hex[MLX_DIGEST_HEX];
+  mlx_digest_t digest;
+  mlx_digest_begin(&digest);
+  mlx_digest_field(&digest, "name", model->name, strlen(model->name));
+  mlx_digest_field(&digest, "size", &size, sizeof size);
+  mlx_digest_field(&digest, "modified", &modified, sizeof modified);
+  mlx_digest_end(&digest, hex);
+  mlx_ollama_put_string(hex, out);
+}
+
 // The members that all lists have.
 static void put_model(const mlx_ollama_model_t *model, mlx_text_t *out) {
   mlx_text_puts(out, "\"name\":");
@@ -28,7 +44,7 @@ static void put_model(const mlx_ollama_model_t *model, mlx_text_t *out) {
   mlx_text_puts(out, ",\"model\":");
   mlx_ollama_put_string(model->name, out);
   mlx_text_printf(out, ",\"size\":%llu,\"digest\":", (unsigned long long)model->size);
-  mlx_ollama_put_string(model->digest, out);
+  put_digest(model, out);
   mlx_text_puts(out, ",\"details\":");
   put_details(model, out);
 }
@@ -92,22 +108,26 @@ void mlx_ollama_write_version(const char *version, mlx_text_t *out) {
   mlx_text_puts(out, "}");
 }
 
+// Go clients send every field of their struct, most of them empty.
 mlx_status_t mlx_ollama_parse_show(const char *body, size_t length, char **out_model) {
-  static const mlx_field_t fields[] = {MLX_READ("model"), MLX_READ("name"),
+  static const mlx_field_t fields[] = {MLX_READ("model"),
+                                       MLX_READ("name"),
                                        MLX_IGNORE("verbose", "there is one form of the answer"),
+                                       MLX_IGNORE("system", "the answer describes the model as it is"),
+                                       MLX_IGNORE("template", "the answer describes the model as it is"),
+                                       MLX_IGNORE("options", "the answer describes the model as it is"),
                                        MLX_FIELDS_END};
+  const char *model = "", *name = "";
   yyjson_doc *doc;
   *out_model = NULL;
   MLX_TRY(mlx_fields_parse(body, length, &doc));
   const mlx_place_t root = mlx_place_root(doc), place = mlx_place_key(&root, "model");
   mlx_status_t status = mlx_fields_check(&root, fields, false);
-  if (!status) status = mlx_field_copy(&root, "name", out_model);
-  if (!status) status = mlx_field_copy(&root, "model", out_model);
-  if (!status && !*out_model) status = mlx_field_error(&place, MLX_INVALID_INPUT, "missing; it is required");
-  if (status) {
-    mlx_free(*out_model);
-    *out_model = NULL;
-  }
+  if (!status) status = mlx_field_text(&root, "name", &name);
+  if (!status) status = mlx_field_text(&root, "model", &model);
+  if (!*model) model = name;
+  if (!status && !*model) status = mlx_field_error(&place, MLX_INVALID_INPUT, "missing; it is required");
+  if (!status) status = mlx_copy_text(model, strlen(model), out_model);
   yyjson_doc_free(doc);
   return status;
 }

@@ -1,6 +1,8 @@
 // Renders, tokenizes and compiles what a call asks for.
 #include "server/prompt.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <uv.h>
 
@@ -15,52 +17,106 @@ static mlx_status_t no_template(void) {
                          "start the server with --chat-template NAME, or use /v1/completions");
 }
 
-// Cuts |text| after the last message's content, so that the model continues that message.
-static mlx_status_t cut_after_last(const mlx_call_t *call, char *text, size_t *inout_length) {
-  yyjson_doc *doc = yyjson_read(call->messages, call->messages_length, 0);
-  yyjson_val *list = yyjson_doc_get_root(doc);
-  yyjson_val *content = yyjson_obj_get(yyjson_arr_get_last(list), "content");
-  size_t length = yyjson_get_len(content), at = 0;
-  const char *last = yyjson_get_str(content);
-  while (last && length && strchr(" \t\r\n", last[length - 1])) --length;  // templates strip it
-  bool found = false;
-  for (size_t i = *inout_length; last && i-- > 0 && !found;) {
-    found = i + length <= *inout_length && !memcmp(text + i, last, length);
-    at = i + length;
+// Messages whose last one is continued, with a marker after its content.
+typedef struct continued {
+  char marker[48];
+  char *json;  // owned; release with free
+  size_t length;
+  bool is_new_turn;  // the last message is empty and was dropped: there is nothing to continue
+} continued_t;
+
+static mlx_status_t not_continued(void) {
+  return mlx_error(MLX_UNSUPPORTED,
+                   "messages: the chat template does not render the last message as it is, "
+                   "so that it cannot be continued");
+}
+
+static mlx_status_t mark_last(yyjson_mut_doc *doc, continued_t *out) {
+  yyjson_mut_val *list = yyjson_mut_doc_get_root(doc), *last = yyjson_mut_arr_get_last(list);
+  yyjson_mut_val *content = yyjson_mut_obj_get(last, "content");
+  const bool is_text = yyjson_mut_is_str(content);
+  mlx_text_t text = {0};
+  if (yyjson_mut_arr_size(yyjson_mut_obj_get(last, "tool_calls")) || (content && !is_text))
+    return not_continued();
+  out->is_new_turn = !is_text || !yyjson_mut_get_len(content);
+  if (out->is_new_turn) {
+    yyjson_mut_arr_remove_last(list);
+  } else {
+    mlx_text_append(&text, yyjson_mut_get_str(content), yyjson_mut_get_len(content));
+    mlx_text_puts(&text, out->marker);
+    if (!text.failed) yyjson_mut_set_strn(content, text.data, text.length);
   }
+  out->json = text.failed ? NULL : yyjson_mut_write(doc, 0, &out->length);
+  mlx_text_clear(&text);
+  return out->json ? NULL : mlx_error(MLX_OUT_OF_MEMORY, "no memory for the messages");
+}
+
+static mlx_status_t make_continued(const mlx_call_t *call, continued_t *out) {
+  uint64_t random[2];
+  const int error = uv_random(NULL, NULL, random, sizeof random, 0, NULL);
+  *out = (continued_t){0};
+  if (error) return mlx_error(MLX_IO, "cannot make a marker: %s", uv_strerror(error));
+  snprintf(out->marker, sizeof out->marker, "MLXCEL%016llx%016llxEND", (unsigned long long)random[0],
+           (unsigned long long)random[1]);
+  yyjson_doc *doc = yyjson_read(call->messages, call->messages_length, 0);
+  yyjson_mut_doc *copy = yyjson_doc_mut_copy(doc, NULL);
   yyjson_doc_free(doc);
-  if (!found)
-    return mlx_error(MLX_UNSUPPORTED,
-                     "messages: the chat template does not render the last message as it is, "
-                     "so that it cannot be continued");
-  *inout_length = at;
-  text[at] = 0;
-  return NULL;
+  if (!copy) return mlx_error(MLX_OUT_OF_MEMORY, "no memory for the messages");
+  mlx_status_t status = mark_last(copy, out);
+  yyjson_mut_doc_free(copy);
+  return status;
+}
+
+// Cuts |text| before the marker, so that the model continues the last message.
+static mlx_status_t cut_at_marker(const continued_t *continued, char *text, size_t *inout_length) {
+  const size_t length = strlen(continued->marker);
+  if (continued->is_new_turn) return NULL;
+  for (size_t i = 0; i + length <= *inout_length; ++i) {  // the text may have NULs
+    if (memcmp(text + i, continued->marker, length)) continue;
+    *inout_length = i;
+    text[i] = 0;
+    return NULL;
+  }
+  return not_continued();
 }
 
 static const mlx_output_format_t *format_of(const mlx_call_t *call, const mlx_chat_t *chat) {
   return mlx_output_format_find(mlx_chat_source(chat, NULL, call->tools != NULL));
 }
 
-mlx_status_t mlx_input_render(const mlx_call_t *call, const mlx_input_tools_t *tools, char **out_text,
-                              size_t *out_length) {
-  const mlx_chat_t *chat = mlx_serving_chat(tools->serving);
+static mlx_status_t render(const mlx_call_t *call, const mlx_input_tools_t *tools, const mlx_chat_t *chat,
+                           const continued_t *continued, char **out_text, size_t *out_length) {
   mlx_chat_options_t options;
-  *out_text = NULL;
-  if (!chat) return no_template();
   mlx_chat_options_initialize(&options);
   options.tools = call->tools;
   options.tools_length = call->tools_length;
   options.variables = call->variables;
-  options.add_generation_prompt = !call->continue_final;
+  options.add_generation_prompt = !continued->json || continued->is_new_turn;
   char *text;
-  mlx_status_t status = mlx_tool_memory_render(call->continue_final ? NULL : tools->memory, tools->model,
-                                               chat, format_of(call, chat), call->messages,
-                                               call->messages_length, &options, &text, out_length, NULL);
+  mlx_status_t status = mlx_tool_memory_render(
+      continued->json ? NULL : tools->memory, tools->model, chat, format_of(call, chat),
+      continued->json ? continued->json : call->messages,
+      continued->json ? continued->length : call->messages_length, &options, &text, out_length, NULL);
   if (status) return mlx_status_annotate(status, "messages");
   status = mlx_copy_text(text, *out_length, out_text);
   mlx_chat_free_text(text);
-  if (!status && call->continue_final) status = cut_after_last(call, *out_text, out_length);
+  if (!status && continued->json) status = cut_at_marker(continued, *out_text, out_length);
+  return status;
+}
+
+mlx_status_t mlx_input_render(const mlx_call_t *call, const mlx_input_tools_t *tools, char **out_text,
+                              size_t *out_length) {
+  const mlx_chat_t *chat = mlx_serving_chat(tools->serving);
+  continued_t continued = {0};
+  *out_text = NULL;
+  if (!chat) return no_template();
+  if (call->continue_final) MLX_TRY(make_continued(call, &continued));
+  mlx_status_t status = render(call, tools, chat, &continued, out_text, out_length);
+  free(continued.json);
+  if (status) {
+    mlx_free(*out_text);
+    *out_text = NULL;
+  }
   return status;
 }
 
@@ -69,6 +125,7 @@ static mlx_status_t prepare_chat(const mlx_call_t *call, const mlx_input_tools_t
   MLX_TRY(mlx_input_render(call, tools, &prompt->text, &prompt->length));
   out->format = format_of(call, mlx_serving_chat(tools->serving));
   out->visible_count = mlx_output_format_tokens(out->format, out->visible);
+  if (call->tools) MLX_TRY(mlx_tool_memory_history(call->messages, call->messages_length, &out->history));
   return mlx_engine_tokenize_chat(mlx_serving_engine(tools->serving), prompt->text, prompt->length,
                                   &prompt->ids, &prompt->count);
 }

@@ -26,6 +26,7 @@ typedef struct mlx_input {
   const mlx_output_format_t *format;              // NULL: the output is plain text
   const char *visible[MLX_OUTPUT_FORMAT_TOKENS];  // special tokens that are part of the text
   size_t visible_count;
+  uint64_t history;               // mlx_tool_memory_history of the messages, if the call has tools
   mlx_cached_grammar_t *grammar;  // NULL: none
   mlx_grammars_t *grammars;       // borrowed
 } mlx_input_t;

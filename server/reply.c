@@ -44,6 +44,7 @@ static mlx_status_t begin_locked(mlx_reply_t *r) {
   if (r->begun || !r->parts.call->stream) return NULL;
   MLX_TRY(r->parts.shape->stream_open(r->parts.call, &r->answer, &r->writer, &r->out));
   mlx_exchange_set_header(r->parts.exchange, "Cache-Control", "no-cache");
+  mlx_exchange_set_header(r->parts.exchange, "X-Accel-Buffering", "no");  // nginx passes events on at once
   mlx_exchange_begin(r->parts.exchange, 200, r->parts.shape->stream_type);
   r->begun = true;
   return NULL;
@@ -163,15 +164,15 @@ static mlx_status_t remember(const mlx_reply_choice_t *choice, const mlx_generat
   const mlx_reply_parts_t *parts = &choice->reply->parts;
   const mlx_input_prompt_t *prompt = &parts->input->prompts[0];
   const mlx_remembered_t answer = {.model = parts->model,
-                                   .messages = parts->call->messages,
-                                   .messages_length = parts->call->messages_length,
+                                   .history = parts->input->history,
                                    .prompt = prompt->text,
                                    .prompt_length = prompt->length,
                                    .raw = g->text,
                                    .raw_length = g->text_length,
                                    .ids = (const char *const *)choice->ids,
                                    .id_count = choice->id_count};
-  if (!choice->id_count || !parts->call->messages || parts->call->continue_final) return NULL;
+  if (!choice->id_count || !parts->call->messages || !parts->call->tools || parts->call->continue_final)
+    return NULL;
   return mlx_tool_memory_remember(parts->memory, &answer);
 }
 
@@ -217,7 +218,8 @@ static void fail_locked(mlx_reply_t *r, const mlx_failure_t *failure) {
 
 void mlx_reply_fail(mlx_reply_t *r, const mlx_failure_t *failure) {
   uv_mutex_lock(&r->mutex);
-  fail_locked(r, failure);
+  const mlx_failure_t own = {.kind = MLX_FAILURE_RUN, .status = r->status};
+  fail_locked(r, r->status ? &own : failure);  // the reply's error is the reason why its tasks were cancelled
   uv_mutex_unlock(&r->mutex);
 }
 

@@ -52,7 +52,7 @@ void mlx_reply_flush(mlx_reply_t *reply);
 // Sends the end of the response, after all choices have finished.
 void mlx_reply_close(mlx_reply_t *reply);
 // Ends the response with an error: an error response or, if the stream has begun, an error event. Then the
-// connection is closed.
+// connection is closed. An error of the reply itself takes precedence over |failure|.
 void mlx_reply_fail(mlx_reply_t *reply, const mlx_failure_t *failure);
 // Begins a stream that has not begun, or sends a heartbeat, if nothing was sent for |seconds|.
 void mlx_reply_beat(mlx_reply_t *reply, double seconds);

@@ -72,10 +72,13 @@ static bool equal_key(const char *given, const char *key) {
 
 static bool is_allowed(const mlx_site_t *site, const mlx_exchange_t *exchange) {
   const char *bearer = mlx_exchange_header(exchange, "authorization");
-  const char *given = mlx_exchange_header(exchange, "x-api-key");
+  const bool has_bearer = bearer && !strncasecmp(bearer, "bearer ", 7);
+  // Some clients send both headers, of which one has a placeholder.
+  const char *given[] = {has_bearer ? bearer + 7 : NULL, mlx_exchange_header(exchange, "x-api-key")};
   bool allowed = !site->key_count;
-  if (bearer && !strncasecmp(bearer, "bearer ", 7)) given = bearer + 7;
-  for (size_t i = 0; given && i < site->key_count; ++i) allowed |= equal_key(given, site->keys[i]);
+  for (size_t i = 0; i < site->key_count; ++i) {
+    for (size_t k = 0; k < 2; ++k) allowed |= given[k] && equal_key(given[k], site->keys[i]);
+  }
   return allowed;
 }
 

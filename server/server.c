@@ -11,14 +11,14 @@
 #define CACHED_GRAMMARS 64
 #define TOOL_MEMORY ((size_t)64 << 20)  // bytes
 #define TICK_SECONDS 0.5
-#define END_SECONDS 5.0    // for scheduler threads to end
-#define FLUSH_SECONDS 1.0  // after the last request of a drain, for clients that read slowly
+#define END_SECONDS 5.0        // most time for scheduler threads to end
+#define LEAST_END_SECONDS 1.0  // also if the drain is shorter
 
 struct mlx_server {
   mlx_server_options_t options;
   mlx_site_t site;
   // Loop thread.
-  double drain_start, idle_start;  // times; 0: not yet
+  double drain_start;  // 0: not yet
 };
 
 void mlx_server_options_initialize(mlx_server_options_t *out) {
@@ -48,22 +48,22 @@ static void on_signal(void *user, int signal) {
   s->site.draining = true;
   s->drain_start = mlx_seconds();
   mlx_http_server_drain(s->site.http);
-  mlx_report_note(s->options.report, "shutting down: finishing requests for up to %.0f s",
+  mlx_report_note(s->options.report, "shutting down within %.0f s: running requests may finish",
                   s->options.drain_seconds);
 }
 
+// The part of the drain in which scheduler threads end.
+static double end_seconds(const mlx_server_t *s) {
+  const double half = s->options.drain_seconds / 2;
+  return half < END_SECONDS ? half : END_SECONDS;
+}
+
+// The HTTP server ends by itself when its last connection is closed: then all responses were read.
 static void on_tick(void *user) {
   mlx_server_t *s = user;
   mlx_errands_beat(&s->site.service);
-  if (!s->site.draining) return;
-  const double now = mlx_seconds();
-  if (mlx_errands_live(&s->site.service))
-    s->idle_start = 0;
-  else if (s->idle_start <= 0)
-    s->idle_start = now;
-  const bool flushed = s->idle_start > 0 &&
-                       (!mlx_http_server_connections(s->site.http) || now - s->idle_start >= FLUSH_SECONDS);
-  if (flushed || now - s->drain_start >= s->options.drain_seconds) mlx_http_server_stop(s->site.http);
+  if (s->site.draining && mlx_seconds() - s->drain_start >= s->options.drain_seconds - end_seconds(s))
+    mlx_http_server_stop(s->site.http);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -78,6 +78,8 @@ static mlx_status_t create_parts(mlx_server_t *s) {
                                        .open = o->open,
                                        .user = o->user,
                                        .report = o->report};
+  service->find_chat = o->find_chat;
+  service->user = o->user;
   s->site.version = o->version;
   s->site.keys = o->keys;
   s->site.key_count = o->key_count;
@@ -165,19 +167,22 @@ mlx_status_t mlx_server_listen(mlx_server_t *s, int *out_port) {
 // ----------------------------------------------------------------------------------------------------------
 // End
 
-// Ends all errands. Each part ends before the parts that it uses.
+// Ends all errands. Each part ends before the parts that it uses. Scheduler threads still push work to the
+// workers, which then runs on the scheduler threads.
 static void end_errands(mlx_server_t *s) {
   mlx_service_t *service = &s->site.service;
   if (service->models) mlx_models_stop(service->models);
-  mlx_workers_free(service->workers);
-  service->workers = NULL;
+  mlx_workers_stop(service->workers);
   mlx_models_free(service->models);
   service->models = NULL;
+  mlx_workers_free(service->workers);
+  service->workers = NULL;
 }
 
 // Ends the process if the parts do not end: a device that is stuck never returns.
 typedef struct watchdog {
   const mlx_server_options_t *options;
+  double seconds;  // until then
   uv_thread_t thread;
   uv_mutex_t mutex;
   uv_cond_t wake;
@@ -187,7 +192,7 @@ typedef struct watchdog {
 static void watch(void *user) {
   watchdog_t *dog = user;
   uv_mutex_lock(&dog->mutex);
-  while (!dog->done && !uv_cond_timedwait(&dog->wake, &dog->mutex, (uint64_t)(END_SECONDS * 1e9))) continue;
+  while (!dog->done && !uv_cond_timedwait(&dog->wake, &dog->mutex, (uint64_t)(dog->seconds * 1e9))) continue;
   const bool done = dog->done;
   uv_mutex_unlock(&dog->mutex);
   if (done) return;
@@ -196,7 +201,10 @@ static void watch(void *user) {
 }
 
 static void end_watched(mlx_server_t *s) {
-  watchdog_t dog = {.options = &s->options};
+  const double left = s->drain_start + s->options.drain_seconds - mlx_seconds();
+  watchdog_t dog = {.options = &s->options, .seconds = left < END_SECONDS ? left : END_SECONDS};
+  if (!s->site.draining) dog.seconds = END_SECONDS;
+  if (dog.seconds < LEAST_END_SECONDS) dog.seconds = LEAST_END_SECONDS;
   uv_mutex_init(&dog.mutex);
   uv_cond_init(&dog.wake);
   dog.started = s->options.on_second_signal && !uv_thread_create(&dog.thread, watch, &dog);

@@ -28,6 +28,8 @@ typedef struct mlx_server_options {
   const mlx_report_t *report;  // notes; called by several threads
   // Opens a model (server/models.h).
   mlx_status_t (*open)(void *user, const char *path, mlx_engine_t **out_engine, mlx_chat_t **out_chat);
+  // Reads the chat template of a model without loading it; NULL if it has none. Called by several threads.
+  mlx_status_t (*find_chat)(void *user, const char *path, mlx_chat_t **out_chat);
   // A second signal arrived: the caller should end the process at once. NULL: it is ignored.
   void (*on_second_signal)(void *user, int signal);
   void *user;

@@ -8,13 +8,14 @@
 #include "base/memory.h"
 
 #define MAX_FAILURES 3     // failed steps in a row, after which new tasks are refused
+#define MOST_TASKS 65536   // of all requests together
 #define RETRY_SECONDS 5.0  // until a task is accepted again, to see whether the device works
 
 struct mlx_serving {
   mlx_engine_t *engine;        // owned
   mlx_chat_t *chat;            // owned; NULL: the engine's
   mlx_scheduler_t *scheduler;  // owned
-  int64_t limit;               // most tasks
+  int64_t limit;               // most requests
   uv_thread_t thread;
   bool has_thread;
 
@@ -23,7 +24,7 @@ struct mlx_serving {
   mlx_task_t *inbox, **inbox_end;
   bool cancels;  // a task was cancelled since the last step
   bool stopping;
-  int64_t tasks;
+  int64_t tasks, requests;  // submitted and not done
   mlx_scheduler_stats_t stats;
   double progress, failed;  // times: of the last step, and of the last failed step
   int64_t failed_steps, failures;
@@ -59,10 +60,12 @@ static void end_task(mlx_serving_t *s, mlx_task_t *task, mlx_status_t status) {
   for (mlx_task_t *other = s->active; other; other = other->next) {
     if (other->after == task) other->after = NULL;
   }
+  const bool is_last = !--task->first->left;  // after the last callback, the first task may be freed
   task->on_done(task, request ? mlx_request_generation(request) : NULL, status);
   mlx_request_free(request);
   uv_mutex_lock(&s->mutex);
   --s->tasks;
+  s->requests -= is_last;
   uv_mutex_unlock(&s->mutex);
 }
 
@@ -255,18 +258,21 @@ mlx_status_t mlx_serving_submit(mlx_serving_t *s, mlx_task_t *tasks, size_t coun
   mlx_status_t status = NULL;
   const double now = mlx_seconds();
   uv_mutex_lock(&s->mutex);
-  *out_full = s->tasks + (int64_t)count > s->limit && s->tasks > 0;
+  *out_full = s->requests >= s->limit || (s->tasks > 0 && s->tasks + (int64_t)count > MOST_TASKS);
   if (s->stopping) {
     status = mlx_error(MLX_UNAVAILABLE, "the model is being unloaded");
   } else if (s->failures >= MAX_FAILURES && now - s->failed < RETRY_SECONDS) {
     status = mlx_error(MLX_UNAVAILABLE, "the device failed: %s", s->reason);
   } else if (!*out_full) {
+    tasks[0].left = count;
     for (size_t i = 0; i < count; ++i) {
+      tasks[i].first = tasks;
       *s->inbox_end = &tasks[i];
       s->inbox_end = &tasks[i].next;
     }
     if (!s->tasks) s->progress = now;
     s->tasks += (int64_t)count;
+    ++s->requests;
     uv_cond_signal(&s->wake);
   }
   uv_mutex_unlock(&s->mutex);
@@ -289,7 +295,8 @@ mlx_serving_stats_t mlx_serving_stats(mlx_serving_t *s) {
                                .limit = s->limit,
                                .stalled = s->tasks ? mlx_seconds() - s->progress : 0,
                                .failed_steps = s->failed_steps,
-                               .failures = s->failures};
+                               .failures = s->failures,
+                               .is_failing = s->failures >= MAX_FAILURES};
   snprintf(stats.reason, sizeof stats.reason, "%s", s->reason);
   uv_mutex_unlock(&s->mutex);
   return stats;

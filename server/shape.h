@@ -3,7 +3,7 @@
 //
 // Errors of parse have code MLX_INVALID_INPUT (400), MLX_UNSUPPORTED (400: a field that is not supported) or
 // MLX_NOT_FOUND (404). The message begins with the JSON path of the field: "messages[2].content: expected a
-// string". mlx_shape_error_t carries the path for the API's error object.
+// string". mlx_api_error_t carries the path for the API's error object.
 #ifndef MLXCEL_SERVER_SHAPE_H_
 #define MLXCEL_SERVER_SHAPE_H_
 
@@ -23,9 +23,7 @@ typedef struct mlx_api_error {
 typedef struct mlx_stream_writer mlx_stream_writer_t;  // a shape's state of one streamed answer
 
 typedef struct mlx_shape {
-  const char *name;         // for metrics and the access log: "chat"
-  const char *stream_type;  // content type of a stream: "text/event-stream", "application/x-ndjson"
-  bool stream_default;      // Ollama streams unless the request says otherwise
+  const char *stream_type;  // content type of a stream: "application/x-ndjson"
   // |query| is the raw query of the URL. The call is initialized by mlx_call_initialize.
   mlx_status_t (*parse)(const char *body, size_t length, const char *query, mlx_call_t *inout_call);
   void (*free_details)(void *details);  // NULL is fine

@@ -15,6 +15,7 @@ typedef struct errand {
   mlx_errand_t base;
   mlx_text_endpoint_t endpoint;
   yyjson_doc *doc;  // owned: the body
+  char *shown;      // owned: the model of MLX_TEXT_SHOW
   const char *model;
   const mlx_shape_t *shape;  // that parsed |call|; NULL: there is no call
   mlx_call_t call;
@@ -46,6 +47,14 @@ static mlx_status_t parse_call(errand_t *e, const mlx_shape_t *shape, parse_t pa
   return NULL;
 }
 
+static mlx_status_t parse_show(errand_t *e) {
+  size_t length;
+  const char *body = mlx_exchange_body(e->base.exchange, &length);
+  MLX_TRY(mlx_ollama_parse_show(body, length, &e->shown));
+  e->model = e->shown;
+  return NULL;
+}
+
 static mlx_status_t parse(mlx_errand_t *base, const char **out_model) {
   static const mlx_field_t tokenize[] = {
       MLX_READ("content"),
@@ -57,8 +66,6 @@ static mlx_status_t parse(mlx_errand_t *base, const char **out_model) {
       MLX_IGNORE("parse_special", "special tokens in a text are always recognized"),
       MLX_FIELDS_END};
   static const mlx_field_t detokenize[] = {MLX_READ("tokens"), MLX_READ("model"), MLX_FIELDS_END};
-  static const mlx_field_t show[] = {MLX_READ("model"), MLX_READ("name"),
-                                     MLX_IGNORE("verbose", "the answer is always complete"), MLX_FIELDS_END};
   errand_t *e = cast(base);
   mlx_status_t status = NULL;
   switch (e->endpoint) {
@@ -66,12 +73,7 @@ static mlx_status_t parse(mlx_errand_t *base, const char **out_model) {
     case MLX_TEXT_DETOKENIZE: status = parse_body(e, detokenize); break;
     case MLX_TEXT_TEMPLATE: status = parse_call(e, &mlx_shape_chat, mlx_shape_chat.parse); break;
     case MLX_TEXT_COUNT: status = parse_call(e, &mlx_shape_messages, mlx_messages_parse_count); break;
-    case MLX_TEXT_SHOW: {
-      status = parse_body(e, show);
-      const mlx_place_t root = mlx_place_root(e->doc);
-      if (!status) status = mlx_field_text(&root, "name", &e->model);
-      break;
-    }
+    case MLX_TEXT_SHOW: status = parse_show(e); break;
     case MLX_TEXT_PROPS:
     case MLX_TEXT_MODEL_INFO: break;
   }
@@ -212,65 +214,119 @@ static mlx_status_t run_count(errand_t *e, const mlx_serving_t *serving, mlx_tex
   return NULL;
 }
 
-static const char *template_of(const mlx_serving_t *serving) {
-  const mlx_chat_t *chat = mlx_serving_chat(serving);
-  const char *source = chat ? mlx_chat_source(chat, NULL, false) : NULL;
-  return source ? source : "";
-}
-
 // ----------------------------------------------------------------------------------------------------------
 // Properties
 
-static void put_info(const errand_t *e, const mlx_engine_info_t *info, mlx_text_t *out) {
-  mlx_put_text(out, "model", mlx_model_name(e->base.model));
-  mlx_put_text(out, "model_path", mlx_model_path(e->base.model));
-  mlx_put_text(out, "architecture", info->architecture);
-  mlx_put_text(out, "device", info->device);
-  mlx_put_text(out, "gpu", info->gpu);
-  mlx_put_text(out, "dtype", info->dtype);
-  mlx_put_text(out, "kv_cache_dtype", info->kv);
-  mlx_put_text(out, "kernels", info->kernels);
-  mlx_put_int(out, "context_length", info->context);
-  mlx_put_int(out, "vocab_size", info->vocab);
-  mlx_put_int(out, "embedding_length", info->hidden);
-  mlx_put_int(out, "max_running_requests", info->sequences);
-  mlx_put_int(out, "weight_bytes", (int64_t)info->weight_bytes);
-  mlx_put_bool(out, "is_generation", true);
+// A model, loaded or not.
+typedef struct subject {
+  const mlx_model_t *model;
+  const mlx_chat_t *chat;         // NULL: it has no template
+  const mlx_engine_info_t *info;  // NULL: it is not loaded
+} subject_t;
+
+static const char *template_of(const subject_t *subject) {
+  const char *source = subject->chat ? mlx_chat_source(subject->chat, NULL, false) : NULL;
+  return source ? source : "";
 }
 
-static void run_props(const errand_t *e, const mlx_serving_t *serving, mlx_text_t *out) {
-  const mlx_engine_info_t info = mlx_engine_info(mlx_serving_engine(serving));
-  mlx_text_printf(out, "{\"default_generation_settings\":{\"n_ctx\":%lld,\"params\":{",
-                  (long long)info.context);
-  mlx_text_puts(out, "\"temperature\":0.8,\"top_k\":40,\"top_p\":0.95,\"min_p\":0.05,\"n_predict\":-1}}");
-  mlx_put_int(out, "total_slots", info.sequences);
-  mlx_put_text(out, "model_alias", mlx_model_name(e->base.model));
-  mlx_put_text(out, "model_path", mlx_model_path(e->base.model));
-  mlx_put_text(out, "chat_template", template_of(serving));
+static void write_info(const subject_t *subject, mlx_text_t *out) {
+  const mlx_engine_info_t *info = subject->info;
+  mlx_text_puts(out, "{");
+  mlx_put_text(out, "model", mlx_model_name(subject->model));
+  mlx_put_text(out, "model_path", mlx_model_path(subject->model));
+  mlx_put_bool(out, "is_loaded", info != NULL);
+  if (info) {
+    mlx_put_text(out, "architecture", info->architecture);
+    mlx_put_text(out, "device", info->device);
+    mlx_put_text(out, "gpu", info->gpu);
+    mlx_put_text(out, "dtype", info->dtype);
+    mlx_put_text(out, "kv_cache_dtype", info->kv);
+    mlx_put_text(out, "kernels", info->kernels);
+    mlx_put_int(out, "context_length", info->context);
+    mlx_put_int(out, "vocab_size", info->vocab);
+    mlx_put_int(out, "embedding_length", info->hidden);
+    mlx_put_int(out, "max_running_requests", info->sequences);
+    mlx_put_int(out, "weight_bytes", (int64_t)info->weight_bytes);
+  }
+  mlx_put_bool(out, "is_generation", true);
+  mlx_text_puts(out, "}");
+}
+
+static void write_props(const subject_t *subject, mlx_text_t *out) {
+  const mlx_engine_info_t *info = subject->info;
+  mlx_text_puts(out, "{\"default_generation_settings\":{");
+  if (info) mlx_text_printf(out, "\"n_ctx\":%lld,", (long long)info->context);
+  mlx_text_puts(
+      out, "\"params\":{\"temperature\":0.8,\"top_k\":40,\"top_p\":0.95,\"min_p\":0.05,\"n_predict\":-1}}");
+  if (info) mlx_put_int(out, "total_slots", info->sequences);
+  mlx_put_text(out, "model_alias", mlx_model_name(subject->model));
+  mlx_put_text(out, "model_path", mlx_model_path(subject->model));
+  mlx_put_bool(out, "is_loaded", info != NULL);
+  mlx_put_text(out, "chat_template", template_of(subject));
   mlx_text_puts(out, ",\"modalities\":{\"vision\":false,\"audio\":false}");
   mlx_put_text(out, "build_info", "mlxcel");
   mlx_text_puts(out, "}");
 }
 
 // Ollama's /api/show.
-static void run_show(const errand_t *e, const mlx_serving_t *serving, mlx_text_t *out) {
-  const mlx_engine_info_t info = mlx_engine_info(mlx_serving_engine(serving));
-  const char *source = template_of(serving), *path = mlx_model_path(e->base.model);
+static void write_show(const subject_t *subject, mlx_text_t *out) {
+  const mlx_engine_info_t *info = subject->info;
+  const char *source = template_of(subject), *path = mlx_model_path(subject->model);
   const mlx_ollama_model_t model = {
-      .name = mlx_model_name(e->base.model),
-      .family = info.architecture,
+      .name = mlx_model_name(subject->model),
+      .family = info ? info->architecture : NULL,
       .format = strstr(path, ".gguf")   ? "gguf"
                 : strstr(path, ".mlxb") ? "mlxb"
                                         : "safetensors",
-      .quantization = info.dtype,
+      .quantization = info ? info->dtype : NULL,
       .template_source = source,
-      .size = mlx_model_size(e->base.model),
-      .context = info.context,
-      .modified = mlx_model_created(e->base.model),
-      .is_loaded = true,
+      .size = mlx_model_size(subject->model),
+      .context = info ? info->context : 0,
+      .modified = mlx_model_created(subject->model),
+      .is_loaded = info != NULL,
       .has_tools = strstr(source, "tools") != NULL,
       .has_thinking = mlx_output_format_reasons(mlx_output_format_find(source))};
   mlx_ollama_write_show(&model, out);
+}
+
+static void write_subject(mlx_text_endpoint_t endpoint, const subject_t *subject, mlx_text_t *out) {
+  if (endpoint == MLX_TEXT_SHOW)
+    write_show(subject, out);
+  else if (endpoint == MLX_TEXT_PROPS)
+    write_props(subject, out);
+  else
+    write_info(subject, out);
+}
+
+static void drop_loaded(void *user, mlx_model_t *model, mlx_serving_t *serving) {
+  mlx_model_t **wanted = user;
+  (void)serving;
+  if (*wanted == model) *wanted = NULL;
+}
+
+// The model that mlx_models_get would give, if it is not loaded; else NULL.
+static mlx_model_t *find_unloaded(mlx_models_t *models, const char *name) {
+  const bool is_first = !name || !*name || mlx_models_count(models) == 1;
+  mlx_model_t *wanted = is_first ? mlx_models_at(models, 0) : mlx_models_find(models, name);
+  if (wanted) mlx_models_visit_loaded(models, drop_loaded, &wanted);
+  return wanted;
+}
+
+// Properties of a model that is not loaded: loading it could unload another one.
+static bool answer(mlx_errand_t *base, const char *name) {
+  const errand_t *e = cast(base);
+  const mlx_service_t *service = base->service;
+  if (e->endpoint != MLX_TEXT_SHOW && e->endpoint != MLX_TEXT_PROPS && e->endpoint != MLX_TEXT_MODEL_INFO)
+    return false;
+  const mlx_model_t *model = find_unloaded(service->models, name);
+  mlx_chat_t *chat = NULL;
+  mlx_text_t body = {0};
+  if (!model) return false;
+  if (service->find_chat) mlx_status_free(service->find_chat(service->user, mlx_model_path(model), &chat));
+  write_subject(e->endpoint, &(subject_t){.model = model, .chat = chat}, &body);
+  mlx_respond_json(base->exchange, 200, &body);
+  mlx_chat_free(chat);
+  return true;
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -283,13 +339,12 @@ static mlx_status_t write_body(errand_t *e, mlx_text_t *out) {
     case MLX_TEXT_DETOKENIZE: return run_detokenize(e, engine, out);
     case MLX_TEXT_TEMPLATE: return run_template(e, out);
     case MLX_TEXT_COUNT: return run_count(e, serving, out);
-    case MLX_TEXT_PROPS: run_props(e, serving, out); return NULL;
-    case MLX_TEXT_SHOW: run_show(e, serving, out); return NULL;
+    case MLX_TEXT_PROPS:
+    case MLX_TEXT_SHOW:
     case MLX_TEXT_MODEL_INFO: {
       const mlx_engine_info_t info = mlx_engine_info(engine);
-      mlx_text_puts(out, "{");
-      put_info(e, &info, out);
-      mlx_text_puts(out, "}");
+      const subject_t subject = {.model = e->base.model, .chat = mlx_serving_chat(serving), .info = &info};
+      write_subject(e->endpoint, &subject, out);
       return NULL;
     }
   }
@@ -308,13 +363,14 @@ static mlx_status_t run(mlx_errand_t *base, bool *out_kept) {
 static void clear(mlx_errand_t *base) {
   errand_t *e = cast(base);
   yyjson_doc_free(e->doc);
+  mlx_free(e->shown);
   if (!e->shape) return;
   if (e->call.details && e->shape->free_details) e->shape->free_details(e->call.details);
   mlx_call_clear(&e->call);
 }
 
 static const mlx_errand_kind_t text_kind = {
-    .size = sizeof(errand_t), .parse = parse, .run = run, .clear = clear};
+    .size = sizeof(errand_t), .parse = parse, .answer = answer, .run = run, .clear = clear};
 
 mlx_status_t mlx_text_start(mlx_service_t *service, mlx_text_endpoint_t endpoint, mlx_exchange_t *exchange) {
   mlx_errand_t *errand;

@@ -130,7 +130,7 @@ static mlx_status_t hash_message(yyjson_val *message, uint64_t *inout_hash) {
   return NULL;
 }
 
-static mlx_status_t hash_messages(const char *json, size_t length, uint64_t *out) {
+mlx_status_t mlx_tool_memory_history(const char *json, size_t length, uint64_t *out) {
   yyjson_doc *doc = yyjson_read(json, length, 0);
   yyjson_val *message;
   size_t index, count;
@@ -152,7 +152,7 @@ static mlx_status_t fill_entry(entry_t *e, const mlx_remembered_t *answer) {
   mlx_text_clear(&key);
   MLX_TRY(status);
   MLX_TRY(mlx_copy_text(answer->raw, answer->raw_length, &e->raw));
-  MLX_TRY(hash_messages(answer->messages, answer->messages_length, &e->history));
+  e->history = answer->history;
   e->hash = hash_text(e->key);
   e->raw_length = answer->raw_length;
   e->prompt_length = answer->prompt_length;

@@ -20,8 +20,7 @@ void mlx_tool_memory_free(mlx_tool_memory_t *memory);  // NULL is fine
 // An answer with tool calls. Everything is borrowed for the call.
 typedef struct mlx_remembered {
   const char *model;
-  const char *messages;  // the JSON list that |prompt| was rendered from
-  size_t messages_length;
+  uint64_t history;  // mlx_tool_memory_history of the messages that |prompt| was rendered from
   const char *prompt;
   size_t prompt_length;
   const char *raw;  // all text that the model wrote, with the special tokens that are part of the text
@@ -29,6 +28,8 @@ typedef struct mlx_remembered {
   const char *const *ids;  // of the tool calls
   size_t id_count;
 } mlx_remembered_t;
+// The hash of a JSON list of messages. Parses it: not for the scheduler thread.
+mlx_status_t mlx_tool_memory_history(const char *messages, size_t length, uint64_t *out_history) MLX_MUST_USE;
 mlx_status_t mlx_tool_memory_remember(mlx_tool_memory_t *memory, const mlx_remembered_t *answer) MLX_MUST_USE;
 
 // mlx_chat_render, with the remembered text of each answer whose tool calls are remembered and whose earlier

@@ -11,7 +11,7 @@ struct mlx_workers {
   uv_mutex_t mutex;
   uv_cond_t wake;
   mlx_work_t *first, **end;  // the queue
-  bool stopping;
+  bool stopping, ended;      // ended: there are no threads
   uv_thread_t *threads;
   int count;
 };
@@ -60,19 +60,37 @@ mlx_status_t mlx_workers_create(int threads, mlx_workers_t **out_workers) {
 void mlx_workers_push(mlx_workers_t *w, mlx_work_t *item) {
   item->next = NULL;
   uv_mutex_lock(&w->mutex);
+  if (w->ended) {
+    uv_mutex_unlock(&w->mutex);
+    item->run(item);
+    return;
+  }
   *w->end = item;
   w->end = &item->next;
   uv_cond_signal(&w->wake);
   uv_mutex_unlock(&w->mutex);
 }
 
-void mlx_workers_free(mlx_workers_t *w) {
-  if (!w) return;
+void mlx_workers_stop(mlx_workers_t *w) {
+  if (!w || w->ended) return;
   uv_mutex_lock(&w->mutex);
   w->stopping = true;
   uv_cond_broadcast(&w->wake);
   uv_mutex_unlock(&w->mutex);
   for (int i = 0; i < w->count; ++i) uv_thread_join(&w->threads[i]);
+  uv_mutex_lock(&w->mutex);
+  mlx_work_t *left = w->first;  // pushed after the last thread looked
+  w->ended = true;
+  uv_mutex_unlock(&w->mutex);
+  for (mlx_work_t *next; left; left = next) {
+    next = left->next;
+    left->run(left);
+  }
+}
+
+void mlx_workers_free(mlx_workers_t *w) {
+  if (!w) return;
+  mlx_workers_stop(w);
   uv_cond_destroy(&w->wake);
   uv_mutex_destroy(&w->mutex);
   mlx_free(w->threads);

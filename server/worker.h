@@ -17,9 +17,11 @@ typedef struct mlx_work {
 
 // Release with mlx_workers_free.
 mlx_status_t mlx_workers_create(int threads, mlx_workers_t **out_workers) MLX_MUST_USE;
-// Runs |work| on a worker, in the order of the calls.
+// Runs |work| on a worker, in the order of the calls. After mlx_workers_stop: at once, on the calling thread.
 void mlx_workers_push(mlx_workers_t *workers, mlx_work_t *work);
-// Runs what was pushed, then ends the threads. NULL is fine.
+// Runs what was pushed, then ends the threads. Any thread may still push work. NULL is fine.
+void mlx_workers_stop(mlx_workers_t *workers);
+// Also stops them. NULL is fine.
 void mlx_workers_free(mlx_workers_t *workers);
 
 #endif  // MLXCEL_SERVER_WORKER_H_

@@ -158,7 +158,6 @@ TEST(streams_are_lines) {
 
 TEST(lists_of_models_have_ollamas_form) {
   static const mlx_ollama_model_t models[] = {{.name = "a",
-                                               .digest = "00ff",
                                                .family = "llama",
                                                .format = "gguf",
                                                .parameter_size = "1.2B",
@@ -174,9 +173,11 @@ TEST(lists_of_models_have_ollamas_form) {
                                               {.name = "b"}};
   mlx_text_t out = {0};
   mlx_ollama_write_tags(models, 2, &out);
+  CHECK_CONTAINS(out.data, "{\"models\":[{\"name\":\"a\",\"model\":\"a\",\"size\":100,\"digest\":\"");
+  CHECK_INT((int64_t)strspn(strstr(out.data, "\"digest\":\"") + 10, "0123456789abcdef"), 64);
   CHECK_CONTAINS(out.data,
-                 "{\"models\":[{\"name\":\"a\",\"model\":\"a\",\"size\":100,\"digest\":\"00ff\",\"details\":{"
-                 "\"parent_model\":\"\",\"format\":\"gguf\",\"family\":\"llama\",\"families\":[\"llama\"],"
+                 "\",\"details\":{\"parent_model\":\"\",\"format\":\"gguf\",\"family\":\"llama\","
+                 "\"families\":[\"llama\"],"
                  "\"parameter_size\":\"1.2B\",\"quantization_level\":\"Q4_0\"},\"modified_at\":"
                  "\"2026-11-16T10:26:56Z\"},{\"name\":\"b\"");
   mlx_text_clear(&out);
@@ -195,6 +196,14 @@ TEST(lists_of_models_have_ollamas_form) {
   char *name;
   CHECK_OK(mlx_ollama_parse_show("{\"name\":\"old\",\"model\":\"new\"}", 28, &name));
   CHECK_TEXT(name, "new");
+  mlx_free(name);
+  static const char go[] =  // as Ollama's Go client sends it
+      "{\"model\":\"m\",\"system\":\"\",\"template\":\"\",\"verbose\":false,\"options\":null,\"name\":\"\"}";
+  CHECK_OK(mlx_ollama_parse_show(go, strlen(go), &name));
+  CHECK_TEXT(name, "m");
+  mlx_free(name);
+  CHECK_OK(mlx_ollama_parse_show("{\"name\":\"old\",\"model\":\"\"}", 25, &name));
+  CHECK_TEXT(name, "old");
   mlx_free(name);
   CHECK_ERROR(mlx_ollama_parse_show("{}", 2, &name), MLX_INVALID_INPUT, "model: missing");
 }

@@ -5,7 +5,7 @@
 
 #include "tests/http_client.h"
 
-typedef enum script { FAILS_IN_A_STREAM, FAILS_BEFORE_THE_STREAM, WAITS } script_t;
+typedef enum script { FAILS_IN_A_STREAM, FAILS_BEFORE_THE_STREAM, FAILS_ITSELF, WAITS } script_t;
 
 typedef struct stage {
   mlx_http_server_t *http;
@@ -47,6 +47,11 @@ static void stop(stage_t *stage) {
   uv_mutex_destroy(&stage->mutex);
 }
 
+static mlx_status_t fail_event(mlx_stream_writer_t *writer, const mlx_event_t *event, mlx_text_t *out) {
+  (void)writer, (void)event, (void)out;
+  return mlx_error(MLX_INTERNAL, "the event cannot be written");
+}
+
 // Answers the next request as a scheduler thread does.
 static void answer(void *user) {
   stage_t *stage = user;
@@ -64,8 +69,10 @@ static void answer(void *user) {
   CHECK_OK(mlx_call_initialize(&call));
   CHECK_OK(mlx_shape_chat.parse(body, length, "", &call));
   CHECK_OK(mlx_record_create("chat", &record));
+  mlx_shape_t shape = mlx_shape_chat;
+  if (stage->script == FAILS_ITSELF) shape.stream_event = fail_event;
   const mlx_reply_parts_t parts = {.exchange = stage->exchange,
-                                   .shape = &mlx_shape_chat,
+                                   .shape = &shape,
                                    .call = &call,
                                    .model = "m",
                                    .input = &input,
@@ -75,7 +82,8 @@ static void answer(void *user) {
     mlx_reply_beat(&reply, 3600);  // not due
     for (int i = 0; i < 3; ++i) mlx_reply_beat(&reply, 0);
   }
-  if (stage->script != FAILS_BEFORE_THE_STREAM) CHECK(mlx_reply_add(&reply, 0, "some", 4, &generation));
+  if (stage->script != FAILS_BEFORE_THE_STREAM)
+    CHECK(mlx_reply_add(&reply, 0, "some", 4, &generation) == (stage->script != FAILS_ITSELF));
   mlx_reply_flush(&reply);
   if (stage->script == WAITS) {
     mlx_reply_finish(&reply, 0, &generation);
@@ -127,6 +135,14 @@ TEST(an_error_before_the_stream_is_an_error_response) {
   mlx_text_clear(&text);
 }
 
+TEST(an_error_of_the_reply_is_not_reported_as_that_of_its_cancelled_tasks) {
+  mlx_text_t text = {0};
+  play(FAILS_ITSELF, &text);
+  CHECK_CONTAINS(text.data, "the event cannot be written");
+  CHECK(!strstr(text.data, "the device was lost"));
+  mlx_text_clear(&text);
+}
+
 TEST(a_stream_that_waits_gets_heartbeats) {
   mlx_text_t text = {0};
   play(WAITS, &text);
@@ -140,4 +156,6 @@ TEST(a_stream_that_waits_gets_heartbeats) {
 }
 
 TEST_MAIN(CASE(an_error_in_a_stream_is_an_event_and_the_connection_closes),
-          CASE(an_error_before_the_stream_is_an_error_response), CASE(a_stream_that_waits_gets_heartbeats))
+          CASE(an_error_before_the_stream_is_an_error_response),
+          CASE(an_error_of_the_reply_is_not_reported_as_that_of_its_cancelled_tasks),
+          CASE(a_stream_that_waits_gets_heartbeats))

@@ -109,7 +109,8 @@ TEST(a_stream_has_the_text_of_the_whole_answer) {
   yyjson_doc *doc = post("/v1/chat/completions", CHAT "}", 200);
   client_call(shared.port, "POST", "/v1/chat/completions", "", CHAT ",\"stream\":true}", &reply);
   CHECK_INT(reply.status, 200);
-  CHECK(strcasestr(reply.headers, "content-type: text/event-stream"));
+  CHECK(strcasestr(reply.headers, "content-type: text/event-stream; charset=utf-8\r\n"));
+  CHECK(strcasestr(reply.headers, "x-accel-buffering: no\r\n"));
   join_stream(reply_text(&reply), &text, &done);
   CHECK(done);
   CHECK_TEXT(text.data ? text.data : "", yyjson_get_str(at(doc, "/choices/0/message/content")));
@@ -221,7 +222,9 @@ TEST(ollamas_endpoints_answer) {
                        "{\"model\":\"tiny-llama\",\"options\":{\"num_ctx\":1000000},"
                        "\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}",
                        400));
-  doc = post("/api/show", "{\"model\":\"tiny-llama\"}", 200);
+  doc = post("/api/show",
+             "{\"model\":\"tiny-llama\",\"system\":\"\",\"template\":\"\",\"options\":null,\"name\":\"\"}",
+             200);
   CHECK_TEXT(yyjson_get_str(at(doc, "/details/family")), "llama");
   yyjson_doc_free(doc);
   doc = post("/api/embed", "{\"model\":\"tiny-llama\",\"input\":[\"a\",\"b\"]}", 200);
@@ -297,6 +300,24 @@ TEST(wrong_requests_name_the_field) {
   mlx_text_clear(&reply.body);
 }
 
+TEST(biases_that_the_model_cannot_have_are_400) {
+  mlx_text_t body = {0};
+  yyjson_doc *doc = post("/v1/completions", "{\"prompt\":\"x\",\"logit_bias\":{\"99999999\":1}}", 400);
+  CHECK_TEXT(yyjson_get_str(at(doc, "/error/param")), "logit_bias");
+  CHECK_CONTAINS(yyjson_get_str(at(doc, "/error/message")), "token id 99999999 is not below ");
+  const char *message = yyjson_get_str(at(doc, "/error/message"));
+  const int vocab = atoi(strstr(message, "below ") + 6);
+  CHECK(vocab > 0);
+  mlx_text_puts(&body, "{\"prompt\":\"x\",\"logit_bias\":{");
+  for (int i = 0; i < vocab; ++i) mlx_text_printf(&body, "%s\"%d\":-100", i ? "," : "", i);
+  mlx_text_puts(&body, "}}");
+  yyjson_doc *none = post("/v1/completions", body.data, 400);  // forbids every token
+  CHECK_CONTAINS(yyjson_get_str(at(none, "/error/message")), "no token");
+  mlx_text_clear(&body);
+  yyjson_doc_free(none);
+  yyjson_doc_free(doc);
+}
+
 TEST(a_prompt_over_the_context_is_refused_with_both_numbers) {
   mlx_text_t body = {0};
   mlx_text_puts(&body, "{\"prompt\":\"");
@@ -348,6 +369,25 @@ TEST(tokens_and_text_round_trip) {
   yyjson_doc_free(rendered);
   yyjson_doc_free(ids);
   yyjson_doc_free(text);
+}
+
+static void check_continued(const char *content, const char *end) {
+  char body[512];
+  snprintf(body, sizeof body,
+           "{\"continue_final_message\":true,\"add_generation_prompt\":false,\"messages\":["
+           "{\"role\":\"user\",\"content\":\"hi\"},{\"role\":\"assistant\",\"content\":\"%s\"}]}",
+           content);
+  yyjson_doc *doc = post("/apply-template", body, 200);
+  const char *prompt = yyjson_get_str(at(doc, "/prompt"));
+  CHECK(strlen(prompt) > strlen(end));
+  CHECK_TEXT(prompt + strlen(prompt) - strlen(end), end);
+  yyjson_doc_free(doc);
+}
+
+TEST(a_continued_message_ends_the_prompt) {
+  check_continued("The sky is", "hi<|im_end|>\n<|im_start|>assistant\nThe sky is");
+  check_continued("im", "hi<|im_end|>\n<|im_start|>assistant\nim");  // also part of the template's text
+  check_continued("", "hi<|im_end|>\n<|im_start|>assistant\n");      // a new turn
 }
 
 static void check_get(const char *path, const char *part) {
@@ -406,7 +446,9 @@ TEST(cors_preflight_is_answered) {
 
 TEST(a_key_is_required_if_one_is_set) {
   static const char *const good[] = {"Authorization: Bearer secret\r\n", "x-api-key: other\r\n",
-                                     "authorization: bearer third\r\n"};
+                                     "authorization: bearer third\r\n",
+                                     "Authorization: Bearer none\r\nx-api-key: secret\r\n",
+                                     "Authorization: Bearer secret\r\nx-api-key: none\r\n"};
   static const char *const bad[] = {"", "Authorization: Bearer secre\r\n",
                                     "Authorization: Bearer secrets\r\n", "x-api-key: \r\n",
                                     "Authorization: Basic secret\r\n"};
@@ -479,6 +521,30 @@ TEST(a_signal_finishes_streams_and_refuses_new_work) {
   mlx_text_clear(&stream);
 }
 
+// The response is larger than the buffers of the system, and the request has ended long before it is read.
+TEST(a_drain_waits_for_a_client_that_reads_slowly) {
+  served_t s;
+  mlx_text_t body = {0};
+  reply_t reply;
+  SERVE(&s, TINY, "--device", "cpu");
+  mlx_text_puts(&body, "{\"with_pieces\":true,\"content\":\"");
+  for (int i = 0; i < 150000; ++i) mlx_text_puts(&body, "x7q ");
+  mlx_text_puts(&body, "\"}");
+  const int fd = client_request(s.port, "POST", "/tokenize", "", body.data);
+  CHECK(!setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &(int){65536}, sizeof(int)));
+  char byte;
+  CHECK_INT(recv(fd, &byte, 1, MSG_PEEK), 1);  // the response has begun
+  kill(s.pid, SIGTERM);
+  mlx_sleep_ms(2500);
+  client_finish(fd, &reply);
+  CHECK_INT(reply.status, 200);
+  CHECK(reply.body.length > (size_t)8 << 20);
+  CHECK_CONTAINS(reply_text(&reply) + reply.body.length - 64, "\"max_model_len\"");
+  CHECK_INT(serve_wait(&s), 0);
+  mlx_text_clear(&reply.body);
+  mlx_text_clear(&body);
+}
+
 TEST(a_drain_ends_within_its_limit) {
   served_t s;
   mlx_text_t text = {0};
@@ -489,9 +555,27 @@ TEST(a_drain_ends_within_its_limit) {
   client_read(fd, &text);
   const double start = mlx_seconds();
   CHECK_INT(serve_stop(&s), 0);
-  CHECK(mlx_seconds() - start < 4);
+  CHECK(mlx_seconds() - start < 3);
   close(fd);
   mlx_text_clear(&text);
+}
+
+// Scheduler threads pass embeddings to workers, also after the workers have ended.
+TEST(embeddings_that_a_shutdown_interrupts_end_cleanly) {
+  mlx_text_t body = {0};
+  mlx_text_puts(&body, "{\"input\":[\"a\"");
+  for (int i = 0; i < 500; ++i) mlx_text_printf(&body, ",\"%d words of text\"", i);
+  mlx_text_puts(&body, "]}");
+  for (int i = 0; i < 4; ++i) {
+    served_t s;
+    int fds[4];
+    SERVE(&s, TINY, "--device", "cpu", "--drain", i % 2 ? "0" : "0.2");
+    for (int k = 0; k < 4; ++k) fds[k] = client_request(s.port, "POST", "/v1/embeddings", "", body.data);
+    mlx_sleep_ms(20 + 15 * i);
+    CHECK_INT(serve_stop(&s), 0);
+    for (int k = 0; k < 4; ++k) close(fds[k]);
+  }
+  mlx_text_clear(&body);
 }
 
 TEST(a_second_signal_ends_at_once) {
@@ -607,6 +691,34 @@ TEST(several_models_are_loaded_on_first_use_and_the_oldest_is_unloaded) {
   CHECK_OK(mlx_remove_tree(folder));
 }
 
+TEST(describing_a_model_does_not_load_it) {
+  static const char *const paths[] = {"/props", "/model_info"};
+  static const char show[] = "{\"model\":\"qwen2\"}";
+  served_t s;
+  reply_t reply;
+  SERVE(&s, "-m", TINY, "-m", OTHER, "--device", "cpu", "-c", "64", "--chat-template", "chatml");
+  for (int loaded = 0; loaded < 2; ++loaded) {
+    for (size_t i = 0; i < 2; ++i) {
+      client_call(s.port, "GET", paths[i], "", NULL, &reply);
+      CHECK_INT(reply.status, 200);
+      CHECK_CONTAINS(reply_text(&reply), loaded ? "\"is_loaded\":true" : "\"is_loaded\":false");
+      CHECK_CONTAINS(reply_text(&reply), "tiny-llama");
+      mlx_text_clear(&reply.body);
+    }
+    client_call(s.port, "POST", "/api/show", "", show, &reply);
+    CHECK_INT(reply.status, 200);
+    CHECK_CONTAINS(reply_text(&reply), "<|im_start|>");
+    CHECK_CONTAINS(reply_text(&reply), "\"completion\"");
+    mlx_text_clear(&reply.body);
+    client_call(s.port, "POST", "/api/show", "", "{\"model\":\"nothing\"}", &reply);
+    CHECK_INT(reply.status, 404);
+    mlx_text_clear(&reply.body);
+    CHECK_INT((int64_t)metric(s.port, "mlxcel_model_loads_total"), loaded);
+    if (!loaded) complete(s.port, "tiny-llama", 200);
+  }
+  CHECK_INT(serve_stop(&s), 0);
+}
+
 TEST(a_log_that_cannot_be_written_does_not_stop_the_server) {
   served_t s;
   if (access("/dev/full", W_OK)) SKIP("there is no /dev/full");
@@ -667,15 +779,19 @@ TEST_MAIN(CASE(a_completion_has_the_tokens_of_mlxcel_run), CASE(a_stream_has_the
           CASE(a_stop_string_ends_the_text_before_it), CASE(a_json_schema_constrains_the_answer),
           CASE(anthropics_messages_name_the_stop_sequence), CASE(ollamas_endpoints_answer),
           CASE(responses_answer_whole_and_as_a_stream), CASE(a_client_that_leaves_frees_its_pages),
-          CASE(wrong_requests_name_the_field), CASE(a_prompt_over_the_context_is_refused_with_both_numbers),
+          CASE(wrong_requests_name_the_field), CASE(biases_that_the_model_cannot_have_are_400),
+          CASE(a_prompt_over_the_context_is_refused_with_both_numbers),
           CASE(embeddings_are_deterministic_and_have_length_1), CASE(tokens_and_text_round_trip),
-          CASE(information_endpoints_answer), CASE(metrics_are_in_prometheus_text_format),
-          CASE(cors_preflight_is_answered), CASE(a_key_is_required_if_one_is_set), CASE(a_full_queue_is_429),
-          CASE(a_signal_finishes_streams_and_refuses_new_work), CASE(a_drain_ends_within_its_limit),
-          CASE(a_second_signal_ends_at_once),
+          CASE(a_continued_message_ends_the_prompt), CASE(information_endpoints_answer),
+          CASE(metrics_are_in_prometheus_text_format), CASE(cors_preflight_is_answered),
+          CASE(a_key_is_required_if_one_is_set), CASE(a_full_queue_is_429),
+          CASE(a_signal_finishes_streams_and_refuses_new_work),
+          CASE(a_drain_waits_for_a_client_that_reads_slowly), CASE(a_drain_ends_within_its_limit),
+          CASE(embeddings_that_a_shutdown_interrupts_end_cleanly), CASE(a_second_signal_ends_at_once),
           CASE(requests_that_wait_for_a_load_are_limited_and_a_client_that_leaves_makes_room),
           CASE(lists_of_models_have_aliases), CASE(the_description_of_the_api_needs_no_page),
           CASE(several_models_are_loaded_on_first_use_and_the_oldest_is_unloaded),
+          CASE(describing_a_model_does_not_load_it),
           CASE(a_log_that_cannot_be_written_does_not_stop_the_server),
           CASE(the_access_log_has_a_json_line_for_each_request), CASE(an_idle_server_uses_no_cpu_time),
           CASE(the_shared_server_ends_cleanly))

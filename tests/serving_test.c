@@ -277,6 +277,40 @@ TEST(a_full_queue_refuses_tasks_and_takes_all_or_none) {
   stop(&rig);
 }
 
+TEST(a_request_of_many_tasks_takes_one_place_in_the_queue) {
+  rig_t rig;
+  static job_t first, jobs[8], last[2];
+  mlx_task_t tasks[8];
+  bool full;
+  start(&rig, 1, 200, 2);
+  atomic_store(&rig.blocks, true);
+  make_job(&rig, &first, 20, 30, 0);
+  submit(&rig, &first);
+  for (int i = 0; i < 8; ++i) {
+    make_job(&rig, &jobs[i], 20, 30, i);
+    tasks[i] = jobs[i].task;
+  }
+  CHECK_OK(mlx_serving_submit(rig.serving, tasks, 8, &full));
+  CHECK(!full);
+  for (int i = 0; i < 2; ++i) {
+    make_job(&rig, &last[i], 20, 30, i);
+    CHECK_OK(mlx_serving_submit(rig.serving, &last[i].task, 1, &full));
+    CHECK_INT(full, i == 1);
+  }
+  atomic_store(&rig.blocks, false);
+  uv_sem_post(&rig.blocked);
+  wait_for(&first);
+  for (int i = 0; i < 8; ++i) wait_for(&jobs[i]);
+  wait_for(&last[0]);
+  CHECK_INT(settled(&rig).tasks, 0);
+  submit(&rig, &last[1]);
+  wait_for(&last[1]);
+  for (int i = 0; i < 8; ++i) release(&jobs[i]);
+  for (int i = 0; i < 2; ++i) release(&last[i]);
+  release(&first);
+  stop(&rig);
+}
+
 TEST(a_cancelled_task_frees_its_pages) {
   rig_t rig;
   static job_t jobs[3];
@@ -353,6 +387,8 @@ TEST(a_device_that_keeps_failing_refuses_tasks_with_the_reason) {
     submit(&rig, &jobs[i]);
     wait_for(&jobs[i]);
     settled(&rig);
+    for (int k = 0; k < 2000 && mlx_serving_stats(rig.serving).failures <= i; ++k) mlx_sleep_ms(1);
+    CHECK_INT(mlx_serving_stats(rig.serving).is_failing, i == 2);  // /health reports only a repeated failure
   }
   make_job(&rig, &jobs[3], 20, 30, 3);
   CHECK_ERROR(mlx_serving_submit(rig.serving, &jobs[3].task, 1, &full), MLX_UNAVAILABLE,
@@ -399,7 +435,7 @@ TEST_MAIN(CASE(tasks_of_many_threads_get_the_tokens_that_they_get_alone),
           CASE(an_embedding_beside_decodes_is_the_embedding_alone),
           CASE(an_embedding_that_is_not_finite_is_an_error_of_its_request),
           CASE(choices_of_one_prompt_compute_it_once), CASE(a_full_queue_refuses_tasks_and_takes_all_or_none),
-          CASE(a_cancelled_task_frees_its_pages),
+          CASE(a_request_of_many_tasks_takes_one_place_in_the_queue), CASE(a_cancelled_task_frees_its_pages),
           CASE(a_task_that_was_cancelled_before_it_was_submitted_ends),
           CASE(a_device_error_ends_running_tasks_and_the_next_ones_work),
           CASE(a_device_that_keeps_failing_refuses_tasks_with_the_reason),

@@ -75,9 +75,10 @@ static void answer(mlx_tool_memory_t *memory, const mlx_output_format_t *format,
   for (size_t i = 0; i < heard.count; ++i) ids[i] = heard.ids[i];
   mlx_text_t list = {0};
   mlx_text_printf(&list, "[%s]", messages->data);
+  uint64_t history;
+  CHECK_OK(mlx_tool_memory_history(list.data, list.length, &history));
   const mlx_remembered_t remembered = {.model = "m",
-                                       .messages = list.data,
-                                       .messages_length = list.length,
+                                       .history = history,
                                        .prompt = prompt,
                                        .prompt_length = strlen(prompt),
                                        .raw = raw,
@@ -225,8 +226,7 @@ TEST(the_memory_is_bounded_and_keeps_what_is_used) {
   char id[32], raw[1000];
   const char *const ids[] = {id};
   const mlx_remembered_t other = {.model = "m",
-                                  .messages = "[]",
-                                  .messages_length = 2,
+                                  .history = 1,
                                   .prompt = "p",
                                   .prompt_length = 1,
                                   .raw = raw,
@@ -289,8 +289,7 @@ static void remember_many(void *user) {
   char id[32];
   const char *const ids[] = {id};
   const mlx_remembered_t answer = {.model = "m",
-                                   .messages = "[{}]",
-                                   .messages_length = 4,
+                                   .history = 1,
                                    .prompt = "p",
                                    .prompt_length = 1,
                                    .raw = "r",
