@@ -181,9 +181,12 @@ static mlx_status_t visit_weights(const walk_t *walk, const mlx_json_t *json, co
   const char *bundle = yyjson_get_str(mlx_json_find(json->root, "bundle"));
   yyjson_val *list = mlx_json_find(json->root, "weights"), *item;
   size_t index, count;
-  if (!bundle || !yyjson_is_arr(list) || !has_manifest(bundle, digest)) return NULL;
+  struct stat info;
+  if (!bundle || !yyjson_is_arr(list)) return NULL;
+  const bool missing = lstat(bundle, &info) != 0;
+  if (!missing && !has_manifest(bundle, digest)) return NULL;
   yyjson_arr_foreach(list, index, count, item) {
-    if (yyjson_is_str(item)) MLX_TRY(walk->visit(walk->user, bundle, yyjson_get_str(item)));
+    if (yyjson_is_str(item)) MLX_TRY(walk->visit(walk->user, bundle, yyjson_get_str(item), missing));
   }
   return NULL;
 }

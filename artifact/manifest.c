@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/meter.h"
 #include "base/text.h"
 
 #define OUTER "  "      // indent of the manifest's own fields
@@ -565,20 +566,14 @@ int64_t mlx_variant_weight_bytes(const mlx_variant_t *variant) {
 }
 
 void mlx_variant_op_cost(const mlx_variant_op_t *op, int64_t total, char *out, size_t size) {
-  char bytes[32];
+  const mlx_bytes_text_t bytes = mlx_bytes_show((uint64_t)op->bytes);
   out[0] = 0;
   if (!op->bytes) return;
-  if (op->bytes < 10 << 10) {
-    snprintf(bytes, sizeof bytes, "%lld bytes", (long long)op->bytes);
-  } else if (op->bytes < 10 << 20) {
-    snprintf(bytes, sizeof bytes, "%.1f KiB", (double)op->bytes / (1 << 10));
-  } else {
-    snprintf(bytes, sizeof bytes, "%.1f MiB", (double)op->bytes / (1 << 20));
-  }
   if (reads_kv(op)) {
-    snprintf(out, size, "%s of KV per position", bytes);
+    snprintf(out, size, "%s of KV per position", bytes.text);
   } else {
-    snprintf(out, size, "%s of weights per token (%.0f%%)", bytes, 100 * (double)op->bytes / (double)total);
+    snprintf(out, size, "%s of weights per token (%.0f%%)", bytes.text,
+             100 * (double)op->bytes / (double)total);
   }
 }
 

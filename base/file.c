@@ -50,16 +50,14 @@ void mlx_file_set_calls(const mlx_file_calls_t *new_calls) {
   calls = new_calls ? new_calls : &mlx_file_system_calls;
 }
 
-// The length of the temporary suffix at |text|, as mlx_temporary_path or the cache makes it; 0 if there is
+// The length of the temporary suffix at |text|, as mlx_temporary_path and the cache make it; 0 if there is
 // none.
 static size_t temporary_suffix_length(const char *text) {
   long pid;
   unsigned long long when;
   unsigned long number;
   int end = 0;
-  if (sscanf(text, ".tmp.%ld.%llx-%lx%n", &pid, &when, &number, &end) == 3 && end) return (size_t)end;
-  end = 0;
-  return sscanf(text, ".%ld-%llx-%lx%n", &pid, &when, &number, &end) == 3 && end ? (size_t)end : 0;
+  return sscanf(text, ".tmp.%ld.%llx-%lx%n", &pid, &when, &number, &end) == 3 && end ? (size_t)end : 0;
 }
 
 // Removes temporary suffixes: an error names the file that the user asked for.

@@ -141,6 +141,11 @@ static size_t distance(const char *a, size_t a_length, const char *b, size_t b_l
   return rows[a_length % 3][b_length];
 }
 
+bool mlx_ends_with(const char *text, const char *end) {
+  const size_t length = strlen(text), end_length = strlen(end);
+  return length >= end_length && !strcmp(text + length - end_length, end);
+}
+
 const char *mlx_nearest_name(const char *word, const char *const *names) {
   const char *best = NULL;
   const size_t length = strlen(word);

@@ -31,6 +31,8 @@ void mlx_text_clear(mlx_text_t *text);
 // if it is a valid prefix that |length| cuts off.
 int mlx_utf8_length(const char *bytes, size_t length);
 
+bool mlx_ends_with(const char *text, const char *end);
+
 // The name in |names| (NULL-terminated) with the smallest edit distance to |word|: at most 2 edits, and at
 // most one for every three letters. NULL if there is none.
 const char *mlx_nearest_name(const char *word, const char *const *names);

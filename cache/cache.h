@@ -130,8 +130,8 @@ typedef struct mlx_cache_cleared {
 
 // Which entries to keep: |needs| returns true for the SHA-256 of a file that must stay.
 typedef struct mlx_cache_keep {
-  bool (*needs)(const void *user, const char *sha256);
-  const void *user;
+  bool (*needs)(void *user, const char *sha256);
+  void *user;
 } mlx_cache_keep_t;
 
 // Removes everything that is neither in use nor kept. |keep| may be NULL. |out_cleared| is valid even if a

@@ -65,7 +65,8 @@ mlx_status_t mlx_cache_path(const mlx_cache_t *cache, const char *part, const ch
 mlx_status_t mlx_cache_fresh_path(const mlx_cache_t *cache, const char *id, char **out_path) {
   struct timespec now;
   timespec_get(&now, TIME_UTC);
-  return mlx_format(out_path, "%s/tmp/%s.%ld-%llx-%lx", cache->folder, id, (long)getpid(),
+  // The form of mlx_temporary_path, which errors leave out.
+  return mlx_format(out_path, "%s/tmp/%s.tmp.%ld.%llx-%lx", cache->folder, id, (long)getpid(),
                     (unsigned long long)now.tv_sec, (unsigned long)now.tv_nsec);
 }
 

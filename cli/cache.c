@@ -4,7 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "base/meter.h"
 #include "cli/confirm.h"
 #include "cli/needed.h"
 #include "cli/parse.h"
@@ -22,7 +24,7 @@ static mlx_status_t print_item(void *user, const mlx_cache_item_t *item) {
   time_t created = (time_t)item->created;
   struct tm parts;
   if (created && localtime_r(&created, &parts)) strftime(when, sizeof when, "%Y-%m-%d %H:%M", &parts);
-  printf("%-8s %.12s  %9.1f MiB  %s  %s\n", item->kind, item->key, (double)item->bytes / (1 << 20), when,
+  printf("%-8s %.12s  %9s  %s  %s\n", item->kind, item->key, mlx_bytes_show(item->bytes).text, when,
          item->title ? item->title : "(damaged)");
   *total += item->bytes;
   return NULL;
@@ -31,7 +33,7 @@ static mlx_status_t print_item(void *user, const mlx_cache_item_t *item) {
 static mlx_status_t list(mlx_cache_t *cache) {
   uint64_t total = 0;
   MLX_TRY(mlx_cache_list(cache, print_item, &total));
-  mlx_terminal_note("%.1f MiB in %s\n", (double)total / (1 << 20), mlx_cache_folder(cache));
+  mlx_terminal_note("%s in %s\n", mlx_bytes_show(total).text, mlx_cache_folder(cache));
   return NULL;
 }
 
@@ -47,13 +49,17 @@ static mlx_status_t add_item(void *user, const mlx_cache_item_t *item) {
   return NULL;
 }
 
-// Asks at a terminal. Elsewhere no question is needed: everything in the cache can be made again.
+// Asks if stdin is a terminal. A script is not asked: everything that is removed can be made again.
 static mlx_status_t confirm(mlx_cache_t *cache, bool yes, bool *out_confirmed) {
   total_t total = {0};
   char question[160];
   MLX_TRY(mlx_cache_list(cache, add_item, &total));
-  *out_confirmed = yes || !total.entries || !mlx_cli_can_ask();
+  *out_confirmed = yes || !total.entries || !isatty(STDIN_FILENO);
   if (*out_confirmed) return NULL;
+  if (!mlx_cli_can_ask())
+    return mlx_status_hint(
+        mlx_error(MLX_USAGE, "cannot ask whether to clear the cache: stderr is not a terminal"),
+        "pass --yes to clear it without a question");
   snprintf(question, sizeof question, "remove %zu %s, %s? models are compiled again when they are used",
            total.entries, mlx_plural(total.entries, "entry", "entries"), mlx_bytes_show(total.bytes).text);
   *out_confirmed = mlx_cli_ask(question);
@@ -68,15 +74,23 @@ static mlx_status_t clear(mlx_cache_t *cache, bool yes) {
   MLX_TRY(confirm(cache, yes, &confirmed));
   if (!confirmed) return NULL;
   MLX_TRY(mlx_needed_read(&needed));
+  needed.drop_missing = yes;
   const mlx_cache_keep_t keep = mlx_needed_keep(&needed);
   mlx_status_t status = mlx_cache_clear(cache, &keep, &cleared);
-  mlx_terminal_note("removed %zu %s, %.1f MiB", cleared.removed,
-                    mlx_plural(cleared.removed, "entry", "entries"), (double)cleared.bytes / (1 << 20));
+  mlx_terminal_note("removed %zu %s, %s", cleared.removed, mlx_plural(cleared.removed, "entry", "entries"),
+                    mlx_bytes_show(cleared.bytes).text);
   if (cleared.in_use) mlx_terminal_note("; kept %zu in use", cleared.in_use);
   if (cleared.kept)
     mlx_terminal_note("; kept %zu with weights that bundles without weights need (%s)", cleared.kept,
-                      needed.bundle);
+                      needed.kept ? needed.kept : needed.kept_missing);
   mlx_terminal_note("\n");
+  if (needed.kept_missing)
+    mlx_terminal_note(
+        "%s is not there: it was moved or removed. `mlxcel cache clear --yes` removes its weights\n",
+        needed.kept_missing);
+  if (needed.dropped)
+    mlx_terminal_note("removed the weights of %s, which is not there; if it was moved, compile it again\n",
+                      needed.dropped);
   mlx_needed_clear(&needed);
   return status;
 }
@@ -117,8 +131,8 @@ const mlx_verb_t mlx_verb_cache = {
         "usage: mlxcel cache list|clear|path [options]\n\n"
         "Lists the compiled modules and prepared weights, removes those that no process uses, or prints "
         "the cache folder. `clear` asks first at a terminal; it keeps pulled models, and weights that a "
-        "bundle "
-        "without weights needs. `mlxcel rm NAME` removes one model.\n"
+        "bundle without weights needs. --yes also removes the weights of such a bundle that is no longer "
+        "where it was compiled. `mlxcel rm NAME` removes one model.\n"
         "The folder is $MLXCEL_CACHE, else $XDG_CACHE_HOME/mlxcel, else ~/.cache/mlxcel.\n\n"
         "examples:\n"
         "  mlxcel cache list\n"

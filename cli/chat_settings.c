@@ -274,11 +274,9 @@ mlx_status_t mlx_chat_settings_set(mlx_chat_settings_t *settings, const char *te
     print_all(settings, out);
     return NULL;
   }
-  if (!strcmp(name, "think") && value[0]) return mlx_chat_settings_think(settings, value, out);
-  if (!strcmp(name, "think")) {
-    print_think(settings, out);
-    return NULL;
-  }
+  if (!strcmp(name, "think"))  // alone it turns thinking on, as in Ollama
+    return mlx_chat_settings_think(settings, value[0] ? value : "on", out);
+  if (!strcmp(name, "nothink") && !value[0]) return mlx_chat_settings_think(settings, "off", out);
   const setting_t *setting = find_setting(name);
   if (!setting) return unknown_setting(name);
   if (value[0]) MLX_TRY(apply(settings, setting, value));

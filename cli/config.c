@@ -107,11 +107,17 @@ static void put_json(listing_t *listing, const char *verb, const mlx_flag_t *fla
   mlx_text_clear(&from);
 }
 
-static void put_line(listing_t *listing, const char *name, const char *value, const mlx_origin_t *origin) {
+// A flag without a value is a remark: "# ctx: not set (N)". Every other line is a setting.
+static void put_line(listing_t *listing, const mlx_flag_t *flag, const char *name, const char *value,
+                     const mlx_origin_t *origin) {
   mlx_text_t *out = &listing->out;
   const size_t start = out->length;
-  mlx_text_printf(out, "%s%s =%s", origin->kind == MLX_FROM_DEFAULT ? "# " : "", name, value ? " " : "");
-  if (value) put_setting(out, value);
+  if (!value) {
+    mlx_text_printf(out, "# %s: not set (%s)\n", name, flag->value);
+    return;
+  }
+  mlx_text_printf(out, "%s%s = ", origin->kind == MLX_FROM_DEFAULT ? "# " : "", name);
+  put_setting(out, value);
   const int pad = 40 - (int)(out->length - start);
   if (origin->kind != MLX_FROM_DEFAULT) mlx_text_printf(out, "%*s # ", pad > 0 ? pad : 0, "");
   put_origin(out, listing->path, origin);
@@ -126,7 +132,6 @@ static void list_flags(listing_t *listing, const mlx_verb_t *verb, const void *o
     const mlx_flag_t *flag = &verb->flags[i];
     if (!mlx_config_can_set(flag) || (origins[i].kind == MLX_FROM_DEFAULT && !listing->defaults)) continue;
     mlx_flag_long_name(flag, name);
-    if (mlx_flags_find(verb->flags, name) != flag) continue;  // an earlier row has the same name
     const char *value = value_text(flag, options, &origins[i], 0, buffer, sizeof buffer);
     for (size_t n = 0; n == 0 || (flag->kind == MLX_FLAG_LIST && value);
          ++n, value = value_text(flag, options, &origins[i], n, buffer, sizeof buffer)) {
@@ -136,7 +141,7 @@ static void list_flags(listing_t *listing, const mlx_verb_t *verb, const void *o
       if (listing->json) {
         put_json(listing, verb->name, flag, name + 2, value, &origins[i]);
       } else {
-        put_line(listing, name + 2, value, &origins[i]);
+        put_line(listing, flag, name + 2, value, &origins[i]);
       }
       ++listing->count;
     }
@@ -209,7 +214,7 @@ const mlx_verb_t mlx_verb_config = {
         "Precedence: command line, environment (MLXCEL_CTX=4096), configuration file, default.\n\n"
         "examples:\n"
         "  mlxcel config\n"
-        "  mlxcel config run > ~/.config/mlxcel/config",
+        "  mlxcel config run > config.new",
     .flags = flags,
     .options_size = sizeof(flags_t),
     .run = run,

@@ -343,6 +343,8 @@ static const mlx_flag_t flags[] = {
     MLX_TEXT_FLAG(flags_t, against, "--kl", "FILE",
                   "print the KL divergence from a file that --save-logprobs wrote"),
     MLX_OPEN_FLAGS(flags_t, open),
+    MLX_INT_FLAG(flags_t, open.parallel, "--parallel", "N",
+                 "sequences that the KV cache has room for (default: 1)", 1, 4096),
     MLX_RARE_OPEN_FLAGS(flags_t, open),
     MLX_JSON_FLAG(flags_t, json),
     MLX_QUIET_FLAG(flags_t, quiet),

@@ -43,6 +43,7 @@ typedef struct mlx_flag {
   size_t offset;           // of the value in the verb's options struct
   int64_t min, max;        // for MLX_FLAG_INT, MLX_FLAG_INTS and MLX_FLAG_NUMBER
   bool command_line_only;  // neither the environment nor the configuration file can set it
+  bool has_escapes;        // text or list: "\\n" in its value is a newline, unless --no-escape is given
   bool collapsed;          // group: --help lists the names only, --help-all explains each row
 } mlx_flag_t;
 
@@ -56,6 +57,9 @@ typedef struct mlx_flag {
 #define MLX_TEXT_FLAG(type, field, flag_names, placeholder, text) \
   {.names = flag_names, .kind = MLX_FLAG_TEXT, .value = placeholder, .help = text, \
    .offset = MLX_FLAG_OFFSET(type, field, const char *)}
+#define MLX_ESCAPED_TEXT_FLAG(type, field, flag_names, placeholder, text) \
+  {.names = flag_names, .kind = MLX_FLAG_TEXT, .value = placeholder, .help = text, .has_escapes = true, \
+   .offset = MLX_FLAG_OFFSET(type, field, const char *)}
 #define MLX_INT_FLAG(type, field, flag_names, placeholder, text, min_value, max_value) \
   {.names = flag_names, .kind = MLX_FLAG_INT, .value = placeholder, .help = text, \
    .offset = MLX_FLAG_OFFSET(type, field, int64_t), .min = min_value, .max = max_value}
@@ -64,6 +68,9 @@ typedef struct mlx_flag {
    .offset = MLX_FLAG_OFFSET(type, field, double), .min = min_value, .max = max_value}
 #define MLX_LIST_FLAG(type, field, flag_names, placeholder, text) \
   {.names = flag_names, .kind = MLX_FLAG_LIST, .value = placeholder, .help = text, \
+   .offset = MLX_FLAG_OFFSET(type, field, mlx_flag_list_t)}
+#define MLX_ESCAPED_LIST_FLAG(type, field, flag_names, placeholder, text) \
+  {.names = flag_names, .kind = MLX_FLAG_LIST, .value = placeholder, .help = text, .has_escapes = true, \
    .offset = MLX_FLAG_OFFSET(type, field, mlx_flag_list_t)}
 #define MLX_INTS_FLAG(type, field, flag_names, placeholder, text, min_value, max_value) \
   {.names = flag_names, .kind = MLX_FLAG_INTS, .value = placeholder, .help = text, \

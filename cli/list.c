@@ -8,6 +8,7 @@
 #include "artifact/bundle.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/meter.h"
 #include "base/text.h"
 #include "cache/cache.h"
 #include "cli/parse.h"
@@ -88,11 +89,6 @@ static mlx_status_t add_entry(void *user, const mlx_cache_item_t *entry) {
 // ----------------------------------------------------------------------------------------------------------
 // Models in the folder of `pull`
 
-static bool ends_with(const char *text, const char *end) {
-  const size_t length = strlen(text), end_length = strlen(end);
-  return length >= end_length && !strcmp(text + length - end_length, end);
-}
-
 typedef struct sum {
   const char *folder;
   uint64_t bytes;
@@ -113,12 +109,17 @@ static mlx_status_t add_bytes(void *user, const char *name) {
   return NULL;
 }
 
+// Leaves out GGUF files in a model's folder: they are models of their own.
+static mlx_status_t add_own_bytes(void *user, const char *name) {
+  return mlx_ends_with(name, ".gguf") ? NULL : add_bytes(user, name);
+}
+
 // Fills in the context length and the weight type with the most bytes. A model that cannot be opened gets the
 // type "?".
 static void describe_source(const char *path, item_t *item) {
   mlx_model_t *model;
   uint64_t sizes[64] = {0};
-  snprintf(item->format, sizeof item->format, "%s", ends_with(path, ".gguf") ? "gguf" : "huggingface");
+  snprintf(item->format, sizeof item->format, "%s", mlx_ends_with(path, ".gguf") ? "gguf" : "huggingface");
   mlx_status_t status = mlx_model_open(path, &model);
   if (status) {
     mlx_status_free(status);
@@ -160,7 +161,7 @@ static mlx_status_t add_model(void *user, const mlx_stored_model_t *model) {
   MLX_TRY(mlx_copy_text(model->path, strlen(model->path), &copy));
   MLX_TRY(add_item(list, model->is_bundle ? "bundle" : "model", model->name, copy, &item));
   if (mlx_is_dir(model->path)) {
-    MLX_TRY(mlx_list_dir(model->path, add_bytes, &sum));
+    MLX_TRY(mlx_list_dir(model->path, model->is_bundle ? add_bytes : add_own_bytes, &sum));
   } else {
     char *folder;
     MLX_TRY(mlx_folder_of(model->path, &folder));
@@ -196,8 +197,8 @@ static void put_row(mlx_text_t *out, const item_t *item, int width) {
   mlx_text_printf(out, "%-8s  ", item->kind);
   put_plain(out, item->name);
   const int pad = width - (int)strlen(item->name);
-  mlx_text_printf(out, "%*s  %-7s  %-18s  %8s  %9.1f MiB  %s\n", pad > 0 ? pad : 0, "", item->dtype,
-                  item->target[0] ? item->target : "-", context, (double)item->bytes / (1 << 20), when);
+  mlx_text_printf(out, "%*s  %-7s  %-18s  %8s  %9s  %s\n", pad > 0 ? pad : 0, "", item->dtype,
+                  item->target[0] ? item->target : "-", context, mlx_bytes_show(item->bytes).text, when);
 }
 
 static void put_table(mlx_text_t *out, const list_t *list) {
@@ -207,8 +208,8 @@ static void put_table(mlx_text_t *out, const list_t *list) {
     if (length > width) width = length;
   }
   if (list->count)
-    mlx_text_printf(out, "%-8s  %-*s  %-7s  %-18s  %8s  %13s  %s\n", "kind", width, "model", "dtype",
-                    "target", "context", "size", "last used");
+    mlx_text_printf(out, "%-8s  %-*s  %-7s  %-18s  %8s  %9s  %s\n", "kind", width, "model", "dtype", "target",
+                    "context", "size", "last used");
   for (size_t i = 0; i < list->count; ++i) put_row(out, &list->items[i], width);
 }
 

@@ -1,18 +1,31 @@
 // Needed: the weights in the cache that bundles of the user need, because they were compiled with
-// --no-weights. `cache clear` and `rm` keep them.
+// --no-weights. `cache clear` and `rm` keep them, also if such a bundle is not where `compile` wrote it: it
+// may have been moved.
 #ifndef MLXCEL_CLI_NEEDED_H_
 #define MLXCEL_CLI_NEEDED_H_
 
 #include "cache/cache.h"
 
+typedef struct mlx_needed_file {
+  char sha256[MLX_DIGEST_HEX];
+  bool missing;  // its bundle is not at the recorded path
+  size_t bundle;
+} mlx_needed_file_t;
+
 typedef struct mlx_needed {
-  char (*digests)[MLX_DIGEST_HEX];  // owned
+  mlx_needed_file_t *files;  // owned
   size_t count, capacity;
-  char *bundle;  // one of the bundles, for a message; owned
+  char **bundles;  // paths; owned
+  size_t bundle_count, bundle_capacity;
+  bool drop_missing;         // set by the caller: do not keep weights of missing bundles
+  const char *kept;          // a bundle whose weights were kept
+  const char *kept_missing;  // the same, of a missing bundle
+  const char *dropped;       // a missing bundle whose weights were not kept
 } mlx_needed_t;
 
 mlx_status_t mlx_needed_read(mlx_needed_t *out_needed) MLX_MUST_USE;  // release with mlx_needed_clear
 void mlx_needed_clear(mlx_needed_t *needed);
-mlx_cache_keep_t mlx_needed_keep(const mlx_needed_t *needed);  // valid until |needed| is cleared
+// Valid until |needed| is cleared. Sets kept, kept_missing and dropped.
+mlx_cache_keep_t mlx_needed_keep(mlx_needed_t *needed);
 
 #endif  // MLXCEL_CLI_NEEDED_H_

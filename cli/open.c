@@ -22,6 +22,7 @@
 #include "transfer/pull_hub.h"
 #include "transfer/pull_oci.h"
 #include "transfer/short_names.h"
+#include "transfer/url.h"
 
 #define MAX_TEMPLATE ((size_t)4 << 20)  // bytes
 
@@ -85,18 +86,19 @@ static bool is_hub_name(const char *text) {
 // A missing file with one of these names gets its error from the code that opens it.
 static bool is_path(const char *text) {
   static const char *const endings[] = {".gguf", ".mlxb", ".safetensors", ".json"};
-  const size_t length = strlen(text);
   for (size_t i = 0; i < sizeof endings / sizeof *endings; ++i) {
-    const size_t end = strlen(endings[i]);
-    if (length > end && !strcmp(text + length - end, endings[i])) return true;
+    if (mlx_ends_with(text, endings[i])) return true;
   }
   return (strpbrk(text, "/\\") && !is_hub_name(text)) || text[0] == '.' || text[0] == '~' || !text[0];
 }
 
 static mlx_status_t unknown_model(const char *model) {
-  if (is_url(model))
-    return mlx_status_hint(mlx_error(MLX_USAGE, "cannot run '%s': only GGUF files are run from a URL", model),
-                           "for a bundle: mlxcel pull %s, then run the file", model);
+  if (is_url(model)) {
+    const mlx_display_url_t url = mlx_display_url(model);  // without a password
+    return mlx_status_hint(
+        mlx_error(MLX_USAGE, "cannot run '%s': only GGUF files are run from a URL", url.text),
+        "for a bundle: mlxcel pull %s, then run the file", url.text);
+  }
   mlx_status_t status =
       mlx_error(MLX_NOT_FOUND, "no model '%s': it is neither a file, a pulled model nor a short name", model);
   if (is_hub_name(model))
@@ -115,7 +117,7 @@ mlx_status_t mlx_cli_local_model(const char *model, char **out_path) {
   if (is_url(model)) return unknown_model(model);
   if (!stat(model, &info)) return mlx_copy_text(model, strlen(model), out_path);
   const mlx_short_name_t *known = mlx_short_name_find(model);
-  if (known) return local_hub_model(known->ref, out_path);
+  if (known) return mlx_status_annotate(local_hub_model(known->ref, out_path), "%s (%s)", model, known->ref);
   if (model[0] != '/' && model[0] != '.') MLX_TRY(mlx_stored_models_find(model, out_path));
   if (*out_path) return NULL;
   return is_path(model) ? mlx_copy_text(model, strlen(model), out_path) : unknown_model(model);

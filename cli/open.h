@@ -35,8 +35,6 @@ typedef struct mlx_open_options {
                 "device to run on (default: auto: a usable GPU, else the CPU)")
 #define MLX_RARE_OPEN_FLAGS(type, open) \
   MLX_KV_FLAG(type, open.kv), \
-  MLX_INT_FLAG(type, open.parallel, "--parallel", "N", \
-               "sequences that the KV cache has room for (default: 1)", 1, 4096), \
   MLX_TEXT_FLAG(type, open.memory, "--memory", "SIZE", \
                 "most memory for the KV cache: 512M, 8G (default: as needed)"), \
   MLX_SWITCH_FLAG(type, open.allow_unsigned, "--allow-unsigned", \

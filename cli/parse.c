@@ -11,6 +11,7 @@
 #include "cli/foreign.h"
 #include "cli/help.h"
 #include "runtime/mlxcel.h"
+#include "transfer/hub.h"
 
 #define MAX_NOTES 16
 
@@ -57,9 +58,9 @@ static mlx_status_t read_word(parser_t *parser, const char *word) {
 // ----------------------------------------------------------------------------------------------------------
 // Options of other programs
 
-// A new text that begins with |prefix|, unless |value| does.
+// A new text that begins with |prefix|, unless the value does or is a hub's address.
 static mlx_status_t add_prefix(const char *prefix, const char **inout_value) {
-  if (!strncmp(*inout_value, prefix, strlen(prefix))) return NULL;
+  if (!strncmp(*inout_value, prefix, strlen(prefix)) || mlx_is_hub_ref(*inout_value)) return NULL;
   mlx_text_t text = {0};
   char *joined;
   size_t length;
@@ -181,6 +182,24 @@ static mlx_status_t apply_model(parser_t *parser) {
   return NULL;
 }
 
+// Replaces escapes in the values of flags that have them. The configuration file has its own escapes: values
+// from there are complete.
+static mlx_status_t replace_escapes(const parser_t *parser) {
+  const mlx_flag_t *flags = parser->line->verb->flags, *off = mlx_flags_find(flags, "--no-escape");
+  char *options = parser->options;
+  if (!off || *(const bool *)(options + off->offset)) return NULL;
+  for (size_t i = 0; flags[i].names; ++i) {
+    const mlx_origin_kind_t origin = parser->origins[i].kind;
+    if (!flags[i].has_escapes || (origin != MLX_FROM_COMMAND_LINE && origin != MLX_FROM_ENVIRONMENT))
+      continue;
+    void *value = options + flags[i].offset;
+    if (flags[i].kind == MLX_FLAG_TEXT) MLX_TRY(mlx_unescape(value));
+    mlx_flag_list_t *list = flags[i].kind == MLX_FLAG_LIST ? value : NULL;
+    for (size_t n = 0; list && n < list->count; ++n) MLX_TRY(mlx_unescape(&list->items[n]));
+  }
+  return NULL;
+}
+
 mlx_status_t mlx_command_line_parse(const mlx_command_line_t *line, void *options, const char **words,
                                     size_t max_words, size_t *out_word_count, bool *out_help) {
   parser_t parser = {.line = line, .options = options, .words = words, .max_words = max_words};
@@ -191,6 +210,7 @@ mlx_status_t mlx_command_line_parse(const mlx_command_line_t *line, void *option
   if (!status && !parser.help) status = apply_model(&parser);
   if (!status && !parser.help)
     status = mlx_config_apply(line->verbs, line->verb, options, !parser.without_file, parser.origins);
+  if (!status && !parser.help) status = replace_escapes(&parser);
   if (!status && !parser.help) print_notes(&parser);
   mlx_free(parser.origins);
   *out_word_count = parser.word_count;

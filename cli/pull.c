@@ -29,7 +29,8 @@ static mlx_status_t pull_from(const char *source, const flags_t *f, char **out_p
   if (!strncmp(source, "http://", 7) || !strncmp(source, "https://", 8))
     return mlx_pull_url(source, &f->pull, out_path);
   const mlx_short_name_t *known = mlx_short_name_find(source);
-  if (known) return mlx_pull_hub(known->ref, &f->pull, out_path);
+  if (known)
+    return mlx_status_annotate(mlx_pull_hub(known->ref, &f->pull, out_path), "%s (%s)", source, known->ref);
   mlx_status_t status =
       mlx_error(MLX_USAGE,
                 "cannot pull '%s': expected a short name, hf:ORG/NAME, oci://HOST/NAME:TAG or a URL", source);

@@ -1,4 +1,5 @@
 // mlxcel rm: removes one stored model and the modules compiled from it.
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -6,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/meter.h"
 #include "base/text.h"
 #include "cache/cache.h"
 #include "cache/lock.h"
@@ -37,7 +39,9 @@ typedef struct removal {
   char *path;        // of the model
   char *repository;  // models/ORG/NAME: its folder may go too; NULL for a model directly below models/
   char name[MAX_TITLE + 1];  // the model's name in titles of cache entries
+  char label[256];           // the model's name as `mlxcel list` prints it
   size_t same_name;          // stored models with that name
+  size_t other_files;        // GGUF files in the model's folder, which are models of their own
   entry_t *entries;          // compiled from the model
   size_t count, capacity;
   uint64_t model_bytes, entry_bytes;
@@ -126,9 +130,13 @@ typedef struct sum {
   const char *folder;
 } sum_t;
 
+// GGUF files in a model's folder are other models: rm of the folder keeps them.
+static bool is_other_model(const char *path) { return mlx_ends_with(path, ".gguf"); }
+
 static mlx_status_t add_child(void *user, const char *name) {
   const sum_t *sum = user;
   char *path;
+  if (is_other_model(name)) return NULL;
   MLX_TRY(mlx_join_path(sum->folder, name, &path));
   mlx_status_t status = add_bytes(sum->bytes, path);
   mlx_free(path);
@@ -143,9 +151,24 @@ static mlx_status_t add_bytes(void *user, const char *path) {
   return S_ISDIR(info.st_mode) ? mlx_list_dir(path, add_child, &(sum_t){bytes, path}) : NULL;
 }
 
+static mlx_status_t remove_file(void *user, const char *name) {
+  char *path;
+  if (is_other_model(name)) return NULL;
+  MLX_TRY(mlx_join_path(user, name, &path));
+  mlx_status_t status = mlx_remove_tree(path);
+  mlx_free(path);
+  return status;
+}
+
+static mlx_status_t count_other(void *user, const char *name) {
+  *(size_t *)user += is_other_model(name);
+  return NULL;
+}
+
 static mlx_status_t remove_path(void *user, const char *path) {
-  (void)user;
-  return mlx_remove_tree(path);
+  const removal_t *removal = user;
+  return removal->other_files ? mlx_list_dir(path, remove_file, (void *)(uintptr_t)path)
+                              : mlx_remove_tree(path);
 }
 
 static void title_name(const char *path, char out[MAX_TITLE + 1]) {
@@ -157,6 +180,7 @@ static mlx_status_t count_name(void *user, const mlx_stored_model_t *model) {
   char name[MAX_TITLE + 1];
   title_name(model->path, name);
   removal->same_name += !strcmp(name, removal->name);
+  if (!strcmp(model->path, removal->path)) snprintf(removal->label, sizeof removal->label, "%s", model->name);
   return NULL;
 }
 
@@ -191,6 +215,8 @@ static mlx_status_t plan(removal_t *removal, const char *models) {
   title_name(removal->path, removal->name);
   MLX_TRY(find_repository(removal->path, strlen(models), &removal->repository));
   MLX_TRY(each_file(removal->path, add_bytes, &removal->model_bytes));
+  if (mlx_is_dir(removal->path)) MLX_TRY(mlx_list_dir(removal->path, count_other, &removal->other_files));
+  snprintf(removal->label, sizeof removal->label, "%s", mlx_file_name(removal->path).text);
   MLX_TRY(mlx_stored_models_walk(mlx_cache_folder(removal->cache), count_name, removal));
   // A title has no folder: modules of another model with the same file name have the same title.
   return removal->same_name > 1 ? NULL : mlx_cache_list(removal->cache, add_entry, removal);
@@ -239,16 +265,16 @@ static mlx_status_t prune(const removal_t *removal, const char *models) {
                                    : mlx_list_dir(removal->repository, remove_child, removal->repository);
 }
 
-static mlx_status_t remove_model(const removal_t *removal, const char *models) {
+static mlx_status_t remove_model(removal_t *removal, const char *models) {
   char *lock_path;
   mlx_lock_t lock = {.fd = -1};
-  if (!removal->repository) return each_file(removal->path, remove_path, NULL);
+  if (!removal->repository) return each_file(removal->path, remove_path, removal);
   MLX_TRY(mlx_join_path(removal->repository, ".lock", &lock_path));
   mlx_status_t status = mlx_lock_try(lock_path, &lock);
   if (!status && lock.fd < 0)
     status = mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "another process pulls to '%s'", removal->repository),
                              "run the command again when it is done");
-  if (!status) status = each_file(removal->path, remove_path, NULL);
+  if (!status) status = each_file(removal->path, remove_path, removal);
   if (!status) status = prune(removal, models);
   mlx_lock_release_and_remove(&lock);
   if (!status) {
@@ -274,19 +300,24 @@ static mlx_status_t remove_entries(const removal_t *removal, mlx_cache_cleared_t
 static mlx_status_t confirm(const removal_t *removal, bool yes, bool *out_confirmed) {
   mlx_terminal_note("%s: %s\n", removal->path, mlx_bytes_show(removal->model_bytes).text);
   if (removal->count)
-    mlx_terminal_note("%zu %s compiled from it: %s\n", removal->count,
-                      mlx_plural(removal->count, "cache entry", "cache entries"),
+    mlx_terminal_note("%zu %s compiled from a file named %s: %s\n", removal->count,
+                      mlx_plural(removal->count, "cache entry", "cache entries"), removal->name,
                       mlx_bytes_show(removal->entry_bytes).text);
+  if (removal->other_files)
+    mlx_terminal_note("keeps %zu GGUF %s in its folder: `mlxcel list` shows them\n", removal->other_files,
+                      mlx_plural(removal->other_files, "file", "files"));
   if (removal->same_name > 1)
     mlx_terminal_note("keeps what was compiled from it: another stored model has the same file name\n");
   *out_confirmed = yes;
   if (yes) return NULL;
   if (!mlx_cli_can_ask())
     return mlx_status_hint(
-        mlx_error(MLX_USAGE, "cannot ask whether to remove '%s': stdin is no terminal", removal->path),
+        mlx_error(MLX_USAGE, "cannot ask whether to remove '%s': stdin or stderr is not a terminal",
+                  removal->path),
         "pass --yes to remove it without a question");
-  char question[80];
-  snprintf(question, sizeof question, "remove %s and free %s?", removal->count ? "all of this" : "it",
+  char question[384];
+  snprintf(question, sizeof question, "remove %s%s and free %s?", removal->label,
+           removal->count ? ", what was compiled from it," : "",
            mlx_bytes_show(removal->model_bytes + removal->entry_bytes).text);
   *out_confirmed = mlx_cli_ask(question);
   if (!*out_confirmed) mlx_terminal_note("nothing was removed\n");

@@ -2,6 +2,7 @@
 // generated text or JSON; everything else goes to stderr.
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -23,6 +24,7 @@
 
 #define MAX_PROMPT (64u << 20)  // bytes
 #define MAX_PARALLEL 1024
+#define STDIN_WAIT 200  // milliseconds
 
 typedef struct flags {
   mlx_open_options_t open;
@@ -78,15 +80,6 @@ static mlx_status_t check_stops(const flags_t *f) {
   return NULL;
 }
 
-// Replaces escapes in the texts of the command line; texts of files and pipes stay.
-static mlx_status_t read_escapes(flags_t *f) {
-  if (f->no_escape) return NULL;
-  MLX_TRY(mlx_unescape(&f->prompt));
-  MLX_TRY(mlx_unescape(&f->system));
-  for (size_t i = 0; i < f->stops.count; ++i) MLX_TRY(mlx_unescape(&f->stops.items[i]));
-  return NULL;
-}
-
 // Reads a file of prompts, and checks the options that depend on it.
 static mlx_status_t read_batch(flags_t *f) {
   if (!mlx_cli_batch_is_file(f->prompt_file)) return NULL;
@@ -102,8 +95,10 @@ static mlx_status_t read_batch(flags_t *f) {
   return NULL;
 }
 
-// The words after the model, joined with spaces as Ollama does. *inout_prompt stays without words.
-static mlx_status_t join_words(const char *const *words, size_t count, const char **inout_prompt) {
+// The words after the model, joined with spaces as Ollama does, with escapes replaced. *inout_prompt stays
+// without words.
+static mlx_status_t join_words(const char *const *words, size_t count, bool escapes,
+                               const char **inout_prompt) {
   mlx_text_t text = {0};
   char *joined;
   size_t length;
@@ -111,7 +106,18 @@ static mlx_status_t join_words(const char *const *words, size_t count, const cha
   for (size_t i = 0; i < count; ++i) mlx_text_printf(&text, "%s%s", i ? " " : "", words[i]);
   MLX_TRY(mlx_text_take(&text, &joined, &length));
   *inout_prompt = joined;
-  return mlx_config_keep(joined);
+  MLX_TRY(mlx_config_keep(joined));
+  return escapes ? mlx_unescape(inout_prompt) : NULL;
+}
+
+// The text of a pipe or file on stdin comes before a prompt that is a word. A pipe that stays open without
+// data, as of ssh or cron, is not read: it would block. The word "-" before the prompt waits for it.
+static bool reads_stdin_before_words(void) {
+  struct stat info;
+  if (fstat(STDIN_FILENO, &info)) return false;
+  if (S_ISREG(info.st_mode) || mlx_prompt_input_is_ready(STDIN_WAIT)) return true;
+  mlx_terminal_note("stdin has no data: it is not read; to wait for it, give - before the prompt\n");
+  return false;
 }
 
 // Without a prompt: a chat if stdin is a terminal, else the prompt is read from stdin.
@@ -122,22 +128,23 @@ static mlx_status_t choose_input(flags_t *f, const char *const *words, size_t wo
                            "give one of them");
   if (f->prompt && f->prompt_file)
     return mlx_status_hint(mlx_error(MLX_USAGE, "both -p and -f were given"), "give one of them");
-  MLX_TRY(join_words(words, word_count, &f->prompt));
-  if (f->prompt && !word_count && !strcmp(f->prompt, "-")) {  // mlx-lm reads stdin for this prompt
+  const bool dash = word_count ? !strcmp(words[0], "-") : f->prompt && !strcmp(f->prompt, "-");
+  if (dash && word_count) ++words, --word_count;
+  MLX_TRY(join_words(words, word_count, !f->no_escape, &f->prompt));
+  if (dash && !word_count) {  // mlx-lm reads stdin for this prompt
     f->prompt = NULL;
     f->prompt_file = "-";
   }
   const bool given = f->prompt || f->prompt_file, terminal = mlx_prompt_is_possible();
   f->interactive = !given && terminal;
   f->piped = !given && !terminal;
-  f->with_stdin = word_count && !terminal;
+  f->with_stdin = word_count && (dash || (!terminal && reads_stdin_before_words()));
   if (f->interactive && (f->raw || f->json)) return no_prompt(f);
   if (f->raw && chat_option(f))
     return mlx_status_hint(
         mlx_error(MLX_USAGE, "--raw completes the text without the chat template, so %s has no effect",
                   chat_option(f)),
         "remove --raw or %s", chat_option(f));
-  MLX_TRY(read_escapes(f));
   return check_stops(f);
 }
 
@@ -452,7 +459,7 @@ static mlx_status_t run(const mlx_command_line_t *line) {
 // clang-format off
 static const mlx_flag_t flags[] = {
     MLX_MODEL_FLAG(flags_t, open.model),
-    MLX_TEXT_FLAG(flags_t, prompt, "-p, --prompt", "TEXT", "prompt, with escapes such as \\n; -: read stdin"),
+    MLX_ESCAPED_TEXT_FLAG(flags_t, prompt, "-p, --prompt", "TEXT", "prompt, with escapes such as \\n; -: read stdin"),
     MLX_FILE_FLAG(flags_t, prompt_file, "read the prompt from a file or stdin (-); FILE.jsonl: many"),
     MLX_SWITCH_FLAG(flags_t, raw, "--raw", "complete the prompt as text, without the chat template"),
     MLX_INT_FLAG(flags_t, count, "-n, --n-predict", "N",
@@ -462,12 +469,12 @@ static const mlx_flag_t flags[] = {
     MLX_OPEN_FLAGS(flags_t, open),
     MLX_SAMPLING_FLAGS(flags_t, sampling),
     MLX_COLLAPSED_GROUP("chat, batch and device"),
-    MLX_LIST_FLAG(flags_t, stops, "--stop", "TEXT", "stop before this text; may be repeated"),
+    MLX_ESCAPED_LIST_FLAG(flags_t, stops, "--stop", "TEXT", "stop before this text; may be repeated"),
     MLX_INT_FLAG(flags_t, parallel, "-np, --parallel", "N",
                  "-f FILE.jsonl: sequences at the same time (default: one per prompt, up to 64)",
                  1, MAX_PARALLEL),
-    MLX_TEXT_FLAG(flags_t, system, "-sys, --system-prompt", "TEXT", "system message of a chat"),
-    MLX_SWITCH_FLAG(flags_t, no_escape, "--no-escape", "keep backslashes in -p, -sys and --stop as they are"),
+    MLX_ESCAPED_TEXT_FLAG(flags_t, system, "-sys, --system-prompt", "TEXT", "system message of a chat"),
+    MLX_SWITCH_FLAG(flags_t, no_escape, "--no-escape", "keep backslashes as they are in PROMPT, -p, -sys and --stop"),
     MLX_CHAT_TEMPLATE_FLAG(flags_t, chat_template),
     MLX_TEXT_FLAG(flags_t, variables, "--chat-template-kwargs", "JSON",
                   "variables for the chat template: {\"enable_thinking\": false}"),

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/text.h"
 
 #define MAX_GRAMMAR (16u << 20)
 
@@ -59,15 +60,10 @@ static mlx_status_t read_grammar_file(const char *path, bool is_schema, mlx_gram
   return status;
 }
 
-static bool ends_with(const char *text, const char *ending) {
-  const size_t length = strlen(text), tail = strlen(ending);
-  return length >= tail && !strcmp(text + length - tail, ending);
-}
-
 // A schema is JSON text; a path needs '@'.
 static mlx_status_t read_schema(const char *text, mlx_grammar_t **out) {
   if (text[0] == '@') return read_grammar_file(text + 1, true, out);
-  if (ends_with(text, ".json") || mlx_is_file(text))
+  if (mlx_ends_with(text, ".json") || mlx_is_file(text))
     return mlx_status_hint(
         mlx_error(MLX_USAGE, "option --json-schema expects JSON, not the name of a file: '%s'", text),
         "-j @%s reads the file", text);

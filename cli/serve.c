@@ -11,7 +11,10 @@
 #include "cli/parse.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
+#include "server/models.h"
 #include "server/server.h"
+#include "transfer/hub.h"
+#include "transfer/pull_oci.h"
 
 #define MAX_WORDS 64
 #define MAX_KEYS 1024
@@ -158,12 +161,29 @@ static mlx_status_t add_alias(mlx_server_t *server, const char *text) {
   return status;
 }
 
-// A path that does not exist is reported at the start, not at the first request.
+// The name that clients use. NULL: made from the path. A short name or a stored model keeps its name; a hub
+// or registry reference is shortened as a path is.
+static mlx_status_t choose_name(const char *model, const char *path, char **out_name) {
+  *out_name = NULL;
+  if (!strcmp(model, path) || !strncmp(model, "http", 4)) return NULL;
+  if (mlx_is_hub_ref(model) || mlx_is_oci_ref(model)) return mlx_model_default_name(model, out_name);
+  return mlx_copy_text(model, strlen(model), out_name);
+}
+
+// Pulls a model that is not here yet. A wrong name is an error at the start, not at the first request.
 static mlx_status_t add_model(mlx_server_t *server, const char *model) {
-  const bool is_reference = strstr(model, "://") || !strncmp(model, "hf:", 3);
-  if (!is_reference && !mlx_is_file(model) && !mlx_is_dir(model))
-    return mlx_error(MLX_NOT_FOUND, "there is no model '%s'", model);
-  return mlx_server_add(server, model, NULL);
+  char *path, *name = NULL;
+  MLX_TRY(mlx_cli_local_model(model, &path));
+  mlx_status_t status =
+      mlx_is_file(path) || mlx_is_dir(path) ? NULL : mlx_error(MLX_NOT_FOUND, "there is no model '%s'", path);
+  if (!status) status = choose_name(model, path, &name);
+  if (!status) status = mlx_server_add(server, path, name);
+  if (!status && strcmp(model, path) &&
+      (!name || strcmp(model, name)))  // requests may use the given text too
+    status = mlx_server_alias(server, model, path);
+  mlx_free(name);
+  mlx_free(path);
+  return status;
 }
 
 static mlx_status_t add_models(mlx_server_t *server, const flags_t *f) {

@@ -6,6 +6,7 @@
 #include "artifact/bundle.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/meter.h"
 #include "base/text.h"
 #include "cli/open.h"
 #include "cli/parse.h"
@@ -14,8 +15,6 @@
 #include "cli/verbs.h"
 #include "graph/roles.h"
 #include "models/model.h"
-
-#define MIB (1024.0 * 1024.0)
 
 typedef struct flags {
   const char *model;
@@ -103,21 +102,19 @@ static void print_groups(const group_t *groups, size_t count, int64_t kv_numbers
   const totals_t all = add_up(groups, count);
   const uint64_t wide_kv = kv_bytes(kv_numbers, (uint64_t)context, 4),
                  half_kv = kv_bytes(kv_numbers, (uint64_t)context, 2);
-  printf("\n%-12s %12s %12s  %s\n", "weights", "parameters", "MiB", "stored as");
+  printf("\n%-12s %12s %12s  %s\n", "weights", "parameters", "size", "stored as");
   for (size_t i = 0; i < count; ++i) {
     if (!groups[i].elements) continue;
-    printf("%-12s %12llu %12.1f  %s\n", groups[i].title, (unsigned long long)groups[i].elements,
-           (double)groups[i].bytes / MIB, groups[i].types);
+    printf("%-12s %12llu %12s  %s\n", groups[i].title, (unsigned long long)groups[i].elements,
+           mlx_bytes_show(groups[i].bytes).text, groups[i].types);
   }
-  printf("%-12s %12llu %12.1f\n", "all", (unsigned long long)all.elements, (double)all.bytes / MIB);
-  printf(
-      "\nmemory with a context of %lld: %.1f MiB in f32 (KV cache %.1f MiB); %.1f MiB in bf16 or f16 "
-      "(KV cache %.1f MiB)\n",
-      (long long)context, (double)(all.elements * 4 + wide_kv) / MIB, (double)wide_kv / MIB,
-      (double)(all.elements * 2 + half_kv) / MIB, (double)half_kv / MIB);
+  printf("%-12s %12llu %12s\n", "all", (unsigned long long)all.elements, mlx_bytes_show(all.bytes).text);
+  printf("\nmemory with a context of %lld: %s in f32 (KV cache %s); %s in bf16 or f16 (KV cache %s)\n",
+         (long long)context, mlx_bytes_show(all.elements * 4 + wide_kv).text, mlx_bytes_show(wide_kv).text,
+         mlx_bytes_show(all.elements * 2 + half_kv).text, mlx_bytes_show(half_kv).text);
   if (all.bytes < all.elements * 4) {
-    printf("with weights quantized as stored, if a kernel supports it: %.1f MiB (KV cache %.1f MiB)\n",
-           (double)(all.bytes + wide_kv) / MIB, (double)wide_kv / MIB);
+    printf("with weights quantized as stored, if a kernel supports it: %s (KV cache %s)\n",
+           mlx_bytes_show(all.bytes + wide_kv).text, mlx_bytes_show(wide_kv).text);
   }
 }
 
@@ -220,8 +217,9 @@ static void print_variant(const mlx_variant_t *v, bool with_target) {
   printf("stored as     %s; activations %s, KV cache %s\n", v->dtype, v->activations, v->kv);
   if (v->level_count) printf("levels        %s\n", mlx_variant_levels_text(v).text);
   printf("kernels       %s\n", mlx_variant_kernels_text(v).text);
-  printf("memory        %.1f MiB besides the weights, and KV cache: %.1f KiB per token\n",
-         (double)v->state_bytes / MIB, (double)v->page_bytes / MLX_KV_PAGE / 1024);
+  printf("memory        %s besides the weights, and KV cache: %s per token\n",
+         mlx_bytes_show((uint64_t)v->state_bytes).text,
+         mlx_bytes_show((uint64_t)v->page_bytes / MLX_KV_PAGE).text);
   print_ops(v);
 }
 
@@ -308,10 +306,10 @@ static const mlx_flag_t flags[] = {
 
 const mlx_verb_t mlx_verb_show = {
     .name = "show",
-    .summary = "show what a model is: size, quantization, licence, kernels",
+    .summary = "show what a model is: size, quantization, license, kernels",
     .usage =
         "usage: mlxcel show MODEL [options]\n\n"
-        "Prints size, quantization, licence, chat template, context length and whether each op has a kernel "
+        "Prints size, quantization, license, chat template, context length and whether each op has a kernel "
         "on\n"
         "this machine; then the shape, the weights and the memory.\n"
         "MODEL is a GGUF file, a Hugging Face directory or a bundle.\n\n"

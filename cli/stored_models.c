@@ -1,4 +1,4 @@
-// Walks the folder of pulled models, and finds one by name. See models.h.
+// Walks the folder of pulled models, and finds one by name. See stored_models.h.
 #include "cli/stored_models.h"
 
 #include <stdio.h>
@@ -20,12 +20,8 @@ typedef struct walk {
   const char *folder;  // current one
   size_t root;         // length of the path before a model's name
   int depth;
+  bool in_model;  // |folder| is a model: only GGUF files in it are further models
 } walk_t;
-
-static bool ends_with(const char *text, const char *end) {
-  const size_t length = strlen(text), end_length = strlen(end);
-  return length >= end_length && !strcmp(text + length - end_length, end);
-}
 
 // Appends a model's path without the commit hashes in it: "org/name/0123...cdef/x.gguf" gives
 // org/name/x.gguf.
@@ -52,39 +48,52 @@ static mlx_status_t visit_model(walk_t *walk, const char *path, bool is_bundle) 
 
 static mlx_status_t walk_name(void *user, const char *name);
 
-static mlx_status_t walk_folder(walk_t *walk, const char *folder) {
+static mlx_status_t walk_folder(walk_t *walk, const char *folder, bool in_model) {
   const char *above = walk->folder;
+  const bool was_in_model = walk->in_model;
   if (walk->depth == MAX_DEPTH) return NULL;
   walk->folder = folder;
+  walk->in_model = in_model;
   ++walk->depth;
   mlx_status_t status = mlx_list_dir(folder, walk_name, walk);
   --walk->depth;
+  walk->in_model = was_in_model;
   walk->folder = above;
   return status;
+}
+
+// A folder is a bundle, a model, which may have GGUF files of the same commit beside it, or has models in it.
+static mlx_status_t visit_folder(walk_t *walk, const char *path) {
+  char *config;
+  if (walk->in_model) return NULL;
+  if (mlx_is_bundle(path)) return visit_model(walk, path, true);
+  MLX_TRY(mlx_join_path(path, "config.json", &config));
+  const bool is_model = mlx_is_file(config);
+  mlx_free(config);
+  if (is_model) MLX_TRY(visit_model(walk, path, false));
+  return walk_folder(walk, path, is_model);
 }
 
 // Visits the model |name|, or walks into it if it is a folder of models. A split GGUF model is visited once,
 // by its first part.
 static mlx_status_t walk_name(void *user, const char *name) {
   walk_t *walk = user;
-  char *path, *config = NULL;
+  char *path;
   int part, parts;
   const char *dash = strstr(name, "-of-");
   const bool later_part =
       dash && dash - name >= 6 && sscanf(dash - 6, "-%5d-of-%5d.gguf", &part, &parts) == 2 && part != 1;
-  if (name[0] == '.' || ends_with(name, ".part")) return NULL;  // .part: an unfinished pull
+  if (name[0] == '.' || mlx_ends_with(name, ".part")) return NULL;  // .part: an unfinished pull
   MLX_TRY(mlx_join_path(walk->folder, name, &path));
-  mlx_status_t status = mlx_join_path(path, "config.json", &config);
-  if (!status && mlx_is_dir(path)) {
-    const bool is_bundle = mlx_is_bundle(path);
-    status = is_bundle || mlx_is_file(config) ? visit_model(walk, path, is_bundle) : walk_folder(walk, path);
-  } else if (!status && ends_with(name, ".gguf")) {
+  mlx_status_t status = NULL;
+  if (mlx_is_dir(path)) {
+    status = visit_folder(walk, path);
+  } else if (mlx_ends_with(name, ".gguf")) {
     // A FIFO or a device is not a model.
     if (!later_part && mlx_is_file(path)) status = visit_model(walk, path, false);
-  } else if (!status && mlx_is_bundle(path)) {
+  } else if (!walk->in_model && mlx_is_bundle(path)) {
     status = visit_model(walk, path, true);
   }
-  mlx_free(config);
   mlx_free(path);
   return status;
 }
@@ -94,7 +103,7 @@ mlx_status_t mlx_stored_models_walk(const char *cache_folder, mlx_stored_models_
   char *folder;
   MLX_TRY(mlx_join_path(cache_folder, "models", &folder));
   walk_t walk = {.visit = visit, .user = user, .root = strlen(folder) + 1};
-  mlx_status_t status = mlx_is_dir(folder) ? walk_folder(&walk, folder) : NULL;
+  mlx_status_t status = mlx_is_dir(folder) ? walk_folder(&walk, folder, false) : NULL;
   mlx_free(folder);
   return status;
 }
@@ -104,16 +113,19 @@ mlx_status_t mlx_stored_models_walk(const char *cache_folder, mlx_stored_models_
 
 typedef struct search {
   const char *name;
+  bool exact;  // only models whose whole name is |name|
   char *path;  // of the first match
   size_t count;
-  mlx_text_t names;  // of the matches, for an error
+  mlx_text_t names, paths;  // of the matches, for an error
+  bool same_name;           // two matches have one name: two commits of a repository
 } search_t;
 
 static bool is_end(const char *rest) { return !*rest || !strcmp(rest, ".gguf") || !strcmp(rest, ".mlxb"); }
 
-static bool matches(const char *name, const char *word) {
+static bool matches(const char *name, const char *word, bool exact) {
   const size_t length = strlen(word);
   if (!length) return false;
+  if (exact) return !strncasecmp(name, word, length) && is_end(name + length);
   if (!strncasecmp(name, word, length) && name[length] == '/') return true;
   for (const char *at = name; at; at = strchr(at, '/') ? strchr(at, '/') + 1 : NULL) {
     if (!strncasecmp(at, word, length) && is_end(at + length)) return true;
@@ -123,31 +135,47 @@ static bool matches(const char *name, const char *word) {
 
 static mlx_status_t add_match(void *user, const mlx_stored_model_t *model) {
   search_t *search = user;
-  if (!matches(model->name, search->name)) return NULL;
+  if (!matches(model->name, search->name, search->exact)) return NULL;
   if (!search->count) MLX_TRY(mlx_copy_text(model->path, strlen(model->path), &search->path));
-  if (search->count++ < MAX_LISTED)
-    mlx_text_printf(&search->names, "%s%s", search->names.length ? ", " : "", model->name);
-  return NULL;
+  if (search->count++ >= MAX_LISTED) return NULL;
+  const size_t length = strlen(model->name);
+  for (const char *at = search->names.data; at && *at; at += strcspn(at, ",")) {
+    at += strspn(at, ", ");
+    search->same_name |= !strncmp(at, model->name, length) && (!at[length] || at[length] == ',');
+  }
+  mlx_text_printf(&search->names, "%s%s", search->names.length ? ", " : "", model->name);
+  mlx_text_printf(&search->paths, "%s%s", search->paths.length ? ", " : "", model->path);
+  mlx_status_t status = mlx_text_finish(&search->names);
+  return mlx_status_join(status, mlx_text_finish(&search->paths));
+}
+
+static void clear_search(search_t *search) {
+  mlx_free(search->path);
+  mlx_text_clear(&search->names);
+  mlx_text_clear(&search->paths);
+  *search = (search_t){.name = search->name};
 }
 
 mlx_status_t mlx_stored_models_find(const char *name, char **out_path) {
-  search_t search = {.name = name};
+  search_t search = {.name = name, .exact = true};
   mlx_cache_t *cache;
   *out_path = NULL;
   MLX_TRY(mlx_cache_open(NULL, &cache));
   mlx_status_t status = mlx_stored_models_walk(mlx_cache_folder(cache), add_match, &search);
-  if (!status) status = mlx_text_finish(&search.names);
+  if (!status && !search.count) {
+    clear_search(&search);
+    status = mlx_stored_models_walk(mlx_cache_folder(cache), add_match, &search);
+  }
   if (!status && search.count == 1) status = mlx_cache_check_tree(cache, search.path);
   if (!status && search.count > 1)
-    status = mlx_status_hint(mlx_error(MLX_USAGE, "'%s' matches %zu models", name, search.count),
-                             "name one of them: %s%s", search.names.data,
-                             search.count > MAX_LISTED ? ", ..." : "");
+    status = mlx_status_hint(
+        mlx_error(MLX_USAGE, "'%s' matches %zu models", name, search.count), "name one of them: %s%s",
+        search.same_name ? search.paths.data : search.names.data, search.count > MAX_LISTED ? ", ..." : "");
   if (!status) {
     *out_path = search.path;
     search.path = NULL;
   }
-  mlx_free(search.path);
-  mlx_text_clear(&search.names);
+  clear_search(&search);
   mlx_cache_close(cache);
   return status;
 }

@@ -7,7 +7,9 @@
 
 typedef struct mlx_stored_model {
   const char *name;  // the path below models/ without commit hashes: "org/name/x.gguf"
-  const char *path;  // a GGUF file (the first part of a split one), a model folder or a bundle
+  // A GGUF file (the first part of a split one), a model folder or a bundle. GGUF files in a model folder are
+  // models of their own.
+  const char *path;
   bool is_bundle;
 } mlx_stored_model_t;
 
@@ -17,8 +19,9 @@ mlx_status_t mlx_stored_models_walk(const char *cache_folder, mlx_stored_models_
                                     void *user) MLX_MUST_USE;
 
 // Finds the stored model that |name| means: its name, the folders at the beginning of its name ("org/name"),
-// or the end of its name, with or without ".gguf" or ".mlxb". *|out_path| is NULL if there is none; release
-// it with mlx_free. Several models with such a name are an error that lists them.
+// or the end of its name, with or without ".gguf" or ".mlxb". A whole name wins over parts. *|out_path| is
+// NULL if there is none; release it with mlx_free. Several models with such a name are an error that lists
+// them, by their paths if names are equal.
 mlx_status_t mlx_stored_models_find(const char *name, char **out_path) MLX_MUST_USE;
 
 #endif  // MLXCEL_CLI_STORED_MODELS_H_

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/memory.h"
+#include "base/meter.h"
 #include "cli/terminal.h"
 #include "compiler/compile.h"
 #include "models/import/name.h"
@@ -139,7 +140,7 @@ mlx_status_t mlx_summary_of_model(mlx_model_t *model, mlx_summary_t *out) {
   snprintf(out->multimodal, sizeof out->multimodal, "%s", multimodal ? multimodal : "");
   MLX_TRY(read_name(model->source, out));
   MLX_TRY(add_file_sizes(model->source, out));
-  MLX_TRY(mlx_source_licence(model->source, out->licence, sizeof out->licence));
+  MLX_TRY(mlx_source_licence(model->source, out->license, sizeof out->license));
   count_weights(model, out);
   MLX_TRY(mlx_source_chat_json(model->source, &chat, &length));
   mlx_status_t status = read_templates(chat, length, out);
@@ -172,7 +173,7 @@ static mlx_status_t read_bundle(const char *path, mlx_summary_t *out) {
   *out = (mlx_summary_t){.context = m->context, .parameters = (uint64_t)m->parameters};
   snprintf(out->architecture, sizeof out->architecture, "%s", m->architecture);
   copy_name(m->source, out->name, sizeof out->name);
-  snprintf(out->licence, sizeof out->licence, "%s", m->license);
+  snprintf(out->license, sizeof out->license, "%s", m->license);
   for (size_t i = 0; i < m->file_count; ++i) {
     if (mlx_bundle_has(bundle, m->files[i].name)) out->bytes += (uint64_t)m->files[i].size;
   }
@@ -199,18 +200,6 @@ mlx_status_t mlx_summary_read(const char *path, mlx_summary_t *out) {
 
 static bool is_generic(const mlx_variant_op_t *op) {
   return !strcmp(op->decode, GENERIC) || !strcmp(op->prefill, GENERIC);
-}
-
-// "94.7 MiB" or "4.6 GiB".
-static void print_bytes(uint64_t bytes, mlx_text_t *out) {
-  const double kib = (double)bytes / 1024;
-  if (kib < 1000) {
-    mlx_text_printf(out, "%.1f KiB", kib);
-  } else if (kib < 1000 * 1024) {
-    mlx_text_printf(out, "%.1f MiB", kib / 1024);
-  } else {
-    mlx_text_printf(out, "%.1f GiB", kib / 1024 / 1024);
-  }
 }
 
 // "134.5 million" or "1.2 billion".
@@ -256,15 +245,14 @@ static void print_kernels(const mlx_summary_t *s, mlx_text_t *out) {
 
 void mlx_summary_print(const mlx_summary_t *s, mlx_text_t *out) {
   mlx_text_printf(out, "name           %s\nsize           ", s->name);
-  print_bytes(s->bytes, out);
-  mlx_text_puts(out, " on disk");
+  mlx_text_printf(out, "%s on disk", mlx_bytes_show(s->bytes).text);
   if (s->parameters) {
     mlx_text_puts(out, ", ");
     print_count(s->parameters, out);
     mlx_text_puts(out, " parameters");
   }
   mlx_text_printf(out, "\nquantization   %s\n", s->quantization);
-  mlx_text_printf(out, "licence        %s\n", s->licence[0] ? s->licence : "not declared");
+  mlx_text_printf(out, "license        %s\n", s->license[0] ? s->license : "not declared");
   if (!s->templates[0]) {
     mlx_text_puts(out,
                   "chat template  no\n"
@@ -297,7 +285,7 @@ void mlx_summary_json(const mlx_summary_t *s, mlx_text_t *out) {
     mlx_text_puts(out, "null,\n");
   }
   put_string(out, "quantization", s->quantization);
-  put_string(out, "licence", s->licence);
+  put_string(out, "license", s->license);
   mlx_text_printf(out, "  \"chat_template\": %s,\n", s->templates[0] ? "true" : "false");
   mlx_text_printf(out, "  \"context\": %lld,\n", (long long)s->context);
   put_string(out, "multimodal", s->multimodal);

@@ -13,7 +13,7 @@ typedef struct mlx_summary {
   uint64_t bytes;         // of all files
   uint64_t parameters;    // 0 if unknown
   char quantization[96];  // "Q4_1, F32", the type with the most bytes first
-  char licence[64];       // "" if the model declares none
+  char license[64];       // "" if the model declares none
   char templates[128];    // names of the chat templates: "default, tool_use"; "" if there is none
   int64_t context;        // of the model
   mlx_variant_t here;     // target and ops of this machine; the target is "" if they are unknown

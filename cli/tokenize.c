@@ -158,7 +158,7 @@ static mlx_status_t run_tokenize(const mlx_command_line_t *line) {
                                      word ? "a word" : "-p", f.prompt && word ? "-p" : "-f"),
                            "give one of them");
   if (word) f.prompt = word;
-  if (!f.no_escape) MLX_TRY(mlx_unescape(&f.prompt));
+  if (word && !f.no_escape) MLX_TRY(mlx_unescape(&f.prompt));
   if (f.prompt) return tokenize(&f, f.prompt, strlen(f.prompt));
   char *text;
   MLX_TRY(f.file && strcmp(f.file, "-") ? mlx_read_input(f.file, MAX_TEXT, &text, &length)
@@ -171,7 +171,7 @@ static mlx_status_t run_tokenize(const mlx_command_line_t *line) {
 // clang-format off
 static const mlx_flag_t tokenize_table[] = {
     MLX_MODEL_FLAG(flags_t, model),
-    MLX_TEXT_FLAG(flags_t, prompt, "-p, --prompt", "TEXT",
+    MLX_ESCAPED_TEXT_FLAG(flags_t, prompt, "-p, --prompt", "TEXT",
                   "text, with escapes such as \\n (default: stdin); special tokens are recognized"),
     MLX_FILE_FLAG(flags_t, file, "read the text from a file, or from stdin (-)"),
     MLX_SWITCH_FLAG(flags_t, no_escape, "--no-escape", "keep backslashes in the text as they are"),

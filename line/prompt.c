@@ -27,6 +27,7 @@ struct mlx_prompt {
 bool mlx_prompt_was_interrupted(void) { return mlx_tty_take_interrupt(); }
 
 bool mlx_prompt_is_possible(void) { return isatty(STDIN_FILENO); }
+bool mlx_prompt_input_is_ready(int milliseconds) { return mlx_tty_input_is_ready(milliseconds); }
 
 static bool can_draw(void) {
   const char *term = getenv("TERM");

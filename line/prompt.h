@@ -18,6 +18,8 @@ typedef enum mlx_prompt_result {
 
 // True when stdin is a terminal.
 bool mlx_prompt_is_possible(void);
+// True if stdin has data or has ended. Waits for up to |milliseconds|.
+bool mlx_prompt_input_is_ready(int milliseconds);
 // |history| and |words|, the completions of the first word, are borrowed. Release with mlx_prompt_close.
 mlx_status_t mlx_prompt_open(const mlx_history_t *history, const char *const *words,
                              mlx_prompt_t **out_prompt) MLX_MUST_USE;

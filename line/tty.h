@@ -26,6 +26,10 @@ bool mlx_tty_take_interrupt(void);  // true if Ctrl-C was pressed; clears it
 bool mlx_tty_is_resized(void);
 void mlx_tty_size(int *out_columns, int *out_rows);  // clears is_resized; 80 by 24 if unknown
 
+// True if stdin, which may be a pipe, has data or has ended. Waits for up to |milliseconds|. Does not need
+// mlx_tty_open.
+bool mlx_tty_input_is_ready(int milliseconds);
+
 // Columns of stdout's terminal, 0 if it is not one. Does not need mlx_tty_open.
 int mlx_tty_columns(void);
 

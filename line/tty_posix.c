@@ -102,6 +102,11 @@ int mlx_tty_columns(void) {
   return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) ? 0 : size.ws_col;
 }
 
+bool mlx_tty_input_is_ready(int milliseconds) {
+  struct pollfd ready = {.fd = STDIN_FILENO, .events = POLLIN};
+  return poll(&ready, 1, milliseconds) > 0 && ready.revents & (POLLIN | POLLHUP);
+}
+
 mlx_status_t mlx_tty_read(unsigned char *bytes, size_t size, size_t *out_length, bool *out_end) {
   sigset_t block, before;
   struct pollfd ready = {.fd = STDIN_FILENO, .events = POLLIN};

@@ -91,6 +91,17 @@ int mlx_tty_columns(void) {
   return window_of(STD_OUTPUT_HANDLE, &columns, &rows) ? columns : 0;
 }
 
+bool mlx_tty_input_is_ready(int milliseconds) {
+  const ULONGLONG end = GetTickCount64() + (ULONGLONG)milliseconds;
+  DWORD available = 0;
+  if (GetFileType(input()) != FILE_TYPE_PIPE) return true;  // a file, NUL or a console
+  do {
+    if (!PeekNamedPipe(input(), NULL, 0, NULL, &available, NULL) || available) return true;  // ended, or data
+    Sleep(10);
+  } while (GetTickCount64() < end);
+  return false;
+}
+
 // ----------------------------------------------------------------------------------------------------------
 // Keys
 

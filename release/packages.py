@@ -380,7 +380,7 @@ class Layout:
 
 def image_config(arguments, machine, layers):
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(arguments.epoch))
-    environment = ["PATH=/usr/bin", "HOME=/home/mlxcel", "NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"]
+    environment = ["PATH=/usr/bin", "HOME=/home/mlxcel", "MLXCEL_STATE=/home/mlxcel/.cache/state", "NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"]
     return {"architecture": ARCHITECTURES[machine], "os": "linux", "created": created,
             "config": {"Entrypoint": ["/usr/bin/mlxcel"], "Cmd": ["--help"], "Env": environment, "User": f"{USER}:{USER}", "WorkingDir": "/models",
                        "Volumes": {"/home/mlxcel/.cache": {}},

@@ -291,9 +291,16 @@ TEST(clearing_the_cache_keeps_own_bundles_runnable) {
   command_free(&run);
   check_tokens(in_root("own.mlxb"), NULL, ids);
   check_tokens(in_root("own-thin.mlxb"), NULL, ids);
-  SHELL("rm -r own-thin.mlxb");
+  SHELL("mv own-thin.mlxb own-moved.mlxb");  // its record has the old path
   RUN(&run, "cache", "clear");
+  CHECK_CONTAINS(run.err, "; kept 1 with weights that bundles without weights need (");
+  CHECK_CONTAINS(run.err, "own-thin.mlxb is not there: it was moved or removed");
+  command_free(&run);
+  check_tokens(in_root("own-moved.mlxb"), NULL, ids);
+  RUN(&run, "cache", "clear", "--yes");
   CHECK_CONTAINS(run.err, "removed 1 entry");
+  CHECK_CONTAINS(run.err, "removed the weights of ");
+  CHECK_CONTAINS(run.err, "own-thin.mlxb, which is not there");
   CHECK(!strstr(run.err, "kept"));
   command_free(&run);
   SHELL("rm -r own-cache");  // even without any cache

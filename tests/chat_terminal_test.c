@@ -214,8 +214,12 @@ TEST(set_changes_sampling_options_and_lists_them) {
   pty_wait_for(&pty, "statistics after each answer: on");
   pty_send(&pty, "Hi\r");
   pty_wait_for(&pty, "output 2 tokens");
-  pty_send(&pty, "/think\r");
-  pty_wait_for(&pty, "the chat template has no switch for thinking");
+  static const char *const think[] = {"/think\r", "/set think\r",
+                                      "/set nothink\r"};  // the last two: Ollama's
+  for (size_t i = 0; i < 3; ++i) {
+    pty_send(&pty, think[i]);
+    pty_wait_for(&pty, "the chat template has no switch for thinking");
+  }
   pty_send(&pty, "/show\r");
   pty_wait_for(&pty, "quantization   Q4_1, Q8_0, F32");
   pty_wait_for(&pty, "chat template  yes");
@@ -396,8 +400,12 @@ TEST(thinking_is_switched_by_the_variable_of_the_template) {
   START(&pty, NULL, "-c", "512", "-n", "4", "--chat-template", in_folder("t.jinja"), "--chat-template-kwargs",
         "{\"enable_thinking\": false, \"other\": [1]}");
   pty_wait_for(&pty, PROMPT);
-  pty_send(&pty, "/set think\r");
+  pty_send(&pty, "/set\r");
   pty_wait_for(&pty, "think              off");
+  pty_send(&pty, "/set think\r");  // Ollama's forms
+  pty_wait_for(&pty, "think: on (enable_thinking of the chat template)");
+  pty_send(&pty, "/set nothink\r");
+  pty_wait_for(&pty, "think: off (enable_thinking of the chat template)");
   pty_send(&pty, "Hi\r");
   pty_wait_for(&pty, "limit of -n");
   CHECK(!strstr(pty.shown.data, "\033[2m"));

@@ -405,7 +405,7 @@ TEST(manifest_and_verbose_notes_list_the_path_and_cost_of_each_kind_of_op) {
   check_op(v, "attention", "attention_f32", "attention", 2, 2 * 2 * 2 * 16 * 2);
   check_op(v, "rope", "attention_f32", "attention", 4, 0);
   check_op(v, "embed", "generic", "generic", 1, 32 * 2);  // one row
-  CHECK_CONTAINS(notes, "ops: 15 linear: kernel linear; 62.0 KiB of weights per token (98%)\n");
+  CHECK_CONTAINS(notes, "ops: 15 linear: kernel linear; 63.5 kB of weights per token (98%)\n");
   CHECK_CONTAINS(notes,
                  "ops: 2 attention: kernel attention_f32 in decode, kernel attention in prefill; 256 bytes "
                  "of KV per position\n");

@@ -99,6 +99,13 @@ TEST(token_file_that_others_may_change_is_refused) {
   mlx_free(token);
   CHECK(!chmod(in_folder("home/token"), 0666));
   CHECK_ERROR(mlx_hub_authorization("https://mirror.example", &token), MLX_IO, "writable by other users");
+  command_t run;
+  RUN(&run, "pull", "hf:acme/tiny-GGUF:F32");  // a public model
+  CHECK_INT(run.exit_code, 0);
+  CHECK_CONTAINS(run.err, "pulling without a token: ");
+  CHECK_CONTAINS(run.err, "chmod 600");
+  command_free(&run);
+  CHECK(!strstr(server_log(&server), "Authorization"));
   CHECK_OK(mlx_remove_tree(in_folder("home")));
 }
 
@@ -200,6 +207,10 @@ TEST(urls_that_are_not_a_model_are_refused) {
   CHECK_INT(run.exit_code, MLX_USAGE);
   CHECK_CONTAINS(run.err, "mlxcel pull https://elsewhere.example/m.mlxb");
   command_free(&run);
+  RUN(&run, "run", "-m", "https://user:secret@elsewhere.example/m.mlxb", "-p", "x");
+  CHECK_INT(run.exit_code, MLX_USAGE);
+  CHECK(!strstr(run.err, "secret"));
+  command_free(&run);
 }
 
 TEST(short_names_are_valid_and_unique) {
@@ -218,8 +229,13 @@ TEST(short_names_are_valid_and_unique) {
   CHECK_TEXT(mlx_short_name_find("SmolLM2:latest")->name, "smollm2:1.7b");
   CHECK_TEXT(mlx_short_name_find("qwen3:0.6B")->name, "qwen3:0.6b");
   CHECK(!mlx_short_name_find("qwen"));
-  CHECK_TEXT(mlx_short_name_nearest("qwen3:0.6").text, "qwen3:0.6b");
-  CHECK_TEXT(mlx_short_name_nearest("olmo:32b-instruct").text, "olmo2:1b, olmo2:7b");
+  CHECK_TEXT(mlx_short_name_nearest("qwen3:99b").text,
+             "qwen3:0.6b, qwen3:1.7b, qwen3:4b, qwen3:8b, qwen3:14b, qwen3:30b");
+  CHECK_TEXT(mlx_short_name_nearest("llama").text, "llama3.1:8b, llama3.2:3b");
+  CHECK_TEXT(mlx_short_name_nearest("Gemma:7b").text, "gemma2:9b, gemma3:4b");
+  CHECK_TEXT(mlx_short_name_nearest("smolm2:135m").text, "smollm2:135m");
+  CHECK_TEXT(mlx_short_name_nearest("olmo:32b-instruct").text, "olmo2:7b");
+  CHECK_TEXT(mlx_short_name_nearest("olmo3:1b-it").text, "olmo2:1b, olmo2:7b");
   CHECK_TEXT(mlx_short_name_nearest("something-else").text, "");
 }
 
@@ -232,6 +248,26 @@ TEST(short_name_pulls_from_the_hub) {
   if (run.exit_code) CHECK_FAIL("%s", run.err);
   command_free(&run);
   CHECK_INT(count_of(server_log(&server), "path"), 0);
+}
+
+// serve pulls at its start. Models with equal names are an error before anything is loaded.
+TEST(serve_takes_every_name_that_run_takes) {
+  static const char *const names[][2] = {
+      {"smollm2:135m", "two models are called 'smollm2:135m'"},
+      {"hf:acme/tiny-GGUF:Q8_0", "two models are called 'acme/tiny-GGUF:Q8_0'"},
+      {"tiny-q8_0", "two models are called 'tiny-q8_0'"}};  // stored by the row before
+  command_t run;
+  begin();
+  for (size_t i = 0; i < 3; ++i) {
+    RUN(&run, "serve", names[i][0], names[i][0], "--port", "0");
+    CHECK_INT(run.exit_code, MLX_USAGE);
+    CHECK_CONTAINS(run.err, names[i][1]);
+    command_free(&run);
+  }
+  RUN(&run, "serve", "qwen4:1b", "--port", "0");
+  CHECK_INT(run.exit_code, MLX_NOT_FOUND);
+  CHECK_CONTAINS(run.err, "neither a file, a pulled model nor a short name");
+  command_free(&run);
 }
 
 TEST(stored_model_has_its_name_in_the_list) {
@@ -257,7 +293,7 @@ TEST(unknown_name_gets_the_nearest_ones) {
   static const struct {
     const char *name, *hint;
   } cases[] = {
-      {"qwen3:0.6", "did you mean qwen3:0.6b? `mlxcel list --available` shows all"},
+      {"qwen3:0.6", "did you mean qwen3:0.6b, qwen3:1.7b, qwen3:4b, "},
       {"no-such-model", "hint: `mlxcel list --available` shows all"},
       {"mlx-community/Llama-3.2-1B", "to get it from the hub, name it hf:mlx-community/Llama-3.2-1B"}};
   static const char *const verbs[] = {"show", "compile"};
@@ -277,6 +313,18 @@ TEST(unknown_name_gets_the_nearest_ones) {
   CHECK_CONTAINS(run.err, "did you mean smollm2:135m?");
   command_free(&run);
   CHECK_INT(count_of(server_log(&server), "path"), 0);
+}
+
+TEST(errors_about_a_short_name_name_it) {
+  static const char *const verbs[] = {"pull", "show"};
+  command_t run;
+  begin();
+  for (size_t i = 0; i < 2; ++i) {
+    RUN(&run, verbs[i], "qwen3:0.6b");  // not on this hub
+    CHECK_INT(run.exit_code, MLX_NOT_FOUND);
+    CHECK_CONTAINS(run.err, "qwen3:0.6b (hf:unsloth/Qwen3-0.6B-GGUF:Q4_K_M): ");
+    command_free(&run);
+  }
 }
 
 TEST(list_shows_the_available_names) {
@@ -299,5 +347,6 @@ TEST_MAIN(CASE(the_public_hub_is_the_default), CASE(token_file_that_others_may_c
           CASE(gguf_url_resumes_and_is_pulled_once), CASE(killed_pull_of_a_url_is_continued),
           CASE(verbs_accept_the_url_of_a_gguf_file), CASE(all_parts_of_a_split_url_are_pulled),
           CASE(urls_that_are_not_a_model_are_refused), CASE(short_names_are_valid_and_unique),
-          CASE(short_name_pulls_from_the_hub), CASE(stored_model_has_its_name_in_the_list),
-          CASE(unknown_name_gets_the_nearest_ones), CASE(list_shows_the_available_names))
+          CASE(short_name_pulls_from_the_hub), CASE(serve_takes_every_name_that_run_takes),
+          CASE(stored_model_has_its_name_in_the_list), CASE(unknown_name_gets_the_nearest_ones),
+          CASE(errors_about_a_short_name_name_it), CASE(list_shows_the_available_names))

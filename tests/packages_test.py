@@ -409,6 +409,8 @@ class Image(unittest.TestCase):
             full = "runtime" not in os.path.basename(image)
             config, layers = self.read_image(image)
             self.assertEqual(config["config"]["User"], "65532:65532")
+            (volume,) = config["config"]["Volumes"]  # keeps the record of compiled bundles too
+            self.assertIn("MLXCEL_STATE=" + volume + "/state", config["config"]["Env"])
             with self.subTest(image), tempfile.TemporaryDirectory() as root:
                 os.chmod(root, 0o755)
                 for layer in layers:

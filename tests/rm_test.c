@@ -8,6 +8,7 @@
 #define TINY_GGUF MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama.gguf"
 #define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
 #define COMMIT "0123456789abcdef0123456789abcdef01234567"
+#define OTHER_COMMIT "abcdef0123456789abcdef0123456789abcdef01"
 #define REPOSITORY "cache/models/acme/tiny-GGUF"
 
 static void clean_up(void) { mlx_status_free(mlx_remove_tree(folder)); }
@@ -72,7 +73,7 @@ TEST(one_model_and_what_was_compiled_from_it_go) {
   command_free(&run);
   RUN(&run, "run", "-m", in_folder("a.mlxb"), "-p", "the", "-n", "1");  // the user's own bundle
   command_done(&run);
-  check_rm("tiny-b", "2 cache entries compiled from it: ");
+  check_rm("tiny-b", "2 cache entries compiled from a file named tiny-B.gguf: ");
   CHECK(!mlx_is_dir(in_folder("cache/models/acme")));  // with records and the lock
   RUN(&run, "list");
   CHECK_TEXT(run.out, "");
@@ -128,7 +129,7 @@ TEST(without_a_terminal_yes_is_needed) {
   begin();
   RUN(&run, "rm", "tiny-A");
   CHECK_INT(run.exit_code, MLX_USAGE);
-  CHECK_CONTAINS(run.err, "stdin is no terminal\nhint: pass --yes");
+  CHECK_CONTAINS(run.err, "stdin or stderr is not a terminal\nhint: pass --yes");
   command_free(&run);
   CHECK(mlx_is_file(in_folder(REPOSITORY "/" COMMIT "/tiny-A.gguf")));
   RUN(&run, "rm", "-f", "tiny-A");
@@ -141,7 +142,7 @@ TEST(rm_asks_at_a_terminal) {
   begin();
   for (int i = 0; i < 2; ++i) {
     pty_start(&pty, (const char *const[]){MLXCEL_BINARY, "rm", "tiny-A", NULL}, NULL, "xterm");
-    pty_wait_for(&pty, "remove it and free 163.5 kB? [y/N] ");
+    pty_wait_for(&pty, "remove acme/tiny-GGUF/tiny-A.gguf and free 163.5 kB? [y/N] ");
     pty_send(&pty, i ? "y\n" : "\n");
     pty_wait_for(&pty, i ? "removed; freed 163.5 kB" : "nothing was removed");
     CHECK_INT(pty_end(&pty), 0);
@@ -163,9 +164,53 @@ TEST(cache_clear_asks_at_a_terminal) {
     CHECK_INT(pty_end(&pty), 0);
   }
   CHECK(mlx_is_file(in_folder(REPOSITORY "/" COMMIT "/tiny-A.gguf")));  // pulled models stay
+  RUN(&run, "compile", TINY, "-o", in_folder("d.mlxb"));
+  command_done(&run);
+  // stderr is a file: no question is possible.
+  char script[256];
+  snprintf(script, sizeof script, MLXCEL_BINARY " cache clear 2>%s; echo status $?", in_folder("log"));
+  pty_start(&pty, (const char *const[]){"/bin/sh", "-c", script, NULL}, NULL, "xterm");
+  pty_wait_for(&pty, "status 2");
+  CHECK_INT(pty_end(&pty), 0);
+  RUN(&run, "cache", "clear");
+  CHECK(!strstr(run.err, "removed 0"));
+  CHECK(!strstr(run.err, "MiB"));
+  CHECK_CONTAINS(run.err, "B\n");
+  command_free(&run);
+}
+
+// A pull of a whole repository and one of a GGUF file of the same commit share a folder.
+TEST(gguf_files_in_a_model_folder_are_models_of_their_own) {
+  command_t run;
+  begin();
+  put(REPOSITORY "/" COMMIT "/config.json");
+  put(REPOSITORY "/" COMMIT "/model.safetensors");
+  RUN(&run, "list");
+  CHECK_CONTAINS(run.out, "model     acme/tiny-GGUF  ");
+  CHECK_CONTAINS(run.out, "model     acme/tiny-GGUF/tiny-A.gguf");
+  CHECK_CONTAINS(run.out, "327.0 kB");  // without the GGUF files
+  command_free(&run);
+  check_rm("acme/tiny-GGUF/tiny-B.gguf", "tiny-B.gguf: 163.5 kB");
+  check_rm("acme/tiny-GGUF", "keeps 1 GGUF file in its folder");  // the whole name wins
+  CHECK(!mlx_is_file(in_folder(REPOSITORY "/" COMMIT "/config.json")));
+  CHECK(!mlx_is_file(in_folder(REPOSITORY "/" COMMIT "/model.safetensors")));
+  check_rm("acme/tiny-GGUF", "tiny-A.gguf: 163.5 kB");
+  CHECK(!mlx_is_dir(in_folder("cache/models/acme")));
+}
+
+TEST(equal_names_of_two_commits_are_told_apart_by_their_paths) {
+  begin();
+  put(REPOSITORY "/" OTHER_COMMIT "/tiny-A.gguf");
+  check_refused("tiny-A", "'tiny-A' matches 2 models", "/" COMMIT "/tiny-A.gguf, /");
+  check_refused("tiny-A", "'tiny-A' matches 2 models", "/" OTHER_COMMIT "/tiny-A.gguf");
+  check_rm(in_folder(REPOSITORY "/" OTHER_COMMIT "/tiny-A.gguf"), "removed; freed ");
+  CHECK(mlx_is_file(in_folder(REPOSITORY "/" COMMIT "/tiny-A.gguf")));
+  CHECK(!mlx_is_file(in_folder(REPOSITORY "/" OTHER_COMMIT "/tiny-A.gguf")));
 }
 
 TEST_MAIN(CASE(one_model_and_what_was_compiled_from_it_go), CASE(all_parts_of_a_split_model_go),
           CASE(named_bundle_in_the_models_folder_goes), CASE(modules_of_a_model_with_the_same_file_name_stay),
           CASE(files_of_the_user_and_unclear_names_are_refused), CASE(without_a_terminal_yes_is_needed),
-          CASE(rm_asks_at_a_terminal), CASE(cache_clear_asks_at_a_terminal))
+          CASE(rm_asks_at_a_terminal), CASE(cache_clear_asks_at_a_terminal),
+          CASE(gguf_files_in_a_model_folder_are_models_of_their_own),
+          CASE(equal_names_of_two_commits_are_told_apart_by_their_paths))

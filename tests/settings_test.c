@@ -162,7 +162,7 @@ TEST(command_line_overrides_environment) {
   unsetenv("MLXCEL_MODEL");
   setenv("MLXCEL_JSON", "true", 1);
   RUN(&run, "show", "--json=false", MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama");
-  CHECK(run.out[0] && run.out[0] != '{');
+  CHECK(!strncmp(run.out, "name ", 5));
   command_free(&run);
   unsetenv("MLXCEL_JSON");
 }
@@ -293,12 +293,13 @@ TEST(file_sets_variables_missing_from_the_environment) {
 }
 
 // The output of `mlxcel config VERB` is a configuration file with the same settings.
-// Removes "# " before each setting that has a value.
+// Removes "# " before each setting.
 static void uncomment(char *text) {
   char *to = text;
   for (char *line = text; *line;) {
     char *end = strchr(line, '\n');
-    const bool setting = !strncmp(line, "# ", 2) && end[-1] != '=' && line[2] != '/';
+    const char *equals = strstr(line, " =");
+    const bool setting = !strncmp(line, "# ", 2) && equals && equals < end;
     if (setting) line += 2;
     memmove(to, line, (size_t)(end + 1 - line));
     to += end + 1 - line;
@@ -315,6 +316,7 @@ TEST(config_prints_only_values_that_can_be_set) {
     setenv("MLXCEL_CONFIG", "/dev/null", 1);
     RUN(&first, "config", verbs[i]);
     CHECK_INT(first.exit_code, 0);
+    if (i == 0) CHECK_CONTAINS(first.out, "\n# ctx: not set (N)\n");
     uncomment(first.out);
     write_config(first.out);
     RUN(&second, "config", verbs[i]);

@@ -117,6 +117,14 @@ TEST(errors_do_not_show_temporary_names) {
   }
 }
 
+TEST(errors_keep_a_date_in_a_name) {
+  char *text;
+  CHECK_ERROR(mlx_read_file("/nowhere/model.2024-11-16.gguf", 1, &text, NULL), MLX_NOT_FOUND,
+              "'/nowhere/model.2024-11-16.gguf'");
+  CHECK_ERROR(mlx_read_file("/nowhere/a.tmp.12.17f-0/b.gguf", 1, &text, NULL), MLX_NOT_FOUND,
+              "'/nowhere/a/b.gguf'");
+}
+
 TEST(output_to_a_closed_stdout_is_an_error) {
   static const char *const outputs[] = {"--version",
                                         "--help",
@@ -204,6 +212,7 @@ int main(int argc, char **argv) {
                                        CASE(weights_truncated_while_a_model_runs_are_named),
                                        CASE(a_limit_on_file_sizes_is_an_error),
                                        CASE(errors_do_not_show_temporary_names),
+                                       CASE(errors_keep_a_date_in_a_name),
                                        CASE(output_to_a_closed_stdout_is_an_error),
                                        CASE(ctrl_c_prints_the_timing_line_and_exits_with_130),
                                        CASE(a_thread_that_cannot_start_means_no_resources)};

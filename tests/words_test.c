@@ -94,6 +94,34 @@ TEST(a_pipe_comes_before_a_prompt_that_is_a_word) {
   check_same(&run, &flag);
 }
 
+// A pipe that stays open without data is not waited for. "-" waits for it.
+TEST(an_open_pipe_does_not_block_a_prompt) {
+  command_t run, flag;
+  command_start(&run, (const char *const[]){"/bin/sh", "-c",
+                                            "mkfifo /tmp/mlxcel-fifo.$$ && exec 9<>/tmp/mlxcel-fifo.$$; rm "
+                                            "/tmp/mlxcel-fifo.$$; timeout 60 " MLXCEL_BINARY " run " TINY
+                                            " 'the quick' --temp 0 -n 4 --device cpu <&9",
+                                            NULL});
+  command_wait(&run);
+  CHECK_CONTAINS(run.err, "stdin has no data: it is not read");
+  RUN(&flag, "run", TINY, "-p", "the quick", FLAGS);
+  check_same(&run, &flag);
+  command_start(&run, (const char *const[]){"/bin/sh", "-c",
+                                            "(sleep 0.6; echo the) | " MLXCEL_BINARY " run " TINY
+                                            " - quick --temp 0 -n 4 --device cpu",
+                                            NULL});
+  command_wait(&run);
+  RUN(&flag, "run", TINY, "-p", "the quick", FLAGS);
+  check_same(&run, &flag);
+  command_start(&run, (const char *const[]){"/bin/sh", "-c",
+                                            "(sleep 0.6; echo the quick) | " MLXCEL_BINARY " run " TINY
+                                            " - --temp 0 -n 4 --device cpu",
+                                            NULL});
+  command_wait(&run);
+  RUN(&flag, "run", TINY, "-p", "the quick", FLAGS);
+  check_same(&run, &flag);
+}
+
 static void check_text(const char *escaped, const char *plain) {
   command_t a, b;
   RUN(&a, "tokenize", TINY, escaped);
@@ -113,6 +141,22 @@ TEST(escapes_are_those_of_llama_cpp) {
   *strchr(a.out, '}') = *strchr(b.out, '}') = 0;
   *strstr(a.out, "\"timings\"") = *strstr(b.out, "\"timings\"") = 0;
   check_same(&a, &b);
+}
+
+// The configuration file has its own escapes, which are replaced once.
+TEST(escapes_of_the_configuration_file_are_replaced_once) {
+  static const char text[] = "[tokenize]\nprompt = \"a\\\\nb\"\n";  // the value is a, backslash, n, b
+  char path[] = "/tmp/mlxcel-words-XXXXXX";
+  const int fd = mkstemp(path);
+  command_t a, b;
+  CHECK(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+  close(fd);
+  setenv("MLXCEL_CONFIG", path, 1);
+  RUN(&a, "tokenize", TINY);
+  setenv("MLXCEL_CONFIG", "/dev/null", 1);
+  RUN(&b, "tokenize", TINY, "a\\nb", "--no-escape");
+  check_same(&a, &b);
+  unlink(path);
 }
 
 TEST(a_suggestion_is_a_similar_option) {
@@ -155,6 +199,12 @@ TEST(foreign_options_are_translated_or_noted) {
   RUN(&a, "run", TINY, "-p", "the", FLAGS, "-ngl", "99", "-q");
   CHECK_TEXT(a.err, "");
   command_free(&a);
+  setenv("HF_ENDPOINT", "http://127.0.0.1:9", 1);
+  RUN(&b, "run", "-hf", "hf.co/acme/tiny", "-p", "x");
+  CHECK(!strstr(b.err, "hf:hf.co"));
+  CHECK_INT(b.exit_code, MLX_UNAVAILABLE);
+  unsetenv("HF_ENDPOINT");
+  command_free(&b);
   RUN(&a, "run", TINY, "-p", "the", "-ngl");
   check_refused(&a, "option -ngl needs a value", "");
   RUN(&a, "sign", "-ngl", "9");  // a verb that runs no model
@@ -164,8 +214,8 @@ TEST(foreign_options_are_translated_or_noted) {
 }
 
 TEST(verbs_of_other_programs_are_answered) {
-  static const char *const rows[][2] = {{"ps", "`mlxcel list` lists the models"},
-                                        {"stop", "a model is unloaded when its command ends"},
+  static const char *const rows[][2] = {{"ps", "`mlxcel list` lists the models on this machine, GET /api/ps"},
+                                        {"stop", "Ctrl-C ends `mlxcel run` and `mlxcel serve`"},
                                         {"cp", "copy it with cp"},
                                         {"quantize", "mlxcel compile MODEL --quantize q4"},
                                         {"convert", "no conversion is needed"},
@@ -193,6 +243,8 @@ TEST(a_schema_that_names_a_file_is_explained) {
 
 TEST_MAIN(CASE(the_first_word_is_the_model), CASE(a_model_or_prompt_given_twice_is_refused),
           CASE(a_model_word_overrides_the_configuration_file),
-          POSIX_CASE(a_pipe_comes_before_a_prompt_that_is_a_word), CASE(escapes_are_those_of_llama_cpp),
+          POSIX_CASE(a_pipe_comes_before_a_prompt_that_is_a_word),
+          POSIX_CASE(an_open_pipe_does_not_block_a_prompt), CASE(escapes_are_those_of_llama_cpp),
+          POSIX_CASE(escapes_of_the_configuration_file_are_replaced_once),
           CASE(a_suggestion_is_a_similar_option), CASE(foreign_options_are_translated_or_noted),
           CASE(verbs_of_other_programs_are_answered), CASE(a_schema_that_names_a_file_is_explained))

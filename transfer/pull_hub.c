@@ -371,12 +371,22 @@ static mlx_status_t publish(pull_t *pull) {
   return mlx_remove_tree(pull->staging);
 }
 
+// Public models need no token, so a token file that cannot be used is only a note.
+static mlx_status_t find_authorization(pull_t *pull) {
+  mlx_status_t status = mlx_hub_authorization(pull->endpoint, &pull->authorization);
+  if (mlx_status_code(status) != MLX_IO) return status;
+  mlx_report_note(pull->options->report, "pulling without a token: %s (%s)", mlx_status_message(status),
+                  mlx_status_hint_text(status));
+  mlx_status_free(status);
+  return NULL;
+}
+
 static mlx_status_t fetch(pull_t *pull) {
   const mlx_hub_ref_t *ref = &pull->entry->ref;
   char title[256];
   snprintf(title, sizeof title, "pulling %.96s/%.96s", ref->org, ref->name);
   MLX_TRY(mlx_hub_endpoint(pull->options->endpoint, &pull->endpoint));
-  MLX_TRY(mlx_hub_authorization(pull->endpoint, &pull->authorization));
+  MLX_TRY(find_authorization(pull));
   MLX_TRY(get_listing(pull));
   MLX_TRY(mlx_status_annotate(plan(pull), "%s/%s", ref->org, ref->name));
   if (pull->count) {

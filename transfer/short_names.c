@@ -85,10 +85,23 @@ static mlx_short_names_text_t family_of(const char *name) {
   return out;
 }
 
+// The default sizes of the families that begin with the family in |name|: "llama" begins llama3.1 and
+// llama3.2.
+static mlx_short_names_text_t families_with_prefix(const char *name) {
+  mlx_short_names_text_t out = {.text = ""};
+  const size_t length = strcspn(name, ":");
+  for (size_t i = 0; length >= 2 && i < NAME_COUNT; ++i) {
+    if (names[i].is_default && !strncasecmp(name, names[i].name, length)) append(&out, names[i].name);
+  }
+  return out;
+}
+
 mlx_short_names_text_t mlx_short_name_nearest(const char *name) {
   const char *list[MAX_NAMES + 1] = {0};
   char families[MAX_NAMES][32], family[32];
-  mlx_short_names_text_t out = {.text = ""};
+  mlx_short_names_text_t out = family_of(name);
+  if (!out.text[0]) out = families_with_prefix(name);
+  if (out.text[0]) return out;
   for (size_t i = 0; i < NAME_COUNT; ++i) list[i] = names[i].name;
   const char *nearest = mlx_nearest_name(name, list);
   if (nearest) append(&out, nearest);

@@ -16,7 +16,8 @@ typedef struct mlx_short_name {
 const mlx_short_name_t *mlx_short_name(size_t index);  // NULL after the last one
 // Finds "FAMILY:SIZE", "FAMILY" or "FAMILY:latest", in any case. NULL if the list does not contain it.
 const mlx_short_name_t *mlx_short_name_find(const char *name);
-// The names most similar to |name|, separated by ", "; "" if none is similar.
+// The names most similar to |name|, separated by ", "; "" if none is similar: all sizes of its family, else
+// the defaults of the families that begin with it, else the names with the smallest edit distance.
 typedef struct mlx_short_names_text {
   char text[128];
 } mlx_short_names_text_t;

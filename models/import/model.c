@@ -248,11 +248,6 @@ static mlx_status_t add_weights(mlx_model_t *model) {
   return NULL;
 }
 
-static bool ends_with(const char *text, const char *end) {
-  size_t length = strlen(text), end_length = strlen(end);
-  return length >= end_length && !strcmp(text + length - end_length, end);
-}
-
 // Tensors that are not weights: old files store computed buffers (rope frequencies, masks), the config reader
 // has already read GGUF's rope factors, and some files store a tied head twice.
 static bool is_ignored(const mlx_model_t *model, const char *name) {
@@ -261,7 +256,7 @@ static bool is_ignored(const mlx_model_t *model, const char *name) {
   const char *const *ends[] = {always, model->arch->ignored};
   for (int i = 0; i < 2; ++i) {
     for (const char *const *end = ends[i]; end && *end; ++end) {
-      if (ends_with(name, *end)) return true;
+      if (mlx_ends_with(name, *end)) return true;
     }
   }
   for (const char *const *start = model->arch->unused; start && *start; ++start) {

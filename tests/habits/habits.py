@@ -18,7 +18,6 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 MODEL = "SmolLM2-135M-Instruct.Q4_1.gguf"
-MERGE_MARK = "# ==== After merging"
 LEAST = 40  # commands
 # Bash functions that replace the name of a program, and nothing else.
 PROGRAMS = {
@@ -32,23 +31,17 @@ def functions(mlxcel):
 
 
 def read_commands(path):
-    rows, later = [], 0
-    merged = True
+    rows = []
     with open(path, encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
-            if line.startswith(MERGE_MARK):
-                merged = False
             if not line.strip() or line.startswith("#"):
-                continue
-            if not merged:
-                later += 1
                 continue
             status, expected, command = [part.strip() for part in line.split("|", 2)]
             stream, text = expected.split(":", 1)
             if stream not in ("out", "err"):
                 sys.exit("%s:%d: expected out: or err:" % (path, number))
             rows.append((number, int(status), stream, text, command))
-    return rows, later
+    return rows
 
 
 def make_folder(folder):
@@ -83,7 +76,7 @@ def fault_of(row, done):
 
 
 def run_commands(mlxcel, models, part):
-    rows, later = read_commands(os.path.join(HERE, "commands.txt"))
+    rows = read_commands(os.path.join(HERE, "commands.txt"))
     if len(rows) < LEAST:
         sys.exit("commands.txt has only %d commands" % len(rows))
     faults = 0
@@ -101,7 +94,7 @@ def run_commands(mlxcel, models, part):
             if fault:
                 faults += 1
                 print("commands.txt:%d: %s\n  %s\n  stdout: %s\n  stderr: %s" % (row[0], row[4], fault, done.stdout[:500], done.stderr[:800]))
-    print("%d commands, %d faults; %d wait for other branches" % (len(rows), faults, later))
+    print("%d commands, %d faults" % (len(rows), faults))
     return faults
 
 
