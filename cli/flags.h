@@ -83,7 +83,7 @@ typedef struct mlx_flag {
 // Rows that several verbs have.
 #define MLX_MODEL_FLAG(type, field) \
   MLX_TEXT_FLAG(type, field, "-m, --model", "MODEL", \
-                "GGUF, HF directory, .mlxb, short name, hf:ORG/NAME or a URL")
+                "bundle, GGUF, HF directory, short name, hf:ORG/NAME or a URL")
 #define MLX_CONTEXT_FLAG(type, field, text, min_value, max_value) \
   MLX_INT_FLAG(type, field, "-c, --ctx, --ctx-size", "N", text, min_value, max_value)
 #define MLX_YES_FLAG(type, field) \

@@ -213,6 +213,15 @@ TEST(foreign_options_are_translated_or_noted) {
   check_refused(&a, "there is no option '--rope-scaling'", "hint: remove it: the RoPE settings");
 }
 
+TEST(help_lists_parallel_once) {
+  command_t run;
+  RUN(&run, "run", "--help-all");
+  const char *first = strstr(run.out, "--parallel N");
+  CHECK(first && !strstr(first + 1, "--parallel N"));
+  CHECK_CONTAINS(run.out, "in PROMPT, -p, -sys and --stop");
+  command_free(&run);
+}
+
 TEST(verbs_of_other_programs_are_answered) {
   static const char *const rows[][2] = {{"ps", "`mlxcel list` lists the models on this machine, GET /api/ps"},
                                         {"stop", "Ctrl-C ends `mlxcel run` and `mlxcel serve`"},
@@ -247,4 +256,5 @@ TEST_MAIN(CASE(the_first_word_is_the_model), CASE(a_model_or_prompt_given_twice_
           POSIX_CASE(an_open_pipe_does_not_block_a_prompt), CASE(escapes_are_those_of_llama_cpp),
           POSIX_CASE(escapes_of_the_configuration_file_are_replaced_once),
           CASE(a_suggestion_is_a_similar_option), CASE(foreign_options_are_translated_or_noted),
-          CASE(verbs_of_other_programs_are_answered), CASE(a_schema_that_names_a_file_is_explained))
+          CASE(help_lists_parallel_once), CASE(verbs_of_other_programs_are_answered),
+          CASE(a_schema_that_names_a_file_is_explained))
