@@ -257,6 +257,7 @@ void mlx_request_parser_clear(mlx_request_parser_t *parser) {
 }
 
 static void refuse_malformed(mlx_request_parser_t *parser, llhttp_errno_t code) {
+  if (parser->refusal) return;  // a callback refused the request; it has the reason
   const char *reason = llhttp_get_error_reason(&parser->llhttp);
   const bool is_version = code == HPE_INVALID_VERSION && reason && strstr(reason, "HTTP version");
   if (is_version || code == HPE_PAUSED_H2_UPGRADE) {

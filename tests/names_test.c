@@ -250,18 +250,16 @@ TEST(short_name_pulls_from_the_hub) {
   CHECK_INT(count_of(server_log(&server), "path"), 0);
 }
 
-// serve pulls at its start. Models with equal names are an error before anything is loaded.
+// serve pulls at its start. A model that is given twice is an error before anything is loaded.
 TEST(serve_takes_every_name_that_run_takes) {
-  static const char *const names[][2] = {
-      {"smollm2:135m", "two models are called 'smollm2:135m'"},
-      {"hf:acme/tiny-GGUF:Q8_0", "two models are called 'acme/tiny-GGUF:Q8_0'"},
-      {"tiny-q8_0", "two models are called 'tiny-q8_0'"}};  // stored by the row before
+  static const char *const names[] = {"smollm2:135m", "hf:acme/tiny-GGUF:Q8_0",
+                                      "tiny-q8_0"};  // stored by the name before
   command_t run;
   begin();
   for (size_t i = 0; i < 3; ++i) {
-    RUN(&run, "serve", names[i][0], names[i][0], "--port", "0");
+    RUN(&run, "serve", names[i], names[i], "--port", "0");
     CHECK_INT(run.exit_code, MLX_USAGE);
-    CHECK_CONTAINS(run.err, names[i][1]);
+    CHECK_CONTAINS(run.err, "was given twice");
     command_free(&run);
   }
   RUN(&run, "serve", "qwen4:1b", "--port", "0");
