@@ -93,6 +93,7 @@ static bool read_response(int fd, double started) {
   char buffer[1 << 16];
   size_t length = 0;
   double last = 0;
+  bool done = false;
   for (;;) {
     const ssize_t got = recv(fd, buffer + length, sizeof buffer - 1 - length, 0);
     if (got <= 0) return false;
@@ -100,7 +101,6 @@ static bool read_response(int fd, double started) {
     length += (size_t)got;
     buffer[length] = 0;
     char *line = buffer, *end;
-    bool done = false;
     while ((end = strchr(line, '\n'))) {
       *end = 0;
       const char *usage = strstr(line, "\"completion_tokens\":");
