@@ -34,9 +34,15 @@ static void measure(mlx_meter_t *meter, uint64_t done, double elapsed) {
 
 void mlx_meter_show(mlx_meter_t *meter, uint64_t done) {
   const double now = mlx_seconds(), elapsed = now - meter->when;
+  // After a report, the end is reported too, however soon it comes.
+  const bool is_end =
+      meter->total && done >= meter->total && meter->last < meter->total && meter->when > meter->start;
   char left[48] = "";
-  if (now - meter->start < SILENT || elapsed < INTERVAL) return;
-  measure(meter, done, elapsed);
+  if (now - meter->start < SILENT || (elapsed < INTERVAL && !is_end)) return;
+  if (elapsed >= INTERVAL)
+    measure(meter, done, elapsed);
+  else
+    meter->last = done;
   meter->when = now;
   if (!meter->total || done >= meter->total) {
     mlx_report_progress(meter->report, "%s: %s", meter->title, mlx_bytes_show(done).text);

@@ -26,7 +26,8 @@ typedef struct mlx_meter {
 
 void mlx_meter_begin(mlx_meter_t *meter, const mlx_report_t *report, const char *title, uint64_t total);
 // Reports "TITLE: 1.2 GB of 4.6 GB, 310.0 MB/s, 11 s left", at most ten times per second and not in the first
-// 0.3 seconds, so that short work shows nothing. |done| may decrease.
+// 0.3 seconds, so that short work shows nothing. If something was reported, the end is too. |done| may
+// decrease.
 void mlx_meter_show(mlx_meter_t *meter, uint64_t done);
 void mlx_meter_end(mlx_meter_t *meter);  // clears the progress line
 

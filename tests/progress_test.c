@@ -58,6 +58,9 @@ TEST(meter_shows_bytes_speed_and_time_left) {
   CHECK_CONTAINS(rest, " s left");
   mlx_meter_show(&meter, 1500000);
   CHECK_INT(reports, 1);  // too soon after the first
+  mlx_meter_show(&meter, 4000000);
+  CHECK_INT(reports, 2);  // the end is shown, however soon it comes
+  CHECK_TEXT(last, "packing: 4.0 MB");
   mlx_meter_end(&meter);
   CHECK_TEXT(last, "");
 }
