@@ -1,4 +1,5 @@
-// Summary: what a person wants to know first about a model, for `show` and for /show of the chat.
+// Summary: name, size, quantization, license, chat template, context length and kernels of a model, for
+// `show` and for /show in a chat.
 #ifndef MLXCEL_CLI_SUMMARY_H_
 #define MLXCEL_CLI_SUMMARY_H_
 

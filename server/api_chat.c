@@ -146,7 +146,8 @@ static mlx_status_t check_modalities(const mlx_place_t *root) {
   return NULL;
 }
 
-static mlx_status_t read_chat(const mlx_place_t *root, mlx_call_t *call, chat_details_t *details) {
+static mlx_status_t read_chat(const mlx_place_t *root, mlx_call_t *call) {
+  chat_details_t *details = call->details;
   static const char *const limits[] = {"max_completion_tokens", "max_tokens", "n_predict", NULL};
   bool parallel = true;
   MLX_TRY(mlx_fields_check(root, fields, false));
@@ -169,18 +170,8 @@ static mlx_status_t read_chat(const mlx_place_t *root, mlx_call_t *call, chat_de
 }
 
 static mlx_status_t parse(const char *body, size_t length, const char *query, mlx_call_t *call) {
-  yyjson_doc *doc;
-  chat_details_t *details;
   (void)query;
-  MLX_TRY(mlx_fields_parse(body, length, &doc));
-  mlx_status_t status = mlx_alloc(1, sizeof *details, &details);
-  if (!status) {
-    const mlx_place_t root = mlx_place_root(doc);
-    call->details = details;
-    status = read_chat(&root, call, details);
-  }
-  yyjson_doc_free(doc);
-  return status;
+  return mlx_fields_read(body, length, sizeof(chat_details_t), read_chat, call);
 }
 
 // ----------------------------------------------------------------------------------------------------------

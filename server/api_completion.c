@@ -115,8 +115,8 @@ static mlx_status_t read_echo(const mlx_place_t *root, mlx_call_t *call, bool *o
   return NULL;
 }
 
-static mlx_status_t read_completion(const mlx_place_t *root, mlx_call_t *call,
-                                    completion_details_t *details) {
+static mlx_status_t read_completion(const mlx_place_t *root, mlx_call_t *call) {
+  completion_details_t *details = call->details;
   static const char *const limits[] = {"max_tokens", "n_predict", NULL};
   bool special = true;
   MLX_TRY(mlx_fields_check(root, fields, false));
@@ -138,18 +138,8 @@ static mlx_status_t read_completion(const mlx_place_t *root, mlx_call_t *call,
 }
 
 static mlx_status_t parse(const char *body, size_t length, const char *query, mlx_call_t *call) {
-  yyjson_doc *doc;
-  completion_details_t *details;
   (void)query;
-  MLX_TRY(mlx_fields_parse(body, length, &doc));
-  mlx_status_t status = mlx_alloc(1, sizeof *details, &details);
-  if (!status) {
-    const mlx_place_t root = mlx_place_root(doc);
-    call->details = details;
-    status = read_completion(&root, call, details);
-  }
-  yyjson_doc_free(doc);
-  return status;
+  return mlx_fields_read(body, length, sizeof(completion_details_t), read_completion, call);
 }
 
 // ----------------------------------------------------------------------------------------------------------

@@ -95,10 +95,8 @@ static mlx_status_t read_output(const mlx_place_t *root, const details_t *detail
   return status;
 }
 
-static mlx_status_t read_request(const mlx_place_t *root, bool counts, mlx_call_t *call, details_t *details) {
-  const mlx_place_t limit = mlx_place_key(root, "max_tokens");
-  MLX_TRY(mlx_fields_check(root, fields, false));
-  if (!limit.value && !counts) return mlx_field_error(&limit, MLX_INVALID_INPUT, "missing; it is required");
+static mlx_status_t read_fields(const mlx_place_t *root, mlx_call_t *call) {
+  details_t *details = call->details;
   MLX_TRY(mlx_field_copy(root, "model", &call->model));
   MLX_TRY(mlx_field_int(root, "max_tokens", 1, INT32_MAX, &call->max_tokens));
   MLX_TRY(mlx_field_bool(root, "stream", &call->stream));
@@ -110,28 +108,27 @@ static mlx_status_t read_request(const mlx_place_t *root, bool counts, mlx_call_
   return read_output(root, details, call);
 }
 
-static mlx_status_t parse_any(const char *body, size_t length, bool counts, mlx_call_t *call) {
-  yyjson_doc *doc;
-  details_t *details;
-  MLX_TRY(mlx_fields_parse(body, length, &doc));
-  mlx_status_t status = mlx_alloc(1, sizeof *details, &details);
-  if (!status) {
-    const mlx_place_t root = mlx_place_root(doc);
-    call->details = details;
-    status = read_request(&root, counts, call, details);
-  }
-  yyjson_doc_free(doc);
-  return status;
+static mlx_status_t read_request(const mlx_place_t *root, mlx_call_t *call) {
+  const mlx_place_t limit = mlx_place_key(root, "max_tokens");
+  MLX_TRY(mlx_fields_check(root, fields, false));
+  if (!limit.value) return mlx_field_error(&limit, MLX_INVALID_INPUT, "missing; it is required");
+  return read_fields(root, call);
+}
+
+// For counting tokens, max_tokens may be missing.
+static mlx_status_t read_count(const mlx_place_t *root, mlx_call_t *call) {
+  MLX_TRY(mlx_fields_check(root, fields, false));
+  return read_fields(root, call);
 }
 
 static mlx_status_t parse(const char *body, size_t length, const char *query, mlx_call_t *call) {
   (void)query;  // beta=true changes nothing
-  return parse_any(body, length, false, call);
+  return mlx_fields_read(body, length, sizeof(details_t), read_request, call);
 }
 
 mlx_status_t mlx_messages_parse_count(const char *body, size_t length, const char *query, mlx_call_t *call) {
   (void)query;
-  return parse_any(body, length, true, call);
+  return mlx_fields_read(body, length, sizeof(details_t), read_count, call);
 }
 
 void mlx_messages_write_count(int64_t tokens, mlx_text_t *out) {

@@ -193,7 +193,9 @@ static mlx_status_t read_message(const mlx_place_t *place, ids_t *ids, mlx_text_
   return status;
 }
 
-static mlx_status_t read_chat(const mlx_place_t *root, mlx_call_t *call, details_t *details) {
+static mlx_status_t read_chat(const mlx_place_t *root, mlx_call_t *call) {
+  details_t *details = call->details;
+  details->is_chat = true;
   const mlx_place_t messages = mlx_place_key(root, "messages"), tools = mlx_place_key(root, "tools");
   mlx_text_t list = {0};
   ids_t ids = {0};
@@ -248,35 +250,21 @@ static mlx_status_t read_prompt(const mlx_place_t *root, mlx_call_t *call, detai
   return status;
 }
 
-static mlx_status_t read_generate(const mlx_place_t *root, mlx_call_t *call, details_t *details) {
+static mlx_status_t read_generate(const mlx_place_t *root, mlx_call_t *call) {
+  details_t *details = call->details;
   MLX_TRY(mlx_fields_check(root, generate_fields, false));
   MLX_TRY(read_shared(root, call, details));
   return read_prompt(root, call, details);
 }
 
-static mlx_status_t parse(const char *body, size_t length, bool is_chat, mlx_call_t *call) {
-  yyjson_doc *doc;
-  details_t *details;
-  MLX_TRY(mlx_fields_parse(body, length, &doc));
-  mlx_status_t status = mlx_alloc(1, sizeof *details, &details);
-  if (!status) {
-    const mlx_place_t root = mlx_place_root(doc);
-    call->details = details;
-    details->is_chat = is_chat;
-    status = is_chat ? read_chat(&root, call, details) : read_generate(&root, call, details);
-  }
-  yyjson_doc_free(doc);
-  return status;
-}
-
 static mlx_status_t parse_chat(const char *body, size_t length, const char *query, mlx_call_t *call) {
   (void)query;
-  return parse(body, length, true, call);
+  return mlx_fields_read(body, length, sizeof(details_t), read_chat, call);
 }
 
 static mlx_status_t parse_generate(const char *body, size_t length, const char *query, mlx_call_t *call) {
   (void)query;
-  return parse(body, length, false, call);
+  return mlx_fields_read(body, length, sizeof(details_t), read_generate, call);
 }
 
 // ----------------------------------------------------------------------------------------------------------

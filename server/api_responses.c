@@ -154,8 +154,8 @@ static mlx_status_t check_truncation(const mlx_place_t *root) {
                          "prompts are never truncated: use disabled");
 }
 
-static mlx_status_t read_response(const mlx_place_t *root, mlx_call_t *call,
-                                  mlx_responses_details_t *details) {
+static mlx_status_t read_response(const mlx_place_t *root, mlx_call_t *call) {
+  mlx_responses_details_t *details = call->details;
   static const char *const limits[] = {"max_output_tokens", NULL};
   mlx_openai_variables_t variables = {.enable_thinking = -1};
   const char *instructions = NULL;
@@ -178,18 +178,8 @@ static mlx_status_t read_response(const mlx_place_t *root, mlx_call_t *call,
 }
 
 static mlx_status_t parse(const char *body, size_t length, const char *query, mlx_call_t *call) {
-  yyjson_doc *doc;
-  mlx_responses_details_t *details;
   (void)query;
-  MLX_TRY(mlx_fields_parse(body, length, &doc));
-  mlx_status_t status = mlx_alloc(1, sizeof *details, &details);
-  if (!status) {
-    const mlx_place_t root = mlx_place_root(doc);
-    call->details = details;
-    status = read_response(&root, call, details);
-  }
-  yyjson_doc_free(doc);
-  return status;
+  return mlx_fields_read(body, length, sizeof(mlx_responses_details_t), read_response, call);
 }
 
 const mlx_shape_t mlx_shape_responses = {

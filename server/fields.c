@@ -167,6 +167,19 @@ mlx_status_t mlx_fields_parse(const char *body, size_t length, yyjson_doc **out_
   return status;
 }
 
+mlx_status_t mlx_fields_read(const char *body, size_t length, size_t details_size, mlx_fields_read_fn_t read,
+                             mlx_call_t *call) {
+  yyjson_doc *doc;
+  MLX_TRY(mlx_fields_parse(body, length, &doc));
+  mlx_status_t status = mlx_alloc(1, details_size, &call->details);
+  if (!status) {
+    const mlx_place_t root = mlx_place_root(doc);
+    status = read(&root, call);
+  }
+  yyjson_doc_free(doc);
+  return status;
+}
+
 // ----------------------------------------------------------------------------------------------------------
 // Known fields
 

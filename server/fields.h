@@ -51,6 +51,11 @@ typedef struct mlx_place {
 mlx_status_t mlx_fields_parse(const char *body, size_t length, yyjson_doc **out_doc) MLX_MUST_USE;
 // The root of a parsed body.
 mlx_place_t mlx_place_root(const yyjson_doc *doc);
+// Parses a body and reads it with |read|. Before, call->details gets |details_size| bytes of zeros, for what
+// only the shape needs. The shape's free_details releases them, also after a failure.
+typedef mlx_status_t (*mlx_fields_read_fn_t)(const mlx_place_t *root, mlx_call_t *call);
+mlx_status_t mlx_fields_read(const char *body, size_t length, size_t details_size, mlx_fields_read_fn_t read,
+                             mlx_call_t *call) MLX_MUST_USE;
 // An error about |place|: "messages[2].content: expected a string". An error about the root has no path.
 mlx_status_t mlx_field_error(const mlx_place_t *place, mlx_code_t code, const char *fmt, ...)
     MLX_PRINTF(3, 4) MLX_MUST_USE;

@@ -4,8 +4,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "server/fields.h"
-#include "tests/api_openai.h"
-#include "tests/faults.h"
+#include "tests/api_shape.h"
 
 #define SHAPE (&mlx_shape_messages)
 #define USER "\"max_tokens\":9,\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]"
@@ -302,67 +301,14 @@ TEST(errors_have_the_types_of_the_api) {
   mlx_text_clear(&out);
 }
 
-// A request, its answer as a whole and as a stream.
-static mlx_status_t serve_once(const mlx_shape_t *shape, const char *body, mlx_text_t *out) {
-  mlx_call_t call;
-  mlx_answer_t answer = begin_answer();
-  mlx_stream_writer_t *writer = NULL;
-  mlx_status_t status = mlx_call_initialize(&call);
-  if (!status) status = shape->parse(body, strlen(body), "", &call);
-  if (!status) status = shape->stream_open(&call, &answer, &writer, out);
-  for (size_t i = 0; i < COUNT(events) && !status; ++i) {
-    status = shape->stream_event(writer, &events[i], out);
-    if (!status) status = mlx_answer_add(&answer, &events[i]);
-  }
-  if (!status) status = shape->stream_close(writer, &answer, out);
-  if (!status) status = shape->write(&call, &answer, out);
-  shape->stream_free(writer);
-  mlx_answer_clear(&answer);
-  shape->free_details(call.details);
-  mlx_call_clear(&call);
-  return status;
-}
-
 TEST(a_failed_allocation_is_an_error_and_leaks_nothing) {
   static const char body[] =
       "{\"stream\":true,\"thinking\":{\"type\":\"enabled\"},\"stop_sequences\":[\"x\"],\"tools\":[" TOOL
       "],\"system\":\"S\"," USER "}";
-  mlx_memory_set_calls(&counting_memory);
-  for (long target = 1;; ++target) {
-    mlx_text_t out = {0};
-    memory.count = memory.live = 0;
-    memory.target = target;
-    mlx_status_t status = serve_once(SHAPE, body, &out);
-    mlx_text_clear(&out);
-    CHECK_INT(memory.live, 0);
-    const bool fails = memory.count >= target;
-    if ((status != NULL) != fails) CHECK_FAIL("allocation %ld: %s", target, mlx_status_message(status));
-    mlx_status_free(status);
-    if (!fails) break;
-  }
-  mlx_memory_set_calls(NULL);
+  check_failing_allocations(SHAPE, body, events, COUNT(events));
 }
 
-TEST(every_field_is_documented) {
-  static const mlx_shape_t *const shapes[] = {&mlx_shape_messages};
-  char *page;
-  size_t length, missing = 0;
-  CHECK_OK(mlx_read_file(MLXCEL_SOURCE_DIR "/docs/server.md", 1 << 20, &page, &length));
-  for (size_t i = 0; i < COUNT(shapes); ++i) {
-    for (const mlx_field_t *field = shapes[i]->fields; field->name; ++field) {
-      char row[512];
-      if (field->use == MLX_FIELD_READ)
-        snprintf(row, sizeof row, "`%s`", field->name);
-      else
-        snprintf(row, sizeof row, "| `%s` | %s |", field->name, field->why);
-      if (strstr(page, row)) continue;
-      fprintf(stderr, "  %s\n", row);
-      ++missing;
-    }
-  }
-  mlx_free(page);
-  CHECK_INT(missing, 0);
-}
+TEST(every_field_is_documented) { check_fields_are_documented(&mlx_shape_messages); }
 
 TEST_MAIN(CASE(requests_become_chat_messages), CASE(the_rotating_billing_header_is_no_part_of_the_prompt),
           CASE(tool_use_thinking_and_results_are_read_back),

@@ -2,8 +2,7 @@
 #include <math.h>
 
 #include "base/json.h"
-#include "tests/api_openai.h"
-#include "tests/faults.h"
+#include "tests/api_shape.h"
 
 #define CHAT_BODY "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}"
 #define CHAT_WITH(rest) "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]," rest "}"
@@ -372,30 +371,6 @@ TEST(frames_are_json_for_any_bytes) {
   }
 }
 
-// Parses a body and answers it, both ways. Releases everything, also after a failure.
-static mlx_status_t try_all(const mlx_shape_t *shape, const char *body, const mlx_event_t *events,
-                            size_t count) {
-  mlx_call_t call;
-  mlx_text_t out = {0};
-  mlx_stream_writer_t *writer = NULL;
-  mlx_answer_t answer = begin_answer();
-  mlx_status_t status = mlx_call_initialize(&call);
-  if (!status) status = shape->parse(body, strlen(body), "", &call);
-  if (!status) status = shape->stream_open(&call, &answer, &writer, &out);
-  for (size_t i = 0; i < count && !status; ++i) {
-    status = mlx_answer_add(&answer, &events[i]);
-    if (!status) status = shape->stream_event(writer, &events[i], &out);
-  }
-  if (!status) status = shape->stream_close(writer, &answer, &out);
-  if (!status) status = shape->write(&call, &answer, &out);
-  shape->stream_free(writer);
-  shape->free_details(call.details);
-  mlx_call_clear(&call);
-  mlx_answer_clear(&answer);
-  mlx_text_clear(&out);
-  return status;
-}
-
 TEST(every_failing_allocation_is_an_error_without_a_leak) {
   static const struct {
     const mlx_shape_t *shape;
@@ -425,24 +400,11 @@ TEST(every_failing_allocation_is_an_error_without_a_leak) {
       REASONING_EVENT("hm"),    TOKEN_EVENT,       TOOL_EVENT(0, "call_a", "f"),
       ARGUMENTS_EVENT(0, "{}"), TOOL_END_EVENT(0), FINISH_EVENT(MLX_FINISH_STOP)};
   static const mlx_event_t plain[] = {REASONING_EVENT("hm"), TOKEN_EVENT, FINISH_EVENT(MLX_FINISH_STOP)};
-  mlx_memory_set_calls(&counting_memory);
   for (size_t i = 0; i < COUNT(cases); ++i) {
     const bool has_tools = cases[i].shape != &mlx_shape_completion;
-    long target = 0;
-    mlx_status_t status;
-    do {
-      memory.count = memory.live = 0;
-      memory.target = ++target;
-      status = try_all(cases[i].shape, cases[i].body, has_tools ? all : plain,
-                       has_tools ? COUNT(all) : COUNT(plain));
-      const mlx_code_t code = mlx_status_code(status);
-      mlx_status_free(status);
-      CHECK_INT(memory.live, 0);
-      CHECK_INT(code, memory.count < target ? MLX_OK : MLX_OUT_OF_MEMORY);
-    } while (memory.count >= target);
-    CHECK(target > 20);
+    check_failing_allocations(cases[i].shape, cases[i].body, has_tools ? all : plain,
+                              has_tools ? COUNT(all) : COUNT(plain));
   }
-  mlx_memory_set_calls(NULL);
 }
 
 TEST_MAIN(CASE(every_failing_allocation_is_an_error_without_a_leak), CASE(a_whole_chat_answer),

@@ -3,7 +3,7 @@
 
 #include "base/file.h"
 #include "server/fields.h"
-#include "tests/api_openai.h"
+#include "tests/api_shape.h"
 
 #define USER "{\"role\":\"user\",\"content\":\"hi\"}"
 #define CHAT(rest) "{\"messages\":[" USER "]," rest "}"
@@ -575,24 +575,9 @@ TEST(hostile_arguments_of_a_tool_call_stay_a_string) {
 // Documentation
 
 TEST(every_ignored_and_refused_field_is_documented) {
-  static const mlx_shape_t *const shapes[] = {&mlx_shape_chat, &mlx_shape_completion, &mlx_shape_responses};
-  char *page;
-  size_t length, missing = 0;
-  CHECK_OK(mlx_read_file(MLXCEL_SOURCE_DIR "/docs/server.md", 1 << 20, &page, &length));
-  for (size_t i = 0; i < COUNT(shapes); ++i) {
-    for (const mlx_field_t *field = shapes[i]->fields; field->name; ++field) {
-      char row[512];
-      if (field->use == MLX_FIELD_READ)
-        snprintf(row, sizeof row, "`%s`", field->name);
-      else
-        snprintf(row, sizeof row, "| `%s` | %s |", field->name, field->why);
-      if (strstr(page, row)) continue;
-      fprintf(stderr, "%s\n", row);
-      ++missing;
-    }
-  }
-  mlx_free(page);
-  if (missing) CHECK_FAIL("docs/server.md lacks these %zu rows", missing);
+  check_fields_are_documented(&mlx_shape_chat);
+  check_fields_are_documented(&mlx_shape_completion);
+  check_fields_are_documented(&mlx_shape_responses);
 }
 
 TEST_MAIN(CASE(chat_messages_are_normalized), CASE(bad_messages_are_refused_by_path),

@@ -1,11 +1,14 @@
 // A synthetic answer for tests of API shapes: a request is parsed, events are fed to the shape, and the
 // result is the text that a client gets.
-#ifndef MLXCEL_TESTS_API_OPENAI_H_
-#define MLXCEL_TESTS_API_OPENAI_H_
+#ifndef MLXCEL_TESTS_API_SHAPE_H_
+#define MLXCEL_TESTS_API_SHAPE_H_
 
+#include "base/file.h"
 #include "base/memory.h"
+#include "server/fields.h"
 #include "server/shape.h"
 #include "tests/check.h"
+#include "tests/faults.h"
 
 #define TEXT_EVENT(string) {.kind = MLX_EVENT_TEXT, .text = string, .length = sizeof string - 1}
 #define REASONING_EVENT(string) {.kind = MLX_EVENT_REASONING, .text = string, .length = sizeof string - 1}
@@ -99,4 +102,65 @@ static inline mlx_text_t streamed_answer(const mlx_shape_t *shape, const char *b
   return out;
 }
 
-#endif  // MLXCEL_TESTS_API_OPENAI_H_
+// Parses a body and answers it, as a stream and as a whole. Releases everything, also after a failure.
+static inline mlx_status_t answer_both_ways(const mlx_shape_t *shape, const char *body,
+                                            const mlx_event_t *events, size_t count) {
+  mlx_call_t call;
+  mlx_text_t out = {0};
+  mlx_stream_writer_t *writer = NULL;
+  mlx_answer_t answer = begin_answer();
+  mlx_status_t status = mlx_call_initialize(&call);
+  if (!status) status = shape->parse(body, strlen(body), "", &call);
+  if (!status) status = shape->stream_open(&call, &answer, &writer, &out);
+  for (size_t i = 0; i < count && !status; ++i) {
+    status = mlx_answer_add(&answer, &events[i]);
+    if (!status) status = shape->stream_event(writer, &events[i], &out);
+  }
+  if (!status) status = shape->stream_close(writer, &answer, &out);
+  if (!status) status = shape->write(&call, &answer, &out);
+  shape->stream_free(writer);
+  shape->free_details(call.details);
+  mlx_call_clear(&call);
+  mlx_answer_clear(&answer);
+  mlx_text_clear(&out);
+  return status;
+}
+
+// Every allocation of a request and its answer fails once: each is MLX_OUT_OF_MEMORY and leaks nothing.
+static inline void check_failing_allocations(const mlx_shape_t *shape, const char *body,
+                                             const mlx_event_t *events, size_t count) {
+  long target = 0;
+  mlx_memory_set_calls(&counting_memory);
+  do {
+    memory.count = memory.live = 0;
+    memory.target = ++target;
+    mlx_status_t status = answer_both_ways(shape, body, events, count);
+    const mlx_code_t code = mlx_status_code(status);
+    mlx_status_free(status);
+    CHECK_INT(memory.live, 0);
+    CHECK_INT(code, memory.count < target ? MLX_OK : MLX_OUT_OF_MEMORY);
+  } while (memory.count >= target);
+  mlx_memory_set_calls(NULL);
+  CHECK(target > 20);
+}
+
+// docs/server.md names every field that the shape reads, and has a row for each ignored or refused one.
+static inline void check_fields_are_documented(const mlx_shape_t *shape) {
+  char *page;
+  size_t length, missing = 0;
+  CHECK_OK(mlx_read_file(MLXCEL_SOURCE_DIR "/docs/server.md", 1 << 20, &page, &length));
+  for (const mlx_field_t *field = shape->fields; field->name; ++field) {
+    char row[512];
+    if (field->use == MLX_FIELD_READ)
+      snprintf(row, sizeof row, "`%s`", field->name);
+    else
+      snprintf(row, sizeof row, "| `%s` | %s |", field->name, field->why);
+    if (strstr(page, row)) continue;
+    fprintf(stderr, "%s\n", row);
+    ++missing;
+  }
+  mlx_free(page);
+  if (missing) CHECK_FAIL("docs/server.md lacks these %zu rows", missing);
+}
+
+#endif  // MLXCEL_TESTS_API_SHAPE_H_
