@@ -67,6 +67,7 @@ static void put_variant(mlx_text_t *json, const mlx_variant_t *variant) {
   put_int(json, INNER, "burst", variant->burst);
   put_bool(json, "ragged", variant->ragged);
   put_bool(json, "samples", variant->samples);
+  put_bool(json, "fixed_rows", variant->fixed_rows);
   put_int(json, INNER, "chunk_positions", variant->chunk_positions);
   put_int(json, INNER, "page_bytes", variant->page_bytes);
   put_int(json, INNER, "kv_row", variant->kv_row);
@@ -361,6 +362,7 @@ static mlx_status_t read_variant(const mlx_json_t *json, yyjson_val *object, mlx
   MLX_TRY(mlx_json_int(json, object, "burst", 0, MLX_BURST_TOKENS, &variant->burst));
   MLX_TRY(read_bool(json, object, "ragged", &variant->ragged));
   MLX_TRY(read_bool(json, object, "samples", &variant->samples));
+  MLX_TRY(read_bool(json, object, "fixed_rows", &variant->fixed_rows));
   MLX_TRY(read_names(json, object, "kernels", MLX_MAX_KERNELS, variant->kernels, &variant->kernel_count));
   MLX_TRY(read_text_or(json, object, "kernels_digest", "", variant->kernels_digest,
                        sizeof variant->kernels_digest));

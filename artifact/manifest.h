@@ -76,6 +76,7 @@ typedef struct mlx_variant {
   int64_t burst;  // most tokens of the function burst: MLX_BURST_TOKENS; 0: there is none
   bool ragged;    // a step takes several segments; false: one, and functions have the argument chunks
   bool samples;   // steps sample on the device; false: the host samples from the logits
+  bool fixed_rows;  // arguments have fixed first dimensions (kernels/step.h); false: any
   int64_t chunk_positions;  // positions in a chunk of generic attention; 0 if there is none
   int64_t page_bytes;       // one page of the KV pool, all layers
   int64_t kv_row;           // innermost dimension of the KV pool, whose dtype is |kv|; 0: a vector of i32

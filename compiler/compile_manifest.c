@@ -108,6 +108,7 @@ mlx_status_t mlx_job_describe_target(mlx_compile_job_t *job, const mlx_compiled_
                        .burst = facts->burst,
                        .ragged = facts->ragged,
                        .samples = facts->samples,
+                       .fixed_rows = facts->fixed_rows,
                        .chunk_positions = facts->chunk_positions,
                        .page_bytes = facts->page_bytes,
                        .kv_row = facts->kv_row,

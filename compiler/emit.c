@@ -30,6 +30,7 @@ static void state_facts(mlx_function_t *g) {
   mlx_module_facts_t *facts = &g->facts;
   facts->ragged = mlx_function_is_ragged(g);
   facts->samples = mlx_cuda_samples(g);
+  facts->fixed_rows = mlx_function_has_fixed_rows(g);
   facts->chunk_positions = facts->ragged ? 0 : MLX_CHUNK_POSITIONS;
   facts->page_bytes = mlx_function_page_bytes(g);
   facts->kv_row = mlx_function_kv_row(g);

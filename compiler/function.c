@@ -59,16 +59,22 @@ int64_t mlx_function_kv_row(const mlx_function_t *g) {
   return g->options->kv == MLX_Q8_0 || has_cpu_kernel(g) ? 0 : a->kv_heads * a->head_dim;
 }
 
-// The sizes that the runtime chooses have fixed values in the pure form: one sequence of the context length.
-static int64_t size_of(const mlx_function_t *g, int64_t pure) {
-  return g->options->form == MLX_FORM_PURE ? pure : MLX_DIM_RUNTIME;
+bool mlx_function_has_fixed_rows(const mlx_function_t *g) {
+  return g->options->form == MLX_FORM_IREE && g->paths.kernel_attention;
+}
+
+// The size of an argument that the runtime chooses. In the pure form it is |pure|: one sequence of the context
+// length. With fixed rows it is |least|.
+static int64_t size_of(const mlx_function_t *g, int64_t pure, int64_t least) {
+  if (g->options->form == MLX_FORM_PURE) return pure;
+  return mlx_function_has_fixed_rows(g) ? least : MLX_DIM_RUNTIME;
 }
 
 mlx_type_t mlx_function_kv_type(const mlx_function_t *g) {
   const int64_t row = mlx_function_kv_row(g);
-  if (!row) return MLX_TYPE(MLX_I32, MLX_DIM_RUNTIME);
+  if (!row) return MLX_TYPE(MLX_I32, mlx_function_has_fixed_rows(g) ? 1 : MLX_DIM_RUNTIME);
   return MLX_TYPE(g->options->kv,
-                  size_of(g, (mlx_module_pure_pages(g->options) + 1) * (page_numbers(g) / row)), row);
+                  size_of(g, (mlx_module_pure_pages(g->options) + 1) * (page_numbers(g) / row), 1), row);
 }
 
 void mlx_function_begin(mlx_function_t *g, const char *name, const char *comment, mlx_step_size_t size) {
@@ -79,13 +85,13 @@ void mlx_function_begin(mlx_function_t *g, const char *name, const char *comment
   g->size = size;
   g->rope_count = 0;
   g->split_input = g->into = (mlx_value_t){0};
-  g->batch =
-      mlx_builder_argument(b, MLX_ARG_BATCH, MLX_TYPE(MLX_I32, size_of(g, MLX_STEP_PAGES_AT(n, w) + pages)));
-  mlx_builder_in_place(b, MLX_ARG_HISTORY, MLX_TYPE(MLX_I32, size_of(g, pages * MLX_KV_PAGE)));
+  const int64_t words = MLX_STEP_PAGES_AT(n, w);
+  g->batch = mlx_builder_argument(b, MLX_ARG_BATCH, MLX_TYPE(MLX_I32, size_of(g, words + pages, words)));
+  mlx_builder_in_place(b, MLX_ARG_HISTORY, MLX_TYPE(MLX_I32, size_of(g, pages * MLX_KV_PAGE, 1)));
   mlx_builder_in_place(b, MLX_ARG_KV, mlx_function_kv_type(g));
-  mlx_builder_in_place(b, MLX_ARG_LOGITS, MLX_TYPE(MLX_F32, size_of(g, w), c->vocab));
-  mlx_builder_in_place(b, MLX_ARG_HIDDEN, MLX_TYPE(MLX_F32, size_of(g, w), c->hidden));
-  mlx_builder_in_place(b, MLX_ARG_RESULTS, MLX_TYPE(MLX_I32, size_of(g, w), MLX_RESULT_WORDS));
+  mlx_builder_in_place(b, MLX_ARG_LOGITS, MLX_TYPE(MLX_F32, size_of(g, w, w), c->vocab));
+  mlx_builder_in_place(b, MLX_ARG_HIDDEN, MLX_TYPE(MLX_F32, size_of(g, w, w), c->hidden));
+  mlx_builder_in_place(b, MLX_ARG_RESULTS, MLX_TYPE(MLX_I32, size_of(g, w, w), MLX_RESULT_WORDS));
   if (!mlx_function_is_ragged(g)) g->chunks = mlx_builder_count_argument(b, MLX_ARG_CHUNKS);
 }
 

@@ -13,6 +13,7 @@ typedef struct mlx_module_facts {
                             // argument i32 |chunks|
   bool samples;             // step_N samples on the device and fills |results| and |history|; false: the host
                             // reads the logits and samples
+  bool fixed_rows;          // arguments have fixed first dimensions (kernels/step.h); false: any
   int64_t chunk_positions;  // positions in a chunk of generic attention; 0 if there is none
   int64_t page_bytes;       // bytes of one page of the KV pool, all layers
   int64_t kv_row;       // innermost dimension of |kv|, whose numbers have the dtype of the manifest's "kv";

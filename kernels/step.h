@@ -1,4 +1,4 @@
-// Contract 2 between compiler and runtime: the functions of a module, and the memory layout of their
+// Contract 3 between compiler and runtime: the functions of a module, and the memory layout of their
 // arguments. Plain C for compiler/, runtime/, kernels/cpu and kernels/cuda.
 //
 //   step_N   one forward pass over a batch of up to N tokens of any sequences
@@ -20,10 +20,15 @@
 // knows the tokens of the last one.
 //
 // A module that is not "ragged" (manifest) computes one segment per step.
+//
+// "?" is any size, unless the module has "fixed rows" (manifest). Such a function declares the smallest sizes:
+// MLX_STEP_PAGES_AT(N, W) words of batch, 1 of history, 1 row of kv, and W rows of logits, hidden and results;
+// burst has N = W = 1. The runtime passes views of that shape over its larger buffers, and the kernels access
+// all of them. Fixed shapes let IREE record the dispatches of a function once instead of in every call.
 #ifndef MLXCEL_KERNELS_STEP_H_
 #define MLXCEL_KERNELS_STEP_H_
 
-#define MLX_CONTRACT_VERSION 2
+#define MLX_CONTRACT_VERSION 3
 #define MLX_KV_PAGE 16        // positions in a page
 #define MLX_BURST_TOKENS 128  // most tokens of a burst
 #define MLX_BURST_TOP_K 64    // a burst samples from at most this many tokens, or greedily

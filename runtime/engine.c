@@ -510,7 +510,7 @@ static mlx_status_t run_smoke(mlx_device_t *device, mlx_program_t *program) {
   mlx_call_t *call = NULL;
   mlx_status_t status = mlx_buffer_share(device, shape, &buffer);
   if (!status) memcpy(mlx_buffer_host(buffer), values, sizeof values);
-  if (!status) status = mlx_program_submit(program, "smoke", &buffer, 1, NULL, 0, &call);
+  if (!status) status = mlx_program_submit(program, "smoke", &buffer, NULL, 1, NULL, 0, &call);
   if (!status) status = mlx_call_wait(call);
   const int32_t *sums = status ? values : mlx_buffer_host(buffer);
   for (int i = 0; i < 4 && !status; ++i) {

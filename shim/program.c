@@ -143,10 +143,29 @@ static iree_status_t push_fence(iree_vm_list_t *list, iree_hal_semaphore_t *time
   return status;
 }
 
-static iree_status_t push_arguments(mlx_program_t *program, mlx_buffer_t *const *inputs, size_t input_count,
-                                    const int32_t *scalars, size_t scalar_count, iree_vm_list_t *list) {
+// The view of an input, with another number of rows over the same memory unless |rows| is 0.
+static iree_status_t make_view(const mlx_buffer_t *input, int64_t rows, iree_hal_buffer_view_t **out_view) {
+  if (!rows) {
+    *out_view = input->view;
+    iree_hal_buffer_view_retain(input->view);
+    return iree_ok_status();
+  }
+  const iree_host_size_t rank = iree_hal_buffer_view_shape_rank(input->view);
+  iree_hal_dim_t dims[2];
+  IREE_RETURN_IF_ERROR(iree_hal_buffer_view_shape(input->view, IREE_ARRAYSIZE(dims), dims, NULL));
+  dims[0] = (iree_hal_dim_t)rows;
+  return iree_hal_buffer_view_create(
+      iree_hal_buffer_view_buffer(input->view), rank, dims, iree_hal_buffer_view_element_type(input->view),
+      iree_hal_buffer_view_encoding_type(input->view), iree_allocator_system(), out_view);
+}
+
+static iree_status_t push_arguments(mlx_program_t *program, mlx_buffer_t *const *inputs, const int64_t *rows,
+                                    size_t input_count, const int32_t *scalars, size_t scalar_count,
+                                    iree_vm_list_t *list) {
   for (size_t i = 0; i < input_count; ++i) {
-    iree_vm_ref_t ref = iree_hal_buffer_view_retain_ref(inputs[i]->view);
+    iree_hal_buffer_view_t *view;
+    IREE_RETURN_IF_ERROR(make_view(inputs[i], rows ? rows[i] : 0, &view));
+    iree_vm_ref_t ref = iree_hal_buffer_view_move_ref(view);
     IREE_RETURN_IF_ERROR(iree_vm_list_push_ref_move(list, &ref));
   }
   for (size_t i = 0; i < scalar_count; ++i) {
@@ -158,8 +177,8 @@ static iree_status_t push_arguments(mlx_program_t *program, mlx_buffer_t *const 
 }
 
 static iree_status_t call_with_lists(mlx_program_t *program, iree_vm_function_t function,
-                                     mlx_buffer_t *const *inputs, size_t input_count, const int32_t *scalars,
-                                     size_t scalar_count) {
+                                     mlx_buffer_t *const *inputs, const int64_t *rows, size_t input_count,
+                                     const int32_t *scalars, size_t scalar_count) {
   iree_allocator_t allocator = iree_allocator_system();
   iree_vm_list_t *in = NULL, *out = NULL;
   iree_status_t status =
@@ -167,7 +186,7 @@ static iree_status_t call_with_lists(mlx_program_t *program, iree_vm_function_t 
   if (iree_status_is_ok(status))
     status = iree_vm_list_create(iree_vm_make_undefined_type_def(), input_count, allocator, &out);
   if (iree_status_is_ok(status))
-    status = push_arguments(program, inputs, input_count, scalars, scalar_count, in);
+    status = push_arguments(program, inputs, rows, input_count, scalars, scalar_count, in);
   if (iree_status_is_ok(status)) status = iree_runtime_session_call(program->session, &function, in, out);
   iree_vm_list_release(in);
   iree_vm_list_release(out);  // the results are the updated inputs
@@ -176,11 +195,12 @@ static iree_status_t call_with_lists(mlx_program_t *program, iree_vm_function_t 
 
 // A call that failed before it was queued completely never signals its value.
 static iree_status_t submit(mlx_program_t *program, const char *name, mlx_buffer_t *const *inputs,
-                            size_t input_count, const int32_t *scalars, size_t scalar_count) {
+                            const int64_t *rows, size_t input_count, const int32_t *scalars,
+                            size_t scalar_count) {
   iree_vm_function_t function;
   IREE_RETURN_IF_ERROR(find_function(program, name, &function));
   IREE_RETURN_IF_ERROR(prepare_timeline(program));
-  iree_status_t status = call_with_lists(program, function, inputs, input_count, scalars, scalar_count);
+  iree_status_t status = call_with_lists(program, function, inputs, rows, input_count, scalars, scalar_count);
   if (iree_status_is_ok(status)) {
     ++program->queued;
     return status;
@@ -191,14 +211,14 @@ static iree_status_t submit(mlx_program_t *program, const char *name, mlx_buffer
 }
 
 mlx_status_t mlx_program_submit(mlx_program_t *program, const char *function, mlx_buffer_t *const *inputs,
-                                size_t input_count, const int32_t *scalars, size_t scalar_count,
-                                mlx_call_t **out_call) {
+                                const int64_t *rows, size_t input_count, const int32_t *scalars,
+                                size_t scalar_count, mlx_call_t **out_call) {
   mlx_call_t *call;
   *out_call = NULL;
   MLX_TRY(mlx_alloc(1, sizeof *call, &call));
   mlx_device_enter(program->device);
   mlx_status_t status =
-      mlx_status_from_iree(submit(program, function, inputs, input_count, scalars, scalar_count));
+      mlx_status_from_iree(submit(program, function, inputs, rows, input_count, scalars, scalar_count));
   if (status) {
     mlx_free(call);
     return mlx_status_annotate(status, "calling '%s'", function);

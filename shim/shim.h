@@ -72,10 +72,12 @@ bool mlx_program_has(const mlx_program_t *program, const char *function);
 // Queues a call of the exported function |function| and returns. Calls and copies of a program are executed
 // in the order in which they are queued. |inputs| are tensors, |scalars| i32 arguments that follow them. The
 // function updates inputs in place and creates no buffers. The caller keeps the inputs; they must not be
-// written by the host until the call is done. Release *|out_call| with mlx_call_wait.
+// written by the host until the call is done. |rows|[i] is the first dimension that the function declares for
+// input i, at most the input's own; 0: the input's own. |rows| may be NULL: all are. Release *|out_call| with
+// mlx_call_wait.
 mlx_status_t mlx_program_submit(mlx_program_t *program, const char *function, mlx_buffer_t *const *inputs,
-                                size_t input_count, const int32_t *scalars, size_t scalar_count,
-                                mlx_call_t **out_call) MLX_MUST_USE;
+                                const int64_t *rows, size_t input_count, const int32_t *scalars,
+                                size_t scalar_count, mlx_call_t **out_call) MLX_MUST_USE;
 // Queues a copy of |size| bytes inside |buffer|, from byte |from| to byte |to|. The ranges must not overlap.
 mlx_status_t mlx_program_copy(mlx_program_t *program, mlx_buffer_t *buffer, size_t from, size_t to,
                               size_t size) MLX_MUST_USE;

@@ -109,7 +109,7 @@ static mlx_shape_t words(int64_t count) {
 
 static void call(mlx_program_t *program, const char *function, mlx_buffer_t *const *inputs, size_t count) {
   mlx_call_t *pending;
-  CHECK_OK(mlx_program_submit(program, function, inputs, count, NULL, 0, &pending));
+  CHECK_OK(mlx_program_submit(program, function, inputs, NULL, count, NULL, 0, &pending));
   CHECK_OK(mlx_call_wait(pending));
 }
 
@@ -288,7 +288,7 @@ static void check_buffer(mlx_device_kind_t kind, mlx_map_t vmfb) {
   mlx_buffer_t *out;
   mlx_call_t *pending;
   CHECK_OK(mlx_buffer_share(device, words(25), &out));
-  CHECK_OK(mlx_program_submit(program, "get_a", &out, 1, NULL, 0, &pending));
+  CHECK_OK(mlx_program_submit(program, "get_a", &out, NULL, 1, NULL, 0, &pending));
   CHECK_OK(mlx_call_wait(pending));
   CHECK(!memcmp(mlx_buffer_host(out), archive, A_SIZE));
   CHECK_OK(mlx_buffer_read(buffer, 65 * MIB - sizeof read, read, sizeof read));
@@ -297,7 +297,7 @@ static void check_buffer(mlx_device_kind_t kind, mlx_map_t vmfb) {
   CHECK_ERROR(mlx_buffer_commit(buffer, 1025 * MIB), MLX_INTERNAL, "cannot commit");
   CHECK_ERROR(mlx_buffer_read(buffer, 1024 * MIB - 4, read, 8), MLX_INTERNAL, "cannot read 8 bytes");
   // A call that is refused does not stop later ones.
-  CHECK_ERROR(mlx_program_submit(program, "get_b", &out, 1, NULL, 0, &pending), MLX_INVALID_INPUT,
+  CHECK_ERROR(mlx_program_submit(program, "get_b", &out, NULL, 1, NULL, 0, &pending), MLX_INVALID_INPUT,
               "calling 'get_b'");
   memset(mlx_buffer_host(out), 0, A_SIZE);
   call(program, "get_a", &out, 1);
