@@ -289,12 +289,13 @@ static void put_operands(mlx_builder_t *b, const mlx_extern_t *kernel, mlx_text_
   if (kernel->result.rank) mlx_text_printf(results, "%s%s", results->length ? ", " : "", T(kernel->result));
 }
 
-// Indirect bindings: IREE passes the buffers of a call in a binding table, so that a recorded command buffer does
-// not depend on them and is recorded once.
+// Indirect bindings: IREE passes the buffers of a call in a binding table, so that a recorded command buffer
+// does not depend on them and is recorded once.
 static void put_layout(mlx_text_t *body, const mlx_extern_t *kernel) {
   const size_t bindings = kernel->operand_count + (kernel->result.rank ? 1 : 0);
-  mlx_text_printf(body, "      layout(#hal.pipeline.layout<%sbindings = [",
-                  kernel->has_constant ? "constants = 1, " : "");
+  mlx_text_puts(body, "      layout(#hal.pipeline.layout<");
+  if (kernel->constant_count) mlx_text_printf(body, "constants = %zu, ", kernel->constant_count);
+  mlx_text_puts(body, "bindings = [");
   for (size_t i = 0; i < bindings; ++i) {
     mlx_text_printf(body, "%s#hal.pipeline.binding<storage_buffer, %s>", i ? ", " : "",
                     i < kernel->updated_from ? "\"ReadOnly|Indirect\"" : "Indirect");
@@ -302,20 +303,32 @@ static void put_layout(mlx_text_t *body, const mlx_extern_t *kernel) {
   mlx_text_puts(body, "], flags = Indirect>)\n");
 }
 
+// Defines the constants and the size of the grid. The grid is an operand of the dispatch, not a part of the
+// executable: IREE then stores one executable for all launches of a kernel.
+static void put_numbers(mlx_text_t *body, const char *first, const mlx_extern_t *kernel) {
+  for (size_t i = 0; i < kernel->constant_count; ++i)
+    mlx_text_printf(body, "    %%%s_constant%zu = arith.constant %d : i32\n", first, i,
+                    (int)kernel->constants[i]);
+  for (int i = 0; i < 3; ++i)
+    mlx_text_printf(body, "    %%%s_grid%d = arith.constant %lld : index\n", first, i,
+                    (long long)kernel->grid[i]);
+}
+
 static void put_extern(mlx_builder_t *b, const char *first, const mlx_extern_t *kernel,
                        const mlx_text_t *names, const mlx_text_t *types, const mlx_text_t *results,
                        size_t result_count) {
   mlx_text_t *body = &b->body;
-  const char *constant = kernel->has_constant ? "i32, " : "";
-  if (kernel->has_constant)
-    mlx_text_printf(body, "    %%%s_constant = arith.constant %d : i32\n", first, (int)kernel->constant);
-  mlx_text_printf(body, "    %%%s:%zu = hal.dispatch.extern \"%s\"(", first, result_count, kernel->symbol);
-  if (kernel->has_constant) mlx_text_printf(body, "%%%s_constant, ", first);
-  mlx_text_printf(body, "%s) : (%s%s) -> (%s)\n", names->data, constant, types->data, results->data);
-  mlx_text_puts(body, "      count(%device: !hal.device) -> (index, index, index) {\n");
-  for (int i = 0; i < 3; ++i)
-    mlx_text_printf(body, "        %%g%d = arith.constant %lld : index\n", i, (long long)kernel->grid[i]);
-  mlx_text_puts(body, "        hal.return %g0, %g1, %g2 : index, index, index\n      }\n");
+  put_numbers(body, first, kernel);
+  mlx_text_printf(body, "    %%%s:%zu = hal.dispatch.extern \"%s\"[%%%s_grid0, %%%s_grid1, %%%s_grid2](",
+                  first, result_count, kernel->symbol, first, first, first);
+  for (size_t i = 0; i < kernel->constant_count; ++i) mlx_text_printf(body, "%%%s_constant%zu, ", first, i);
+  mlx_text_printf(body, "%s) : (", names->data);
+  for (size_t i = 0; i < kernel->constant_count; ++i) mlx_text_puts(body, "i32, ");
+  mlx_text_printf(body, "%s) -> (%s)\n", types->data, results->data);
+  mlx_text_puts(
+      body,
+      "      count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {\n"
+      "        hal.return %x, %y, %z : index, index, index\n      }\n");
   put_layout(body, kernel);
   mlx_text_puts(body, "      objects({ #hal.executable.target<\"cuda\", \"cuda-nvptx-fb\"> ordinal(0) = ");
   mlx_text_printf(body, "[#hal.executable.object<{path = \"%s\"}>] })\n", kernel->file);
@@ -330,7 +343,8 @@ mlx_value_t mlx_build_extern(mlx_builder_t *b, const char *name, const mlx_exter
                              mlx_value_t *out_updated) {
   const size_t updated = kernel->operand_count - kernel->updated_from,
                count = updated + (kernel->result.rank ? 1 : 0);
-  REQUIRE(b->form == MLX_FORM_IREE && count && kernel->operand_count <= MLX_EXTERN_OPERANDS);
+  REQUIRE(b->form == MLX_FORM_IREE && count && kernel->operand_count <= MLX_EXTERN_OPERANDS &&
+          kernel->constant_count <= MLX_EXTERN_CONSTANTS);
   mlx_text_t names = {0}, types = {0}, results = {0};
   put_operands(b, kernel, &names, &types, &results);
   mlx_builder_fail(b, mlx_text_finish(&names));

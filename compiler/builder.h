@@ -137,8 +137,9 @@ mlx_loop_t mlx_build_loop(mlx_builder_t *b, const char *name, mlx_value_t count,
 void mlx_build_loop_end(mlx_builder_t *b, const mlx_loop_t *loop, mlx_value_t *carried);
 
 // One of our CUDA kernels, linked into the module (IREE form only). Its parameters are the operands, then the
-// result, then the constant.
+// result, then the constants.
 #define MLX_EXTERN_OPERANDS 12
+#define MLX_EXTERN_CONSTANTS 4
 typedef struct mlx_extern {
   const char *symbol, *file;  // in the image that --iree-hal-executable-object-search-path finds
   int64_t grid[3], threads, shared_bytes;
@@ -146,8 +147,8 @@ typedef struct mlx_extern {
   size_t operand_count;
   size_t updated_from;  // operands from this index on are updated in place
   mlx_type_t result;    // rank 0: no result
-  int32_t constant;
-  bool has_constant;
+  int32_t constants[MLX_EXTERN_CONSTANTS];
+  size_t constant_count;
 } mlx_extern_t;
 // |out_updated|: the new values of the updated operands. Returns the result, or the last updated value if
 // there is no result.

@@ -183,8 +183,8 @@ static mlx_value_t append(mlx_function_t *g, const mlx_attention_t *a, const cha
                          .operands = {q, k, v},
                          .operand_count = 3,
                          .result = mlx_type_of(q),
-                         .constant = (int32_t)a->layer,
-                         .has_constant = true};
+                         .constants = {(int32_t)a->layer},
+                         .constant_count = 1};
   if (table) {
     kernel.operands[kernel.operand_count++] = table->cos;
     kernel.operands[kernel.operand_count++] = table->sin;
@@ -242,8 +242,8 @@ static mlx_value_t attend(mlx_function_t *g, const mlx_attention_t *a, mlx_exter
     kernel->operands[kernel->operand_count++] = old;
   else
     kernel->result = MLX_TYPE(narrow ? g->options->kv : MLX_F32, g->size.tokens, a->heads * a->head_dim);
-  kernel->constant = (int32_t)a->layer;
-  kernel->has_constant = true;
+  kernel->constants[0] = (int32_t)a->layer;
+  kernel->constant_count = 1;
   return mlx_build_extern(g->b, "attended", kernel, &updated);
 }
 

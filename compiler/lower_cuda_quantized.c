@@ -26,15 +26,20 @@ static mlx_value_t words_of(const mlx_function_t *g, mlx_value_t weight) {
   return (mlx_value_t){.id = weight.id, .dtype = MLX_I32, .rank = 1, .dims = {words}};
 }
 
-static void define_weight(const mlx_function_t *g, mlx_text_t *d, mlx_value_t weight) {
+static void define_format(const mlx_function_t *g, mlx_text_t *d, mlx_value_t weight) {
   if (!weight.quantized_weight) {
     mlx_cuda_define_dtype(d, weight.dtype);
-    MLX_DEFINE(d, {"ROWS16", 1}, {"N", weight.dims[0]}, {"K", weight.dims[1]});
+    MLX_DEFINE(d, {"ROWS16", 1});
     return;
   }
   const mlx_tiles_t tiles = tiles_of(g, weight);
-  MLX_DEFINE(d, {"N", weight.dims[0]}, {"K", weight.dims[1]}, {"BITS", tiles.bits}, {"SCALE_F32", tiles.wide},
-             {"OFFSET", tiles.offset}, {"HALVES", tiles.halves}, {"CENTER", tiles.center});
+  MLX_DEFINE(d, {"BITS", tiles.bits}, {"SCALE_F32", tiles.wide}, {"OFFSET", tiles.offset},
+             {"HALVES", tiles.halves}, {"CENTER", tiles.center});
+}
+
+static void define_weight(const mlx_function_t *g, mlx_text_t *d, mlx_value_t weight) {
+  MLX_DEFINE(d, {"N", weight.dims[0]}, {"K", weight.dims[1]});
+  define_format(g, d, weight);
 }
 
 static mlx_value_t gemv(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight) {
@@ -66,7 +71,7 @@ static mlx_value_t split_into_parts(mlx_function_t *g, mlx_value_t x, bool rows1
   if (g->split_input.id == x.id && g->split_for_rows16 == rows16) return g->split_parts;
   mlx_text_t definitions = {0};
   mlx_text_puts(&definitions, "NAME=mlx_cut\n");
-  MLX_DEFINE(&definitions, {"CUT", 1}, {"M", m}, {"K", k});
+  MLX_DEFINE(&definitions, {"CUT", 1}, {"SIZES", 1});
   if (rows16) MLX_DEFINE(&definitions, {"ROWS16", 1});
   g->split_input = x;
   g->split_for_rows16 = rows16;
@@ -81,7 +86,9 @@ static mlx_value_t split_into_parts(mlx_function_t *g, mlx_value_t x, bool rows1
                       .operands = {x},
                       .operand_count = 1,
                       .updated_from = 1,
-                      .result = MLX_TYPE(MLX_I32, parts_words(m, k))});
+                      .result = MLX_TYPE(MLX_I32, parts_words(m, k)),
+                      .constants = {(int32_t)m, (int32_t)k},
+                      .constant_count = 2});
   g->into = into;
   return g->split_parts;
 }
@@ -91,7 +98,7 @@ mlx_value_t mlx_cuda_norm_parts(mlx_function_t *g, const char *name, mlx_value_t
   const int64_t m = x.dims[0], k = x.dims[1];
   mlx_text_t definitions = {0};
   mlx_text_puts(&definitions, "NAME=mlx_norm_parts\n");
-  MLX_DEFINE(&definitions, {"CUT", 1}, {"M", m}, {"K", k});
+  MLX_DEFINE(&definitions, {"CUT", 1}, {"SIZES", 1});
   if (rows16) MLX_DEFINE(&definitions, {"ROWS16", 1});
   mlx_text_printf(&definitions, "NORM_EPS=%.9ef\n", eps);
   const mlx_value_t parts =
@@ -103,7 +110,9 @@ mlx_value_t mlx_cuda_norm_parts(mlx_function_t *g, const char *name, mlx_value_t
                                     .operands = {x, gain},
                                     .operand_count = 2,
                                     .updated_from = 2,
-                                    .result = MLX_TYPE(MLX_I32, parts_words(m, k))});
+                                    .result = MLX_TYPE(MLX_I32, parts_words(m, k)),
+                                    .constants = {(int32_t)m, (int32_t)k},
+                                    .constant_count = 2});
   return (mlx_value_t){.id = parts.id, .dtype = MLX_F32, .rank = 2, .dims = {m, k}, .is_parts = true};
 }
 
@@ -111,26 +120,32 @@ mlx_value_t mlx_cuda_exact_gemm(mlx_function_t *g, const char *name, mlx_value_t
                                 mlx_value_t other, mlx_epilogue_t epilogue) {
   const int64_t m = x.dims[0], n = weight.dims[0], k = weight.dims[1],
                 processors = g->options->kernels->gpu->blocks;
-  const bool rows16 = !weight.quantized_weight;
-  const mlx_quantized_tile_t t =
-      mlx_quantized_tile(m, n, k, epilogue == MLX_EPILOGUE_SWIGLU, rows16, mlx_cuda_is_hopper(g), processors);
+  const bool rows16 = !weight.quantized_weight, pair = epilogue == MLX_EPILOGUE_SWIGLU;
+  const mlx_quantized_tile_t t = mlx_quantized_tile(m, n, k, pair, rows16, mlx_cuda_is_hopper(g), processors);
+  const mlx_value_t parts = split_into_parts(g, x, rows16);
+  // A product without a residual uses the image of one with a residual, and passes any buffer in its place.
+  const bool adds = epilogue == MLX_EPILOGUE_ADD;
+  if (epilogue == MLX_EPILOGUE_NONE) other = parts;
   mlx_text_t definitions = {0};
   mlx_text_puts(&definitions, "NAME=mlx_packed_linear\n");
-  define_weight(g, &definitions, weight);
-  MLX_DEFINE(&definitions, {"M", m}, {"EPILOGUE", epilogue}, {"BM", t.m}, {"BN", t.n}, {"SPLIT", t.split},
-             {"STAGES", t.stages}, {"WARPS", t.warps});
-  return mlx_cuda_call(
-      g, name,
-      &(mlx_extern_t){.symbol = "mlx_packed_linear",
-                      .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, &definitions),
-                      .grid = {ceil_div(m, t.m), ceil_div(n, t.n), t.split},
-                      .threads = 32 * t.warps,
-                      .shared_bytes = mlx_quantized_tile_shared_bytes(t),
-                      .operands = {split_into_parts(g, x, rows16), rows16 ? weight : words_of(g, weight),
-                                   other.quantized_weight ? words_of(g, other) : other},
-                      .operand_count = epilogue == MLX_EPILOGUE_NONE ? 2 : 3,
-                      .updated_from = epilogue == MLX_EPILOGUE_NONE ? 2 : 3,
-                      .result = MLX_TYPE(MLX_F32, m, n)});
+  define_format(g, &definitions, weight);
+  MLX_DEFINE(&definitions, {"SIZES", 1}, {"WHOLE_RUNS", k % 128 == 0},
+             {"EPILOGUE", pair ? MLX_EPILOGUE_SWIGLU : MLX_EPILOGUE_ADD});
+  MLX_DEFINE(&definitions, {"BM", t.m}, {"BN", t.n}, {"SPLIT", t.split}, {"STAGES", t.stages},
+             {"WARPS", t.warps});
+  return mlx_cuda_call(g, name,
+                       &(mlx_extern_t){.symbol = "mlx_packed_linear",
+                                       .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, &definitions),
+                                       .grid = {ceil_div(m, t.m), ceil_div(n, t.n), t.split},
+                                       .threads = 32 * t.warps,
+                                       .shared_bytes = mlx_quantized_tile_shared_bytes(t),
+                                       .operands = {parts, rows16 ? weight : words_of(g, weight),
+                                                    other.quantized_weight ? words_of(g, other) : other},
+                                       .operand_count = 3,
+                                       .updated_from = 3,
+                                       .result = MLX_TYPE(MLX_F32, m, n),
+                                       .constants = {(int32_t)m, (int32_t)n, (int32_t)k, adds},
+                                       .constant_count = 4});
 }
 
 mlx_value_t mlx_cuda_quantized_linear(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,

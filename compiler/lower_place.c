@@ -11,11 +11,9 @@ void mlx_cuda_place_tokens(mlx_function_t *g) {
   const mlx_cuda_tiles_t t = mlx_cuda_attention_tiles(g);
   mlx_text_t d = {0};
   mlx_text_puts(&d, "NAME=mlx_place\n");
-  MLX_DEFINE(&d, {"PLACE", 1}, {"TOKENS", g->size.tokens}, {"VOCAB", g->model->config.vocab});
+  MLX_DEFINE(&d, {"PLACE", 1}, {"VOCAB", g->model->config.vocab});
   MLX_DEFINE(&d, {"SHORT_QUERIES", t.short_queries}, {"SHORT_SHARE", t.share},
-             {"SHORT_TILES", t.short_tiles});
-  MLX_DEFINE(&d, {"LONG_QUERIES", t.long_queries}, {"LONG_SHARE", t.long_share}, {"LONG_TILES", t.long_tiles},
-             {"LONG_FROM", t.long_from});
+             {"LONG_QUERIES", t.long_queries}, {"LONG_SHARE", t.long_share});
   mlx_function_read_positions(g);
   mlx_builder_comment(b, "token IDs, and the tiles of attention");
   const mlx_extern_t kernel = {.symbol = "mlx_place",
@@ -25,7 +23,10 @@ void mlx_cuda_place_tokens(mlx_function_t *g) {
                                .operands = {g->batch, mlx_builder_load(b, MLX_ARG_HISTORY)},
                                .operand_count = 2,
                                .updated_from = 1,
-                               .result = MLX_TYPE(MLX_I32, t.ids_at + g->size.tokens)};
+                               .result = MLX_TYPE(MLX_I32, t.ids_at + g->size.tokens),
+                               .constants = {(int32_t)g->size.tokens, (int32_t)t.short_tiles,
+                                             (int32_t)t.long_tiles, (int32_t)t.long_from},
+                               .constant_count = 4};
   mlx_value_t history;
   if (!kernel.file) return;
   g->placed = mlx_build_extern(b, "placed", &kernel, &history);

@@ -22,6 +22,7 @@ typedef int mlx_i32;
 #endif
 #define MLX_EXACT
 #define MLX_ROLLED _Pragma("unroll 4")  // the decode kernel must stay in the instruction cache
+#define MLX_OWN _Pragma("unroll 1")     // over the candidates of a thread: one to eight
 #define MLX_FADD(a, b) __fadd_rn(a, b)
 #define MLX_FSUB(a, b) __fsub_rn(a, b)
 #define MLX_FMUL(a, b) __fmul_rn(a, b)
@@ -34,6 +35,7 @@ typedef int mlx_i32;
 #else
 #include <stdint.h>
 #define MLX_ROLLED
+#define MLX_OWN
 typedef uint32_t mlx_u32;
 typedef uint64_t mlx_u64;
 typedef int32_t mlx_i32;
@@ -399,12 +401,12 @@ MLX_SAMPLE mlx_u64 mlx_sample_total(const mlx_sample_list_t *list) {
 MLX_SAMPLE void mlx_sample_cut(const mlx_sample_list_t *list, const mlx_u64 *order, mlx_u64 need) {
 #ifdef __CUDACC__
   mlx_u32 removed = 0;
-  MLX_ROLLED
+  MLX_OWN
   for (int i = list->thread, nth = 0; i < list->count; i += list->threads, ++nth) {
     if (mlx_sample_above(list, order, order[i]) >= need) removed |= 1u << nth;
   }
   mlx_sample_wait(list);
-  MLX_ROLLED
+  MLX_OWN
   for (int i = list->thread, nth = 0; i < list->count; i += list->threads, ++nth) {
     if (removed >> nth & 1) list->candidates[i] = list->weights[i] = 0;
   }
@@ -427,7 +429,7 @@ MLX_SAMPLE void mlx_sample_cut(const mlx_sample_list_t *list, const mlx_u64 *ord
 
 MLX_SAMPLE void mlx_sample_set_weights(const mlx_sample_list_t *list, float best) {
   MLX_EXACT
-  MLX_ROLLED
+  MLX_OWN
   for (int i = list->thread; i < list->count; i += list->threads) {
     const mlx_u64 candidate = list->candidates[i];
     list->weights[i] = candidate ? mlx_sample_weight(MLX_FSUB(mlx_sample_score(candidate), best)) : 0;
@@ -436,7 +438,7 @@ MLX_SAMPLE void mlx_sample_set_weights(const mlx_sample_list_t *list, float best
 }
 
 MLX_SAMPLE void mlx_sample_keep_top_k(const mlx_sample_list_t *list, mlx_i32 k) {
-  MLX_ROLLED
+  MLX_OWN
   for (int i = list->thread; i < list->count; i += list->threads)
     list->weights[i] = list->candidates[i] ? 1 : 0;
   mlx_sample_wait(list);
@@ -445,7 +447,7 @@ MLX_SAMPLE void mlx_sample_keep_top_k(const mlx_sample_list_t *list, mlx_i32 k) 
 
 MLX_SAMPLE void mlx_sample_keep_typical(const mlx_sample_list_t *list, float best, float p) {
   MLX_EXACT
-  MLX_ROLLED
+  MLX_OWN
   for (int i = list->thread; i < list->count; i += list->threads) {
     const mlx_u64 candidate = list->candidates[i];
     list->near[i] = candidate ? mlx_sample_surprise(MLX_FSUB(mlx_sample_score(candidate), best)) : 0;
@@ -457,7 +459,7 @@ MLX_SAMPLE void mlx_sample_keep_typical(const mlx_sample_list_t *list, float bes
   const mlx_u64 total = mlx_sample_total(list);
   const float mean = mlx_sample_mean_surprise(surprises, total);
   mlx_sample_wait(list);
-  MLX_ROLLED
+  MLX_OWN
   for (int i = list->thread; i < list->count; i += list->threads) {
     const mlx_u64 candidate = list->candidates[i];
     list->near[i] = candidate ? mlx_sample_nearness(MLX_FSUB(mlx_sample_score(candidate), best), mean,
@@ -471,7 +473,7 @@ MLX_SAMPLE void mlx_sample_keep_typical(const mlx_sample_list_t *list, float bes
 MLX_SAMPLE void mlx_sample_keep_min_p(const mlx_sample_list_t *list, float min_p) {
   const float least = mlx_sample_min_score(mlx_sample_score(mlx_sample_best(list)), min_p);
   mlx_sample_wait(list);
-  MLX_ROLLED
+  MLX_OWN
   for (int i = list->thread; i < list->count; i += list->threads) {
     if (list->candidates[i] && mlx_sample_score(list->candidates[i]) < least) list->candidates[i] = 0;
   }
@@ -483,7 +485,7 @@ MLX_SAMPLE mlx_u64 mlx_sample_draw(const mlx_sample_list_t *list, const mlx_samp
                                    mlx_i32 position) {
   const mlx_u64 best = mlx_sample_best(list);
   if (o->temperature == 0 || !best) return best;
-  MLX_ROLLED
+  MLX_OWN
   for (int i = list->thread; i < list->count; i += list->threads) {
     const mlx_u64 candidate = list->candidates[i];
     list->weights[i] = candidate ? mlx_sample_weight(mlx_sample_tempered(
@@ -495,7 +497,7 @@ MLX_SAMPLE mlx_u64 mlx_sample_draw(const mlx_sample_list_t *list, const mlx_samp
   const mlx_u64 random = mlx_sample_random(o->seed, (mlx_u64)(mlx_u32)position, 0),
                 target = mlx_sample_target(random, mlx_sample_total(list));
   mlx_u64 drawn = 0;
-  MLX_ROLLED
+  MLX_OWN
   for (int i = list->thread; i < list->count; i += list->threads) {
     const mlx_u64 before = mlx_sample_above(list, list->near, list->near[i]);
     if (list->weights[i] && before <= target && target - before < list->weights[i])

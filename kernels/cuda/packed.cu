@@ -4,7 +4,7 @@
 // into three bf16 parts whose sum is exact, codes are exact in bf16, and tensor cores sum the products of a
 // block of columns in f32. Only that sum is multiplied by the scale of the block.
 //
-// Four kernels, one per NVRTC compilation, with all sizes as macros:
+// Four kernels, one per NVRTC compilation:
 //   with -DCUT, split x into bf16 parts, once for all matrices that multiply it;
 //   without a macro, the tensor-core kernel, for the many rows of a prefill;
 //   with -DGEMV, the streaming kernel, for 1 to 8 rows;
@@ -12,7 +12,8 @@
 // All sums run in a fixed order without atomics: the same input gives the same bits on every run. The bits of
 // a row depend on the number of rows only through SPLIT, the number of parts in which K is summed.
 //
-// Always:    NAME (symbol), M, K (numbers; K % 32 == 0).
+// Always:    NAME (symbol), M, K (numbers; K % 32 == 0). Instead of them, and of N, the first two kernels may
+//            have SIZES: then the sizes are parameters (packed_sizes.cuh).
 // Weights:   N, BITS (4, 8), SCALE_F32, OFFSET, HALVES (0, 1), CENTER (0, 8); or for the first two kernels
 //            ROWS16 with DTYPE_BF16 or DTYPE_F16: w[N,K] is rows of 16-bit numbers.
 //
@@ -26,14 +27,17 @@
 //     is at column 8 * i + 2 * q of the piece.
 //   Launch:    grid (ceil(MP * ceil(RUNS/4) * 64 / 256), 1, 1), block (256, 1, 1), no dynamic shared memory
 //   With NORM_EPS: (x[M,K] f32, gain[K] f32, parts): the parts of x's RMS norm; K % 8 == 0; grid (MP, 1, 1)
+//   With SIZES, M and K are the last parameters.
 //
 // Tensor-core kernel
 //   EPILOGUE 0  (parts, w, y[M,N] f32)                     y = x.w^T
 //   EPILOGUE 1  (parts, w, residual[M,N] f32, y[M,N] f32)  y = residual + x.w^T; y may be the residual: one
 //                                                          thread reads and writes each element
 //   EPILOGUE 2  (parts, w, w2, y[M,N] f32)                 y = silu(x.w^T) * (x.w2^T)
-//   Tile macros, set by the compiler: BM x BN (a block's part of y; BM 16, 32, 64, 128), SPLIT, STAGES, WARPS
-//   Launch:    grid  (ceil(M/BM), ceil(N/BN), SPLIT), block (32*WARPS, 1, 1)
+//   With SIZES, M, N, K and ADDS are the last parameters: EPILOGUE 1 leaves the residual out if ADDS is 0.
+//   EPILOGUE 0 has no such form. WHOLE_RUNS is 1 if K % 128 is 0 for all products of the image. Tile macros,
+//   set by the compiler: BM x BN (a block's part of y; BM 16, 32, 64, 128), SPLIT, STAGES, WARPS Launch: grid
+//   (ceil(M/BM), ceil(N/BN), SPLIT), block (32*WARPS, 1, 1)
 //              dynamic shared memory  STAGES * (BM * 384 + 16) bytes
 //   SPLIT > 1 (sm_90 and later, not sm_12x) divides K among the SPLIT blocks of a cluster, which add their
 //   sums in order through each other's shared memory. The cluster size is part of the kernel and needs no
@@ -55,10 +59,14 @@ typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-constexpr int RUNS = (K + 127) / 128;  // tiles along K
-#define CHUNKS (RUNS * 2)              // chunks of 64 columns, 128 bytes of bf16
+#include "packed_sizes.cuh"
+
+#define RUNS ((K + 127) / 128)  // tiles along K
+#define CHUNKS (RUNS * 2)       // chunks of 64 columns, 128 bytes of bf16
 #define MP ((M + 7) / 8 * 8)
+#ifndef SIZES
 static_assert(K % 32 == 0, "blocks of 32 columns");
+#endif
 
 // Packs two floats as bf16, rounded to nearest even.
 __device__ __forceinline__ u32 narrow(float low, float high) {

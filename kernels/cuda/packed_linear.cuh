@@ -24,7 +24,7 @@ constexpr int GROUPS = FR * WEIGHTS;
 constexpr int WT = BM / ACROSS, FT = WT / 8;
 static_assert(FR * 16 * DOWN == BN && WT % 16 == 0 && STAGES >= 3, "tile");
 
-constexpr int RUNS_EACH = (RUNS + SPLIT - 1) / SPLIT;  // runs of one block of a cluster
+#define RUNS_EACH ((RUNS + SPLIT - 1) / SPLIT)  // runs of one block of a cluster
 constexpr int FRAGMENTS = FR * FT;
 constexpr int FRAGMENTS_EACH = (FRAGMENTS + SPLIT - 1) / SPLIT;  // fragments that a thread completes
 static_assert(SPLIT == 1 || BM * BN * WEIGHTS * 4 <= STAGES * STAGE_BYTES,
@@ -214,7 +214,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
 #elif EPILOGUE == 1
          const float *residual,  // no __restrict__: it may be y
 #endif
-         float *y) {
+         float *y SIZE_PARAMETERS) {
   extern __shared__ __align__(1024) unsigned char memory[];
   const u32 stages = (u32)__cvta_generic_to_shared(memory);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -258,7 +258,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
 #pragma unroll
   for (int i = 0; i < FRAGMENTS_EACH * 4; i++) {
     const u64 at = index_of(from + i / 4, i % 4);
-    add[i / 4][i % 4] = at < (u64)M * N ? residual[at] : 0;
+    add[i / 4][i % 4] = ADDS && at < (u64)M * N ? residual[at] : 0;
   }
 #endif
 #if SPLIT > 1

@@ -46,7 +46,7 @@ __device__ __forceinline__ void load16(u32 (&v)[4], const u8 *from, bool valid) 
 __device__ __forceinline__ void load_chunk(Chunk16 &to, const Weights &v, int group, int nth) {
 #pragma unroll
   for (int piece = 0; piece < 2; piece++) {
-    const bool valid = K % 128 == 0 || v.column + nth * 64 + piece * 32 < K;
+    const bool valid = WHOLE_RUNS || v.column + nth * 64 + piece * 32 < K;
     load16(to.words[piece][0], v.upper[group] + nth * 128 + piece * 64, valid);
     load16(to.words[piece][1], v.lower[group] + nth * 128 + piece * 64, valid);
   }

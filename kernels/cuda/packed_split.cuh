@@ -1,7 +1,7 @@
 // Quantized linear layers (packed.cu): split x, or its RMS norm, into bf16 parts, once for all matrices that
 // multiply it.
 
-constexpr int ROW_THREADS = (RUNS + 3) / 4 * 64;  // threads that store a row
+#define ROW_THREADS ((RUNS + 3) / 4 * 64)  // threads that store a row
 
 // Stores the parts of 8 neighbouring columns of a row, 16 bytes of each part. The first of the four threads
 // of a block of 32 columns stores its sum. Called by all threads of four runs.
@@ -46,7 +46,8 @@ __device__ __forceinline__ void load8(float (&v)[8], const float *from) {
 
 // A block normalizes one row: x / sqrt(mean(x^2) + NORM_EPS) * gain.
 extern "C" __global__ void __launch_bounds__(256)
-    NAME(const float *__restrict__ x, const float *__restrict__ gain, u8 *__restrict__ parts) {
+    NAME(const float *__restrict__ x, const float *__restrict__ gain,
+         u8 *__restrict__ parts SIZE_PARAMETERS) {
   __shared__ float squares[8];
   const int row = blockIdx.x;
   const float *from = x + (u64)row * K;
@@ -78,8 +79,9 @@ extern "C" __global__ void __launch_bounds__(256)
 
 #else
 
-extern "C" __global__ void __launch_bounds__(256) NAME(const float *__restrict__ x, u8 *__restrict__ parts) {
-  const u64 index = (u64)blockIdx.x * 256 + threadIdx.x;
+extern "C" __global__ void __launch_bounds__(256)
+    NAME(const float *__restrict__ x, u8 *__restrict__ parts SIZE_PARAMETERS) {
+  const u32 index = blockIdx.x * 256 + threadIdx.x;
   const int row = index / ROW_THREADS, nth = index % ROW_THREADS;
   if (row >= MP) return;  // the 64 threads of four runs return together
   float v[8] = {};

@@ -1,16 +1,15 @@
 // The start and the end of a step on the kernel path.
 //
-// Macros:  place: PLACE, NAME, TOKENS (N of the function), VOCAB;
-//                 SHORT_QUERIES, SHORT_SHARE, SHORT_TILES: queries of a tile of the kernel for short
-//                 segments, queries of a token, and number of tiles in its grid; LONG_QUERIES, LONG_SHARE,
-//                 LONG_TILES: the same for segments of at least LONG_FROM tokens. LONG_TILES 0: every segment
-//                 is short
+// Macros:  place: PLACE, NAME, VOCAB; SHORT_QUERIES, SHORT_SHARE: queries of a tile of the kernel for short
+//                 segments, and queries of a token; LONG_QUERIES, LONG_SHARE: the same for long segments
 //          pick:  NAME, WIDTH
 //
-// place    (batch, history in/out, placed)
+// place    (batch, history in/out, placed, N of the function, SHORT_TILES, LONG_TILES, LONG_FROM)
 //          Finds the ID of each token, stores it in |history|, and divides the segments into tiles for the
 //          attention kernels (Tile of attention_append.cuh). Tiles of a segment that see more keys come
 //          first. placed: i32 [N rounded up to 4] token IDs, then [SHORT_TILES][8], then [LONG_TILES][8]
+//          SHORT_TILES and LONG_TILES are the tiles of a grid. A segment is long from LONG_FROM tokens on;
+//          LONG_TILES 0: every segment is short.
 //          Short tiles without work name a padding token, whose result the attention kernel sets to zero.
 //          grid (1, 1, 1), block (512, 1, 1)
 // pick     (x f32 [N, WIDTH], batch, hidden f32 [at least W, WIDTH] in/out, picked f32 [W, WIDTH])
@@ -23,22 +22,21 @@ typedef unsigned int u32;
 
 #ifdef PLACE
 constexpr int THREADS = 512, WARPS = THREADS / 32;
-constexpr int TILE_WORDS = 8, SHORT_AT = 4, LONG_AT = SHORT_AT + SHORT_TILES * TILE_WORDS,
-              IDS_AT = LONG_AT + LONG_TILES * TILE_WORDS;
+constexpr int TILE_WORDS = 8, SHORT_AT = 4;
 
 struct Segment {
   int slot, first, tokens, position;
 };
 
-__device__ __forceinline__ Segment read_segment(const int *batch, int nth) {
+__device__ __forceinline__ Segment read_segment(const int *batch, int n, int nth) {
   Segment s = {0, 0, 0, 0};
   const int count = batch[MLX_STEP_SEGMENT_COUNT];
-  if (nth >= count || nth >= TOKENS) return s;
-  const int *words = batch + MLX_STEP_SEGMENTS_AT(TOKENS) + 4 * nth;
+  if (nth >= count || nth >= n) return s;
+  const int *words = batch + MLX_STEP_SEGMENTS_AT(n) + 4 * nth;
   s = {words[0], words[1], words[2], words[3]};
   // A wrong batch may give wrong numbers, but never an access outside the arguments.
-  const bool valid = (u32)s.slot < (u32)batch[MLX_STEP_SLOT_COUNT] && (u32)s.first < TOKENS && s.tokens > 0 &&
-                     s.tokens <= TOKENS - s.first && s.position >= 0;
+  const bool valid = (u32)s.slot < (u32)batch[MLX_STEP_SLOT_COUNT] && (u32)s.first < (u32)n && s.tokens > 0 &&
+                     s.tokens <= n - s.first && s.position >= 0;
   if (!valid) s.tokens = 0;
   return s;
 }
@@ -80,14 +78,13 @@ __device__ __forceinline__ int scan(int value, int *sums, int *total) {
   return before + sum - value;
 }
 
-__device__ __forceinline__ void resolve_tokens(const int *batch, int *history, int *ids) {
-  const int n = batch[MLX_STEP_TOKEN_COUNT], slots = batch[MLX_STEP_SLOT_COUNT],
+__device__ __forceinline__ void resolve_tokens(const int *batch, int n, int *history, int *ids) {
+  const int count = batch[MLX_STEP_TOKEN_COUNT], slots = batch[MLX_STEP_SLOT_COUNT],
             width = batch[MLX_STEP_HISTORY_WIDTH];
-  for (int t = threadIdx.x; t < TOKENS; t += THREADS) {
+  for (int t = threadIdx.x; t < n; t += THREADS) {
     int id = 0;
-    if (t < n) {
-      const int slot = batch[MLX_STEP_SLOTS_AT(TOKENS) + t],
-                position = batch[MLX_STEP_POSITIONS_AT(TOKENS) + t];
+    if (t < count) {
+      const int slot = batch[MLX_STEP_SLOTS_AT(n) + t], position = batch[MLX_STEP_POSITIONS_AT(n) + t];
       id = batch[MLX_STEP_TOKENS_AT + t];
       if ((u32)slot < (u32)slots && (u32)position < (u32)width) {
         int *at = history + (long long)slot * width + position;
@@ -100,33 +97,35 @@ __device__ __forceinline__ void resolve_tokens(const int *batch, int *history, i
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    NAME(const int *__restrict__ batch, int *__restrict__ history, int *__restrict__ placed) {
+    NAME(const int *__restrict__ batch, int *__restrict__ history, int *__restrict__ placed, int n,
+         int short_count, int long_count, int long_from) {
   __shared__ int sums[WARPS];
-  int *short_tiles = placed + SHORT_AT, *long_tiles = placed + LONG_AT;
+  const int long_at = SHORT_AT + short_count * TILE_WORDS, ids_at = long_at + long_count * TILE_WORDS;
+  int *short_tiles = placed + SHORT_AT, *long_tiles = placed + long_at;
   int shorts = 0, longs = 0;  // tiles written so far
-  if (threadIdx.x == 0) *(int4 *)placed = make_int4(SHORT_AT, LONG_AT, 0, 0);
-  resolve_tokens(batch, history, placed + IDS_AT);
-  for (int start = 0; start < TOKENS; start += THREADS) {
-    const Segment s = read_segment(batch, start + threadIdx.x);
-    const bool is_long = LONG_TILES > 0 && s.tokens >= LONG_FROM;
+  if (threadIdx.x == 0) *(int4 *)placed = make_int4(SHORT_AT, long_at, 0, 0);
+  resolve_tokens(batch, n, history, placed + ids_at);
+  for (int start = 0; start < n; start += THREADS) {
+    const Segment s = read_segment(batch, n, start + threadIdx.x);
+    const bool is_long = long_count > 0 && s.tokens >= long_from;
     const int queries = is_long ? s.tokens * LONG_SHARE : s.tokens * SHORT_SHARE;
     const int mine =
         is_long ? (queries + LONG_QUERIES - 1) / LONG_QUERIES : (queries + SHORT_QUERIES - 1) / SHORT_QUERIES;
     int total;
     int at = scan(is_long ? 0 : mine, sums, &total);
-    if (!is_long) write_tiles(short_tiles, shorts + at, mine, SHORT_TILES, s, SHORT_QUERIES);
+    if (!is_long) write_tiles(short_tiles, shorts + at, mine, short_count, s, SHORT_QUERIES);
     shorts += total;
     at = scan(is_long ? mine : 0, sums, &total);
-    if (is_long) write_tiles(long_tiles, longs + at, mine, LONG_TILES, s, LONG_QUERIES);
+    if (is_long) write_tiles(long_tiles, longs + at, mine, long_count, s, LONG_QUERIES);
     longs += total;
   }
-  const int n = batch[MLX_STEP_TOKEN_COUNT] > 0 ? batch[MLX_STEP_TOKEN_COUNT] : 0;
-  for (int i = shorts + threadIdx.x; i < SHORT_TILES; i += THREADS) {
-    const int padding = n + i - shorts;
-    write_tile(short_tiles, i, SHORT_TILES, -1, padding < TOKENS ? padding : -1, 0, 0, 0);
+  const int count = batch[MLX_STEP_TOKEN_COUNT] > 0 ? batch[MLX_STEP_TOKEN_COUNT] : 0;
+  for (int i = shorts + threadIdx.x; i < short_count; i += THREADS) {
+    const int padding = count + i - shorts;
+    write_tile(short_tiles, i, short_count, -1, padding < n ? padding : -1, 0, 0, 0);
   }
-  for (int i = longs + threadIdx.x; i < LONG_TILES; i += THREADS)
-    write_tile(long_tiles, i, LONG_TILES, -1, -1, 0, 0, 0);
+  for (int i = longs + threadIdx.x; i < long_count; i += THREADS)
+    write_tile(long_tiles, i, long_count, -1, -1, 0, 0, 0);
 }
 #else
 extern "C" __global__ void __launch_bounds__(256)

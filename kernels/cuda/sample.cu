@@ -170,6 +170,26 @@ __device__ __forceinline__ bool for_each(const Row &given, F f) {
   return bad;
 }
 
+// The same for passes that only some options need: slower, but its code is not repeated.
+OUTLINE float4 load_chunk_call(const Row &row, int chunk) {
+  float scores[PER_LANE];
+  load_chunk(row, chunk, scores);
+  return make_float4(scores[0], scores[1], scores[2], scores[3]);
+}
+static_assert(PER_LANE == 4, "float4");
+
+template <class F>
+__device__ __forceinline__ void for_each_rare(const Row &row, F f) {
+#pragma unroll 1
+  for (int chunk = 0; chunk < CHUNKS; ++chunk) {
+    const float4 scores = load_chunk_call(row, chunk);
+    f(scores.x, nth_id(chunk, 0));
+    f(scores.y, nth_id(chunk, 1));
+    f(scores.z, nth_id(chunk, 2));
+    f(scores.w, nth_id(chunk, 3));
+  }
+}
+
 // The best candidate of this thread. Returns true if one of its logits is not finite.
 OUTLINE bool find_best(const Row &row, u64 *out_best) {
   u64 best = 0;
@@ -235,10 +255,24 @@ OUTLINE u64 draw_weight(const mlx_sample_filter_t &filter, float score, int id, 
   return mlx_sample_weight(mlx_sample_tempered(mlx_sample_score(candidate), best, temperature));
 }
 
-// Finds the first token, in the order of IDs, at which the sum of f(score, ID) exceeds a target. The target
-// is target_of(sum over all tokens). Returns the token's candidate, or 0.
-template <class F, class T>
-__device__ u64 find_in_order(const Row &given, F f, T target_of) {
+// What find_in_order adds up: the weights of the draw, or of the candidates that tie at |prefix| of an order.
+struct Sum {
+  mlx_sample_filter_t filter;
+  bool draws;
+  float best, temperature;   // of the draw
+  mlx_sample_order_t order;  // of the ties
+  u64 prefix;
+
+  __device__ __forceinline__ u64 of(float score, int id) const {
+    if (draws) return draw_weight(filter, score, id, best, temperature);
+    u64 weight;
+    return place_of(filter, order, score, id, &weight) >> 32 == prefix ? weight : 0;
+  }
+};
+
+// Finds the first token, in the order of IDs, at which the sum of |f| exceeds a target: |limit|, or for the
+// draw a random number |limit| of the sum over all tokens. Returns the token's candidate, or 0.
+OUTLINE u64 find_in_order(const Row &given, const Sum &f, u64 limit) {
   const Row row = given;  // in registers
   float scores[PER_LANE];
   __syncthreads();  // |pool| may still be read
@@ -247,7 +281,7 @@ __device__ u64 find_in_order(const Row &given, F f, T target_of) {
     load_chunk(row, chunk, scores);
     u64 sum = 0;
 #pragma unroll
-    for (int nth = 0; nth < PER_LANE; ++nth) sum += f(scores[nth], nth_id(chunk, nth));
+    for (int nth = 0; nth < PER_LANE; ++nth) sum += f.of(scores[nth], nth_id(chunk, nth));
     sum = warp_sum(sum);
     if (threadIdx.x % 32 == 0) pool[chunk * WARPS + threadIdx.x / 32] = sum;
   }
@@ -258,7 +292,7 @@ __device__ u64 find_in_order(const Row &given, F f, T target_of) {
     own += tile < TILES ? pool[tile] : 0;
   }
   u64 before = block_before(own, &total);
-  const u64 target = target_of(total);
+  const u64 target = f.draws ? mlx_sample_target(limit, total) : limit;
   if (threadIdx.x == 0) found[0] = ~0ull;
   __syncthreads();
   for (int i = 0; i < TILES_PER_THREAD; ++i) {
@@ -280,7 +314,7 @@ __device__ u64 find_in_order(const Row &given, F f, T target_of) {
   if (threadIdx.x / 32 == tile % WARPS) {
     for (int nth = 0; nth < PER_LANE; ++nth) {
       const int id = nth_id(chunk, nth);
-      const u64 weight = f(scores[nth], id), first = before + warp_before(weight);
+      const u64 weight = f.of(scores[nth], id), first = before + warp_before(weight);
       if (first <= target && target - first < weight) found[0] = mlx_sample_pack(scores[nth], id);
       before += warp_sum(weight);
     }
@@ -322,7 +356,7 @@ OUTLINE u64 select_prefix(const Row &row, const mlx_sample_filter_t &filter, mlx
     __syncthreads();  // |pool| may still be read
     for (int i = threadIdx.x; i < BINS; i += THREADS) pool[i] = 0;
     __syncthreads();
-    for_each(row, [&](float score, int id) {
+    for_each_rare(row, [&](float score, int id) {
       u64 weight;
       const u64 place = place_of(filter, order, score, id, &weight);
       if (!weight || (digit && place >> above != prefix)) return;
@@ -333,13 +367,8 @@ OUTLINE u64 select_prefix(const Row &row, const mlx_sample_filter_t &filter, mlx
     if (bin < 0) return 0;
     prefix = prefix << (above - shift) | (u64)bin;
   }
-  const u64 last = find_in_order(
-      row,
-      [&](float score, int id) -> u64 {  // weights of the candidates that tie with the last one
-        u64 weight;
-        return place_of(filter, order, score, id, &weight) >> 32 == prefix ? weight : 0;
-      },
-      [&](u64) { return need - 1; });
+  const Sum ties = {filter, false, 0, 0, order, prefix};
+  const u64 last = find_in_order(row, ties, need - 1);
   u64 weight;
   return last ? mlx_sample_place(&filter, order, last, &weight) : 0;
 }
@@ -347,7 +376,7 @@ OUTLINE u64 select_prefix(const Row &row, const mlx_sample_filter_t &filter, mlx
 // Sums over the kept candidates: weights, and their parts of the surprise.
 OUTLINE u64 sum_kept(const Row &row, const mlx_sample_filter_t &filter, u64 *out_surprises) {
   u64 sum = 0, surprises = 0;
-  for_each(row, [&](float score, int id) {
+  for_each_rare(row, [&](float score, int id) {
     u64 weight;
     if (!place_of(filter, MLX_BY_WEIGHT, score, id, &weight)) return;
     sum += weight;
@@ -359,7 +388,7 @@ OUTLINE u64 sum_kept(const Row &row, const mlx_sample_filter_t &filter, u64 *out
 
 OUTLINE u64 best_kept(const Row &row, const mlx_sample_filter_t &filter) {
   u64 best = 0;
-  for_each(row, [&](float score, int id) {
+  for_each_rare(row, [&](float score, int id) {
     const u64 candidate = mlx_sample_passes(&filter, score, id);
     best = candidate > best ? candidate : best;
   });
@@ -388,9 +417,8 @@ OUTLINE u64 sample_by_passes(const Row &row, const mlx_sample_options_t &o, int 
     filter.least = least > filter.least ? least : filter.least;
   }
   if (o.temperature == 0) return best;
-  return find_in_order(
-      row, [&](float score, int id) -> u64 { return draw_weight(filter, score, id, top, o.temperature); },
-      [&](u64 total) { return mlx_sample_target(mlx_sample_random(o.seed, (u64)(u32)position, 0), total); });
+  const Sum weights = {filter, true, top, o.temperature, MLX_BY_WEIGHT, 0};
+  return find_in_order(row, weights, mlx_sample_random(o.seed, (u64)(u32)position, 0));
 }
 
 // ---- sampling from a list ----
@@ -448,7 +476,7 @@ OUTLINE u64 next_best(const Row &row, int count, u64 last) {
     for (int i = threadIdx.x; i < count; i += THREADS) best = pool[i] < last ? pool[i] : best;
     return block_max(best);
   }
-  for_each(row, [&](float score, int id) {
+  for_each_rare(row, [&](float score, int id) {
     const u64 candidate = mlx_sample_pack(score, id);
     if (candidate < last && candidate > best) best = candidate;
   });

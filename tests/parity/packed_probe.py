@@ -130,12 +130,14 @@ def weight_definitions(form, m, n, k):
 
 
 def linear_job(form, m, n, k, end, tile, arch):
-    return ("packed.cu", weight_definitions(form, m, n, k) + (f"EPILOGUE={end}", f"BM={tile.m}", f"BN={tile.n}", f"SPLIT={tile.split}",
-            f"STAGES={tile.stages}", f"WARPS={tile.warps}"), arch)
+    """One job for all sizes: M, N and K are parameters, and a product without a residual uses the job of one with it."""
+    form = tuple(d for d in weight_definitions(form, m, n, k) if d[:2] not in ("M=", "N=", "K="))
+    return ("packed.cu", form + ("SIZES=1", f"WHOLE_RUNS={int(k % 128 == 0)}", f"EPILOGUE={2 if end == 2 else 1}", f"BM={tile.m}", f"BN={tile.n}",
+            f"SPLIT={tile.split}", f"STAGES={tile.stages}", f"WARPS={tile.warps}"), arch)
 
 
 def cut_job(form, m, k, arch):
-    return ("packed.cu", ("NAME=probe", f"M={m}", f"K={k}", "CUT") + (("ROWS16=1",) if form in ROWS16 else ()), arch)
+    return ("packed.cu", ("NAME=probe", "SIZES=1", "CUT") + (("ROWS16=1",) if form in ROWS16 else ()), arch)
 
 
 def stream_for(m, n, k, other=None):
@@ -305,13 +307,17 @@ class Driver:
 
     def cut(self, form, x, parts):
         m, k = x.shape
-        self.launch(cut_job(form, m, k, self.arch), (math.ceil((m + 7) // 8 * 8 * math.ceil(k / 512) * 64 / 256), 1, 1), 256, [x, parts])
+        self.launch(cut_job(form, m, k, self.arch), (math.ceil((m + 7) // 8 * 8 * math.ceil(k / 512) * 64 / 256), 1, 1), 256, [x, parts],
+                    constants=(m, k))
 
     def linear(self, form, m, n, k, end, tensors, tile=None, arch=None):
         arch = arch or self.arch
         tile = tile or tile_for(form, m, n, k, end, arch)
         shared = OPS.mlx_quantized_tile_shared_bytes(tile)
-        self.launch(linear_job(form, m, n, k, end, tile, arch), (math.ceil(m / tile.m), math.ceil(n / tile.n), tile.split), 32 * tile.warps, tensors, shared)
+        if end == 0:
+            tensors = [*tensors[:2], tensors[0], tensors[2]]         # any buffer in place of the residual
+        self.launch(linear_job(form, m, n, k, end, tile, arch), (math.ceil(m / tile.m), math.ceil(n / tile.n), tile.split), 32 * tile.warps, tensors, shared,
+                    constants=(m, n, k, int(end == 1)))
 
     def gemv(self, form, x, w, y, other=None):
         (m, k), n = x.shape, y.shape[1]

@@ -1,0 +1,41 @@
+// Linear layers (packed.cu): with SIZES, the sizes of a product are parameters of the kernel, after all
+// others, so that one image serves all steps and all matrices of a format. M, N and K then read them.
+// Functions outside the kernel cannot name its parameters, but all of them are inlined, and in PTX a
+// parameter is KERNEL_param_INDEX. A parameter is an operand in constant memory, so reading one costs
+// nothing.
+
+#ifdef SIZES
+#define SIZE_TEXT_OF(name) #name
+#define SIZE_TEXT(name) SIZE_TEXT_OF(name)
+#define DEFINE_SIZE(size, index)                                                             \
+  __device__ __forceinline__ int size() {                                                    \
+    int value;                                                                               \
+    asm("ld.param.u32 %0, [" SIZE_TEXT(NAME) "_param_" SIZE_TEXT(index) "];" : "=r"(value)); \
+    return value;                                                                            \
+  }
+
+#ifdef CUT
+#define SIZE_PARAMETERS , int rows, int columns
+#ifdef NORM_EPS
+DEFINE_SIZE(size_m, 3)
+DEFINE_SIZE(size_k, 4)
+#else
+DEFINE_SIZE(size_m, 2)
+DEFINE_SIZE(size_k, 3)
+#endif
+#else
+#define SIZE_PARAMETERS , int rows, int outputs, int columns, int adds
+DEFINE_SIZE(size_m, 4)
+DEFINE_SIZE(size_n, 5)
+DEFINE_SIZE(size_k, 6)
+DEFINE_SIZE(size_adds, 7)
+#define N size_n()
+#define ADDS size_adds()
+#endif
+#define M size_m()
+#define K size_k()
+#else
+#define SIZE_PARAMETERS
+#define ADDS 1
+#define WHOLE_RUNS (K % 128 == 0)
+#endif
