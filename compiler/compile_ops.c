@@ -37,6 +37,10 @@ static const char *attention_kernel(const description_t *d) {
 // The kernel of a node on the kernel path.
 static const char *kernel_of(const description_t *d, const mlx_node_t *node) {
   if (node->kind == MLX_NODE_ATTENTION) return attention_kernel(d);
+  const bool norm = node->kind == MLX_NODE_RMSNORM || node->kind == MLX_NODE_HEAD_RMSNORM;
+  const bool embeds = node->kind == MLX_NODE_EMBED;
+  if (norm || (embeds && !stored_weight(d, mlx_graph_operand(d->job->graph, node, 0)).tiles.bits))
+    return mlx_kernel_kind_name(MLX_KERNEL_ROWS);
   const bool is_16_bit = node->kind == MLX_NODE_LINEAR &&
                          !stored_weight(d, mlx_graph_operand(d->job->graph, node, 1)).tiles.bits;
   const bool linear = is_16_bit && (d->job->module.narrow || mlx_cuda_uses_gemv(d->rows));
@@ -48,9 +52,11 @@ static const char *path_of(const description_t *d, int id) {
   const mlx_graph_t *graph = d->job->graph;
   const mlx_node_t *node = mlx_graph_node(graph, id);
   if (d->whole) return mlx_kernel_kind_name(MLX_KERNEL_NETWORK);
+  if (d->paths.parts[id - 1]) return mlx_kernel_kind_name(MLX_KERNEL_PACKED);
   if (d->paths.nodes[id - 1].kernel) return kernel_of(d, node);
   if (node->kind == MLX_NODE_ROPE && d->paths.fused[id - 1]) return attention_kernel(d);
-  for (int i = 0; i < 2 && (node->kind == MLX_NODE_ADD || node->kind == MLX_NODE_GATED); ++i) {
+  const bool fuses = node->kind == MLX_NODE_ADD || node->kind == MLX_NODE_GATED || node->kind == MLX_NODE_SCALE;
+  for (int i = 0; fuses && i < 2 && node->operands[i]; ++i) {
     if (d->paths.fused[node->operands[i] - 1]) return kernel_of(d, mlx_graph_operand(graph, node, i));
   }
   return GENERIC;

@@ -7,6 +7,7 @@
 
 #include "compiler/cuda_launch.h"
 #include "compiler/lower_cuda.h"
+#include "compiler/lower_cuda_rows.h"
 #include "compiler/lower_place.h"
 #include "compiler/lower_stablehlo.h"
 
@@ -55,6 +56,9 @@ static mlx_value_t lower_add(mlx_function_t *f, const mlx_node_t *node) {
     if (!is_fused(f, node->operands[i])) continue;
     const mlx_node_t *product = mlx_graph_operand(f->graph, node, i);
     const mlx_value_t addend = as_f32(f, node->operands[1 - i]);
+    if (product->kind == MLX_NODE_RMSNORM)
+      return mlx_cuda_rmsnorm(f, node->name, as_f32(f, product->operands[0]), product->dims[1],
+                              weight(f, product, 1), product->eps, addend);
     return mlx_cuda_linear(f, node->name, emitted(f, product->operands[0]), weight(f, product, 1), addend,
                            MLX_EPILOGUE_ADD);
   }
@@ -141,8 +145,22 @@ static mlx_value_t lower_scale_rows(mlx_function_t *f, const mlx_node_t *node, m
 
 static mlx_value_t lower_embed(mlx_function_t *f, int id, const mlx_node_t *node) {
   const mlx_value_t table = weight(f, node, 0), indices = emitted(f, node->operands[1]);
-  return f->paths.nodes[id - 1].kernel ? mlx_cuda_quantized_embed(f, table, indices)
-                                       : mlx_generic_embed(f, table, indices);
+  if (!f->paths.nodes[id - 1].kernel) return mlx_generic_embed(f, table, indices);
+  return table.quantized_weight ? mlx_cuda_quantized_embed(f, table, indices)
+                                : mlx_cuda_embed(f, node->name, table, indices, 1);
+}
+
+static mlx_value_t lower_scale(mlx_function_t *f, const mlx_node_t *node) {
+  const mlx_node_t *embed = mlx_graph_operand(f->graph, node, 0);
+  if (!is_fused(f, node->operands[0]))
+    return mlx_generic_scale(f, node->name, as_f32(f, node->operands[0]), node->factor);
+  return mlx_cuda_embed(f, node->name, weight(f, embed, 0), emitted(f, embed->operands[1]), node->factor);
+}
+
+static mlx_value_t lower_norm(mlx_function_t *f, const mlx_node_t *node) {
+  const int64_t width = node->kind == MLX_NODE_RMSNORM ? node->dims[1] : node->head_dim;
+  return mlx_cuda_rmsnorm(f, node->name, as_f32(f, node->operands[0]), width, weight(f, node, 1), node->eps,
+                          MLX_NONE);
 }
 
 // The norm as bf16 parts, in the column order of its first user.
@@ -168,7 +186,6 @@ static mlx_value_t lower_simple(mlx_function_t *f, const mlx_node_t *node, mlx_v
     case MLX_NODE_HEAD_LAYERNORM: return lower_head_layernorm(f, node, x);
     case MLX_NODE_BIAS: return mlx_generic_bias(f, name, x, weight(f, node, 1));
     case MLX_NODE_MULTIPLY: return mlx_build_binary(f->b, name, "multiply", x, as_f32(f, node->operands[1]));
-    case MLX_NODE_SCALE: return mlx_generic_scale(f, name, x, node->factor);
     case MLX_NODE_SOFTCAP: return mlx_generic_softcap(f, name, x, node->cap);
     case MLX_NODE_CLIP: return mlx_generic_clip(f, name, x, node->limit);
     case MLX_NODE_GROW: return mlx_generic_grow(f, name, x, node->beta, node->period);
@@ -197,6 +214,11 @@ static mlx_value_t lower_node(mlx_function_t *f, int id, const mlx_node_t *node)
     case MLX_NODE_GATED: return lower_gated(f, node);
     case MLX_NODE_EXPERTS: return lower_experts(f, node);
     case MLX_NODE_ATTENTION: return lower_attention(f, id, node);
+    case MLX_NODE_SCALE: return lower_scale(f, node);
+    case MLX_NODE_RMSNORM:
+    case MLX_NODE_HEAD_RMSNORM:
+      if (f->paths.nodes[id - 1].kernel) return lower_norm(f, node);
+      return lower_simple(f, node, as_f32(f, node->operands[0]));
     default: return lower_simple(f, node, as_f32(f, node->operands[0]));
   }
 }

@@ -1,6 +1,7 @@
 // RoPE and attention as plain StableHLO.
 #include <math.h>
 
+#include "compiler/lower_cuda_rows.h"
 #include "compiler/lower_stablehlo.h"
 #include "kernels/step.h"
 
@@ -53,7 +54,8 @@ const mlx_rope_table_t *mlx_rope_table(mlx_function_t *g, const mlx_rope_t *rope
                      mlx_error(MLX_INTERNAL, "the model uses more than %d kinds of RoPE", MLX_MAX_ROPES));
     return &g->ropes[0];
   }
-  g->ropes[g->rope_count] = make_rope_table(g, rope);
+  const bool on_gpu = g->options->kernels && g->options->kernels->gpu;
+  g->ropes[g->rope_count] = on_gpu ? mlx_cuda_rope_table(g, rope) : make_rope_table(g, rope);
   return &g->ropes[g->rope_count++];
 }
 

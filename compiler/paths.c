@@ -56,7 +56,12 @@ static void choose(const mlx_model_t *model, const mlx_graph_t *graph, const mlx
     out->unsupported = unsupported_linear(stored_weight(model, options, weight), options, weight);
     out->kernel = !out->unsupported;
   } else if (node->kind == MLX_NODE_EMBED) {
-    out->kernel = stored_weight(model, options, mlx_graph_operand(graph, node, 0)).tiles.bits != 0;
+    const mlx_stored_t stored = stored_weight(model, options, mlx_graph_operand(graph, node, 0));
+    out->kernel = stored.tiles.bits || (stored.dtype != MLX_F32 && node->dims[1] % 8 == 0);
+  } else if (node->kind == MLX_NODE_RMSNORM || node->kind == MLX_NODE_HEAD_RMSNORM) {
+    // In the 16-bit mode, IREE rounds and normalizes in one dispatch.
+    const int64_t width = node->kind == MLX_NODE_RMSNORM ? node->dims[1] : node->head_dim;
+    out->kernel = !options->narrow && width % 4 == 0;
   } else if (node->kind == MLX_NODE_ATTENTION) {
     out->unsupported = unsupported_attention(&paths->attention);
     out->kernel = paths->kernel_attention = !out->unsupported;
@@ -111,9 +116,15 @@ static bool is_free_product(const fusion_t *f, int id) {
          !mlx_cuda_uses_gemv(rows);
 }
 
+// Whether |id| is a norm of rows.cu that only one node uses.
+static bool is_free_norm(const fusion_t *f, int id) {
+  const mlx_node_t *node = mlx_graph_node(f->graph, id);
+  return node->kind == MLX_NODE_RMSNORM && f->paths->nodes[id - 1].kernel && node->uses == 1;
+}
+
 static void fuse_add(const fusion_t *f, const mlx_node_t *node) {
   for (int i = 1; i >= 0; --i) {
-    if (!is_free_product(f, node->operands[i])) continue;
+    if (!is_free_product(f, node->operands[i]) && !is_free_norm(f, node->operands[i])) continue;
     f->paths->fused[node->operands[i] - 1] = true;
     return;
   }
@@ -134,6 +145,14 @@ static void fuse_gated(const fusion_t *f, const mlx_node_t *node) {
       !same_format(f, gate, up))
     return;
   f->paths->fused[node->operands[0] - 1] = f->paths->fused[node->operands[1] - 1] = true;
+}
+
+static void fuse_scale(const fusion_t *f, const mlx_node_t *node) {
+  const mlx_node_t *embed = mlx_graph_operand(f->graph, node, 0);
+  if (embed->kind != MLX_NODE_EMBED || embed->uses != 1 || !f->paths->nodes[node->operands[0] - 1].kernel ||
+      stored_weight(f->model, f->options, mlx_graph_operand(f->graph, embed, 0)).tiles.bits)
+    return;
+  f->paths->fused[node->operands[0] - 1] = true;
 }
 
 static bool is_free_rope(const fusion_t *f, int id, int64_t head_dim) {
@@ -186,6 +205,7 @@ void mlx_paths_fuse(const mlx_model_t *model, const mlx_graph_t *graph, const ml
     const mlx_node_t *node = mlx_graph_node(graph, id);
     if (node->kind == MLX_NODE_ADD) fuse_add(&f, node);
     if (node->kind == MLX_NODE_GATED) fuse_gated(&f, node);
+    if (node->kind == MLX_NODE_SCALE) fuse_scale(&f, node);
     if (node->kind == MLX_NODE_ATTENTION) fuse_attention(&f, id, node);
     if (options->kernels->gpu) find_parts(&f, id, node);
   }

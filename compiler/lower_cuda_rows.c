@@ -1,0 +1,82 @@
+// Launches of kernels/cuda/rows.cu: macro definitions, grid and operands.
+#include "compiler/lower_cuda_rows.h"
+
+#include <string.h>
+
+#include "compiler/cuda_image.h"
+
+#define BLOCK_WARPS 8
+#define WARP_WIDTH 512  // up to this width, one warp normalizes a row
+
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+mlx_value_t mlx_cuda_embed(mlx_function_t *g, const char *name, mlx_value_t table, mlx_value_t tokens,
+                           double factor) {
+  const int64_t m = tokens.dims[0], width = table.dims[1];
+  const float narrow = (float)factor;
+  int32_t bits;
+  memcpy(&bits, &narrow, sizeof bits);
+  mlx_text_t d = {0};
+  mlx_text_puts(&d, "NAME=mlx_embed_rows\n");
+  MLX_DEFINE(&d, {"EMBED", 1});
+  mlx_cuda_define_dtype(&d, table.dtype);
+  mlx_builder_comment(g->b, "embedding rows of the tokens");
+  return mlx_cuda_call(g, name,
+                       &(mlx_extern_t){.symbol = "mlx_embed_rows",
+                                       .file = mlx_cuda_image(g, MLX_KERNEL_ROWS, &d),
+                                       .grid = {m, 1, 1},
+                                       .threads = 32 * BLOCK_WARPS,
+                                       .operands = {tokens, table},
+                                       .operand_count = 2,
+                                       .updated_from = 2,
+                                       .result = MLX_TYPE(MLX_F32, m, width),
+                                       .constants = {(int32_t)width, bits},
+                                       .constant_count = 2});
+}
+
+mlx_value_t mlx_cuda_rmsnorm(mlx_function_t *g, const char *name, mlx_value_t x, int64_t width,
+                             mlx_value_t gain, double eps, mlx_value_t addend) {
+  const int64_t rows = x.dims[0] * (x.dims[1] / width), warps = width <= WARP_WIDTH ? 1 : BLOCK_WARPS;
+  mlx_text_t d = {0};
+  mlx_text_printf(&d, "NAME=mlx_rmsnorm\nNORM_EPS=%.9ef\n", eps);
+  MLX_DEFINE(&d, {"WARPS", warps});
+  const mlx_value_t wide = gain.dtype == MLX_F32 ? gain : mlx_build_convert(g->b, "gain_f32", gain, MLX_F32);
+  return mlx_cuda_call(g, name,
+                       &(mlx_extern_t){.symbol = "mlx_rmsnorm",
+                                       .file = mlx_cuda_image(g, MLX_KERNEL_ROWS, &d),
+                                       .grid = {ceil_div(rows * warps, BLOCK_WARPS), 1, 1},
+                                       .threads = 32 * BLOCK_WARPS,
+                                       .operands = {x, wide, addend.id ? addend : x},
+                                       .operand_count = 3,
+                                       .updated_from = 3,
+                                       .result = mlx_type_of(x),
+                                       .constants = {(int32_t)rows, (int32_t)width, addend.id != 0},
+                                       .constant_count = 3});
+}
+
+mlx_rope_table_t mlx_cuda_rope_table(mlx_function_t *g, const mlx_rope_t *rope) {
+  const int64_t half = rope->dims / 2, n = g->size.tokens;
+  mlx_rope_table_t table = {.rope = rope};
+  for (int sine = 0; sine < 2; ++sine) {
+    mlx_text_t d = {0};
+    mlx_text_puts(&d, "NAME=mlx_rope\n");
+    MLX_DEFINE(&d, {"ROPE", 1}, {"HALF", half});
+    mlx_text_printf(&d, "SCALE=%.9ef\nFREQUENCIES=", rope->scale);
+    for (int64_t i = 0; i < half; ++i)
+      mlx_text_printf(&d, "%s%.9ef", i ? "," : "", (double)rope->frequencies[i]);
+    mlx_text_puts(&d, "\n");
+    const mlx_value_t values = mlx_cuda_call(g, sine ? "rope_sin" : "rope_cos",
+                                             &(mlx_extern_t){.symbol = "mlx_rope",
+                                                             .file = mlx_cuda_image(g, MLX_KERNEL_ROWS, &d),
+                                                             .grid = {ceil_div(n * half, 256), 1, 1},
+                                                             .threads = 256,
+                                                             .operands = {g->batch},
+                                                             .operand_count = 1,
+                                                             .updated_from = 1,
+                                                             .result = MLX_TYPE(MLX_F32, n, half),
+                                                             .constants = {(int32_t)n, sine},
+                                                             .constant_count = 2});
+    *(sine ? &table.sin : &table.cos) = values;
+  }
+  return table;
+}

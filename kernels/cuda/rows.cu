@@ -1,0 +1,110 @@
+// Small ops on rows of f32, so that IREE compiles no dispatch for them. One kernel per NVRTC compilation; sizes
+// are parameters, so that one image serves all steps. The result of a row does not depend on other rows.
+//
+// Macros: NAME, and
+//
+// EMBED     with DTYPE_BF16 or DTYPE_F16
+//           (ids i32 [N], table [VOCAB, WIDTH], y f32 [N, WIDTH], WIDTH, factor as the bits of an f32)
+//           y = factor * rows of the table; WIDTH % 8 == 0
+//           grid (N, 1, 1), block (256, 1, 1)
+// NORM_EPS  with WARPS (1 or 8), the warps of a row
+//           (x f32 [ROWS, WIDTH], gain f32 [WIDTH], residual f32 [ROWS, WIDTH], y f32 [ROWS, WIDTH], ROWS, WIDTH,
+//           ADDS)
+//           y = RMS norm of each row * gain, and with ADDS + residual; WIDTH % 4 == 0. y may be the residual
+//           grid (ceil(ROWS * WARPS / 8), 1, 1), block (256, 1, 1)
+// ROPE      with HALF, FREQUENCIES (HALF numbers) and SCALE
+//           (batch, y f32 [N, HALF], N, SINE)
+//           y = SCALE * cosine, or sine, of position * frequency; 0 is the position of padding
+//           grid (ceil(N * HALF / 256), 1, 1), block (256, 1, 1)
+
+#include "step.h"
+
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+#if defined(EMBED)
+
+__device__ __forceinline__ float2 widen(u32 pair) {
+#ifdef DTYPE_F16
+  float2 v;
+  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
+      : "=f"(v.x), "=f"(v.y)
+      : "r"(pair));
+  return v;
+#else
+  return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
+#endif
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+    NAME(const int *__restrict__ ids, const u16 *__restrict__ table, float *__restrict__ y, int width,
+         int factor_bits) {
+  const float factor = __int_as_float(factor_bits);
+  const u16 *from = table + (u64)ids[blockIdx.x] * width;
+  float *to = y + (u64)blockIdx.x * width;
+  for (int i = threadIdx.x * 8; i < width; i += 2048) {
+    const uint4 v = *(const uint4 *)(from + i);
+    const float2 a = widen(v.x), b = widen(v.y), c = widen(v.z), d = widen(v.w);
+    *(float4 *)(to + i) = make_float4(a.x * factor, a.y * factor, b.x * factor, b.y * factor);
+    *(float4 *)(to + i + 4) = make_float4(c.x * factor, c.y * factor, d.x * factor, d.y * factor);
+  }
+}
+
+#elif defined(NORM_EPS)
+
+constexpr int ROW_THREADS = 32 * WARPS, BLOCK_ROWS = 8 / WARPS;
+
+extern "C" __global__ void __launch_bounds__(256)
+    NAME(const float *__restrict__ x, const float *__restrict__ gain, const float *residual, float *y, int rows,
+         int width, int adds) {
+  const int row = blockIdx.x * BLOCK_ROWS + threadIdx.x / ROW_THREADS, nth = threadIdx.x % ROW_THREADS;
+  if (row >= rows) return;  // all threads of the row
+  const float *from = x + (u64)row * width;
+  float square = 0;
+  for (int i = nth * 4; i < width; i += ROW_THREADS * 4) {
+    const float4 v = *(const float4 *)(from + i);
+    square += (v.x * v.x + v.y * v.y) + (v.z * v.z + v.w * v.w);
+  }
+#pragma unroll
+  for (int i = 16; i; i >>= 1) square += __shfl_xor_sync(~0u, square, i);
+#if WARPS > 1
+  __shared__ float squares[WARPS];
+  if (threadIdx.x % 32 == 0) squares[threadIdx.x / 32] = square;
+  __syncthreads();
+  square = 0;
+#pragma unroll
+  for (int i = 0; i < WARPS; i++) square += squares[i];
+#endif
+  const float scale = 1 / sqrtf(square / width + NORM_EPS);
+  for (int i = nth * 4; i < width; i += ROW_THREADS * 4) {
+    const u64 at = (u64)row * width + i;
+    const float4 v = *(const float4 *)(from + i), g = *(const float4 *)(gain + i);
+    float4 r = make_float4(v.x * scale * g.x, v.y * scale * g.y, v.z * scale * g.z, v.w * scale * g.w);
+    if (adds) {
+      const float4 a = *(const float4 *)(residual + at);
+      r = make_float4(a.x + r.x, a.y + r.y, a.z + r.z, a.w + r.w);
+    }
+    *(float4 *)(y + at) = r;
+  }
+}
+
+#elif defined(ROPE)
+
+__constant__ const float frequencies[HALF] = {FREQUENCIES};
+
+// The angle is reduced modulo 2 pi as in compiler/lower_attention.c.
+extern "C" __global__ void __launch_bounds__(256)
+    NAME(const int *__restrict__ batch, float *__restrict__ y, int n, int sine) {
+  const int index = blockIdx.x * 256 + threadIdx.x;
+  if (index >= n * HALF) return;
+  const int position = max(batch[MLX_STEP_POSITIONS_AT(n) + index / HALF], 0);
+  float angle = __fmul_rn((float)position, frequencies[index % HALF]);
+  const float rotations = rintf(__fmul_rn(angle, 0.15915494309189535f));
+  angle = __fsub_rn(angle, __fmul_rn(rotations, 6.28125f));
+  angle = __fsub_rn(angle, __fmul_rn(rotations, 0.0019350051879882812f));
+  angle = __fsub_rn(angle, __fmul_rn(rotations, 3.019916050561733e-07f));
+  y[index] = (sine ? sinf(angle) : cosf(angle)) * SCALE;
+}
+
+#endif
