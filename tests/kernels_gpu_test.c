@@ -8,7 +8,7 @@
 #include "tests/random_llama.h"
 
 #define MAX_VOCAB 16411
-#define KERNELS "decode, linear, attention, attention_f32, place, sample"
+#define KERNELS "decode, linear, attention, attention_f32, place, sample, rows"
 
 // A module with kernels, and a bundle of the same model that uses the generic path. Both modules use the
 // weights of that bundle.

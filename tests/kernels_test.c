@@ -134,7 +134,7 @@ TEST(one_note_reports_that_a_whole_network_is_on_the_generic_path) {
 TEST(unsupported_attention_is_lowered_by_itself_with_a_note_and_products_keep_their_kernels) {
   mlx_manifest_t manifest;
   CHECK_OK(compile(TINY_HEADS, options_for("cuda:sm_80", MLX_BF16, MLX_KERNELS_AUTO), &manifest));
-  check_manifest(&manifest, "linear, place, sample", false, 0);
+  check_manifest(&manifest, "linear, place, sample, rows", false, 0);
   CHECK_CONTAINS(
       notes,
       "llama has no fast GPU kernel for attention heads of this size; using the generic path for it "
@@ -149,7 +149,7 @@ TEST(manifest_lists_the_linked_kernels_and_functions) {
   mlx_manifest_t manifest;
   mlx_compile_options_t options = options_for("cuda:sm_90", MLX_BF16, MLX_KERNELS_REQUIRED);
   CHECK_OK(compile(model, options, &manifest));
-  check_manifest(&manifest, "decode, linear, attention, attention_f32, place, sample", true, 128);
+  check_manifest(&manifest, "decode, linear, attention, attention_f32, place, sample, rows", true, 128);
   CHECK_INT(manifest.variants[0].driver, 13000);  // CUDA version of NVRTC
   options = options_for("cuda:sm_90", MLX_BF16, MLX_KERNELS_OFF);
   CHECK_OK(compile(model, options, &manifest));
@@ -295,7 +295,7 @@ TEST(layers_with_and_without_a_window_have_kernels_of_their_own) {
   const char *missing;
   char *text = emit_fixture(GEMMA3, MLX_QUANTIZE_NONE, 32, &kernels, &missing);
   CHECK(!missing);
-  CHECK_CONTAINS(text, "%kv: tensor<?x32xbf16>");  // 2 KV heads of 16
+  CHECK_CONTAINS(text, "%kv: tensor<1x32xbf16>");  // 2 KV heads of 16
   // Functions of 1, 16, 64, 256 and 512 tokens: 7 products in each of 2 layers, and the head.
   CHECK_INT(count_text(text, "\"mlx_linear\"") + count_text(text, "\"mlx_gemv\""), 5 * (7 * 2 + 1));
   // 2 layers; from 64 tokens on a second launch for long segments
@@ -404,7 +404,7 @@ TEST(manifest_and_verbose_notes_list_the_path_and_cost_of_each_kind_of_op) {
   // Keys and values of 2 heads of 16, in 2 layers.
   check_op(v, "attention", "attention_f32", "attention", 2, 2 * 2 * 2 * 16 * 2);
   check_op(v, "rope", "attention_f32", "attention", 4, 0);
-  check_op(v, "embed", "generic", "generic", 1, 32 * 2);  // one row
+  check_op(v, "embed", "rows", "rows", 1, 32 * 2);  // one row
   CHECK_CONTAINS(notes, "ops: 15 linear: kernel linear; 63.5 kB of weights per token (98%)\n");
   CHECK_CONTAINS(notes,
                  "ops: 2 attention: kernel attention_f32 in decode, kernel attention in prefill; 256 bytes "

@@ -17,19 +17,19 @@ static const struct {
   double tolerance;     // of the logits: ||ours - generic|| / ||generic||
 } subjects[] = {
     {"mixed-gemma3.mlxb", "gemma3", "mixed-gemma3-generic.mlxb", MLX_F32, MLX_QUANTIZE_NONE,
-     "linear, packed, attention_f32, place, sample", 1e-5},
+     "linear, packed, attention_f32, place, sample, rows", 1e-5},
     {"mixed-gemma2.mlxb", "gemma2", "mixed-gemma2-generic.mlxb", MLX_F32, MLX_QUANTIZE_NONE,
-     "linear, packed, attention_f32, place, sample", 1e-5},
+     "linear, packed, attention_f32, place, sample, rows", 1e-5},
     {"mixed-gpt_oss.mlxb", "gpt_oss", "mixed-gpt_oss-generic.mlxb", MLX_F32, MLX_QUANTIZE_NONE,
-     "linear, packed, attention_f32, place, sample", 1e-5},
+     "linear, packed, attention_f32, place, sample, rows", 1e-5},
     {"mixed-gpt_oss-bf16.mlxb", "gpt_oss", "mixed-gpt_oss-generic.mlxb", MLX_BF16, MLX_QUANTIZE_NONE,
-     "linear, attention, attention_f32, place, sample", 0.15},  // rounding may choose other experts
+     "linear, attention, attention_f32, place, sample, rows", 0.15},  // rounding may choose other experts
     {"mixed-gemma2-bf16.mlxb", "gemma2", "mixed-gemma2-generic.mlxb", MLX_BF16, MLX_QUANTIZE_NONE,
-     "linear, attention, attention_f32, place, sample", 2e-2},
+     "linear, attention, attention_f32, place, sample, rows", 2e-2},
     {"mixed-gemma3-bf16.mlxb", "gemma3", "mixed-gemma3-generic.mlxb", MLX_BF16, MLX_QUANTIZE_NONE,
-     "linear, attention, attention_f32, place, sample", 2e-2},
+     "linear, attention, attention_f32, place, sample, rows", 2e-2},
     {"mixed-gemma3-q8.mlxb", "gemma3", "mixed-gemma3-generic.mlxb", MLX_F32, MLX_QUANTIZE_Q8_0,
-     "packed, attention_f32, place, sample", 5e-2},
+     "packed, attention_f32, place, sample, rows", 5e-2},
 };
 #define SUBJECTS (sizeof subjects / sizeof *subjects)
 
