@@ -123,14 +123,15 @@ mlx_value_t mlx_cuda_exact_gemm(mlx_function_t *g, const char *name, mlx_value_t
   const bool rows16 = !weight.quantized_weight, pair = epilogue == MLX_EPILOGUE_SWIGLU;
   const mlx_quantized_tile_t t = mlx_quantized_tile(m, n, k, pair, rows16, mlx_cuda_is_hopper(g), processors);
   const mlx_value_t parts = split_into_parts(g, x, rows16);
-  // A product without a residual uses the image of one with a residual, and passes any buffer in its place.
-  const bool adds = epilogue == MLX_EPILOGUE_ADD;
-  if (epilogue == MLX_EPILOGUE_NONE) other = parts;
+  // A product without a residual shares the image of one with a residual, and passes any buffer in its place.
+  // Only an LM head is large enough for split 1: its image is smaller without the residual.
+  const bool adds = epilogue == MLX_EPILOGUE_ADD, shares = epilogue == MLX_EPILOGUE_NONE && t.split > 1;
+  if (shares) other = parts;
   mlx_text_t definitions = {0};
   mlx_text_puts(&definitions, "NAME=mlx_packed_linear\n");
   define_format(g, &definitions, weight);
   MLX_DEFINE(&definitions, {"SIZES", 1}, {"WHOLE_RUNS", k % 128 == 0},
-             {"EPILOGUE", pair ? MLX_EPILOGUE_SWIGLU : MLX_EPILOGUE_ADD});
+             {"EPILOGUE", shares ? MLX_EPILOGUE_ADD : epilogue});
   MLX_DEFINE(&definitions, {"BM", t.m}, {"BN", t.n}, {"SPLIT", t.split}, {"STAGES", t.stages},
              {"WARPS", t.warps});
   return mlx_cuda_call(g, name,
@@ -141,11 +142,11 @@ mlx_value_t mlx_cuda_exact_gemm(mlx_function_t *g, const char *name, mlx_value_t
                                        .shared_bytes = mlx_quantized_tile_shared_bytes(t),
                                        .operands = {parts, rows16 ? weight : words_of(g, weight),
                                                     other.quantized_weight ? words_of(g, other) : other},
-                                       .operand_count = 3,
-                                       .updated_from = 3,
+                                       .operand_count = other.id ? 3 : 2,
+                                       .updated_from = other.id ? 3 : 2,
                                        .result = MLX_TYPE(MLX_F32, m, n),
                                        .constants = {(int32_t)m, (int32_t)n, (int32_t)k, adds},
-                                       .constant_count = 4});
+                                       .constant_count = other.id ? 4 : 3});
 }
 
 mlx_value_t mlx_cuda_quantized_linear(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,

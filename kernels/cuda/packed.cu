@@ -34,10 +34,11 @@
 //   EPILOGUE 1  (parts, w, residual[M,N] f32, y[M,N] f32)  y = residual + x.w^T; y may be the residual: one
 //                                                          thread reads and writes each element
 //   EPILOGUE 2  (parts, w, w2, y[M,N] f32)                 y = silu(x.w^T) * (x.w2^T)
-//   With SIZES, M, N, K and ADDS are the last parameters: EPILOGUE 1 leaves the residual out if ADDS is 0.
-//   EPILOGUE 0 has no such form. WHOLE_RUNS is 1 if K % 128 is 0 for all products of the image. Tile macros,
-//   set by the compiler: BM x BN (a block's part of y; BM 16, 32, 64, 128), SPLIT, STAGES, WARPS Launch: grid
-//   (ceil(M/BM), ceil(N/BN), SPLIT), block (32*WARPS, 1, 1)
+//   With SIZES, M, N and K are the last parameters, and of EPILOGUE 1 and 2 also ADDS: EPILOGUE 1 leaves the
+//   residual out if it is 0. WHOLE_RUNS is 1 if K % 128 is 0 for all products of the image.
+//
+//   Tile macros, set by the compiler: BM x BN (a block's part of y; BM 16, 32, 64, 128), SPLIT, STAGES, WARPS
+//   Launch:    grid  (ceil(M/BM), ceil(N/BN), SPLIT), block (32*WARPS, 1, 1)
 //              dynamic shared memory  STAGES * (BM * 384 + 16) bytes
 //   SPLIT > 1 (sm_90 and later, not sm_12x) divides K among the SPLIT blocks of a cluster, which add their
 //   sums in order through each other's shared memory. The cluster size is part of the kernel and needs no

@@ -248,17 +248,18 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
     shared[i * THREADS + threadIdx.x] = make_float4(s[0], s[1], s[2], s[3]);
   }
 #endif
-  auto index_of = [&](int f, int e) {  // index in y of element e of fragment f; M * N if it is outside
+  constexpr u32 OUTSIDE = ~0u;
+  auto index_of = [&](int f, int e) {  // index in y of element e of fragment f
     const int token = top + warp / DOWN * WT + f % FT * 8 + lane % 4 * 2 + e % 2;
     const int row = left + (f / FT * DOWN + warp % DOWN) * 16 + lane / 4 + e / 2 * 8;
-    return token < M && row < N && f < FRAGMENTS ? (u64)token * N + row : (u64)M * N;
+    return token < M && row < N && f < FRAGMENTS ? (u32)token * N + row : OUTSIDE;
   };
 #if EPILOGUE == 1
   float add[FRAGMENTS_EACH][4];  // all reads are issued before the first write, so that they overlap
 #pragma unroll
   for (int i = 0; i < FRAGMENTS_EACH * 4; i++) {
-    const u64 at = index_of(from + i / 4, i % 4);
-    add[i / 4][i % 4] = ADDS && at < (u64)M * N ? residual[at] : 0;
+    const u32 at = index_of(from + i / 4, i % 4);
+    add[i / 4][i % 4] = ADDS && at != OUTSIDE ? residual[at] : 0;
   }
 #endif
 #if SPLIT > 1
@@ -284,8 +285,8 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
     }
 #pragma unroll
     for (int e = 0; e < 4; e++) {
-      const u64 at = index_of(f, e);
-      if (at == (u64)M * N) continue;
+      const u32 at = index_of(f, e);
+      if (at == OUTSIDE) continue;
 #if EPILOGUE == 1
       y[at] = add[i][e] + v[0][e];
 #elif EPILOGUE == 2

@@ -23,6 +23,12 @@ DEFINE_SIZE(size_k, 4)
 DEFINE_SIZE(size_m, 2)
 DEFINE_SIZE(size_k, 3)
 #endif
+#elif EPILOGUE == 0
+#define SIZE_PARAMETERS , int rows, int outputs, int columns
+DEFINE_SIZE(size_m, 3)
+DEFINE_SIZE(size_n, 4)
+DEFINE_SIZE(size_k, 5)
+#define N size_n()
 #else
 #define SIZE_PARAMETERS , int rows, int outputs, int columns, int adds
 DEFINE_SIZE(size_m, 4)

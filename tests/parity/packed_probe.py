@@ -129,10 +129,15 @@ def weight_definitions(form, m, n, k):
     return (f"NAME=probe", f"M={m}", f"N={n}", f"K={k}", f"BITS={bits}", f"SCALE_F32={wide}", f"OFFSET={offset}", f"HALVES={halves}", f"CENTER={center}")
 
 
+def shares(end, tile):
+    """Whether a product without a residual uses the kernel of one with it, as in compiler/lower_cuda_quantized.c."""
+    return end == 0 and tile.split > 1
+
+
 def linear_job(form, m, n, k, end, tile, arch):
-    """One job for all sizes: M, N and K are parameters, and a product without a residual uses the job of one with it."""
+    """One job for all sizes: M, N and K are parameters."""
     form = tuple(d for d in weight_definitions(form, m, n, k) if d[:2] not in ("M=", "N=", "K="))
-    return ("packed.cu", form + ("SIZES=1", f"WHOLE_RUNS={int(k % 128 == 0)}", f"EPILOGUE={2 if end == 2 else 1}", f"BM={tile.m}", f"BN={tile.n}",
+    return ("packed.cu", form + ("SIZES=1", f"WHOLE_RUNS={int(k % 128 == 0)}", f"EPILOGUE={1 if shares(end, tile) else end}", f"BM={tile.m}", f"BN={tile.n}",
             f"SPLIT={tile.split}", f"STAGES={tile.stages}", f"WARPS={tile.warps}"), arch)
 
 
@@ -314,10 +319,10 @@ class Driver:
         arch = arch or self.arch
         tile = tile or tile_for(form, m, n, k, end, arch)
         shared = OPS.mlx_quantized_tile_shared_bytes(tile)
-        if end == 0:
+        if shares(end, tile):
             tensors = [*tensors[:2], tensors[0], tensors[2]]         # any buffer in place of the residual
         self.launch(linear_job(form, m, n, k, end, tile, arch), (math.ceil(m / tile.m), math.ceil(n / tile.n), tile.split), 32 * tile.warps, tensors, shared,
-                    constants=(m, n, k, int(end == 1)))
+                    constants=(m, n, k, int(end == 1))[:4 if end or shares(end, tile) else 3])
 
     def gemv(self, form, x, w, y, other=None):
         (m, k), n = x.shape, y.shape[1]
