@@ -55,7 +55,8 @@ static const char *path_of(const description_t *d, int id) {
   if (d->paths.parts[id - 1]) return mlx_kernel_kind_name(MLX_KERNEL_PACKED);
   if (d->paths.nodes[id - 1].kernel) return kernel_of(d, node);
   if (node->kind == MLX_NODE_ROPE && d->paths.fused[id - 1]) return attention_kernel(d);
-  const bool fuses = node->kind == MLX_NODE_ADD || node->kind == MLX_NODE_GATED || node->kind == MLX_NODE_SCALE;
+  const bool fuses =
+      node->kind == MLX_NODE_ADD || node->kind == MLX_NODE_GATED || node->kind == MLX_NODE_SCALE;
   for (int i = 0; fuses && i < 2 && node->operands[i]; ++i) {
     if (d->paths.fused[node->operands[i] - 1]) return kernel_of(d, mlx_graph_operand(graph, node, i));
   }

@@ -81,7 +81,7 @@ static mlx_value_t split_into_parts(mlx_function_t *g, mlx_value_t x, bool rows1
       g, "parts",
       &(mlx_extern_t){.symbol = "mlx_cut",
                       .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, &definitions),
-                      .grid = {ceil_div(ceil_div(m, 8) * 8 * ceil_div(ceil_div(k, 128), 4) * 64, 256), 1, 1},
+                      .grid = {ceil_div(ceil_div(ceil_div(k, 128), 4) * 64, 256), ceil_div(m, 8) * 8, 1},
                       .threads = 256,
                       .operands = {x},
                       .operand_count = 1,

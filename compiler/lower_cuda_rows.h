@@ -1,5 +1,5 @@
-// Launches of kernels/cuda/rows.cu: embedding rows, RMS norms and tables of RoPE. They replace dispatches that
-// IREE would compile for each step.
+// Launches of kernels/cuda/rows.cu: embedding rows, RMS norms and tables of RoPE. They replace dispatches
+// that IREE would compile for each step.
 #ifndef MLXCEL_COMPILER_LOWER_CUDA_ROWS_H_
 #define MLXCEL_COMPILER_LOWER_CUDA_ROWS_H_
 

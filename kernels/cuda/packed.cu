@@ -27,7 +27,7 @@
 //     is at column 8 * i + 2 * q of the piece.
 //   Launch:    grid (ceil(MP * ceil(RUNS/4) * 64 / 256), 1, 1), block (256, 1, 1), no dynamic shared memory
 //   With NORM_EPS: (x[M,K] f32, gain[K] f32, parts): the parts of x's RMS norm; K % 8 == 0; grid (MP, 1, 1)
-//   With SIZES, M and K are the last parameters.
+//   With SIZES, M and K are the last parameters; grid without NORM_EPS (ceil(ceil(RUNS/4) * 64 / 256), MP, 1)
 //
 // Tensor-core kernel
 //   EPILOGUE 0  (parts, w, y[M,N] f32)                     y = x.w^T

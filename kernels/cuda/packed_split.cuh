@@ -81,9 +81,14 @@ extern "C" __global__ void __launch_bounds__(256)
 
 extern "C" __global__ void __launch_bounds__(256)
     NAME(const float *__restrict__ x, u8 *__restrict__ parts SIZE_PARAMETERS) {
-  const u32 index = blockIdx.x * 256 + threadIdx.x;
+#ifdef SIZES  // a block has one row: dividing by a number that is not a constant takes as long as the rest
+  const int row = blockIdx.y, nth = blockIdx.x * 256 + threadIdx.x;
+  if (nth >= ROW_THREADS) return;  // the 64 threads of four runs return together
+#else
+  const u64 index = (u64)blockIdx.x * 256 + threadIdx.x;
   const int row = index / ROW_THREADS, nth = index % ROW_THREADS;
-  if (row >= MP) return;  // the 64 threads of four runs return together
+  if (row >= MP) return;
+#endif
   float v[8] = {};
   if (row < M && nth * 8 < K) load8(v, x + (u64)row * K + nth * 8);
   store_parts(parts, row, nth, v);

@@ -1,5 +1,6 @@
-// Small ops on rows of f32, so that IREE compiles no dispatch for them. One kernel per NVRTC compilation; sizes
-// are parameters, so that one image serves all steps. The result of a row does not depend on other rows.
+// Small ops on rows of f32, so that IREE compiles no dispatch for them. One kernel per NVRTC compilation;
+// sizes are parameters, so that one image serves all steps. The result of a row does not depend on other
+// rows.
 //
 // Macros: NAME, and
 //
@@ -8,10 +9,9 @@
 //           y = factor * rows of the table; WIDTH % 8 == 0
 //           grid (N, 1, 1), block (256, 1, 1)
 // NORM_EPS  with WARPS (1 or 8), the warps of a row
-//           (x f32 [ROWS, WIDTH], gain f32 [WIDTH], residual f32 [ROWS, WIDTH], y f32 [ROWS, WIDTH], ROWS, WIDTH,
-//           ADDS)
-//           y = RMS norm of each row * gain, and with ADDS + residual; WIDTH % 4 == 0. y may be the residual
-//           grid (ceil(ROWS * WARPS / 8), 1, 1), block (256, 1, 1)
+//           (x f32 [ROWS, WIDTH], gain f32 [WIDTH], residual f32 [ROWS, WIDTH], y f32 [ROWS, WIDTH], ROWS,
+//           WIDTH, ADDS) y = RMS norm of each row * gain, and with ADDS + residual; WIDTH % 4 == 0. y may be
+//           the residual grid (ceil(ROWS * WARPS / 8), 1, 1), block (256, 1, 1)
 // ROPE      with HALF, FREQUENCIES (HALF numbers) and SCALE
 //           (batch, y f32 [N, HALF], N, SINE)
 //           y = SCALE * cosine, or sine, of position * frequency; 0 is the position of padding
@@ -56,8 +56,8 @@ extern "C" __global__ void __launch_bounds__(256)
 constexpr int ROW_THREADS = 32 * WARPS, BLOCK_ROWS = 8 / WARPS;
 
 extern "C" __global__ void __launch_bounds__(256)
-    NAME(const float *__restrict__ x, const float *__restrict__ gain, const float *residual, float *y, int rows,
-         int width, int adds) {
+    NAME(const float *__restrict__ x, const float *__restrict__ gain, const float *residual, float *y,
+         int rows, int width, int adds) {
   const int row = blockIdx.x * BLOCK_ROWS + threadIdx.x / ROW_THREADS, nth = threadIdx.x % ROW_THREADS;
   if (row >= rows) return;  // all threads of the row
   const float *from = x + (u64)row * width;

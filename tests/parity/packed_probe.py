@@ -312,7 +312,7 @@ class Driver:
 
     def cut(self, form, x, parts):
         m, k = x.shape
-        self.launch(cut_job(form, m, k, self.arch), (math.ceil((m + 7) // 8 * 8 * math.ceil(k / 512) * 64 / 256), 1, 1), 256, [x, parts],
+        self.launch(cut_job(form, m, k, self.arch), (math.ceil(math.ceil(k / 512) * 64 / 256), (m + 7) // 8 * 8, 1), 256, [x, parts],
                     constants=(m, k))
 
     def linear(self, form, m, n, k, end, tensors, tile=None, arch=None):

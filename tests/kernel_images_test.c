@@ -1,0 +1,113 @@
+// What NVRTC and iree-compile have to compile for a GPU module: the images of its kernels, and the dispatches
+// that are left to IREE.
+#include "compiler/emit.h"
+#include "compiler/kernel_plan.h"
+#include "compiler/kernels.h"
+#include "tests/check.h"
+#include "tests/random_llama.h"
+
+static char root[64];
+static const random_llama_t two_layers = {512, 1024, 8, 4, 64, 2, 320, false, 10000};
+
+// The module in the default mode (16-bit weights, f32 activations), with steps of up to |largest| tokens.
+static char *emit(const char *folder, int64_t largest, mlx_kernels_t *out_kernels) {
+  mlx_model_t *model;
+  mlx_graph_t *graph;
+  mlx_module_options_t options;
+  const char *missing;
+  const mlx_step_size_t steps[] = {{1, 1}, {16, 16}, {64, 64}, {256, 64}, {512, 64}};
+  size_t count = 0;
+  char *text;
+  while (count < 5 && steps[count].tokens <= largest) ++count;
+  CHECK_OK(mlx_model_open(folder, &model));
+  mlx_module_options_initialize(64, &options);
+  options.form = MLX_FORM_IREE;
+  options.dtype = MLX_BF16;
+  options.kv = MLX_F32;
+  *out_kernels = (mlx_kernels_t){.gpu = mlx_gpu_kind_find(90)};
+  CHECK_OK(mlx_model_build_graph(model, 64, &graph));
+  CHECK_OK(mlx_module_use_kernels(model, graph, out_kernels, &options, &missing));
+  mlx_module_options_set_steps(steps, count, &options);
+  CHECK_OK(mlx_module_emit(model, graph, &options, &text, NULL));
+  mlx_graph_free(graph);
+  mlx_model_close(model);
+  return text;
+}
+
+static size_t count_images(const mlx_kernels_t *kernels, mlx_kernel_kind_t kind, const char *definition) {
+  size_t count = 0;
+  for (size_t i = 0; i < kernels->count; ++i)
+    count += kernels->images[i].kind == kind && strstr(kernels->images[i].definitions, definition) != NULL;
+  return count;
+}
+
+TEST(all_steps_share_the_images_whose_tile_is_the_same) {
+  const char *folder = random_llama_write(&two_layers, root, "two-layers");
+  mlx_kernels_t few, all;
+  mlx_free(emit(folder, 16, &few));
+  mlx_free(emit(folder, 512, &all));
+  static const struct {
+    mlx_kernel_kind_t kind;
+    const char *definition;
+  } shared[] = {{MLX_KERNEL_PACKED, "NAME=mlx_cut\n"},  {MLX_KERNEL_PACKED, "NAME=mlx_norm_parts\n"},
+                {MLX_KERNEL_PLACE, "NAME=mlx_place\n"}, {MLX_KERNEL_ROWS, "NAME=mlx_rmsnorm\n"},
+                {MLX_KERNEL_ROWS, "NAME=mlx_rope\n"},   {MLX_KERNEL_ROWS, "NAME=mlx_embed_rows\n"}};
+  for (size_t i = 0; i < sizeof shared / sizeof *shared; ++i) {
+    CHECK_INT(count_images(&few, shared[i].kind, shared[i].definition), 1);
+    CHECK_INT(count_images(&all, shared[i].kind, shared[i].definition), 1);
+  }
+  // One per tile: no image of a product has a number of tokens, rows or columns in it.
+  for (size_t i = 0; i < all.count; ++i) {
+    const char *d = all.images[i].definitions;
+    if (strstr(d, "NAME=mlx_packed_linear\n"))
+      CHECK(!strstr(d, "\nM=") && !strstr(d, "\nN=") && !strstr(d, "\nK="));
+  }
+  mlx_kernels_clear(&few);
+  mlx_kernels_clear(&all);
+}
+
+TEST(products_with_and_without_a_residual_share_an_image) {
+  mlx_kernels_t kernels;
+  mlx_free(emit(random_llama_write(&two_layers, root, "two-layers"), 16, &kernels));
+  // q, k, v, o and down; gate and up; the head has too few rows for a tile of its own.
+  CHECK_INT(count_images(&kernels, MLX_KERNEL_PACKED, "EPILOGUE=0\n"), 0);
+  CHECK(count_images(&kernels, MLX_KERNEL_PACKED, "EPILOGUE=1\n") >= 1);
+  CHECK_INT(count_images(&kernels, MLX_KERNEL_PACKED, "EPILOGUE=2\n"), 1);
+  mlx_kernels_clear(&kernels);
+}
+
+// IREE's code generation took half of the time of iree-compile.
+TEST(a_llama_leaves_no_dispatch_to_iree) {
+  mlx_kernels_t kernels;
+  char *text = emit(random_llama_write(&two_layers, root, "two-layers"), 512, &kernels);
+  static const char *const ops[] = {"stablehlo.gather",     "stablehlo.cosine", "stablehlo.sine",
+                                    "stablehlo.rsqrt",      "stablehlo.reduce", "stablehlo.multiply",
+                                    "stablehlo.dot_general"};
+  for (size_t i = 0; i < sizeof ops / sizeof *ops; ++i) CHECK(!strstr(text, ops[i]));
+  mlx_free(text);
+  mlx_kernels_clear(&kernels);
+}
+
+// A launch's grid is an operand: launches that differ in it alone share an executable in the module.
+TEST(grid_is_an_operand_of_the_launch) {
+  mlx_kernels_t kernels;
+  char *text = emit(random_llama_write(&two_layers, root, "two-layers"), 16, &kernels);
+  CHECK_CONTAINS(text, "count(%device: !hal.device, %x: index, %y: index, %z: index)");
+  CHECK(!strstr(text, "count(%device: !hal.device) ->"));
+  mlx_free(text);
+  mlx_kernels_clear(&kernels);
+}
+
+int main(int argc, char **argv) {
+  snprintf(root, sizeof root, "/tmp/mlxcel-images-XXXXXX");
+  if (!mkdtemp(root)) return 1;
+  const check_case_t cases[] = {
+      CASE(all_steps_share_the_images_whose_tile_is_the_same),
+      CASE(products_with_and_without_a_residual_share_an_image),
+      CASE(a_llama_leaves_no_dispatch_to_iree),
+      CASE(grid_is_an_operand_of_the_launch),
+  };
+  const int failed = check_run(cases, sizeof cases / sizeof *cases, argc, argv);
+  mlx_status_free(mlx_remove_tree(root));
+  return failed;
+}
