@@ -33,6 +33,8 @@
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
+#include "overlap.cuh"
+
 #if defined(KV_BF16) || defined(KV_F16)
 #ifdef KV_BF16
 #define TYPE "bf16"
@@ -340,6 +342,12 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 2)
                 const float *__restrict__ sinks,
 #endif
                 out_t *__restrict__ out, int layer) {
+  start_next_kernel();
+  wait_for_previous_kernel();
+  q = after_wait(q);
+  pool = after_wait(pool);
+  batch = after_wait(batch);
+  placed = after_wait(placed);
   extern __shared__ __align__(16) float memory[];
 #if !SINKS
   const float *sinks = nullptr;

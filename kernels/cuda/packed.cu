@@ -55,6 +55,8 @@ typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
+#include "overlap.cuh"
+
 constexpr int RUNS = (K + 127) / 128;  // tiles along K
 #define CHUNKS (RUNS * 2)              // chunks of 64 columns, 128 bytes of bf16
 #define MP ((M + 7) / 8 * 8)

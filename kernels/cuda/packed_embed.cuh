@@ -3,6 +3,9 @@
 // A thread has 8 columns of a piece: those of one quad.
 extern "C" __global__ void __launch_bounds__(256)
     NAME(const int *__restrict__ tokens, const u8 *__restrict__ table, float *__restrict__ y) {
+  start_next_kernel();
+  wait_for_previous_kernel();
+  tokens = after_wait(tokens);
   const u64 index = (u64)blockIdx.x * 256 + threadIdx.x;
   const int m = index / (RUNS * 16), run = index / 16 % RUNS, piece = index / 4 % 4, quad = index % 4;
   if (m >= M || run * 128 + piece * 32 >= K) return;

@@ -140,6 +140,7 @@ struct Cursor {
 
 extern "C" __global__ void __launch_bounds__(256, GEMV_GROUPS == 1 && BITS == 4 ? 3 : 2)
     NAME(const float *__restrict__ x, const u8 *__restrict__ w, float *__restrict__ y) {
+  start_next_kernel();
   extern __shared__ __align__(16) unsigned char bytes[];
   Memory &memory = *(Memory *)bytes;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -147,6 +148,8 @@ extern "C" __global__ void __launch_bounds__(256, GEMV_GROUPS == 1 && BITS == 4 
   for (int i = 0; i < AHEAD; i++) far.prefetch(w), far.advance();
   Run next;
   near.load(next, w);  // overlaps with the staging of x
+  wait_for_previous_kernel();
+  x = after_wait(x);
 
   for (int step = blockIdx.x, buffer = 0; step < STEPS; step += gridDim.x, buffer ^= 1) {
     float acc[GEMV_GROUPS][4] = {};

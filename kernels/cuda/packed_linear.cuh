@@ -215,6 +215,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
          const float *residual,  // no __restrict__: it may be y
 #endif
          float *y) {
+  start_next_kernel();
   extern __shared__ __align__(1024) unsigned char memory[];
   const u32 stages = (u32)__cvta_generic_to_shared(memory);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -235,6 +236,11 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
 #endif
     preload(weights, g);
   }
+  wait_for_previous_kernel();
+  parts = after_wait(parts);
+#if EPILOGUE == 1
+  residual = after_wait(residual);
+#endif
   multiply_all(acc, weights, parts, stages, top, Chunks{begin, runs > 0 ? runs : 0});
 
   // Each block of a cluster completes MINE fragments, starting at `from`.

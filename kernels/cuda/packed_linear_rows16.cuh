@@ -32,7 +32,14 @@ __device__ __forceinline__ void begin_weights(Weights &v, int group, const u8 *w
   v.lower[group] = w + ((u64)(first + 8 < N ? first + 8 : N - 1) * K + v.column) * 2;
 }
 
-__device__ __forceinline__ void preload(Weights &, int) {}
+// Requests the first chunks while the previous kernel runs. Each chunk is one cache line of a row.
+__device__ __forceinline__ void preload(Weights &v, int group) {
+  for (int nth = threadIdx.x % 4; nth < 2 * AHEAD; nth += 4) {
+    if (v.column + nth * 64 >= K) break;
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(v.upper[group] + nth * 128));
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(v.lower[group] + nth * 128));
+  }
+}
 
 __device__ __forceinline__ void load16(u32 (&v)[4], const u8 *from, bool valid) {
   v[0] = v[1] = v[2] = v[3] = 0;

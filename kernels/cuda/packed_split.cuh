@@ -47,6 +47,9 @@ __device__ __forceinline__ void load8(float (&v)[8], const float *from) {
 // A block normalizes one row: x / sqrt(mean(x^2) + NORM_EPS) * gain.
 extern "C" __global__ void __launch_bounds__(256)
     NAME(const float *__restrict__ x, const float *__restrict__ gain, u8 *__restrict__ parts) {
+  start_next_kernel();
+  wait_for_previous_kernel();
+  x = after_wait(x);
   __shared__ float squares[8];
   const int row = blockIdx.x;
   const float *from = x + (u64)row * K;
@@ -79,6 +82,9 @@ extern "C" __global__ void __launch_bounds__(256)
 #else
 
 extern "C" __global__ void __launch_bounds__(256) NAME(const float *__restrict__ x, u8 *__restrict__ parts) {
+  start_next_kernel();
+  wait_for_previous_kernel();
+  x = after_wait(x);
   const u64 index = (u64)blockIdx.x * 256 + threadIdx.x;
   const int row = index / ROW_THREADS, nth = index % ROW_THREADS;
   if (row >= MP) return;  // the 64 threads of four runs return together

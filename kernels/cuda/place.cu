@@ -17,6 +17,7 @@
 //          Copies the rows of the wanted tokens to both.
 //          grid (W, 1, 1), block (256, 1, 1)
 
+#include "overlap.cuh"
 #include "step.h"
 
 typedef unsigned int u32;
@@ -101,6 +102,10 @@ __device__ __forceinline__ void resolve_tokens(const int *batch, int *history, i
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     NAME(const int *__restrict__ batch, int *__restrict__ history, int *__restrict__ placed) {
+  start_next_kernel();
+  wait_for_previous_kernel();
+  batch = after_wait(batch);
+  history = after_wait(history);
   __shared__ int sums[WARPS];
   int *short_tiles = placed + SHORT_AT, *long_tiles = placed + LONG_AT;
   int shorts = 0, longs = 0;  // tiles written so far
@@ -132,6 +137,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 extern "C" __global__ void __launch_bounds__(256)
     NAME(const float *__restrict__ x, const int *__restrict__ batch, float *__restrict__ hidden,
          float *__restrict__ picked) {
+  start_next_kernel();
+  wait_for_previous_kernel();
+  x = after_wait(x);
+  batch = after_wait(batch);
   const int row = blockIdx.x, wanted = batch[batch[MLX_STEP_AT_WANTED] + row];
   const int tokens = batch[MLX_STEP_AT_POSITIONS] - batch[MLX_STEP_AT_SLOTS];  // N
   const int token = (u32)wanted < (u32)tokens ? wanted : 0;
