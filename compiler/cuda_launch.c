@@ -104,14 +104,16 @@ mlx_attend_f32_tile_t mlx_attend_f32_tile(bool is_long, int64_t tokens, int64_t 
                                           int64_t processors) {
   // Room for two blocks per multiprocessor on Hopper; elsewhere the smallest limit of any GPU.
   const int64_t room = hopper ? 113 * 1024 : 99 * 1024, share = heads / kv_heads;
-  mlx_attend_f32_tile_t t = {.queries = !is_long         ? (share <= 8 ? 8 : 16)
+  mlx_attend_f32_tile_t t = {.queries = !is_long         ? (share <= 4   ? 4
+                                                            : share <= 8 ? 8
+                                                                         : 16)
                                         : head_dim <= 80 ? 64
                                                          : 32,
                              .step = head_dim <= 128 ? 64 : 32,
                              .split = 1,
                              .stages = 1};
   while (t.queries > 8 && attend_bytes(t, head_dim, kv_bytes) > room) t.queries /= 2;
-  t.threads = t.queries == 64 ? 256 : 128;
+  t.threads = t.queries == 64 ? 256 : t.queries == 4 ? 64 : 128;
   if (!is_long) {
     // Most steps have fewer segments than tokens: clusters for half of them fill the GPU.
     const int64_t blocks = kv_heads * ceil_div(share, t.queries) * ceil_div(tokens, 2);

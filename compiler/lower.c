@@ -50,6 +50,23 @@ static mlx_value_t lower_linear(mlx_function_t *f, int id, const mlx_node_t *nod
                          weight(f, node, 1), MLX_NONE, MLX_EPILOGUE_NONE);
 }
 
+// The products that share the launch of product |id|, if there are any.
+static bool lower_group(mlx_function_t *f, int id, const mlx_node_t *node) {
+  int members[MLX_GROUP_PRODUCTS] = {id}, count = 1;
+  for (int other = id + 1; other <= (int)f->graph->count && count < MLX_GROUP_PRODUCTS; ++other)
+    if (f->paths.leaders[other - 1] == id) members[count++] = other;
+  if (count == 1) return false;
+  mlx_value_t weights[MLX_GROUP_PRODUCTS] = {{0}}, products[MLX_GROUP_PRODUCTS] = {{0}};
+  for (int i = 0; i < count; ++i) {
+    const mlx_node_t *member = mlx_graph_node(f->graph, members[i]);
+    load_weights(f, member);
+    weights[i] = weight(f, member, 1);
+  }
+  mlx_cuda_exact_group(f, node->name, emitted(f, node->operands[0]), weights, count, products);
+  for (int i = 0; i < count; ++i) f->values[members[i]] = products[i];
+  return true;
+}
+
 static mlx_value_t lower_add(mlx_function_t *f, const mlx_node_t *node) {
   for (int i = 0; i < 2; ++i) {
     if (!is_fused(f, node->operands[i])) continue;
@@ -255,8 +272,9 @@ void mlx_lower_network(mlx_function_t *f) {
       *value = f->positions;
     } else if (node->kind != MLX_NODE_WEIGHT) {
       enter_scope(f, node->scope);
+      if (f->paths.leaders[id - 1]) continue;
       load_weights(f, node);
-      if (is_fused(f, id)) continue;
+      if (is_fused(f, id) || lower_group(f, id, node)) continue;
       if (node->kind == MLX_NODE_LOGITS)
         store_logits(f, node);
       else if (is_head(f, id))

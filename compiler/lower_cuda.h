@@ -9,6 +9,7 @@ typedef enum mlx_epilogue {
   MLX_EPILOGUE_NONE = 0,
   MLX_EPILOGUE_ADD = 1,     // adds a tensor
   MLX_EPILOGUE_SWIGLU = 2,  // multiplies by two weights and combines both products
+  MLX_EPILOGUE_GROUP = 3,   // multiplies by several weights and stores all products
 } mlx_epilogue_t;
 
 // A product of few tokens (mlx_cuda_uses_gemv) has no epilogue.
@@ -34,6 +35,9 @@ mlx_value_t mlx_cuda_attention(mlx_function_t *g, const mlx_attention_t *a, mlx_
 // Quantized or 16-bit weights, used as they are; more tokens than a matrix-vector kernel takes.
 mlx_value_t mlx_cuda_exact_gemm(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
                                 mlx_value_t other, mlx_epilogue_t epilogue);
+// Products of |x| with 2 or 3 matrices of 16-bit weights in one launch.
+void mlx_cuda_exact_group(mlx_function_t *g, const char *name, mlx_value_t x, const mlx_value_t *weights,
+                          int count, mlx_value_t *out);
 mlx_value_t mlx_cuda_quantized_linear(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
                                       mlx_value_t other, mlx_epilogue_t epilogue);
 // RMS norm for products with f32 accuracy, stored as bf16 parts: the result has is_parts set. |rows16|: in

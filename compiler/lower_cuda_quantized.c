@@ -107,6 +107,11 @@ mlx_value_t mlx_cuda_norm_parts(mlx_function_t *g, const char *name, mlx_value_t
   return (mlx_value_t){.id = parts.id, .dtype = MLX_F32, .rank = 2, .dims = {m, k}, .is_parts = true};
 }
 
+static void define_tile(mlx_text_t *definitions, int64_t m, mlx_epilogue_t epilogue, mlx_quantized_tile_t t) {
+  MLX_DEFINE(definitions, {"M", m}, {"EPILOGUE", epilogue}, {"BM", t.m}, {"BN", t.n}, {"SPLIT", t.split},
+             {"STAGES", t.stages}, {"WARPS", t.warps});
+}
+
 mlx_value_t mlx_cuda_exact_gemm(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
                                 mlx_value_t other, mlx_epilogue_t epilogue) {
   const int64_t m = x.dims[0], n = weight.dims[0], k = weight.dims[1],
@@ -117,8 +122,7 @@ mlx_value_t mlx_cuda_exact_gemm(mlx_function_t *g, const char *name, mlx_value_t
   mlx_text_t definitions = {0};
   mlx_text_puts(&definitions, "NAME=mlx_packed_linear\n");
   define_weight(g, &definitions, weight);
-  MLX_DEFINE(&definitions, {"M", m}, {"EPILOGUE", epilogue}, {"BM", t.m}, {"BN", t.n}, {"SPLIT", t.split},
-             {"STAGES", t.stages}, {"WARPS", t.warps});
+  define_tile(&definitions, m, epilogue, t);
   return mlx_cuda_call(
       g, name,
       &(mlx_extern_t){.symbol = "mlx_packed_linear",
@@ -131,6 +135,31 @@ mlx_value_t mlx_cuda_exact_gemm(mlx_function_t *g, const char *name, mlx_value_t
                       .operand_count = epilogue == MLX_EPILOGUE_NONE ? 2 : 3,
                       .updated_from = epilogue == MLX_EPILOGUE_NONE ? 2 : 3,
                       .result = MLX_TYPE(MLX_F32, m, n)});
+}
+
+void mlx_cuda_exact_group(mlx_function_t *g, const char *name, mlx_value_t x, const mlx_value_t *weights,
+                          int count, mlx_value_t *out) {
+  const int64_t m = x.dims[0], k = weights[0].dims[1], last = count > 2 ? weights[2].dims[0] : 0,
+                n = weights[0].dims[0] + weights[1].dims[0] + last;
+  const mlx_quantized_tile_t t =
+      mlx_quantized_tile(m, n, k, false, true, mlx_cuda_is_hopper(g), g->options->kernels->gpu->blocks);
+  mlx_text_t definitions = {0};
+  mlx_text_puts(&definitions, "NAME=mlx_packed_linear\n");
+  define_weight(g, &definitions, weights[0]);
+  MLX_DEFINE(&definitions, {"N2", weights[1].dims[0]}, {"N3", last});
+  define_tile(&definitions, m, MLX_EPILOGUE_GROUP, t);
+  mlx_extern_t kernel = {.symbol = "mlx_packed_linear",
+                         .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, &definitions),
+                         .grid = {ceil_div(m, t.m), ceil_div(n, t.n), t.split},
+                         .threads = 32 * t.warps,
+                         .shared_bytes = mlx_quantized_tile_shared_bytes(t),
+                         .operands = {split_into_parts(g, x, true), weights[0], weights[1], weights[2]},
+                         .operand_count = 1 + (size_t)count,
+                         .updated_from = 1 + (size_t)count,
+                         .result = MLX_TYPE(MLX_F32, m, weights[0].dims[0]),
+                         .more = {MLX_TYPE(MLX_F32, m, weights[1].dims[0])}};
+  if (last) kernel.more[1] = MLX_TYPE(MLX_F32, m, last);
+  if (kernel.file) out[0] = mlx_build_extern(g->b, name, &kernel, out + 1);
 }
 
 mlx_value_t mlx_cuda_quantized_linear(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,

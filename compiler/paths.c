@@ -71,6 +71,7 @@ mlx_status_t mlx_paths_make(const mlx_model_t *model, const mlx_graph_t *graph,
   mlx_status_t status = mlx_alloc(graph->count, sizeof *out_paths->nodes, &out_paths->nodes);
   if (!status) status = mlx_alloc(graph->count, sizeof *out_paths->fused, &out_paths->fused);
   if (!status) status = mlx_alloc(graph->count, sizeof *out_paths->parts, &out_paths->parts);
+  if (!status) status = mlx_alloc(graph->count, sizeof *out_paths->leaders, &out_paths->leaders);
   if (!status) status = survey_attention(graph, out_paths);
   if (status) {
     mlx_paths_clear(out_paths);
@@ -88,6 +89,7 @@ void mlx_paths_clear(mlx_paths_t *paths) {
   mlx_free(paths->nodes);
   mlx_free(paths->fused);
   mlx_free(paths->parts);
+  mlx_free(paths->leaders);
   *paths = (mlx_paths_t){0};
 }
 
@@ -125,6 +127,11 @@ static bool same_format(const fusion_t *f, const mlx_node_t *a, const mlx_node_t
   const mlx_stored_t one = stored_weight(f->model, f->options, first),
                      other = stored_weight(f->model, f->options, second);
   return mlx_tiles_equal(one.tiles, other.tiles) && (one.tiles.bits || one.dtype == other.dtype);
+}
+
+static bool same_dtype(const fusion_t *f, const mlx_node_t *a, const mlx_node_t *b) {
+  return stored_weight(f->model, f->options, mlx_graph_operand(f->graph, a, 1)).dtype ==
+         stored_weight(f->model, f->options, mlx_graph_operand(f->graph, b, 1)).dtype;
 }
 
 static void fuse_gated(const fusion_t *f, const mlx_node_t *node) {
@@ -177,11 +184,43 @@ static void find_parts(const fusion_t *f, int id, const mlx_node_t *node) {
   f->paths->parts[id - 1] = users > 0 && users == node->uses;
 }
 
+// Whether |id| is a product of all tokens with f32 accuracy and 16-bit weights that is not fused.
+static bool may_share(const fusion_t *f, int id) {
+  bool rows16;
+  return mlx_graph_node(f->graph, id)->dims[0] == MLX_DIM_TOKENS && !f->paths->fused[id - 1] &&
+         !f->paths->leaders[id - 1] && reads_parts(f, id, &rows16) && rows16 && !f->options->narrow;
+}
+
+// Up to three products of the same x share a launch, which is then large enough to fill the GPU. The rows of
+// a tile must belong to one matrix.
+static void group_products(const fusion_t *f, int id) {
+  const mlx_node_t *first = mlx_graph_node(f->graph, id);
+  int members[MLX_GROUP_PRODUCTS] = {id}, count = 1;
+  if (mlx_cuda_uses_gemv(f->tokens) || !may_share(f, id)) return;
+  int64_t rows = first->dims[1];
+  for (int other = id + 1; other <= (int)f->graph->count && count < MLX_GROUP_PRODUCTS; ++other) {
+    const mlx_node_t *node = mlx_graph_node(f->graph, other);
+    if (node->kind != MLX_NODE_LINEAR || node->operands[0] != first->operands[0] || !may_share(f, other) ||
+        !same_dtype(f, first, node))
+      continue;
+    members[count++] = other;
+    rows += node->dims[1];
+  }
+  const mlx_gpu_kind_t *gpu = f->options->kernels->gpu;
+  const mlx_quantized_tile_t tile =
+      mlx_quantized_tile(f->tokens, rows, mlx_graph_operand(f->graph, first, 1)->dims[1], false, true,
+                         gpu->kernel_sm == 90, gpu->blocks);
+  for (int i = 0; i + 1 < count; ++i)
+    if (mlx_graph_node(f->graph, members[i])->dims[1] % tile.n) return;
+  for (int i = 1; i < count; ++i) f->paths->leaders[members[i] - 1] = id;
+}
+
 void mlx_paths_fuse(const mlx_model_t *model, const mlx_graph_t *graph, const mlx_module_options_t *options,
                     int64_t tokens, int64_t wanted, mlx_paths_t *paths) {
   const fusion_t f = {model, graph, options, tokens, wanted, paths};
   memset(paths->fused, 0, graph->count * sizeof *paths->fused);
   memset(paths->parts, 0, graph->count * sizeof *paths->parts);
+  memset(paths->leaders, 0, graph->count * sizeof *paths->leaders);
   for (int id = 1; options->kernels && id <= (int)graph->count; ++id) {
     const mlx_node_t *node = mlx_graph_node(graph, id);
     if (node->kind == MLX_NODE_ADD) fuse_add(&f, node);
@@ -189,4 +228,6 @@ void mlx_paths_fuse(const mlx_model_t *model, const mlx_graph_t *graph, const ml
     if (node->kind == MLX_NODE_ATTENTION) fuse_attention(&f, id, node);
     if (options->kernels->gpu) find_parts(&f, id, node);
   }
+  for (int id = 1; options->kernels && options->kernels->gpu && id <= (int)graph->count; ++id)
+    group_products(&f, id);
 }

@@ -32,6 +32,11 @@
 //   EPILOGUE 1  (parts, w, residual[M,N] f32, y[M,N] f32)  y = residual + x.w^T; y may be the residual: one
 //                                                          thread reads and writes each element
 //   EPILOGUE 2  (parts, w, w2, y[M,N] f32)                 y = silu(x.w^T) * (x.w2^T)
+//   EPILOGUE 3  (parts, w, w2, [w3,] y, y2 [, y3])         y = x.w^T, y2 = x.w2^T, y3 = x.w3^T. Only ROWS16.
+//   N, N2
+//                                                          and N3 are their rows; N3 is 0 if there is no w3.
+//                                                          N and N2 are multiples of BN. grid.y counts all
+//                                                          tiles
 //   Tile macros, set by the compiler: BM x BN (a block's part of y; BM 16, 32, 64, 128), SPLIT, STAGES, WARPS
 //   Launch:    grid  (ceil(M/BM), ceil(N/BN), SPLIT), block (32*WARPS, 1, 1)
 //              dynamic shared memory  STAGES * (BM * 384 + 16) bytes

@@ -211,15 +211,42 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
     NAME(const u8 *__restrict__ parts, const u8 *__restrict__ w,
 #if EPILOGUE == 2
          const u8 *__restrict__ w2,
+#elif EPILOGUE == 3
+         const u8 *__restrict__ w2,
+#if N3
+         const u8 *__restrict__ w3,
+#endif
 #elif EPILOGUE == 1
          const float *residual,  // no __restrict__: it may be y
 #endif
-         float *y) {
+         float *y
+#if EPILOGUE == 3
+         ,
+         float *y2
+#if N3
+         ,
+         float *y3
+#endif
+#endif
+    ) {
   start_next_kernel();
   extern __shared__ __align__(1024) unsigned char memory[];
   const u32 stages = (u32)__cvta_generic_to_shared(memory);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int top = blockIdx.x * BM, left = blockIdx.y * BN;  // neighbouring blocks share w, so it is read once
+  const int top = blockIdx.x * BM;  // neighbouring blocks share w, so it is read once
+  int left = blockIdx.y * BN;
+#if EPILOGUE == 3
+  int rows = N;  // of the matrix of this block
+  if (left >= N + N2) {
+#if N3
+    w = w3, y = y3, left -= N + N2, rows = N3;
+#endif
+  } else if (left >= N) {
+    w = w2, y = y2, left -= N, rows = N2;
+  }
+#else
+  constexpr int rows = N;
+#endif
   const int begin = blockIdx.z * RUNS_EACH;
   // The last blocks of a cluster may have fewer runs, or none.
   const int runs = RUNS - begin < RUNS_EACH ? RUNS - begin : RUNS_EACH;
@@ -231,6 +258,8 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
     const int row = left + (g / WEIGHTS * DOWN + warp % DOWN) * 16;
 #if EPILOGUE == 2
     begin_weights(weights, g, g % 2 ? w2 : w, row, begin < RUNS ? begin : 0);
+#elif EPILOGUE == 3
+    begin_weights(weights, g, w, row, begin < RUNS ? begin : 0, rows);
 #else
     begin_weights(weights, g, w, row, begin < RUNS ? begin : 0);
 #endif
@@ -254,17 +283,17 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
     shared[i * THREADS + threadIdx.x] = make_float4(s[0], s[1], s[2], s[3]);
   }
 #endif
-  auto index_of = [&](int f, int e) {  // index in y of element e of fragment f; M * N if it is outside
+  auto index_of = [&](int f, int e) {  // index in y of element e of fragment f; M * rows if it is outside
     const int token = top + warp / DOWN * WT + f % FT * 8 + lane % 4 * 2 + e % 2;
     const int row = left + (f / FT * DOWN + warp % DOWN) * 16 + lane / 4 + e / 2 * 8;
-    return token < M && row < N && f < FRAGMENTS ? (u64)token * N + row : (u64)M * N;
+    return token < M && row < rows && f < FRAGMENTS ? (u64)token * rows + row : (u64)M * rows;
   };
 #if EPILOGUE == 1
   float add[FRAGMENTS_EACH][4];  // all reads are issued before the first write, so that they overlap
 #pragma unroll
   for (int i = 0; i < FRAGMENTS_EACH * 4; i++) {
     const u64 at = index_of(from + i / 4, i % 4);
-    add[i / 4][i % 4] = at < (u64)M * N ? residual[at] : 0;
+    add[i / 4][i % 4] = at < (u64)M * rows ? residual[at] : 0;
   }
 #endif
 #if SPLIT > 1
@@ -291,7 +320,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
 #pragma unroll
     for (int e = 0; e < 4; e++) {
       const u64 at = index_of(f, e);
-      if (at == (u64)M * N) continue;
+      if (at == (u64)M * rows) continue;
 #if EPILOGUE == 1
       y[at] = add[i][e] + v[0][e];
 #elif EPILOGUE == 2

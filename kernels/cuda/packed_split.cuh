@@ -3,6 +3,23 @@
 
 constexpr int ROW_THREADS = (RUNS + 3) / 4 * 64;  // threads that store a row
 
+// Exchanges words between four neighbouring lanes: lane q gets word q of each lane.
+__device__ __forceinline__ void transpose(u32 (&v)[4]) {
+#pragma unroll
+  for (int step = 1; step <= 2; step *= 2) {
+    const bool high = threadIdx.x & step;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      if (i & step) continue;
+      const u32 other = __shfl_xor_sync(~0u, high ? v[i] : v[i + step], step);
+      if (high)
+        v[i] = other;
+      else
+        v[i + step] = other;
+    }
+  }
+}
+
 // Stores the parts of 8 neighbouring columns of a row, 16 bytes of each part. The first of the four threads
 // of a block of 32 columns stores its sum. Called by all threads of four runs.
 __device__ __forceinline__ void store_parts(u8 *parts, int row, int nth, const float (&v)[8]) {
@@ -14,10 +31,15 @@ __device__ __forceinline__ void store_parts(u8 *parts, int row, int nth, const f
     return parts + (((u64)chunk * 3 + i) * MP + row) * 128 + (piece ^ row % 8) * 16;
   };
 #ifdef ROWS16
-  if (run < RUNS)
+  // A piece of 16 bytes has one pair of each of the four threads.
 #pragma unroll
-    for (int i = 0; i < 12; i++)
-      *(u32 *)(address_of(nth / 8, i % 3, nth % 8 / 4 * 4 + i / 3) + nth % 4 * 4) = part[i / 3][i % 3];
+  for (int i = 0; i < 3; i++) {
+    u32 pairs[4] = {part[0][i], part[1][i], part[2][i], part[3][i]};
+    transpose(pairs);
+    if (run < RUNS)
+      *(uint4 *)address_of(nth / 8, i, nth % 8 / 4 * 4 + nth % 4) =
+          make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+  }
 #else
   if (run < RUNS)
 #pragma unroll

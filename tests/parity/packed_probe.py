@@ -162,7 +162,7 @@ def tile_for(form, m, n, k, end, arch):
 
 PAGE = 16
 ATTENTION_CASES = [  # sequences, tokens, heads, KV heads, head_dim, positions before the first new token
-    (1, 512, 32, 8, 64, 0), (1, 512, 32, 8, 64, 3584), (1, 1, 32, 8, 64, 4095), (2, 17, 9, 3, 48, 70), (1, 70, 4, 4, 128, 3), (1, 33, 2, 1, 256, 100),
+    (1, 512, 32, 8, 64, 0), (1, 512, 32, 8, 64, 3584), (1, 1, 32, 8, 64, 4095), (8, 1, 32, 8, 64, 190), (64, 1, 32, 8, 64, 190), (2, 17, 9, 3, 48, 70), (1, 70, 4, 4, 128, 3), (1, 33, 2, 1, 256, 100),
     (3, 5, 4, 2, 80, 0)]
 SMALL_ATTENTION = [(2, 17, 9, 3, 48, 70), (1, 3, 2, 1, 16, 200)]
 
@@ -484,7 +484,7 @@ def check_attention(d, case):
 
 
 def measure_attention(d, tiles):
-    for case in ATTENTION_CASES[:3]:
+    for case in ATTENTION_CASES[:5]:
         for tile in [attention_tile(case)] + tiles:
             a = Attention(d, case, tile)
             a.append()
@@ -605,7 +605,7 @@ def compile_jobs(wanted, tiles, attend_tiles, formats, small, sizes, streams):
         jobs += [attention_job(case, attention_tile(case), arch) for case in ATTENTION_CASES + SMALL_ATTENTION for arch in ("sm_80", "sm_90")
                  if arch == "sm_90" or attention_tile(case).split == 1]
     if "speed" in wanted:
-        jobs += [attention_job(case, t, "sm_90") for case in ATTENTION_CASES[:3] for t in [attention_tile(case)] + attend_tiles]
+        jobs += [attention_job(case, t, "sm_90") for case in ATTENTION_CASES[:5] for t in [attention_tile(case)] + attend_tiles]
         for form in formats or ["Q4_0"]:
             if form not in ROWS16:
                 jobs += [gemv_job(form, 1, n, k, "sm_90a", s) for n, k in GEMV_SHAPES for s in [None] + streams]
