@@ -27,7 +27,7 @@ struct mlx_pool {
   int32_t *buckets;        // [bucket_count] the first page of each; 0: none
   uint64_t bucket_count;   // a power of two
   mlx_pool_counts_t counts;
-  bool *slots;         // [slot_count] taken
+  bool *slots;          // [slot_count] taken
   bool releases_first;  // mlx_pool_release_first was called
   int64_t slot_count;
 };

@@ -46,8 +46,8 @@ mlx_status_t mlx_request_take_status(mlx_request_t *request) {
 
 static size_t pages_for(size_t positions) { return (positions + MLX_KV_PAGE - 1) / MLX_KV_PAGE; }
 
-// The most pages that the sequence holds at a time when it has |positions| positions: those that tokens of the
-// next step see or write.
+// The most pages that the sequence holds at a time when it has |positions| positions: those that tokens of
+// the next step see or write.
 static size_t pages_held(const mlx_stepper_t *stepper, size_t positions) {
   const size_t all = pages_for(positions),
                seen = pages_for((size_t)(stepper->window + stepper->max_tokens)) + 1;

@@ -1,5 +1,5 @@
-// Every architecture on a GPU against Hugging Face; arch_test.c does the same on the CPU. The small fixtures run
-// on the generic path in f32, the wide ones on the kernels. The prepared files are in build/gpu/arch and
+// Every architecture on a GPU against Hugging Face; arch_test.c does the same on the CPU. The small fixtures
+// run on the generic path in f32, the wide ones on the kernels. The prepared files are in build/gpu/arch and
 // build/gpu/wide, so they can be copied to a GPU machine. ./build.sh test-gpu runs this test; ctest does not,
 // because preparing the files takes minutes. MLXCEL_ARCH=NAME prepares and runs one fixture.
 #include <sys/stat.h>
@@ -33,13 +33,13 @@ static mlx_status_t prepare_wide(void *user, const char *wide) {
   CHECK(mkdtemp(folder));
   write_wide_model(name, folder);
   snprintf(file, sizeof file, "wide/%.40s.mlxb", name);
-  gpu_compile(folder,
-              &(mlx_compile_options_t){.target = "cuda:sm_90",
-                                       .weights = MLX_WEIGHTS_AUTO,
-                                       .context = CONTEXT,
-                                       .kernels = wide_needs_kernels(name) ? MLX_KERNELS_REQUIRED
-                                                                           : MLX_KERNELS_AUTO},
-              file);
+  gpu_compile(
+      folder,
+      &(mlx_compile_options_t){.target = "cuda:sm_90",
+                               .weights = MLX_WEIGHTS_AUTO,
+                               .context = CONTEXT,
+                               .kernels = wide_needs_kernels(name) ? MLX_KERNELS_REQUIRED : MLX_KERNELS_AUTO},
+      file);
   snprintf(path, sizeof path, WIDE_GOLDENS "%s.json", name);
   snprintf(file, sizeof file, "wide/%.40s.json", name);
   gpu_copy(path, file);

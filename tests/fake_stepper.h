@@ -152,8 +152,7 @@ static inline int32_t fake_compute(fake_t *f, const fake_part_t *part, int32_t i
     state = fake_mix(state, *kv);
   }
   if (!wanted) return -1;
-  const bool poisoned =
-      !f->base.window && f->kv[part->pages[0] * MLX_KV_PAGE] == fake_kv(0, FAKE_POISON, 0);
+  const bool poisoned = !f->base.window && f->kv[part->pages[0] * MLX_KV_PAGE] == fake_kv(0, FAKE_POISON, 0);
   fake_logits(state, poisoned ? FAKE_POISON : 0, token, f->logits[row]);
   fake_sample(f->logits[row], state, wanted, history, position + 1, &f->answers[row]);
   if (f->answers[row].result.token >= 0) history[position + 1] = f->answers[row].result.token;
@@ -286,7 +285,8 @@ static inline bool fake_fits(const mlx_stepper_t *base, int64_t tokens, int64_t 
 }
 
 static inline mlx_status_t fake_set_page(mlx_stepper_t *base, int32_t slot, int32_t nth, int32_t page) {
-  CHECK(slot >= 0 && slot < base->slots && nth >= 0 && nth < base->slot_pages && page >= (base->window ? 0 : 1));
+  CHECK(slot >= 0 && slot < base->slots && nth >= 0 && nth < base->slot_pages &&
+        page >= (base->window ? 0 : 1));
   ((fake_t *)base)->pages[slot * base->slot_pages + nth] = page;
   return NULL;
 }

@@ -132,7 +132,8 @@ static mlx_status_t generate_alone(const mlx_generate_options_t *given, const ri
   const int64_t window = rig->fake.base.window;
   options.on_text = NULL;
   memcpy(all, ids, count * sizeof *ids);
-  CHECK_OK(mlx_sequence_sampler_create(&language, &options, rig->fake.base.samples, false, ids, count, &sampler));
+  CHECK_OK(
+      mlx_sequence_sampler_create(&language, &options, rig->fake.base.samples, false, ids, count, &sampler));
   CHECK_OK(mlx_output_initialize(&options, tokenizer, eos, 2, FAKE_VOCAB, out));
   for (size_t fed = 0; mlx_output_left(out) && !out->ended && !status;) {
     reason = MLX_FINISH_CONTEXT;

@@ -407,8 +407,8 @@ static int64_t most_pages(rig_t *rig, job_t *job) {
   return most;
 }
 
-// 200 tokens are 13 pages. A window of 20 positions is on at most 3 pages, a step of 16 tokens on 2. With shared
-// prefixes the last published page is kept.
+// 200 tokens are 13 pages. A window of 20 positions is on at most 3 pages, a step of 16 tokens on 2. With
+// shared prefixes the last published page is kept.
 TEST(pages_are_freed_when_they_leave_the_window) {
   mlx_scheduler_options_t options;
   static job_t job;

@@ -15,7 +15,7 @@
 // Fixtures with experts: the GPU kernels have none for them, so that --kernels=required fails.
 // Empty this list when they do.
 #define WIDE_WITHOUT_GPU_KERNELS \
-  { "gpt_oss", "gpt_oss-mxfp4", "granitemoe", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe", NULL }
+  {"gpt_oss", "gpt_oss-mxfp4", "granitemoe", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe", NULL}
 
 static inline bool wide_needs_kernels(const char *name) {
   static const char *const without[] = WIDE_WITHOUT_GPU_KERNELS;

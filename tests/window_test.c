@@ -52,8 +52,8 @@ static int64_t run_golden(const char *name) {
   return used;
 }
 
-// 170 tokens of prompt and 47 of output are 14 pages. Both layers of mistral have a window of 12 positions; of
-// gemma3's, one sees all positions.
+// 170 tokens of prompt and 47 of output are 14 pages. Both layers of mistral have a window of 12 positions;
+// of gemma3's, one sees all positions.
 TEST(pages_that_leave_the_window_of_all_layers_are_freed) {
   const int64_t with_window = run_golden("mistral");
   if (with_window > 4) CHECK_FAIL("%lld pages are in use", (long long)with_window);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares greedy tokens of a real GGUF model with a numpy forward in float32 over its dequantized weights.
 
-  real_exact.py MLXCEL MODEL.gguf [--tokens 32] [more options of mlxcel run, such as --device cuda]
+  real_exact.py MLXCEL MODEL.gguf [--tokens 32] [--prompts 8] [more options of mlxcel run, such as --device cuda]
 
 Supports llama, qwen2 and gemma3 files. `mlxcel run` continues each prompt; then numpy computes the logits of prompt and answer at once, and the token at
 every position of the answer must be the most likely one. Prints one line per prompt, with the smallest margin between the two best logits
@@ -114,9 +114,10 @@ def main():
     parser.add_argument("mlxcel")
     parser.add_argument("model")
     parser.add_argument("--tokens", type=int, default=32)
+    parser.add_argument("--prompts", type=int, default=len(PROMPTS), help="the first of them")
     words, options = parser.parse_known_args()
     model, failed = Model(words.model), 0
-    for prompt in PROMPTS:
+    for prompt in PROMPTS[:words.prompts]:
         command = [words.mlxcel, "run", "--raw", "--no-escape", "-m", words.model, "-p", prompt, "-n", str(words.tokens), "--temp", "0", "--ignore-eos",
                    "--json", *options]
         done = subprocess.run(command, capture_output=True, text=True)
@@ -126,7 +127,7 @@ def main():
         equal, margin = check(model, answer)
         failed += equal != len(answer["output_ids"])
         print(f"{equal} of {len(answer['output_ids'])} tokens equal after {len(answer['prompt_ids'])}, smallest margin {margin:.1e}: {prompt[-40:]!r}", flush=True)
-    print(f"{len(PROMPTS) - failed} prompts equal, {failed} different")
+    print(f"{words.prompts - failed} prompts equal, {failed} different")
     sys.exit(failed > 0)
 
 
