@@ -304,6 +304,7 @@ CASES = {
                            lambda c: c.run("tokenizer_kinds.py", c.build / "tests" / "tokenizer_dump", "--lines", "200", "--only", "wordpiece")),
     "tokenizer_lines.py": (("tokenizers",), tokenizer_lines),
     "unicode_tables.py": (("tokenizers",), unicode_table("tokenizer/unicode_tables.h", "unicode_tables.py")),
+    "wide_gpu.sh": ((), shell_script("wide_gpu.sh", lambda c: "--help")),
     "width_table.py": ((), unicode_table("line/width_table.h", "width_table.py")),
 }
 
