@@ -31,7 +31,7 @@ pack() {
     "$build/bin/mlxcel" compile -q "$work/models/$name" --target cuda:sm_90 --kernels "$(choice "$work" "$name")" -c 256 --emit vmfb -o "$work/modules/$name.vmfb"
   done
   rm -r "$work/models"
-  tar -C "$work" -cf - . | xz -c --lzma2=preset=6,dict=512MiB >"$out"
+  tar -C "$work" -cf - . | xz -c --lzma2=preset=1,dict=512MiB >"$out"
   echo "packed $# fixtures: $(stat -c %s "$out") bytes"
 }
 
