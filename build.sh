@@ -494,7 +494,7 @@ test_windows() {
   fetch_model
   unlock_build
   # Starting iree-compile takes seconds under Wine: tests that compile hundreds of models run only if named with -R.
-  [ $# -gt 0 ] || set -- -E '^(arch_test|arch_packing_test|gguf_arch_test|config_defaults_test|cpu_kernels_test)$'
+  [ $# -gt 0 ] || set -- -E '^(arch_test|wide_kernels_test|arch_packing_test|gguf_arch_test|config_defaults_test|cpu_kernels_test)$'
   run_ctest "$build/windows" --parallel 1 "$@"  # Wine starts programs one at a time
   python3 tests/foreign.py windows "$build" "$build/models" --all
 }

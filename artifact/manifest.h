@@ -94,6 +94,8 @@ typedef struct mlx_variant {
                         // target's own minimum is enough
   int64_t state_bytes;  // device memory of the module's own variables (scratch); 0 if unknown
   int64_t kv_bytes;     // bytes of keys and values per position, all layers; 0 if unknown
+  int64_t window;       // sliding window: positions that a token sees, in the layer that sees the most; 0: a
+                        // layer sees all, or unknown
 } mlx_variant_t;
 
 typedef struct mlx_manifest {

@@ -26,6 +26,7 @@ static mlx_status_t compile_module(mlx_compile_job_t *job, const char *model_pat
   MLX_TRY(mlx_job_choose_kernels(job));
   MLX_TRY(mlx_job_check_quantized(job));
   MLX_TRY(mlx_job_check_kv_format(job));
+  if (!job->options->module_only && !job->levels_done) MLX_TRY(mlx_job_check_size(job));
   if (job->options->verbose) {
     mlx_weights_explain(job->model, mlx_module_storage(&job->module), mlx_job_notes(job));
     MLX_TRY(mlx_job_explain_ops(job));

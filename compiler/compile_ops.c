@@ -141,10 +141,12 @@ mlx_status_t mlx_job_describe_ops(const mlx_compile_job_t *job, mlx_variant_t *o
   return status;
 }
 
-mlx_status_t mlx_compile_describe_ops(mlx_model_t *model, const char *target, mlx_variant_t *out) {
+mlx_status_t mlx_compile_describe_ops(mlx_model_t *model, const char *target, mlx_variant_t *out,
+                                      uint64_t *out_weights) {
   const mlx_compile_options_t options = {.target = target, .weights = MLX_WEIGHTS_AUTO};
   mlx_compile_job_t job = {.options = &options, .model = model};
   *out = (mlx_variant_t){0};
+  *out_weights = 0;
   snprintf(out->target, sizeof out->target, "%s", target);
   MLX_TRY(mlx_target_parse(target, &job.target));
   MLX_TRY(mlx_job_module_options(model, &options, MLX_FORM_IREE, &job.module));
@@ -152,6 +154,9 @@ mlx_status_t mlx_compile_describe_ops(mlx_model_t *model, const char *target, ml
   mlx_status_t status = mlx_job_choose_kernels(&job);
   if (!status) status = mlx_job_describe_ops(&job, out);
   if (!status) snprintf(out->dtype, sizeof out->dtype, "%s", mlx_job_storage_name(&job));
+  if (!status) status = mlx_job_weight_bytes(&job, out_weights);
+  size_t position = 0;
+  if (!status && mlx_job_kv_bytes(&job, 1, &position)) out->kv_bytes = (int64_t)position;
   mlx_kernels_clear(&job.kernels);
   mlx_nvrtc_close(job.nvrtc);
   mlx_graph_free(job.graph);

@@ -33,6 +33,7 @@ struct mlx_request {
   int32_t *pages;  // [page_capacity] owned
   size_t page_count, page_capacity;
   size_t published;  // pages that other sequences can find
+  size_t dropped;    // pages before the window: released, and 0 in |pages|
 
   mlx_sequence_sampler_t *sampler;  // owned
   mlx_output_t output;
@@ -67,6 +68,9 @@ mlx_status_t mlx_request_grow(mlx_request_t *request, const mlx_request_pages_t 
                               bool *out_ok) MLX_MUST_USE;
 // Publishes the full pages whose tokens are known. An equal page replaces the sequence's own.
 mlx_status_t mlx_request_publish(mlx_request_t *request, const mlx_request_pages_t *pages) MLX_MUST_USE;
+// Releases the pages that no later token sees, if every layer has a window. A session's sequence keeps them:
+// it can be rewound.
+mlx_status_t mlx_request_drop_unseen(mlx_request_t *request, const mlx_request_pages_t *pages) MLX_MUST_USE;
 // Releases slot and pages. With |keep|, the pool caches the tokens' pages, also the last, partial one. The
 // tokens stay known; all must be fed again.
 void mlx_request_detach(mlx_request_t *request, const mlx_request_pages_t *pages, bool keep);

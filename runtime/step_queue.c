@@ -91,7 +91,10 @@ static mlx_status_t note_queued(mlx_scheduler_t *s, mlx_ticket_t *ticket) {
     ++r->pending;
     flight->rows[flight->count++] = r;
   }
-  for (size_t i = 0; i < s->segment_count; ++i) MLX_TRY(mlx_request_publish(s->members[i], &s->pages));
+  for (size_t i = 0; i < s->segment_count; ++i) {
+    MLX_TRY(mlx_request_publish(s->members[i], &s->pages));
+    MLX_TRY(mlx_request_drop_unseen(s->members[i], &s->pages));
+  }
   return NULL;
 }
 
@@ -136,6 +139,7 @@ static mlx_status_t add_token(mlx_scheduler_t *s, mlx_request_t *r, const mlx_st
 static mlx_status_t show_tokens(mlx_scheduler_t *s, mlx_request_t *r) {
   mlx_output_emit(&r->output);
   MLX_TRY(mlx_request_publish(r, &s->pages));
+  MLX_TRY(mlx_request_drop_unseen(r, &s->pages));
   if (r->output.ended) {
     mlx_scheduler_finish(s, r, MLX_FINISH_STOP, NULL);
   } else if ((int64_t)r->count > s->positions) {

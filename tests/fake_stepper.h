@@ -129,6 +129,11 @@ typedef struct fake {
   int64_t largest_chunk;  // most prompt tokens of a step that also decodes
 } fake_t;
 
+// The first position that a token at |position| sees.
+static inline int64_t fake_first_seen(int64_t window, int64_t position) {
+  return window && position >= window ? position + 1 - window : 0;
+}
+
 static inline int32_t fake_compute(fake_t *f, const fake_part_t *part, int32_t index, int32_t token,
                                    const mlx_step_sampling_t *wanted, size_t row) {
   const int32_t slot = part->segment.slot, position = part->segment.position + index;
@@ -138,7 +143,7 @@ static inline int32_t fake_compute(fake_t *f, const fake_part_t *part, int32_t i
   if (token < 0 || token >= FAKE_VOCAB) CHECK_FAIL("slot %d, position %d: token %d", slot, position, token);
   history[position] = token;
   uint64_t state = 0;
-  for (int32_t i = 0; i <= position; ++i) {
+  for (int32_t i = (int32_t)fake_first_seen(f->base.window, position); i <= position; ++i) {
     const int32_t page = part->pages[i / MLX_KV_PAGE];
     CHECK(page > 0 && page < f->base.pool_pages);
     uint64_t *kv = &f->kv[page * MLX_KV_PAGE + i % MLX_KV_PAGE];
@@ -147,7 +152,7 @@ static inline int32_t fake_compute(fake_t *f, const fake_part_t *part, int32_t i
     state = fake_mix(state, *kv);
   }
   if (!wanted) return -1;
-  const bool poisoned = f->kv[part->pages[0] * MLX_KV_PAGE] == fake_kv(0, FAKE_POISON, 0);
+  const bool poisoned = !f->base.window && f->kv[part->pages[0] * MLX_KV_PAGE] == fake_kv(0, FAKE_POISON, 0);
   fake_logits(state, poisoned ? FAKE_POISON : 0, token, f->logits[row]);
   fake_sample(f->logits[row], state, wanted, history, position + 1, &f->answers[row]);
   if (f->answers[row].result.token >= 0) history[position + 1] = f->answers[row].result.token;
@@ -280,7 +285,8 @@ static inline bool fake_fits(const mlx_stepper_t *base, int64_t tokens, int64_t 
 }
 
 static inline mlx_status_t fake_set_page(mlx_stepper_t *base, int32_t slot, int32_t nth, int32_t page) {
-  CHECK(slot >= 0 && slot < base->slots && nth >= 0 && nth < base->slot_pages && page > 0);
+  CHECK(slot >= 0 && slot < base->slots && nth >= 0 && nth < base->slot_pages &&
+        page >= (base->window ? 0 : 1));
   ((fake_t *)base)->pages[slot * base->slot_pages + nth] = page;
   return NULL;
 }

@@ -49,8 +49,7 @@ static void random_job(job_t *job, int64_t most_tokens) {
 // As the next turn of a chat: the prompt is that of |before|, its whole output, and more.
 static void continue_job(job_t *job, const job_t *before, const rig_t *rig) {
   mlx_output_t output;
-  mlx_status_free(generate_alone(&before->options, rig->fake.base.samples, rig->positions, before->ids,
-                                 before->count, &output));
+  mlx_status_free(generate_alone(&before->options, rig, before->ids, before->count, &output));
   const mlx_generation_t *g = &output.generation;
   if (before->count + g->count + job->count <= (size_t)rig->positions) {
     memmove(job->ids + before->count + g->count, job->ids, job->count * sizeof *job->ids);
@@ -72,6 +71,7 @@ static void random_rig(rig_t *rig, mlx_scheduler_options_t *options) {
   base->ragged = random_below(4) != 0;
   base->samples = random_below(8) != 0;
   base->burst = random_below(2) ? 0 : 1 + random_below(MLX_BURST_TOKENS);
+  base->window = random_below(3) ? 0 : 1 + random_below(random_below(2) ? 8 : 60);
   if (!random_below(3)) {  // as the GPU's functions: few wanted tokens of many, or the reverse
     base->max_tokens = 48;
     base->max_wanted = 16;
@@ -393,6 +393,73 @@ TEST(a_full_pool_preempts_the_latest_of_the_lowest_priority) {
   stop(&rig);
 }
 
+// Runs |job| and returns the most pages that were in use after a step.
+static int64_t most_pages(rig_t *rig, job_t *job) {
+  int64_t most = 0;
+  submit(rig, job);
+  for (bool idle = false; !idle;) {
+    idle = step(rig);
+    const int64_t used = mlx_scheduler_stats(rig->scheduler).pages_used;
+    if (used > most) most = used;
+  }
+  check_job(job, rig, 0);
+  release(job);
+  return most;
+}
+
+// 200 tokens are 13 pages. A window of 20 positions is on at most 3 pages, a step of 16 tokens on 2. With
+// shared prefixes the last published page is kept.
+TEST(pages_are_freed_when_they_leave_the_window) {
+  mlx_scheduler_options_t options;
+  static job_t job;
+  for (int share = 0; share < 2; ++share) {
+    for (int window = 0; window <= 20; window += 20) {
+      rig_t rig = plain_rig(1, 40);
+      rig.fake.base.max_tokens = 16;
+      rig.fake.base.window = window;
+      mlx_scheduler_options_initialize(&options);
+      options.share_prefixes = share;
+      start(&rig, 256, &options);
+      make_job(&job, 5, 0, 150, 1);
+      job.options.max_tokens = 50;
+      job.options.ignore_eos = true;
+      const int64_t most = most_pages(&rig, &job);
+      if (window ? most > 5 : most != 13) CHECK_FAIL("window %d: %lld pages", window, (long long)most);
+      const int64_t cached = mlx_scheduler_stats(rig.scheduler).pages_cached;
+      CHECK_INT(cached, share ? 13 : 0);
+      make_job(&job, 5, 0, 150, 1);  // the same prompt: its pages are found from the first on
+      job.options.max_tokens = 50;
+      job.options.ignore_eos = true;
+      CHECK(most_pages(&rig, &job) <= most + (share ? 9 : 0));
+      CHECK_INT(mlx_scheduler_stats(rig.scheduler).prefix_hits, share ? 149 : 0);
+      stop(&rig);
+    }
+  }
+}
+
+TEST(long_sequences_with_a_window_fit_a_pool_that_is_too_small_for_all_their_positions) {
+  mlx_scheduler_options_t options;
+  static job_t jobs[3];
+  for (int window = 0; window <= 24; window += 24) {
+    rig_t rig = plain_rig(3, 17);  // 16 pages: one sequence of 250 positions, or three windows
+    rig.fake.base.max_tokens = 16;
+    rig.fake.base.window = window;
+    mlx_scheduler_options_initialize(&options);
+    start(&rig, 256, &options);
+    for (int i = 0; i < 3; ++i) {
+      make_job(&jobs[i], (uint64_t)i, 0, 30, 0);
+      jobs[i].options.max_tokens = 220;
+      jobs[i].options.ignore_eos = true;
+      submit(&rig, &jobs[i]);
+    }
+    for (bool idle = false; !idle;) idle = step(&rig);
+    for (int i = 0; i < 3; ++i) check_job(&jobs[i], &rig, i);
+    CHECK((mlx_scheduler_stats(rig.scheduler).preemptions == 0) == (window != 0));
+    for (int i = 0; i < 3; ++i) release(&jobs[i]);
+    stop(&rig);
+  }
+}
+
 TEST(a_higher_priority_takes_the_place_of_a_lower_one) {
   mlx_scheduler_options_t options;
   mlx_scheduler_options_initialize(&options);
@@ -609,6 +676,8 @@ TEST_MAIN(CASE(a_crowd_changes_the_tokens_of_no_request), CASE(a_step_is_queued_
           CASE(a_lone_request_is_decoded_in_growing_bursts),
           CASE(equal_prefixes_share_pages_and_the_partial_page_is_copied),
           CASE(a_full_pool_preempts_the_latest_of_the_lowest_priority),
+          CASE(pages_are_freed_when_they_leave_the_window),
+          CASE(long_sequences_with_a_window_fit_a_pool_that_is_too_small_for_all_their_positions),
           CASE(a_higher_priority_takes_the_place_of_a_lower_one),
           CASE(a_failed_step_ends_running_requests_only),
           CASE(a_request_can_be_freed_while_its_steps_are_queued),
