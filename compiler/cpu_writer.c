@@ -75,8 +75,8 @@ static int64_t row_capacity(mlx_rows_t rows) {
   return rows == MLX_ROWS_TOKENS ? MLX_CPU_MAX_TOKENS : MLX_CPU_MAX_WANTED;
 }
 
-// What is stored of node |id|: see mlx_program_buffer_t. Of quantized matrices, only those with two scales per
-// block read parts, for the rows of long segments (has_long_way() in kernels/cpu/product.h).
+// What is stored of node |id|: see mlx_program_buffer_t. Of quantized matrices, only those with two scales
+// per block read parts, for the rows of long segments (has_long_way() in kernels/cpu/product.h).
 static int find_stores(const mlx_cpu_writer_t *w, int id) {
   const mlx_graph_t *graph = w->graph;
   const bool tokens = mlx_cpu_rows(mlx_graph_node(graph, id)) == MLX_ROWS_TOKENS;

@@ -159,7 +159,8 @@ static void check_chunks(run_t *r, const char *name) {
   enum { COUNT = 40 };
   static const int ends[] = {1, 6, COUNT};
   const int32_t format = (int32_t)r->network->shape.body;
-  // Without integers, and with two scales per block, short and long segments are multiplied in different ways.
+  // Without integers, and with two scales per block, short and long segments are multiplied in different
+  // ways.
   if (is_quantized(format) && (!HAS_INTEGERS || has_two_scales(format))) return;
   const size_t vocab = (size_t)r->network->shape.vocab * 4;
   float *expected = network_alloc(vocab);

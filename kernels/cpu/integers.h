@@ -145,8 +145,8 @@ INLINE __m512i order_columns(v16 low, v16 high) {
                                    _mm512_castps_si512(high));
 }
 
-// The digits of integers above |unit|, where the digits of digits_of() divide them: at |unit| / 2 less |below|.
-// Adding a large number rounds the sum to a multiple of |unit|.
+// The digits of integers above |unit|, where the digits of digits_of() divide them: at |unit| / 2 less
+// |below|. Adding a large number rounds the sum to a multiple of |unit|.
 INLINE v16 digits_above(v16 whole, float unit, float below) {
   const v16 large = v_all(unit * 0x1.8p23f);
   return v_sub(v_add(v_add(whole, v_all(below + 0.5f)), large), large);

@@ -3,9 +3,10 @@
 // the largest logit.
 //
 // The result of a row does not depend on the other rows of the step. With weights in f32, f16 or bf16 all
-// ways give the same bits. With quantized weights, the tokens of long segments (MLX_CPU_MIN_LONG tokens of
-// one sequence and more) are multiplied in another way than the others; both have the accuracy of f32. The
-// way depends on the token's own segment only, and each way computes a row as if it were alone.
+// ways give the same bits. With quantized weights and integers (integers.h), formats with one scale per block
+// are multiplied in one way only. Other quantized weights: the tokens of long segments (MLX_CPU_MIN_LONG
+// tokens of one sequence and more) are multiplied in another way than the others; both have the accuracy of
+// f32. The way depends on the token's own segment only, and each way computes a row as if it were alone.
 #ifndef MLXCEL_KERNELS_CPU_PRODUCT_H_
 #define MLXCEL_KERNELS_CPU_PRODUCT_H_
 
@@ -243,16 +244,15 @@ static void multiply_rows(const call_t *c, const product_t *p, worker_t *worker,
   vectors_t *x = &worker->vectors;
   for (int first = 0; first < p->columns / MLX_PANEL_BLOCK; first += prepared_blocks(count)) {
     prepare_rows(c, p, worker, phase, row, count, first);
-    add_panels(p->format, p->weight + from * mlx_panel_bytes(p->format, p->columns), to - from, x,
-               p->columns, sums[0]);
+    add_panels(p->format, p->weight + from * mlx_panel_bytes(p->format, p->columns), to - from, x, p->columns,
+               sums[0]);
     if (p->up)
       add_panels(p->up_format, p->up + from * mlx_panel_bytes(p->up_format, p->columns), to - from, x,
                  p->columns, sums[1]);
   }
   for (int panel = from; panel < to; ++panel) {
     const panel_sums_t *one = &sums[0][panel - from], *up = p->up ? &sums[1][panel - from] : one;
-    for (int t = 0; t < count; ++t)
-      apply_epilogue(c, p, row + t, panel, sum_at(one, x, t), sum_at(up, x, t));
+    for (int t = 0; t < count; ++t) apply_epilogue(c, p, row + t, panel, sum_at(one, x, t), sum_at(up, x, t));
   }
 }
 

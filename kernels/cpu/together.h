@@ -13,8 +13,8 @@
 #include "integers.h"
 #include "tiles.h"
 
-// Panels that are multiplied together, and the most blocks of a panel that are unpacked at a time. Their codes
-// and the digits of 16 vectors fit in the L1 cache.
+// Panels that are multiplied together, and the most blocks of a panel that are unpacked at a time. Their
+// codes and the digits of 16 vectors fit in the L1 cache.
 #define SUM_PANELS 4
 #define UNPACKED_BLOCKS 4
 
@@ -36,9 +36,7 @@ INLINE void clear_sums(panel_sums_t *sums, const vectors_t *x) {
   }
 }
 // Index of the sum of vector |nth|.
-INLINE int sum_index(const vectors_t *x, int nth) {
-  return nth / x->group * GROUP_VECTORS + nth % x->group;
-}
+INLINE int sum_index(const vectors_t *x, int nth) { return nth / x->group * GROUP_VECTORS + nth % x->group; }
 // The product of vector |nth|.
 INLINE v16 sum_at(const panel_sums_t *sums, const vectors_t *x, int nth) {
   const int at = sum_index(x, nth);
@@ -93,7 +91,8 @@ INLINE void unpack_nibbles(int32_t format, const uint8_t *codes, uint16_t *to) {
 
 // 8 columns of 8-bit codes.
 INLINE void unpack_bytes(int32_t format, const uint8_t *codes, uint16_t *to) {
-  for (int i = 0; i < 4; ++i) split_pair(load_bytes(format, codes + 16 * i), load_bytes(format, codes + 16 * i + 64), 1, to + 32 * i);
+  for (int i = 0; i < 4; ++i)
+    split_pair(load_bytes(format, codes + 16 * i), load_bytes(format, codes + 16 * i + 64), 1, to + 32 * i);
 }
 
 INLINE void unpack_block(int32_t format, const uint8_t *block, int nth, unpacked_t *out, int to) {
@@ -155,24 +154,23 @@ INLINE void multiply_unpacked(int32_t format, int VECTORS, const unpacked_t *u, 
   int part = 0, scaled = 0;
   v16 total[GROUP_VECTORS], *to = out->total + nth * GROUP_VECTORS;
   copy_totals(VECTORS, to, total);
-#define PART(now, before)                                                                               \
-  do {                                                                                                  \
-    if (i + (now) < all) {                                                                              \
-      prefetch(ahead + part * bytes, bytes);                                                            \
-      MULTIPLY_CODES(now, u->codes[part / halves] + part % halves * (TILE / 2),                         \
-                     digits + part / halves * DIGITS * digit + part % halves * 16, digit);              \
-      if (++part == parts) part = 0, ++u, ahead += stride;                                              \
-    }                                                                                                   \
-    if (i + (now) >= 3 && i + (now) < all + 3) TILE_STORE(before, tile[before], 64);                    \
-    if (i + (now) >= 4 && i + (now) < all + 4) {                                                        \
-      scale_sums(format, VECTORS, scaled_u, scaled, tile[now], sums + scaled / halves * group, \
-                 total);                                                                                \
-      if (++scaled == parts) {                                                                          \
-        copy_totals(VECTORS, total, to);                                                                \
-        scaled = 0, ++scaled_u, to = (++out)->total + nth * GROUP_VECTORS;                              \
-        if (i + (now) < all + 3) copy_totals(VECTORS, to, total);                                       \
-      }                                                                                                 \
-    }                                                                                                   \
+#define PART(now, before)                                                                              \
+  do {                                                                                                 \
+    if (i + (now) < all) {                                                                             \
+      prefetch(ahead + part * bytes, bytes);                                                           \
+      MULTIPLY_CODES(now, u->codes[part / halves] + part % halves * (TILE / 2),                        \
+                     digits + part / halves * DIGITS * digit + part % halves * 16, digit);             \
+      if (++part == parts) part = 0, ++u, ahead += stride;                                             \
+    }                                                                                                  \
+    if (i + (now) >= 3 && i + (now) < all + 3) TILE_STORE(before, tile[before], 64);                   \
+    if (i + (now) >= 4 && i + (now) < all + 4) {                                                       \
+      scale_sums(format, VECTORS, scaled_u, scaled, tile[now], sums + scaled / halves * group, total); \
+      if (++scaled == parts) {                                                                         \
+        copy_totals(VECTORS, total, to);                                                               \
+        scaled = 0, ++scaled_u, to = (++out)->total + nth * GROUP_VECTORS;                             \
+        if (i + (now) < all + 3) copy_totals(VECTORS, to, total);                                      \
+      }                                                                                                \
+    }                                                                                                  \
   } while (0)
   for (int i = 0; i < all + 4; i += 4) {
     PART(0, 1);
@@ -209,8 +207,8 @@ INLINE void multiply_prepared(int32_t format, const uint8_t *panel, int64_t stri
   for (int i = 0; i < 4 * 256; i += 16) v_store(tile[0] + i, v_zero());
   for (int k = 0; k < x->blocks; k += piece) {
     const int count = x->blocks - k < piece ? x->blocks - k : piece, next = k + count;
-    const uint8_t *ahead = next < x->blocks ? panel + mlx_panel_block_at(format, x->first + next)
-                                            : panel + panels * stride;
+    const uint8_t *ahead =
+        next < x->blocks ? panel + mlx_panel_block_at(format, x->first + next) : panel + panels * stride;
     for (int p = 0; p < panels; ++p) {
       for (int i = 0; i < count; ++i)
         unpack_block(format, panel + p * stride + mlx_panel_block_at(format, x->first + k + i),
