@@ -73,9 +73,9 @@ typedef struct mlx_variant {
   char weights[MLX_BUNDLE_NAME];  // the weights archive that the code was compiled for
   mlx_step_size_t steps[MLX_MAX_BUCKETS];  // the step_N functions, N ascending
   size_t step_count;
-  int64_t burst;  // most tokens of the function burst: MLX_BURST_TOKENS; 0: there is none
-  bool ragged;    // a step takes several segments; false: one, and functions have the argument chunks
-  bool samples;   // steps sample on the device; false: the host samples from the logits
+  int64_t burst;    // most tokens of the function burst: MLX_BURST_TOKENS; 0: there is none
+  bool ragged;      // a step takes several segments; false: one, and functions have the argument chunks
+  bool samples;     // steps sample on the device; false: the host samples from the logits
   bool fixed_rows;  // arguments have fixed first dimensions (kernels/step.h); false: any
   int64_t chunk_positions;  // positions in a chunk of generic attention; 0 if there is none
   int64_t page_bytes;       // one page of the KV pool, all layers

@@ -21,10 +21,11 @@
 //
 // A module that is not "ragged" (manifest) computes one segment per step.
 //
-// "?" is any size, unless the module has "fixed rows" (manifest). Such a function declares the smallest sizes:
-// MLX_STEP_PAGES_AT(N, W) words of batch, 1 of history, 1 row of kv, and W rows of logits, hidden and results;
-// burst has N = W = 1. The runtime passes views of that shape over its larger buffers, and the kernels access
-// all of them. Fixed shapes let IREE record the dispatches of a function once instead of in every call.
+// "?" is any size, unless the module has "fixed rows" (manifest). Such a function declares the smallest
+// sizes: MLX_STEP_PAGES_AT(N, W) words of batch, 1 of history, 1 row of kv, and W rows of logits, hidden and
+// results; burst has N = W = 1. The runtime passes views of that shape over its larger buffers, and the
+// kernels access all of them. Fixed shapes let IREE record the dispatches of a function once instead of in
+// every call.
 #ifndef MLXCEL_KERNELS_STEP_H_
 #define MLXCEL_KERNELS_STEP_H_
 

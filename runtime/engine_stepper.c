@@ -223,8 +223,8 @@ static mlx_status_t call(engine_stepper_t *s, const char *function, mlx_step_siz
   const int64_t declared[ARGUMENTS + 2] = {
       MLX_STEP_PAGES_AT(size.tokens, size.wanted), 1, 1, size.wanted, size.wanted, size.wanted};
   mlx_status_t status =
-      mlx_program_submit(s->program, function, inputs, s->variant->fixed_rows ? declared : NULL, ARGUMENTS + 2,
-                         &chunks, s->base.ragged ? 0 : 1, &ticket->call);
+      mlx_program_submit(s->program, function, inputs, s->variant->fixed_rows ? declared : NULL,
+                         ARGUMENTS + 2, &chunks, s->base.ragged ? 0 : 1, &ticket->call);
   mlx_buffer_free(inputs[0]);
   if (!status) ticket->number = ++s->submitted;
   return status;

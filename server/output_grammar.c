@@ -391,13 +391,14 @@ static mlx_status_t add_calls(writer_t *w) {
 static mlx_status_t add_format(writer_t *w, bool *out_any) {
   static const char object[] = "{\"type\": \"object\"}";
   const mlx_call_t *call = w->call;
+  const char *path = call->format_path ? call->format_path : "response_format";
   char root[32];
   *out_any = call->format != MLX_FORMAT_TEXT;
   switch (call->format) {
     case MLX_FORMAT_TEXT: return NULL;
-    case MLX_FORMAT_JSON: MLX_TRY(add_schema(w, "response_format", object, sizeof object - 1, root)); break;
+    case MLX_FORMAT_JSON: MLX_TRY(add_schema(w, path, object, sizeof object - 1, root)); break;
     case MLX_FORMAT_JSON_SCHEMA:
-      MLX_TRY(add_schema(w, "response_format", call->format_text, call->format_length, root));
+      MLX_TRY(add_schema(w, path, call->format_text, call->format_length, root));
       break;
     case MLX_FORMAT_GBNF: add_grammar(w, call->format_text, call->format_length, root); break;
   }

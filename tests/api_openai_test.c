@@ -493,6 +493,7 @@ TEST(bad_response_fields_are_refused_by_path) {
        "unsupported previous_response_id: not supported | nothing is stored"},
       {"{\"input\":\"x\",\"conversation\":\"c\"}", "unsupported conversation: not supported"},
       {"{\"input\":\"x\",\"background\":true}", "unsupported background: not supported"},
+      {"{\"input\":\"x\",\"reasoning\":{\"mode\":\"pro\"}}", "unsupported reasoning.mode: expected standard"},
       {"{\"input\":\"x\",\"truncation\":\"auto\"}", "unsupported truncation: 'auto' is not supported"},
       {"{\"input\":\"x\",\"include\":[\"x\"]}", "unsupported include[0]: not supported"},
       {"{\"input\":\"x\",\"tools\":[{\"type\":\"computer\"}]}",
