@@ -52,7 +52,7 @@ typedef enum mlx_tool_form { MLX_TOOL_NESTED, MLX_TOOL_FLAT } mlx_tool_form_t;
       MLX_REFUSE_VALUE("return_tokens", "use /tokenize"),                                               \
       MLX_REFUSE_VALUE("return_token_ids", "use /tokenize"),                                            \
       MLX_REFUSE_VALUE("return_tokens_as_token_ids", "logprobs have the id of each token"),             \
-      MLX_REFUSE("prompt_logprobs", "leave it out"),                                                    \
+      MLX_REFUSE("prompt_logprobs", "use /v1/completions with echo and logprobs"),                      \
       MLX_REFUSE_VALUE("min_tokens", "use ignore_eos or logit_bias"),                                   \
       MLX_REFUSE_VALUE("stop_token_ids", "use stop with the token's text"),                             \
       MLX_REFUSE_VALUE("include_stop_str_in_output", "append the stop string in the client"),           \

@@ -145,9 +145,12 @@ static mlx_status_t copy_ids(const mlx_call_prompt_t *given, int64_t vocab, mlx_
   return NULL;
 }
 
-static mlx_status_t prepare_prompt(const mlx_call_prompt_t *given, const mlx_engine_t *engine,
+static mlx_status_t prepare_prompt(const mlx_call_prompt_t *given, bool echo, const mlx_engine_t *engine,
                                    mlx_input_prompt_t *out) {
-  if (given->ids) return copy_ids(given, mlx_engine_info(engine).vocab, out);
+  if (given->ids) {
+    MLX_TRY(copy_ids(given, mlx_engine_info(engine).vocab, out));
+    return echo ? mlx_engine_detokenize(engine, out->ids, out->count, true, &out->text, &out->length) : NULL;
+  }
   MLX_TRY(mlx_copy_text(given->text, given->length, &out->text));
   out->length = given->length;
   return mlx_engine_tokenize(engine, out->text, out->length, &out->ids, &out->count);
@@ -188,7 +191,7 @@ static mlx_status_t prepare(const mlx_call_t *call, const mlx_input_tools_t *too
   MLX_TRY(mlx_alloc(out->count, sizeof *out->prompts, &out->prompts));
   if (call->messages) MLX_TRY(prepare_chat(call, tools, out));
   for (size_t i = 0; i < call->prompt_count && !call->messages; ++i)
-    MLX_TRY(prepare_prompt(&call->prompts[i], mlx_serving_engine(serving), &out->prompts[i]));
+    MLX_TRY(prepare_prompt(&call->prompts[i], call->echo, mlx_serving_engine(serving), &out->prompts[i]));
   for (size_t i = 0; i < out->count; ++i) {
     if (!out->prompts[i].count)
       return mlx_error(MLX_INVALID_INPUT, "%s: the text has no tokens",

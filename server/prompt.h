@@ -11,7 +11,7 @@
 #include "server/serving.h"
 #include "server/tool_memory.h"
 
-// One prompt. For token ids of the request, |text| is NULL.
+// One prompt. For token ids of the request, |text| is NULL, unless the answer begins with it.
 typedef struct mlx_input_prompt {
   char *text;
   size_t length;

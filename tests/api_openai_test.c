@@ -338,7 +338,7 @@ TEST(completion_prompts_have_four_forms) {
   CHECK_INT(call.prompt_count, 1);
   CHECK_INT(call.prompts[0].length, 3);
   CHECK_INT(call.max_tokens, 16);
-  CHECK(!call.messages);
+  CHECK(!call.messages && call.echo);
   free_call(&mlx_shape_completion, &call);
   parse_call(&mlx_shape_completion,
              "{\"prompt\":[\"a\",\"b\"],\"logprobs\":0,\"max_tokens\":0,\"suffix\":\"\"}", &call);
@@ -374,9 +374,6 @@ TEST(bad_completion_fields_are_refused_by_path) {
       {"{\"prompt\":\"a\",\"best_of\":3}", "unsupported best_of: only supported if it equals n"},
       {"{\"prompt\":\"a\",\"logprobs\":21}", "invalid logprobs: expected an integer from 0 to 20"},
       {"{\"prompt\":\"a\",\"logprobs\":true}", "invalid logprobs: expected an integer, not a boolean"},
-      {"{\"prompt\":\"a\",\"logprobs\":1,\"echo\":true}",
-       "unsupported echo: not supported together with logprobs"},
-      {"{\"prompt\":[1],\"echo\":true}", "unsupported echo: not supported for prompts of token ids"},
       {"{\"prompt\":[\"a\",\"b\",\"c\",\"d\",\"e\",\"f\",\"g\",\"h\",\"i\"],\"n\":128}",
        "invalid n: n times the number"},
       {"{\"prompt\":\"a\",\"messages\":[]}",

@@ -19,7 +19,10 @@ PACKAGE = os.environ["SDK_PACKAGE"]
 # Tests that do not run, as patterns of their ids, with the reason. A pattern that matches no test is an error.
 NOT_RUN = {
     "openai": {
-        "tests/api_resources/test_completions.py::*_all_params*": "echo with logprobs is refused",
+        "tests/api_resources/test_completions.py::TestCompletions::*_all_params_overload_1[[]strict]":
+            "the first token of an echoed prompt has no log-probability: null, as in OpenAI's API, is no float",
+        "tests/api_resources/test_completions.py::TestAsyncCompletions::*_all_params_overload_1[[]strict]": "the same",
+        "tests/api_resources/test_completions.py::TestAsyncCompletions::*_all_params_overload_1[[]aiohttp]": "the same",
         "*Completions::*_retrieve[[]*": "stored completions: the server stores nothing",
         "*Completions::*_update[[]*": "stored completions: the server stores nothing",
         "*Completions::*_list[[]*": "stored completions: the server stores nothing",
