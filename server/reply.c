@@ -196,6 +196,8 @@ static mlx_status_t finish_choice(mlx_reply_choice_t *choice, const mlx_generati
 static mlx_status_t remember(const mlx_reply_choice_t *choice, const mlx_generation_t *g) {
   const mlx_reply_parts_t *parts = &choice->reply->parts;
   const mlx_input_prompt_t *prompt = &parts->input->prompts[0];
+  size_t count = g->count;
+  while (count && mlx_engine_is_end(parts->engine, g->ids[count - 1])) --count;
   const mlx_remembered_t answer = {.model = parts->model,
                                    .history = parts->input->history,
                                    .prompt = prompt->text,
@@ -203,7 +205,9 @@ static mlx_status_t remember(const mlx_reply_choice_t *choice, const mlx_generat
                                    .raw = g->text,
                                    .raw_length = g->text_length,
                                    .ids = (const char *const *)choice->ids,
-                                   .id_count = choice->id_count};
+                                   .id_count = choice->id_count,
+                                   .tokens = g->ids,
+                                   .token_count = count};
   if (!choice->id_count || !parts->call->messages || !parts->call->tools || parts->call->continue_final)
     return NULL;
   return mlx_tool_memory_remember(parts->memory, &answer);
