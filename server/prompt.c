@@ -87,7 +87,7 @@ static const mlx_output_format_t *format_of(const mlx_call_t *call, const mlx_ch
 
 static mlx_status_t render(const mlx_call_t *call, const mlx_input_tools_t *tools, const mlx_chat_t *chat,
                            const continued_t *continued, char **out_text, size_t *out_length,
-                           mlx_spans_t *out_spans) {
+                           mlx_answer_spans_t *out_spans) {
   mlx_chat_options_t options;
   mlx_chat_options_initialize(&options);
   options.tools = call->tools;
@@ -107,18 +107,18 @@ static mlx_status_t render(const mlx_call_t *call, const mlx_input_tools_t *tool
 }
 
 mlx_status_t mlx_input_render(const mlx_call_t *call, const mlx_input_tools_t *tools, char **out_text,
-                              size_t *out_length, mlx_spans_t *out_spans) {
+                              size_t *out_length, mlx_answer_spans_t *out_spans) {
   const mlx_chat_t *chat = mlx_serving_chat(tools->serving);
   continued_t continued = {0};
   *out_text = NULL;
-  *out_spans = (mlx_spans_t){0};
+  *out_spans = (mlx_answer_spans_t){0};
   if (!chat) return no_template();
   if (call->continue_final) MLX_TRY(make_continued(call, &continued));
   mlx_status_t status = render(call, tools, chat, &continued, out_text, out_length, out_spans);
   free(continued.json);
   if (status) {
     mlx_free(*out_text);
-    mlx_spans_clear(out_spans);
+    mlx_answer_spans_clear(out_spans);
     *out_text = NULL;
   }
   return status;
@@ -218,7 +218,7 @@ void mlx_input_clear(mlx_input_t *input) {
     mlx_engine_free_ids(input->prompts[i].ids);
   }
   mlx_free(input->prompts);
-  mlx_spans_clear(&input->spans);
+  mlx_answer_spans_clear(&input->spans);
   if (input->grammars) mlx_grammars_put(input->grammars, input->grammar);
   *input = (mlx_input_t){0};
 }

@@ -28,10 +28,10 @@ static mlx_status_t append_text(const mlx_engine_t *engine, const char *text, si
 }
 
 static mlx_status_t join(const mlx_engine_t *engine, const char *text, size_t length,
-                         const mlx_spans_t *spans, list_t *list) {
+                         const mlx_answer_spans_t *spans, list_t *list) {
   size_t at = 0;
   for (size_t i = 0; i < spans->count; ++i) {
-    const mlx_span_t *span = &spans->items[i];
+    const mlx_answer_span_t *span = &spans->items[i];
     if (span->at < at || span->at > length || span->length > length - span->at)
       return mlx_error(MLX_INTERNAL, "a remembered answer is not part of its prompt");
     MLX_TRY(append_text(engine, text + at, span->at - at, list));
@@ -58,7 +58,7 @@ static mlx_status_t has_same_text(const mlx_engine_t *engine, const list_t *a, c
 }
 
 mlx_status_t mlx_splice_tokenize(const mlx_engine_t *engine, const char *text, size_t length,
-                                 const mlx_spans_t *spans, int32_t **out_ids, size_t *out_count) {
+                                 const mlx_answer_spans_t *spans, int32_t **out_ids, size_t *out_count) {
   list_t list = {0};
   bool same = false;
   MLX_TRY(mlx_engine_tokenize_chat(engine, text, length, out_ids, out_count));

@@ -8,6 +8,7 @@
 // those that the tokenizer gives. If tokens of a span do not have the text of the span, all tokens are the
 // tokenizer's. Release with mlx_engine_free_ids.
 mlx_status_t mlx_splice_tokenize(const mlx_engine_t *engine, const char *text, size_t length,
-                                 const mlx_spans_t *spans, int32_t **out_ids, size_t *out_count) MLX_MUST_USE;
+                                 const mlx_answer_spans_t *spans, int32_t **out_ids,
+                                 size_t *out_count) MLX_MUST_USE;
 
 #endif  // MLXCEL_SERVER_SPLICE_H_

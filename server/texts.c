@@ -190,11 +190,11 @@ static mlx_input_tools_t tools_of(const errand_t *e) {
 
 static mlx_status_t run_template(errand_t *e, mlx_text_t *out) {
   const mlx_input_tools_t tools = tools_of(e);
-  mlx_spans_t spans;
+  mlx_answer_spans_t spans;
   char *text;
   size_t length;
   MLX_TRY(mlx_input_render(&e->call, &tools, &text, &length, &spans));
-  mlx_spans_clear(&spans);
+  mlx_answer_spans_clear(&spans);
   mlx_text_puts(out, "{");
   mlx_put_key(out, "prompt");
   mlx_text_json_string(out, text, length);
@@ -205,14 +205,14 @@ static mlx_status_t run_template(errand_t *e, mlx_text_t *out) {
 
 static mlx_status_t run_count(errand_t *e, const mlx_serving_t *serving, mlx_text_t *out) {
   const mlx_input_tools_t tools = tools_of(e);
-  mlx_spans_t spans;
+  mlx_answer_spans_t spans;
   char *text;
   size_t length, count;
   int32_t *ids;
   MLX_TRY(mlx_input_render(&e->call, &tools, &text, &length, &spans));
   mlx_status_t status = mlx_splice_tokenize(mlx_serving_engine(serving), text, length, &spans, &ids, &count);
   mlx_free(text);
-  mlx_spans_clear(&spans);
+  mlx_answer_spans_clear(&spans);
   if (status) return status;
   mlx_engine_free_ids(ids);
   mlx_messages_write_count((int64_t)count, out);

@@ -399,14 +399,15 @@ static mlx_status_t render_remembered(prompt_t *prompt, const mlx_output_format_
   return status;
 }
 
-void mlx_spans_clear(mlx_spans_t *spans) {
+void mlx_answer_spans_clear(mlx_answer_spans_t *spans) {
   for (size_t i = 0; i < spans->count; ++i) mlx_free(spans->items[i].tokens);
   mlx_free(spans->items);
-  *spans = (mlx_spans_t){0};
+  *spans = (mlx_answer_spans_t){0};
 }
 
 // Moves the tokens of the first |used| answers to spans of the prompt's |text|.
-static mlx_status_t take_spans(prompt_t *p, size_t used, const char *text, size_t length, mlx_spans_t *out) {
+static mlx_status_t take_spans(prompt_t *p, size_t used, const char *text, size_t length,
+                               mlx_answer_spans_t *out) {
   if (!used) return NULL;
   MLX_TRY(mlx_alloc(used, sizeof *out->items, &out->items));
   for (size_t i = 0; i < used; ++i) {
@@ -414,7 +415,7 @@ static mlx_status_t take_spans(prompt_t *p, size_t used, const char *text, size_
     const size_t at = p->answers[i].at;
     // A later answer may have replaced the end of this one.
     if (at > length || e->raw_length > length - at || memcmp(text + at, e->raw, e->raw_length)) continue;
-    out->items[out->count++] = (mlx_span_t){at, e->raw_length, e->tokens, e->token_count};
+    out->items[out->count++] = (mlx_answer_span_t){at, e->raw_length, e->tokens, e->token_count};
     e->tokens = NULL;
   }
   return NULL;
@@ -423,14 +424,14 @@ static mlx_status_t take_spans(prompt_t *p, size_t used, const char *text, size_
 mlx_status_t mlx_tool_memory_render(mlx_tool_memory_t *m, const char *model, const mlx_chat_t *chat,
                                     const mlx_output_format_t *format, const char *messages, size_t length,
                                     const mlx_chat_options_t *options, char **out_text, size_t *out_length,
-                                    mlx_spans_t *out_spans) {
+                                    mlx_answer_spans_t *out_spans) {
   yyjson_doc *doc = m ? yyjson_read(messages, length, 0) : NULL;
   prompt_t prompt = {0};
   char *shortened = NULL;
   size_t used = 0;
   mlx_status_t status = NULL;
   *out_text = NULL;
-  *out_spans = (mlx_spans_t){0};
+  *out_spans = (mlx_answer_spans_t){0};
   if (yyjson_is_arr(yyjson_doc_get_root(doc)))
     status = find_answers(m, model, yyjson_doc_get_root(doc), &prompt);
   yyjson_doc_free(doc);

@@ -35,17 +35,17 @@ typedef struct mlx_remembered {
 mlx_status_t mlx_tool_memory_history(const char *messages, size_t length, uint64_t *out_history) MLX_MUST_USE;
 mlx_status_t mlx_tool_memory_remember(mlx_tool_memory_t *memory, const mlx_remembered_t *answer) MLX_MUST_USE;
 
-// The remembered answers in a rendered prompt, in the order of the text. Release with mlx_spans_clear.
+// The remembered answers in a rendered prompt, in the order of the text. Release with mlx_answer_spans_clear.
 typedef struct mlx_span {
   size_t at, length;  // bytes of the prompt's text
   int32_t *tokens;    // owned
   size_t token_count;
-} mlx_span_t;
+} mlx_answer_span_t;
 typedef struct mlx_spans {
-  mlx_span_t *items;  // owned
+  mlx_answer_span_t *items;  // owned
   size_t count;
-} mlx_spans_t;
-void mlx_spans_clear(mlx_spans_t *spans);
+} mlx_answer_spans_t;
+void mlx_answer_spans_clear(mlx_answer_spans_t *spans);
 
 // mlx_chat_render, with the remembered text of each answer whose tool calls are remembered and whose earlier
 // messages are the same as when it was made. The prompt then begins with the prompt and the text of the last
@@ -55,7 +55,7 @@ void mlx_spans_clear(mlx_spans_t *spans);
 mlx_status_t mlx_tool_memory_render(mlx_tool_memory_t *memory, const char *model, const mlx_chat_t *chat,
                                     const mlx_output_format_t *format, const char *messages, size_t length,
                                     const mlx_chat_options_t *options, char **out_text, size_t *out_length,
-                                    mlx_spans_t *out_spans) MLX_MUST_USE;
+                                    mlx_answer_spans_t *out_spans) MLX_MUST_USE;
 
 size_t mlx_tool_memory_bytes(mlx_tool_memory_t *memory);  // used now, for metrics
 

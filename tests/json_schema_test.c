@@ -322,7 +322,7 @@ TEST(valid_texts_are_accepted_and_invalid_texts_rejected) {
 // Random texts of a small alphabet are accepted exactly if a regular expression engine matches them as a
 // whole.
 TEST(a_regular_expression_accepts_the_texts_that_it_matches) {
-  static const char *const regexes[] = {"a*b?c{2}",        "^(ab|c)+$",   "[^a]b.",       "a|\"|\\\\",
+  static const char *const regexes[] = {"a*b?c{2}",        "^(ab|c)+$",      "[^a]b.",       "a|\"|\\\\",
                                         "(a|b){2,3}c*\"?", "\\s[^\\s]|\\n+", "[\\\\\"a-b]+", "(?:a(b|)c)*?"};
   static const char *const alphabet[] = {"a", "b", "c", "\"", "\\", "\n", "é"};
   uint64_t random = 5;

@@ -32,8 +32,9 @@ TEST(remembered_tokens_are_part_of_the_prompt) {
   CHECK_OK(mlx_engine_tokenize_chat(engine, before, sizeof before - 1, &head, &head_count));
   CHECK_OK(mlx_engine_tokenize_chat(engine, text.data, text.length, &plain, &plain_count));
   const size_t token_count = byte_tokens(engine, answer, tokens);
-  mlx_span_t span = {sizeof before - 1, sizeof answer - 1, tokens, token_count};
-  CHECK_OK(mlx_splice_tokenize(engine, text.data, text.length, &(mlx_spans_t){&span, 1}, &ids, &count));
+  mlx_answer_span_t span = {sizeof before - 1, sizeof answer - 1, tokens, token_count};
+  CHECK_OK(
+      mlx_splice_tokenize(engine, text.data, text.length, &(mlx_answer_spans_t){&span, 1}, &ids, &count));
   CHECK(count > plain_count && count > head_count + token_count);
   CHECK(!memcmp(ids, head, head_count * sizeof *ids));
   CHECK(!memcmp(ids + head_count, tokens, token_count * sizeof *ids));
@@ -43,15 +44,17 @@ TEST(remembered_tokens_are_part_of_the_prompt) {
   mlx_engine_free_ids(ids);
 
   --span.token_count;  // as if a stop string had cut the text: the tokens have another text
-  CHECK_OK(mlx_splice_tokenize(engine, text.data, text.length, &(mlx_spans_t){&span, 1}, &ids, &count));
+  CHECK_OK(
+      mlx_splice_tokenize(engine, text.data, text.length, &(mlx_answer_spans_t){&span, 1}, &ids, &count));
   CHECK(count == plain_count && !memcmp(ids, plain, count * sizeof *ids));
   mlx_engine_free_ids(ids);
-  CHECK_OK(mlx_splice_tokenize(engine, text.data, text.length, &(mlx_spans_t){0}, &ids, &count));
+  CHECK_OK(mlx_splice_tokenize(engine, text.data, text.length, &(mlx_answer_spans_t){0}, &ids, &count));
   CHECK(count == plain_count && !memcmp(ids, plain, count * sizeof *ids));
   mlx_engine_free_ids(ids);
   span.at = text.length;
-  CHECK_ERROR(mlx_splice_tokenize(engine, text.data, text.length, &(mlx_spans_t){&span, 1}, &ids, &count),
-              MLX_INTERNAL, "not part of its prompt");
+  CHECK_ERROR(
+      mlx_splice_tokenize(engine, text.data, text.length, &(mlx_answer_spans_t){&span, 1}, &ids, &count),
+      MLX_INTERNAL, "not part of its prompt");
   mlx_engine_free_ids(head);
   mlx_engine_free_ids(plain);
   mlx_text_clear(&text);

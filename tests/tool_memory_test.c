@@ -105,7 +105,7 @@ static char *render(mlx_tool_memory_t *memory, const mlx_chat_t *chat, const mlx
                     const mlx_text_t *messages, size_t *out_used) {
   mlx_text_t list = {0};
   const mlx_chat_options_t options = chat_options();
-  mlx_spans_t spans;
+  mlx_answer_spans_t spans;
   char *text;
   size_t length;
   mlx_text_printf(&list, "[%s]", messages->data);
@@ -119,7 +119,7 @@ static char *render(mlx_tool_memory_t *memory, const mlx_chat_t *chat, const mlx
     CHECK(!i || spans.items[i].at > spans.items[i - 1].at + spans.items[i - 1].length);
   }
   if (out_used) *out_used = spans.count;
-  mlx_spans_clear(&spans);
+  mlx_answer_spans_clear(&spans);
   mlx_text_clear(&list);
   return text;
 }
