@@ -148,7 +148,8 @@ def random_disconnects_leave_nothing_behind(server, args):
     assert not errors, errors[0]
     wait_until_idle(server)
     after = memory_bytes(server.process)
-    assert after - before < 24 * MB, (before, after)
+    print(f"  {before / MB:.1f} MiB before, {after / MB:.1f} MiB after {args.requests} requests")
+    assert after - before < 12 * MB, (before, after)
     assert complete(server) == expected
 
 
@@ -281,7 +282,7 @@ def main():
     args = parser.parse_args()
     failed = 0
     chosen = [case for case in CASES if not args.cases or case.__name__ in args.cases]
-    with Server(args.mlxcel, args.model) as server:
+    with Server(args.mlxcel, args.model, "--memory", "2M") as server:  # a KV cache that is soon full: its pages are taken as they are used
         for case in chosen:
             print(case.__name__, flush=True)
             try:
