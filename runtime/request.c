@@ -9,6 +9,10 @@ bool mlx_request_is_before(const mlx_request_t *a, const mlx_request_t *b) {
 
 size_t mlx_request_unfed(const mlx_request_t *r) { return r->count + r->pending - r->fed; }
 
+bool mlx_request_scores(const mlx_request_t *r) {
+  return r->prompt_logprobs >= 0 && r->scored + 1 < r->prompt_count;
+}
+
 mlx_status_t mlx_request_append(mlx_request_t *r, int32_t id) {
   MLX_TRY(mlx_reserve(r->count + 1, sizeof *r->ids, &r->id_capacity, &r->ids));
   r->ids[r->count++] = id;
@@ -106,12 +110,14 @@ static mlx_status_t find_pages(mlx_request_t *r, const mlx_request_pages_t *p, i
   const bool looks_back = mlx_sequence_sampler_looks_back(r->sampler);
   const bool share = p->share && (!looks_back || p->stepper->set_tokens);
   const size_t next = r->count + 1 < (size_t)positions ? r->count + 1 : (size_t)positions;
-  if (share) MLX_TRY(share_full_pages(r, p, r->count - 1));
+  // A token is scored by the step that computes the token before it.
+  const size_t limit = mlx_request_scores(r) ? r->scored : r->count - 1;
+  if (share) MLX_TRY(share_full_pages(r, p, limit));
   const mlx_pool_counts_t counts = mlx_pool_counts(p->pool);
   const size_t rest = pages_for(next) - r->page_count, held = pages_held(p->stepper, next);
   *out_enough = (int64_t)(rest < held ? rest : held) + spare <= counts.free + counts.cached;
   if (!*out_enough || !share) return NULL;
-  MLX_TRY(copy_partial_page(r, p, r->count - 1));
+  if (limit > r->fed) MLX_TRY(copy_partial_page(r, p, limit));
   MLX_TRY(mlx_request_drop_unseen(r, p));
   if (!looks_back || !r->fed) return NULL;
   return p->stepper->set_tokens(p->stepper, r->slot, 0, r->ids, r->fed);
@@ -123,6 +129,7 @@ mlx_status_t mlx_request_attach(mlx_request_t *r, const mlx_request_pages_t *p, 
   r->slot = mlx_pool_take_slot(p->pool);
   if (r->slot < 0) return NULL;
   mlx_status_t status = find_pages(r, p, positions, spare, out_attached);
+  if (mlx_request_scores(r)) r->scored = r->fed;  // after a preemption, tokens may be scored again
   if (status || !*out_attached) mlx_request_detach(r, p, false);
   return status;
 }

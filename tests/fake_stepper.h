@@ -86,7 +86,8 @@ static inline void fake_sample(const float *logits, uint64_t state, const mlx_st
     out->top_ids[n] = top;
     out->top_logprobs[n] = (float)((double)logits[top] - log(sum));
   }
-  if (out->result.token >= 0) out->result.logprob = (float)((double)logits[out->result.token] - log(sum));
+  const int32_t scored = wanted->flags & MLX_SAMPLE_SCORE ? wanted->target : out->result.token;
+  if (scored >= 0) out->result.logprob = (float)((double)logits[scored] - log(sum));
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -98,6 +99,7 @@ typedef struct fake_part {  // a segment
   mlx_segment_t segment;
   int32_t *ids, *pages;  // copies
   mlx_step_sampling_t wanted;
+  mlx_step_sampling_t *each;  // a copy; NULL: none
   mlx_sampling_t sampling;
   mlx_logit_bias_t biases[4];
   uint32_t mask[FAKE_VOCAB / 32];
@@ -164,10 +166,11 @@ static inline void fake_run_step(fake_t *f, const mlx_ticket_t *t) {
   for (size_t i = 0; i < t->part_count; ++i) {
     const fake_part_t *part = &t->parts[i];
     for (int32_t n = 0; n < part->segment.count; ++n) {
-      const bool wanted = part->segment.wanted && n + 1 == part->segment.count;
-      fake_compute(f, part, n, part->ids ? part->ids[n] : MLX_TOKEN_SAMPLED, wanted ? &part->wanted : NULL,
-                   f->answer_count);
-      f->answer_count += wanted;
+      const mlx_step_sampling_t *wanted = part->each ? &part->each[n] : NULL;
+      if (part->segment.wanted && n + 1 == part->segment.count) wanted = &part->wanted;
+      CHECK((int64_t)f->answer_count < f->base.max_wanted || !wanted);
+      fake_compute(f, part, n, part->ids ? part->ids[n] : MLX_TOKEN_SAMPLED, wanted, f->answer_count);
+      f->answer_count += wanted != NULL;
     }
   }
 }
@@ -187,6 +190,7 @@ static inline void fake_run_burst(fake_t *f, const mlx_ticket_t *t) {
 static inline void fake_free_ticket(mlx_ticket_t *t) {
   for (size_t i = 0; i < t->part_count; ++i) {
     free(t->parts[i].ids);
+    free(t->parts[i].each);
     free(t->parts[i].pages);
   }
   free(t->parts);
@@ -246,6 +250,11 @@ static inline void fake_copy_part(fake_t *f, const mlx_segment_t *segment, fake_
   if (segment->ids) {
     out->ids = fake_alloc((size_t)segment->count, sizeof *out->ids);
     memcpy(out->ids, segment->ids, (size_t)segment->count * sizeof *out->ids);
+  }
+  if (segment->each) {
+    CHECK(!segment->wanted);
+    out->each = fake_alloc((size_t)segment->count, sizeof *out->each);
+    memcpy(out->each, segment->each, (size_t)segment->count * sizeof *out->each);
   }
   if (!segment->wanted) return;
   out->wanted = *segment->wanted;
@@ -322,7 +331,7 @@ static inline mlx_status_t fake_submit(mlx_stepper_t *base, const mlx_segment_t 
     CHECK(!seen[segments[i].slot]);
     seen[segments[i].slot] = true;
     tokens += segments[i].count;
-    wanted += segments[i].wanted != NULL;
+    wanted += segments[i].each ? segments[i].count : segments[i].wanted != NULL;
     one |= segments[i].count == 1;
     if (segments[i].count > 1) prompt += segments[i].count;
   }

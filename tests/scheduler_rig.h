@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "grammar/grammar.h"
 #include "runtime/output.h"
+#include "runtime/sampler.h"
 #include "tests/fake_stepper.h"
 #include "tests/faults.h"
 
@@ -178,6 +179,25 @@ typedef struct job {
   heard_t heard;
 } job_t;
 
+// The log-probabilities of the prompt's tokens are those of the sequence alone.
+static void check_prompt_scores(const job_t *job, const mlx_generation_t *g, int number) {
+  const size_t count = (size_t)job->options.prompt_logprobs;
+  float logits[FAKE_VOCAB];
+  mlx_logprob_t expected[64];
+  uint64_t state = 0;
+  for (size_t i = 0; i + 1 < job->count; ++i) {
+    const mlx_logprob_t *row = g->prompt_logprobs + i * (count + 1);
+    state = fake_mix(state, fake_kv(state, job->ids[i], (int64_t)i));
+    fake_logits(state, job->ids[0], job->ids[i], logits);
+    CHECK_OK(mlx_logprobs(logits, FAKE_VOCAB, job->ids[i + 1], count, expected));
+    for (size_t k = 0; k <= count; ++k) {
+      if (fabs(row[k].logprob - expected[k].logprob) > 1e-5 || (k == count && row[k].id != job->ids[i + 1]))
+        CHECK_FAIL("job %d: prompt token %zu, entry %zu: %d %g, alone %d %g", number, i + 1, k, row[k].id,
+                   row[k].logprob, expected[k].id, expected[k].logprob);
+    }
+  }
+}
+
 // |given| and |expected| are from the same request. A request that was cancelled has a prefix of the tokens.
 static void check_job(job_t *job, const rig_t *rig, int number) {
   mlx_output_t expected;
@@ -199,6 +219,7 @@ static void check_job(job_t *job, const rig_t *rig, int number) {
   if (!cancelled && !status) {
     CHECK_INT(g->finish_reason, e->finish_reason);
     CHECK_TEXT(g->text, e->text);
+    if (job->options.prompt_logprobs >= 0) check_prompt_scores(job, g, number);
   }
   if (status) CHECK_INT(g->finish_reason, MLX_FINISH_ERROR);
   CHECK_TEXT(job->heard.text.data ? job->heard.text.data : "", g->text);

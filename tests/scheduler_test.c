@@ -40,7 +40,9 @@ static void random_job(job_t *job, int64_t most_tokens) {
     job->options.stops = stops + random_below(3);
     job->options.stop_count = 1 + (size_t)random_below(2);
   }
-  if (!random_below(20)) job->ids[0] = FAKE_POISON;
+  if (!random_below(5)) job->options.prompt_logprobs = random_below(5) ? random_below(4) : 25;
+  const bool fails = job->options.prompt_logprobs < 0 || job->options.max_tokens;
+  if (!random_below(20) && fails) job->ids[0] = FAKE_POISON;
   if (!random_below(4)) job->cancel = (int)random_below(40);
   if (!random_below(12)) job->heard.limit = 1 + (size_t)random_below(10);
   job->arrival = random_below(3) ? (int)random_below(25) : 0;
@@ -368,6 +370,36 @@ TEST(equal_prefixes_share_pages_and_the_partial_page_is_copied) {
   }
 }
 
+// All tokens but the first get a log-probability, also those whose pages could be shared, and also if no
+// token is generated.
+TEST(prompt_tokens_are_scored) {
+  static job_t jobs[4];
+  mlx_scheduler_options_t options;
+  mlx_scheduler_options_initialize(&options);
+  for (int samples = 0; samples < 2; ++samples) {
+    rig_t rig = plain_rig(4, 60);
+    rig.fake.base.samples = samples;
+    start(&rig, 256, &options);
+    for (int i = 0; i < 4; ++i) {
+      make_job(&jobs[i], 5, 40, i == 3 ? 1 : 100, (uint64_t)i);
+      jobs[i].options.max_tokens = i % 2 ? 0 : 3;
+      jobs[i].options.ignore_eos = true;
+      jobs[i].options.prompt_logprobs = i == 2 ? 25 : i;
+      submit(&rig, &jobs[i]);
+      CHECK_OK(mlx_scheduler_run(rig.scheduler));
+      const mlx_generation_t *g = mlx_request_generation(jobs[i].request);
+      CHECK_INT(g->cached_tokens, 0);
+      CHECK_INT(g->finish_reason, MLX_FINISH_LENGTH);
+      CHECK_INT(g->count, i % 2 ? 0 : 3);
+      check_job(&jobs[i], &rig, i);
+    }
+    const mlx_scheduler_stats_t stats = mlx_scheduler_stats(rig.scheduler);
+    CHECK_INT(stats.prompt_tokens, 100 + 99 + 100);  // the last token of a prompt samples
+    for (int i = 0; i < 4; ++i) release(&jobs[i]);
+    stop(&rig);
+  }
+}
+
 TEST(a_full_pool_preempts_the_latest_of_the_lowest_priority) {
   mlx_scheduler_options_t options;
   mlx_scheduler_options_initialize(&options);
@@ -635,6 +667,7 @@ static void run_with_fault(long target) {
     jobs[i].options.max_tokens = 30;
     jobs[i].options.stops = (const char *const[]){"xyzzy"};
     jobs[i].options.stop_count = 1;
+    if (i == 0) jobs[i].options.prompt_logprobs = 2;
     if (i == 1) jobs[i].options.grammar = grammar;
     if (i == 2) {
       mlx_sampling_initialize(&jobs[i].sampling);
@@ -674,7 +707,7 @@ TEST_MAIN(CASE(a_crowd_changes_the_tokens_of_no_request), CASE(a_step_is_queued_
           CASE(progress_of_a_long_prompt_is_reported_until_the_first_token),
           CASE(a_prompt_is_read_even_if_decodes_fill_the_steps),
           CASE(a_lone_request_is_decoded_in_growing_bursts),
-          CASE(equal_prefixes_share_pages_and_the_partial_page_is_copied),
+          CASE(equal_prefixes_share_pages_and_the_partial_page_is_copied), CASE(prompt_tokens_are_scored),
           CASE(a_full_pool_preempts_the_latest_of_the_lowest_priority),
           CASE(pages_are_freed_when_they_leave_the_window),
           CASE(long_sequences_with_a_window_fit_a_pool_that_is_too_small_for_all_their_positions),
