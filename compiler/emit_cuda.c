@@ -11,12 +11,16 @@
 #define DECODE_THREADS 288
 
 static void define_offsets(mlx_text_t *definitions, const mlx_decode_plan_t *plan) {
-  static const char *const names[] = {"EMBED",    "ATTN_NORM", "Q",  "K",    "V",          "O",
-                                      "MLP_NORM", "GATE",      "UP", "DOWN", "FINAL_NORM", "HEAD"};
+  static const char *const names[] = {
+      "EMBED",          "ATTN_NORM",    "Q",         "K",          "V",         "O",      "MLP_NORM",
+      "GATE",           "UP",           "DOWN",      "FINAL_NORM", "HEAD",      "Q_BIAS", "K_BIAS",
+      "V_BIAS",         "O_BIAS",       "GATE_BIAS", "UP_BIAS",    "DOWN_BIAS", "Q_NORM", "K_NORM",
+      "POST_ATTN_NORM", "POST_MLP_NORM"};
   for (size_t i = 0; i < MLX_DECODE_WEIGHTS; ++i) {
-    mlx_text_printf(definitions, "%s_AT=%lluull\n%s_STEP=%lluull\n", names[i],
-                    (unsigned long long)plan->offsets[i].first, names[i],
-                    (unsigned long long)plan->offsets[i].stride);
+    if (plan->form.counts[i])
+      mlx_text_printf(definitions, "%s_AT=%lluull\n%s_STEP=%lluull\n", names[i],
+                      (unsigned long long)plan->offsets[i].first, names[i],
+                      (unsigned long long)plan->offsets[i].stride);
   }
 }
 
@@ -39,6 +43,60 @@ static void define_tiles(mlx_text_t *definitions, const mlx_decode_plan_t *plan)
   MLX_DEFINE(definitions, {"PACKED", 1}, {"OFFSETS", offsets});
 }
 
+static void define_number(mlx_text_t *definitions, const char *name, double value, double usual) {
+  if (value != usual) mlx_text_printf(definitions, "%s=%.9ef\n", name, value);
+}
+
+// Frequencies of all ropes; pairs that are not rotated have frequency 0.
+static void define_ropes(mlx_text_t *d, const mlx_decode_form_t *form, const mlx_config_t *c) {
+  const mlx_rope_t *any = form->ropes[0] ? form->ropes[0] : form->rope_count > 1 ? form->ropes[1] : NULL;
+  bool scaled = false;
+  if (form->rope_count > 1) MLX_DEFINE(d, {"ROPES", form->rope_count});
+  if (any && any->dims != c->head_dim) MLX_DEFINE(d, {"ROPE_DIMS", any->dims});
+  if (any && any->adjacent) MLX_DEFINE(d, {"ROPE_ADJACENT", 1});
+  mlx_text_puts(d, "ROPE_FREQUENCIES=");
+  for (int r = 0; r < form->rope_count; ++r) {
+    const mlx_rope_t *rope = form->ropes[r];
+    scaled |= rope && rope->scale != 1.0;
+    for (int64_t i = 0; i < c->head_dim / 2; ++i) {
+      const bool rotated = rope && i < rope->dims / 2;
+      mlx_text_printf(d, "%s%.9ef", r || i ? "," : "", rotated ? (double)rope->frequencies[i] : 0.0);
+    }
+  }
+  mlx_text_puts(d, "\n");
+  if (scaled) mlx_text_puts(d, "ROPE_SCALES=");
+  for (int r = 0; scaled && r < form->rope_count; ++r)
+    mlx_text_printf(d, "%s%.9ef", r ? "," : "", form->ropes[r] ? form->ropes[r]->scale : 1.0);
+  if (scaled) mlx_text_puts(d, "\n");
+}
+
+// Macros of kernels/cuda/decode_form.cuh, where the network differs from Llama's.
+static void define_form(mlx_text_t *d, const mlx_decode_plan_t *plan, const mlx_config_t *c) {
+  static const char *const acts[] = {[MLX_ACT_GELU] = "ACT_GELU",
+                                     [MLX_ACT_GELU_TANH] = "ACT_GELU_TANH",
+                                     [MLX_ACT_RELU] = "ACT_RELU",
+                                     [MLX_ACT_RELU2] = "ACT_RELU2"};
+  const mlx_decode_form_t *form = &plan->form;
+  if (form->act != MLX_ACT_SILU) MLX_DEFINE(d, {acts[form->act], 1});
+  define_number(d, "EMBED_SCALE", form->embed_scale, 1.0);
+  define_number(d, "RESIDUAL_SCALE", form->residual_scale, 1.0);
+  define_number(d, "LOGIT_SCALE", form->logit_scale, 1.0);
+  define_number(d, "LOGIT_SOFTCAP", form->logit_softcap, 0.0);
+  define_number(d, "SOFTCAP", plan->attention.softcap, 0.0);
+  if (form->window) {
+    MLX_DEFINE(d, {"WINDOW", form->window});
+    mlx_text_puts(d, "WINDOWED_LAYERS=");
+    for (int64_t i = 0; i < c->layers; ++i)
+      mlx_text_printf(d, "%s%d", i ? "," : "", form->windowed[i] ? 1 : 0);
+    mlx_text_puts(d, "\n");
+  }
+  define_ropes(d, form, c);
+  if (form->rope_count < 2) return;
+  mlx_text_puts(d, "ROPE_LAYERS=");
+  for (int64_t i = 0; i < c->layers; ++i) mlx_text_printf(d, "%s%d", i ? "," : "", form->rope_of[i]);
+  mlx_text_puts(d, "\n");
+}
+
 static const char *decode_image(mlx_function_t *g, const mlx_decode_plan_t *plan) {
   const mlx_config_t *c = &g->model->config;
   mlx_text_t d = {0};
@@ -52,11 +110,7 @@ static const char *decode_image(mlx_function_t *g, const mlx_decode_plan_t *plan
   define_tiles(&d, plan);
   mlx_cuda_define_dtype(&d, plan->dtype);
   mlx_cuda_define_kv(&d, g->options->kv);
-  const float *frequencies = plan->rope->frequencies;
-  mlx_text_puts(&d, "ROPE_FREQUENCIES=");
-  for (int64_t i = 0; i < c->head_dim / 2; ++i)
-    mlx_text_printf(&d, "%s%.9ef", i ? "," : "", (double)frequencies[i]);
-  mlx_text_puts(&d, "\n");
+  define_form(&d, plan, c);
   return mlx_cuda_image(g, MLX_KERNEL_DECODE, &d);
 }
 

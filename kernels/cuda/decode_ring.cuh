@@ -79,6 +79,42 @@ static __device__ __forceinline__ const u8 *qkv_row(const Model &m, int layer, i
   return AT(V, layer) + QkvFormat::row_offset<HIDDEN>(row - KV_WIDTH);
 }
 
+#define VECTOR_AT(weight, layer, i) ((const float *)AT(weight, layer))[i]
+
+static __device__ __forceinline__ float qkv_bias(const Model &m, int layer, int row) {
+#ifdef Q_BIAS_AT
+  if (row < Q_WIDTH) return VECTOR_AT(Q_BIAS, layer, row);
+#endif
+#ifdef K_BIAS_AT
+  if (row >= Q_WIDTH && row < Q_WIDTH + KV_WIDTH) return VECTOR_AT(K_BIAS, layer, row - Q_WIDTH);
+#endif
+#ifdef V_BIAS_AT
+  if (row >= Q_WIDTH + KV_WIDTH) return VECTOR_AT(V_BIAS, layer, row - Q_WIDTH - KV_WIDTH);
+#endif
+  return 0;
+}
+
+#ifdef O_BIAS_AT
+#define O_BIAS_OF(layer, row) VECTOR_AT(O_BIAS, layer, row)
+#else
+#define O_BIAS_OF(layer, row) 0.0f
+#endif
+#ifdef GATE_BIAS_AT
+#define GATE_BIAS_OF(layer, row) VECTOR_AT(GATE_BIAS, layer, row)
+#else
+#define GATE_BIAS_OF(layer, row) 0.0f
+#endif
+#ifdef UP_BIAS_AT
+#define UP_BIAS_OF(layer, row) VECTOR_AT(UP_BIAS, layer, row)
+#else
+#define UP_BIAS_OF(layer, row) 0.0f
+#endif
+#ifdef DOWN_BIAS_AT
+#define DOWN_BIAS_OF(layer, row) VECTOR_AT(DOWN_BIAS, layer, row)
+#else
+#define DOWN_BIAS_OF(layer, row) 0.0f
+#endif
+
 // ----------------------------------------------------------------------------------------------------------
 // The producer
 

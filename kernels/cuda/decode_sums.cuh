@@ -149,11 +149,56 @@ static __device__ __forceinline__ float norm_scale(const Shared *s) {
   return rsqrtf(sum / HIDDEN + NORM_EPS);
 }
 
-static __device__ __forceinline__ void receive_and_normalize(Shared *s, const float *words, const u8 *weight,
-                                                             Activations<HIDDEN> &x) {
+#if POST_NORMS
+// |value| holds the output of a sublayer: replaces it by the residual stream after the normalized output is
+// added. Every block keeps the whole residual stream, so that this needs no exchange between blocks.
+static __device__ __forceinline__ void add_normalized(Shared *s, float4 (&value)[Tiling<HIDDEN>::runs],
+                                                      const float4 (&gain)[Tiling<HIDDEN>::runs]) {
+  using C = Tiling<HIDDEN>;
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < C::runs; ++i) {
+    const float4 v = value[i];
+    sum += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+  }
+  sum = warp_sum(sum);
+  if ((threadIdx.x & 31) == 0) s->output_square[threadIdx.x >> 5] = sum;
+  sync_consumers();
+  sum = 0;
+#pragma unroll
+  for (int i = 0; i < WARPS; ++i) sum += s->output_square[i];
+  const float scale = rsqrtf(sum / HIDDEN + NORM_EPS);
+#pragma unroll
+  for (int i = 0; i < C::runs; ++i) {
+    const int column = C::column(i) + (threadIdx.x & 31) * 4;
+    if (!C::has(i, column)) continue;
+    const float4 v = value[i], g = gain[i];
+    float4 *x = (float4 *)(s->residual + column);
+    *x = value[i] = {x->x + v.x * scale * g.x, x->y + v.y * scale * g.y, x->z + v.z * scale * g.z,
+                     x->w + v.w * scale * g.w};
+  }
+}
+#define AFTER_ATTENTION(layer) AT(POST_ATTN_NORM, layer)
+#define AFTER_MLP(layer) AT(POST_MLP_NORM, layer)
+#else
+#define AFTER_ATTENTION(layer) nullptr
+#define AFTER_MLP(layer) nullptr
+#endif
+
+// |post|: with POST_NORMS, the gain of the norm of the received sublayer output.
+static __device__ __forceinline__ void receive_and_normalize(Shared *s, const float *words, const u8 *post,
+                                                             const u8 *weight, Activations<HIDDEN> &x) {
   float4 value[Tiling<HIDDEN>::runs], gain[Tiling<HIDDEN>::runs];
   load_gain(weight, gain);
+#if POST_NORMS
+  float4 post_gain[Tiling<HIDDEN>::runs];
+  load_gain(post, post_gain);
   receive_all<HIDDEN>(words, value);
+  add_normalized(s, value, post_gain);
+#else
+  (void)post;
+  receive_all<HIDDEN>(words, value);
+#endif
   normalize(s, value, gain, x);
 }
 
@@ -166,6 +211,11 @@ static __device__ __forceinline__ void embed(const Model &m, Shared *s, int toke
     const int column = C::column(i) + (threadIdx.x & 31) * 4;
     value[i] = C::has(i, column) ? EmbedFormat::load4<HIDDEN>(m.weights + EMBED_AT, token, column)
                                  : float4{0, 0, 0, 0};
+    const float scale = (float)EMBED_SCALE;
+    value[i] = {value[i].x * scale, value[i].y * scale, value[i].z * scale, value[i].w * scale};
+#if POST_NORMS
+    if (C::has(i, column)) *(float4 *)(s->residual + column) = value[i];
+#endif
   }
   normalize(s, value, gain, x);
 }

@@ -1,0 +1,61 @@
+// Decode: macros that describe how a network differs from Llama's. Each has a default that means "as in
+// Llama", and then costs nothing.
+//
+// Weights that only some networks have are present if X_AT is defined: Q_BIAS K_BIAS V_BIAS O_BIAS GATE_BIAS
+// UP_BIAS DOWN_BIAS, Q_NORM and K_NORM (RMSNorm of each head before RoPE), POST_ATTN_NORM and POST_MLP_NORM
+// (norms of the outputs of attention and MLP before they are added to the residual stream).
+//
+// The activation of the MLP is ACT_GELU, ACT_GELU_TANH, ACT_RELU or ACT_RELU2; SiLU if none is defined.
+//
+// SOFTCAP and LOGIT_SOFTCAP are undefined without a cap. Tables with one number per layer: WINDOWED_LAYERS
+// (1: the layer has a sliding window of WINDOW positions), ROPE_LAYERS (which of the ROPES ropes it uses).
+// ROPE_FREQUENCIES has HEAD_DIM / 2 numbers per rope; pairs that are not rotated have frequency 0.
+// ROPE_SCALES has one number per rope, undefined if all are 1.
+
+#ifndef EMBED_SCALE
+#define EMBED_SCALE 1
+#endif
+#ifndef RESIDUAL_SCALE
+#define RESIDUAL_SCALE 1
+#endif
+#ifndef LOGIT_SCALE
+#define LOGIT_SCALE 1
+#endif
+#ifndef WINDOW
+#define WINDOW 0
+#endif
+#ifndef ROPES
+#define ROPES 1
+#endif
+#ifndef ROPE_DIMS
+#define ROPE_DIMS HEAD_DIM
+#endif
+#ifndef ROPE_ADJACENT
+#define ROPE_ADJACENT 0
+#endif
+
+#ifdef POST_ATTN_NORM_AT
+#define POST_NORMS 1
+#else
+#define POST_NORMS 0
+#endif
+
+#if WINDOW
+__constant__ u8 windowed_layers[LAYERS] = {WINDOWED_LAYERS};
+#endif
+#if ROPES > 1
+__constant__ u8 rope_layers[LAYERS] = {ROPE_LAYERS};
+#define ROPE_OF(layer) rope_layers[layer]
+#else
+#define ROPE_OF(layer) 0
+#endif
+#ifdef ROPE_SCALES
+__constant__ float rope_scales[ROPES] = {ROPE_SCALES};
+#endif
+
+static __device__ __forceinline__ float cap_logit(float logit) {
+#ifdef LOGIT_SOFTCAP
+  logit = (float)LOGIT_SOFTCAP * tanhf(logit / (float)LOGIT_SOFTCAP);
+#endif
+  return logit;
+}
