@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 #include "compiler/weights.h"
+#include "kernels/step.h"
 
 // ----------------------------------------------------------------------------------------------------------
 // Matching the nodes, one after the other, in the order in which models/ builds them
@@ -42,6 +43,41 @@ static int expect(matcher_t *m, mlx_node_kind_t kind, int first, int second) {
 
 static const mlx_node_t *node_at(const matcher_t *m, int id) { return mlx_graph_node(m->graph, id); }
 
+// The role of a matrix, and its bit in |second| of a plan.
+typedef struct matrix_role {
+  mlx_decode_role_t role;
+  uint8_t bit;
+} matrix_role_t;
+
+static matrix_role_t role_of(mlx_decode_weight_t which) {
+  switch (which) {
+    case MLX_DECODE_Q: return (matrix_role_t){MLX_DECODE_ROLE_QKV, 1};
+    case MLX_DECODE_K: return (matrix_role_t){MLX_DECODE_ROLE_QKV, 2};
+    case MLX_DECODE_V: return (matrix_role_t){MLX_DECODE_ROLE_QKV, 4};
+    case MLX_DECODE_O: return (matrix_role_t){MLX_DECODE_ROLE_O, 8};
+    case MLX_DECODE_GATE:
+    case MLX_DECODE_UP: return (matrix_role_t){MLX_DECODE_ROLE_GATE, 16};
+    case MLX_DECODE_DOWN: return (matrix_role_t){MLX_DECODE_ROLE_DOWN, 32};
+    case MLX_DECODE_HEAD: return (matrix_role_t){MLX_DECODE_ROLE_HEAD, 0};
+    default: return (matrix_role_t){MLX_DECODE_ROLE_EMBED, 0};
+  }
+}
+
+// Records the tile format of a matrix as the first or second of its role.
+static bool match_tiles(mlx_decode_plan_t *plan, mlx_decode_weight_t which, int64_t layer,
+                        mlx_tiles_t tiles) {
+  const matrix_role_t role = role_of(which);
+  mlx_tiles_t *formats = plan->tiles[role.role];
+  if (!formats[0].bits) formats[0] = tiles;
+  const bool second = !mlx_tiles_equal(tiles, formats[0]);
+  if (second && !role.bit) return false;
+  if (second && !formats[1].bits) formats[1] = tiles;
+  if (second && !mlx_tiles_equal(tiles, formats[1])) return false;
+  if (which == MLX_DECODE_UP) return second == ((plan->second[layer] & role.bit) != 0);
+  if (second) plan->second[layer] |= role.bit;
+  return true;
+}
+
 // Records operand |operand| of node |id| as the weight |which| of |layer|. Its shape must be [rows, columns];
 // columns 0 means a vector.
 static void match_weight(matcher_t *m, mlx_decode_weight_t which, int64_t layer, int id, int operand,
@@ -60,13 +96,15 @@ static void match_weight(matcher_t *m, mlx_decode_weight_t which, int64_t layer,
   const mlx_stored_t stored = mlx_weight_stored(&m->model->weights[index], m->storage);
   const mlx_tiles_t tiles = stored.tiles;
   if (which == MLX_DECODE_EMBED) m->plan->dtype = stored.dtype;
-  if (layer == 0) offset->first = at, m->plan->tiles[which] = tiles;
+  if (layer == 0) offset->first = at;
   if (layer == 1) offset->stride = at - offset->first;
-  m->fits =
-      offset->first + (uint64_t)layer * offset->stride == at &&
-      mlx_tiles_equal(tiles, m->plan->tiles[which]) &&
-      (tiles.bits || !columns ||
-       (m->storage.layout != MLX_LAYOUT_TILES && stored.dtype == m->plan->dtype && stored.dtype != MLX_F32));
+  if (offset->first + (uint64_t)layer * offset->stride != at) m->plan->regular = false;
+  if (tiles.bits) {
+    m->fits = match_tiles(m->plan, which, layer, tiles);
+  } else {
+    m->fits = !columns || (m->storage.layout != MLX_LAYOUT_TILES && stored.dtype == m->plan->dtype &&
+                           stored.dtype != MLX_F32);
+  }
 }
 
 static void match_number(matcher_t *m, bool first, double *number, double value) {
@@ -251,10 +289,12 @@ static int64_t min_int(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t max_int(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Shared memory for the activations that rows of |width| columns are multiplied with.
-static int64_t staged_bytes(int64_t width) {
-  const int64_t segments = ceil_div(width, 1024);
-  return 8 * 768 * (segments <= 8 ? min_int(segments, 2) : segments);
+// Shared memory for the activations that rows of |width| columns are multiplied with. Activations of up to 8
+// runs, and those that are multiplied in parts, are kept in registers.
+static int64_t staged_bytes(int64_t width, int64_t segment, bool in_parts) {
+  const int64_t segments = ceil_div(width, segment), columns = ceil_div(ceil_div(width, segments), 128);
+  const int64_t runs = segments * ceil_div(columns, 8);
+  return 8 * 768 * (runs <= 8 || in_parts ? min_int(runs, 2) : runs);
 }
 
 // Shared memory of attention.
@@ -266,11 +306,11 @@ static int64_t attention_bytes(const mlx_config_t *c, mlx_dtype_t kv) {
 
 // One stage of the ring buffer that weights stream through, with its barriers.
 static int64_t stage_bytes(const mlx_decode_plan_t *plan, bool quantized) {
-  if (!quantized) return 8 * (2 * 1024 + 64) + 16;
+  if (!quantized) return 8 * (2 * plan->segment + 64) + 16;
   int64_t largest = 0;
-  for (int i = 0; i < MLX_DECODE_WEIGHTS; ++i) {
-    if (plan->tiles[i].bits)
-      largest = max_int(largest, (int64_t)mlx_tiles_bytes(plan->tiles[i], 1, plan->segment));
+  for (int i = 0; i < 2 * MLX_DECODE_ROLES; ++i) {
+    const mlx_tiles_t tiles = plan->tiles[i / 2][i % 2];
+    if (tiles.bits) largest = max_int(largest, (int64_t)mlx_tiles_bytes(tiles, 1, plan->segment));
   }
   return largest + 16;
 }
@@ -284,35 +324,51 @@ static void plan_launch(const mlx_model_t *model, const mlx_gpu_kind_t *gpu, boo
   const int64_t rows = min_int(min_int(c->hidden, c->ffn), min_int(c->vocab, queries + 2 * keys));
   plan->blocks = min_int(gpu->blocks, ceil_div(rows, together));
   plan->shared_bytes = gpu->shared_bytes;
-  plan->segment = !quantized || gpu->shared_bytes < 160 << 10 ? 1024 : 2048;
   const int64_t splits = max_int(1, plan->blocks / c->kv_heads);
   const int64_t choice = plan->blocks * (8 + 4 * (2 + 2 * 64)) + ceil_div(c->vocab, 4) * 4;
   plan->scratch_words = 64 + choice + 3 * c->hidden + 2 * queries + 2 * keys + 2 * c->ffn;
   plan->scratch_words += c->heads * splits * (c->head_dim + 2);
 }
 
-// The ring buffer needs one stage more than the kernel requests ahead.
-static bool launch_fits(const mlx_model_t *model, mlx_dtype_t kv, bool quantized,
-                        const mlx_decode_plan_t *plan) {
+// Whether stages of plan->segment columns fit. The ring buffer needs one stage more than the kernel requests
+// ahead.
+static bool segment_fits(const mlx_model_t *model, mlx_dtype_t kv, bool quantized,
+                         const mlx_decode_plan_t *plan) {
   const mlx_config_t *c = &model->config;
+  const int64_t segment = plan->segment, queries = c->heads * c->head_dim;
   const int64_t staged =
-      max_int(staged_bytes(c->hidden), max_int(staged_bytes(c->ffn), staged_bytes(c->heads * c->head_dim)));
+      max_int(staged_bytes(c->hidden, segment, false),
+              max_int(staged_bytes(c->ffn, segment, true), staged_bytes(queries, segment, false)));
   const int64_t residual = has_post_norms(&plan->form) ? 4 * c->hidden : 0;
   const int64_t work = max_int(attention_bytes(c, kv), staged) + residual, unit = quantized ? MLX_CODES : 8;
   return c->hidden % unit == 0 && c->ffn % unit == 0 && c->head_dim % 16 == 0 && c->head_dim <= 256 &&
          (quantized ? 6 : 4) * stage_bytes(plan, quantized) + work + (8 << 10) <= plan->shared_bytes;
 }
 
+// Chooses the widest segments that fit. Those of 2048 columns save barriers, but need the shared memory that
+// more stages would have.
+static bool launch_fits(const mlx_model_t *model, mlx_dtype_t kv, bool quantized, mlx_decode_plan_t *plan) {
+  plan->segment = !quantized || plan->shared_bytes < 160 << 10 ? 1024 : 2048;
+  for (; plan->segment >= 512; plan->segment /= 2) {
+    if (segment_fits(model, kv, quantized, plan)) return true;
+  }
+  return false;
+}
+
 // ----------------------------------------------------------------------------------------------------------
 // Plans
 
-// One launch of the decode kernel reads at most this many bytes: an eighth of a second on an H200.
-#define MAX_LAUNCH_BYTES 600000000000u
+// A launch takes at most a tenth of a second, so that output keeps streaming and other work gets its turn.
+// Each token reads all weights.
+static int64_t steps_of_launch(const mlx_gpu_kind_t *gpu, uint64_t weight_bytes) {
+  const uint64_t launch_bytes = (uint64_t)gpu->bandwidth * (1000000000 / 10);
+  return min_int(MLX_BURST_TOKENS, max_int(1, (int64_t)(launch_bytes / max_int(1, (int64_t)weight_bytes))));
+}
 
 mlx_status_t mlx_decode_plan_make(const mlx_model_t *model, const mlx_graph_t *graph,
                                   const mlx_module_options_t *options, mlx_decode_plan_t *out_plan,
                                   bool *out_fits) {
-  *out_plan = (mlx_decode_plan_t){.hidden = model->config.hidden, .ffn = model->config.ffn};
+  *out_plan = (mlx_decode_plan_t){.hidden = model->config.hidden, .ffn = model->config.ffn, .regular = true};
   *out_fits = false;
   if (!options->kernels || !options->kernels->gpu) return NULL;
   const bool quantized = options->layout == MLX_LAYOUT_TILES;
@@ -323,7 +379,7 @@ mlx_status_t mlx_decode_plan_make(const mlx_model_t *model, const mlx_graph_t *g
   mlx_status_t status = mlx_alloc(model->weight_count, sizeof *offsets, &offsets);
   if (!status) {
     const uint64_t bytes = mlx_weights_layout(model, matcher.storage, offsets);  // each step reads all
-    out_plan->max_steps = (int64_t)(MAX_LAUNCH_BYTES / bytes);
+    out_plan->max_steps = steps_of_launch(options->kernels->gpu, bytes);
     matcher.offsets = offsets;
     match_network(&matcher);
     *out_fits = matcher.fits && launch_fits(model, options->kv, quantized, out_plan);

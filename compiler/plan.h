@@ -52,10 +52,25 @@ typedef struct mlx_decode_form {
   uint8_t rope_of[MLX_MAX_LAYERS];            // index of the rope of each layer
 } mlx_decode_form_t;
 
+// Matrices whose layers may have one of two tile formats. q, k and v are one role; so are gate and up, which
+// have the same format in each layer.
+typedef enum mlx_decode_role {
+  MLX_DECODE_ROLE_QKV,
+  MLX_DECODE_ROLE_O,
+  MLX_DECODE_ROLE_GATE,
+  MLX_DECODE_ROLE_DOWN,
+  MLX_DECODE_ROLE_HEAD,   // has one format
+  MLX_DECODE_ROLE_EMBED,  // has one format
+  MLX_DECODE_ROLES,
+} mlx_decode_role_t;
+
 typedef struct mlx_decode_plan {
   mlx_decode_offset_t offsets[MLX_DECODE_WEIGHTS];
-  mlx_tiles_t tiles[MLX_DECODE_WEIGHTS];  // of quantized matrices
-  mlx_dtype_t dtype;                      // of all other matrices, which have 16 bits
+  bool regular;  // the offsets of all weights have a stride; else layers differ in size
+  mlx_tiles_t tiles[MLX_DECODE_ROLES][2];  // of quantized matrices; the second format has bits 0 if unused
+  // Matrices that have the second format of their role: bits SECOND_... of kernels/cuda/decode_form.cuh.
+  uint8_t second[MLX_MAX_LAYERS];
+  mlx_dtype_t dtype;  // of all other matrices, which have 16 bits
   int64_t hidden, ffn;
   mlx_attention_t attention;
   double norm_eps;

@@ -12,6 +12,41 @@
 // ROPE_FREQUENCIES has HEAD_DIM / 2 numbers per rope; pairs that are not rotated have frequency 0.
 // ROPE_SCALES has one number per rope, undefined if all are 1.
 
+//
+// Quantized matrices of one role may have two formats: X_TILES_2 for a role X, and SECOND_FORMATS, a table of
+// the matrices that have it, as bits SECOND_... per layer. Layers then differ in size: LAYER_OFFSETS is a
+// table of the LAYER_WEIGHTS offsets of each layer, in which weight X has index X_NTH.
+
+#define SECOND_Q 1
+#define SECOND_K 2
+#define SECOND_V 4
+#define SECOND_O 8
+#define SECOND_GATE 16  // gate and up
+#define SECOND_DOWN 32
+
+#ifdef SECOND_FORMATS
+__constant__ u8 second_formats[LAYERS] = {SECOND_FORMATS};
+#endif
+
+// Whether a matrix has the second format of its role.
+static __device__ __forceinline__ bool uses_second(int layer, int matrix) {
+#ifdef SECOND_FORMATS
+  return second_formats[layer] & matrix;
+#else
+  (void)layer, (void)matrix;
+  return false;
+#endif
+}
+
+template <typename A, typename B>
+struct Same {
+  static constexpr bool value = false;
+};
+template <typename A>
+struct Same<A, A> {
+  static constexpr bool value = true;
+};
+
 #ifndef EMBED_SCALE
 #define EMBED_SCALE 1
 #endif

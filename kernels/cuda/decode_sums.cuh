@@ -228,8 +228,9 @@ struct Consumer {
   RingPosition at;
   int buffer;  // index of the partial sums in use
 
-  // Multiplies eight rows; their sums are tile |nth| of the batch.
-  template <typename F, int K>
+  // Multiplies eight rows; their sums are tile |nth| of the batch. ADD: adds them to the sums of the parts
+  // before this one.
+  template <typename F, int K, bool ADD>
   __device__ __forceinline__ void multiply_tile(const Activations<K> &x, int nth) {
     const int lane = threadIdx.x & 31;
     typename F::Sum sum = {};
@@ -246,7 +247,17 @@ struct Consumer {
 #ifdef DTYPE_F16
     total *= x.unscale;
 #endif
-    if ((lane & 3) == 0) s->partial[buffer][threadIdx.x >> 5][nth * TILE + (lane >> 2)] = total;
+    float *sums = &s->partial[buffer][threadIdx.x >> 5][nth * TILE + (lane >> 2)];
+    if ((lane & 3) == 0) *sums = ADD ? *sums + total : total;
+  }
+
+  // The same in the format F, or G if |second|.
+  template <typename F, typename G, int K, bool ADD = false>
+  __device__ __forceinline__ void multiply_either(const Activations<K> &x, int nth, bool second) {
+    if constexpr (!Same<F, G>::value) {
+      if (second) return multiply_tile<G, K, ADD>(x, nth);
+    }
+    multiply_tile<F, K, ADD>(x, nth);
   }
 
   __device__ __forceinline__ float total(int row) const {
@@ -257,15 +268,44 @@ struct Consumer {
   }
 
   // Calls done(row, sum, before(row)) for each row, in one thread per row. before() is called first, so that
-  // its load overlaps with the sum.
-  template <typename F, int K, typename Before, typename Done>
-  __device__ __forceinline__ void rows(const Activations<K> &x, Rows rows, Before before, Done done) {
+  // its load overlaps with the sum. second(row): whether a row has format G instead of F.
+  template <typename F, typename G, int K, typename Second, typename Before, typename Done>
+  __device__ __forceinline__ void rows(const Activations<K> &x, Rows rows, Second second, Before before,
+                                       Done done) {
 #pragma unroll 1
     for (int begin = rows.begin; begin < rows.end; begin += BATCH * TILE) {
       const int count = min(BATCH * TILE, rows.end - begin), row = begin + (int)threadIdx.x;
       const float old = (int)threadIdx.x < count ? before(row) : 0.0f;
 #pragma unroll 1
-      for (int i = 0; i * TILE < count; ++i) multiply_tile<F, K>(x, i);
+      for (int i = 0; i * TILE < count; ++i) multiply_either<F, G, K>(x, i, second(begin + i * TILE));
+      sync_consumers();
+      if ((int)threadIdx.x < count) done(row, total(threadIdx.x), old);
+      buffer ^= 1;
+    }
+  }
+
+  // Multiplies |count| rows of the MLP's down projection, from this part of its columns to the last.
+  template <typename F, typename G, int PART>
+  __device__ __forceinline__ void multiply_parts(const float *words, int count, bool second) {
+    {
+      Activations<PART_OF(FFN, PART)> x;
+      receive_activations<PART_OF(FFN, PART)>(s, words, x);
+#pragma unroll 1
+      for (int i = 0; i * TILE < count; ++i)
+        multiply_either<F, G, PART_OF(FFN, PART), (PART > 0)>(x, i, second);
+    }
+    if constexpr (PART + 1 < FFN_PARTS) multiply_parts<F, G, PART + 1>(words, count, second);
+  }
+
+  // rows() for an MLP that is too wide to keep its hidden values |words| in registers.
+  template <typename F, typename G, typename Before, typename Done>
+  __device__ __forceinline__ void rows_in_parts(const float *words, Rows rows, bool second, Before before,
+                                                Done done) {
+#pragma unroll 1
+    for (int begin = rows.begin; begin < rows.end; begin += BATCH * TILE) {
+      const int count = min(BATCH * TILE, rows.end - begin), row = begin + (int)threadIdx.x;
+      const float old = (int)threadIdx.x < count ? before(row) : 0.0f;
+      multiply_parts<F, G, 0>(words, count, second);
       sync_consumers();
       if ((int)threadIdx.x < count) done(row, total(threadIdx.x), old);
       buffer ^= 1;
@@ -274,14 +314,15 @@ struct Consumer {
 
   // Calls done(row, gate sum, up sum) for each row. All threads call first() once before the first done(),
   // when all consumers have received their activations.
-  template <typename F, typename First, typename Done>
-  __device__ __forceinline__ void pairs(const Activations<HIDDEN> &x, Rows rows, First first, Done done) {
+  template <typename F, typename G, typename First, typename Done>
+  __device__ __forceinline__ void pairs(const Activations<HIDDEN> &x, Rows rows, bool second, First first,
+                                        Done done) {
     const int t = threadIdx.x, low = t / TILE * 2 * TILE + t % TILE;
 #pragma unroll 1
     for (int begin = rows.begin; begin < rows.end; begin += BATCH / 2 * TILE) {
       const int count = min(BATCH / 2 * TILE, rows.end - begin);
 #pragma unroll 1
-      for (int i = 0; i / 2 * TILE < count; ++i) multiply_tile<F, HIDDEN>(x, i);
+      for (int i = 0; i / 2 * TILE < count; ++i) multiply_either<F, G, HIDDEN>(x, i, second);
       sync_consumers();
       if (begin == rows.begin) {
         first();

@@ -2,9 +2,10 @@
 """Tests and times kernels/cuda/decode.cu on its own, and shows where its time goes.
 
   decode_probe.py [--shape llama-1b|...|gemma3-4b] [--dtype bf16|f16|FORMATS] [--depths 16,4096] [--without ring,waits,attention]
-                  [--kv f32|bf16|f16] [--clocks] [--nvrtc LIBRARY] [--check-source] [--compile-only SM]
+                  [--kv f32|bf16|f16] [--second FORMAT] [--clocks] [--nvrtc LIBRARY] [--check-source] [--compile-only SM]
 
 FORMATS are quantized weights: q4_0, q4_1, q8_0, q4_k, q5_k, q6_k, mixed; or two of them, "q4_0,q8_0", the second for the head.
+--second: format of v and down in every other layer, as in a file of type Q4_K_M.
 
 Needs a GPU, torch and NVRTC. Compares tokens and logits with a float64 forward in torch, single steps with a group
 of steps, and a third of the grid with the whole grid (bit for bit). Then times groups of 64 tokens. --without removes a part to show its cost
@@ -86,13 +87,13 @@ def with_clocks(text):
     return replaced(
         text, ("struct State {\n", "struct State {\n  u64 clocks[20];\n"),
         ("// |x| is the layer's input", "#define SINCE(i) { long long now = clock64(); if (threadIdx.x == 0) s->clocks[i] += now - since; since = now; }\n// |x| is the layer's input"),
-        ("  c.rows<QkvFormat>(\n", "  long long since = clock64();\n  c.rows<QkvFormat>(\n"),
+        ("  c.rows<QkvFormat, QkvFormat2>(\n", "  long long since = clock64();\n  c.rows<QkvFormat, QkvFormat2>(\n"),
         ("  attend(m, s, l, plan, position);", "  SINCE(2) attend(m, s, l, plan, position); SINCE(3)"),
         ("  merge_heads(m, s, plan.splits);", "  merge_heads(m, s, plan.splits); SINCE(4)"),
         ("w->attended, attended);", "w->attended, attended); SINCE(5)"),
         ("  receive_and_normalize(s, w->x1[parity], AFTER_ATTENTION(l), AT(MLP_NORM, l), x);",
          "  SINCE(6) receive_and_normalize(s, w->x1[parity], AFTER_ATTENTION(l), AT(MLP_NORM, l), x); SINCE(7)"),
-        ("    Activations<FFN> hidden;", "    SINCE(9) Activations<FFN> hidden;"), ("w->hidden[parity], hidden);", "w->hidden[parity], hidden); SINCE(10)"),
+        ("  if constexpr (FFN_PARTS > 1) {", "  SINCE(9) if constexpr (FFN_PARTS > 1) {"), ("w->hidden[parity], hidden);", "w->hidden[parity], hidden); SINCE(10)"),
         ("  receive_and_normalize(s, w->x0, AFTER_MLP(l),", "  SINCE(11) receive_and_normalize(s, w->x0, AFTER_MLP(l),"),
         ("m.weights + FINAL_NORM_AT, x);\n", "m.weights + FINAL_NORM_AT, x); SINCE(1)\n"),
         ("      barrier_wait(&s->full[at.stage], at.parity);\n",
@@ -215,7 +216,7 @@ class Model:
         at = self.layout.at[name, layer]
         if (at, layer) in self.numbers:
             return
-        packed, numbers = random_tiles(self.layout.tiles_of(name), self.layout.dims[name], spread)
+        packed, numbers = random_tiles(self.layout.tiles_of(name, layer), self.layout.dims[name], spread)
         self.weights[at:at + len(packed)] = packed
         self.numbers[at, layer] = numbers.float()
 
@@ -322,6 +323,7 @@ def main():
     parser.add_argument("--depths", default="16,4096")
     parser.add_argument("--without", default="")
     parser.add_argument("--clocks", action="store_true")
+    parser.add_argument("--second")
     parser.add_argument("--kv", help="default: f32 with quantized weights, else that of the weights")
     parser.add_argument("--nvrtc")
     parser.add_argument("--check-source", action="store_true")
@@ -338,7 +340,7 @@ def main():
         return
     shape, form = SHAPES[options.shape], FORMS.get(options.shape, {})
     kv = options.kv or ("f32" if options.dtype not in ("bf16", "f16") else options.dtype)
-    layout = Layout(shape, () if options.dtype in ("bf16", "f16") else options.dtype.split(","), form)
+    layout = Layout(shape, () if options.dtype in ("bf16", "f16") else options.dtype.split(","), form, options.second)
     if options.compile_only:
         image = compile_kernel(text, shape, form, layout, options.dtype, kv, options.nvrtc, options.compile_only)
         print(f"{options.shape}, {options.dtype}: {code_bytes(image)} bytes of code")

@@ -43,7 +43,8 @@ class Tiles:
 
 class Layout:
     """Where the weights are, as weights.irpa has them."""
-    def __init__(self, shape, formats=(), form=None):
+    def __init__(self, shape, formats=(), form=None, second=None):
+        self.second, self.layers = Tiles(second) if second else None, shape[5]
         hidden, ffn, heads, kv_heads, head_dim, layers, vocab, _, tied = shape
         form, self.tiles = form or {}, [Tiles(name) for name in formats]
         queries, keys, self.bytes, self.at, self.dims = heads * head_dim, kv_heads * head_dim, 0, {}, {}
@@ -67,18 +68,27 @@ class Layout:
     def add(self, name, layer, dims):
         self.at[name, layer] = self.bytes = (self.bytes + 63) // 64 * 64
         self.dims[name] = dims
-        tiles = self.tiles_of(name)
+        tiles = self.tiles_of(name, layer)
         self.bytes += 4 * dims[0] if len(dims) == 1 else tiles.size(dims) if tiles else 2 * math.prod(dims)
 
-    def tiles_of(self, name):
+    def tiles_of(self, name, layer=0):
+        if self.second and name in ("V", "DOWN") and layer % 2 == 0:
+            return self.second
         return self.tiles and self.tiles[-1 if name in ("EMBED", "HEAD") else 0]
 
     def definitions(self):
         for name in ("QKV", "O", "GATE", "DOWN", "HEAD", "EMBED") if self.tiles else ():
-            yield f"{name}_TILES=" + ",".join(map(str, self.tiles_of(name).arguments))
+            yield f"{name}_TILES=" + ",".join(map(str, self.tiles_of(name, 1).arguments))
+        if self.second:
+            yield from (f"{role}_TILES_2=" + ",".join(map(str, self.second.arguments)) for role in ("QKV", "DOWN"))
+            yield "SECOND_FORMATS=" + ",".join(str(0 if layer % 2 else 4 + 32) for layer in range(self.layers))
+            names = [name for name in self.dims if (name, 1) in self.at]
+            yield f"LAYER_WEIGHTS={len(names)}"
+            yield from (f"{name}_NTH={nth}" for nth, name in enumerate(names))
+            yield "LAYER_OFFSETS=" + ",".join(f"{self.at[name, layer]}ull" for layer in range(self.layers) for name in names)
         if self.tiles:
             yield "PACKED=1"
-            yield f"OFFSETS={max(tiles.offset for tiles in self.tiles)}"
+            yield f"OFFSETS={max(tiles.offset for tiles in self.tiles + [self.second or self.tiles[0]])}"
         for name in self.dims:
             first = self.at[name, 0]
             yield f"{name}_AT={first}ull"
