@@ -135,7 +135,7 @@ static __device__ __forceinline__ float dot(float4 a, float4 b, float sum) {
 
 // Scores of query |quad| at positions |row| and |row| + 8.
 static __device__ __forceinline__ void scores_of(const Pass &pass, const Attention *a, int first_query,
-                                                 int queries, int end, float (&score)[KEY_ROWS]) {
+                                                 int queries, Visible visible, float (&score)[KEY_ROWS]) {
 #pragma unroll
   for (int q = 0; q < QUERY_BATCH; ++q) {
     if (first_query + q >= queries) break;
@@ -150,16 +150,16 @@ static __device__ __forceinline__ void scores_of(const Pass &pass, const Attenti
     for (int r = 0; r < KEY_ROWS; ++r) {
       sum[r] += __shfl_xor_sync(~0u, sum[r], 1);
       sum[r] += __shfl_xor_sync(~0u, sum[r], 2);
-      if (lane_quad() == q) score[r] = pass.first + lane_row() + r * 8 < end ? sum[r] : MINUS_INFINITY;
+      if (lane_quad() == q) score[r] = masked_score(visible, pass.first + lane_row() + r * 8, sum[r]);
     }
   }
 }
 
 static __device__ __forceinline__ void accumulate_pass(OnlineSoftmax &softmax, const Pass &pass, Attention *a,
-                                                       int first_query, int queries, int end) {
+                                                       int first_query, int queries, Visible visible) {
   float4 *factors = a->factors[threadIdx.x >> 5];
   float score[KEY_ROWS] = {}, peak = softmax.peak;
-  scores_of(pass, a, first_query, queries, end, score);
+  scores_of(pass, a, first_query, queries, visible, score);
 #pragma unroll
   for (int r = 0; r < KEY_ROWS; ++r) peak = fmaxf(peak, score[r]);
 #pragma unroll

@@ -80,6 +80,21 @@ static __device__ __forceinline__ float exp_of(float x) { return expf(x); }
 static __device__ __forceinline__ float exp_of(float x) { return __expf(x); }
 #endif
 
+// The activation of the MLP.
+static __device__ __forceinline__ float activate(float x) {
+#if defined(ACT_GELU)
+  return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
+#elif defined(ACT_GELU_TANH)
+  return 0.5f * x * (1.0f + tanhf(0.79788456080286536f * (x + 0.044715f * (x * x * x))));
+#elif defined(ACT_RELU)
+  return fmaxf(x, 0.0f);
+#elif defined(ACT_RELU2)
+  return fmaxf(x, 0.0f) * fmaxf(x, 0.0f);
+#else
+  return x / (1.0f + exp_of(-x));
+#endif
+}
+
 static __device__ __forceinline__ float warp_sum(float x) {
 #pragma unroll
   for (int i = 16; i; i >>= 1) x += __shfl_xor_sync(~0u, x, i);

@@ -149,11 +149,56 @@ static __device__ __forceinline__ float norm_scale(const Shared *s) {
   return rsqrtf(sum / HIDDEN + NORM_EPS);
 }
 
-static __device__ __forceinline__ void receive_and_normalize(Shared *s, const float *words, const u8 *weight,
-                                                             Activations<HIDDEN> &x) {
+#if POST_NORMS
+// |value| holds the output of a sublayer: replaces it by the residual stream after the normalized output is
+// added. Every block keeps the whole residual stream, so that this needs no exchange between blocks.
+static __device__ __forceinline__ void add_normalized(Shared *s, float4 (&value)[Tiling<HIDDEN>::runs],
+                                                      const float4 (&gain)[Tiling<HIDDEN>::runs]) {
+  using C = Tiling<HIDDEN>;
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < C::runs; ++i) {
+    const float4 v = value[i];
+    sum += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+  }
+  sum = warp_sum(sum);
+  if ((threadIdx.x & 31) == 0) s->output_square[threadIdx.x >> 5] = sum;
+  sync_consumers();
+  sum = 0;
+#pragma unroll
+  for (int i = 0; i < WARPS; ++i) sum += s->output_square[i];
+  const float scale = rsqrtf(sum / HIDDEN + NORM_EPS);
+#pragma unroll
+  for (int i = 0; i < C::runs; ++i) {
+    const int column = C::column(i) + (threadIdx.x & 31) * 4;
+    if (!C::has(i, column)) continue;
+    const float4 v = value[i], g = gain[i];
+    float4 *x = (float4 *)(s->residual + column);
+    *x = value[i] = {x->x + v.x * scale * g.x, x->y + v.y * scale * g.y, x->z + v.z * scale * g.z,
+                     x->w + v.w * scale * g.w};
+  }
+}
+#define AFTER_ATTENTION(layer) AT(POST_ATTN_NORM, layer)
+#define AFTER_MLP(layer) AT(POST_MLP_NORM, layer)
+#else
+#define AFTER_ATTENTION(layer) nullptr
+#define AFTER_MLP(layer) nullptr
+#endif
+
+// |post|: with POST_NORMS, the gain of the norm of the received sublayer output.
+static __device__ __forceinline__ void receive_and_normalize(Shared *s, const float *words, const u8 *post,
+                                                             const u8 *weight, Activations<HIDDEN> &x) {
   float4 value[Tiling<HIDDEN>::runs], gain[Tiling<HIDDEN>::runs];
   load_gain(weight, gain);
+#if POST_NORMS
+  float4 post_gain[Tiling<HIDDEN>::runs];
+  load_gain(post, post_gain);
   receive_all<HIDDEN>(words, value);
+  add_normalized(s, value, post_gain);
+#else
+  (void)post;
+  receive_all<HIDDEN>(words, value);
+#endif
   normalize(s, value, gain, x);
 }
 
@@ -166,6 +211,11 @@ static __device__ __forceinline__ void embed(const Model &m, Shared *s, int toke
     const int column = C::column(i) + (threadIdx.x & 31) * 4;
     value[i] = C::has(i, column) ? EmbedFormat::load4<HIDDEN>(m.weights + EMBED_AT, token, column)
                                  : float4{0, 0, 0, 0};
+    const float scale = (float)EMBED_SCALE;
+    value[i] = {value[i].x * scale, value[i].y * scale, value[i].z * scale, value[i].w * scale};
+#if POST_NORMS
+    if (C::has(i, column)) *(float4 *)(s->residual + column) = value[i];
+#endif
   }
   normalize(s, value, gain, x);
 }
@@ -178,8 +228,9 @@ struct Consumer {
   RingPosition at;
   int buffer;  // index of the partial sums in use
 
-  // Multiplies eight rows; their sums are tile |nth| of the batch.
-  template <typename F, int K>
+  // Multiplies eight rows; their sums are tile |nth| of the batch. ADD: adds them to the sums of the parts
+  // before this one.
+  template <typename F, int K, bool ADD>
   __device__ __forceinline__ void multiply_tile(const Activations<K> &x, int nth) {
     const int lane = threadIdx.x & 31;
     typename F::Sum sum = {};
@@ -196,7 +247,17 @@ struct Consumer {
 #ifdef DTYPE_F16
     total *= x.unscale;
 #endif
-    if ((lane & 3) == 0) s->partial[buffer][threadIdx.x >> 5][nth * TILE + (lane >> 2)] = total;
+    float *sums = &s->partial[buffer][threadIdx.x >> 5][nth * TILE + (lane >> 2)];
+    if ((lane & 3) == 0) *sums = ADD ? *sums + total : total;
+  }
+
+  // The same in the format F, or G if |second|.
+  template <typename F, typename G, int K, bool ADD = false>
+  __device__ __forceinline__ void multiply_either(const Activations<K> &x, int nth, bool second) {
+    if constexpr (!Same<F, G>::value) {
+      if (second) return multiply_tile<G, K, ADD>(x, nth);
+    }
+    multiply_tile<F, K, ADD>(x, nth);
   }
 
   __device__ __forceinline__ float total(int row) const {
@@ -207,15 +268,44 @@ struct Consumer {
   }
 
   // Calls done(row, sum, before(row)) for each row, in one thread per row. before() is called first, so that
-  // its load overlaps with the sum.
-  template <typename F, int K, typename Before, typename Done>
-  __device__ __forceinline__ void rows(const Activations<K> &x, Rows rows, Before before, Done done) {
+  // its load overlaps with the sum. second(row): whether a row has format G instead of F.
+  template <typename F, typename G, int K, typename Second, typename Before, typename Done>
+  __device__ __forceinline__ void rows(const Activations<K> &x, Rows rows, Second second, Before before,
+                                       Done done) {
 #pragma unroll 1
     for (int begin = rows.begin; begin < rows.end; begin += BATCH * TILE) {
       const int count = min(BATCH * TILE, rows.end - begin), row = begin + (int)threadIdx.x;
       const float old = (int)threadIdx.x < count ? before(row) : 0.0f;
 #pragma unroll 1
-      for (int i = 0; i * TILE < count; ++i) multiply_tile<F, K>(x, i);
+      for (int i = 0; i * TILE < count; ++i) multiply_either<F, G, K>(x, i, second(begin + i * TILE));
+      sync_consumers();
+      if ((int)threadIdx.x < count) done(row, total(threadIdx.x), old);
+      buffer ^= 1;
+    }
+  }
+
+  // Multiplies |count| rows of the MLP's down projection, from this part of its columns to the last.
+  template <typename F, typename G, int PART>
+  __device__ __forceinline__ void multiply_parts(const float *words, int count, bool second) {
+    {
+      Activations<PART_OF(FFN, PART)> x;
+      receive_activations<PART_OF(FFN, PART)>(s, words, x);
+#pragma unroll 1
+      for (int i = 0; i * TILE < count; ++i)
+        multiply_either<F, G, PART_OF(FFN, PART), (PART > 0)>(x, i, second);
+    }
+    if constexpr (PART + 1 < FFN_PARTS) multiply_parts<F, G, PART + 1>(words, count, second);
+  }
+
+  // rows() for an MLP that is too wide to keep its hidden values |words| in registers.
+  template <typename F, typename G, typename Before, typename Done>
+  __device__ __forceinline__ void rows_in_parts(const float *words, Rows rows, bool second, Before before,
+                                                Done done) {
+#pragma unroll 1
+    for (int begin = rows.begin; begin < rows.end; begin += BATCH * TILE) {
+      const int count = min(BATCH * TILE, rows.end - begin), row = begin + (int)threadIdx.x;
+      const float old = (int)threadIdx.x < count ? before(row) : 0.0f;
+      multiply_parts<F, G, 0>(words, count, second);
       sync_consumers();
       if ((int)threadIdx.x < count) done(row, total(threadIdx.x), old);
       buffer ^= 1;
@@ -224,14 +314,15 @@ struct Consumer {
 
   // Calls done(row, gate sum, up sum) for each row. All threads call first() once before the first done(),
   // when all consumers have received their activations.
-  template <typename F, typename First, typename Done>
-  __device__ __forceinline__ void pairs(const Activations<HIDDEN> &x, Rows rows, First first, Done done) {
+  template <typename F, typename G, typename First, typename Done>
+  __device__ __forceinline__ void pairs(const Activations<HIDDEN> &x, Rows rows, bool second, First first,
+                                        Done done) {
     const int t = threadIdx.x, low = t / TILE * 2 * TILE + t % TILE;
 #pragma unroll 1
     for (int begin = rows.begin; begin < rows.end; begin += BATCH / 2 * TILE) {
       const int count = min(BATCH / 2 * TILE, rows.end - begin);
 #pragma unroll 1
-      for (int i = 0; i / 2 * TILE < count; ++i) multiply_tile<F, HIDDEN>(x, i);
+      for (int i = 0; i / 2 * TILE < count; ++i) multiply_either<F, G, HIDDEN>(x, i, second);
       sync_consumers();
       if (begin == rows.begin) {
         first();
