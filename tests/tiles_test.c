@@ -144,6 +144,24 @@ TEST(tiles_have_the_size_of_the_file) {
   CHECK(mlx_tiles_bits(mlx_tiles_of(MLX_MXFP4)) == 4.25);
 }
 
+TEST(tiles_are_described_for_users) {
+  static const struct {
+    mlx_dtype_t dtype;
+    const char *text;
+  } expected[] = {{MLX_Q4_0, "4-bit codes, a scale in f16"},
+                  {MLX_Q5_1, "5-bit codes, scale and offset in f16"},
+                  {MLX_Q4_K, "4-bit codes, scale and offset of 6 bits times f16"},
+                  {MLX_Q6_K, "6-bit codes, two scales of 8 bits times f16"},
+                  {MLX_Q2_K, "2-bit codes, two scales and offsets of 4 bits times f16"},
+                  {MLX_IQ4_NL, "4-bit table indices, a scale in f16"},
+                  {MLX_MXFP4, "4-bit floats, a scale that is a power of two"}};
+  for (size_t i = 0; i < sizeof expected / sizeof *expected; ++i) {
+    char text[80];
+    mlx_tiles_describe(mlx_tiles_of(expected[i].dtype), text, sizeof text);
+    CHECK_TEXT(text, expected[i].text);
+  }
+}
+
 // All exponents of MXFP4, also the two whose half scale is subnormal. 255 has no f32 number of its own.
 TEST(mxfp4_keeps_every_exponent) {
   const mlx_tiles_t tiles = mlx_tiles_of(MLX_MXFP4);
@@ -225,6 +243,7 @@ TEST(matrix_size_counts_whole_tiles) {
 }
 
 TEST_MAIN(CASE(tiles_hold_the_dequantized_values_of_each_type), CASE(tiles_have_the_size_of_the_file),
-          CASE(mxfp4_keeps_every_exponent), CASE(common_tile_format_holds_the_values_of_both_types),
+          CASE(tiles_are_described_for_users), CASE(mxfp4_keeps_every_exponent),
+          CASE(common_tile_format_holds_the_values_of_both_types),
           CASE(mlx_codes_of_each_width_keep_their_value), CASE(codes_above_127_keep_their_value),
           CASE(matrix_size_counts_whole_tiles))

@@ -102,6 +102,7 @@ static __device__ __forceinline__ void receive_all(const float *words, float4 (&
     again = false;
 #pragma unroll
     for (int i = 0; i < C::runs; ++i) again |= any_empty(value[i]);
+    again = __any_sync(~0u, again);  // lanes leave the loop together: shuffles of a diverged warp are slow
     if (!again) break;
 #pragma unroll
     for (int i = 0; i < C::runs; ++i) {

@@ -163,7 +163,7 @@ struct TileFormat {
   static __device__ __forceinline__ float to_float(u32 stored) {
     if constexpr (KIND == NUMBERS_F32) return __uint_as_float(stored);
     if constexpr (KIND == NUMBERS_BF16) return __uint_as_float(stored << 16);
-    if constexpr (KIND == NUMBERS_E8M0) return __uint_as_float(max(stored << 23, 0x00400000u));
+    if constexpr (KIND == NUMBERS_E8M0) return fmaxf(__uint_as_float(stored << 23), 0x1p-127f);
     return f16_to_float(stored);
   }
 
@@ -177,8 +177,8 @@ struct TileFormat {
   // The f16 number of the row's scales, or of its offsets.
   template <typename Memory>
   static __device__ __forceinline__ u32 load_block(const u8 *tile, int run, int row, bool offset) {
-    const int from = !OFFSET_COUNT ? 0 : offset ? 1 - (run & 1) : -(run & 1);
-    return Memory::load16(tile + from * bytes + blocks_at + row * block_step);
+    const u8 *even = OFFSET_COUNT ? tile - (run & 1) * bytes : tile;
+    return Memory::load16(even + (offset ? bytes : 0) + blocks_at + row * block_step);
   }
 
   template <typename Memory>
@@ -274,14 +274,12 @@ struct TileFormat {
   template <typename Memory>
   static __device__ __forceinline__ void load_row(float (&out)[row_scales], float &offset, const u8 *tile,
                                                   int run, int row, int quad) {
-    if constexpr (KIND == NUMBERS_K6) {  // two loads have everything
+    if constexpr (KIND == NUMBERS_K6) {
       const uint2 v = Memory::load64(tile + scales_at + row * record);
-      const u32 other = Memory::load16(tile + (run & 1 ? -bytes : bytes) + blocks_at + row * record),
-                own = v.y >> 16;
-      const float block = f16_to_float(run & 1 ? other : own);
+      const float block = f16_to_float(load_block<Memory>(tile, run, row, false));
 #pragma unroll
       for (int i = 0; i < 4; i++) out[i] = times(v.x & 0x3f3f3f3f, i, block);
-      offset = offset_of({v.x >> quad * 8 & 255, run & 1 ? own : other, v.y}, quad, 0);
+      offset = offset_of({v.x >> quad * 8 & 255, load_block<Memory>(tile, run, row, true), v.y}, quad, 0);
     } else {
       load_row_scales<Memory>(out, tile, run, row);
       if constexpr (OFFSET_COUNT == 1) {
