@@ -4,7 +4,7 @@
 #include "tests/architectures.h"
 #include "tests/gpu.h"
 
-static const char *const fixtures[] = {"llama-yarn", "mimo", "qwen3", "gemma2", "gemma3", "ernie4_5"};
+static const char *const fixtures[] = {"llama-yarn", "mimo", "qwen3", "gemma2", "gemma3", "ernie4_5", "glm4"};
 #define COUNT (sizeof fixtures / sizeof *fixtures)
 
 static void prepare(void) {

@@ -83,6 +83,8 @@ TEST(each_fixture_defines_exactly_the_macros_of_its_form) {
         "DOWN_BIAS_AT=", "ROPE_ADJACENT="}},
       {FIXTURE("qwen3"),
        {"Q_BIAS_AT=", "K_BIAS_AT=", "V_BIAS_AT=", "O_BIAS_AT=", "Q_NORM_AT=", "K_NORM_AT=", "WINDOW="}},
+      {FIXTURE("glm4"),  // gate and up are one tensor
+       {"Q_BIAS_AT=", "K_BIAS_AT=", "V_BIAS_AT=", "POST_ATTN_NORM_AT=", "ROPE_DIMS=", "ROPE_ADJACENT="}},
       {FIXTURE("gemma"), {"ACT_", "EMBED_SCALE="}},
       {FIXTURE("gemma2"), {"ACT_", "EMBED_SCALE=", "POST_ATTN_NORM_AT=", "SOFTCAP=", "WINDOW="}},
       {FIXTURE("gemma3"),

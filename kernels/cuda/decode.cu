@@ -74,13 +74,26 @@ static __host__ __device__ constexpr int min_of(int a, int b) { return a < b ? a
 //
 // Activations of up to MAX_RUNS runs are kept in registers. The hidden values of a wider MLP are divided into
 // parts, multiplied one after the other; K = PART_OF(FFN, part) stands for the segments of one part.
+//
+// The time of a row grows with the largest number of runs of a warp. |best_segments| makes it small: 2560
+// columns are 3 segments of 7 runs, one per warp, rather than 2 segments of 10, which take the time of 16.
+static __host__ __device__ constexpr int runs_of(int width, int segments) {
+  return segments * ceil_div(ceil_div(ceil_div(width, segments), 128), WARPS);
+}
+static __host__ __device__ constexpr int best_segments(int width) {
+  int best = ceil_div(width, SEGMENT);
+  for (int i = best + 1; i <= 2 * ceil_div(width, SEGMENT); ++i)
+    if (runs_of(width, i) < runs_of(width, best)) best = i;
+  return best;
+}
+
 #define MAX_RUNS 8
 #define PART_UNIT (1 << 24)
 #define PART_OF(k, part) ((k) + ((part) + 1) * PART_UNIT)
 template <int K>
 struct Tiling {
   static constexpr int width = K % PART_UNIT, part = K / PART_UNIT - 1;
-  static constexpr int all_segments = ceil_div(width, SEGMENT),
+  static constexpr int all_segments = best_segments(width),
                        columns = ceil_div(ceil_div(width, all_segments), 128) * 128;
   static constexpr int segment_runs = ceil_div(columns / 128, WARPS);  // runs of a warp in a segment
   static constexpr int parts = ceil_div(all_segments * segment_runs, MAX_RUNS);
@@ -160,8 +173,9 @@ using DownFormat2 = DownFormat;
 
 #define QUERY_BATCH 4  // queries processed together
 
+// VALUE_WARPS warps share the same positions, and each accumulates some columns of the values.
 #if defined(KV_F32) || defined(KV_Q8)
-#define VALUE_WARPS 1
+#define VALUE_WARPS (HEAD_DIM <= 128 ? 1 : 2)
 #ifdef KV_Q8
 typedef u8 kv_t;  // codes; each page of a head ends with PAGE f32 scales
 #else
@@ -174,12 +188,12 @@ struct Attention {                               // overlaps the staged activati
   __align__(16) float k[HEAD_DIM], v[HEAD_DIM];  // key and value of the newest position
   __align__(16) float query_data[GROUP][HEAD_DIM];
   float4 factors[WARPS][16];  // softmax weights of four queries
-  float acc[WARPS][GROUP][HEAD_DIM];
-  float peak[WARPS][GROUP], sum[WARPS][GROUP];
+  float acc[WARPS / VALUE_WARPS][GROUP][HEAD_DIM];
+  float peak[WARPS / VALUE_WARPS][GROUP], sum[WARPS / VALUE_WARPS][GROUP];
 };
 #else
 #define KEY_BLOCKS ceil_div(HEAD_DIM, 32)
-// Warps that share the same positions; each accumulates 64 columns of the values.
+// 64 columns per warp.
 #define VALUE_WARPS (HEAD_DIM <= 64 ? 1 : HEAD_DIM <= 128 ? 2 : 4)
 typedef u16 kv_t, row_t;
 static __device__ __forceinline__ row_t to_row(float x) { return KvNumber::narrow(x); }

@@ -2,7 +2,7 @@
 """Tests and times kernels/cuda/decode.cu on its own, and shows where its time goes.
 
   decode_probe.py [--shape llama-1b|...|gemma3-4b] [--dtype bf16|f16|FORMATS] [--depths 16,4096] [--without ring,waits,attention]
-                  [--kv f32|bf16|f16] [--second FORMAT] [--clocks] [--nvrtc LIBRARY] [--check-source] [--compile-only SM]
+                  [--kv f32|bf16|f16] [--second FORMAT] [--clocks] [--define NAME=VALUE] [--nvrtc LIBRARY] [--check-source] [--compile-only SM]
 
 FORMATS are quantized weights: q4_0, q4_1, q8_0, q4_k, q5_k, q6_k, mixed; or two of them, "q4_0,q8_0", the second for the head.
 --second: format of v and down in every other layer, as in a file of type Q4_K_M.
@@ -137,12 +137,12 @@ def scratch_words(shape, unit=1):
     return 64 + choice + 3 * hidden + 2 * queries + 2 * keys + 2 * ffn + heads * max(1, blocks // kv_heads) * (head_dim + 2)
 
 
-def compile_kernel(text, shape, form, layout, dtype, kv, library, target):
+def compile_kernel(text, shape, form, layout, dtype, kv, library, target, extra=()):
     names = ("HIDDEN", "FFN", "HEADS", "KV_HEADS", "HEAD_DIM", "LAYERS", "VOCAB")
     options = [f"{name}={value}" for name, value in zip(names, shape)] + list(layout.definitions())
     options += [f"SEGMENT={2048 if layout.tiles else 1024}", "NORM_EPS=1e-5f", f"SCALE={shape[4] ** -0.5!r}f", f"BLOCKS={blocks_of(shape, 8 if layout.tiles else 1)}",
                 f"SHARED_BYTES={SHARED_BYTES}", f"SCRATCH_WORDS={scratch_words(shape, 8 if layout.tiles else 1)}"] + form_options(shape, form)
-    options.append(f"KV_{kv.upper()}=1")
+    options += [f"KV_{kv.upper()}=1", *extra]
     if not layout.tiles:
         options.append(f"DTYPE_{dtype.upper()}=1")
     arguments = ["--std=c++17", "--gpu-architecture=" + target] + ["-D" + o for o in options]
@@ -324,6 +324,7 @@ def main():
     parser.add_argument("--without", default="")
     parser.add_argument("--clocks", action="store_true")
     parser.add_argument("--second")
+    parser.add_argument("--define", action="append", default=[])
     parser.add_argument("--kv", help="default: f32 with quantized weights, else that of the weights")
     parser.add_argument("--nvrtc")
     parser.add_argument("--check-source", action="store_true")
@@ -342,7 +343,7 @@ def main():
     kv = options.kv or ("f32" if options.dtype not in ("bf16", "f16") else options.dtype)
     layout = Layout(shape, () if options.dtype in ("bf16", "f16") else options.dtype.split(","), form, options.second)
     if options.compile_only:
-        image = compile_kernel(text, shape, form, layout, options.dtype, kv, options.nvrtc, options.compile_only)
+        image = compile_kernel(text, shape, form, layout, options.dtype, kv, options.nvrtc, options.compile_only, options.define)
         print(f"{options.shape}, {options.dtype}: {code_bytes(image)} bytes of code")
         return
     if not torch:
@@ -354,7 +355,7 @@ def main():
     for part in parts:
         text = without(text, part)
     target = "sm_%d%d" % torch.cuda.get_device_capability()
-    kernel = Kernel(compile_kernel(text, shape, form, layout, options.dtype, kv, options.nvrtc, target))
+    kernel = Kernel(compile_kernel(text, shape, form, layout, options.dtype, kv, options.nvrtc, target, options.define))
     model = Model(shape, form, layout, options.dtype, kv)
     for start in () if parts else (0, 250, 4000):
         compare(model, kernel, start)
