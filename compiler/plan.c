@@ -154,13 +154,14 @@ static void match_norm_weight(matcher_t *m, mlx_decode_weight_t which, int64_t l
                               int64_t width) {
   if (!norm) return;
   match_weight(m, which, layer, norm, 1, width, 0);
-  match_number(m, which == MLX_DECODE_ATTN_NORM && layer == 0, &m->plan->norm_eps, node_at(m, norm)->eps);
+  match_number(m, m->plan->norm_eps == 0.0, &m->plan->norm_eps, node_at(m, norm)->eps);
 }
 
+// The norm of the input of attention or MLP, if it has one.
 static int match_norm(matcher_t *m, mlx_decode_weight_t which, int64_t layer, int x) {
-  const int norm = expect(m, MLX_NODE_RMSNORM, x, 0);
+  const int norm = match_optional(m, MLX_NODE_RMSNORM, x);
   match_norm_weight(m, which, layer, norm, m->plan->hidden);
-  return norm;
+  return norm ? norm : x;
 }
 
 // A product and its bias, if it has one.
@@ -174,12 +175,30 @@ static int match_linear(matcher_t *m, mlx_decode_weight_t which, mlx_decode_weig
   return biased;
 }
 
-static int match_head_norm(matcher_t *m, mlx_decode_weight_t which, int64_t layer, int x) {
-  const int norm = match_optional(m, MLX_NODE_HEAD_RMSNORM, x);
+// A norm of queries or keys, if there is one here: of each head, or of all |width| numbers.
+static int match_qk_norm(matcher_t *m, mlx_decode_weight_t which, int64_t layer, int x, int64_t width,
+                         bool after_rope) {
+  mlx_decode_form_t *form = &m->plan->form;
+  const int by_head = match_optional(m, MLX_NODE_HEAD_RMSNORM, x);
+  const int norm = by_head ? by_head : match_optional(m, MLX_NODE_RMSNORM, x);
   if (!norm) return x;
-  m->fits = node_at(m, norm)->head_dim == m->model->config.head_dim;
-  match_norm_weight(m, which, layer, norm, m->model->config.head_dim);
+  if (layer == 0 && which == MLX_DECODE_Q_NORM)
+    form->norm_after_rope = after_rope, form->whole_norms = !by_head;
+  m->fits = form->norm_after_rope == after_rope && form->whole_norms == !by_head &&
+            (!by_head || node_at(m, norm)->head_dim == m->model->config.head_dim);
+  match_norm_weight(m, which, layer, norm, by_head ? m->model->config.head_dim : width);
   return norm;
+}
+
+// The factor of the queries that grows with the position, if there is one.
+static int match_grow(matcher_t *m, int64_t layer, int q) {
+  mlx_decode_form_t *form = &m->plan->form;
+  const int grown = match_optional(m, MLX_NODE_GROW, q);
+  const mlx_node_t *node = grown ? node_at(m, grown) : NULL;
+  match_number(m, layer == 0, &form->grow_beta, node ? node->beta : 0.0);
+  if (node && layer == 0) form->grow_period = node->period;
+  if (node) m->fits = m->fits && node->period == form->grow_period;
+  return grown ? grown : q;
 }
 
 // Whether the next node is a product of several matrices in one tensor of |rows| rows.
@@ -263,12 +282,15 @@ static void match_qkv(matcher_t *m, int64_t layer, int h, int *q, int *k, int *v
 
 static int match_attention(matcher_t *m, int64_t layer, int x) {
   const mlx_config_t *c = &m->model->config;
-  const int64_t queries = c->heads * c->head_dim;
+  const int64_t queries = c->heads * c->head_dim, keys = c->kv_heads * c->head_dim;
   int q, k, v, h = match_norm(m, MLX_DECODE_ATTN_NORM, layer, x);
   match_qkv(m, layer, h, &q, &k, &v);
-  q = match_head_norm(m, MLX_DECODE_Q_NORM, layer, q);
-  k = match_head_norm(m, MLX_DECODE_K_NORM, layer, k);
+  q = match_qk_norm(m, MLX_DECODE_Q_NORM, layer, q, queries, false);
+  k = match_qk_norm(m, MLX_DECODE_K_NORM, layer, k, keys, false);
   match_ropes(m, layer, &q, &k);
+  q = match_qk_norm(m, MLX_DECODE_Q_NORM, layer, q, queries, true);
+  k = match_qk_norm(m, MLX_DECODE_K_NORM, layer, k, keys, true);
+  q = match_grow(m, layer, q);
   const int attention = expect(m, MLX_NODE_ATTENTION, q, k);
   if (!attention) return 0;
   m->fits = node_at(m, attention)->operands[2] == v;
@@ -300,14 +322,17 @@ static int match_mlp(matcher_t *m, int64_t layer, int x) {
 // All layers have a vector or none, and those that belong together are both there.
 static bool form_is_regular(const matcher_t *m) {
   const mlx_decode_form_t *form = &m->plan->form;
-  for (int i = MLX_DECODE_Q_BIAS; i < MLX_DECODE_WEIGHTS; ++i) {
-    if (form->counts[i] && form->counts[i] != m->model->config.layers) return false;
+  for (int i = 0; i < MLX_DECODE_WEIGHTS; ++i) {
+    const bool once = i == MLX_DECODE_EMBED || i == MLX_DECODE_FINAL_NORM || i == MLX_DECODE_HEAD;
+    if (form->counts[i] && form->counts[i] != (once ? 1 : m->model->config.layers)) return false;
   }
   for (int i = 1; i < form->rope_count; ++i) {
     const mlx_rope_t *a = form->ropes[0], *b = form->ropes[i];
     if (a && b && (a->dims != b->dims || a->adjacent != b->adjacent)) return false;
   }
-  return !form->counts[MLX_DECODE_Q_NORM] == !form->counts[MLX_DECODE_K_NORM] &&
+  return form->counts[MLX_DECODE_FINAL_NORM] &&
+         !form->counts[MLX_DECODE_ATTN_NORM] == !form->counts[MLX_DECODE_MLP_NORM] &&
+         !form->counts[MLX_DECODE_Q_NORM] == !form->counts[MLX_DECODE_K_NORM] &&
          !form->counts[MLX_DECODE_POST_ATTN_NORM] == !form->counts[MLX_DECODE_POST_MLP_NORM] &&
          (!has_post_norms(form) || form->residual_scale == 1.0);
 }

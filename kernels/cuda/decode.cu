@@ -226,6 +226,9 @@ struct State {
   float partial[2][WARPS][BATCH * TILE];
   float cosine[ROPES][HEAD_DIM / 2], sine[ROPES][HEAD_DIM / 2];
   float square[WARPS];  // sum of squares of the residual stream, per warp
+#if QK_NORM_WHOLE
+  float whole_square[2][WARPS];  // sums of squares of all queries and all keys
+#endif
 #if POST_NORMS
   float output_square[WARPS];            // the same of a sublayer's output
   __align__(16) float residual[HIDDEN];  // the residual stream; each warp reads and writes its own columns
@@ -353,7 +356,7 @@ static __device__ __forceinline__ void layer(const Model &m, Consumer &c, int l,
   c.rows<QkvFormat, QkvFormat2>(
       x, s->qkv, [&](int row) { return uses_second(l, qkv_role(row)); },
       [&](int row) { return qkv_bias(m, l, row); },
-      [&](int row, float sum, float bias) { publish(&w->qkv[row], sum * norm_scale(s) + bias); });
+      [&](int row, float sum, float bias) { publish(&w->qkv[row], sum * layer_scale(s) + bias); });
   attend(m, s, l, plan, position);
   merge_heads(m, s, plan.splits);
   {
@@ -370,7 +373,7 @@ static __device__ __forceinline__ void layer(const Model &m, Consumer &c, int l,
           publish(&w->x1[parity][row], old + (sum + O_BIAS_OF(l, row)) * (float)RESIDUAL_SCALE);
         });
   }
-  receive_and_normalize(s, w->x1[parity], AFTER_ATTENTION(l), AT(MLP_NORM, l), x);
+  receive_and_normalize(s, w->x1[parity], AFTER_ATTENTION(l), BEFORE_MLP(l), x);
   const auto first = [&] {
     reset_consumed(m, s, parity, plan);
     if (l == 0) reset_choice(m, s, epoch);
@@ -380,7 +383,7 @@ static __device__ __forceinline__ void layer(const Model &m, Consumer &c, int l,
   c.pairs<GateFormat, GateFormat2>(x, s->ffn, second_gate, first, [&](int row, float gate, float up) {
     if (!fenced) __threadfence();  // order the EMPTY words and the new keys and values before the results
     fenced = true;
-    const float scale = norm_scale(s);
+    const float scale = layer_scale(s);
     gate = gate * scale + GATE_BIAS_OF(l, row);
     publish(&w->hidden[parity][row], activate(gate) * (up * scale + UP_BIAS_OF(l, row)));
   });
@@ -396,7 +399,7 @@ static __device__ __forceinline__ void layer(const Model &m, Consumer &c, int l,
     c.rows<DownFormat, DownFormat2>(hidden, s->width, [&](int) { return second_down; }, residual, store_x0);
   }
   receive_and_normalize(s, w->x0, AFTER_MLP(l),
-                        l + 1 < LAYERS ? AT(ATTN_NORM, l + 1) : m.weights + FINAL_NORM_AT, x);
+                        l + 1 < LAYERS ? BEFORE_ATTENTION(l + 1) : m.weights + FINAL_NORM_AT, x);
 }
 
 struct Best {

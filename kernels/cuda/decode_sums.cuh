@@ -117,12 +117,16 @@ static __device__ __forceinline__ void receive_activations(Shared *s, const floa
   stage_all<K>(s, x, value);
 }
 
+// Gains of a norm; ones without a norm.
 static __device__ __forceinline__ void load_gain(const u8 *weight, float4 (&gain)[Tiling<HIDDEN>::runs]) {
   using C = Tiling<HIDDEN>;
 #pragma unroll
   for (int i = 0; i < C::runs; ++i) {
     const int column = C::column(i) + (threadIdx.x & 31) * 4;
-    gain[i] = C::has(i, column) ? *(const float4 *)((const float *)weight + column) : float4{0, 0, 0, 0};
+    if (!PRE_NORMS && !weight)
+      gain[i] = {1, 1, 1, 1};
+    else
+      gain[i] = C::has(i, column) ? *(const float4 *)((const float *)weight + column) : float4{0, 0, 0, 0};
   }
 }
 
@@ -147,6 +151,11 @@ static __device__ __forceinline__ float norm_scale(const Shared *s) {
 #pragma unroll
   for (int i = 0; i < WARPS; ++i) sum += s->square[i];
   return rsqrtf(sum / HIDDEN + NORM_EPS);
+}
+
+// The same for the sums of a layer, whose input may have no norm.
+static __device__ __forceinline__ float layer_scale(const Shared *s) {
+  return PRE_NORMS ? norm_scale(s) : 1.0f;
 }
 
 #if POST_NORMS
@@ -205,7 +214,7 @@ static __device__ __forceinline__ void receive_and_normalize(Shared *s, const fl
 static __device__ __forceinline__ void embed(const Model &m, Shared *s, int token, Activations<HIDDEN> &x) {
   using C = Tiling<HIDDEN>;
   float4 value[C::runs], gain[C::runs];
-  load_gain(AT(ATTN_NORM, 0), gain);
+  load_gain(BEFORE_ATTENTION(0), gain);
 #pragma unroll
   for (int i = 0; i < C::runs; ++i) {
     const int column = C::column(i) + (threadIdx.x & 31) * 4;
