@@ -126,6 +126,10 @@ static void define_form(mlx_text_t *d, const mlx_decode_plan_t *plan, const mlx_
   define_number(d, "LOGIT_SCALE", form->logit_scale, 1.0);
   define_number(d, "LOGIT_SOFTCAP", form->logit_softcap, 0.0);
   define_number(d, "SOFTCAP", plan->attention.softcap, 0.0);
+  define_number(d, "QUERY_GROW_BETA", form->grow_beta, 0.0);
+  if (form->grow_beta != 0.0) MLX_DEFINE(d, {"QUERY_GROW_PERIOD", form->grow_period});
+  if (form->norm_after_rope) MLX_DEFINE(d, {"QK_NORM_AFTER_ROPE", 1});
+  if (form->whole_norms) MLX_DEFINE(d, {"QK_NORM_WHOLE", 1});
   if (form->window) {
     MLX_DEFINE(d, {"WINDOW", form->window});
     mlx_text_puts(d, "WINDOWED_LAYERS=");

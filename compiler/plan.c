@@ -16,6 +16,7 @@ typedef struct matcher {
   mlx_storage_t storage;    // of the weights at those offsets
   size_t *indices;          // [layers][MLX_DECODE_WEIGHTS] of the model's weights; may be NULL
   mlx_decode_plan_t *plan;
+  bool fused;  // matrices of a layer are parts of one tensor
   bool fits;
 } matcher_t;
 
@@ -78,22 +79,39 @@ static bool match_tiles(mlx_decode_plan_t *plan, mlx_decode_weight_t which, int6
   return true;
 }
 
-// Records operand |operand| of node |id| as the weight |which| of |layer|. Its shape must be [rows, columns];
-// columns 0 means a vector.
-static void match_weight(matcher_t *m, mlx_decode_weight_t which, int64_t layer, int id, int operand,
-                         int64_t rows, int64_t columns) {
+// Bytes of |rows| rows, which precede another matrix in the same tensor. Fails if they do not end with a
+// tile.
+static bool bytes_before(const matcher_t *m, mlx_stored_t stored, int64_t rows, int64_t columns,
+                         uint64_t *out_bytes) {
+  *out_bytes = 0;
+  if (!rows) return true;
+  const int64_t width = stored.dtype == MLX_F32 ? 4 : 2;
+  *out_bytes =
+      stored.tiles.bits ? mlx_tiles_bytes(stored.tiles, rows, columns) : (uint64_t)(rows * columns * width);
+  return m->storage.layout == MLX_LAYOUT_TILES ? stored.tiles.bits && rows % MLX_TILE_ROWS == 0 : true;
+}
+
+// Records |rows| rows of operand |operand| of node |id|, from row |first| on, as the weight |which| of
+// |layer|. If |first| is 0 the operand may have only these rows or more; the caller checks that. columns 0: a
+// vector.
+static void match_rows(matcher_t *m, mlx_decode_weight_t which, int64_t layer, int id, int operand,
+                       int64_t first, int64_t rows, int64_t columns) {
   mlx_decode_offset_t *offset = &m->plan->offsets[which];
   if (!m->fits) return;
   const mlx_node_t *weight = mlx_graph_operand(m->graph, node_at(m, id), operand);
   m->fits = weight && weight->kind == MLX_NODE_WEIGHT && weight->rank == (columns ? 2 : 1) &&
-            weight->dims[0] == rows && (!columns || weight->dims[1] == columns);
+            weight->dims[0] >= first + rows && (!columns || weight->dims[1] == columns);
   if (!m->fits) return;
   const size_t index = weight->weight_index;
   ++m->plan->form.counts[which];
   if (m->indices) m->indices[layer * MLX_DECODE_WEIGHTS + which] = index;
   if (!m->offsets) return;
-  const uint64_t at = m->offsets[index];
   const mlx_stored_t stored = mlx_weight_stored(&m->model->weights[index], m->storage);
+  uint64_t before;
+  m->fits = bytes_before(m, stored, first, columns, &before);
+  if (!m->fits) return;
+  const uint64_t at = m->offsets[index] + before;
+  m->fused |= first > 0;
   const mlx_tiles_t tiles = stored.tiles;
   if (which == MLX_DECODE_EMBED) m->plan->dtype = stored.dtype;
   if (layer == 0) offset->first = at;
@@ -105,6 +123,14 @@ static void match_weight(matcher_t *m, mlx_decode_weight_t which, int64_t layer,
     m->fits = !columns || (m->storage.layout != MLX_LAYOUT_TILES && stored.dtype == m->plan->dtype &&
                            stored.dtype != MLX_F32);
   }
+}
+
+// Records operand |operand| of node |id| as the weight |which| of |layer|. Its shape must be [rows, columns];
+// columns 0 means a vector.
+static void match_weight(matcher_t *m, mlx_decode_weight_t which, int64_t layer, int id, int operand,
+                         int64_t rows, int64_t columns) {
+  match_rows(m, which, layer, id, operand, 0, rows, columns);
+  if (m->fits) m->fits = mlx_graph_operand(m->graph, node_at(m, id), operand)->dims[0] == rows;
 }
 
 static void match_number(matcher_t *m, bool first, double *number, double value) {
@@ -128,13 +154,14 @@ static void match_norm_weight(matcher_t *m, mlx_decode_weight_t which, int64_t l
                               int64_t width) {
   if (!norm) return;
   match_weight(m, which, layer, norm, 1, width, 0);
-  match_number(m, which == MLX_DECODE_ATTN_NORM && layer == 0, &m->plan->norm_eps, node_at(m, norm)->eps);
+  match_number(m, m->plan->norm_eps == 0.0, &m->plan->norm_eps, node_at(m, norm)->eps);
 }
 
+// The norm of the input of attention or MLP, if it has one.
 static int match_norm(matcher_t *m, mlx_decode_weight_t which, int64_t layer, int x) {
-  const int norm = expect(m, MLX_NODE_RMSNORM, x, 0);
+  const int norm = match_optional(m, MLX_NODE_RMSNORM, x);
   match_norm_weight(m, which, layer, norm, m->plan->hidden);
-  return norm;
+  return norm ? norm : x;
 }
 
 // A product and its bias, if it has one.
@@ -148,12 +175,46 @@ static int match_linear(matcher_t *m, mlx_decode_weight_t which, mlx_decode_weig
   return biased;
 }
 
-static int match_head_norm(matcher_t *m, mlx_decode_weight_t which, int64_t layer, int x) {
-  const int norm = match_optional(m, MLX_NODE_HEAD_RMSNORM, x);
+// A norm of queries or keys, if there is one here: of each head, or of all |width| numbers.
+static int match_qk_norm(matcher_t *m, mlx_decode_weight_t which, int64_t layer, int x, int64_t width,
+                         bool after_rope) {
+  mlx_decode_form_t *form = &m->plan->form;
+  const int by_head = match_optional(m, MLX_NODE_HEAD_RMSNORM, x);
+  const int norm = by_head ? by_head : match_optional(m, MLX_NODE_RMSNORM, x);
   if (!norm) return x;
-  m->fits = node_at(m, norm)->head_dim == m->model->config.head_dim;
-  match_norm_weight(m, which, layer, norm, m->model->config.head_dim);
+  if (layer == 0 && which == MLX_DECODE_Q_NORM)
+    form->norm_after_rope = after_rope, form->whole_norms = !by_head;
+  m->fits = form->norm_after_rope == after_rope && form->whole_norms == !by_head &&
+            (!by_head || node_at(m, norm)->head_dim == m->model->config.head_dim);
+  match_norm_weight(m, which, layer, norm, by_head ? m->model->config.head_dim : width);
   return norm;
+}
+
+// The factor of the queries that grows with the position, if there is one.
+static int match_grow(matcher_t *m, int64_t layer, int q) {
+  mlx_decode_form_t *form = &m->plan->form;
+  const int grown = match_optional(m, MLX_NODE_GROW, q);
+  const mlx_node_t *node = grown ? node_at(m, grown) : NULL;
+  match_number(m, layer == 0, &form->grow_beta, node ? node->beta : 0.0);
+  if (node && layer == 0) form->grow_period = node->period;
+  if (node) m->fits = m->fits && node->period == form->grow_period;
+  return grown ? grown : q;
+}
+
+// Whether the next node is a product of several matrices in one tensor of |rows| rows.
+static bool is_fused(const matcher_t *m, int64_t rows) {
+  const int next = m->fits ? next_node(m) : 0;
+  const mlx_node_t *node = next ? node_at(m, next) : NULL;
+  return node && node->kind == MLX_NODE_LINEAR && mlx_graph_operand(m->graph, node, 1)->dims[0] == rows;
+}
+
+// Columns of the result of a fused product: |rows| rows of its tensor, from row |first| on.
+static int match_columns(matcher_t *m, mlx_decode_weight_t which, int64_t layer, int linear, int64_t first,
+                         int64_t rows) {
+  const int part = expect(m, MLX_NODE_COLUMNS, linear, 0);
+  match_rows(m, which, layer, linear, 1, first, rows, m->plan->hidden);
+  m->fits = m->fits && node_at(m, part)->start == first && node_at(m, part)->dims[1] == rows;
+  return part;
 }
 
 // Queries and keys of a layer have the same rope, or none.
@@ -204,16 +265,32 @@ static int match_residual(matcher_t *m, mlx_decode_weight_t post, int64_t layer,
   return expect(m, MLX_NODE_ADD, x, scaled ? scaled : y);
 }
 
+static void match_qkv(matcher_t *m, int64_t layer, int h, int *q, int *k, int *v) {
+  const mlx_config_t *c = &m->model->config;
+  const int64_t queries = c->heads * c->head_dim, keys = c->kv_heads * c->head_dim;
+  if (is_fused(m, queries + 2 * keys)) {
+    const int linear = expect(m, MLX_NODE_LINEAR, h, 0);
+    *q = match_columns(m, MLX_DECODE_Q, layer, linear, 0, queries);
+    *k = match_columns(m, MLX_DECODE_K, layer, linear, queries, keys);
+    *v = match_columns(m, MLX_DECODE_V, layer, linear, queries + keys, keys);
+    return;
+  }
+  *q = match_linear(m, MLX_DECODE_Q, MLX_DECODE_Q_BIAS, layer, h, queries, c->hidden);
+  *k = match_linear(m, MLX_DECODE_K, MLX_DECODE_K_BIAS, layer, h, keys, c->hidden);
+  *v = match_linear(m, MLX_DECODE_V, MLX_DECODE_V_BIAS, layer, h, keys, c->hidden);
+}
+
 static int match_attention(matcher_t *m, int64_t layer, int x) {
   const mlx_config_t *c = &m->model->config;
   const int64_t queries = c->heads * c->head_dim, keys = c->kv_heads * c->head_dim;
-  int h = match_norm(m, MLX_DECODE_ATTN_NORM, layer, x);
-  int q = match_linear(m, MLX_DECODE_Q, MLX_DECODE_Q_BIAS, layer, h, queries, c->hidden);
-  int k = match_linear(m, MLX_DECODE_K, MLX_DECODE_K_BIAS, layer, h, keys, c->hidden);
-  int v = match_linear(m, MLX_DECODE_V, MLX_DECODE_V_BIAS, layer, h, keys, c->hidden);
-  q = match_head_norm(m, MLX_DECODE_Q_NORM, layer, q);
-  k = match_head_norm(m, MLX_DECODE_K_NORM, layer, k);
+  int q, k, v, h = match_norm(m, MLX_DECODE_ATTN_NORM, layer, x);
+  match_qkv(m, layer, h, &q, &k, &v);
+  q = match_qk_norm(m, MLX_DECODE_Q_NORM, layer, q, queries, false);
+  k = match_qk_norm(m, MLX_DECODE_K_NORM, layer, k, keys, false);
   match_ropes(m, layer, &q, &k);
+  q = match_qk_norm(m, MLX_DECODE_Q_NORM, layer, q, queries, true);
+  k = match_qk_norm(m, MLX_DECODE_K_NORM, layer, k, keys, true);
+  q = match_grow(m, layer, q);
   const int attention = expect(m, MLX_NODE_ATTENTION, q, k);
   if (!attention) return 0;
   m->fits = node_at(m, attention)->operands[2] == v;
@@ -225,8 +302,15 @@ static int match_attention(matcher_t *m, int64_t layer, int x) {
 static int match_mlp(matcher_t *m, int64_t layer, int x) {
   const mlx_config_t *c = &m->model->config;
   int h = match_norm(m, MLX_DECODE_MLP_NORM, layer, x);
-  int gate = match_linear(m, MLX_DECODE_GATE, MLX_DECODE_GATE_BIAS, layer, h, c->ffn, c->hidden);
-  int up = match_linear(m, MLX_DECODE_UP, MLX_DECODE_UP_BIAS, layer, h, c->ffn, c->hidden);
+  int gate, up;
+  if (is_fused(m, 2 * c->ffn)) {
+    const int linear = expect(m, MLX_NODE_LINEAR, h, 0);
+    gate = match_columns(m, MLX_DECODE_GATE, layer, linear, 0, c->ffn);
+    up = match_columns(m, MLX_DECODE_UP, layer, linear, c->ffn, c->ffn);
+  } else {
+    gate = match_linear(m, MLX_DECODE_GATE, MLX_DECODE_GATE_BIAS, layer, h, c->ffn, c->hidden);
+    up = match_linear(m, MLX_DECODE_UP, MLX_DECODE_UP_BIAS, layer, h, c->ffn, c->hidden);
+  }
   int act = expect(m, MLX_NODE_GATED, gate, up);
   if (!act) return 0;
   if (layer == 0) m->plan->form.act = node_at(m, act)->act;
@@ -238,14 +322,17 @@ static int match_mlp(matcher_t *m, int64_t layer, int x) {
 // All layers have a vector or none, and those that belong together are both there.
 static bool form_is_regular(const matcher_t *m) {
   const mlx_decode_form_t *form = &m->plan->form;
-  for (int i = MLX_DECODE_Q_BIAS; i < MLX_DECODE_WEIGHTS; ++i) {
-    if (form->counts[i] && form->counts[i] != m->model->config.layers) return false;
+  for (int i = 0; i < MLX_DECODE_WEIGHTS; ++i) {
+    const bool once = i == MLX_DECODE_EMBED || i == MLX_DECODE_FINAL_NORM || i == MLX_DECODE_HEAD;
+    if (form->counts[i] && form->counts[i] != (once ? 1 : m->model->config.layers)) return false;
   }
   for (int i = 1; i < form->rope_count; ++i) {
     const mlx_rope_t *a = form->ropes[0], *b = form->ropes[i];
     if (a && b && (a->dims != b->dims || a->adjacent != b->adjacent)) return false;
   }
-  return !form->counts[MLX_DECODE_Q_NORM] == !form->counts[MLX_DECODE_K_NORM] &&
+  return form->counts[MLX_DECODE_FINAL_NORM] &&
+         !form->counts[MLX_DECODE_ATTN_NORM] == !form->counts[MLX_DECODE_MLP_NORM] &&
+         !form->counts[MLX_DECODE_Q_NORM] == !form->counts[MLX_DECODE_K_NORM] &&
          !form->counts[MLX_DECODE_POST_ATTN_NORM] == !form->counts[MLX_DECODE_POST_MLP_NORM] &&
          (!has_post_norms(form) || form->residual_scale == 1.0);
 }
@@ -278,7 +365,7 @@ static void match_network(matcher_t *m) {
   const int capped = match_optional(m, MLX_NODE_SOFTCAP, x);
   form->logit_softcap = capped ? node_at(m, capped)->cap : 0.0;
   expect(m, MLX_NODE_LOGITS, capped ? capped : x, 0);
-  m->fits = m->fits && form_is_regular(m);
+  m->fits = m->fits && form_is_regular(m) && (m->plan->regular || !m->fused);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -289,19 +376,28 @@ static int64_t min_int(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t max_int(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+// Runs of 128 columns of each warp, if rows of |width| columns are divided into |segments|.
+static int64_t runs_of(int64_t width, int64_t segments) {
+  return segments * ceil_div(ceil_div(ceil_div(width, segments), 128), 8);
+}
+
 // Shared memory for the activations that rows of |width| columns are multiplied with. Activations of up to 8
 // runs, and those that are multiplied in parts, are kept in registers.
 static int64_t staged_bytes(int64_t width, int64_t segment, bool in_parts) {
-  const int64_t segments = ceil_div(width, segment), columns = ceil_div(ceil_div(width, segments), 128);
-  const int64_t runs = segments * ceil_div(columns, 8);
+  const int64_t least = ceil_div(width, segment);
+  int64_t runs = runs_of(width, least);
+  for (int64_t i = least + 1; i <= 2 * least; ++i) runs = min_int(runs, runs_of(width, i));
   return 8 * 768 * (runs <= 8 || in_parts ? min_int(runs, 2) : runs);
 }
 
 // Shared memory of attention.
 static int64_t attention_bytes(const mlx_config_t *c, mlx_dtype_t kv) {
-  const int64_t group = c->heads / c->kv_heads, mixed = 4 * (8 * group * c->head_dim + 16 * group);
-  if (kv == MLX_F32 || kv == MLX_Q8_0) return mixed + 4 * (2 + group) * c->head_dim + 2048 + 256;
-  return mixed + (group + 3) / 4 * ((c->head_dim + 31) / 32) * 1024 + 4 * c->head_dim + 256;
+  const int64_t group = c->heads / c->kv_heads, d = c->head_dim;
+  const bool wide = kv == MLX_F32 || kv == MLX_Q8_0;
+  const int64_t value_warps = wide ? (d <= 128 ? 1 : 2) : d <= 64 ? 1 : d <= 128 ? 2 : 4;
+  const int64_t merge = 4 * (8 * d + 16), mixed = 4 * (8 / value_warps * group * (d + 2));
+  if (wide) return max_int(merge, mixed + 4 * (2 + group) * d + 2048 + 256);
+  return max_int(merge, mixed + (group + 3) / 4 * ((d + 31) / 32) * 1024 + 4 * d + 256);
 }
 
 // One stage of the ring buffer that weights stream through, with its barriers.

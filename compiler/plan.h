@@ -26,8 +26,8 @@ typedef enum mlx_decode_weight {
   MLX_DECODE_GATE_BIAS,
   MLX_DECODE_UP_BIAS,
   MLX_DECODE_DOWN_BIAS,
-  MLX_DECODE_Q_NORM,          // RMSNorm of each query head before RoPE
-  MLX_DECODE_K_NORM,          // the same of each key head
+  MLX_DECODE_Q_NORM,          // RMSNorm of queries, of each head or of all
+  MLX_DECODE_K_NORM,          // the same of keys
   MLX_DECODE_POST_ATTN_NORM,  // of the output of attention, before it is added to the residual stream
   MLX_DECODE_POST_MLP_NORM,
   MLX_DECODE_WEIGHTS,
@@ -45,7 +45,11 @@ typedef struct mlx_decode_form {
   mlx_act_t act;
   double embed_scale, residual_scale, logit_scale;  // 1: none
   double logit_softcap;                             // 0: none
-  int64_t window;                                   // of the layers with a sliding window; 0: none has one
+  bool norm_after_rope;                             // norms of queries and keys follow RoPE
+  bool whole_norms;                                 // norms of queries and keys are over all heads
+  double grow_beta;                                 // of queries: see mlx_op_grow; 0: none
+  int64_t grow_period;
+  int64_t window;  // of the layers with a sliding window; 0: none has one
   bool windowed[MLX_MAX_LAYERS];
   int rope_count;
   const mlx_rope_t *ropes[MLX_DECODE_ROPES];  // NULL: no rotation

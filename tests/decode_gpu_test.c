@@ -4,7 +4,9 @@
 #include "tests/architectures.h"
 #include "tests/gpu.h"
 
-static const char *const fixtures[] = {"llama-yarn", "mimo", "qwen3", "gemma2", "gemma3", "ernie4_5"};
+static const char *const fixtures[] = {"llama-yarn",       "mimo",     "qwen3", "gemma2",
+                                       "gemma3",           "ernie4_5", "glm4",  "ministral3",
+                                       "hunyuan_v1_dense", "olmo2",    "olmo3", "exaone4"};
 #define COUNT (sizeof fixtures / sizeof *fixtures)
 
 static void prepare(void) {

@@ -64,17 +64,37 @@ static const char *decode_definitions(planned_t *p) {
 
 // Macros that a network of Llama's form does not define.
 static const char *const form_macros[] = {
-    "Q_BIAS_AT=",   "K_BIAS_AT=",    "V_BIAS_AT=",   "O_BIAS_AT=",   "GATE_BIAS_AT=",
-    "UP_BIAS_AT=",  "DOWN_BIAS_AT=", "Q_NORM_AT=",   "K_NORM_AT=",   "POST_ATTN_NORM_AT=",
-    "ACT_",         "EMBED_SCALE=",  "LOGIT_SCALE=", "SOFTCAP=",     "RESIDUAL_SCALE=",
-    "WINDOW=",      "ROPES=",        "ROPE_DIMS=",   "ROPE_LAYERS=", "ROPE_ADJACENT=",
+    "Q_BIAS_AT=",
+    "K_BIAS_AT=",
+    "V_BIAS_AT=",
+    "O_BIAS_AT=",
+    "GATE_BIAS_AT=",
+    "UP_BIAS_AT=",
+    "DOWN_BIAS_AT=",
+    "Q_NORM_AT=",
+    "K_NORM_AT=",
+    "POST_ATTN_NORM_AT=",
+    "ACT_",
+    "EMBED_SCALE=",
+    "LOGIT_SCALE=",
+    "SOFTCAP=",
+    "RESIDUAL_SCALE=",
+    "WINDOW=",
+    "ROPES=",
+    "ROPE_DIMS=",
+    "ROPE_LAYERS=",
+    "ROPE_ADJACENT=",
     "ROPE_SCALES=",
+    "QK_NORM_AFTER_ROPE=",
+    "QK_NORM_WHOLE=",
+    "QUERY_GROW_BETA=",
+    "QUERY_GROW_PERIOD=",
 };
 
 TEST(each_fixture_defines_exactly_the_macros_of_its_form) {
   static const struct {
     const char *fixture;
-    const char *macros[12];  // the fixture defines these of |form_macros|
+    const char *macros[16];  // the fixture defines these of |form_macros|
   } cases[] = {
       {FIXTURE("llama-yarn"), {"ROPE_SCALES="}},
       {FIXTURE("mimo"), {"Q_BIAS_AT=", "K_BIAS_AT=", "V_BIAS_AT=", "WINDOW="}},  // Qwen2's form
@@ -83,7 +103,18 @@ TEST(each_fixture_defines_exactly_the_macros_of_its_form) {
         "DOWN_BIAS_AT=", "ROPE_ADJACENT="}},
       {FIXTURE("qwen3"),
        {"Q_BIAS_AT=", "K_BIAS_AT=", "V_BIAS_AT=", "O_BIAS_AT=", "Q_NORM_AT=", "K_NORM_AT=", "WINDOW="}},
+      {FIXTURE("glm4"),  // gate and up are one tensor
+       {"Q_BIAS_AT=", "K_BIAS_AT=", "V_BIAS_AT=", "POST_ATTN_NORM_AT=", "ROPE_DIMS=", "ROPE_ADJACENT="}},
       {FIXTURE("gemma"), {"ACT_", "EMBED_SCALE="}},
+      {FIXTURE("ministral3"), {"WINDOW=", "QUERY_GROW_BETA=", "QUERY_GROW_PERIOD="}},
+      {FIXTURE("hunyuan_v1_dense"),
+       {"Q_BIAS_AT=", "K_BIAS_AT=", "V_BIAS_AT=", "O_BIAS_AT=", "Q_NORM_AT=", "K_NORM_AT=",
+        "QK_NORM_AFTER_ROPE="}},
+      {FIXTURE("olmo2"),
+       {"Q_BIAS_AT=", "K_BIAS_AT=", "V_BIAS_AT=", "O_BIAS_AT=", "Q_NORM_AT=", "K_NORM_AT=", "QK_NORM_WHOLE=",
+        "POST_ATTN_NORM_AT="}},
+      {FIXTURE("exaone4"),  // some layers have no rope
+       {"Q_NORM_AT=", "K_NORM_AT=", "POST_ATTN_NORM_AT=", "WINDOW=", "ROPES=", "ROPE_LAYERS="}},
       {FIXTURE("gemma2"), {"ACT_", "EMBED_SCALE=", "POST_ATTN_NORM_AT=", "SOFTCAP=", "WINDOW="}},
       {FIXTURE("gemma3"),
        {"ACT_", "EMBED_SCALE=", "POST_ATTN_NORM_AT=", "Q_NORM_AT=", "K_NORM_AT=", "WINDOW=", "ROPES=",
@@ -96,7 +127,7 @@ TEST(each_fixture_defines_exactly_the_macros_of_its_form) {
     const char *definitions = decode_definitions(&p);
     for (size_t m = 0; m < sizeof form_macros / sizeof *form_macros; ++m) {
       bool expected = false;
-      for (size_t e = 0; e < 12 && cases[i].macros[e]; ++e)
+      for (size_t e = 0; e < 16 && cases[i].macros[e]; ++e)
         expected |= !strcmp(cases[i].macros[e], form_macros[m]);
       char line[64];
       snprintf(line, sizeof line, "\n%s", form_macros[m]);
@@ -122,7 +153,7 @@ TEST(gemma3_has_a_window_and_a_rope_by_layer) {
 
 // The network of each of these has a part that the decode kernel lacks.
 TEST(other_networks_decode_op_by_op) {
-  static const char *const fixtures[] = {FIXTURE("mixtral"), FIXTURE("gpt2"), FIXTURE("olmo2"),
+  static const char *const fixtures[] = {FIXTURE("mixtral"), FIXTURE("gpt2"), FIXTURE("cohere"),
                                          FIXTURE("gpt_oss"), FIXTURE("phi")};
   for (size_t i = 0; i < sizeof fixtures / sizeof *fixtures; ++i) {
     planned_t p;

@@ -74,13 +74,26 @@ static __host__ __device__ constexpr int min_of(int a, int b) { return a < b ? a
 //
 // Activations of up to MAX_RUNS runs are kept in registers. The hidden values of a wider MLP are divided into
 // parts, multiplied one after the other; K = PART_OF(FFN, part) stands for the segments of one part.
+//
+// The time of a row grows with the largest number of runs of a warp. |best_segments| makes it small: 2560
+// columns are 3 segments of 7 runs, one per warp, rather than 2 segments of 10, which take the time of 16.
+static __host__ __device__ constexpr int runs_of(int width, int segments) {
+  return segments * ceil_div(ceil_div(ceil_div(width, segments), 128), WARPS);
+}
+static __host__ __device__ constexpr int best_segments(int width) {
+  int best = ceil_div(width, SEGMENT);
+  for (int i = best + 1; i <= 2 * ceil_div(width, SEGMENT); ++i)
+    if (runs_of(width, i) < runs_of(width, best)) best = i;
+  return best;
+}
+
 #define MAX_RUNS 8
 #define PART_UNIT (1 << 24)
 #define PART_OF(k, part) ((k) + ((part) + 1) * PART_UNIT)
 template <int K>
 struct Tiling {
   static constexpr int width = K % PART_UNIT, part = K / PART_UNIT - 1;
-  static constexpr int all_segments = ceil_div(width, SEGMENT),
+  static constexpr int all_segments = best_segments(width),
                        columns = ceil_div(ceil_div(width, all_segments), 256) * 256;
   static constexpr int segment_runs = ceil_div(columns / 128, WARPS);  // runs of a warp in a segment
   static constexpr int parts = ceil_div(all_segments * segment_runs, MAX_RUNS);
@@ -160,8 +173,9 @@ using DownFormat2 = DownFormat;
 
 #define QUERY_BATCH 4  // queries processed together
 
+// VALUE_WARPS warps share the same positions, and each accumulates some columns of the values.
 #if defined(KV_F32) || defined(KV_Q8)
-#define VALUE_WARPS 1
+#define VALUE_WARPS (HEAD_DIM <= 128 ? 1 : 2)
 #ifdef KV_Q8
 typedef u8 kv_t;  // codes; each page of a head ends with PAGE f32 scales
 #else
@@ -174,12 +188,12 @@ struct Attention {                               // overlaps the staged activati
   __align__(16) float k[HEAD_DIM], v[HEAD_DIM];  // key and value of the newest position
   __align__(16) float query_data[GROUP][HEAD_DIM];
   float4 factors[WARPS][16];  // softmax weights of four queries
-  float acc[WARPS][GROUP][HEAD_DIM];
-  float peak[WARPS][GROUP], sum[WARPS][GROUP];
+  float acc[WARPS / VALUE_WARPS][GROUP][HEAD_DIM];
+  float peak[WARPS / VALUE_WARPS][GROUP], sum[WARPS / VALUE_WARPS][GROUP];
 };
 #else
 #define KEY_BLOCKS ceil_div(HEAD_DIM, 32)
-// Warps that share the same positions; each accumulates 64 columns of the values.
+// 64 columns per warp.
 #define VALUE_WARPS (HEAD_DIM <= 64 ? 1 : HEAD_DIM <= 128 ? 2 : 4)
 typedef u16 kv_t, row_t;
 static __device__ __forceinline__ row_t to_row(float x) { return KvNumber::narrow(x); }
@@ -212,6 +226,9 @@ struct State {
   float partial[2][WARPS][BATCH * TILE];
   float cosine[ROPES][HEAD_DIM / 2], sine[ROPES][HEAD_DIM / 2];
   float square[WARPS];  // sum of squares of the residual stream, per warp
+#if QK_NORM_WHOLE
+  float whole_square[2][WARPS];  // sums of squares of all queries and all keys
+#endif
 #if POST_NORMS
   float output_square[WARPS];            // the same of a sublayer's output
   __align__(16) float residual[HIDDEN];  // the residual stream; each warp reads and writes its own columns
@@ -339,7 +356,7 @@ static __device__ __forceinline__ void layer(const Model &m, Consumer &c, int l,
   c.rows<QkvFormat, QkvFormat2>(
       x, s->qkv, [&](int row) { return uses_second(l, qkv_role(row)); },
       [&](int row) { return qkv_bias(m, l, row); },
-      [&](int row, float sum, float bias) { publish(&w->qkv[row], sum * norm_scale(s) + bias); });
+      [&](int row, float sum, float bias) { publish(&w->qkv[row], sum * layer_scale(s) + bias); });
   attend(m, s, l, plan, position);
   merge_heads(m, s, plan.splits);
   {
@@ -356,7 +373,7 @@ static __device__ __forceinline__ void layer(const Model &m, Consumer &c, int l,
           publish(&w->x1[parity][row], old + (sum + O_BIAS_OF(l, row)) * (float)RESIDUAL_SCALE);
         });
   }
-  receive_and_normalize(s, w->x1[parity], AFTER_ATTENTION(l), AT(MLP_NORM, l), x);
+  receive_and_normalize(s, w->x1[parity], AFTER_ATTENTION(l), BEFORE_MLP(l), x);
   const auto first = [&] {
     reset_consumed(m, s, parity, plan);
     if (l == 0) reset_choice(m, s, epoch);
@@ -366,7 +383,7 @@ static __device__ __forceinline__ void layer(const Model &m, Consumer &c, int l,
   c.pairs<GateFormat, GateFormat2>(x, s->ffn, second_gate, first, [&](int row, float gate, float up) {
     if (!fenced) __threadfence();  // order the EMPTY words and the new keys and values before the results
     fenced = true;
-    const float scale = norm_scale(s);
+    const float scale = layer_scale(s);
     gate = gate * scale + GATE_BIAS_OF(l, row);
     publish(&w->hidden[parity][row], activate(gate) * (up * scale + UP_BIAS_OF(l, row)));
   });
@@ -382,7 +399,7 @@ static __device__ __forceinline__ void layer(const Model &m, Consumer &c, int l,
     c.rows<DownFormat, DownFormat2>(hidden, s->width, [&](int) { return second_down; }, residual, store_x0);
   }
   receive_and_normalize(s, w->x0, AFTER_MLP(l),
-                        l + 1 < LAYERS ? AT(ATTN_NORM, l + 1) : m.weights + FINAL_NORM_AT, x);
+                        l + 1 < LAYERS ? BEFORE_ATTENTION(l + 1) : m.weights + FINAL_NORM_AT, x);
 }
 
 struct Best {

@@ -114,20 +114,22 @@ struct Vector {
   }
 };
 
-// Applies RoPE to a pair and stores it. The head's first task also stores keys and values in the KV pool.
+// Applies RoPE to a pair, multiplies it by |gain| and stores it. The head's first task also stores keys and
+// values in the KV pool.
 static __device__ __forceinline__ void store_pair(const Model &m, Shared *s, int layer, int query, Vector v,
-                                                  int position, int pair, float low, float high) {
+                                                  int position, int pair, float low, float high,
+                                                  float2 gain = {1, 1}) {
   Attention *a = &s->work.attention;
   const int first = pair_low(pair), second = pair_high(pair);
   if (!v.is_value) {
     const int rope = ROPE_OF(layer);
     const float c = s->cosine[rope][pair], n = s->sine[rope][pair], rotated = low * c - high * n;
-    high = high * c + low * n;
-    low = rotated;
+    high = (high * c + low * n) * gain.y;
+    low = rotated * gain.x;
   }
   if (v.is_query) {
-    store_query(a, v.nth, first, low * (float)SCALE);
-    store_query(a, v.nth, second, high * (float)SCALE);
+    store_query(a, v.nth, first, low * query_scale(position));
+    store_query(a, v.nth, second, high * query_scale(position));
     return;
   }
   row_t *row = v.is_value ? a->v : a->k, l = to_row(low), h = to_row(high);
@@ -142,10 +144,34 @@ static __device__ __forceinline__ void store_pair(const Model &m, Shared *s, int
 #endif
 }
 
+#if QK_NORM_WHOLE
+// Waits for all queries and keys. Returns the scales of their norms.
+static __device__ __forceinline__ float2 whole_norms(const Model &m, Shared *s) {
+  float q = 0, k = 0;
+#pragma unroll 1
+  for (int i = threadIdx.x; i < Q_WIDTH + KV_WIDTH; i += THREADS) {
+    const float x = receive(m.scratch->qkv + i);
+    if (i < Q_WIDTH)
+      q += x * x;
+    else
+      k += x * x;
+  }
+  q = warp_sum(q);
+  k = warp_sum(k);
+  if ((threadIdx.x & 31) == 0)
+    s->whole_square[0][threadIdx.x >> 5] = q, s->whole_square[1][threadIdx.x >> 5] = k;
+  sync_consumers();
+  q = k = 0;
+#pragma unroll
+  for (int i = 0; i < WARPS; ++i) q += s->whole_square[0][i], k += s->whole_square[1][i];
+  return {rsqrtf(q / Q_WIDTH + NORM_EPS), rsqrtf(k / KV_WIDTH + NORM_EPS)};
+}
+#endif
+
 #ifdef Q_NORM_AT
 // Waits for a query, key or value; normalizes queries and keys. Called by a whole warp.
 static __device__ __forceinline__ void receive_normalized(const Model &m, Shared *s, int layer, int query,
-                                                          Vector v, int position) {
+                                                          Vector v, int position, float2 whole) {
   constexpr int pairs = ceil_div(HEAD_DIM / 2, 32);
   const float *words = v.words(m, query),
               *gain = (const float *)(v.is_query ? AT(Q_NORM, layer) : AT(K_NORM, layer));
@@ -167,16 +193,21 @@ static __device__ __forceinline__ void receive_normalized(const Model &m, Shared
   }
 #pragma unroll
   for (int i = 0; i < pairs; ++i) sum += low[i] * low[i] + high[i] * high[i];
-  const float scale = rsqrtf(warp_sum(sum) / HEAD_DIM + NORM_EPS);
+  const float own = QK_NORM_WHOLE ? 0 : rsqrtf(warp_sum(sum) / HEAD_DIM + NORM_EPS);
+  const float scale = !QK_NORM_WHOLE ? own : v.is_query ? whole.x : whole.y;
+  if (QK_NORM_WHOLE) gain += v.is_query ? (query + v.nth) * HEAD_DIM : query / GROUP * HEAD_DIM;
 #pragma unroll
   for (int i = 0; i < pairs; ++i) {
     const int pair = i * 32 + lane;
     if (pair >= HEAD_DIM / 2) break;
+    float2 after = {1, 1};
     if (!v.is_value) {
-      low[i] *= scale * gain[pair_low(pair)];
-      high[i] *= scale * gain[pair_high(pair)];
+      const float2 g = {gain[pair_low(pair)], gain[pair_high(pair)]};
+      low[i] *= QK_NORM_AFTER_ROPE ? scale : scale * g.x;
+      high[i] *= QK_NORM_AFTER_ROPE ? scale : scale * g.y;
+      if (QK_NORM_AFTER_ROPE) after = g;
     }
-    store_pair(m, s, layer, query, v, position, pair, low[i], high[i]);
+    store_pair(m, s, layer, query, v, position, pair, low[i], high[i], after);
   }
 }
 #endif
@@ -187,9 +218,13 @@ static __device__ __forceinline__ void receive_qkv(const Model &m, Shared *s, in
                                                    int position, bool newest) {
   const int vectors = count + (newest ? 2 : 0);
 #ifdef Q_NORM_AT
+  float2 whole = {};
+#if QK_NORM_WHOLE
+  whole = whole_norms(m, s);
+#endif
 #pragma unroll 1
   for (int i = threadIdx.x / 32; i < vectors; i += WARPS)
-    receive_normalized(m, s, layer, query, {i, count}, position);
+    receive_normalized(m, s, layer, query, {i, count}, position, whole);
 #else
 #pragma unroll 1
   for (int i = threadIdx.x; i < vectors * (HEAD_DIM / 2); i += THREADS) {

@@ -2,8 +2,12 @@
 // Llama", and then costs nothing.
 //
 // Weights that only some networks have are present if X_AT is defined: Q_BIAS K_BIAS V_BIAS O_BIAS GATE_BIAS
-// UP_BIAS DOWN_BIAS, Q_NORM and K_NORM (RMSNorm of each head before RoPE), POST_ATTN_NORM and POST_MLP_NORM
-// (norms of the outputs of attention and MLP before they are added to the residual stream).
+// UP_BIAS DOWN_BIAS, ATTN_NORM and MLP_NORM (of the inputs of attention and MLP), POST_ATTN_NORM and
+// POST_MLP_NORM (of their outputs, before they are added to the residual stream), Q_NORM and K_NORM (RMSNorm
+// of each head before RoPE; QK_NORM_AFTER_ROPE: after it; QK_NORM_WHOLE: of all heads together).
+//
+// QUERY_GROW_BETA and QUERY_GROW_PERIOD: queries are multiplied by 1 + BETA * log(1 + floor(position /
+// PERIOD)).
 //
 // The activation of the MLP is ACT_GELU, ACT_GELU_TANH, ACT_RELU or ACT_RELU2; SiLU if none is defined.
 //
@@ -69,6 +73,22 @@ struct Same<A, A> {
 #define ROPE_ADJACENT 0
 #endif
 
+#ifndef QK_NORM_AFTER_ROPE
+#define QK_NORM_AFTER_ROPE 0
+#endif
+#ifndef QK_NORM_WHOLE
+#define QK_NORM_WHOLE 0
+#endif
+
+#ifdef ATTN_NORM_AT
+#define PRE_NORMS 1
+#define BEFORE_ATTENTION(layer) AT(ATTN_NORM, layer)
+#define BEFORE_MLP(layer) AT(MLP_NORM, layer)
+#else
+#define PRE_NORMS 0
+#define BEFORE_ATTENTION(layer) nullptr
+#define BEFORE_MLP(layer) nullptr
+#endif
 #ifdef POST_ATTN_NORM_AT
 #define POST_NORMS 1
 #else
@@ -87,6 +107,16 @@ __constant__ u8 rope_layers[LAYERS] = {ROPE_LAYERS};
 #ifdef ROPE_SCALES
 __constant__ float rope_scales[ROPES] = {ROPE_SCALES};
 #endif
+
+// Factor of the queries.
+static __device__ __forceinline__ float query_scale(int position) {
+#ifdef QUERY_GROW_BETA
+  return (float)SCALE * (1.0f + (float)QUERY_GROW_BETA * logf((float)(1 + position / QUERY_GROW_PERIOD)));
+#else
+  (void)position;
+  return (float)SCALE;
+#endif
+}
 
 static __device__ __forceinline__ float cap_logit(float logit) {
 #ifdef LOGIT_SOFTCAP

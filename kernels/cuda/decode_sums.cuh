@@ -118,12 +118,16 @@ static __device__ __forceinline__ void receive_activations(Shared *s, const floa
   stage_all<K>(s, x, value);
 }
 
+// Gains of a norm; ones without a norm.
 static __device__ __forceinline__ void load_gain(const u8 *weight, float4 (&gain)[Tiling<HIDDEN>::runs]) {
   using C = Tiling<HIDDEN>;
 #pragma unroll
   for (int i = 0; i < C::runs; ++i) {
     const int column = C::column(i) + (threadIdx.x & 31) * 4;
-    gain[i] = C::has(i, column) ? *(const float4 *)((const float *)weight + column) : float4{0, 0, 0, 0};
+    if (!PRE_NORMS && !weight)
+      gain[i] = {1, 1, 1, 1};
+    else
+      gain[i] = C::has(i, column) ? *(const float4 *)((const float *)weight + column) : float4{0, 0, 0, 0};
   }
 }
 
@@ -148,6 +152,11 @@ static __device__ __forceinline__ float norm_scale(const Shared *s) {
 #pragma unroll
   for (int i = 0; i < WARPS; ++i) sum += s->square[i];
   return rsqrtf(sum / HIDDEN + NORM_EPS);
+}
+
+// The same for the sums of a layer, whose input may have no norm.
+static __device__ __forceinline__ float layer_scale(const Shared *s) {
+  return PRE_NORMS ? norm_scale(s) : 1.0f;
 }
 
 #if POST_NORMS
@@ -206,7 +215,7 @@ static __device__ __forceinline__ void receive_and_normalize(Shared *s, const fl
 static __device__ __forceinline__ void embed(const Model &m, Shared *s, int token, Activations<HIDDEN> &x) {
   using C = Tiling<HIDDEN>;
   float4 value[C::runs], gain[C::runs];
-  load_gain(AT(ATTN_NORM, 0), gain);
+  load_gain(BEFORE_ATTENTION(0), gain);
 #pragma unroll
   for (int i = 0; i < C::runs; ++i) {
     const int column = C::column(i) + (threadIdx.x & 31) * 4;
@@ -224,24 +233,26 @@ static __device__ __forceinline__ void embed(const Model &m, Shared *s, int toke
 // ----------------------------------------------------------------------------------------------------------
 // Consumers: row sums
 
+// Tiles that a warp multiplies at the same time. Two give it independent instructions to execute while it
+// waits for results, if their stages fit into the ring. 16-bit weights are bound by memory instead.
+#ifndef TILES_AT_ONCE
+#ifdef PACKED
+#define TILES_AT_ONCE 2
+#else
+#define TILES_AT_ONCE 1
+#endif
+#endif
+#define AT_ONCE(k) (2 * Tiling<k>::segments <= STAGES ? TILES_AT_ONCE : 1)
+
 struct Consumer {
   Shared *s;
   RingPosition at;
   int buffer;  // index of the partial sums in use
 
-  // Multiplies eight rows; their sums are tile |nth| of the batch. ADD: adds them to the sums of the parts
-  // before this one.
+  // Stores the sums of tile |nth| of the batch. ADD: adds them to the sums of the parts before this one.
   template <typename F, int K, bool ADD>
-  __device__ __forceinline__ void multiply_tile(const Activations<K> &x, int nth) {
+  __device__ __forceinline__ void store_sums(const Activations<K> &x, int nth, const typename F::Sum &sum) {
     const int lane = threadIdx.x & 31;
-    typename F::Sum sum = {};
-#pragma unroll
-    for (int segment = 0; segment < Tiling<K>::segments; ++segment) {
-      barrier_wait(&s->full[at.stage], at.parity);
-      F::template multiply_stage<K>(s, s->ring + at.stage * STAGE_BYTES, segment, x, sum);
-      barrier_arrive(&s->free[at.stage]);
-      at.next();
-    }
     float total = F::total(sum, lane & 2);
     total += __shfl_xor_sync(~0u, total, 1);
     total += __shfl_xor_sync(~0u, total, 2);
@@ -252,13 +263,48 @@ struct Consumer {
     if ((lane & 3) == 0) *sums = ADD ? *sums + total : total;
   }
 
-  // The same in the format F, or G if |second|.
-  template <typename F, typename G, int K, bool ADD = false>
-  __device__ __forceinline__ void multiply_either(const Activations<K> &x, int nth, bool second) {
-    if constexpr (!Same<F, G>::value) {
-      if (second) return multiply_tile<G, K, ADD>(x, nth);
+  // Multiplies the eight rows of a tile, and of the next tile if |two|.
+  template <typename F, int K, bool ADD>
+  __device__ __forceinline__ void multiply_tiles(const Activations<K> &x, int nth, bool two) {
+    RingPosition next = at;
+    typename F::Sum sum = {}, next_sum = {};
+    if (AT_ONCE(K) > 1) next.skip(Tiling<K>::segments);
+#pragma unroll
+    for (int segment = 0; segment < Tiling<K>::segments; ++segment) {
+      barrier_wait(&s->full[at.stage], at.parity);
+      if (AT_ONCE(K) > 1 && two) barrier_wait(&s->full[next.stage], next.parity);
+      F::template multiply_stage<K>(s, s->ring + at.stage * STAGE_BYTES, segment, x, sum);
+      if (AT_ONCE(K) > 1) {  // without a next tile: the same stage again, for nothing
+        const u32 stage = two ? next.stage : at.stage;
+        F::template multiply_stage<K>(s, s->ring + stage * STAGE_BYTES, segment, x, next_sum);
+        if (two) barrier_arrive(&s->free[next.stage]);
+        next.next();
+      }
+      barrier_arrive(&s->free[at.stage]);
+      at.next();
     }
-    multiply_tile<F, K, ADD>(x, nth);
+    store_sums<F, K, ADD>(x, nth, sum);
+    if (AT_ONCE(K) < 2 || !two) return;
+    store_sums<F, K, ADD>(x, nth + 1, next_sum);
+    at = next;
+  }
+
+  // Multiplies |tiles| tiles, in the format F, or G if second(tile).
+  template <typename F, typename G, int K, bool ADD, typename Second>
+  __device__ __forceinline__ void multiply_batch(const Activations<K> &x, int tiles, Second second) {
+#pragma unroll 1
+    for (int i = 0; i < tiles;) {
+      const bool other = second(i);
+      const bool two = AT_ONCE(K) > 1 && i + 1 < tiles && (Same<F, G>::value || second(i + 1) == other);
+      if constexpr (Same<F, G>::value) {
+        multiply_tiles<F, K, ADD>(x, i, two);
+      } else if (other) {
+        multiply_tiles<G, K, ADD>(x, i, two);
+      } else {
+        multiply_tiles<F, K, ADD>(x, i, two);
+      }
+      i += two ? 2 : 1;
+    }
   }
 
   __device__ __forceinline__ float total(int row) const {
@@ -277,8 +323,8 @@ struct Consumer {
     for (int begin = rows.begin; begin < rows.end; begin += BATCH * TILE) {
       const int count = min(BATCH * TILE, rows.end - begin), row = begin + (int)threadIdx.x;
       const float old = (int)threadIdx.x < count ? before(row) : 0.0f;
-#pragma unroll 1
-      for (int i = 0; i * TILE < count; ++i) multiply_either<F, G, K>(x, i, second(begin + i * TILE));
+      multiply_batch<F, G, K, false>(x, ceil_div(count, TILE),
+                                     [&](int i) { return second(begin + i * TILE); });
       sync_consumers();
       if ((int)threadIdx.x < count) done(row, total(threadIdx.x), old);
       buffer ^= 1;
@@ -291,9 +337,8 @@ struct Consumer {
     {
       Activations<PART_OF(FFN, PART)> x;
       receive_activations<PART_OF(FFN, PART)>(s, words, x);
-#pragma unroll 1
-      for (int i = 0; i * TILE < count; ++i)
-        multiply_either<F, G, PART_OF(FFN, PART), (PART > 0)>(x, i, second);
+      multiply_batch<F, G, PART_OF(FFN, PART), (PART > 0)>(x, ceil_div(count, TILE),
+                                                           [=](int) { return second; });
     }
     if constexpr (PART + 1 < FFN_PARTS) multiply_parts<F, G, PART + 1>(words, count, second);
   }
@@ -322,8 +367,7 @@ struct Consumer {
 #pragma unroll 1
     for (int begin = rows.begin; begin < rows.end; begin += BATCH / 2 * TILE) {
       const int count = min(BATCH / 2 * TILE, rows.end - begin);
-#pragma unroll 1
-      for (int i = 0; i / 2 * TILE < count; ++i) multiply_either<F, G, HIDDEN>(x, i, second);
+      multiply_batch<F, G, HIDDEN, false>(x, 2 * ceil_div(count, TILE), [=](int) { return second; });
       sync_consumers();
       if (begin == rows.begin) {
         first();

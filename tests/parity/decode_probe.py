@@ -2,9 +2,10 @@
 """Tests and times kernels/cuda/decode.cu on its own, and shows where its time goes.
 
   decode_probe.py [--shape llama-1b|...|gemma3-4b] [--dtype bf16|f16|FORMATS] [--depths 16,4096] [--without ring,waits,attention]
-                  [--kv f32|bf16|f16] [--second FORMAT] [--clocks] [--nvrtc LIBRARY] [--check-source] [--compile-only SM]
+                  [--kv f32|bf16|f16] [--second FORMAT] [--clocks] [--define NAME=VALUE] [--ptx compute_80] [--shared BYTES] [--nvrtc LIBRARY] [--check-source] [--compile-only SM]
 
 FORMATS are quantized weights: a name in TILES of weight_layout.py (q4_0, q4_k, mxfp4 ...); or two of them, "q4_0,q8_0", the second for the head.
+--ptx compiles for an older GPU and lets the driver translate; --shared limits the shared memory, as on GPUs with 99 KB (101376).
 --second: format of v and down in every other layer, as in a file of type Q4_K_M.
 
 Needs a GPU, torch and NVRTC. Compares tokens and logits with a float64 forward in torch, single steps with a group
@@ -64,8 +65,8 @@ def with_clocks(text):
         ("  attend(m, s, l, plan, position);", "  SINCE(2) attend(m, s, l, plan, position); SINCE(3)"),
         ("  merge_heads(m, s, plan.splits);", "  merge_heads(m, s, plan.splits); SINCE(4)"),
         ("w->attended, attended);", "w->attended, attended); SINCE(5)"),
-        ("  receive_and_normalize(s, w->x1[parity], AFTER_ATTENTION(l), AT(MLP_NORM, l), x);",
-         "  SINCE(6) receive_and_normalize(s, w->x1[parity], AFTER_ATTENTION(l), AT(MLP_NORM, l), x); SINCE(7)"),
+        ("  receive_and_normalize(s, w->x1[parity], AFTER_ATTENTION(l), BEFORE_MLP(l), x);",
+         "  SINCE(6) receive_and_normalize(s, w->x1[parity], AFTER_ATTENTION(l), BEFORE_MLP(l), x); SINCE(7)"),
         ("  if constexpr (FFN_PARTS > 1) {", "  SINCE(9) if constexpr (FFN_PARTS > 1) {"), ("w->hidden[parity], hidden);", "w->hidden[parity], hidden); SINCE(10)"),
         ("  receive_and_normalize(s, w->x0, AFTER_MLP(l),", "  SINCE(11) receive_and_normalize(s, w->x0, AFTER_MLP(l),"),
         ("m.weights + FINAL_NORM_AT, x);\n", "m.weights + FINAL_NORM_AT, x); SINCE(1)\n"),
@@ -110,12 +111,16 @@ def scratch_words(shape, unit=1):
     return 64 + choice + 3 * hidden + 2 * queries + 2 * keys + 2 * ffn + heads * max(1, blocks // kv_heads) * (head_dim + 2)
 
 
-def compile_kernel(text, shape, form, layout, dtype, kv, library, target):
+def segment_of(layout):
+    return 2048 if layout.tiles and SHARED_BYTES >= 160 << 10 else 1024
+
+
+def compile_kernel(text, shape, form, layout, dtype, kv, library, target, extra=()):
     names = ("HIDDEN", "FFN", "HEADS", "KV_HEADS", "HEAD_DIM", "LAYERS", "VOCAB")
     options = [f"{name}={value}" for name, value in zip(names, shape)] + list(layout.definitions())
-    options += [f"SEGMENT={2048 if layout.tiles else 1024}", "NORM_EPS=1e-5f", f"SCALE={shape[4] ** -0.5!r}f", f"BLOCKS={blocks_of(shape, 8 if layout.tiles else 1)}",
+    options += [f"SEGMENT={segment_of(layout)}", "NORM_EPS=1e-5f", f"SCALE={shape[4] ** -0.5!r}f", f"BLOCKS={blocks_of(shape, 8 if layout.tiles else 1)}",
                 f"SHARED_BYTES={SHARED_BYTES}", f"SCRATCH_WORDS={scratch_words(shape, 8 if layout.tiles else 1)}"] + form_options(shape, form)
-    options.append(f"KV_{kv.upper()}=1")
+    options += [f"KV_{kv.upper()}=1", *extra]
     if not layout.tiles:
         options.append(f"DTYPE_{dtype.upper()}=1")
     arguments = ["--std=c++17", "--gpu-architecture=" + target] + ["-D" + o for o in options]
@@ -128,9 +133,10 @@ def compile_kernel(text, shape, form, layout, dtype, kv, library, target):
     nvrtc.nvrtcGetProgramLog(program, log)
     if failed:
         sys.exit(log.value.decode())
-    nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size))
+    size_of, read = (nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX) if "compute" in target else (nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)
+    size_of(program, ctypes.byref(size))
     image = ctypes.create_string_buffer(size.value)
-    nvrtc.nvrtcGetCUBIN(program, image)
+    read(program, image)
     return image
 
 
@@ -290,6 +296,7 @@ def measure(model, kernel, depth, clocks, sampled=()):
 
 
 def main():
+    global SHARED_BYTES
     parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[1].strip())
     parser.add_argument("--shape", choices=SHAPES, default="llama-1b")
     parser.add_argument("--dtype", default="bf16")
@@ -297,11 +304,15 @@ def main():
     parser.add_argument("--without", default="")
     parser.add_argument("--clocks", action="store_true")
     parser.add_argument("--second")
+    parser.add_argument("--ptx")
+    parser.add_argument("--shared", type=int, default=SHARED_BYTES)
+    parser.add_argument("--define", action="append", default=[])
     parser.add_argument("--kv", help="default: f32 with quantized weights, else that of the weights")
     parser.add_argument("--nvrtc")
     parser.add_argument("--check-source", action="store_true")
     parser.add_argument("--compile-only")
     options = parser.parse_args()
+    SHARED_BYTES = options.shared
     text = source("decode.cu")
     if options.check_source:
         if '#include "' in text:
@@ -315,7 +326,7 @@ def main():
     kv = options.kv or ("f32" if options.dtype not in ("bf16", "f16") else options.dtype)
     layout = Layout(shape, () if options.dtype in ("bf16", "f16") else options.dtype.split(","), form, options.second)
     if options.compile_only:
-        image = compile_kernel(text, shape, form, layout, options.dtype, kv, options.nvrtc, options.compile_only)
+        image = compile_kernel(text, shape, form, layout, options.dtype, kv, options.nvrtc, options.compile_only, options.define)
         print(f"{options.shape}, {options.dtype}: {code_bytes(image)} bytes of code")
         return
     if not torch:
@@ -326,8 +337,8 @@ def main():
         text = with_clocks(text)
     for part in parts:
         text = without(text, part)
-    target = "sm_%d%d" % torch.cuda.get_device_capability()
-    kernel = Kernel(compile_kernel(text, shape, form, layout, options.dtype, kv, options.nvrtc, target))
+    target = options.ptx or "sm_%d%d" % torch.cuda.get_device_capability()
+    kernel = Kernel(compile_kernel(text, shape, form, layout, options.dtype, kv, options.nvrtc, target, options.define))
     model = Model(shape, form, layout, options.dtype, kv)
     for start in () if parts else (0, 250, 4000):
         compare(model, kernel, start)
