@@ -32,12 +32,46 @@ static __device__ __forceinline__ void stage(Shared *s, int run, float4 x) {
   }
 }
 
-// Sum over piece |quad|, from the four activations of each lane.
-static __device__ __forceinline__ float piece_sum(float4 x) {
-  float sum = (x.x + x.y) + (x.z + x.w);
+// Adds |v| of the eight lanes of a piece. Each step halves the number of sums that a lane completes, so that
+// few values are exchanged: of eight sums, lane i of eight gets the one whose index has the bits of i in
+// reverse.
+template <int COUNT>
+static __device__ __forceinline__ void sum_lanes(float (&v)[COUNT]) {
+  int count = COUNT;
 #pragma unroll
-  for (int lanes = 1; lanes < 8; lanes <<= 1) sum += __shfl_xor_sync(~0u, sum, lanes);
-  return __shfl_sync(~0u, sum, (threadIdx.x & 3) * 8);
+  for (int lanes = 1; lanes < 8; lanes <<= 1) {
+    const bool upper = threadIdx.x & lanes;
+    if (count == 1) v[0] += __shfl_xor_sync(~0u, v[0], lanes);
+#pragma unroll
+    for (int i = 0; i < count / 2; ++i) {
+      const float other = __shfl_xor_sync(~0u, upper ? v[i] : v[i + count / 2], lanes);
+      v[i] = (upper ? v[i + count / 2] : v[i]) + other;
+    }
+    if (count > 1) count /= 2;
+  }
+}
+
+// Sums of each run over piece |quad|, from the four activations of each lane.
+template <int COUNT>
+static __device__ __forceinline__ void sum_pieces(const float4 (&value)[COUNT], float (&sum)[COUNT]) {
+  constexpr int together = COUNT > 4 ? 8 : COUNT > 2 ? 4 : COUNT;  // a power of two
+#pragma unroll
+  for (int begin = 0; begin < COUNT; begin += together) {
+    float v[together];
+#pragma unroll
+    for (int i = 0; i < together; ++i) {
+      const float4 x = begin + i < COUNT ? value[begin + i < COUNT ? begin + i : 0] : float4{0, 0, 0, 0};
+      v[i] = (x.x + x.y) + (x.z + x.w);
+    }
+    sum_lanes(v);
+#pragma unroll
+    for (int i = 0; i < together && begin + i < COUNT; ++i) {
+      const int lane = together == 8   ? i >> 2 | (i & 2) | (i & 1) << 2
+                       : together == 4 ? i >> 1 | (i & 1) << 1
+                                       : i;
+      sum[begin + i] = __shfl_sync(~0u, v[0], (threadIdx.x & 3) * 8 + lane);
+    }
+  }
 }
 
 #ifdef DTYPE_F16
@@ -73,8 +107,7 @@ static __device__ __forceinline__ void stage_all(Shared *s, Activations<K> &x,
 #ifdef DTYPE_F16
   scale_for_f16<K>(x, value);
 #endif
-#pragma unroll
-  for (int i = 0; OFFSETS && i < C::runs; ++i) x.sum[i] = piece_sum(value[i]);
+  if (OFFSETS) sum_pieces(value, x.sum);
 #pragma unroll
   for (int begin = 0; begin < C::runs; begin += C::staged) {
     __syncwarp();
