@@ -24,7 +24,7 @@ static char root[64];
 static const random_llama_t one_layer = {64, 96, 4, 2, 16, 1, 320, false, 10000};
 static const random_llama_t odd = {200, 328, 5, 5, 48, 3, 1003, false, 10000};
 static const random_llama_t blocks_of_32 = {160, 352, 4, 2, 48, 2, 203, true, 10000};
-static const random_llama_t wide = {136, 9224, 18, 2, 128, 1, 320, false, 10000};
+static const random_llama_t wide = {136, 9224, 18, 2, 192, 1, 320, false, 10000};
 
 // ----------------------------------------------------------------------------------------------------------
 // Compiling

@@ -151,12 +151,16 @@ static __device__ __forceinline__ void receive_activations(Shared *s, const floa
   stage_all<K>(s, x, value);
 }
 
+// Gains of a norm; ones without a norm.
 static __device__ __forceinline__ void load_gain(const u8 *weight, float4 (&gain)[Tiling<HIDDEN>::runs]) {
   using C = Tiling<HIDDEN>;
 #pragma unroll
   for (int i = 0; i < C::runs; ++i) {
     const int column = C::column(i) + (threadIdx.x & 31) * 4;
-    gain[i] = C::has(i, column) ? *(const float4 *)((const float *)weight + column) : float4{0, 0, 0, 0};
+    if (!PRE_NORMS && !weight)
+      gain[i] = {1, 1, 1, 1};
+    else
+      gain[i] = C::has(i, column) ? *(const float4 *)((const float *)weight + column) : float4{0, 0, 0, 0};
   }
 }
 
@@ -183,23 +187,78 @@ static __device__ __forceinline__ float norm_scale(const Shared *s) {
   return rsqrtf(sum / HIDDEN + NORM_EPS);
 }
 
-static __device__ __forceinline__ void receive_and_normalize(Shared *s, const float *words, const u8 *weight,
-                                                             Activations<HIDDEN> &x) {
+// The same for the sums of a layer, whose input may have no norm.
+static __device__ __forceinline__ float layer_scale(const Shared *s) {
+  return PRE_NORMS ? norm_scale(s) : 1.0f;
+}
+
+#if POST_NORMS
+// |value| holds the output of a sublayer: replaces it by the residual stream after the normalized output is
+// added. Every block keeps the whole residual stream, so that this needs no exchange between blocks.
+static __device__ __forceinline__ void add_normalized(Shared *s, float4 (&value)[Tiling<HIDDEN>::runs],
+                                                      const float4 (&gain)[Tiling<HIDDEN>::runs]) {
+  using C = Tiling<HIDDEN>;
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < C::runs; ++i) {
+    const float4 v = value[i];
+    sum += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+  }
+  sum = warp_sum(sum);
+  if ((threadIdx.x & 31) == 0) s->output_square[threadIdx.x >> 5] = sum;
+  sync_consumers();
+  sum = 0;
+#pragma unroll
+  for (int i = 0; i < WARPS; ++i) sum += s->output_square[i];
+  const float scale = rsqrtf(sum / HIDDEN + NORM_EPS);
+#pragma unroll
+  for (int i = 0; i < C::runs; ++i) {
+    const int column = C::column(i) + (threadIdx.x & 31) * 4;
+    if (!C::has(i, column)) continue;
+    const float4 v = value[i], g = gain[i];
+    float4 *x = (float4 *)(s->residual + column);
+    *x = value[i] = {x->x + v.x * scale * g.x, x->y + v.y * scale * g.y, x->z + v.z * scale * g.z,
+                     x->w + v.w * scale * g.w};
+  }
+}
+#define AFTER_ATTENTION(layer) AT(POST_ATTN_NORM, layer)
+#define AFTER_MLP(layer) AT(POST_MLP_NORM, layer)
+#else
+#define AFTER_ATTENTION(layer) nullptr
+#define AFTER_MLP(layer) nullptr
+#endif
+
+// |post|: with POST_NORMS, the gain of the norm of the received sublayer output.
+static __device__ __forceinline__ void receive_and_normalize(Shared *s, const float *words, const u8 *post,
+                                                             const u8 *weight, Activations<HIDDEN> &x) {
   float4 value[Tiling<HIDDEN>::runs], gain[Tiling<HIDDEN>::runs];
   load_gain(weight, gain);
+#if POST_NORMS
+  float4 post_gain[Tiling<HIDDEN>::runs];
+  load_gain(post, post_gain);
   receive_all<HIDDEN>(words, value);
+  add_normalized(s, value, post_gain);
+#else
+  (void)post;
+  receive_all<HIDDEN>(words, value);
+#endif
   normalize(s, value, gain, x);
 }
 
 static __device__ __forceinline__ void embed(const Model &m, Shared *s, int token, Activations<HIDDEN> &x) {
   using C = Tiling<HIDDEN>;
   float4 value[C::runs], gain[C::runs];
-  load_gain(AT(ATTN_NORM, 0), gain);
+  load_gain(BEFORE_ATTENTION(0), gain);
 #pragma unroll
   for (int i = 0; i < C::runs; ++i) {
     const int column = C::column(i) + (threadIdx.x & 31) * 4;
     value[i] = C::has(i, column) ? EmbedFormat::load4<HIDDEN>(m.weights + EMBED_AT, token, column)
                                  : float4{0, 0, 0, 0};
+    const float scale = (float)EMBED_SCALE;
+    value[i] = {value[i].x * scale, value[i].y * scale, value[i].z * scale, value[i].w * scale};
+#if POST_NORMS
+    if (C::has(i, column)) *(float4 *)(s->residual + column) = value[i];
+#endif
   }
   normalize(s, value, gain, x);
 }
@@ -207,30 +266,78 @@ static __device__ __forceinline__ void embed(const Model &m, Shared *s, int toke
 // ----------------------------------------------------------------------------------------------------------
 // Consumers: row sums
 
+// Tiles that a warp multiplies at the same time. Two give it independent instructions to execute while it
+// waits for results, if their stages fit into the ring. 16-bit weights are bound by memory instead.
+#ifndef TILES_AT_ONCE
+#ifdef PACKED
+#define TILES_AT_ONCE 2
+#else
+#define TILES_AT_ONCE 1
+#endif
+#endif
+#define AT_ONCE(k) (2 * Tiling<k>::segments <= STAGES ? TILES_AT_ONCE : 1)
+
 struct Consumer {
   Shared *s;
   RingPosition at;
   int buffer;  // index of the partial sums in use
 
-  // Multiplies eight rows; their sums are tile |nth| of the batch.
-  template <typename F, int K>
-  __device__ __forceinline__ void multiply_tile(const Activations<K> &x, int nth) {
+  // Stores the sums of tile |nth| of the batch. ADD: adds them to the sums of the parts before this one.
+  template <typename F, int K, bool ADD>
+  __device__ __forceinline__ void store_sums(const Activations<K> &x, int nth, const typename F::Sum &sum) {
     const int lane = threadIdx.x & 31;
-    typename F::Sum sum = {};
-#pragma unroll
-    for (int segment = 0; segment < Tiling<K>::segments; ++segment) {
-      barrier_wait(&s->full[at.stage], at.parity);
-      F::template multiply_stage<K>(s, s->ring + at.stage * STAGE_BYTES, segment, x, sum);
-      barrier_arrive(&s->free[at.stage]);
-      at.next();
-    }
     float total = F::total(sum, lane & 2);
     total += __shfl_xor_sync(~0u, total, 1);
     total += __shfl_xor_sync(~0u, total, 2);
 #ifdef DTYPE_F16
     total *= x.unscale;
 #endif
-    if ((lane & 3) == 0) s->partial[buffer][threadIdx.x >> 5][nth * TILE + (lane >> 2)] = total;
+    float *sums = &s->partial[buffer][threadIdx.x >> 5][nth * TILE + (lane >> 2)];
+    if ((lane & 3) == 0) *sums = ADD ? *sums + total : total;
+  }
+
+  // Multiplies the eight rows of a tile, and of the next tile if |two|.
+  template <typename F, int K, bool ADD>
+  __device__ __forceinline__ void multiply_tiles(const Activations<K> &x, int nth, bool two) {
+    RingPosition next = at;
+    typename F::Sum sum = {}, next_sum = {};
+    if (AT_ONCE(K) > 1) next.skip(Tiling<K>::segments);
+#pragma unroll
+    for (int segment = 0; segment < Tiling<K>::segments; ++segment) {
+      barrier_wait(&s->full[at.stage], at.parity);
+      if (AT_ONCE(K) > 1 && two) barrier_wait(&s->full[next.stage], next.parity);
+      F::template multiply_stage<K>(s, s->ring + at.stage * STAGE_BYTES, segment, x, sum);
+      if (AT_ONCE(K) > 1) {  // without a next tile: the same stage again, for nothing
+        const u32 stage = two ? next.stage : at.stage;
+        F::template multiply_stage<K>(s, s->ring + stage * STAGE_BYTES, segment, x, next_sum);
+        if (two) barrier_arrive(&s->free[next.stage]);
+        next.next();
+      }
+      barrier_arrive(&s->free[at.stage]);
+      at.next();
+    }
+    store_sums<F, K, ADD>(x, nth, sum);
+    if (AT_ONCE(K) < 2 || !two) return;
+    store_sums<F, K, ADD>(x, nth + 1, next_sum);
+    at = next;
+  }
+
+  // Multiplies |tiles| tiles, in the format F, or G if second(tile).
+  template <typename F, typename G, int K, bool ADD, typename Second>
+  __device__ __forceinline__ void multiply_batch(const Activations<K> &x, int tiles, Second second) {
+#pragma unroll 1
+    for (int i = 0; i < tiles;) {
+      const bool other = second(i);
+      const bool two = AT_ONCE(K) > 1 && i + 1 < tiles && (Same<F, G>::value || second(i + 1) == other);
+      if constexpr (Same<F, G>::value) {
+        multiply_tiles<F, K, ADD>(x, i, two);
+      } else if (other) {
+        multiply_tiles<G, K, ADD>(x, i, two);
+      } else {
+        multiply_tiles<F, K, ADD>(x, i, two);
+      }
+      i += two ? 2 : 1;
+    }
   }
 
   __device__ __forceinline__ float total(int row) const {
@@ -241,15 +348,43 @@ struct Consumer {
   }
 
   // Calls done(row, sum, before(row)) for each row, in one thread per row. before() is called first, so that
-  // its load overlaps with the sum.
-  template <typename F, int K, typename Before, typename Done>
-  __device__ __forceinline__ void rows(const Activations<K> &x, Rows rows, Before before, Done done) {
+  // its load overlaps with the sum. second(row): whether a row has format G instead of F.
+  template <typename F, typename G, int K, typename Second, typename Before, typename Done>
+  __device__ __forceinline__ void rows(const Activations<K> &x, Rows rows, Second second, Before before,
+                                       Done done) {
 #pragma unroll 1
     for (int begin = rows.begin; begin < rows.end; begin += BATCH * TILE) {
       const int count = min(BATCH * TILE, rows.end - begin), row = begin + (int)threadIdx.x;
       const float old = (int)threadIdx.x < count ? before(row) : 0.0f;
+      multiply_batch<F, G, K, false>(x, ceil_div(count, TILE),
+                                     [&](int i) { return second(begin + i * TILE); });
+      sync_consumers();
+      if ((int)threadIdx.x < count) done(row, total(threadIdx.x), old);
+      buffer ^= 1;
+    }
+  }
+
+  // Multiplies |count| rows of the MLP's down projection, from this part of its columns to the last.
+  template <typename F, typename G, int PART>
+  __device__ __forceinline__ void multiply_parts(const float *words, int count, bool second) {
+    {
+      Activations<PART_OF(FFN, PART)> x;
+      receive_activations<PART_OF(FFN, PART)>(s, words, x);
+      multiply_batch<F, G, PART_OF(FFN, PART), (PART > 0)>(x, ceil_div(count, TILE),
+                                                           [=](int) { return second; });
+    }
+    if constexpr (PART + 1 < FFN_PARTS) multiply_parts<F, G, PART + 1>(words, count, second);
+  }
+
+  // rows() for an MLP that is too wide to keep its hidden values |words| in registers.
+  template <typename F, typename G, typename Before, typename Done>
+  __device__ __forceinline__ void rows_in_parts(const float *words, Rows rows, bool second, Before before,
+                                                Done done) {
 #pragma unroll 1
-      for (int i = 0; i * TILE < count; ++i) multiply_tile<F, K>(x, i);
+    for (int begin = rows.begin; begin < rows.end; begin += BATCH * TILE) {
+      const int count = min(BATCH * TILE, rows.end - begin), row = begin + (int)threadIdx.x;
+      const float old = (int)threadIdx.x < count ? before(row) : 0.0f;
+      multiply_parts<F, G, 0>(words, count, second);
       sync_consumers();
       if ((int)threadIdx.x < count) done(row, total(threadIdx.x), old);
       buffer ^= 1;
@@ -258,14 +393,14 @@ struct Consumer {
 
   // Calls done(row, gate sum, up sum) for each row. All threads call first() once before the first done(),
   // when all consumers have received their activations.
-  template <typename F, typename First, typename Done>
-  __device__ __forceinline__ void pairs(const Activations<HIDDEN> &x, Rows rows, First first, Done done) {
+  template <typename F, typename G, typename First, typename Done>
+  __device__ __forceinline__ void pairs(const Activations<HIDDEN> &x, Rows rows, bool second, First first,
+                                        Done done) {
     const int t = threadIdx.x, low = t / TILE * 2 * TILE + t % TILE;
 #pragma unroll 1
     for (int begin = rows.begin; begin < rows.end; begin += BATCH / 2 * TILE) {
       const int count = min(BATCH / 2 * TILE, rows.end - begin);
-#pragma unroll 1
-      for (int i = 0; i / 2 * TILE < count; ++i) multiply_tile<F, HIDDEN>(x, i);
+      multiply_batch<F, G, HIDDEN, false>(x, 2 * ceil_div(count, TILE), [=](int) { return second; });
       sync_consumers();
       if (begin == rows.begin) {
         first();
