@@ -264,13 +264,14 @@ static const char *write_8b(void) {
 
 // GPUs with 99 KB of shared memory too.
 TEST(every_gpu_from_sm_80_on_decodes_an_8b_model_in_one_launch) {
+  static const mlx_quantize_t kinds[] = {MLX_QUANTIZE_NONE, MLX_QUANTIZE_Q4_1, MLX_QUANTIZE_Q4_0};
   const char *model = write_8b();
   for (size_t i = 0; mlx_gpu_kind_at(i); ++i) {
     const mlx_gpu_kind_t *gpu = mlx_gpu_kind_at(i);
-    for (int quantize = 0; gpu->kernel_sm && quantize < 2; ++quantize) {
+    for (int kind = 0; gpu->kernel_sm && kind < 3; ++kind) {
       planned_t p;
-      plan_network(model, gpu->sm, quantize ? MLX_QUANTIZE_Q4_1 : MLX_QUANTIZE_NONE, &p);
-      if (!p.fits) CHECK_FAIL("sm_%d, %s", gpu->sm, quantize ? "Q4_1" : "bf16");
+      plan_network(model, gpu->sm, kinds[kind], &p);
+      if (!p.fits) CHECK_FAIL("sm_%d, kind %d", gpu->sm, kind);
       planned_free(&p);
     }
   }
@@ -297,6 +298,7 @@ static void compile_decode(int sm, mlx_quantize_t quantize) {
 TEST(decode_kernel_of_an_8b_model_compiles_for_gpus_with_99_kb_of_shared_memory) {
   compile_decode(86, MLX_QUANTIZE_NONE);
   compile_decode(120, MLX_QUANTIZE_Q4_1);
+  compile_decode(121, MLX_QUANTIZE_Q4_0);
 }
 
 TEST(launch_length_follows_the_bandwidth_of_the_gpu) {

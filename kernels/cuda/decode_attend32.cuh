@@ -140,7 +140,7 @@ static __device__ __forceinline__ float dot(float4 a, float4 b, float sum) {
 static __device__ __forceinline__ void scores_of(const Pass &pass, const Attention *a, int first_query,
                                                  int queries, Visible visible, float (&score)[KEY_ROWS]) {
 #pragma unroll
-  for (int q = 0; q < QUERY_BATCH; ++q) {
+  for (int q = 0; q < QUERIES; ++q) {
     if (first_query + q >= queries) break;
     float sum[KEY_ROWS] = {};
 #pragma unroll

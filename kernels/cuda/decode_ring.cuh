@@ -5,10 +5,6 @@ struct RingPosition {  // position in the ring; the producer and every consumer 
   __device__ __forceinline__ void next() {
     if (++stage == STAGES) stage = 0, parity ^= 1;
   }
-  __device__ __forceinline__ void skip(u32 stages) {  // at most STAGES
-    stage += stages;
-    if (stage >= STAGES) stage -= STAGES, parity ^= 1;
-  }
 };
 
 struct Producer {

@@ -266,26 +266,24 @@ static __device__ __forceinline__ void embed(const Model &m, Shared *s, int toke
 // ----------------------------------------------------------------------------------------------------------
 // Consumers: row sums
 
-// Tiles that a warp multiplies at the same time. Two give it independent instructions to execute while it
-// waits for results, if their stages fit into the ring. 16-bit weights are bound by memory instead.
-#ifndef TILES_AT_ONCE
-#ifdef PACKED
-#define TILES_AT_ONCE 2
-#else
-#define TILES_AT_ONCE 1
-#endif
-#endif
-#define AT_ONCE(k) (2 * Tiling<k>::segments <= STAGES ? TILES_AT_ONCE : 1)
-
 struct Consumer {
   Shared *s;
   RingPosition at;
   int buffer;  // index of the partial sums in use
 
-  // Stores the sums of tile |nth| of the batch. ADD: adds them to the sums of the parts before this one.
+  // Multiplies eight rows; their sums are tile |nth| of the batch. ADD: adds them to the sums of the parts
+  // before this one.
   template <typename F, int K, bool ADD>
-  __device__ __forceinline__ void store_sums(const Activations<K> &x, int nth, const typename F::Sum &sum) {
+  __device__ __forceinline__ void multiply_tile(const Activations<K> &x, int nth) {
     const int lane = threadIdx.x & 31;
+    typename F::Sum sum = {};
+#pragma unroll
+    for (int segment = 0; segment < Tiling<K>::segments; ++segment) {
+      barrier_wait(&s->full[at.stage], at.parity);
+      F::template multiply_stage<K>(s, s->ring + at.stage * STAGE_BYTES, segment, x, sum);
+      barrier_arrive(&s->free[at.stage]);
+      at.next();
+    }
     float total = F::total(sum, lane & 2);
     total += __shfl_xor_sync(~0u, total, 1);
     total += __shfl_xor_sync(~0u, total, 2);
@@ -296,47 +294,18 @@ struct Consumer {
     if ((lane & 3) == 0) *sums = ADD ? *sums + total : total;
   }
 
-  // Multiplies the eight rows of a tile, and of the next tile if |two|.
-  template <typename F, int K, bool ADD>
-  __device__ __forceinline__ void multiply_tiles(const Activations<K> &x, int nth, bool two) {
-    RingPosition next = at;
-    typename F::Sum sum = {}, next_sum = {};
-    if (AT_ONCE(K) > 1) next.skip(Tiling<K>::segments);
-#pragma unroll
-    for (int segment = 0; segment < Tiling<K>::segments; ++segment) {
-      barrier_wait(&s->full[at.stage], at.parity);
-      if (AT_ONCE(K) > 1 && two) barrier_wait(&s->full[next.stage], next.parity);
-      F::template multiply_stage<K>(s, s->ring + at.stage * STAGE_BYTES, segment, x, sum);
-      if (AT_ONCE(K) > 1) {  // without a next tile: the same stage again, for nothing
-        const u32 stage = two ? next.stage : at.stage;
-        F::template multiply_stage<K>(s, s->ring + stage * STAGE_BYTES, segment, x, next_sum);
-        if (two) barrier_arrive(&s->free[next.stage]);
-        next.next();
-      }
-      barrier_arrive(&s->free[at.stage]);
-      at.next();
-    }
-    store_sums<F, K, ADD>(x, nth, sum);
-    if (AT_ONCE(K) < 2 || !two) return;
-    store_sums<F, K, ADD>(x, nth + 1, next_sum);
-    at = next;
-  }
-
   // Multiplies |tiles| tiles, in the format F, or G if second(tile).
   template <typename F, typename G, int K, bool ADD, typename Second>
   __device__ __forceinline__ void multiply_batch(const Activations<K> &x, int tiles, Second second) {
 #pragma unroll 1
-    for (int i = 0; i < tiles;) {
-      const bool other = second(i);
-      const bool two = AT_ONCE(K) > 1 && i + 1 < tiles && (Same<F, G>::value || second(i + 1) == other);
+    for (int i = 0; i < tiles; ++i) {
       if constexpr (Same<F, G>::value) {
-        multiply_tiles<F, K, ADD>(x, i, two);
-      } else if (other) {
-        multiply_tiles<G, K, ADD>(x, i, two);
+        multiply_tile<F, K, ADD>(x, i);
+      } else if (second(i)) {
+        multiply_tile<G, K, ADD>(x, i);
       } else {
-        multiply_tiles<F, K, ADD>(x, i, two);
+        multiply_tile<F, K, ADD>(x, i);
       }
-      i += two ? 2 : 1;
     }
   }
 
