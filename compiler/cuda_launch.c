@@ -89,6 +89,32 @@ mlx_quantized_gemv_t mlx_quantized_gemv(int64_t m, int64_t n, int64_t k, int64_t
       .shared_bytes = min_int(ceil_div(k, 128), 65536 / run / 8 * 8) * run + 8192 * groups};
 }
 
+// A tile has room for half as many tokens again as an expert has on average. A partly filled tile costs less
+// than a second one, which reads and unpacks the same weights again.
+mlx_quantized_tile_t mlx_experts_tile(int64_t tokens, int64_t used, int64_t experts, bool pair, bool hopper) {
+  mlx_quantized_tile_t t = {.m = tokens_of(ceil_div(tokens * used * 3, experts * 2)), .split = 1};
+  if (hopper) {
+    t.n = t.m <= 32 && !pair ? 64 : 128, t.stages = 4, t.warps = t.m <= 32 && !pair ? 4 : 8;
+  } else {
+    t.m = min_int(t.m, 64), t.n = 64, t.stages = 3, t.warps = 4;
+  }
+  return t;
+}
+
+mlx_experts_groups_t mlx_experts_groups(int64_t tokens, int64_t used, int64_t experts, int64_t tile) {
+  const int64_t pairs = tokens * used, busy = min_int(pairs, experts);  // experts with tokens
+  mlx_experts_groups_t g = {.pairs = pairs, .tiles = pairs / tile + busy, .rows = ceil_div(pairs + 7 * busy, 8) * 8};
+  g.list_at = 4 + 4 * g.tiles;
+  g.rows_at = g.list_at + g.rows;
+  g.words = g.rows_at + pairs;
+  return g;
+}
+
+int64_t mlx_experts_gemv_shared_bytes(int64_t matrices, int64_t k, bool pair, bool rows16) {
+  const int64_t unit = rows16 ? 384 : 784, units = matrices * ceil_div(k, rows16 ? 64 : 128);
+  return min_int(units, 65536 / unit / 8 * 8) * unit + 4096 * (1 + pair);
+}
+
 // The sizes of attention_f32.cu.
 static int64_t attend_bytes(mlx_attend_f32_tile_t t, int64_t head_dim, int64_t kv_bytes) {
   const int64_t row = kv_bytes == 1 ? head_dim + 16 : kv_bytes == 2 ? 2 * (head_dim + 8) : 4 * (head_dim + 4);

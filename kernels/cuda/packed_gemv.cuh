@@ -4,12 +4,17 @@
 // next groups. The tiles along K are assigned to the warps of a team round-robin, so that many loads are in
 // flight even with few rows. x is split into bf16 parts in shared memory, a panel of K at a time, in the
 // layout of tensor-core fragments.
+#ifndef EXPERTS
 constexpr int TEAMS = 8 / GEMV_WARPS;
 constexpr int STEPS = (N + 16 * GEMV_GROUPS * TEAMS - 1) / (16 * GEMV_GROUPS * TEAMS);
 constexpr int AHEAD = 4;  // runs of a warp that are prefetched into L2, besides the one loaded to registers
+#endif
 constexpr int FIT =
     65536 / (M * 784) / 8 * 8;  // runs; a multiple of 8, so a warp has the same runs for any M
-constexpr int PANEL = RUNS < FIT ? RUNS : FIT;
+#ifndef UNITS
+#define UNITS RUNS  // runs that a warp's sums are over
+#endif
+constexpr int PANEL = UNITS < FIT ? UNITS : FIT;
 static_assert(M <= 8 && GEMV_GROUPS <= GEMV_WARPS,
               "one fragment of columns, and one warp per group in the epilogue");
 
@@ -102,6 +107,16 @@ __device__ __forceinline__ void multiply_run(float (&acc)[GEMV_GROUPS][4], const
   }
 }
 
+// Loads this lane's part of tile |nth| of a run.
+__device__ __forceinline__ void load_tile(Run &to, int nth, const u8 *tile) {
+#pragma unroll
+  for (int h = 0; h < 4 / PIECES; h++) load_codes(to.words[nth / 2][nth % 2][h], tile, h);
+  load_scales(to.scale[nth / 2][nth % 2], tile);
+  to.offset[nth / 2][nth % 2] = OFFSET ? load_number(tile + OFFSETS_AT, threadIdx.x % 32) : 0;
+}
+
+#ifndef EXPERTS  // experts_gemv.cuh has its own kernel
+
 // Position of a warp in its runs. It visits all its runs of one step, then those of the next step.
 struct Cursor {
   int step, run;
@@ -123,12 +138,7 @@ struct Cursor {
   __device__ __forceinline__ void load(Run &to, const u8 *w) const {
     if (step >= STEPS) return;
 #pragma unroll
-    for (int i = 0; i < GEMV_GROUPS * 2; i++) {
-#pragma unroll
-      for (int h = 0; h < 4 / PIECES; h++) load_codes(to.words[i / 2][i % 2][h], tile(w, i), h);
-      load_scales(to.scale[i / 2][i % 2], tile(w, i));
-      to.offset[i / 2][i % 2] = OFFSET ? load_number(tile(w, i) + OFFSETS_AT, threadIdx.x % 32) : 0;
-    }
+    for (int i = 0; i < GEMV_GROUPS * 2; i++) load_tile(to, i, tile(w, i));
   }
 
   __device__ __forceinline__ void prefetch(const u8 *w) const {
@@ -200,3 +210,5 @@ extern "C" __global__ void __launch_bounds__(256, GEMV_GROUPS == 1 && BITS == 4 
     }
   }
 }
+
+#endif
