@@ -21,7 +21,7 @@ constexpr int UNIT = 64;  // columns
 constexpr int UNIT = 128;
 #endif
 constexpr int STEPS_K = (K + UNIT - 1) / UNIT;  // units of one matrix
-#define UNITS (PAIR ? STEPS_K : USED * STEPS_K)
+#define GEMV_UNITS (PAIR ? STEPS_K : USED * STEPS_K)
 static_assert(M == 1, "one vector");
 
 #ifdef ROWS16
@@ -63,8 +63,8 @@ __device__ __forceinline__ void stage_units(Panel &panel, const float *__restric
     for (int p = 0; p < 3; p++)
       panel.part[step / (UNIT / 16)][step % (UNIT / 16)][0][p][quad] = make_uint2(low[p], high[p]);
   }
-#if OFFSET
-  for (int i = threadIdx.x; i < count * 4; i += 256) {
+#ifndef ROWS16
+  for (int i = threadIdx.x; OFFSET && i < count * 4; i += 256) {
     const int unit = base + i / 4, nth = PAIR ? 0 : unit / STEPS_K,
               k = (unit - nth * STEPS_K) * UNIT + i % 4 * 32;
     const float factor = PAIR ? 1.0f : weights[nth];
@@ -84,7 +84,7 @@ struct Source {
   const int *experts;
 
   __device__ __forceinline__ void load(Run &to, int unit) const {
-    if (unit >= UNITS) return;
+    if (unit >= GEMV_UNITS) return;
     const int nth = PAIR ? 0 : unit / STEPS_K, at = unit - nth * STEPS_K;
 #pragma unroll
     for (int i = 0; i < GEMV_GROUPS * 2; i++) {
@@ -92,13 +92,13 @@ struct Source {
 #ifdef ROWS16
       load_rows(to, i, from, K % UNIT == 0 || at + 1 < STEPS_K);
 #else
-      load_tile(to, i, from);
+      load_tile(to, i, from, at);
 #endif
     }
   }
 
   __device__ __forceinline__ void prefetch(int unit) const {
-    if (unit >= UNITS) return;
+    if (unit >= GEMV_UNITS) return;
     const int nth = PAIR ? 0 : unit / STEPS_K, at = unit - nth * STEPS_K;
     for (int i = threadIdx.x % 32; i < GEMV_GROUPS * PREFETCH_LINES; i += 32)
       asm volatile("prefetch.global.L2 [%0];" ::"l"(
@@ -181,8 +181,8 @@ extern "C" __global__ void __launch_bounds__(256, 2)
   source.load(next, warp);  // overlaps with the staging of x
   for (int i = 1; i < DISTANCE; i++) source.prefetch(warp + i * 8);
   float acc[GEMV_GROUPS][4] = {};
-  for (int base = 0; base < UNITS; base += PANEL) {  // PANEL is UNITS, or a multiple of 8
-    const int count = UNITS - base < PANEL ? UNITS - base : PANEL;
+  for (int base = 0; base < GEMV_UNITS; base += PANEL) {  // PANEL is GEMV_UNITS, or a multiple of 8
+    const int count = GEMV_UNITS - base < PANEL ? GEMV_UNITS - base : PANEL;
     __syncthreads();
     stage_units(memory.panel, x, weights, base, count);
     __syncthreads();

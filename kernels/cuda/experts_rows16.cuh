@@ -5,7 +5,7 @@
 
 constexpr u64 MATRIX_BYTES = (u64)N * K * 2;
 constexpr int FIT = 65536 / 384 / 8 * 8;  // units; a multiple of 8
-constexpr int PANEL = UNITS < FIT ? UNITS : FIT;
+constexpr int PANEL = GEMV_UNITS < FIT ? GEMV_UNITS : FIT;
 
 struct Panel {
   uint2 part[PANEL][4][1][3][4];  // per 16 columns of x, in the order of tensor-core fragments

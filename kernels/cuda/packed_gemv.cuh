@@ -11,10 +11,10 @@ constexpr int AHEAD = 4;  // runs of a warp that are prefetched into L2, besides
 #endif
 constexpr int FIT =
     65536 / (M * 784) / 8 * 8;  // runs; a multiple of 8, so a warp has the same runs for any M
-#ifndef UNITS
-#define UNITS RUNS  // runs that a warp's sums are over
+#ifndef GEMV_UNITS
+#define GEMV_UNITS RUNS  // runs of all matrices that a sum is over
 #endif
-constexpr int PANEL = UNITS < FIT ? UNITS : FIT;
+constexpr int PANEL = GEMV_UNITS < FIT ? GEMV_UNITS : FIT;
 static_assert(M <= 8 && GEMV_GROUPS <= GEMV_WARPS,
               "one fragment of columns, and one warp per group in the epilogue");
 
@@ -108,7 +108,7 @@ __device__ __forceinline__ void multiply_run(float (&acc)[GEMV_GROUPS][4], const
 }
 
 // Loads this lane's part of tile |nth| of a run.
-__device__ __forceinline__ void load_tile(Run &to, int nth, const u8 *tile) {
+__device__ __forceinline__ void load_tile(Run &to, int nth, const u8 *tile, int run) {
 #pragma unroll
   for (int h = 0; h < 4 / PIECES; h++) load_codes(to.words[nth / 2][nth % 2][h], tile, h);
   load_scales(to.scale[nth / 2][nth % 2], tile);
@@ -138,7 +138,7 @@ struct Cursor {
   __device__ __forceinline__ void load(Run &to, const u8 *w) const {
     if (step >= STEPS) return;
 #pragma unroll
-    for (int i = 0; i < GEMV_GROUPS * 2; i++) load_tile(to, i, tile(w, i));
+    for (int i = 0; i < GEMV_GROUPS * 2; i++) load_tile(to, i, tile(w, i), run);
   }
 
   __device__ __forceinline__ void prefetch(const u8 *w) const {
