@@ -3,6 +3,8 @@
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+static int64_t min_int(int64_t a, int64_t b) { return a < b ? a : b; }
+
 static int64_t tile_count(int64_t m, int64_t n, int64_t bm, int64_t bn) {
   return ceil_div(m, bm) * ceil_div(n, bn);
 }
@@ -76,8 +78,6 @@ int64_t mlx_quantized_parts_bytes(int64_t m, int64_t k) {
   return (runs * 2 + ceil_div(runs, 16)) * ceil_div(m, 8) * 8 * 384;
 }
 
-static int64_t min_int(int64_t a, int64_t b) { return a < b ? a : b; }
-
 // Two blocks per multiprocessor. A team of warps computes two groups of 16 rows at a time if every block then
 // still has work.
 mlx_quantized_gemv_t mlx_quantized_gemv(int64_t m, int64_t n, int64_t k, int64_t processors) {
@@ -89,10 +89,13 @@ mlx_quantized_gemv_t mlx_quantized_gemv(int64_t m, int64_t n, int64_t k, int64_t
       .shared_bytes = min_int(ceil_div(k, 128), 65536 / run / 8 * 8) * run + 8192 * groups};
 }
 
-// A tile has room for half as many tokens again as an expert has on average. A partly filled tile costs less
-// than a second one, which reads and unpacks the same weights again.
+// A tile has room for more tokens than an expert has on average. A partly filled tile costs less than a second
+// one, which reads and unpacks the same weights again. Tiles of 128 tokens leave too few registers for two
+// matrices, so that they pay off only if most are full.
 mlx_quantized_tile_t mlx_experts_tile(int64_t tokens, int64_t used, int64_t experts, bool pair, bool hopper) {
-  mlx_quantized_tile_t t = {.m = tokens_of(ceil_div(tokens * used * 3, experts * 2)), .split = 1};
+  const int64_t average = ceil_div(tokens * used, experts);
+  mlx_quantized_tile_t t = {.m = tokens_of(average * 5 / 4), .split = 1};
+  if (average < 96) t.m = min_int(t.m, 64);
   if (hopper) {
     t.n = t.m <= 32 && !pair ? 64 : 128, t.stages = 4, t.warps = t.m <= 32 && !pair ? 4 : 8;
   } else {

@@ -265,7 +265,7 @@ def main():
     a = parser.parse_args()
     wanted, formats, sizes = a.only.split(","), [f for f in a.formats.split(",") if f], [int(m) for m in a.m.split(",")]
     builder = probe.Builder(a.cache, a.nvrtc)
-    archs = ["sm_90a"] + (["sm_80"] if "portable" in wanted else [])
+    archs = ["sm_90a"] + (["sm_90"] if "portable" in wanted else []) + (["sm_80"] if a.compile else [])  # sm_90: mma.sync
     chosen = lambda cases: [c for c in cases if not formats or c[5] in formats]
     jobs = [j for arch in archs for few, cases in ((True, FEW), (False, MANY)) if ("gemv" if few else "gemm") in wanted for c in chosen(cases) for j in Case(*c, arch).jobs(few)]
     if "route" in wanted:
@@ -282,7 +282,7 @@ def main():
         check_route(d, m, experts, used)
     for shape in SCORES if "scores" in wanted else ():
         check_scores(d, *shape)
-    for arch in archs:
+    for arch in archs[:2]:
         for few, cases in ((True, FEW), (False, MANY)):
             for c in chosen(cases) if ("gemv" if few else "gemm") in wanted else ():
                 check_case(d, Case(*c, arch), few)
