@@ -89,9 +89,9 @@ mlx_quantized_gemv_t mlx_quantized_gemv(int64_t m, int64_t n, int64_t k, int64_t
       .shared_bytes = min_int(ceil_div(k, 128), 65536 / run / 8 * 8) * run + 8192 * groups};
 }
 
-// A tile has room for more tokens than an expert has on average. A partly filled tile costs less than a second
-// one, which reads and unpacks the same weights again. Tiles of 128 tokens leave too few registers for two
-// matrices, so that they pay off only if most are full.
+// A tile has room for more tokens than an expert has on average. A partly filled tile costs less than a
+// second one, which reads and unpacks the same weights again. Tiles of 128 tokens leave too few registers for
+// two matrices, so that they pay off only if most are full.
 mlx_quantized_tile_t mlx_experts_tile(int64_t tokens, int64_t used, int64_t experts, bool pair, bool hopper) {
   const int64_t average = ceil_div(tokens * used, experts);
   mlx_quantized_tile_t t = {.m = tokens_of(average * 5 / 4), .split = 1};
@@ -106,7 +106,8 @@ mlx_quantized_tile_t mlx_experts_tile(int64_t tokens, int64_t used, int64_t expe
 
 mlx_experts_groups_t mlx_experts_groups(int64_t tokens, int64_t used, int64_t experts, int64_t tile) {
   const int64_t pairs = tokens * used, busy = min_int(pairs, experts);  // experts with tokens
-  mlx_experts_groups_t g = {.pairs = pairs, .tiles = pairs / tile + busy, .rows = ceil_div(pairs + 7 * busy, 8) * 8};
+  mlx_experts_groups_t g = {
+      .pairs = pairs, .tiles = pairs / tile + busy, .rows = ceil_div(pairs + 7 * busy, 8) * 8};
   g.list_at = 4 + 4 * g.tiles;
   g.rows_at = g.list_at + g.rows;
   g.words = g.rows_at + pairs;

@@ -43,7 +43,7 @@ static inline bool mlx_cuda_has_scores(int64_t rows, int64_t columns) {
 
 // Sizes of the pairs of tokens and experts, sorted by expert (experts.cu, GROUP).
 typedef struct mlx_experts_groups {
-  int64_t pairs, tiles, rows;      // most tiles and rows
+  int64_t pairs, tiles, rows;       // most tiles and rows
   int64_t list_at, rows_at, words;  // of the result: pair of each row, row of each pair, all words
 } mlx_experts_groups_t;
 

@@ -64,8 +64,8 @@ bool mlx_function_has_fixed_rows(const mlx_function_t *g) {
   return g->options->form == MLX_FORM_IREE && g->paths.kernel_attention;
 }
 
-// The size of an argument that the runtime chooses. In the pure form it is |pure|: one sequence of the context
-// length. With fixed rows it is |least|.
+// The size of an argument that the runtime chooses. In the pure form it is |pure|: one sequence of the
+// context length. With fixed rows it is |least|.
 static int64_t size_of(const mlx_function_t *g, int64_t pure, int64_t least) {
   if (g->options->form == MLX_FORM_PURE) return pure;
   return mlx_function_has_fixed_rows(g) ? least : MLX_DIM_RUNTIME;

@@ -11,10 +11,12 @@ typedef struct mixture {
   const mlx_experts_t *e;
   int64_t tokens, experts, hidden, ffn;
   mlx_value_t gate, up, down;
-  mlx_value_t routing;             // expert and weight of each pair of a token and an expert
-  mlx_experts_groups_t groups;     // many tokens
-  mlx_quantized_tile_t tiles[2];   // of down, and of gate and up
-  mlx_value_t grouped;             // the pairs sorted by expert
+  mlx_value_t scores;
+  mlx_value_t residual;           // added to the result; may be MLX_NONE
+  mlx_value_t routing;            // many tokens: expert and weight of each pair of a token and an expert
+  mlx_experts_groups_t groups;    // many tokens
+  mlx_quantized_tile_t tiles[2];  // of down, and of gate and up
+  mlx_value_t grouped;            // the pairs sorted by expert
 } mixture_t;
 
 // Appends NAME and the macros that all kernels share.
@@ -34,18 +36,28 @@ static mlx_value_t call(const mixture_t *m, const char *name, mlx_text_t *defini
   return mlx_cuda_call(m->g, name, &kernel);
 }
 
-// Padding has no experts if the kernels of attention tell it from tokens; else it is computed like a token.
-static mlx_value_t route(const mixture_t *m, mlx_value_t scores) {
+// The batch, if padding can be told from tokens by it: padding then has no experts. Else padding is computed
+// like a token.
+static mlx_value_t batch_of(const mixture_t *m) {
+  return mlx_function_has_fixed_rows(m->g) ? m->g->batch : MLX_NONE;
+}
+
+// The macros of experts_choose.cuh.
+static void define_choice(const mixture_t *m, mlx_text_t *d) {
+  MLX_DEFINE(d, {"SUM_TO_ONE", m->e->sum_to_one});
+  if (batch_of(m).id) MLX_DEFINE(d, {"BATCH", 1});
+}
+
+static mlx_value_t route(const mixture_t *m) {
   mlx_text_t d = define(m, "mlx_route");
-  const bool batch = mlx_function_has_fixed_rows(m->g);
-  MLX_DEFINE(&d, {"ROUTE", 1}, {"SUM_TO_ONE", m->e->sum_to_one});
-  if (batch) MLX_DEFINE(&d, {"BATCH", 1});
+  MLX_DEFINE(&d, {"ROUTE", 1});
+  define_choice(m, &d);
   return call(m, "routing", &d,
               (mlx_extern_t){.symbol = "mlx_route",
                              .grid = {ceil_div(m->tokens, 4), 1, 1},
                              .threads = 128,
-                             .operands = {scores, m->g->batch},
-                             .operand_count = batch ? 2 : 1,
+                             .operands = {m->scores, batch_of(m)},
+                             .operand_count = batch_of(m).id ? 2 : 1,
                              .result = MLX_TYPE(MLX_I32, 2 * m->tokens * m->e->used)});
 }
 
@@ -67,16 +79,16 @@ static void add_operand(mlx_extern_t *kernel, mlx_value_t value) {
   if (value.id) kernel->operands[kernel->operand_count++] = value;
 }
 
-// Calls a product: x, weights, biases, |chosen| (the routing, or the sorted pairs), result.
+// Calls a product: x, weights, biases, |more|, result.
 static mlx_value_t call_product(const mixture_t *m, const char *name, bool pair, mlx_text_t *definitions,
-                                mlx_extern_t kernel, mlx_value_t x, mlx_value_t chosen) {
+                                mlx_extern_t kernel, mlx_value_t x, const mlx_value_t more[3]) {
   kernel.file = mlx_cuda_image(m->g, MLX_KERNEL_PACKED, definitions);
   add_operand(&kernel, x);
   add_operand(&kernel, mlx_cuda_words(m->g, pair ? m->gate : m->down));
   if (pair) add_operand(&kernel, mlx_cuda_words(m->g, m->up));
   add_operand(&kernel, pair ? m->e->gate_bias : m->e->down_bias);
   if (pair) add_operand(&kernel, m->e->up_bias);
-  add_operand(&kernel, chosen);
+  for (int i = 0; i < 3; ++i) add_operand(&kernel, more[i]);
   kernel.updated_from = kernel.operand_count;
   return mlx_cuda_call(m->g, name, &kernel);
 }
@@ -87,6 +99,9 @@ static mlx_value_t gemv(const mixture_t *m, const char *name, mlx_value_t x, boo
   const int64_t results = pair ? m->tokens * m->e->used : m->tokens;
   mlx_text_t d = define_product(m, "mlx_experts_gemv", pair);
   MLX_DEFINE(&d, {"GEMV", 1}, {"M", 1}, {"PAIR", pair});
+  define_choice(m, &d);
+  const mlx_value_t residual = pair ? MLX_NONE : m->residual;
+  if (residual.id) MLX_DEFINE(&d, {"RESIDUAL", 1});
   return call_product(
       m, name, pair, &d,
       (mlx_extern_t){.symbol = "mlx_experts_gemv",
@@ -94,7 +109,7 @@ static mlx_value_t gemv(const mixture_t *m, const char *name, mlx_value_t x, boo
                      .threads = 256,
                      .shared_bytes = mlx_experts_gemv_shared_bytes(pair ? 1 : m->e->used, k, pair, rows16),
                      .result = MLX_TYPE(MLX_F32, results, n)},
-      x, m->routing);
+      x, (mlx_value_t[3]){m->scores, batch_of(m), residual});
 }
 
 static mlx_value_t gemm(const mixture_t *m, const char *name, mlx_value_t parts, bool pair) {
@@ -109,7 +124,7 @@ static mlx_value_t gemm(const mixture_t *m, const char *name, mlx_value_t parts,
                                      .threads = 32 * t.warps,
                                      .shared_bytes = mlx_quantized_tile_shared_bytes(t),
                                      .result = MLX_TYPE(MLX_F32, m->groups.rows, n)},
-                      parts, m->grouped);
+                      parts, (mlx_value_t[3]){m->grouped});
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -127,7 +142,8 @@ static mlx_value_t group(const mixture_t *m) {
                              .result = MLX_TYPE(MLX_I32, m->groups.words)});
 }
 
-// The bf16 parts of |x|, a row for each pair. |sorted|: x has these rows already; else it has a row per token.
+// The bf16 parts of |x|, a row for each pair. |sorted|: x has these rows already; else it has a row per
+// token.
 static mlx_value_t cut(const mixture_t *m, mlx_value_t x, bool sorted) {
   const bool rows16 = !(sorted ? m->down : m->gate).quantized_weight;
   const int64_t k = x.dims[1], rows = m->groups.rows;
@@ -150,20 +166,22 @@ static mlx_value_t cut(const mixture_t *m, mlx_value_t x, bool sorted) {
 static mlx_value_t combine(const mixture_t *m, const char *name, mlx_value_t outer) {
   mlx_text_t d = define(m, "mlx_combine");
   MLX_DEFINE(&d, {"COMBINE", 1}, {"TILE", m->tiles[0].m}, {"N", m->hidden});
+  if (m->residual.id) MLX_DEFINE(&d, {"RESIDUAL", 1});
   return call(m, name, &d,
               (mlx_extern_t){.symbol = "mlx_combine",
                              .grid = {ceil_div(m->hidden, 1024), m->tokens, 1},
                              .threads = 256,
-                             .operands = {outer, m->routing, m->grouped},
-                             .operand_count = 3,
+                             .operands = {outer, m->routing, m->grouped, m->residual},
+                             .operand_count = m->residual.id ? 4 : 3,
                              .result = MLX_TYPE(MLX_F32, m->tokens, m->hidden)});
 }
 
 static mlx_value_t compute_many(mixture_t *m, const char *name, mlx_value_t x) {
   for (int pair = 0; pair < 2; ++pair)
-    m->tiles[pair] =
-        mlx_experts_tile(m->tokens, m->e->used, m->experts, pair, mlx_cuda_is_hopper(m->g));
+    m->tiles[pair] = mlx_experts_tile(m->tokens, m->e->used, m->experts, pair, mlx_cuda_is_hopper(m->g));
   m->groups = mlx_experts_groups(m->tokens, m->e->used, m->experts, m->tiles[0].m);
+  m->routing = route(m);
+  if (!m->routing.id) return MLX_NONE;
   m->grouped = group(m);
   if (!m->grouped.id) return MLX_NONE;
   const mlx_value_t inner = gemm(m, "inner", cut(m, x, false), true);  // [rows, ffn]
@@ -173,7 +191,8 @@ static mlx_value_t compute_many(mixture_t *m, const char *name, mlx_value_t x) {
 }
 
 mlx_value_t mlx_cuda_experts(mlx_function_t *g, const char *name, const mlx_experts_t *e, mlx_value_t x,
-                             mlx_value_t scores, mlx_value_t gate, mlx_value_t up, mlx_value_t down) {
+                             mlx_value_t scores, mlx_value_t gate, mlx_value_t up, mlx_value_t down,
+                             mlx_value_t residual) {
   mixture_t m = {.g = g,
                  .e = e,
                  .tokens = x.dims[0],
@@ -182,9 +201,9 @@ mlx_value_t mlx_cuda_experts(mlx_function_t *g, const char *name, const mlx_expe
                  .ffn = gate.dims[1],
                  .gate = gate,
                  .up = up,
-                 .down = down};
-  m.routing = route(&m, scores);
-  if (!m.routing.id) return MLX_NONE;
+                 .down = down,
+                 .scores = scores,
+                 .residual = residual};
   if (!mlx_cuda_uses_gemv(m.tokens)) return compute_many(&m, name, x);
   const mlx_value_t inner = gemv(&m, "inner", x, true);  // [tokens * used, ffn]
   return inner.id ? gemv(&m, name, inner, false) : MLX_NONE;
@@ -195,7 +214,7 @@ mlx_value_t mlx_cuda_experts(mlx_function_t *g, const char *name, const mlx_expe
 
 mlx_value_t mlx_cuda_scores(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight) {
   const int64_t m = x.dims[0], n = weight.dims[0];
-  const bool vector = mlx_cuda_uses_gemv(m);
+  const bool vector = m <= 64;  // measured on an H200: tiles do not fill the GPU
   mlx_text_t d = {0};
   mlx_text_puts(&d, "NAME=mlx_scores\n");
   MLX_DEFINE(&d, {"N", n}, {"K", weight.dims[1]});

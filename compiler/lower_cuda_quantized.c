@@ -120,17 +120,17 @@ mlx_value_t mlx_cuda_exact_gemm(mlx_function_t *g, const char *name, mlx_value_t
   mlx_cuda_define_weight(g, &definitions, weight);
   MLX_DEFINE(&definitions, {"M", m}, {"EPILOGUE", epilogue}, {"BM", t.m}, {"BN", t.n}, {"SPLIT", t.split},
              {"STAGES", t.stages}, {"WARPS", t.warps});
-  return mlx_cuda_call(
-      g, name,
-      &(mlx_extern_t){.symbol = "mlx_packed_linear",
-                      .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, &definitions),
-                      .grid = {ceil_div(m, t.m), ceil_div(n, t.n), t.split},
-                      .threads = 32 * t.warps,
-                      .shared_bytes = mlx_quantized_tile_shared_bytes(t),
-                      .operands = {split_into_parts(g, x, rows16), mlx_cuda_words(g, weight), mlx_cuda_words(g, other)},
-                      .operand_count = epilogue == MLX_EPILOGUE_NONE ? 2 : 3,
-                      .updated_from = epilogue == MLX_EPILOGUE_NONE ? 2 : 3,
-                      .result = MLX_TYPE(MLX_F32, m, n)});
+  return mlx_cuda_call(g, name,
+                       &(mlx_extern_t){.symbol = "mlx_packed_linear",
+                                       .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, &definitions),
+                                       .grid = {ceil_div(m, t.m), ceil_div(n, t.n), t.split},
+                                       .threads = 32 * t.warps,
+                                       .shared_bytes = mlx_quantized_tile_shared_bytes(t),
+                                       .operands = {split_into_parts(g, x, rows16), mlx_cuda_words(g, weight),
+                                                    mlx_cuda_words(g, other)},
+                                       .operand_count = epilogue == MLX_EPILOGUE_NONE ? 2 : 3,
+                                       .updated_from = epilogue == MLX_EPILOGUE_NONE ? 2 : 3,
+                                       .result = MLX_TYPE(MLX_F32, m, n)});
 }
 
 mlx_value_t mlx_cuda_quantized_linear(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,

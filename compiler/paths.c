@@ -27,7 +27,8 @@ static const char *unsupported_linear(const mlx_stored_t stored, const mlx_modul
 
 // Routers of quantized models are f32 matrices. experts.cu multiplies them and other small ones.
 static bool is_small_f32(const mlx_stored_t stored, const mlx_node_t *weight) {
-  return !stored.tiles.bits && stored.dtype == MLX_F32 && mlx_cuda_has_scores(weight->dims[0], weight->dims[1]);
+  return !stored.tiles.bits && stored.dtype == MLX_F32 &&
+         mlx_cuda_has_scores(weight->dims[0], weight->dims[1]);
 }
 
 // experts.cu, and packed.cu for the matrices of experts. NULL: supported.
@@ -141,9 +142,15 @@ static bool is_free_product(const fusion_t *f, int id) {
          !mlx_cuda_uses_gemv(rows) && !is_f32_product(f, node);
 }
 
+// Mixtures of experts of any number of tokens add, too.
+static bool is_free_mixture(const fusion_t *f, int id) {
+  const mlx_node_t *node = mlx_graph_node(f->graph, id);
+  return node->kind == MLX_NODE_EXPERTS && f->paths->nodes[id - 1].kernel && node->uses == 1;
+}
+
 static void fuse_add(const fusion_t *f, const mlx_node_t *node) {
   for (int i = 1; i >= 0; --i) {
-    if (!is_free_product(f, node->operands[i])) continue;
+    if (!is_free_product(f, node->operands[i]) && !is_free_mixture(f, node->operands[i])) continue;
     f->paths->fused[node->operands[i] - 1] = true;
     return;
   }
@@ -186,7 +193,8 @@ static void fuse_attention(const fusion_t *f, int id, const mlx_node_t *node) {
 // the order of 16-bit weights.
 static bool reads_parts(const fusion_t *f, int id, bool *out_rows16) {
   const mlx_node_t *node = mlx_graph_node(f->graph, id);
-  if (node->kind != MLX_NODE_LINEAR || !f->paths->nodes[id - 1].kernel || is_f32_product(f, node)) return false;
+  if (node->kind != MLX_NODE_LINEAR || !f->paths->nodes[id - 1].kernel || is_f32_product(f, node))
+    return false;
   *out_rows16 = !stored_weight(f->model, f->options, mlx_graph_operand(f->graph, node, 1)).tiles.bits;
   return !*out_rows16 || !f->options->narrow;
 }

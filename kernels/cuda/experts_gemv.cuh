@@ -1,16 +1,17 @@
 // Mixture of experts (packed.cu with EXPERTS and GEMV): few tokens; reads only the matrices of the experts
 // that are used. M is 1: a block has one vector x, as three bf16 parts in shared memory.
 //
-// PAIR 1   (x[tokens,K] f32, gate, up, [bias, bias2,] routing, y[tokens * USED, N] f32)
+// PAIR 1   (x[tokens,K] f32, gate, up, [bias, bias2,] scores, [batch,] y[tokens * USED, N] f32)
 //   y = act(x.gate^T + bias) * (x.up^T + bias2) for each pair of a token and its expert (experts_act.cuh)
 //   Launch: grid (ceil(N/16), tokens * USED, 1)
-// PAIR 0   (x[tokens * USED, K] f32, w, [bias,] routing, y[tokens,N] f32)
-//   y = the sum of (x.w^T + bias) * weight over the experts of a token. x is multiplied by the weight first, so
-//   that all experts of a token are one sum over USED * K columns.
+// PAIR 0   (x[tokens * USED, K] f32, w, [bias,] scores, [batch,] [residual[tokens,N] f32,] y[tokens,N] f32)
+//   y = the sum of (x.w^T + bias) * weight over the experts of a token, with RESIDUAL plus the residual. x is
+//   multiplied by the weight first, so that all experts of a token are one sum over USED * K columns.
 //   Launch: grid (ceil(N/16), tokens, 1)
 // Both: block (256, 1, 1); dynamic shared memory PANEL * UNIT_BYTES + 4096 * (1 + PAIR) bytes (cuda_launch.c)
 //
-// |routing| is the result of experts.cu with -DROUTE. The units of 128 columns (16-bit weights: 64) are
+// Every block chooses the experts of its token by itself: scores, BATCH and SUM_TO_ONE as in experts.cu with
+// -DROUTE. That takes less time than another launch. The units of 128 columns (16-bit weights: 64) are
 // assigned to the 8 warps of a block round-robin. The warps' sums are added in order.
 
 #define GEMV_GROUPS (1 + PAIR)
@@ -30,6 +31,7 @@ static_assert(M == 1, "one vector");
 #include "packed_gemv.cuh"
 constexpr u64 MATRIX_BYTES = (u64)TILES * RUNS * TILE_BYTES;
 #endif
+#include "experts_choose.cuh"
 #if PAIR
 #include "experts_act.cuh"
 #endif
@@ -39,10 +41,11 @@ struct Shared {
   Panel panel;
 };
 
-// Splits |count| units of x from |base| on into parts. With PAIR 0 x is multiplied by the weights.
+// Splits |count| units of x from |base| on into parts. With PAIR 0 x is multiplied by the weights. |threads|
+// threads call it, with the indices |thread|.
 __device__ __forceinline__ void stage_units(Panel &panel, const float *__restrict__ x, const float *weights,
-                                            int base, int count) {
-  for (int i = threadIdx.x; i < count * UNIT / 4; i += 256) {
+                                            int base, int count, int thread, int threads) {
+  for (int i = thread; i < count * UNIT / 4; i += threads) {
     const int quad = i % 4, step = i / 4, unit = base + step / (UNIT / 16);
     const int nth = PAIR ? 0 : unit / STEPS_K, k = (unit - nth * STEPS_K) * UNIT + step % (UNIT / 16) * 16;
     const float factor = PAIR ? 1.0f : weights[nth];
@@ -64,7 +67,7 @@ __device__ __forceinline__ void stage_units(Panel &panel, const float *__restric
       panel.part[step / (UNIT / 16)][step % (UNIT / 16)][0][p][quad] = make_uint2(low[p], high[p]);
   }
 #ifndef ROWS16
-  for (int i = threadIdx.x; OFFSET && i < count * 4; i += 256) {
+  for (int i = thread; OFFSET && i < count * 4; i += threads) {
     const int unit = base + i / 4, nth = PAIR ? 0 : unit / STEPS_K,
               k = (unit - nth * STEPS_K) * UNIT + i % 4 * 32;
     const float factor = PAIR ? 1.0f : weights[nth];
@@ -151,30 +154,38 @@ extern "C" __global__ void __launch_bounds__(256, 2)
          const float *__restrict__ bias2,
 #endif
 #endif
-         const int *__restrict__ routing, float *__restrict__ y) {
+         const float *__restrict__ scores,
+         BATCH_PARAMETER
+#ifdef RESIDUAL
+         const float *__restrict__ residual,
+#endif
+         float *__restrict__ y) {
   extern __shared__ __align__(16) unsigned char bytes[];
   __shared__ int experts[PAIR ? 1 : USED];
   __shared__ float weights[PAIR ? 1 : USED];
   Shared &memory = *(Shared *)bytes;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, mine = blockIdx.y;  // a pair, or a token
-  const int tokens = PAIR ? gridDim.y / USED : gridDim.y;
-  if (threadIdx.x < (PAIR ? 1 : USED)) {
-    const int pair = PAIR ? mine : mine * USED + threadIdx.x;
-    experts[threadIdx.x] = routing[pair];
-    weights[threadIdx.x] = __int_as_float(routing[tokens * USED + pair]);
+  const int token = PAIR ? mine / USED : mine, nth_expert = PAIR ? mine % USED : 0;
+  const bool padding = IS_PADDING(token);
+  x += PAIR ? (u64)token * K : (u64)token * USED * K;
+  if (warp == 0 && !padding) {
+    const Choice choice = choose(scores + (u64)token * EXPERTS, PAIR ? nth_expert + 1 : USED);
+    const int at = lane - nth_expert;
+    if (at >= 0 && at < (PAIR ? 1 : USED)) experts[at] = choice.expert, weights[at] = choice.weight;
   }
+#if PAIR  // the other warps stage x meanwhile
+  if (warp > 0 && !padding) stage_units(memory.panel, x, weights, 0, PANEL, threadIdx.x - 32, 224);
+#endif
   __syncthreads();
-  if (experts[0] < 0) {  // padding has no experts
+  if (padding) {
     const int row = blockIdx.x * 16 + threadIdx.x;
     if (threadIdx.x < 16 && row < N) y[(u64)mine * N + row] = 0;
     return;
   }
 #if PAIR
   const Source source = {w, w2, experts};
-  x += (u64)(mine / USED) * K;
 #else
   const Source source = {w, w, experts};
-  x += (u64)mine * USED * K;
 #endif
   constexpr int DISTANCE = 4;  // a warp's units that are prefetched into L2, besides the one in registers
   Run next;
@@ -183,9 +194,11 @@ extern "C" __global__ void __launch_bounds__(256, 2)
   float acc[GEMV_GROUPS][4] = {};
   for (int base = 0; base < GEMV_UNITS; base += PANEL) {  // PANEL is GEMV_UNITS, or a multiple of 8
     const int count = GEMV_UNITS - base < PANEL ? GEMV_UNITS - base : PANEL;
-    __syncthreads();
-    stage_units(memory.panel, x, weights, base, count);
-    __syncthreads();
+    if (!PAIR || base) {
+      __syncthreads();
+      stage_units(memory.panel, x, weights, base, count, threadIdx.x, 256);
+      __syncthreads();
+    }
     for (int nth = warp; nth < count; nth += 8) {
       const Run now = next;
       source.load(next, base + nth + 8);
@@ -223,6 +236,9 @@ extern "C" __global__ void __launch_bounds__(256, 2)
     v = gated(v, up);
 #elif BIAS
     for (int i = 0; i < USED; i++) v = fmaf(weights[i], bias[(u64)experts[i] * N + row], v);
+#endif
+#ifdef RESIDUAL
+    v += residual[(u64)mine * N + row];
 #endif
     y[(u64)mine * N + row] = v;
   }

@@ -2,86 +2,17 @@
 
 #if defined(ROUTE)
 
-#include "step.h"
+#include "experts_choose.cuh"
 
-#define NEGATIVE __int_as_float(0xff800000)  // -infinity
-
-constexpr int PER = (EXPERTS + 31) / 32;  // scores of a lane: those of experts lane, lane + 32, ...
-static_assert(EXPERTS <= 1024 && USED <= 32 && USED <= EXPERTS, "sizes");
-
-__device__ __forceinline__ float max_of_warp(float v) {
-#pragma unroll
-  for (int i = 16; i; i /= 2) v = fmaxf(v, __shfl_xor_sync(~0u, v, i));
-  return v;
-}
-
-__device__ __forceinline__ float sum_of_warp(float v) {
-#pragma unroll
-  for (int i = 16; i; i /= 2) v += __shfl_xor_sync(~0u, v, i);
-  return v;
-}
-
-// The expert with the largest score; the lowest on a tie. 0 if no score is a number above -infinity.
-__device__ __forceinline__ int best_of_warp(const float (&left)[PER]) {
-  float best = left[0];
-  int at = threadIdx.x % 32;
-#pragma unroll
-  for (int i = 1; i < PER; i++)
-    if (left[i] > best) best = left[i], at = threadIdx.x % 32 + i * 32;
-#pragma unroll
-  for (int i = 16; i; i /= 2) {
-    const float other = __shfl_xor_sync(~0u, best, i);
-    const int its = __shfl_xor_sync(~0u, at, i);
-    if (other > best || (other == best && its < at)) best = other, at = its;
-  }
-  at = __shfl_sync(~0u, at, 0);
-  return at < EXPERTS ? at : 0;
-}
-
-// A warp chooses the experts of one token.
-extern "C" __global__ void __launch_bounds__(128) NAME(const float *__restrict__ scores,
-#ifdef BATCH
-                                                       const int *__restrict__ batch,
-#endif
-                                                       int *__restrict__ routing, int tokens) {
+extern "C" __global__ void __launch_bounds__(128)
+    NAME(const float *__restrict__ scores, BATCH_PARAMETER int *__restrict__ routing, int tokens) {
   const int lane = threadIdx.x % 32, token = blockIdx.x * 4 + threadIdx.x / 32;
   if (token >= tokens) return;
-  int expert = -1;  // of pair |lane| of this token
-  float weight = 0, total = 0;
-#ifdef BATCH
-  const bool padding = batch[batch[MLX_STEP_AT_POSITIONS] + token] < 0;
-#else
-  const bool padding = false;
-#endif
-  if (!padding) {
-    float left[PER], share[PER], peak = NEGATIVE, sum = 0;
-#pragma unroll
-    for (int i = 0; i < PER; i++) {
-      left[i] = lane + i * 32 < EXPERTS ? scores[(u64)token * EXPERTS + lane + i * 32] : NEGATIVE;
-      peak = fmaxf(peak, left[i]);
-    }
-    peak = max_of_warp(peak);
-#pragma unroll
-    for (int i = 0; i < PER; i++) {
-      share[i] = lane + i * 32 < EXPERTS ? expf(left[i] - peak) : 0;
-      sum += share[i];
-    }
-    sum = sum_of_warp(sum);
-    for (int nth = 0; nth < USED; nth++) {
-      const int best = best_of_warp(left);
-      float its = 0;
-#pragma unroll
-      for (int i = 0; i < PER; i++)
-        if (best == lane + i * 32) its = share[i], left[i] = NEGATIVE;
-      its = __shfl_sync(~0u, its, best % 32) / sum;
-      total += its;
-      if (lane == nth) expert = best, weight = its;
-    }
-    if (SUM_TO_ONE) weight /= total;
-  }
+  Choice mine = {-1, 0};
+  if (!IS_PADDING(token)) mine = choose(scores + (u64)token * EXPERTS, USED);
   if (lane >= USED) return;
-  routing[token * USED + lane] = expert;
-  routing[(tokens + token) * USED + lane] = __float_as_int(weight);
+  routing[token * USED + lane] = mine.expert;
+  routing[(tokens + token) * USED + lane] = __float_as_int(mine.weight);
 }
 
 #else
@@ -186,6 +117,9 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
 
 extern "C" __global__ void __launch_bounds__(256)
     NAME(const float *__restrict__ x, const int *__restrict__ routing, const int *__restrict__ groups,
+#ifdef RESIDUAL
+         const float *__restrict__ residual,
+#endif
          float *__restrict__ y, int tokens) {
   const int column = (blockIdx.x * 256 + threadIdx.x) * 4, token = blockIdx.y;
   const Layout at(tokens);
@@ -199,6 +133,10 @@ extern "C" __global__ void __launch_bounds__(256)
     sum.x = fmaf(v.x, weight, sum.x), sum.y = fmaf(v.y, weight, sum.y);
     sum.z = fmaf(v.z, weight, sum.z), sum.w = fmaf(v.w, weight, sum.w);
   }
+#ifdef RESIDUAL
+  const float4 old = *(const float4 *)(residual + (u64)token * N + column);
+  sum = make_float4(old.x + sum.x, old.y + sum.y, old.z + sum.z, old.w + sum.w);
+#endif
   *(float4 *)(y + (u64)token * N + column) = sum;
 }
 

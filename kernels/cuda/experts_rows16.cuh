@@ -1,7 +1,7 @@
 // Mixture of experts, few tokens (experts_gemv.cuh): weights that are rows of bf16 or f16.
 //
-// As in packed_linear_rows16.cuh a lane loads 8 neighbouring columns of a row, and x has the same order. A bf16
-// weight is used as it is; an f16 weight is the sum of two bf16 parts.
+// As in packed_linear_rows16.cuh a lane loads 8 neighbouring columns of a row, and x has the same order. A
+// bf16 weight is used as it is; an f16 weight is the sum of two bf16 parts.
 
 constexpr u64 MATRIX_BYTES = (u64)N * K * 2;
 constexpr int FIT = 65536 / 384 / 8 * 8;  // units; a multiple of 8
@@ -36,8 +36,8 @@ __device__ __forceinline__ void mma(float (&d)[4], const u32 (&a)[4], uint2 b) {
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y));
 }
 
-// Column n of the product is with part n of x. The sum of a piece is added in f32, because tensor cores do not
-// round sums to nearest.
+// Column n of the product is with part n of x. The sum of a piece is added in f32, because tensor cores do
+// not round sums to nearest.
 __device__ __forceinline__ void multiply_run(float (&acc)[GEMV_GROUPS][4], const Run &run, const Panel &panel,
                                              int nth) {
   const int lane = threadIdx.x % 32, column = lane / 4, quad = lane % 4;
@@ -46,8 +46,8 @@ __device__ __forceinline__ void multiply_run(float (&acc)[GEMV_GROUPS][4], const
     uint2 b[2];
 #pragma unroll
     for (int half = 0; half < 2; half++)
-      b[half] = column < 3 ? panel.part[nth][piece * 2 + half][0][column < 3 ? column : 0][quad]
-                           : make_uint2(0, 0);
+      b[half] =
+          column < 3 ? panel.part[nth][piece * 2 + half][0][column < 3 ? column : 0][quad] : make_uint2(0, 0);
 #pragma unroll
     for (int g = 0; g < GEMV_GROUPS; g++) {
       float d[4] = {};

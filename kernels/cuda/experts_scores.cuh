@@ -21,27 +21,43 @@ extern "C" __global__ void __launch_bounds__(128)
 
 #else
 
-// A block computes 16 tokens x 32 rows. Its 8 warps divide the columns: four columns at a time, round-robin. A
-// lane has 2 tokens x 8 rows. The sums of the warps are added in order.
+// A block computes 16 tokens x 32 rows, 128 columns at a time. Each of its 8 warps multiplies 16 of these
+// columns; a lane has 2 tokens x 8 rows. The sums of the warps are added in order.
+constexpr int CHUNK = 128, LINE = CHUNK + 4;  // floats of a row in shared memory: no bank conflicts
+
 extern "C" __global__ void __launch_bounds__(256)
     NAME(const float *__restrict__ x, const float *__restrict__ w, float *__restrict__ y, int tokens) {
+  __shared__ float4 chunk[48][LINE / 4];  // 16 tokens, 32 rows
   __shared__ float sums[8][16][33];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, top = blockIdx.x * 16, left = blockIdx.y * 32;
-  const float *of_token[2], *of_row[8];  // past the end: the last one again, whose result is not stored
+  float4 next[6];
+  auto load = [&](int k) {  // past the end: the last row again, whose result is not stored
 #pragma unroll
-  for (int i = 0; i < 2; i++) of_token[i] = x + (u64)min(top + lane / 4 + i * 8, tokens - 1) * K;
-#pragma unroll
-  for (int i = 0; i < 8; i++) of_row[i] = w + (u64)min(left + lane % 4 + i * 4, N - 1) * K;
+    for (int i = 0; i < 6; i++) {
+      const int row = warp + i * 8, column = k + lane * 4;
+      const float *from =
+          row < 16 ? x + (u64)min(top + row, tokens - 1) * K : w + (u64)min(left + row - 16, N - 1) * K;
+      next[i] = column < K ? *(const float4 *)(from + column) : make_float4(0, 0, 0, 0);
+    }
+  };
   float acc[2][8] = {};
-#pragma unroll 2
-  for (int k = warp * 4; k < K; k += 32) {
-    float4 a[2], b[8];
+  load(0);
+  for (int k = 0; k < K; k += CHUNK) {
+    __syncthreads();  // the previous chunk has been read
 #pragma unroll
-    for (int i = 0; i < 2; i++) a[i] = *(const float4 *)(of_token[i] + k);
+    for (int i = 0; i < 6; i++) chunk[warp + i * 8][lane] = next[i];
+    __syncthreads();
+    if (k + CHUNK < K) load(k + CHUNK);
 #pragma unroll
-    for (int i = 0; i < 8; i++) b[i] = *(const float4 *)(of_row[i] + k);
+    for (int step = 0; step < 4; step++) {
+      float4 a[2], b[8];
 #pragma unroll
-    for (int i = 0; i < 16; i++) acc[i / 8][i % 8] = dot4(a[i / 8], b[i % 8], acc[i / 8][i % 8]);
+      for (int i = 0; i < 2; i++) a[i] = chunk[lane / 4 + i * 8][warp * 4 + step];
+#pragma unroll
+      for (int i = 0; i < 8; i++) b[i] = chunk[16 + lane % 4 + i * 4][warp * 4 + step];
+#pragma unroll
+      for (int i = 0; i < 16; i++) acc[i / 8][i % 8] = dot4(a[i / 8], b[i % 8], acc[i / 8][i % 8]);
+    }
   }
 #pragma unroll
   for (int i = 0; i < 16; i++) sums[warp][lane / 4 + i / 8 * 8][lane % 4 + i % 8 * 4] = acc[i / 8][i % 8];

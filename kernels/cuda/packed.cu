@@ -67,7 +67,7 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 
 [[maybe_unused]] constexpr int RUNS = (K + 127) / 128;  // tiles along K
-#define CHUNKS (RUNS * 2)              // chunks of 64 columns, 128 bytes of bf16
+#define CHUNKS (RUNS * 2)                               // chunks of 64 columns, 128 bytes of bf16
 #ifdef ROWS
 #define MP ROWS
 #else

@@ -131,9 +131,10 @@ __device__ __forceinline__ void load_tokens(u32 (&b)[4], u32 plane, int token, i
 #if WGMMA
 
 // Multiplies all chunks of a block, whose tokens are |rows| rows of |parts| from |top| on, a multiple of 8.
-// Rows past the end keep their old contents, which are never used. One thread keeps STAGES - 1 stages filled or in flight, including the
-// current one. The stage that it refills was released one chunk ago, so it rarely waits. The barrier `full`
-// completes when the bytes of a stage have arrived, `empty` when every warp has read it.
+// Rows past the end keep their old contents, which are never used. One thread keeps STAGES - 1 stages filled
+// or in flight, including the current one. The stage that it refills was released one chunk ago, so it rarely
+// waits. The barrier `full` completes when the bytes of a stage have arrived, `empty` when every warp has
+// read it.
 __device__ __forceinline__ void multiply_all(float (&acc)[GROUPS][FT][4], Weights &v, const u8 *parts,
                                              u32 stages, int top, u32 rows, Chunks chunks) {
   const u32 full = stages + STAGES * STAGE_BYTES, empty = full + STAGES * 8;

@@ -78,12 +78,11 @@ extern "C" __global__ void __launch_bounds__(256)
 
 #else
 
-extern "C" __global__ void __launch_bounds__(256)
-    NAME(const float *__restrict__ x,
+extern "C" __global__ void __launch_bounds__(256) NAME(const float *__restrict__ x,
 #ifdef EXPERTS
-         const int *__restrict__ groups,
+                                                       const int *__restrict__ groups,
 #endif
-         u8 *__restrict__ parts) {
+                                                       u8 *__restrict__ parts) {
   const u64 index = (u64)blockIdx.x * 256 + threadIdx.x;
   const int row = index / ROW_THREADS, nth = index % ROW_THREADS;
   if (row >= MP) return;  // the 64 threads of four runs return together

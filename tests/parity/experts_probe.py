@@ -52,7 +52,7 @@ class Case:
         return ("experts.cu", self.macros("GROUP", f"TILE={self.tiles[0].m}"), self.arch)
 
     def combine(self):
-        return ("experts.cu", self.macros("COMBINE", f"TILE={self.tiles[0].m}", f"N={self.hidden}"), self.arch)
+        return ("experts.cu", self.macros("COMBINE", "RESIDUAL", f"TILE={self.tiles[0].m}", f"N={self.hidden}"), self.arch)
 
     def products(self, m, pair):
         n, k = (self.ffn, self.hidden) if pair else (self.hidden, self.ffn)
@@ -60,7 +60,7 @@ class Case:
         return probe.weight_definitions(self.form, m, n, k) + (f"EXPERTS={self.experts}", f"USED={self.used}", f"BIAS={int(self.biased)}") + act
 
     def gemv(self, pair):
-        return ("packed.cu", self.products(1, pair) + ("GEMV", f"PAIR={int(pair)}"), self.arch)
+        return ("packed.cu", self.products(1, pair) + ("GEMV", f"PAIR={int(pair)}", "SUM_TO_ONE=1") + (() if pair else ("RESIDUAL",)), self.arch)
 
     def gemm(self, pair):
         t = self.tiles[0 if pair else 1]
@@ -73,8 +73,7 @@ class Case:
                 + (("ROWS16=1",) if self.form in ROWS16 else ()), self.arch)
 
     def jobs(self, few):
-        return [self.route()] + ([self.gemv(True), self.gemv(False)] if few else
-                                 [self.group(), self.combine(), self.gemm(True), self.gemm(False), self.cut(True), self.cut(False)])
+        return ([self.gemv(True), self.gemv(False)] if few else [self.route(), self.group(), self.combine(), self.gemm(True), self.gemm(False), self.cut(True), self.cut(False)])
 
 
 def scores_job(n, k, vector, arch):
@@ -101,7 +100,7 @@ class Experts:
         self.grouped = torch.full((g.words,), -7, dtype=torch.int32, device="cuda")
         self.parts = [d.torch.full((((math.ceil(k / 128) * 2 + math.ceil(k / 2048)) * g.rows * 384),), 0xff, dtype=torch.uint8, device="cuda") for k in (c.hidden, c.ffn)]
         self.inner, self.outer = d.poisoned(max(g.rows, g.pairs), c.ffn), d.poisoned(g.rows, c.hidden)
-        self.y = d.poisoned(c.tokens, c.hidden)
+        self.residual, self.y = normal(c.tokens, c.hidden), d.poisoned(c.tokens, c.hidden)
 
     def route(self):
         self.d.launch(self.c.route(), (math.ceil(self.c.tokens / 4), 1, 1), 128, [self.scores, self.routing], 0, [self.c.tokens])
@@ -112,12 +111,12 @@ class Experts:
     def gemv_pair(self):
         c = self.c
         shared = OPS.mlx_experts_gemv_shared_bytes(1, c.hidden, True, c.form in ROWS16)
-        self.d.launch(c.gemv(True), (math.ceil(c.ffn / 16), c.groups.pairs, 1), 256, [self.x, self.gate, self.up] + self.with_biases(True) + [self.routing, self.inner], shared)
+        self.d.launch(c.gemv(True), (math.ceil(c.ffn / 16), c.groups.pairs, 1), 256, [self.x, self.gate, self.up] + self.with_biases(True) + [self.scores, self.inner], shared)
 
     def gemv_down(self):
         c = self.c
         shared = OPS.mlx_experts_gemv_shared_bytes(c.used, c.ffn, False, c.form in ROWS16)
-        self.d.launch(c.gemv(False), (math.ceil(c.hidden / 16), c.tokens, 1), 256, [self.inner, self.down] + self.with_biases(False) + [self.routing, self.y], shared)
+        self.d.launch(c.gemv(False), (math.ceil(c.hidden / 16), c.tokens, 1), 256, [self.inner, self.down] + self.with_biases(False) + [self.scores, self.residual, self.y], shared)
 
     def group(self):
         self.d.launch(self.c.group(), (1, 1, 1), 512, [self.routing, self.grouped], 0, [self.c.tokens])
@@ -135,10 +134,10 @@ class Experts:
                       OPS.mlx_quantized_tile_shared_bytes(t))
 
     def combine(self):
-        self.d.launch(self.c.combine(), (math.ceil(self.c.hidden / 1024), self.c.tokens, 1), 256, [self.outer, self.routing, self.grouped, self.y], 0, [self.c.tokens])
+        self.d.launch(self.c.combine(), (math.ceil(self.c.hidden / 1024), self.c.tokens, 1), 256, [self.outer, self.routing, self.grouped, self.residual, self.y], 0, [self.c.tokens])
 
     def few(self):
-        return [("route", self.route), ("gate and up", self.gemv_pair), ("down", self.gemv_down)]
+        return [("gate and up", self.gemv_pair), ("down", self.gemv_down)]
 
     def many(self):
         return [("route", self.route), ("group", self.group), ("cut x", lambda: self.cut(False)), ("gate and up", lambda: self.gemm(True)),
@@ -154,7 +153,7 @@ class Experts:
     def reference(self, kind):
         torch, c = self.d.torch, self.c
         order, weights = self.chosen()
-        x, y = self.x.to(kind), torch.zeros(c.tokens, c.hidden, device="cuda", dtype=kind)
+        x, y = self.x.to(kind), self.residual.to(kind).clone()
         gate_bias, up_bias, down_bias = (b.to(kind) for b in self.biases)
         for e in range(c.experts):
             at, nth = (order == e).nonzero(as_tuple=True)
