@@ -40,6 +40,8 @@ mlx_value_t mlx_cuda_quantized_linear(mlx_function_t *g, const char *name, mlx_v
 // the column order of 16-bit weights.
 mlx_value_t mlx_cuda_norm_parts(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t gain,
                                 double eps, bool rows16);
+// Defines the arguments of TileFormat (kernels/cuda/tile_format.cuh): BITS, NUMBERS, OFFSET, HALVES, CENTER.
+void mlx_cuda_define_tiles(mlx_text_t *definitions, mlx_tiles_t tiles);
 // A loaded weight as the ops use it: a quantized one gets its logical type and its index in the model.
 mlx_value_t mlx_cuda_weight(const mlx_function_t *g, size_t index, mlx_value_t loaded);
 mlx_value_t mlx_cuda_quantized_embed(mlx_function_t *g, mlx_value_t table, mlx_value_t tokens);

@@ -26,6 +26,11 @@ mlx_value_t mlx_cuda_words(const mlx_function_t *g, mlx_value_t weight) {
   return (mlx_value_t){.id = weight.id, .dtype = MLX_I32, .rank = 1, .dims = {words}};
 }
 
+void mlx_cuda_define_tiles(mlx_text_t *d, mlx_tiles_t tiles) {
+  MLX_DEFINE(d, {"BITS", tiles.bits}, {"NUMBERS", tiles.numbers}, {"OFFSET", tiles.offset},
+             {"HALVES", tiles.halves}, {"CENTER", tiles.center});
+}
+
 void mlx_cuda_define_weight(const mlx_function_t *g, mlx_text_t *d, mlx_value_t weight) {
   const int64_t *matrix = &weight.dims[weight.rank - 2];
   if (!weight.quantized_weight) {
@@ -34,8 +39,8 @@ void mlx_cuda_define_weight(const mlx_function_t *g, mlx_text_t *d, mlx_value_t 
     return;
   }
   const mlx_tiles_t tiles = tiles_of(g, weight);
-  MLX_DEFINE(d, {"N", matrix[0]}, {"K", matrix[1]}, {"BITS", tiles.bits}, {"SCALE_F32", tiles.wide},
-             {"OFFSET", tiles.offset}, {"HALVES", tiles.halves}, {"CENTER", tiles.center});
+  MLX_DEFINE(d, {"N", matrix[0]}, {"K", matrix[1]});
+  mlx_cuda_define_tiles(d, tiles);
 }
 
 static mlx_value_t gemv(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight) {

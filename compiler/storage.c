@@ -71,13 +71,28 @@ static mlx_quantize_t quantize_to(const mlx_weight_t *weight, mlx_storage_t stor
   return bits_in_file(weight) > mlx_panel_bits(*out_format) ? kind : MLX_QUANTIZE_NONE;
 }
 
-// Chooses tiles with codes quantized to |format|, or with the codes of the file. Sets tiles.bits to 0 if no
-// tile format fits.
-static void choose_tiles(const mlx_weight_t *weight, mlx_storage_t storage, mlx_panel_format_t format,
-                         mlx_stored_t *out) {
+// The tile format of experts that are quantized one by one: one for all of them.
+static mlx_tiles_t part_tiles(const mlx_weight_t *weight) {
+  const mlx_tiles_t tiles = mlx_tiles_of_packing(&weight->part_packings[0]);
+  for (int64_t i = 1; i < weight->tensor.dims[0]; ++i) {
+    if (!mlx_tiles_equal(tiles, mlx_tiles_of_packing(&weight->part_packings[i]))) return (mlx_tiles_t){0};
+  }
+  return tiles;
+}
+
+// The tile format that holds the values of the file exactly; its bits are 0 if there is none.
+static mlx_tiles_t exact_tiles(const mlx_weight_t *weight) {
+  if (!keeps_rows(weight)) return (mlx_tiles_t){0};
+  if (weight->part_packings) return part_tiles(weight);
+  if (weight->packing.kind) return mlx_tiles_of_packing(&weight->packing);
+  return mlx_tiles_of(weight->tensor.dtype);
+}
+
+// Chooses tiles with quantized codes, or with the codes of the file. Sets tiles.bits to 0 if no tile format
+// fits.
+static void choose_tiles(const mlx_weight_t *weight, mlx_storage_t storage, mlx_stored_t *out) {
   out->kind = out->quantize ? MLX_STORED_QUANTIZED : MLX_STORED_CODES;
-  out->format = format;
-  if (out->quantize || exact_format(weight, &out->format)) out->tiles = mlx_tiles_of(out->format);
+  out->tiles = out->quantize ? mlx_tiles_of(mlx_quantize_dtype(out->quantize)) : exact_tiles(weight);
   if (out->tiles.bits && storage.tiles) out->tiles = storage.tiles[weight - storage.weights];
 }
 
@@ -104,7 +119,7 @@ mlx_stored_t mlx_weight_stored(const mlx_weight_t *weight, mlx_storage_t storage
   out.quantize = quantize_to(weight, storage, &format);
   if (tiles) {
     mlx_stored_t in_tiles = out;
-    choose_tiles(weight, storage, format, &in_tiles);
+    choose_tiles(weight, storage, &in_tiles);
     out.quantize = MLX_QUANTIZE_NONE;
     return in_tiles.tiles.bits ? in_tiles : out;
   }
@@ -132,7 +147,7 @@ size_t mlx_weights_count(const mlx_model_t *model, mlx_storage_t storage, mlx_st
 // Explaining it to the user
 
 typedef struct line {
-  char text[240];
+  char text[280];
   size_t count;
 } line_t;
 
@@ -154,24 +169,29 @@ static void describe_source(const mlx_weight_t *weight, char *out, size_t size) 
 
 static void describe_stored(const mlx_weight_t *weight, mlx_storage_t storage, char *out, size_t size) {
   const mlx_stored_t stored = mlx_weight_stored(weight, storage);
-  const mlx_panel_info_t *info = mlx_panel_info(stored.format);
-  const double bits = stored.tiles.bits ? mlx_tiles_bits(stored.tiles) : mlx_panel_bits(stored.format);
-  // A panel format with as many bits as the file's type has the same codes and scales, only in another order.
-  const bool unchanged =
-      !weight->packing.kind && mlx_dtype_bits(weight->tensor.dtype) == mlx_panel_bits(stored.format);
+  const bool in_tiles = stored.tiles.bits != 0;
+  const double bits = in_tiles ? mlx_tiles_bits(stored.tiles) : mlx_panel_bits(stored.format);
+  // A format with as many bits as the file's type has the same codes and scales, only in another order.
+  const bool unchanged = !weight->packing.kind && mlx_dtype_bits(weight->tensor.dtype) == bits;
+  char name[80];
+  if (in_tiles) {
+    mlx_tiles_describe(stored.tiles, name, sizeof name);
+  } else {
+    snprintf(name, sizeof name, "%s", mlx_panel_info(stored.format)->name);
+  }
   if (stored.kind == MLX_STORED_QUANTIZED) {
-    snprintf(out, size, "quantized to %s (%s; %g bits per weight)", mlx_quantize_name(stored.quantize),
-             info->name, bits);
+    snprintf(out, size, "quantized to %s (%s; %g bits per weight)", mlx_quantize_name(stored.quantize), name,
+             bits);
   } else if (stored.kind == MLX_STORED_CODES) {
     snprintf(out, size, "%s (%s; %g bits per weight)", unchanged ? "unchanged" : "repacked without loss",
-             info->name, bits);
+             name, bits);
   } else if (mlx_weight_is_quantized(weight)) {
-    snprintf(out, size, "expanded to %s%s", info->name,
+    snprintf(out, size, "expanded to %s%s", name,
              storage.layout == MLX_LAYOUT_QUANTIZED_PANELS || storage.layout == MLX_LAYOUT_TILES
                  ? ": no kernel supports its format"
                  : "");
   } else {
-    snprintf(out, size, "stored as %s%s", info->name,
+    snprintf(out, size, "stored as %s%s", name,
              !storage.quantize                 ? ""
              : weight->roles & MLX_ROLE_ROUTER ? ": a router is not quantized"
              : columns_of(weight) % MLX_CODES  ? ": its number of columns is not a multiple of 32"
@@ -183,7 +203,7 @@ void mlx_weights_explain(const mlx_model_t *model, mlx_storage_t storage, const 
   line_t lines[MAX_LINES] = {0};
   size_t count = 0;
   for (size_t i = 0; i < model->weight_count; ++i) {
-    char source[80], stored[120], text[240];
+    char source[80], stored[180], text[280];
     size_t line = 0;
     if (!mlx_weight_is_matrix(&model->weights[i]) && !mlx_weight_is_experts(&model->weights[i])) continue;
     describe_source(&model->weights[i], source, sizeof source);

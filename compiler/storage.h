@@ -3,6 +3,7 @@
 #define MLXCEL_COMPILER_STORAGE_H_
 
 #include "base/report.h"
+#include "compiler/panels.h"
 #include "compiler/quantize.h"
 #include "compiler/tiles.h"
 #include "models/model.h"
@@ -14,7 +15,7 @@ typedef enum mlx_layout {
   MLX_LAYOUT_PANELS,            // CPU panels of 16 rows (kernels/cpu/panel_format.h), in the dtype
   MLX_LAYOUT_QUANTIZED_PANELS,  // CPU panels with the codes of the file if a format holds them, else in the
                                 // dtype
-  MLX_LAYOUT_TILES,  // GPU tiles (kernels/cuda/decode_tiles.cuh) with the codes of the file if a tile
+  MLX_LAYOUT_TILES,  // GPU tiles (kernels/cuda/tile_format.cuh) with the codes of the file if a tile
                      // format holds them, else row-major in the dtype
 } mlx_layout_t;
 

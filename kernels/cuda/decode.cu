@@ -65,12 +65,12 @@ typedef unsigned long long u64;
 static __host__ __device__ constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
 static __host__ __device__ constexpr int max_of(int a, int b) { return a > b ? a : b; }
 
-// How rows of K columns are divided: into segments, one per stage; a segment into runs of 128 columns, which
-// are assigned to the warps round-robin. A run is four pieces of 32 columns: the operand of one tensor-core
-// instruction for eight rows.
+// How rows of K columns are divided: into segments of a multiple of 256 columns, one per stage; a segment
+// into runs of 128 columns, which are assigned to the warps round-robin. A run is four pieces of 32 columns:
+// the operand of one tensor-core instruction for eight rows.
 template <int K>
 struct Tiling {
-  static constexpr int segments = ceil_div(K, SEGMENT), columns = ceil_div(ceil_div(K, segments), 128) * 128;
+  static constexpr int segments = ceil_div(K, SEGMENT), columns = ceil_div(ceil_div(K, segments), 256) * 256;
   static constexpr int segment_runs = ceil_div(columns / 128, WARPS);  // runs of a warp in a segment
   static constexpr int runs = segments * segment_runs;                 // runs of a warp in total
   static constexpr bool even = K % columns == 0 && columns % (128 * WARPS) == 0;  // every warp has every run

@@ -67,7 +67,7 @@ __device__ __forceinline__ void stage_units(Panel &panel, const float *__restric
       panel.part[step / (UNIT / 16)][step % (UNIT / 16)][0][p][quad] = make_uint2(low[p], high[p]);
   }
 #ifndef ROWS16
-  for (int i = thread; OFFSET && i < count * 4; i += threads) {
+  for (int i = thread; SUMS && i < count * 4; i += threads) {
     const int unit = base + i / 4, nth = PAIR ? 0 : unit / STEPS_K,
               k = (unit - nth * STEPS_K) * UNIT + i % 4 * 32;
     const float factor = PAIR ? 1.0f : weights[nth];

@@ -1,8 +1,8 @@
-// Linear layers with f32 accuracy: y[M,N] = x[M,K] . w[N,K]^T. w is codes of 4 or 8 bits with a scale, and
-// perhaps an offset, for every 32 columns (docs/internals/cuda-kernels.md has the layout), or rows of 16-bit
-// numbers. The results are those of converting w to f32 and multiplying in f32, up to rounding: x is split
-// into three bf16 parts whose sum is exact, codes are exact in bf16, and tensor cores sum the products of a
-// block of columns in f32. Only that sum is multiplied by the scale of the block.
+// Linear layers with f32 accuracy: y[M,N] = x[M,K] . w[N,K]^T. w is codes of 2 to 8 bits with a scale, and
+// perhaps an offset, for every 32 or 16 columns (docs/internals/cuda-kernels.md has the layout), or rows of
+// 16-bit numbers. The results are those of converting w to f32 and multiplying in f32, up to rounding: x is
+// split into three bf16 parts whose sum is exact, codes are exact in bf16, and tensor cores sum the products
+// of a block of columns in f32. Only that sum is multiplied by the scale of the block.
 //
 // Four kernels, one per NVRTC compilation, with all sizes as macros:
 //   with -DCUT, split x into bf16 parts, once for all matrices that multiply it;
@@ -13,8 +13,8 @@
 // a row depend on the number of rows only through SPLIT, the number of parts in which K is summed.
 //
 // Always:    NAME (symbol), M, K (numbers; K % 32 == 0).
-// Weights:   N, BITS (4, 8), SCALE_F32, OFFSET, HALVES (0, 1), CENTER (0, 8); or for the first two kernels
-//            ROWS16 with DTYPE_BF16 or DTYPE_F16: w[N,K] is rows of 16-bit numbers.
+// Weights:   N, and the arguments of TileFormat (tile_format.cuh): BITS, NUMBERS, OFFSET, HALVES, CENTER; or
+//            for the first two kernels ROWS16 with DTYPE_BF16 or DTYPE_F16: w[N,K] is rows of 16-bit numbers.
 //
 // CUT        (x[M,K] f32, parts)
 //   parts, (2 * RUNS + ceil(RUNS/16)) * MP * 384 bytes; RUNS is ceil(K/128), MP is M rounded up to 8:
@@ -94,7 +94,7 @@ __device__ __forceinline__ void split_bf16(u32 (&part)[3], float low, float high
 }
 
 #ifdef ROWS16
-#define OFFSET 0
+#define SUMS 0
 #endif
 
 #if defined(CUT)

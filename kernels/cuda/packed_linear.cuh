@@ -30,13 +30,13 @@ constexpr int FRAGMENTS_EACH = (FRAGMENTS + SPLIT - 1) / SPLIT;  // fragments th
 static_assert(SPLIT == 1 || BM * BN * WEIGHTS * 4 <= STAGES * STAGE_BYTES,
               "the partial sums must fit in the memory of the stages");
 
-// The chunks that a block reads for `runs` runs, starting at `first`: with OFFSET the chunks of the sums,
+// The chunks that a block reads for `runs` runs, starting at `first`: with SUMS the chunks of the sums,
 // then those of x.
 struct Chunks {
   int first, runs;
 
   __device__ __forceinline__ int lead() const {
-    return OFFSET && runs > 0 ? (first + runs - 1) / 16 - first / 16 + 1 : 0;
+    return SUMS && runs > 0 ? (first + runs - 1) / 16 - first / 16 + 1 : 0;
   }
   __device__ __forceinline__ int count() const { return lead() + runs * 2; }
   __device__ __forceinline__ int at(int nth) const {

@@ -4,7 +4,7 @@
   decode_probe.py [--shape llama-1b|llama-8b|odd|grouped] [--dtype bf16|f16|FORMATS] [--depths 16,4096]
                   [--without ring,waits,attention] [--clocks] [--nvrtc LIBRARY] [--check-source]
 
-FORMATS are quantized weights: q4_0, q4_1, q8_0, q4_k, q5_k, q6_k, mixed; or two of them, "q4_0,q8_0", the second for the head.
+FORMATS are quantized weights: a name in TILES of weight_layout.py (q4_0, q4_k, mxfp4 ...); or two of them, "q4_0,q8_0", the second for the head.
 
 Needs a GPU, torch and NVRTC. Compares tokens and logits with a float64 forward in torch, single steps with a group
 of steps, and a third of the grid with the whole grid (bit for bit). Then times groups of 64 tokens. --without removes a part to show its cost
@@ -24,39 +24,12 @@ from weight_layout import SHAPES, Layout
 
 try:
     import torch
+    from random_tiles import random_tiles
 except ImportError:
     torch = None  # --check-source needs none
 
 PAGE, CONTEXT, SHARED_BYTES, BLOCKS, THREADS = 16, 8192, 232448, 132, 288
 PHASES = ["full", "x0", "qkv", "attend", "merge", "attended", "o", "x1", "", "pairs", "hidden", "down", "head", "", "embed"]
-
-
-def random_tiles(tiles, dims, scale):
-    """A random quantized matrix: its bytes and the values they stand for."""
-    rows, runs = -(-dims[0] // 8) * 8, -(-dims[1] // 128)
-    low, high = (-tiles.center, 16 - tiles.center) if tiles.bits == 4 else (-128, 128)
-    inside = torch.zeros(rows, runs * 4, device="cuda")
-    inside[:dims[0], :dims[1] // 32] = 1
-    kind = torch.float32 if tiles.wide else torch.float16
-    codes = torch.randint(low, high, (rows, runs * 128), device="cuda") * inside.repeat_interleave(32, 1).long()
-    spread = scale / ((high - low) / 12 ** 0.5)
-    scales = ((torch.rand(rows, runs * 4 * (1 + tiles.halves), device="cuda") + 0.5) * spread * inside.repeat_interleave(1 + tiles.halves, 1)).to(kind)
-    offsets = (torch.randn(rows, runs * 4, device="cuda") * scale * inside).to(kind)
-    numbers = scales.double().repeat_interleave(16 if tiles.halves else 32, 1) * codes
-    if tiles.offset:
-        numbers += offsets.double().repeat_interleave(32, 1)
-    # codes: [tile row, row, run, piece, half, pair of the half, quad, odd] of a column 2 * quad + 8 * pair + odd
-    c = (codes + tiles.center).view(rows // 8, 8, runs, 4, 2, 2, 4, 2)
-    if tiles.bits == 4:  # a word is nibbles half + 2 * pair, odd ones four later
-        c = c.permute(0, 2, 1, 6, 3, 7, 5, 4).reshape(rows // 8, runs, 8, 4, 4, 8)
-        words = (c << (torch.arange(8, device="cuda") * 4)).sum(-1)
-        packed = words.to(torch.int64).view(torch.uint8).view(rows // 8, runs, 128, 8)[..., :4].reshape(rows // 8, runs, 512)
-    else:  # two pieces a half; words by pair, bytes half and odd
-        c = c.view(rows // 8, 8, runs, 2, 2, 2, 2, 4, 2).permute(0, 2, 3, 1, 7, 4, 6, 8, 5)
-        packed = c.reshape(rows // 8, runs, 1024).to(torch.int8).view(torch.uint8)
-    by_tile = lambda x: x.view(rows // 8, 8, runs, -1).permute(0, 2, 1, 3).contiguous().view(torch.uint8).view(rows // 8, runs, -1)
-    parts = [packed, by_tile(scales)] + ([by_tile(offsets)] if tiles.offset else [])
-    return torch.cat(parts, 2).reshape(-1), numbers[:dims[0], :dims[1]]
 
 
 def replaced(text, *pairs):
@@ -187,9 +160,9 @@ class Model:
         at = self.layout.at[name, layer]
         if (at, layer) in self.numbers:
             return
-        packed, numbers = random_tiles(self.layout.tiles_of(name), self.layout.dims[name], spread)
+        packed, _, numbers = random_tiles(self.layout.tiles_of(name), self.layout.dims[name], spread)
         self.weights[at:at + len(packed)] = packed
-        self.numbers[at, layer] = numbers.float()
+        self.numbers[at, layer] = numbers
 
     def weight(self, name, layer=0):
         if len(self.layout.dims[name]) == 2 and self.layout.tiles:

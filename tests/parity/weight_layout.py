@@ -8,17 +8,24 @@ SHAPES = {  # hidden, ffn, heads, KV heads, head_dim, layers, vocabulary, theta,
     "odd": (200, 328, 5, 5, 48, 3, 1003, 10000.0, False),
     "grouped": (576, 1536, 9, 3, 64, 2, 4999, 10000.0, True),
 }
-TILES = {  # bits, f32 numbers, offsets, scales of half a block, what is taken from a code
-    "q4_0": (4, 0, 0, 0, 8), "q4_1": (4, 0, 1, 0, 0), "q8_0": (8, 0, 0, 0, 0), "q4_k": (4, 1, 1, 0, 0), "q5_k": (8, 1, 1, 0, 0),
-    "q6_k": (8, 1, 0, 1, 0), "mixed": (8, 1, 1, 1, 0)}
+NUMBERS = ("F16", "F32", "BF16", "E8M0", "K6", "K4", "K8")  # TileNumbers of kernels/cuda/tile_format.cuh
+TILES = {  # bits, numbers, offsets, a scale for each 16 columns, center (-1, -2: a table)
+    "q4_0": (4, "F16", 0, 0, 8), "q4_1": (4, "F16", 1, 0, 0), "q5_0": (5, "F16", 0, 0, 16), "q5_1": (5, "F16", 1, 0, 0), "q8_0": (8, "F16", 0, 0, 0),
+    "q2_k": (2, "K4", 2, 1, 0), "q3_k": (3, "K8", 0, 1, 4), "q4_k": (4, "K6", 1, 0, 0), "q5_k": (5, "K6", 1, 0, 0), "q6_k": (6, "K8", 0, 1, 32),
+    "iq4_nl": (4, "F16", 0, 0, -2), "iq4_xs": (4, "K8", 0, 0, -2), "mxfp4": (4, "E8M0", 0, 0, -1), "mlx4": (4, "BF16", 1, 0, 0), "mlx6": (6, "BF16", 1, 0, 0),
+    "gptq": (4, "F32", 1, 0, 0), "mlx8": (8, "F32", 1, 0, 0), "mixed": (8, "F32", 1, 1, 0), "mixed2": (8, "F32", 2, 1, 0)}
 
 
 class Tiles:
-    """Matrices as kernels/cuda/decode_tiles.cuh has them."""
+    """Matrices as kernels/cuda/tile_format.cuh has them."""
     def __init__(self, name):
-        self.bits, self.wide, self.offset, self.halves, self.center = self.arguments = TILES[name]
-        self.number = 4 if self.wide else 2
-        self.tile_bytes = 128 * self.bits + 32 * self.number * (1 + self.halves + self.offset)
+        self.name = name
+        self.bits, self.numbers, self.offset, self.halves, self.center = TILES[name]
+        self.arguments = (self.bits, NUMBERS.index(self.numbers)) + TILES[name][2:]
+        number = {"F16": 2, "F32": 4, "BF16": 2}.get(self.numbers, 1)
+        scales = 64 if self.numbers == "K6" else 32 * number * (1 + self.halves)
+        more = {"K6": 0, "K4": 16, "K8": 16}.get(self.numbers, 32 * number * self.offset)
+        self.tile_bytes = 128 * self.bits + scales + more
 
     def size(self, dims):
         return -(-dims[0] // 8) * -(-dims[1] // 128) * self.tile_bytes
