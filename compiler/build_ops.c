@@ -289,15 +289,17 @@ static void put_operands(mlx_builder_t *b, const mlx_extern_t *kernel, mlx_text_
   if (kernel->result.rank) mlx_text_printf(results, "%s%s", results->length ? ", " : "", T(kernel->result));
 }
 
+// Indirect bindings: IREE passes the buffers of a call in a binding table, so that a recorded command buffer does
+// not depend on them and is recorded once.
 static void put_layout(mlx_text_t *body, const mlx_extern_t *kernel) {
   const size_t bindings = kernel->operand_count + (kernel->result.rank ? 1 : 0);
   mlx_text_printf(body, "      layout(#hal.pipeline.layout<%sbindings = [",
                   kernel->has_constant ? "constants = 1, " : "");
   for (size_t i = 0; i < bindings; ++i) {
-    mlx_text_printf(body, "%s#hal.pipeline.binding<storage_buffer%s>", i ? ", " : "",
-                    i < kernel->updated_from ? ", ReadOnly" : "");
+    mlx_text_printf(body, "%s#hal.pipeline.binding<storage_buffer, %s>", i ? ", " : "",
+                    i < kernel->updated_from ? "\"ReadOnly|Indirect\"" : "Indirect");
   }
-  mlx_text_puts(body, "]>)\n");
+  mlx_text_puts(body, "], flags = Indirect>)\n");
 }
 
 static void put_extern(mlx_builder_t *b, const char *first, const mlx_extern_t *kernel,
