@@ -133,14 +133,6 @@ __device__ __forceinline__ void multiply_run(float (&acc)[GEMV_GROUPS][4], const
   }
 }
 
-// Loads this lane's part of tile |nth| of a run.
-__device__ __forceinline__ void load_tile(Run &to, int nth, const u8 *tile, int run) {
-#pragma unroll
-  for (int h = 0; h < 4 / PIECES; h++) load_codes(to.words[nth / 2][nth % 2][h], tile, h);
-  load_scales(to.scale[nth / 2][nth % 2], tile);
-  to.offset[nth / 2][nth % 2] = OFFSET ? load_number(tile + OFFSETS_AT, threadIdx.x % 32) : 0;
-}
-
 #ifndef EXPERTS  // experts_gemv.cuh has its own kernel
 
 // Position of a warp in its runs. It visits all its runs of one step, then those of the next step.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tests the kernels of mixtures of experts (kernels/cuda/experts.cu, and packed.cu with EXPERTS) on their own, for accuracy and speed.
 
-  experts_probe.py [--compile [sm_80,...]] [--cache DIR] [--nvrtc LIBRARY] [--only route,scores,gemv,gemm,portable,speed] [--formats Q4_0,...] [--tile BM]
+  experts_probe.py [--compile [sm_80,...]] [--cache DIR] [--nvrtc LIBRARY] [--only route,scores,gemv,gemm,portable,speed] [--formats q4_0,...] [--tile BM]
 
 Compiling (--compile does only that) needs NVRTC and gcc; running needs a GPU and torch. Each kernel is compared with float64, next to f32. "off" is
 the norm of the difference divided by the norm of the result. --tile times the products of a prefill with tiles of another number of tokens.
@@ -17,7 +17,7 @@ from packed_probe import OPS, ROWS16, Tile
 
 LIMIT, SLOPE = 7.0, 1.702  # of gpt-oss
 SHAPES = {  # experts, used, hidden, ffn, format, biases and clamping as in gpt-oss, layers
-    "gpt-oss-20b": (32, 4, 2880, 2880, "Q6_K", True, 24), "Qwen3-30B-A3B": (128, 8, 2048, 768, "Q4_0", False, 48)}
+    "gpt-oss-20b": (32, 4, 2880, 2880, "mxfp4", True, 24), "Qwen3-30B-A3B": (128, 8, 2048, 768, "q4_0", False, 48)}
 
 
 class Groups(ctypes.Structure):
@@ -172,7 +172,7 @@ class Experts:
 
 def check_route(d, tokens, experts, used):
     torch = d.torch
-    case = Case(tokens, experts, used, 128, 128, "Q4_0", False, d.arch, 16)
+    case = Case(tokens, experts, used, 128, 128, "q4_0", False, d.arch, 16)
     e = Experts(d, case, exact=False)
     e.scores = (e.scores * 4).round() / 4                            # with ties
     e.route()
@@ -227,10 +227,10 @@ def check_case(d, case, few):
     probe.report(f"{'gemv' if few else 'gemm'} {case}, tiles {case.tiles[0].m}", e.y, e.reference(torch.float64), e.reference(torch.float32))
 
 
-FEW = [(1, 8, 2, 256, 96, "Q4_0", False), (3, 32, 4, 576, 544, "Q6_K", True), (2, 16, 8, 2048, 768, "Q4_1", False), (1, 8, 2, 96, 1568, "Q8_0", True),
-       (2, 6, 3, 64, 32, "Q4_K", True), (1, 8, 2, 512, 14336, "Q4_0", False), (3, 8, 4, 288, 96, "BF16", True), (2, 8, 2, 2048, 768, "F16", False)]
-MANY = [(16, 8, 2, 256, 96, "Q4_0", False), (16, 32, 4, 576, 544, "Q6_K", True), (64, 16, 8, 2048, 768, "Q4_1", False), (100, 8, 4, 96, 288, "Q8_0", True),
-        (256, 6, 3, 64, 32, "Q4_K", True), (512, 16, 4, 576, 576, "Q4_0", False), (40, 8, 4, 288, 96, "BF16", True), (512, 8, 2, 544, 768, "F16", False)]
+FEW = [(1, 8, 2, 256, 96, "q4_0", False), (3, 32, 4, 576, 544, "mxfp4", True), (2, 8, 3, 512, 768, "q6_k", True), (2, 16, 8, 2048, 768, "q4_1", False), (1, 8, 2, 96, 1568, "q8_0", True),
+       (2, 6, 3, 256, 512, "q4_k", True), (1, 8, 2, 512, 14336, "q4_0", False), (3, 8, 4, 288, 96, "BF16", True), (2, 8, 2, 2048, 768, "F16", False)]
+MANY = [(16, 8, 2, 256, 96, "q4_0", False), (16, 32, 4, 576, 544, "mxfp4", True), (130, 8, 3, 512, 768, "q6_k", True), (64, 16, 8, 2048, 768, "q4_1", False), (100, 8, 4, 96, 288, "q8_0", True),
+        (256, 6, 3, 256, 512, "q4_k", True), (512, 16, 4, 576, 576, "q4_0", False), (40, 8, 4, 288, 96, "BF16", True), (512, 8, 2, 544, 768, "F16", False)]
 ROUTES = [(1, 32, 4), (5, 6, 3), (512, 128, 8), (256, 60, 4), (16, 1000, 32)]
 SCORES = [(1, 128, 2048), (512, 128, 2048), (17, 1, 96), (64, 32, 2880), (256, 60, 64)]
 
@@ -268,7 +268,7 @@ def main():
     chosen = lambda cases: [c for c in cases if not formats or c[5] in formats]
     jobs = [j for arch in archs for few, cases in ((True, FEW), (False, MANY)) if ("gemv" if few else "gemm") in wanted for c in chosen(cases) for j in Case(*c, arch).jobs(few)]
     if "route" in wanted:
-        jobs += [j for m, experts, used in ROUTES for c in [Case(m, experts, used, 128, 128, "Q4_0", False, "sm_90a", 16)] for j in (c.route(), c.group())]
+        jobs += [j for m, experts, used in ROUTES for c in [Case(m, experts, used, 128, 128, "q4_0", False, "sm_90a", 16)] for j in (c.route(), c.group())]
     if "scores" in wanted:
         jobs += [scores_job(n, k, vector, "sm_90a") for _, n, k in SCORES for vector in (True, False)]
     if "speed" in wanted:
