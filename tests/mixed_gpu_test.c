@@ -1,7 +1,7 @@
 // Networks that the decode kernel does not support, so that every step is a launch per op, against the
 // generic path of the same model on the same GPU: Gemma 2 (softcap, windows), Gemma 3 (one layer with a
-// sliding window, one without) and gpt-oss (windows, sinks, biases; experts on the generic path, because their
-// matrices have 24 columns, and in MXFP4 with kernels).
+// sliding window, one without) and gpt-oss (windows, sinks, biases; experts on the generic path, because
+// their matrices have 24 columns, and in MXFP4 with kernels).
 #include <math.h>
 
 #include "tests/architectures.h"

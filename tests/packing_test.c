@@ -264,7 +264,8 @@ TEST(mxfp4_codes_with_every_scale_are_dequantized) {
   }
 }
 
-// The codes are twice the e2m1 values, and their scale is half of the block's, so that the products are exact.
+// The codes are twice the e2m1 values, and their scale is half of the block's, so that the products are
+// exact.
 TEST(mxfp4_codes_are_integers_with_half_the_scale) {
   uint8_t codes[2][2][16], scales[2][2] = {{127, 120}, {0, 135}};
   float values[2][64];
@@ -284,7 +285,8 @@ TEST(mxfp4_codes_are_integers_with_half_the_scale) {
     CHECK(block.offset[0] == 0 && block.offset[1] == 0);
     for (int i = 0; i < 32; ++i) {
       const float expected = values[at / 2][at % 2 * 32 + i];
-      CHECK(block.code[i] >= -12 && block.code[i] <= 12 && (float)block.code[i] * block.scale[i / 16] == expected);
+      CHECK(block.code[i] >= -12 && block.code[i] <= 12 &&
+            (float)block.code[i] * block.scale[i / 16] == expected);
     }
   }
 }
