@@ -37,9 +37,11 @@ static const char *attention_kernel(const description_t *d) {
 // The kernel of a node on the kernel path.
 static const char *kernel_of(const description_t *d, const mlx_node_t *node) {
   if (node->kind == MLX_NODE_ATTENTION) return attention_kernel(d);
-  const bool is_16_bit = node->kind == MLX_NODE_LINEAR &&
-                         !stored_weight(d, mlx_graph_operand(d->job->graph, node, 1)).tiles.bits;
-  const bool linear = is_16_bit && (d->job->module.narrow || mlx_cuda_uses_gemv(d->rows));
+  if (node->kind == MLX_NODE_EXPERTS) return mlx_kernel_kind_name(MLX_KERNEL_EXPERTS);
+  if (node->kind != MLX_NODE_LINEAR) return mlx_kernel_kind_name(MLX_KERNEL_PACKED);
+  const mlx_stored_t stored = stored_weight(d, mlx_graph_operand(d->job->graph, node, 1));
+  if (!stored.tiles.bits && stored.dtype == MLX_F32) return mlx_kernel_kind_name(MLX_KERNEL_EXPERTS);
+  const bool linear = !stored.tiles.bits && (d->job->module.narrow || mlx_cuda_uses_gemv(d->rows));
   return mlx_kernel_kind_name(linear ? MLX_KERNEL_LINEAR : MLX_KERNEL_PACKED);
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 #include "compiler/cpu_program.h"
+#include "compiler/cuda_launch.h"
 #include "compiler/paths.h"
 #include "compiler/plan.h"
 
@@ -69,6 +70,36 @@ static bool pairs_differ(const tile_group_t *g) {
   return false;
 }
 
+// Whether the kernels multiply a matrix of experts with these tiles, or as 16-bit rows if it has none.
+static bool fits_experts(const mlx_model_t *model, const mlx_module_options_t *options,
+                         const mlx_node_t *weight, mlx_tiles_t tiles) {
+  if (tiles.bits) return true;
+  const mlx_weight_t *stored = &model->weights[weight->weight_index];
+  if (mlx_weight_is_quantized(stored) || weight->dims[2] % MLX_CODES) return false;
+  return mlx_weight_stored(stored, mlx_module_storage(options)).dtype != MLX_F32;
+}
+
+// Gate and up of experts get one format. If a kernel cannot multiply gate, up or down, none of them is in
+// tiles, because the generic path reads floats.
+static void plan_experts(const mlx_model_t *model, const mlx_graph_t *graph,
+                         const mlx_module_options_t *options, mlx_tiles_t *tiles) {
+  for (int id = 1; id <= (int)graph->count; ++id) {
+    const mlx_node_t *node = mlx_graph_node(graph, id), *weights[3];
+    if (node->kind != MLX_NODE_EXPERTS) continue;
+    mlx_tiles_t *formats[3];  // gate, up, down
+    for (int i = 0; i < 3; ++i) {
+      weights[i] = mlx_graph_operand(graph, node, 2 + i);
+      formats[i] = &tiles[weights[i]->weight_index];
+    }
+    if (formats[0]->bits && formats[1]->bits)
+      *formats[0] = *formats[1] = mlx_tiles_for_both(*formats[0], *formats[1]);
+    bool fits = !formats[0]->bits == !formats[1]->bits && weights[0]->dims[0] <= MLX_EXPERTS_MOST &&
+                node->experts.used <= MLX_EXPERTS_MOST_USED;
+    for (int i = 0; i < 3; ++i) fits = fits && fits_experts(model, options, weights[i], *formats[i]);
+    for (int i = 0; i < 3 && !fits; ++i) *formats[i] = (mlx_tiles_t){0};
+  }
+}
+
 // Chooses the tile format of each weight. If a group has more than two, the first keeps its own and all
 // others get the narrowest that holds them.
 static mlx_status_t plan_tiles(const mlx_model_t *model, const mlx_graph_t *graph,
@@ -80,6 +111,7 @@ static mlx_status_t plan_tiles(const mlx_model_t *model, const mlx_graph_t *grap
   const mlx_tiles_t none = {0};
   for (size_t i = 0; i < model->weight_count; ++i)
     tiles[i] = mlx_weight_stored(&model->weights[i], mlx_module_storage(options)).tiles;
+  plan_experts(model, graph, options, tiles);
   mlx_network_plan_t plan;
   MLX_TRY(mlx_network_plan_make(model, graph, &plan));
   for (size_t i = 0; plan.fits && i < sizeof groups / sizeof *groups; ++i) {

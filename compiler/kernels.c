@@ -26,6 +26,7 @@ const char *mlx_kernel_kind_name(mlx_kernel_kind_t kind) {
                                       [MLX_KERNEL_ATTENTION_F32] = "attention_f32",
                                       [MLX_KERNEL_PLACE] = "place",
                                       [MLX_KERNEL_SAMPLE] = "sample",
+                                      [MLX_KERNEL_EXPERTS] = "experts",
                                       [MLX_KERNEL_NETWORK] = "network"};
   return names[kind];
 }

@@ -21,6 +21,7 @@ typedef enum mlx_kernel_kind {
   MLX_KERNEL_ATTENTION_F32,
   MLX_KERNEL_PLACE,
   MLX_KERNEL_SAMPLE,
+  MLX_KERNEL_EXPERTS,
   MLX_KERNEL_NETWORK,
   MLX_KERNEL_KINDS
 } mlx_kernel_kind_t;

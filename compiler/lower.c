@@ -46,8 +46,24 @@ static mlx_value_t lower_linear(mlx_function_t *f, int id, const mlx_node_t *nod
   const mlx_value_t x = emitted(f, node->operands[0]);
   if (!f->paths.nodes[id - 1].kernel)
     return mlx_generic_linear(f, node->name, as_f32(f, node->operands[0]), weight(f, node, 1));
-  return mlx_cuda_linear(f, node->name, mlx_cuda_uses_gemv(x.dims[0]) ? as_f32(f, node->operands[0]) : x,
-                         weight(f, node, 1), MLX_NONE, MLX_EPILOGUE_NONE);
+  const mlx_value_t matrix = weight(f, node, 1);
+  const bool wide = mlx_cuda_uses_gemv(x.dims[0]) || (!matrix.quantized_weight && matrix.dtype == MLX_F32);
+  return mlx_cuda_linear(f, node->name, wide ? as_f32(f, node->operands[0]) : x, matrix, MLX_NONE,
+                         MLX_EPILOGUE_NONE);
+}
+
+// |residual|: added by the kernel; MLX_NONE on the generic path.
+static mlx_value_t lower_experts(mlx_function_t *f, int id, const mlx_node_t *node, const char *name,
+                                 mlx_value_t residual) {
+  mlx_experts_t experts = node->experts;
+  experts.gate_bias = weight(f, node, 5);
+  experts.up_bias = weight(f, node, 6);
+  experts.down_bias = weight(f, node, 7);
+  const mlx_value_t x = as_f32(f, node->operands[0]), scores = as_f32(f, node->operands[1]),
+                    gate = weight(f, node, 2), up = weight(f, node, 3), down = weight(f, node, 4);
+  return f->paths.nodes[id - 1].kernel
+             ? mlx_cuda_experts(f, name, &experts, x, scores, gate, up, down, residual)
+             : mlx_generic_experts(f, name, &experts, x, scores, gate, up, down);
 }
 
 // The products that share the launch of product |id|, if there are any.
@@ -72,6 +88,8 @@ static mlx_value_t lower_add(mlx_function_t *f, const mlx_node_t *node) {
     if (!is_fused(f, node->operands[i])) continue;
     const mlx_node_t *product = mlx_graph_operand(f->graph, node, i);
     const mlx_value_t addend = as_f32(f, node->operands[1 - i]);
+    if (product->kind == MLX_NODE_EXPERTS)
+      return lower_experts(f, node->operands[i], product, node->name, addend);
     return mlx_cuda_linear(f, node->name, emitted(f, product->operands[0]), weight(f, product, 1), addend,
                            MLX_EPILOGUE_ADD);
   }
@@ -89,16 +107,6 @@ static mlx_value_t lower_gated(mlx_function_t *f, const mlx_node_t *node) {
   if (node->act == MLX_ACT_SILU) return mlx_generic_swiglu(f, node->name, gate, up);
   const mlx_value_t activated = mlx_generic_activate(f, "activated", node->act, gate);
   return mlx_build_binary(f->b, node->name, "multiply", activated, up);
-}
-
-static mlx_value_t lower_experts(mlx_function_t *f, const mlx_node_t *node) {
-  mlx_experts_t experts = node->experts;
-  experts.gate_bias = weight(f, node, 5);
-  experts.up_bias = weight(f, node, 6);
-  experts.down_bias = weight(f, node, 7);
-  const mlx_value_t x = as_f32(f, node->operands[0]), scores = as_f32(f, node->operands[1]);
-  return mlx_generic_experts(f, node->name, &experts, x, scores, weight(f, node, 2), weight(f, node, 3),
-                             weight(f, node, 4));
 }
 
 static mlx_value_t kernel_attention(mlx_function_t *f, const mlx_attention_t *a, const mlx_node_t *node) {
@@ -212,7 +220,7 @@ static mlx_value_t lower_node(mlx_function_t *f, int id, const mlx_node_t *node)
     case MLX_NODE_LINEAR: return lower_linear(f, id, node);
     case MLX_NODE_ADD: return lower_add(f, node);
     case MLX_NODE_GATED: return lower_gated(f, node);
-    case MLX_NODE_EXPERTS: return lower_experts(f, node);
+    case MLX_NODE_EXPERTS: return lower_experts(f, id, node, node->name, MLX_NONE);
     case MLX_NODE_ATTENTION: return lower_attention(f, id, node);
     default: return lower_simple(f, node, as_f32(f, node->operands[0]));
   }

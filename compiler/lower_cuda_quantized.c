@@ -8,21 +8,21 @@ static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 mlx_value_t mlx_cuda_weight(const mlx_function_t *g, size_t index, mlx_value_t loaded) {
   const mlx_tiles_t *tiles = g->options->kernels ? g->options->kernels->tiles : NULL;
   if (!tiles || !tiles[index].bits) return loaded;
-  const int64_t *dims = g->model->weights[index].tensor.dims;
-  return (mlx_value_t){.id = loaded.id,
-                       .dtype = MLX_F32,
-                       .rank = 2,
-                       .dims = {dims[0], dims[1]},
-                       .quantized_weight = (int)index + 1};
+  const mlx_tensor_t *tensor = &g->model->weights[index].tensor;
+  mlx_value_t weight = {
+      .id = loaded.id, .dtype = MLX_F32, .rank = tensor->rank, .quantized_weight = (int)index + 1};
+  for (int i = 0; i < tensor->rank; ++i) weight.dims[i] = tensor->dims[i];
+  return weight;
 }
 
 static mlx_tiles_t tiles_of(const mlx_function_t *g, mlx_value_t weight) {
   return g->options->kernels->tiles[weight.quantized_weight - 1];
 }
 
-// The weight as the module stores it: the 32-bit words of its tiles.
-static mlx_value_t words_of(const mlx_function_t *g, mlx_value_t weight) {
-  const int64_t words = (int64_t)(mlx_tiles_bytes(tiles_of(g, weight), weight.dims[0], weight.dims[1]) / 4);
+mlx_value_t mlx_cuda_words(const mlx_function_t *g, mlx_value_t weight) {
+  if (!weight.quantized_weight) return weight;
+  const int64_t *matrix = &weight.dims[weight.rank - 2], count = weight.rank == 3 ? weight.dims[0] : 1;
+  const int64_t words = count * (int64_t)(mlx_tiles_bytes(tiles_of(g, weight), matrix[0], matrix[1]) / 4);
   return (mlx_value_t){.id = weight.id, .dtype = MLX_I32, .rank = 1, .dims = {words}};
 }
 
@@ -31,14 +31,15 @@ void mlx_cuda_define_tiles(mlx_text_t *d, mlx_tiles_t tiles) {
              {"HALVES", tiles.halves}, {"CENTER", tiles.center});
 }
 
-static void define_weight(const mlx_function_t *g, mlx_text_t *d, mlx_value_t weight) {
+void mlx_cuda_define_weight(const mlx_function_t *g, mlx_text_t *d, mlx_value_t weight) {
+  const int64_t *matrix = &weight.dims[weight.rank - 2];
   if (!weight.quantized_weight) {
     mlx_cuda_define_dtype(d, weight.dtype);
-    MLX_DEFINE(d, {"ROWS16", 1}, {"N", weight.dims[0]}, {"K", weight.dims[1]});
+    MLX_DEFINE(d, {"ROWS16", 1}, {"N", matrix[0]}, {"K", matrix[1]});
     return;
   }
   const mlx_tiles_t tiles = tiles_of(g, weight);
-  MLX_DEFINE(d, {"N", weight.dims[0]}, {"K", weight.dims[1]});
+  MLX_DEFINE(d, {"N", matrix[0]}, {"K", matrix[1]});
   mlx_cuda_define_tiles(d, tiles);
 }
 
@@ -47,7 +48,7 @@ static mlx_value_t gemv(mlx_function_t *g, const char *name, mlx_value_t x, mlx_
   const mlx_quantized_gemv_t s = mlx_quantized_gemv(m, n, weight.dims[1], g->options->kernels->gpu->blocks);
   mlx_text_t definitions = {0};
   mlx_text_puts(&definitions, "NAME=mlx_packed_gemv\n");
-  define_weight(g, &definitions, weight);
+  mlx_cuda_define_weight(g, &definitions, weight);
   MLX_DEFINE(&definitions, {"GEMV", 1}, {"M", m}, {"GEMV_GROUPS", s.groups}, {"GEMV_WARPS", s.warps});
   return mlx_cuda_call(g, name,
                        &(mlx_extern_t){.symbol = "mlx_packed_gemv",
@@ -55,7 +56,7 @@ static mlx_value_t gemv(mlx_function_t *g, const char *name, mlx_value_t x, mlx_
                                        .grid = {s.blocks, 1, 1},
                                        .threads = 256,
                                        .shared_bytes = s.shared_bytes,
-                                       .operands = {x, words_of(g, weight)},
+                                       .operands = {x, mlx_cuda_words(g, weight)},
                                        .operand_count = 2,
                                        .updated_from = 2,
                                        .result = MLX_TYPE(MLX_F32, m, n)});
@@ -126,20 +127,19 @@ mlx_value_t mlx_cuda_exact_gemm(mlx_function_t *g, const char *name, mlx_value_t
       mlx_quantized_tile(m, n, k, epilogue == MLX_EPILOGUE_SWIGLU, rows16, mlx_cuda_is_hopper(g), processors);
   mlx_text_t definitions = {0};
   mlx_text_puts(&definitions, "NAME=mlx_packed_linear\n");
-  define_weight(g, &definitions, weight);
+  mlx_cuda_define_weight(g, &definitions, weight);
   define_tile(&definitions, m, epilogue, t);
-  return mlx_cuda_call(
-      g, name,
-      &(mlx_extern_t){.symbol = "mlx_packed_linear",
-                      .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, &definitions),
-                      .grid = {ceil_div(m, t.m), ceil_div(n, t.n), t.split},
-                      .threads = 32 * t.warps,
-                      .shared_bytes = mlx_quantized_tile_shared_bytes(t),
-                      .operands = {split_into_parts(g, x, rows16), rows16 ? weight : words_of(g, weight),
-                                   other.quantized_weight ? words_of(g, other) : other},
-                      .operand_count = epilogue == MLX_EPILOGUE_NONE ? 2 : 3,
-                      .updated_from = epilogue == MLX_EPILOGUE_NONE ? 2 : 3,
-                      .result = MLX_TYPE(MLX_F32, m, n)});
+  return mlx_cuda_call(g, name,
+                       &(mlx_extern_t){.symbol = "mlx_packed_linear",
+                                       .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, &definitions),
+                                       .grid = {ceil_div(m, t.m), ceil_div(n, t.n), t.split},
+                                       .threads = 32 * t.warps,
+                                       .shared_bytes = mlx_quantized_tile_shared_bytes(t),
+                                       .operands = {split_into_parts(g, x, rows16), mlx_cuda_words(g, weight),
+                                                    mlx_cuda_words(g, other)},
+                                       .operand_count = epilogue == MLX_EPILOGUE_NONE ? 2 : 3,
+                                       .updated_from = epilogue == MLX_EPILOGUE_NONE ? 2 : 3,
+                                       .result = MLX_TYPE(MLX_F32, m, n)});
 }
 
 void mlx_cuda_exact_group(mlx_function_t *g, const char *name, mlx_value_t x, const mlx_value_t *weights,
@@ -150,7 +150,7 @@ void mlx_cuda_exact_group(mlx_function_t *g, const char *name, mlx_value_t x, co
       mlx_quantized_tile(m, n, k, false, true, mlx_cuda_is_hopper(g), g->options->kernels->gpu->blocks);
   mlx_text_t definitions = {0};
   mlx_text_puts(&definitions, "NAME=mlx_packed_linear\n");
-  define_weight(g, &definitions, weights[0]);
+  mlx_cuda_define_weight(g, &definitions, weights[0]);
   MLX_DEFINE(&definitions, {"N2", weights[1].dims[0]}, {"N3", last});
   define_tile(&definitions, m, MLX_EPILOGUE_GROUP, t);
   mlx_extern_t kernel = {.symbol = "mlx_packed_linear",
@@ -177,7 +177,7 @@ mlx_value_t mlx_cuda_quantized_embed(mlx_function_t *g, mlx_value_t table, mlx_v
   const int64_t m = tokens.dims[0], k = table.dims[1];
   mlx_text_t definitions = {0};
   mlx_text_puts(&definitions, "NAME=mlx_embed\n");
-  define_weight(g, &definitions, table);
+  mlx_cuda_define_weight(g, &definitions, table);
   MLX_DEFINE(&definitions, {"EMBED", 1}, {"M", m});
   mlx_builder_comment(g->b, "embedding rows of the tokens");
   return mlx_cuda_call(g, "embedded",
@@ -185,7 +185,7 @@ mlx_value_t mlx_cuda_quantized_embed(mlx_function_t *g, mlx_value_t table, mlx_v
                                        .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, &definitions),
                                        .grid = {ceil_div(m * ceil_div(k, 128) * 16, 256), 1, 1},
                                        .threads = 256,
-                                       .operands = {tokens, words_of(g, table)},
+                                       .operands = {tokens, mlx_cuda_words(g, table)},
                                        .operand_count = 2,
                                        .updated_from = 2,
                                        .result = MLX_TYPE(MLX_F32, m, k)});

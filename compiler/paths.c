@@ -25,6 +25,30 @@ static const char *unsupported_linear(const mlx_stored_t stored, const mlx_modul
   return weight->dims[1] % MLX_CODES ? "matrices whose number of columns is not a multiple of 32" : NULL;
 }
 
+// Routers of quantized models are f32 matrices. experts.cu multiplies them and other small ones.
+static bool is_small_f32(const mlx_stored_t stored, const mlx_node_t *weight) {
+  return !stored.tiles.bits && stored.dtype == MLX_F32 &&
+         mlx_cuda_has_scores(weight->dims[0], weight->dims[1]);
+}
+
+// experts.cu, and packed.cu for the matrices of experts. NULL: supported.
+static const char *unsupported_experts(const mlx_model_t *model, const mlx_module_options_t *options,
+                                       const mlx_graph_t *graph, const mlx_node_t *node) {
+  mlx_stored_t stored[3];  // gate, up, down
+  for (int i = 0; i < 3; ++i) {
+    const mlx_node_t *weight = mlx_graph_operand(graph, node, 2 + i);
+    stored[i] = stored_weight(model, options, weight);
+    if (weight->dims[0] > MLX_EXPERTS_MOST || node->experts.used > MLX_EXPERTS_MOST_USED)
+      return "mixtures of this many experts";
+    if (stored[i].tiles.bits) continue;
+    if (stored[i].dtype == MLX_F32) return "experts with f32 matrices";
+    if (weight->dims[2] % MLX_CODES) return "experts whose number of columns is not a multiple of 32";
+  }
+  return mlx_tiles_equal(stored[0].tiles, stored[1].tiles) && stored[0].dtype == stored[1].dtype
+             ? NULL
+             : "experts whose gate and up have different formats";
+}
+
 static bool same_heads(const mlx_attention_t *a, const mlx_attention_t *b) {
   return a->heads == b->heads && a->kv_heads == b->kv_heads && a->head_dim == b->head_dim;
 }
@@ -53,7 +77,8 @@ static void choose(const mlx_model_t *model, const mlx_graph_t *graph, const mlx
                    const mlx_node_t *node, mlx_paths_t *paths, mlx_path_t *out) {
   if (node->kind == MLX_NODE_LINEAR) {
     const mlx_node_t *weight = mlx_graph_operand(graph, node, 1);
-    out->unsupported = unsupported_linear(stored_weight(model, options, weight), options, weight);
+    const mlx_stored_t stored = stored_weight(model, options, weight);
+    if (!is_small_f32(stored, weight)) out->unsupported = unsupported_linear(stored, options, weight);
     out->kernel = !out->unsupported;
   } else if (node->kind == MLX_NODE_EMBED) {
     out->kernel = stored_weight(model, options, mlx_graph_operand(graph, node, 0)).tiles.bits != 0;
@@ -61,7 +86,8 @@ static void choose(const mlx_model_t *model, const mlx_graph_t *graph, const mlx
     out->unsupported = unsupported_attention(&paths->attention);
     out->kernel = paths->kernel_attention = !out->unsupported;
   } else if (node->kind == MLX_NODE_EXPERTS) {
-    out->unsupported = "mixtures of experts";
+    out->unsupported = unsupported_experts(model, options, graph, node);
+    out->kernel = !out->unsupported;
   }
 }
 
@@ -104,18 +130,29 @@ typedef struct fusion {
   mlx_paths_t *paths;
 } fusion_t;
 
+static bool is_f32_product(const fusion_t *f, const mlx_node_t *node) {
+  const mlx_node_t *weight = mlx_graph_operand(f->graph, node, 1);
+  return is_small_f32(stored_weight(f->model, f->options, weight), weight);
+}
+
 // Whether |id| is a product that a kernel with an epilogue computes, and only one node uses it. Products of
 // few tokens have no epilogue.
 static bool is_free_product(const fusion_t *f, int id) {
   const mlx_node_t *node = mlx_graph_node(f->graph, id);
   const int64_t rows = node->dims[0] == MLX_DIM_TOKENS ? f->tokens : f->wanted;
   return node->kind == MLX_NODE_LINEAR && f->paths->nodes[id - 1].kernel && node->uses == 1 &&
-         !mlx_cuda_uses_gemv(rows);
+         !mlx_cuda_uses_gemv(rows) && !is_f32_product(f, node);
+}
+
+// Mixtures of experts of any number of tokens add, too.
+static bool is_free_mixture(const fusion_t *f, int id) {
+  const mlx_node_t *node = mlx_graph_node(f->graph, id);
+  return node->kind == MLX_NODE_EXPERTS && f->paths->nodes[id - 1].kernel && node->uses == 1;
 }
 
 static void fuse_add(const fusion_t *f, const mlx_node_t *node) {
   for (int i = 1; i >= 0; --i) {
-    if (!is_free_product(f, node->operands[i])) continue;
+    if (!is_free_product(f, node->operands[i]) && !is_free_mixture(f, node->operands[i])) continue;
     f->paths->fused[node->operands[i] - 1] = true;
     return;
   }
@@ -163,7 +200,8 @@ static void fuse_attention(const fusion_t *f, int id, const mlx_node_t *node) {
 // the order of 16-bit weights.
 static bool reads_parts(const fusion_t *f, int id, bool *out_rows16) {
   const mlx_node_t *node = mlx_graph_node(f->graph, id);
-  if (node->kind != MLX_NODE_LINEAR || !f->paths->nodes[id - 1].kernel) return false;
+  if (node->kind != MLX_NODE_LINEAR || !f->paths->nodes[id - 1].kernel || is_f32_product(f, node))
+    return false;
   *out_rows16 = !stored_weight(f->model, f->options, mlx_graph_operand(f->graph, node, 1)).tiles.bits;
   return !*out_rows16 || !f->options->narrow;
 }

@@ -34,7 +34,7 @@ void mlx_paths_clear(mlx_paths_t *paths);
 
 // Finds the nodes that kernels compute together with their only user, in a function with |tokens| tokens and
 // |wanted| rows of logits:
-//   linear + add                              the product kernel adds
+//   linear + add, experts + add               the product kernel adds
 //   linear and linear of the same x + gated   one kernel for both products and silu(gate) * up
 //   rope of q and of k + attention            the attention kernel rotates
 // Also finds the norms that are stored as bf16 parts, and products of the same x that share a launch: q, k,

@@ -6,12 +6,11 @@
 
 #include "graph/roles.h"
 
-// The matrices of experts: [experts, rows, columns].
-static bool is_experts(const mlx_weight_t *weight) { return weight->tensor.rank == 3; }
+bool mlx_weight_is_experts(const mlx_weight_t *weight) { return weight->tensor.rank == 3; }
 
 // Whether each row of the weight is a row of a stored tensor, in any order.
 static bool keeps_rows(const mlx_weight_t *weight) {
-  if (!is_experts(weight) && (weight->parts || weight->fused_part)) return false;
+  if (!mlx_weight_is_experts(weight) && (weight->parts || weight->fused_part)) return false;
   return weight->value_offset == 0.0 && weight->order != MLX_ROWS_ARE_COLUMNS;
 }
 
@@ -47,7 +46,7 @@ bool mlx_weight_is_matrix(const mlx_weight_t *weight) {
 
 bool mlx_weight_in_panels(const mlx_weight_t *weight, mlx_layout_t layout) {
   return (layout == MLX_LAYOUT_PANELS || layout == MLX_LAYOUT_QUANTIZED_PANELS) &&
-         (mlx_weight_is_matrix(weight) || is_experts(weight));
+         (mlx_weight_is_matrix(weight) || mlx_weight_is_experts(weight));
 }
 
 static double bits_in_file(const mlx_weight_t *weight) {
@@ -66,15 +65,25 @@ static mlx_quantize_t quantize_to(const mlx_weight_t *weight, mlx_storage_t stor
   const mlx_quantize_t kind =
       weight->roles & tables ? mlx_quantize_of_vocabulary(storage.quantize) : storage.quantize;
   if (weight->roles & MLX_ROLE_ROUTER) return MLX_QUANTIZE_NONE;
-  const bool stacked = is_experts(weight) ? weight->part_packings != NULL : weight->parts != NULL;
+  const bool stacked = mlx_weight_is_experts(weight) ? weight->part_packings != NULL : weight->parts != NULL;
   if (kind == MLX_QUANTIZE_NONE || stacked || columns_of(weight) % MLX_CODES) return MLX_QUANTIZE_NONE;
   *out_format = mlx_dtype_info(mlx_quantize_dtype(kind))->panel;
   return bits_in_file(weight) > mlx_panel_bits(*out_format) ? kind : MLX_QUANTIZE_NONE;
 }
 
+// The tile format of experts that are quantized one by one: one for all of them.
+static mlx_tiles_t part_tiles(const mlx_weight_t *weight) {
+  const mlx_tiles_t tiles = mlx_tiles_of_packing(&weight->part_packings[0]);
+  for (int64_t i = 1; i < weight->tensor.dims[0]; ++i) {
+    if (!mlx_tiles_equal(tiles, mlx_tiles_of_packing(&weight->part_packings[i]))) return (mlx_tiles_t){0};
+  }
+  return tiles;
+}
+
 // The tile format that holds the values of the file exactly; its bits are 0 if there is none.
 static mlx_tiles_t exact_tiles(const mlx_weight_t *weight) {
   if (!keeps_rows(weight)) return (mlx_tiles_t){0};
+  if (weight->part_packings) return part_tiles(weight);
   if (weight->packing.kind) return mlx_tiles_of_packing(&weight->packing);
   return mlx_tiles_of(weight->tensor.dtype);
 }
@@ -103,7 +112,7 @@ mlx_stored_t mlx_weight_stored(const mlx_weight_t *weight, mlx_storage_t storage
   mlx_stored_t out = {.kind = MLX_STORED_FLOATS, .dtype = float_dtype(weight, storage)};
   out.format = mlx_dtype_info(out.dtype)->panel;
   const bool tiles = storage.layout == MLX_LAYOUT_TILES;
-  if (tiles ? !mlx_weight_is_matrix(weight)
+  if (tiles ? !mlx_weight_is_matrix(weight) && !mlx_weight_is_experts(weight)
             : storage.layout != MLX_LAYOUT_QUANTIZED_PANELS || !mlx_weight_in_panels(weight, storage.layout))
     return out;
   mlx_panel_format_t format;
@@ -128,8 +137,7 @@ mlx_stored_t mlx_weight_stored(const mlx_weight_t *weight, mlx_storage_t storage
 size_t mlx_weights_count(const mlx_model_t *model, mlx_storage_t storage, mlx_stored_kind_t kind) {
   size_t count = 0;
   for (size_t i = 0; i < model->weight_count; ++i) {
-    count += (mlx_weight_is_matrix(&model->weights[i]) ||
-              mlx_weight_in_panels(&model->weights[i], storage.layout)) &&
+    count += (mlx_weight_is_matrix(&model->weights[i]) || mlx_weight_is_experts(&model->weights[i])) &&
              mlx_weight_stored(&model->weights[i], storage).kind == kind;
   }
   return count;
@@ -197,7 +205,7 @@ void mlx_weights_explain(const mlx_model_t *model, mlx_storage_t storage, const 
   for (size_t i = 0; i < model->weight_count; ++i) {
     char source[80], stored[180], text[280];
     size_t line = 0;
-    if (!mlx_weight_is_matrix(&model->weights[i]) && !is_experts(&model->weights[i])) continue;
+    if (!mlx_weight_is_matrix(&model->weights[i]) && !mlx_weight_is_experts(&model->weights[i])) continue;
     describe_source(&model->weights[i], source, sizeof source);
     describe_stored(&model->weights[i], storage, stored, sizeof stored);
     snprintf(text, sizeof text, "%s: %s", source, stored);

@@ -40,13 +40,15 @@ typedef struct mlx_stored {
   mlx_dtype_t dtype;  // of floats. Vectors (norms) stay f32: they are small, and their errors affect every
                       // activation
   mlx_panel_format_t format;  // of a matrix in panels
-  mlx_tiles_t tiles;          // of a matrix in tiles
+  mlx_tiles_t tiles;          // of a matrix in tiles; the matrices of experts follow each other
   mlx_quantize_t quantize;    // of kind MLX_STORED_QUANTIZED
 } mlx_stored_t;
 bool mlx_weight_is_quantized(const mlx_weight_t *weight);  // in its file
 // Whether it is the matrix of a product or an embedding table. Norms, biases and sinks are none, whatever
 // their rank; nor are the weights of experts, which have rank 3.
 bool mlx_weight_is_matrix(const mlx_weight_t *weight);
+// Whether it is the matrices of experts: [experts, rows, columns].
+bool mlx_weight_is_experts(const mlx_weight_t *weight);
 // Whether it is stored in CPU panels: a matrix, or the matrices of experts one after the other.
 bool mlx_weight_in_panels(const mlx_weight_t *weight, mlx_layout_t layout);
 mlx_stored_t mlx_weight_stored(const mlx_weight_t *weight, mlx_storage_t storage);

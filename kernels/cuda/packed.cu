@@ -55,6 +55,17 @@
 //   (tokens[M] i32, table[N,K], y[M,K] f32)   y = rows of the table, bit-identical to the reader on the CPU
 //   Launch:    grid (ceil(M * ceil(K/128) * 16 / 256), 1, 1), block (256, 1, 1), no dynamic shared memory
 
+// Experts (experts.cu has the other kernels of a mixture of experts)
+//   With EXPERTS (their number), w is the matrices of all experts one after the other, and USED is the number
+//   of experts of a token. |groups| is the result of experts.cu with -DGROUP.
+//   CUT        (x, groups, parts): parts has ROWS rows, row r for the pair groups[LIST_AT + r]. M is the
+//              number of tokens, and with SORTED the number of rows: x then has the rows of parts
+//   Tensor-core kernel: M is ROWS, SPLIT is 1. Row r of y is for the pair in row r of parts.
+//              EPILOGUE 2  (parts, w, w2, [bias, bias2,] groups, y)  y = act(x.w^T + bias) * (x.w2^T + bias2)
+//              EPILOGUE 0  (parts, w, [bias,] groups, y)             y = x.w^T + bias
+//              BIAS (0, 1), ACT, LIMIT and SLOPE as in experts_act.cuh; grid.x is the most tiles of a batch
+//   GEMV       experts_gemv.cuh
+
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
@@ -62,9 +73,13 @@ typedef unsigned long long u64;
 
 #include "overlap.cuh"
 
-constexpr int RUNS = (K + 127) / 128;  // tiles along K
-#define CHUNKS (RUNS * 2)              // chunks of 64 columns, 128 bytes of bf16
+[[maybe_unused]] constexpr int RUNS = (K + 127) / 128;  // tiles along K
+#define CHUNKS (RUNS * 2)                               // chunks of 64 columns, 128 bytes of bf16
+#ifdef ROWS
+#define MP ROWS
+#else
 #define MP ((M + 7) / 8 * 8)
+#endif
 static_assert(K % 32 == 0, "blocks of 32 columns");
 
 // Packs two floats as bf16, rounded to nearest even.
@@ -91,12 +106,16 @@ __device__ __forceinline__ void split_bf16(u32 (&part)[3], float low, float high
 
 #if defined(CUT)
 #include "packed_split.cuh"
-#elif defined(ROWS16)
+#elif defined(ROWS16) && !defined(GEMV)
 #include "packed_linear.cuh"
 #else
+#ifndef ROWS16
 #include "packed_tiles.cuh"
+#endif
 #if defined(EMBED)
 #include "packed_embed.cuh"
+#elif defined(EXPERTS) && defined(GEMV)
+#include "experts_gemv.cuh"
 #elif defined(GEMV)
 #include "packed_gemv.cuh"
 #else

@@ -4,12 +4,17 @@
 // next groups. The tiles along K are assigned to the warps of a team round-robin, so that many loads are in
 // flight even with few rows. x is split into bf16 parts in shared memory, a panel of K at a time, in the
 // layout of tensor-core fragments.
+#ifndef EXPERTS
 constexpr int TEAMS = 8 / GEMV_WARPS;
 constexpr int STEPS = (N + 16 * GEMV_GROUPS * TEAMS - 1) / (16 * GEMV_GROUPS * TEAMS);
 constexpr int AHEAD = 4;  // runs of a warp that are prefetched into L2, besides the one loaded to registers
+#endif
 constexpr int FIT =
     65536 / (M * 784) / 8 * 8;  // runs; a multiple of 8, so a warp has the same runs for any M
-constexpr int PANEL = RUNS < FIT ? RUNS : FIT;
+#ifndef GEMV_UNITS
+#define GEMV_UNITS RUNS  // runs of all matrices that a sum is over
+#endif
+constexpr int PANEL = GEMV_UNITS < FIT ? GEMV_UNITS : FIT;
 static_assert(M <= 8 && GEMV_GROUPS <= GEMV_WARPS,
               "one fragment of columns, and one warp per group in the epilogue");
 
@@ -128,6 +133,8 @@ __device__ __forceinline__ void multiply_run(float (&acc)[GEMV_GROUPS][4], const
   }
 }
 
+#ifndef EXPERTS  // experts_gemv.cuh has its own kernel
+
 // Position of a warp in its runs. It visits all its runs of one step, then those of the next step.
 struct Cursor {
   int step, run;
@@ -224,3 +231,5 @@ extern "C" __global__ void __launch_bounds__(256, GEMV_GROUPS == 1 && BITS == 4 
     }
   }
 }
+
+#endif

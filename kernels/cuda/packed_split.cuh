@@ -103,15 +103,29 @@ extern "C" __global__ void __launch_bounds__(256)
 
 #else
 
-extern "C" __global__ void __launch_bounds__(256) NAME(const float *__restrict__ x, u8 *__restrict__ parts) {
+extern "C" __global__ void __launch_bounds__(256) NAME(const float *__restrict__ x,
+#ifdef EXPERTS
+                                                       const int *__restrict__ groups,
+#endif
+                                                       u8 *__restrict__ parts) {
   start_next_kernel();
   wait_for_previous_kernel();
   x = after_wait(x);
+#ifdef EXPERTS
+  groups = after_wait(groups);
+#endif
   const u64 index = (u64)blockIdx.x * 256 + threadIdx.x;
   const int row = index / ROW_THREADS, nth = index % ROW_THREADS;
   if (row >= MP) return;  // the 64 threads of four runs return together
+#ifdef EXPERTS
+  const int pair = groups[LIST_AT + row];
+  const int from = SORTED ? row : pair / USED;
+  if (pair < 0) return;  // no product uses this row
+#else
+  const int from = row;
+#endif
   float v[8] = {};
-  if (row < M && nth * 8 < K) load8(v, x + (u64)row * K + nth * 8);
+  if (from < M && nth * 8 < K) load8(v, x + (u64)from * K + nth * 8);
   store_parts(parts, row, nth, v);
 }
 
