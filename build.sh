@@ -91,7 +91,7 @@ unlock_build() { exec 9>&-; }  # before running tests or programs, which may tak
 
 # ---- pinned dependencies ----------------------------------------------------------------------------------------------
 
-python_pin() { awk -v name="$1==" 'index($0, name) == 1 {on = 1} on {print} on && !/\\$/ {exit}' third_party/python.txt; }
+python_pin() { awk -v name="$1==" 'index($0, name) == 1 {on = 1} on {print} on && !/\\$/ {exit}' "${2:-third_party/python.txt}"; }
 
 pip_install() {  # NAME FOLDER OPTIONS...
   local pin=$deps/$1.pin folder=$2
@@ -109,14 +109,14 @@ pip_fetch_windows() {
     --platform win_amd64 --python-version 3.11 --implementation cp
 }
 
-# fetch_sdist NAME FOLDER STRIP PATTERN: unpacks the files of a Python source archive that match PATTERN, without their first STRIP
-# folders. pip calls the package's build backend for its name before it downloads an archive. A stub backend answers, so that no
-# third-party code runs.
+# fetch_sdist NAME FOLDER STRIP PATTERN [LIST]: unpacks the files of a Python source archive that match PATTERN, without their first STRIP
+# folders. LIST has its version and digest (third_party/python.txt). pip calls the package's build backend for its name before it downloads
+# an archive. A stub backend answers, so that no third-party code runs.
 fetch_sdist() {
   local stub=$deps/no-build-$1 pin=$deps/$1.pin backend
   rm -rf "$2" "$stub"
   mkdir -p "$2"
-  for backend in scikit_build_core/build setuptools/build_meta; do
+  for backend in scikit_build_core/build setuptools/build_meta hatchling/build; do
     mkdir -p "$stub/${backend%/*}"
     : >"$stub/${backend%/*}/__init__.py"
     cat >"$stub/$backend.py" <<'EOS'
@@ -129,7 +129,7 @@ def prepare_metadata_for_build_wheel(folder, settings=None):
     return name
 EOS
   done
-  python_pin "$1" >"$pin"
+  python_pin "$1" "${5:-}" >"$pin"
   PYTHONPATH=$stub python3 -m pip download --disable-pip-version-check --no-deps --require-hashes --no-binary=:all: --no-build-isolation \
     --dest "$stub" -r "$pin"
   tar xzf "$stub"/*.tar.gz --strip-components="$3" -C "$2" --wildcards "$4"
@@ -160,6 +160,11 @@ fetch_npm() {
 fetch_clients() {
   rm -rf "$build/clients"
   python3 -m pip install --disable-pip-version-check --no-deps --require-hashes --only-binary=:all: --target "$build/clients" -r tests/clients/requirements.txt
+}
+# The tests of these packages are only in their source archives.
+fetch_client_tests() {
+  local name
+  for name in openai anthropic; do fetch_sdist "$name" "$build/sdists/$name" 1 '*/tests/*' tests/clients/sdists.txt || return; done
 }
 
 vendor_crates() {
@@ -494,7 +499,7 @@ test_windows() {
   fetch_model
   unlock_build
   # Starting iree-compile takes seconds under Wine: tests that compile hundreds of models run only if named with -R.
-  [ $# -gt 0 ] || set -- -E '^(arch_test|arch_packing_test|gguf_arch_test|config_defaults_test|cpu_kernels_test)$'
+  [ $# -gt 0 ] || set -- -E '^(arch_test|wide_kernels_test|arch_packing_test|gguf_arch_test|config_defaults_test|cpu_kernels_test)$'
   run_ctest "$build/windows" --parallel 1 "$@"  # Wine starts programs one at a time
   python3 tests/foreign.py windows "$build" "$build/models" --all
 }
@@ -623,6 +628,7 @@ run_test_verb() {
       shift
       fetch_debian
       (once "$build/clients" "$(cat tests/clients/requirements.txt)" 'fetching clients of the server' fetch_clients) || echo 'continuing without them: cases that need them are skipped' >&2
+      (once "$build/sdists" "$(cat tests/clients/sdists.txt)" 'fetching tests of the clients' fetch_client_tests) || echo 'continuing without them: the test sdk is skipped' >&2
       (once "$deps/playwright" "$(cat tests/page/npm.txt)" 'fetching the browser driver' fetch_npm tests/page/npm.txt "$deps/playwright") || true
       if [ $SECONDS -gt $aarch64_build_until ]; then
         echo "skipping the build for aarch64 after $((SECONDS / 60)) minutes: run ./build.sh test-aarch64" >&2

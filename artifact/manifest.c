@@ -79,6 +79,7 @@ static void put_variant(mlx_text_t *json, const mlx_variant_t *variant) {
     put_names(json, "levels", (const char(*)[16])variant->levels, variant->level_count);
   put_int(json, INNER, "driver", variant->driver);
   put_int(json, INNER, "state_bytes", variant->state_bytes);
+  if (variant->window) put_int(json, INNER, "window", variant->window);
   mlx_text_printf(json, INNER "\"kv_bytes\": %lld\n    }", (long long)variant->kv_bytes);
 }
 
@@ -371,6 +372,7 @@ static mlx_status_t read_variant(const mlx_json_t *json, yyjson_val *object, mlx
   MLX_TRY(read_bytes(json, object, "driver", &variant->driver));
   MLX_TRY(read_bytes(json, object, "state_bytes", &variant->state_bytes));
   MLX_TRY(read_bytes(json, object, "kv_bytes", &variant->kv_bytes));
+  MLX_TRY(read_bytes(json, object, "window", &variant->window));
   MLX_TRY(read_pool(json, object, variant));
   ++m->variant_count;
   return NULL;

@@ -73,9 +73,9 @@ typedef struct mlx_variant {
   char weights[MLX_BUNDLE_NAME];  // the weights archive that the code was compiled for
   mlx_step_size_t steps[MLX_MAX_BUCKETS];  // the step_N functions, N ascending
   size_t step_count;
-  int64_t burst;  // most tokens of the function burst: MLX_BURST_TOKENS; 0: there is none
-  bool ragged;    // a step takes several segments; false: one, and functions have the argument chunks
-  bool samples;   // steps sample on the device; false: the host samples from the logits
+  int64_t burst;    // most tokens of the function burst: MLX_BURST_TOKENS; 0: there is none
+  bool ragged;      // a step takes several segments; false: one, and functions have the argument chunks
+  bool samples;     // steps sample on the device; false: the host samples from the logits
   bool fixed_rows;  // arguments have fixed first dimensions (kernels/step.h); false: any
   int64_t chunk_positions;  // positions in a chunk of generic attention; 0 if there is none
   int64_t page_bytes;       // one page of the KV pool, all layers
@@ -94,6 +94,8 @@ typedef struct mlx_variant {
                         // target's own minimum is enough
   int64_t state_bytes;  // device memory of the module's own variables (scratch); 0 if unknown
   int64_t kv_bytes;     // bytes of keys and values per position, all layers; 0 if unknown
+  int64_t window;       // sliding window: positions that a token sees, in the layer that sees the most; 0: a
+                        // layer sees all, or unknown
 } mlx_variant_t;
 
 typedef struct mlx_manifest {

@@ -17,13 +17,28 @@ void mlx_budget_set_clock(int64_t (*new_clock_ns)(void)) {
   clock_ns = new_clock_ns ? new_clock_ns : system_clock_ns;
 }
 
+static _Thread_local struct {
+  int64_t deadline_ns, total;  // total 0: none
+  int64_t each;                // seconds; 0: none
+} thread_limit;
+
+void mlx_budget_limit_thread(int64_t total, int64_t each) {
+  thread_limit.deadline_ns = clock_ns() + total * SECOND_NS;
+  thread_limit.total = total;
+  thread_limit.each = each;
+}
+
 void mlx_budget_begin(mlx_budget_t *budget, const char *work, int64_t seconds, size_t memory) {
+  if (thread_limit.each && seconds > thread_limit.each) seconds = thread_limit.each;
   *budget = (mlx_budget_t){.work = work,
                            .deadline_ns = clock_ns() + seconds * SECOND_NS,
                            .seconds = seconds,
                            .steps_left = MLX_BUDGET_STEPS,
                            .memory = memory,
                            .memory_left = memory};
+  if (!thread_limit.total || budget->deadline_ns <= thread_limit.deadline_ns) return;
+  budget->deadline_ns = thread_limit.deadline_ns;
+  budget->seconds = thread_limit.total;
 }
 
 void mlx_budget_begin_file(mlx_budget_t *budget, const char *name, size_t size) {

@@ -32,6 +32,11 @@ void mlx_budget_begin(mlx_budget_t *budget, const char *work, int64_t seconds, s
 // The budget of the foreign file |name| of |size| bytes.
 void mlx_budget_begin_file(mlx_budget_t *budget, const char *name, size_t size);
 
+// Limits the budgets that this thread begins from now on. None has its deadline later than |total| seconds
+// from now, and none has more than |each| seconds. 0: no limit. A thread begins without limits. For threads
+// that do work of untrusted clients, so that one client cannot keep the thread.
+void mlx_budget_limit_thread(int64_t total, int64_t each);
+
 // Reads the clock. Fails with MLX_TIMEOUT after the deadline.
 mlx_status_t mlx_budget_check(mlx_budget_t *budget) MLX_MUST_USE;
 // Counts |steps|, each an operation of constant time, and reads the clock when it is time to.

@@ -9,18 +9,18 @@
 // release that introduced that PTX version.
 // clang-format off
 static const mlx_gpu_kind_t kinds[] = {
-    // sm, family, IREE target, its sm, minimum driver, kernel sm, blocks, shared bytes
-    {75, "Turing", "sm_75", 75, 11060, 0, 72, 64 << 10},
-    {80, "Ampere", "sm_80", 80, 11060, 80, 108, 163 << 10},
-    {86, "Ampere", "sm_86", 86, 11060, 86, 84, 99 << 10},
-    {87, "Ampere", "sm_87", 87, 11060, 87, 16, 163 << 10},
-    {89, "Ada", "sm_89", 89, 12040, 89, 142, 99 << 10},
-    {90, "Hopper", "sm_80", 80, 11060, 90, 132, 227 << 10},
-    {100, "Blackwell", "sm_80", 80, 11060, 100, 148, 227 << 10},
-    {103, "Blackwell", "sm_80", 80, 11060, 103, 160, 227 << 10},
-    {110, "Blackwell", "sm_80", 80, 11060, 110, 20, 227 << 10},
-    {120, "Blackwell", "sm_120", 120, 12080, 120, 188, 99 << 10},
-    {121, "Blackwell", "sm_121", 121, 12090, 121, 48, 99 << 10},
+    // sm, family, IREE target, its sm, minimum driver, kernel sm, blocks, shared bytes, bandwidth
+    {75, "Turing", "sm_75", 75, 11060, 0, 72, 64 << 10, 300},
+    {80, "Ampere", "sm_80", 80, 11060, 80, 108, 163 << 10, 900},
+    {86, "Ampere", "sm_86", 86, 11060, 86, 84, 99 << 10, 200},
+    {87, "Ampere", "sm_87", 87, 11060, 87, 16, 163 << 10, 60},
+    {89, "Ada", "sm_89", 89, 12040, 89, 142, 99 << 10, 250},
+    {90, "Hopper", "sm_80", 80, 11060, 90, 132, 227 << 10, 2000},
+    {100, "Blackwell", "sm_80", 80, 11060, 100, 148, 227 << 10, 7000},
+    {103, "Blackwell", "sm_80", 80, 11060, 103, 160, 227 << 10, 7000},
+    {110, "Blackwell", "sm_80", 80, 11060, 110, 20, 227 << 10, 270},
+    {120, "Blackwell", "sm_120", 120, 12080, 120, 188, 99 << 10, 300},
+    {121, "Blackwell", "sm_121", 121, 12090, 121, 48, 99 << 10, 270},
 };
 // clang-format on
 #define KIND_COUNT (sizeof kinds / sizeof *kinds)

@@ -14,6 +14,7 @@ typedef struct mlx_gpu_kind {
   int kernel_sm;  // target of our own kernels; 0 if the GPU cannot run them
   int blocks;     // multiprocessors of the largest GPU of this kind: a grid of this size fills every such GPU
   int shared_bytes;  // maximum shared memory of a block
+  int bandwidth;     // of the memory in GB/s, of a slow GPU of this kind
 } mlx_gpu_kind_t;
 
 const mlx_gpu_kind_t *mlx_gpu_kind_at(size_t index);  // NULL past the last

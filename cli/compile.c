@@ -96,10 +96,11 @@ static mlx_status_t compile_and_write(const char *model, const mlx_compile_optio
 }
 
 // The target for "cuda" without an architecture: this machine's GPU, else CUDA_COMPUTE_CAP, else sm_80.
-static mlx_status_t default_gpu(char out_target[64]) {
-  uint64_t memory;
-  mlx_status_t no_gpu = mlx_engine_gpu_target(out_target, 64, &memory);
+// *out_memory is the memory of this machine's GPU; 0 if it has none.
+static mlx_status_t default_gpu(char out_target[64], uint64_t *out_memory) {
+  mlx_status_t no_gpu = mlx_engine_gpu_target(out_target, 64, out_memory);
   if (!no_gpu) return NULL;
+  *out_memory = 0;
   mlx_status_free(no_gpu);
   const char *capability = getenv("CUDA_COMPUTE_CAP");
   const mlx_gpu_kind_t *kind = mlx_gpu_kind_parse_capability(capability && *capability ? capability : "80");
@@ -113,15 +114,16 @@ static mlx_status_t default_gpu(char out_target[64]) {
   return NULL;
 }
 
-// Copies |targets| and replaces every "cuda" by the target of default_gpu.
-static mlx_status_t resolve_targets(const char *targets, char **out_targets) {
+// Copies |targets| and replaces every "cuda" by the target of default_gpu. *out_memory is that of its GPU; 0:
+// no target is this machine's GPU.
+static mlx_status_t resolve_targets(const char *targets, char **out_targets, uint64_t *out_memory) {
   mlx_text_t out = {0};
   mlx_status_t status = NULL;
   char gpu[64] = "";
   for (const char *cursor = targets; cursor && !status;) {
     const size_t length = strcspn(cursor, ",");
     const bool is_cuda = length == 4 && !strncmp(cursor, "cuda", 4);
-    if (is_cuda) status = default_gpu(gpu);
+    if (is_cuda) status = default_gpu(gpu, out_memory);
     mlx_text_printf(&out, "%s%.*s", out.length ? "," : "", is_cuda ? (int)strlen(gpu) : (int)length,
                     is_cuda ? gpu : cursor);
     cursor = cursor[length] ? cursor + length + 1 : NULL;
@@ -177,7 +179,7 @@ static mlx_status_t refuse_bundle(const char *path) {
 
 static mlx_status_t compile(const char *model, const flags_t *f, mlx_compile_options_t *options) {
   char *targets = NULL, *out = NULL, *path = NULL;
-  mlx_status_t status = resolve_targets(f->target, &targets);
+  mlx_status_t status = resolve_targets(f->target, &targets, &options->gpu_memory);
   options->target = targets;
   if (!status) status = choose_out(model, f, &out);
   if (!status) status = mlx_cli_local_model(model, &path);
@@ -210,6 +212,7 @@ static mlx_status_t run(const mlx_command_line_t *line) {
   mlx_compile_options_t options = {.verbose = f.verbose,
                                    .context = mlx_context_option(f.context),
                                    .module_only = emits(&f, "vmfb"),
+                                   .show_size = true,
                                    .iree_compile = f.iree_compile,
                                    .time_limit_seconds = (double)f.timeout,
                                    .report = mlx_terminal_report()};

@@ -34,6 +34,7 @@ typedef struct opening {
   mlx_weights_choice_t weights;
   mlx_quantize_t quantize;
   mlx_kernel_choice_t kernels;
+  uint64_t gpu_memory;  // of the GPU that is the target
   mlx_open_times_t *times;
 } opening_t;
 
@@ -215,6 +216,7 @@ static mlx_status_t compile_and_open(opening_t *opening, const mlx_engine_option
                                          .kernels = opening->kernels,
                                          .context = mlx_context_option(opening->options->context),
                                          .report = mlx_terminal_report(),
+                                         .gpu_memory = opening->gpu_memory,
                                          .accept = accept_prompt,
                                          .user = opening};
   mlx_cache_t *cache;
@@ -343,9 +345,9 @@ static mlx_status_t open_model(const mlx_open_options_t *o, mlx_engine_t **out, 
   if (o->cpu_level && !is_bundle) snprintf(opening.target, sizeof opening.target, "cpu:%s", o->cpu_level);
   const bool needs_gpu_target =
       !is_bundle && (options.device == MLX_USE_CUDA || (options.device == MLX_USE_AUTO && !o->cpu_level));
-  uint64_t gpu_memory;
   mlx_status_t no_gpu =
-      needs_gpu_target ? mlx_engine_gpu_target(opening.target, sizeof opening.target, &gpu_memory) : NULL;
+      needs_gpu_target ? mlx_engine_gpu_target(opening.target, sizeof opening.target, &opening.gpu_memory)
+                       : NULL;
   if (options.device == MLX_USE_CUDA && no_gpu) return no_gpu;
   if (options.device == MLX_USE_AUTO && !is_bundle && !o->cpu_level)
     options.reason = no_gpu ? mlx_status_message(no_gpu) : "there is a GPU";

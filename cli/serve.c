@@ -28,7 +28,7 @@ typedef struct flags {
   mlx_flag_list_t models, aliases, keys;
   const char *folder, *host, *key_file, *certificate, *private_key, *cors, *unix_path, *log, *model_memory;
   const char *chat_template;
-  int64_t port, queue;
+  int64_t port, queue, work;
   double drain, stall;
   bool no_page, quiet;
   // Not flags.
@@ -232,6 +232,7 @@ static void fill_options(flags_t *f, mlx_server_options_t *out) {
   out->page = !f->no_page;
   out->drain_seconds = f->drain;
   out->stall_seconds = f->stall;
+  out->work_seconds = f->work;
   out->queue = f->queue;
   out->model_memory = f->model_bytes;
   out->refuse_larger = f->model_memory != NULL;
@@ -272,6 +273,7 @@ static void initialize(void *options) {
   f->queue = 1024;
   f->drain = 30;
   f->stall = 60;
+  f->work = 10;
 }
 
 static mlx_status_t run(const mlx_command_line_t *line) {
@@ -314,6 +316,8 @@ static const mlx_flag_t flags[] = {
                     "after SIGTERM, end within this time; running requests may finish (default: 30)", 0, 86400),
     MLX_NUMBER_FLAG(flags_t, stall, "--stall", "SECONDS",
                     "/health fails if a model with work completes no step for so long (default: 60)", 1, 86400),
+    MLX_INT_FLAG(flags_t, work, "--work", "SECONDS",
+                 "most time for the JSON, chat template, tokens and grammar of a request (default: 10)", 1, 86400),
     MLX_TEXT_FLAG(flags_t, certificate, "--ssl-cert", "FILE", "TLS certificate, PEM"),
     MLX_TEXT_FLAG(flags_t, private_key, "--ssl-key", "FILE", "private key of the certificate, PEM"),
     MLX_TEXT_FLAG(flags_t, cors, "--cors", "ORIGIN", "web pages of this origin may use the server; *: all pages"),

@@ -118,6 +118,21 @@ static void print_groups(const group_t *groups, size_t count, int64_t kv_numbers
   }
 }
 
+// What `run` needs on this machine: the sizes of its path, not those of the file.
+static void print_here(const mlx_summary_t *summary, int64_t context) {
+  const mlx_variant_t *v = &summary->here;
+  const uint64_t kv = kv_bytes(v->kv_bytes, (uint64_t)context, 1);
+  if (!summary->here_weights) return;
+  printf("on this machine, for %s: %s of weights as %s, and %s of KV cache\n", v->target,
+         mlx_bytes_show(summary->here_weights).text, v->dtype, mlx_bytes_show(kv).text);
+  if (summary->here_memory == UINT64_MAX) return;
+  printf("%s: it has %s of memory\n",
+         summary->here_weights >= summary->here_memory        ? "the weights do not fit"
+         : kv >= summary->here_memory - summary->here_weights ? "a shorter context (-c) fits"
+                                                              : "that fits",
+         mlx_bytes_show(summary->here_memory).text);
+}
+
 static mlx_status_t print_json(const group_t *groups, size_t count, const mlx_model_t *model,
                                const mlx_summary_t *summary, int64_t kv_numbers, int64_t context) {
   const mlx_config_t *c = &model->config;
@@ -150,6 +165,9 @@ static mlx_status_t print_json(const group_t *groups, size_t count, const mlx_mo
   const uint64_t wide_kv = kv_bytes(kv_numbers, (uint64_t)context, 4),
                  half_kv = kv_bytes(kv_numbers, (uint64_t)context, 2);
   mlx_text_printf(&text, "\n  ],\n  \"bytes\": %llu,\n", (unsigned long long)all.bytes);
+  mlx_text_printf(&text, "  \"here\": {\"weights\": %llu, \"kv_per_token\": %lld, \"memory\": %llu},\n",
+                  (unsigned long long)summary->here_weights, (long long)summary->here.kv_bytes,
+                  (unsigned long long)summary->here_memory);
   mlx_text_printf(&text, "  \"kv_bytes\": {\"positions\": %lld, \"f32\": %llu, \"bf16\": %llu},\n",
                   (long long)context, (unsigned long long)wide_kv, (unsigned long long)half_kv);
   mlx_text_printf(
@@ -206,6 +224,7 @@ static mlx_status_t show_model(const char *path, int64_t context, bool json) {
   if (!status && !json) {
     print_config(model, summary.architecture);
     print_groups(groups, count, model->kv_numbers, context);
+    print_here(&summary, context);
     print_ops(&summary.here);
   }
   mlx_model_close(model);

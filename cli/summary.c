@@ -123,11 +123,13 @@ static mlx_status_t add_file_sizes(const mlx_source_t *source, mlx_summary_t *ou
   return NULL;
 }
 
-// The target that `run` chooses by itself.
-static void choose_target(char *out, size_t size) {
-  uint64_t memory;
-  mlx_status_t status = mlx_engine_gpu_target(out, size, &memory);
-  if (status) snprintf(out, size, "cpu");
+// The target that `run` chooses by itself, and the memory of its device.
+static void choose_target(char *out, size_t size, uint64_t *out_memory) {
+  mlx_status_t status = mlx_engine_gpu_target(out, size, out_memory);
+  if (status) {
+    snprintf(out, size, "cpu");
+    *out_memory = mlx_physical_memory();
+  }
   mlx_status_free(status);
 }
 
@@ -146,8 +148,8 @@ mlx_status_t mlx_summary_of_model(mlx_model_t *model, mlx_summary_t *out) {
   mlx_status_t status = read_templates(chat, length, out);
   mlx_free(chat);
   if (status) return status;
-  choose_target(target, sizeof target);
-  return mlx_compile_describe_ops(model, target, &out->here);
+  choose_target(target, sizeof target, &out->here_memory);
+  return mlx_compile_describe_ops(model, target, &out->here, &out->here_weights);
 }
 
 // The code of the bundle that runs best on this machine; NULL if none does.

@@ -18,6 +18,8 @@ typedef struct mlx_summary {
   char templates[128];    // names of the chat templates: "default, tool_use"; "" if there is none
   int64_t context;        // of the model
   mlx_variant_t here;     // target and ops of this machine; the target is "" if they are unknown
+  uint64_t here_weights;  // bytes of the weights as they are stored for this machine; 0 if unknown
+  uint64_t here_memory;   // of the GPU, or RAM
 } mlx_summary_t;
 
 // Reads the summary of a source model or a bundle. The op paths are those that `run` would use here.

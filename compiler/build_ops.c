@@ -275,6 +275,10 @@ mlx_value_t mlx_build_scatter(mlx_builder_t *b, const char *name, mlx_value_t x,
 // ----------------------------------------------------------------------------------------------------------
 // Calls of CUDA kernels
 
+static size_t count_results(const mlx_extern_t *kernel) {
+  return (kernel->result.rank != 0) + (kernel->more[0].rank != 0) + (kernel->more[1].rank != 0);
+}
+
 static void put_operands(mlx_builder_t *b, const mlx_extern_t *kernel, mlx_text_t *names, mlx_text_t *types,
                          mlx_text_t *results) {
   for (size_t i = 0; i < kernel->operand_count; ++i) {
@@ -286,13 +290,15 @@ static void put_operands(mlx_builder_t *b, const mlx_extern_t *kernel, mlx_text_
       mlx_text_printf(results, "%s%%%s%s", i > kernel->updated_from ? ", " : "", N(kernel->operands[i]),
                       size.chars);
   }
-  if (kernel->result.rank) mlx_text_printf(results, "%s%s", results->length ? ", " : "", T(kernel->result));
+  for (size_t i = 0; i < count_results(kernel); ++i)
+    mlx_text_printf(results, "%s%s", results->length ? ", " : "",
+                    T(i ? kernel->more[i - 1] : kernel->result));
 }
 
 // Indirect bindings: IREE passes the buffers of a call in a binding table, so that a recorded command buffer
 // does not depend on them and is recorded once.
 static void put_layout(mlx_text_t *body, const mlx_extern_t *kernel) {
-  const size_t bindings = kernel->operand_count + (kernel->result.rank ? 1 : 0);
+  const size_t bindings = kernel->operand_count + count_results(kernel);
   mlx_text_puts(body, "      layout(#hal.pipeline.layout<");
   if (kernel->constant_count) mlx_text_printf(body, "constants = %zu, ", kernel->constant_count);
   mlx_text_puts(body, "bindings = [");
@@ -342,7 +348,7 @@ static void put_extern(mlx_builder_t *b, const char *first, const mlx_extern_t *
 mlx_value_t mlx_build_extern(mlx_builder_t *b, const char *name, const mlx_extern_t *kernel,
                              mlx_value_t *out_updated) {
   const size_t updated = kernel->operand_count - kernel->updated_from,
-               count = updated + (kernel->result.rank ? 1 : 0);
+               count = updated + count_results(kernel);
   REQUIRE(b->form == MLX_FORM_IREE && count && kernel->operand_count <= MLX_EXTERN_OPERANDS &&
           kernel->constant_count <= MLX_EXTERN_CONSTANTS);
   mlx_text_t names = {0}, types = {0}, results = {0};
@@ -350,18 +356,23 @@ mlx_value_t mlx_build_extern(mlx_builder_t *b, const char *name, const mlx_exter
   mlx_builder_fail(b, mlx_text_finish(&names));
   mlx_builder_fail(b, mlx_text_finish(&types));
   mlx_builder_fail(b, mlx_text_finish(&results));
-  mlx_value_t value = {0}, group = mlx_builder_new_value(b, name, kernel->result);
+  mlx_value_t result = {0}, group = mlx_builder_new_value(b, name, kernel->result);
   if (group.id) put_extern(b, N(group), kernel, &names, &types, &results, count);
   for (size_t i = 0; i < count && group.id; ++i) {  // "%name#1"
     char nth[256];
     snprintf(nth, sizeof nth, "%s#%zu", N(group), i);
-    value = mlx_builder_exact_value(
-        b, nth, i < updated ? mlx_type_of(kernel->operands[kernel->updated_from + i]) : kernel->result);
-    if (i < updated) mlx_builder_copy_size(b, value, kernel->operands[kernel->updated_from + i]);
-    if (i < updated) out_updated[i] = value;
+    const mlx_value_t *operand = i < updated ? &kernel->operands[kernel->updated_from + i] : NULL;
+    const mlx_type_t type = operand        ? mlx_type_of(*operand)
+                            : i == updated ? kernel->result
+                                           : kernel->more[i - updated - 1];
+    const mlx_value_t value = mlx_builder_exact_value(b, nth, type);
+    if (operand) mlx_builder_copy_size(b, value, *operand);
+    if (i <= updated) result = value;
+    if (operand) out_updated[i] = value;
+    if (i > updated) out_updated[i - 1] = value;
   }
   mlx_text_clear(&names);
   mlx_text_clear(&types);
   mlx_text_clear(&results);
-  return value;
+  return result;
 }

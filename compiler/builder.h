@@ -147,11 +147,12 @@ typedef struct mlx_extern {
   size_t operand_count;
   size_t updated_from;  // operands from this index on are updated in place
   mlx_type_t result;    // rank 0: no result
+  mlx_type_t more[2];   // types of further results; rank 0: none
   int32_t constants[MLX_EXTERN_CONSTANTS];
   size_t constant_count;
 } mlx_extern_t;
-// |out_updated|: the new values of the updated operands. Returns the result, or the last updated value if
-// there is no result.
+// |out_updated|: the new values of the updated operands, then the further results. Returns the result, or the
+// last updated value if there is no result.
 mlx_value_t mlx_build_extern(mlx_builder_t *b, const char *name, const mlx_extern_t *kernel,
                              mlx_value_t *out_updated);
 

@@ -8,8 +8,10 @@
 #include "base/cpu.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/meter.h"
 #include "compiler/compile_job.h"
 #include "compiler/emit.h"
+#include "compiler/weights.h"
 
 bool mlx_compiler_available(void) { return true; }
 const char *mlx_compiler_hint(void) { return NULL; }
@@ -20,14 +22,24 @@ static mlx_status_t read_tokenizer(const mlx_source_t *source, mlx_compiled_t *o
   return mlx_source_tokenizer_json(source, &out->tokenizer, &out->tokenizer_length);
 }
 
+// Reports the size of the weight archive before it is written.
+static void note_weight_size(const mlx_compile_job_t *job) {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < job->model->weight_count; ++i)
+    bytes += mlx_weight_stored_bytes(&job->model->weights[i], mlx_module_storage(&job->module));
+  mlx_report_note(mlx_job_notes(job), "weights: %s in all", mlx_bytes_show(bytes).text);
+}
+
 static mlx_status_t compile_module(mlx_compile_job_t *job, const char *model_path, const char *level,
                                    mlx_compiled_t *out) {
   mlx_compiled_file_t *module = &out->modules[out->module_count];
   MLX_TRY(mlx_job_choose_kernels(job));
   MLX_TRY(mlx_job_check_quantized(job));
   MLX_TRY(mlx_job_check_kv_format(job));
+  if (!job->options->module_only && !job->levels_done) MLX_TRY(mlx_job_check_size(job));
   if (job->options->verbose) {
     mlx_weights_explain(job->model, mlx_module_storage(&job->module), mlx_job_notes(job));
+    note_weight_size(job);
     MLX_TRY(mlx_job_explain_ops(job));
   }
   mlx_title_t title = {.context = job->module.context};

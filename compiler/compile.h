@@ -61,6 +61,11 @@ typedef struct mlx_compile_options {
   const mlx_report_t *report;  // may be NULL
   bool verbose;      // report how each kind of weight is stored and which path each kind of op takes
   bool module_only;  // compile the module and skip the weights
+  bool show_size;    // report the size of the weights before anything slow
+  // Memory of this machine's GPU, for a target that is this GPU; 0: unknown. Weights that are larger are
+  // refused, before anything slow. For the target "cpu" the limit is |host_memory|; 0: the RAM of this
+  // machine.
+  uint64_t gpu_memory, host_memory;
   // Called after the model is read and before anything slow, with only the tokenizer filled in. A status from
   // it ends the compilation. May be NULL.
   mlx_status_t (*accept)(void *user, const mlx_compiled_t *tokenizer, int64_t context, int64_t vocab);
@@ -120,9 +125,10 @@ mlx_status_t mlx_compile_smoke(mlx_cache_t *cache, const char *target, const mlx
                                mlx_cache_entry_t *out_entry, char **out_path) MLX_MUST_USE;
 
 // The path of each kind of op of |model| on |target|, as a manifest would have it, without compiling. Fills
-// in target, dtype and ops only.
-mlx_status_t mlx_compile_describe_ops(mlx_model_t *model, const char *target,
-                                      mlx_variant_t *out_variant) MLX_MUST_USE;
+// in target, dtype, kv_bytes and ops only. *|out_weights| is the bytes of the weights as |target| stores
+// them.
+mlx_status_t mlx_compile_describe_ops(mlx_model_t *model, const char *target, mlx_variant_t *out_variant,
+                                      uint64_t *out_weights) MLX_MUST_USE;
 
 // The chat.json of a model on disk, without compiling it. *|out_json| is NULL if the model has neither chat
 // template nor special tokens. Release with mlx_free.

@@ -67,6 +67,14 @@ const char *mlx_job_storage_name(const mlx_compile_job_t *job);  // "bf16", "qua
 // Where to report a note that holds for every CPU level of a target: NULL after the first level.
 const mlx_report_t *mlx_job_notes(const mlx_compile_job_t *job);
 
+// ---- compile_size.c ----
+
+// Bytes of the weights as the current module stores them.
+mlx_status_t mlx_job_weight_bytes(const mlx_compile_job_t *job, uint64_t *out_bytes) MLX_MUST_USE;
+// Reports the size of the model for the current target, with options->show_size. Fails if the weights are
+// larger than the memory of the device.
+mlx_status_t mlx_job_check_size(const mlx_compile_job_t *job) MLX_MUST_USE;
+
 // ---- compile_ops.c ----
 
 // Fills out->ops: the path of each kind of op of the current module, and what it costs.

@@ -121,7 +121,7 @@ static mlx_status_t unsupported_network(const mlx_compile_job_t *job, const char
 static const mlx_weight_t *first_expanded(const mlx_compile_job_t *job) {
   for (size_t i = 0; i < job->model->weight_count; ++i) {
     const mlx_weight_t *weight = &job->model->weights[i];
-    if (mlx_weight_is_quantized(weight) && mlx_weight_is_matrix(weight) &&
+    if (mlx_weight_is_quantized(weight) && (mlx_weight_is_matrix(weight) || mlx_weight_is_experts(weight)) &&
         mlx_weight_stored(weight, mlx_module_storage(&job->module)).kind == MLX_STORED_FLOATS)
       return weight;
   }

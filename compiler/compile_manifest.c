@@ -98,6 +98,18 @@ mlx_status_t mlx_job_describe_model(mlx_compile_job_t *job) {
   return mlx_source_eos_ids(job->model->source, m->eos, MLX_MAX_EOS, &m->eos_count);
 }
 
+// Positions that a token sees in the layer that sees the most; 0: all.
+static int64_t widest_window(const mlx_graph_t *graph) {
+  int64_t widest = 0;
+  for (int id = 1; id <= (int)graph->count; ++id) {
+    const mlx_node_t *node = mlx_graph_node(graph, id);
+    if (node->kind != MLX_NODE_ATTENTION) continue;
+    if (!node->attention.window) return 0;
+    if (node->attention.window > widest) widest = node->attention.window;
+  }
+  return widest;
+}
+
 mlx_status_t mlx_job_describe_target(mlx_compile_job_t *job, const mlx_compiled_file_t *modules,
                                      size_t module_count, const mlx_compiled_file_t *weights) {
   size_t position = 0;
@@ -117,7 +129,8 @@ mlx_status_t mlx_job_describe_target(mlx_compile_job_t *job, const mlx_compiled_
                                      ? 1000 * mlx_nvrtc_major(job->nvrtc) + 10 * mlx_nvrtc_minor(job->nvrtc)
                                      : 0,
                        .state_bytes = facts->state_bytes,
-                       .kv_bytes = (int64_t)position};
+                       .kv_bytes = (int64_t)position,
+                       .window = widest_window(job->graph)};
   snprintf(v->target, sizeof v->target, "%s", job->target.name);
   snprintf(v->cpu, sizeof v->cpu, "%s", job->target.cpu);
   snprintf(v->dtype, sizeof v->dtype, "%s", mlx_job_storage_name(job));

@@ -41,9 +41,11 @@ static const char *kernel_of(const description_t *d, const mlx_node_t *node) {
   const bool embeds = node->kind == MLX_NODE_EMBED;
   if (norm || (embeds && !stored_weight(d, mlx_graph_operand(d->job->graph, node, 0)).tiles.bits))
     return mlx_kernel_kind_name(MLX_KERNEL_ROWS);
-  const bool is_16_bit = node->kind == MLX_NODE_LINEAR &&
-                         !stored_weight(d, mlx_graph_operand(d->job->graph, node, 1)).tiles.bits;
-  const bool linear = is_16_bit && (d->job->module.narrow || mlx_cuda_uses_gemv(d->rows));
+  if (node->kind == MLX_NODE_EXPERTS) return mlx_kernel_kind_name(MLX_KERNEL_EXPERTS);
+  if (node->kind != MLX_NODE_LINEAR) return mlx_kernel_kind_name(MLX_KERNEL_PACKED);
+  const mlx_stored_t stored = stored_weight(d, mlx_graph_operand(d->job->graph, node, 1));
+  if (!stored.tiles.bits && stored.dtype == MLX_F32) return mlx_kernel_kind_name(MLX_KERNEL_EXPERTS);
+  const bool linear = !stored.tiles.bits && (d->job->module.narrow || mlx_cuda_uses_gemv(d->rows));
   return mlx_kernel_kind_name(linear ? MLX_KERNEL_LINEAR : MLX_KERNEL_PACKED);
 }
 
@@ -148,10 +150,12 @@ mlx_status_t mlx_job_describe_ops(const mlx_compile_job_t *job, mlx_variant_t *o
   return status;
 }
 
-mlx_status_t mlx_compile_describe_ops(mlx_model_t *model, const char *target, mlx_variant_t *out) {
+mlx_status_t mlx_compile_describe_ops(mlx_model_t *model, const char *target, mlx_variant_t *out,
+                                      uint64_t *out_weights) {
   const mlx_compile_options_t options = {.target = target, .weights = MLX_WEIGHTS_AUTO};
   mlx_compile_job_t job = {.options = &options, .model = model};
   *out = (mlx_variant_t){0};
+  *out_weights = 0;
   snprintf(out->target, sizeof out->target, "%s", target);
   MLX_TRY(mlx_target_parse(target, &job.target));
   MLX_TRY(mlx_job_module_options(model, &options, MLX_FORM_IREE, &job.module));
@@ -159,6 +163,9 @@ mlx_status_t mlx_compile_describe_ops(mlx_model_t *model, const char *target, ml
   mlx_status_t status = mlx_job_choose_kernels(&job);
   if (!status) status = mlx_job_describe_ops(&job, out);
   if (!status) snprintf(out->dtype, sizeof out->dtype, "%s", mlx_job_storage_name(&job));
+  if (!status) status = mlx_job_weight_bytes(&job, out_weights);
+  size_t position = 0;
+  if (!status && mlx_job_kv_bytes(&job, 1, &position)) out->kv_bytes = (int64_t)position;
   mlx_kernels_clear(&job.kernels);
   mlx_nvrtc_close(job.nvrtc);
   mlx_graph_free(job.graph);

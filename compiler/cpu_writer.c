@@ -61,16 +61,22 @@ mlx_program_weight_t mlx_cpu_weight(const mlx_cpu_writer_t *w, int id) {
       .format = (int32_t)mlx_weight_stored(&w->model->weights[index], w->storage).format};
 }
 
+static const mlx_panel_info_t *panel_of(const mlx_cpu_writer_t *w, int weight) {
+  return mlx_panel_info((mlx_panel_format_t)mlx_cpu_weight(w, weight).format);
+}
 static bool is_quantized(const mlx_cpu_writer_t *w, int weight) {
-  return weight && mlx_panel_info((mlx_panel_format_t)mlx_cpu_weight(w, weight).format)->code_bits;
+  return weight && panel_of(w, weight)->code_bits;
+}
+static bool has_two_scales(const mlx_cpu_writer_t *w, int weight) {
+  return weight && panel_of(w, weight)->scales == 2;
 }
 
 static int64_t row_capacity(mlx_rows_t rows) {
   return rows == MLX_ROWS_TOKENS ? MLX_CPU_MAX_TOKENS : MLX_CPU_MAX_WANTED;
 }
 
-// What is stored of node |id|: see mlx_program_buffer_t. A quantized matrix multiplies on tiles only the rows
-// of long segments.
+// What is stored of node |id|: see mlx_program_buffer_t. Of quantized matrices, only those with two scales
+// per block read parts, for the rows of long segments (has_long_way() in kernels/cpu/product.h).
 static int find_stores(const mlx_cpu_writer_t *w, int id) {
   const mlx_graph_t *graph = w->graph;
   const bool tokens = mlx_cpu_rows(mlx_graph_node(graph, id)) == MLX_ROWS_TOKENS;
@@ -78,13 +84,15 @@ static int find_stores(const mlx_cpu_writer_t *w, int id) {
   for (int user = id + 1; user <= (int)graph->count; ++user) {
     const mlx_product_t *p = &w->products.of[user - 1];
     if (!p->stage || w->products.absorbed[user - 1] || p->x != id) continue;
-    const bool codes = is_quantized(w, p->weight) || is_quantized(w, p->up);
+    const bool codes = is_quantized(w, p->weight) || is_quantized(w, p->up),
+               long_way = has_two_scales(w, p->weight) || has_two_scales(w, p->up);
     readers += p->up && !p->up_row ? 2 : 1;
     if (!codes)
       stores |= MLX_STORE_PARTS;
     else
-      stores |= tokens && !w->program->header.row_by_row ? MLX_STORE_LONG_PARTS | MLX_STORE_SHORT_PLAIN
-                                                         : MLX_STORE_PLAIN;
+      stores |= tokens && long_way && !w->program->header.row_by_row
+                    ? MLX_STORE_LONG_PARTS | MLX_STORE_SHORT_PLAIN
+                    : MLX_STORE_PLAIN;
     if (mlx_graph_node(graph, (int)graph->count)->operands[0] == user) stores |= MLX_STORE_PLAIN;  // hidden
   }
   return readers < mlx_graph_node(graph, id)->uses ? stores | MLX_STORE_PLAIN : stores;

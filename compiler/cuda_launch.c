@@ -3,6 +3,8 @@
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+static int64_t min_int(int64_t a, int64_t b) { return a < b ? a : b; }
+
 static int64_t tile_count(int64_t m, int64_t n, int64_t bm, int64_t bn) {
   return ceil_div(m, bm) * ceil_div(n, bn);
 }
@@ -76,8 +78,6 @@ int64_t mlx_quantized_parts_bytes(int64_t m, int64_t k) {
   return (runs * 2 + ceil_div(runs, 16)) * ceil_div(m, 8) * 8 * 384;
 }
 
-static int64_t min_int(int64_t a, int64_t b) { return a < b ? a : b; }
-
 // Two blocks per multiprocessor. A team of warps computes two groups of 16 rows at a time if every block then
 // still has work.
 mlx_quantized_gemv_t mlx_quantized_gemv(int64_t m, int64_t n, int64_t k, int64_t processors) {
@@ -87,6 +87,36 @@ mlx_quantized_gemv_t mlx_quantized_gemv(int64_t m, int64_t n, int64_t k, int64_t
       .warps = warps,
       .blocks = min_int(ceil_div(n, 16 * groups * 8 / warps), processors * 2),
       .shared_bytes = min_int(ceil_div(k, 128), 65536 / run / 8 * 8) * run + 8192 * groups};
+}
+
+// A tile has room for more tokens than an expert has on average. A partly filled tile costs less than a
+// second one, which reads and unpacks the same weights again. Tiles of 128 tokens leave too few registers for
+// two matrices, so that they pay off only if most are full.
+mlx_quantized_tile_t mlx_experts_tile(int64_t tokens, int64_t used, int64_t experts, bool pair, bool hopper) {
+  const int64_t average = ceil_div(tokens * used, experts);
+  mlx_quantized_tile_t t = {.m = tokens_of(average * 5 / 4), .split = 1};
+  if (average < 96) t.m = min_int(t.m, 64);
+  if (hopper) {
+    t.n = t.m <= 32 && !pair ? 64 : 128, t.stages = 4, t.warps = t.m <= 32 && !pair ? 4 : 8;
+  } else {
+    t.m = min_int(t.m, 64), t.n = 64, t.stages = 3, t.warps = 4;
+  }
+  return t;
+}
+
+mlx_experts_groups_t mlx_experts_groups(int64_t tokens, int64_t used, int64_t experts, int64_t tile) {
+  const int64_t pairs = tokens * used, busy = min_int(pairs, experts);  // experts with tokens
+  mlx_experts_groups_t g = {
+      .pairs = pairs, .tiles = pairs / tile + busy, .rows = ceil_div(pairs + 7 * busy, 8) * 8};
+  g.list_at = 4 + 4 * g.tiles;
+  g.rows_at = g.list_at + g.rows;
+  g.words = g.rows_at + pairs;
+  return g;
+}
+
+int64_t mlx_experts_gemv_shared_bytes(int64_t matrices, int64_t k, bool pair, bool rows16) {
+  const int64_t unit = rows16 ? 384 : 784, units = matrices * ceil_div(k, rows16 ? 64 : 128);
+  return min_int(units, 65536 / unit / 8 * 8) * unit + 4096 * (1 + pair);
 }
 
 // The sizes of attention_f32.cu.
@@ -104,14 +134,16 @@ mlx_attend_f32_tile_t mlx_attend_f32_tile(bool is_long, int64_t tokens, int64_t 
                                           int64_t processors) {
   // Room for two blocks per multiprocessor on Hopper; elsewhere the smallest limit of any GPU.
   const int64_t room = hopper ? 113 * 1024 : 99 * 1024, share = heads / kv_heads;
-  mlx_attend_f32_tile_t t = {.queries = !is_long         ? (share <= 8 ? 8 : 16)
+  mlx_attend_f32_tile_t t = {.queries = !is_long         ? (share <= 4   ? 4
+                                                            : share <= 8 ? 8
+                                                                         : 16)
                                         : head_dim <= 80 ? 64
                                                          : 32,
                              .step = head_dim <= 128 ? 64 : 32,
                              .split = 1,
                              .stages = 1};
   while (t.queries > 8 && attend_bytes(t, head_dim, kv_bytes) > room) t.queries /= 2;
-  t.threads = t.queries == 64 ? 256 : 128;
+  t.threads = t.queries == 64 ? 256 : t.queries == 4 ? 64 : 128;
   if (!is_long) {
     // Most steps have fewer segments than tokens: clusters for half of them fill the GPU.
     const int64_t blocks = kv_heads * ceil_div(share, t.queries) * ceil_div(tokens, 2);

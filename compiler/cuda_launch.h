@@ -31,6 +31,29 @@ typedef struct mlx_quantized_gemv {
 
 mlx_quantized_gemv_t mlx_quantized_gemv(int64_t m, int64_t n, int64_t k, int64_t processors);
 
+// A product with an f32 matrix [rows, columns] that experts.cu computes (SCORES): a router, or another small
+// matrix.
+static inline bool mlx_cuda_has_scores(int64_t rows, int64_t columns) {
+  return rows <= 1024 && columns % 4 == 0;
+}
+
+// Limits of kernels/cuda/experts.cu.
+#define MLX_EXPERTS_MOST 1024
+#define MLX_EXPERTS_MOST_USED 32
+
+// Sizes of the pairs of tokens and experts, sorted by expert (experts.cu, GROUP).
+typedef struct mlx_experts_groups {
+  int64_t pairs, tiles, rows;       // most tiles and rows
+  int64_t list_at, rows_at, words;  // of the result: pair of each row, row of each pair, all words
+} mlx_experts_groups_t;
+
+// Tile of the products of experts. |pair|: gate and up.
+mlx_quantized_tile_t mlx_experts_tile(int64_t tokens, int64_t used, int64_t experts, bool pair, bool hopper);
+mlx_experts_groups_t mlx_experts_groups(int64_t tokens, int64_t used, int64_t experts, int64_t tile);
+// Dynamic shared memory of experts_gemv.cuh. |matrices|: that a block multiplies by its x: 1 for gate and up,
+// the used experts for down.
+int64_t mlx_experts_gemv_shared_bytes(int64_t matrices, int64_t k, bool pair, bool rows16);
+
 // Segments of at least this many tokens are long: a kernel with large tiles computes their attention, in
 // functions of at least MLX_LONG_STEP tokens. All other segments are short.
 #define MLX_LONG_SEGMENT 8

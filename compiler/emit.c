@@ -54,7 +54,7 @@ static mlx_status_t emit_steps(mlx_function_t *g) {
     if (!fits || size.tokens > 1) emit_step(g, size);
   }
   if (!fits) return NULL;
-  g->facts.burst = MLX_BURST_TOKENS;
+  g->facts.burst = plan.max_steps;
   return mlx_cuda_emit_burst(g, &plan);
 }
 

@@ -10,33 +10,138 @@
 
 #define DECODE_THREADS 288
 
+static const char *const weight_names[] = {
+    "EMBED",          "ATTN_NORM",    "Q",         "K",          "V",         "O",      "MLP_NORM",
+    "GATE",           "UP",           "DOWN",      "FINAL_NORM", "HEAD",      "Q_BIAS", "K_BIAS",
+    "V_BIAS",         "O_BIAS",       "GATE_BIAS", "UP_BIAS",    "DOWN_BIAS", "Q_NORM", "K_NORM",
+    "POST_ATTN_NORM", "POST_MLP_NORM"};
+
 static void define_offsets(mlx_text_t *definitions, const mlx_decode_plan_t *plan) {
-  static const char *const names[] = {"EMBED",    "ATTN_NORM", "Q",  "K",    "V",          "O",
-                                      "MLP_NORM", "GATE",      "UP", "DOWN", "FINAL_NORM", "HEAD"};
   for (size_t i = 0; i < MLX_DECODE_WEIGHTS; ++i) {
-    mlx_text_printf(definitions, "%s_AT=%lluull\n%s_STEP=%lluull\n", names[i],
-                    (unsigned long long)plan->offsets[i].first, names[i],
-                    (unsigned long long)plan->offsets[i].stride);
+    if (plan->form.counts[i])
+      mlx_text_printf(definitions, "%s_AT=%lluull\n%s_STEP=%lluull\n", weight_names[i],
+                      (unsigned long long)plan->offsets[i].first, weight_names[i],
+                      (unsigned long long)plan->offsets[i].stride);
   }
 }
 
-// Tile formats for decode_tiles.cuh. All layers share one format per role. q, k and v share a format; so do
-// gate and up.
-static void define_tiles(mlx_text_t *definitions, const mlx_decode_plan_t *plan) {
-  static const struct {
-    const char *name;
-    mlx_decode_weight_t weight;
-  } roles[] = {{"QKV", MLX_DECODE_Q},     {"O", MLX_DECODE_O},       {"GATE", MLX_DECODE_GATE},
-               {"DOWN", MLX_DECODE_DOWN}, {"HEAD", MLX_DECODE_HEAD}, {"EMBED", MLX_DECODE_EMBED}};
-  bool offsets = false;
-  if (!plan->tiles[MLX_DECODE_Q].bits) return;
-  for (size_t i = 0; i < sizeof roles / sizeof *roles; ++i) {
-    const mlx_tiles_t tiles = plan->tiles[roles[i].weight];
-    mlx_text_printf(definitions, "%s_TILES=" MLX_TILES_FORMAT "\n", roles[i].name,
+// Tile formats for decode_tiles.cuh.
+static void define_tiles(mlx_text_t *definitions, const mlx_decode_plan_t *plan, int64_t layers) {
+  static const char *const roles[MLX_DECODE_ROLES] = {"QKV", "O", "GATE", "DOWN", "HEAD", "EMBED"};
+  bool offsets = false, second = false;
+  if (!plan->tiles[MLX_DECODE_ROLE_QKV][0].bits) return;
+  for (int i = 0; i < 2 * MLX_DECODE_ROLES; ++i) {
+    const mlx_tiles_t tiles = plan->tiles[i / 2][i % 2];
+    if (!tiles.bits) continue;
+    mlx_text_printf(definitions, "%s_TILES%s=" MLX_TILES_FORMAT "\n", roles[i / 2], i % 2 ? "_2" : "",
                     MLX_TILES_ARGUMENTS(tiles));
     offsets |= tiles.offset;
+    second |= i % 2;
   }
   MLX_DEFINE(definitions, {"PACKED", 1}, {"OFFSETS", offsets});
+  if (!second) return;
+  mlx_text_puts(definitions, "SECOND_FORMATS=");
+  for (int64_t i = 0; i < layers; ++i) mlx_text_printf(definitions, "%s%d", i ? "," : "", plan->second[i]);
+  mlx_text_puts(definitions, "\n");
+}
+
+static bool in_layers(mlx_decode_weight_t weight) {
+  return weight != MLX_DECODE_EMBED && weight != MLX_DECODE_FINAL_NORM && weight != MLX_DECODE_HEAD;
+}
+
+static void write_layer_offsets(mlx_text_t *d, const mlx_decode_plan_t *plan, const size_t *weights,
+                                const uint64_t *offsets, int64_t layers) {
+  int count = 0;
+  for (size_t i = 0; i < MLX_DECODE_WEIGHTS; ++i) {
+    if (in_layers((mlx_decode_weight_t)i) && plan->form.counts[i])
+      mlx_text_printf(d, "%s_NTH=%d\n", weight_names[i], count++);
+  }
+  mlx_text_printf(d, "LAYER_WEIGHTS=%d\nLAYER_OFFSETS=", count);
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    const size_t *row = weights + layer * MLX_DECODE_WEIGHTS;
+    const char *separator = layer ? "," : "";
+    for (size_t i = 0; i < MLX_DECODE_WEIGHTS; ++i) {
+      if (!in_layers((mlx_decode_weight_t)i) || !plan->form.counts[i]) continue;
+      mlx_text_printf(d, "%s%lluull", separator, (unsigned long long)offsets[row[i]]);
+      separator = ",";
+    }
+  }
+  mlx_text_puts(d, "\n");
+}
+
+// The offsets of every layer, if layers differ in size.
+static mlx_status_t define_layer_offsets(mlx_text_t *definitions, const mlx_function_t *g,
+                                         const mlx_decode_plan_t *plan) {
+  if (plan->regular) return NULL;
+  mlx_network_plan_t network;
+  uint64_t *offsets = NULL;
+  MLX_TRY(mlx_network_plan_make(g->model, g->graph, &network));
+  mlx_status_t status = mlx_alloc(g->model->weight_count, sizeof *offsets, &offsets);
+  if (!status) {
+    mlx_weights_layout(g->model, mlx_module_storage(g->options), offsets);
+    write_layer_offsets(definitions, plan, network.weights, offsets, g->model->config.layers);
+  }
+  mlx_free(offsets);
+  mlx_network_plan_clear(&network);
+  return status;
+}
+
+static void define_number(mlx_text_t *definitions, const char *name, double value, double usual) {
+  if (value != usual) mlx_text_printf(definitions, "%s=%.9ef\n", name, value);
+}
+
+// Frequencies of all ropes; pairs that are not rotated have frequency 0.
+static void define_ropes(mlx_text_t *d, const mlx_decode_form_t *form, const mlx_config_t *c) {
+  const mlx_rope_t *any = form->ropes[0] ? form->ropes[0] : form->rope_count > 1 ? form->ropes[1] : NULL;
+  bool scaled = false;
+  if (form->rope_count > 1) MLX_DEFINE(d, {"ROPES", form->rope_count});
+  if (any && any->dims != c->head_dim) MLX_DEFINE(d, {"ROPE_DIMS", any->dims});
+  if (any && any->adjacent) MLX_DEFINE(d, {"ROPE_ADJACENT", 1});
+  mlx_text_puts(d, "ROPE_FREQUENCIES=");
+  for (int r = 0; r < form->rope_count; ++r) {
+    const mlx_rope_t *rope = form->ropes[r];
+    scaled |= rope && rope->scale != 1.0;
+    for (int64_t i = 0; i < c->head_dim / 2; ++i) {
+      const bool rotated = rope && i < rope->dims / 2;
+      mlx_text_printf(d, "%s%.9ef", r || i ? "," : "", rotated ? (double)rope->frequencies[i] : 0.0);
+    }
+  }
+  mlx_text_puts(d, "\n");
+  if (scaled) mlx_text_puts(d, "ROPE_SCALES=");
+  for (int r = 0; scaled && r < form->rope_count; ++r)
+    mlx_text_printf(d, "%s%.9ef", r ? "," : "", form->ropes[r] ? form->ropes[r]->scale : 1.0);
+  if (scaled) mlx_text_puts(d, "\n");
+}
+
+// Macros of kernels/cuda/decode_form.cuh, where the network differs from Llama's.
+static void define_form(mlx_text_t *d, const mlx_decode_plan_t *plan, const mlx_config_t *c) {
+  static const char *const acts[] = {[MLX_ACT_GELU] = "ACT_GELU",
+                                     [MLX_ACT_GELU_TANH] = "ACT_GELU_TANH",
+                                     [MLX_ACT_RELU] = "ACT_RELU",
+                                     [MLX_ACT_RELU2] = "ACT_RELU2"};
+  const mlx_decode_form_t *form = &plan->form;
+  if (form->act != MLX_ACT_SILU) MLX_DEFINE(d, {acts[form->act], 1});
+  define_number(d, "EMBED_SCALE", form->embed_scale, 1.0);
+  define_number(d, "RESIDUAL_SCALE", form->residual_scale, 1.0);
+  define_number(d, "LOGIT_SCALE", form->logit_scale, 1.0);
+  define_number(d, "LOGIT_SOFTCAP", form->logit_softcap, 0.0);
+  define_number(d, "SOFTCAP", plan->attention.softcap, 0.0);
+  define_number(d, "QUERY_GROW_BETA", form->grow_beta, 0.0);
+  if (form->grow_beta != 0.0) MLX_DEFINE(d, {"QUERY_GROW_PERIOD", form->grow_period});
+  if (form->norm_after_rope) MLX_DEFINE(d, {"QK_NORM_AFTER_ROPE", 1});
+  if (form->whole_norms) MLX_DEFINE(d, {"QK_NORM_WHOLE", 1});
+  if (form->window) {
+    MLX_DEFINE(d, {"WINDOW", form->window});
+    mlx_text_puts(d, "WINDOWED_LAYERS=");
+    for (int64_t i = 0; i < c->layers; ++i)
+      mlx_text_printf(d, "%s%d", i ? "," : "", form->windowed[i] ? 1 : 0);
+    mlx_text_puts(d, "\n");
+  }
+  define_ropes(d, form, c);
+  if (form->rope_count < 2) return;
+  mlx_text_puts(d, "ROPE_LAYERS=");
+  for (int64_t i = 0; i < c->layers; ++i) mlx_text_printf(d, "%s%d", i ? "," : "", form->rope_of[i]);
+  mlx_text_puts(d, "\n");
 }
 
 static const char *decode_image(mlx_function_t *g, const mlx_decode_plan_t *plan) {
@@ -49,14 +154,16 @@ static const char *decode_image(mlx_function_t *g, const mlx_decode_plan_t *plan
              {"SCRATCH_WORDS", plan->scratch_words}, {"SEGMENT", plan->segment});
   mlx_text_printf(&d, "NORM_EPS=%.9ef\nSCALE=%.9ef\n", plan->norm_eps, plan->attention.scale);
   define_offsets(&d, plan);
-  define_tiles(&d, plan);
+  define_tiles(&d, plan, c->layers);
+  mlx_status_t status = define_layer_offsets(&d, g, plan);
+  if (status) {
+    mlx_builder_fail(g->b, status);
+    mlx_text_clear(&d);
+    return NULL;
+  }
   mlx_cuda_define_dtype(&d, plan->dtype);
   mlx_cuda_define_kv(&d, g->options->kv);
-  const float *frequencies = plan->rope->frequencies;
-  mlx_text_puts(&d, "ROPE_FREQUENCIES=");
-  for (int64_t i = 0; i < c->head_dim / 2; ++i)
-    mlx_text_printf(&d, "%s%.9ef", i ? "," : "", (double)frequencies[i]);
-  mlx_text_puts(&d, "\n");
+  define_form(&d, plan, c);
   return mlx_cuda_image(g, MLX_KERNEL_DECODE, &d);
 }
 

@@ -2,6 +2,7 @@
 #include "compiler/function.h"
 
 #include "base/memory.h"
+#include "compiler/weights.h"
 #include "kernels/step.h"
 
 mlx_status_t mlx_function_create(const mlx_model_t *model, const mlx_graph_t *graph,
@@ -33,10 +34,10 @@ void mlx_function_declare(mlx_function_t *g) {
   for (size_t i = 0; i < g->model->weight_count; ++i) {
     const mlx_weight_t *weight = &g->model->weights[i];
     const mlx_stored_t stored = mlx_weight_stored(weight, mlx_module_storage(g->options));
-    const int64_t *dims = weight->tensor.dims;
-    const mlx_type_t type =
-        stored.tiles.bits ? MLX_TYPE(MLX_I32, (int64_t)(mlx_tiles_bytes(stored.tiles, dims[0], dims[1]) / 4))
-                          : mlx_type(stored.dtype, weight->tensor.rank, dims);
+    const uint64_t bytes = mlx_weight_stored_bytes(weight, mlx_module_storage(g->options));
+    const mlx_type_t type = stored.tiles.bits
+                                ? MLX_TYPE(MLX_I32, (int64_t)(bytes / 4))
+                                : mlx_type(stored.dtype, weight->tensor.rank, weight->tensor.dims);
     mlx_builder_parameter(g->b, weight->name, type);
   }
 }
@@ -63,8 +64,8 @@ bool mlx_function_has_fixed_rows(const mlx_function_t *g) {
   return g->options->form == MLX_FORM_IREE && g->paths.kernel_attention;
 }
 
-// The size of an argument that the runtime chooses. In the pure form it is |pure|: one sequence of the context
-// length. With fixed rows it is |least|.
+// The size of an argument that the runtime chooses. In the pure form it is |pure|: one sequence of the
+// context length. With fixed rows it is |least|.
 static int64_t size_of(const mlx_function_t *g, int64_t pure, int64_t least) {
   if (g->options->form == MLX_FORM_PURE) return pure;
   return mlx_function_has_fixed_rows(g) ? least : MLX_DIM_RUNTIME;

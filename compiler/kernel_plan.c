@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 #include "compiler/cpu_program.h"
+#include "compiler/cuda_launch.h"
 #include "compiler/paths.h"
 #include "compiler/plan.h"
 
@@ -20,33 +21,104 @@ static mlx_status_t use_cpu_kernel(const mlx_model_t *model, const mlx_graph_t *
   return NULL;
 }
 
-// Chooses the tile format of each weight. The decode kernel needs one format for all matrices of a group in
-// all layers: it gets the narrowest format that holds every one of them, or none.
+// Matrices of which the decode kernel supports two tile formats, in all layers together.
+typedef struct tile_group {
+  const mlx_network_plan_t *plan;
+  mlx_tiles_t *tiles;  // of each weight
+  const int *roles;    // ends with -1
+  int64_t layers;
+} tile_group_t;
+
+static mlx_tiles_t *tiles_at(const tile_group_t *g, int64_t layer, int role) {
+  return &g->tiles[g->plan->weights[layer * MLX_DECODE_WEIGHTS + role]];
+}
+
+// The narrowest format that holds the values of all matrices of the group, except those in format |except|.
+// Bits 0: there is none, or there are no such matrices.
+static mlx_tiles_t common_tiles(const tile_group_t *g, mlx_tiles_t except) {
+  mlx_tiles_t common = {0};
+  bool any = false;
+  for (int64_t layer = 0; layer < g->layers; ++layer) {
+    for (const int *role = g->roles; *role >= 0; ++role) {
+      const mlx_tiles_t tiles = *tiles_at(g, layer, *role);
+      if (!tiles.bits) return (mlx_tiles_t){0};
+      if (mlx_tiles_equal(tiles, except)) continue;
+      common = any ? mlx_tiles_for_both(common, tiles) : tiles;
+      if (!common.bits) return common;
+      any = true;
+    }
+  }
+  return common;
+}
+
+// Gives |tiles| to all matrices of the group, except those in format |except|.
+static void assign_tiles(const tile_group_t *g, mlx_tiles_t tiles, mlx_tiles_t except) {
+  for (int64_t layer = 0; tiles.bits && layer < g->layers; ++layer) {
+    for (const int *role = g->roles; *role >= 0; ++role) {
+      mlx_tiles_t *own = tiles_at(g, layer, *role);
+      if (!mlx_tiles_equal(*own, except)) *own = tiles;
+    }
+  }
+}
+
+// Gate and up are multiplied together.
+static bool pairs_differ(const tile_group_t *g) {
+  for (int64_t layer = 0; g->roles[0] == MLX_DECODE_GATE && layer < g->layers; ++layer) {
+    if (!mlx_tiles_equal(*tiles_at(g, layer, MLX_DECODE_GATE), *tiles_at(g, layer, MLX_DECODE_UP)))
+      return true;
+  }
+  return false;
+}
+
+// Whether the kernels multiply a matrix of experts with these tiles, or as 16-bit rows if it has none.
+static bool fits_experts(const mlx_model_t *model, const mlx_module_options_t *options,
+                         const mlx_node_t *weight, mlx_tiles_t tiles) {
+  if (tiles.bits) return true;
+  const mlx_weight_t *stored = &model->weights[weight->weight_index];
+  if (mlx_weight_is_quantized(stored) || weight->dims[2] % MLX_CODES) return false;
+  return mlx_weight_stored(stored, mlx_module_storage(options)).dtype != MLX_F32;
+}
+
+// Gate and up of experts get one format. If a kernel cannot multiply gate, up or down, none of them is in
+// tiles, because the generic path reads floats.
+static void plan_experts(const mlx_model_t *model, const mlx_graph_t *graph,
+                         const mlx_module_options_t *options, mlx_tiles_t *tiles) {
+  for (int id = 1; id <= (int)graph->count; ++id) {
+    const mlx_node_t *node = mlx_graph_node(graph, id), *weights[3];
+    if (node->kind != MLX_NODE_EXPERTS) continue;
+    mlx_tiles_t *formats[3];  // gate, up, down
+    for (int i = 0; i < 3; ++i) {
+      weights[i] = mlx_graph_operand(graph, node, 2 + i);
+      formats[i] = &tiles[weights[i]->weight_index];
+    }
+    if (formats[0]->bits && formats[1]->bits)
+      *formats[0] = *formats[1] = mlx_tiles_for_both(*formats[0], *formats[1]);
+    bool fits = !formats[0]->bits == !formats[1]->bits && weights[0]->dims[0] <= MLX_EXPERTS_MOST &&
+                node->experts.used <= MLX_EXPERTS_MOST_USED;
+    for (int i = 0; i < 3; ++i) fits = fits && fits_experts(model, options, weights[i], *formats[i]);
+    for (int i = 0; i < 3 && !fits; ++i) *formats[i] = (mlx_tiles_t){0};
+  }
+}
+
+// Chooses the tile format of each weight. If a group has more than two, the first keeps its own and all
+// others get the narrowest that holds them.
 static mlx_status_t plan_tiles(const mlx_model_t *model, const mlx_graph_t *graph,
                                const mlx_module_options_t *options, mlx_tiles_t *tiles) {
   static const int groups[][4] = {{MLX_DECODE_Q, MLX_DECODE_K, MLX_DECODE_V, -1},
                                   {MLX_DECODE_O, -1},
                                   {MLX_DECODE_GATE, MLX_DECODE_UP, -1},
                                   {MLX_DECODE_DOWN, -1}};
+  const mlx_tiles_t none = {0};
   for (size_t i = 0; i < model->weight_count; ++i)
     tiles[i] = mlx_weight_stored(&model->weights[i], mlx_module_storage(options)).tiles;
+  plan_experts(model, graph, options, tiles);
   mlx_network_plan_t plan;
   MLX_TRY(mlx_network_plan_make(model, graph, &plan));
-  for (size_t g = 0; plan.fits && g < sizeof groups / sizeof *groups; ++g) {
-    mlx_tiles_t common = tiles[plan.weights[groups[g][0]]];
-    for (int pass = 0; pass < 2; ++pass) {  // pass 0 finds the common format, pass 1 assigns it
-      for (int64_t layer = 0; layer < model->config.layers; ++layer) {
-        for (const int *role = groups[g]; *role >= 0; ++role) {
-          mlx_tiles_t *tile = &tiles[plan.weights[layer * MLX_DECODE_WEIGHTS + *role]];
-          if (!tile->bits || !common.bits)
-            common = (mlx_tiles_t){0};
-          else if (pass)
-            *tile = common;
-          else
-            common = mlx_tiles_for_both(common, *tile);
-        }
-      }
-    }
+  for (size_t i = 0; plan.fits && i < sizeof groups / sizeof *groups; ++i) {
+    const tile_group_t g = {&plan, tiles, groups[i], model->config.layers};
+    const mlx_tiles_t first = *tiles_at(&g, 0, groups[i][0]);
+    assign_tiles(&g, common_tiles(&g, first), first);
+    if (pairs_differ(&g)) assign_tiles(&g, common_tiles(&g, none), none);
   }
   mlx_network_plan_clear(&plan);
   return NULL;

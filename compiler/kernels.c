@@ -13,7 +13,7 @@
 #include "compiler/kernel_source.h"
 
 #define MAX_DEFINITIONS 64
-#define MAX_HEADERS 32
+#define MAX_HEADERS 64
 #define MAX_WORKERS 16
 #define MAX_IMAGE ((size_t)256 << 20)  // bytes
 #define CACHED_IMAGE "image.fatbin"
@@ -27,6 +27,7 @@ const char *mlx_kernel_kind_name(mlx_kernel_kind_t kind) {
                                       [MLX_KERNEL_PLACE] = "place",
                                       [MLX_KERNEL_SAMPLE] = "sample",
                                       [MLX_KERNEL_ROWS] = "rows",
+                                      [MLX_KERNEL_EXPERTS] = "experts",
                                       [MLX_KERNEL_NETWORK] = "network"};
   return names[kind];
 }

@@ -47,8 +47,41 @@ static mlx_value_t lower_linear(mlx_function_t *f, int id, const mlx_node_t *nod
   const mlx_value_t x = emitted(f, node->operands[0]);
   if (!f->paths.nodes[id - 1].kernel)
     return mlx_generic_linear(f, node->name, as_f32(f, node->operands[0]), weight(f, node, 1));
-  return mlx_cuda_linear(f, node->name, mlx_cuda_uses_gemv(x.dims[0]) ? as_f32(f, node->operands[0]) : x,
-                         weight(f, node, 1), MLX_NONE, MLX_EPILOGUE_NONE);
+  const mlx_value_t matrix = weight(f, node, 1);
+  const bool wide = mlx_cuda_uses_gemv(x.dims[0]) || (!matrix.quantized_weight && matrix.dtype == MLX_F32);
+  return mlx_cuda_linear(f, node->name, wide ? as_f32(f, node->operands[0]) : x, matrix, MLX_NONE,
+                         MLX_EPILOGUE_NONE);
+}
+
+// |residual|: added by the kernel; MLX_NONE on the generic path.
+static mlx_value_t lower_experts(mlx_function_t *f, int id, const mlx_node_t *node, const char *name,
+                                 mlx_value_t residual) {
+  mlx_experts_t experts = node->experts;
+  experts.gate_bias = weight(f, node, 5);
+  experts.up_bias = weight(f, node, 6);
+  experts.down_bias = weight(f, node, 7);
+  const mlx_value_t x = as_f32(f, node->operands[0]), scores = as_f32(f, node->operands[1]),
+                    gate = weight(f, node, 2), up = weight(f, node, 3), down = weight(f, node, 4);
+  return f->paths.nodes[id - 1].kernel
+             ? mlx_cuda_experts(f, name, &experts, x, scores, gate, up, down, residual)
+             : mlx_generic_experts(f, name, &experts, x, scores, gate, up, down);
+}
+
+// The products that share the launch of product |id|, if there are any.
+static bool lower_group(mlx_function_t *f, int id, const mlx_node_t *node) {
+  int members[MLX_GROUP_PRODUCTS] = {id}, count = 1;
+  for (int other = id + 1; other <= (int)f->graph->count && count < MLX_GROUP_PRODUCTS; ++other)
+    if (f->paths.leaders[other - 1] == id) members[count++] = other;
+  if (count == 1) return false;
+  mlx_value_t weights[MLX_GROUP_PRODUCTS] = {{0}}, products[MLX_GROUP_PRODUCTS] = {{0}};
+  for (int i = 0; i < count; ++i) {
+    const mlx_node_t *member = mlx_graph_node(f->graph, members[i]);
+    load_weights(f, member);
+    weights[i] = weight(f, member, 1);
+  }
+  mlx_cuda_exact_group(f, node->name, emitted(f, node->operands[0]), weights, count, products);
+  for (int i = 0; i < count; ++i) f->values[members[i]] = products[i];
+  return true;
 }
 
 static mlx_value_t lower_add(mlx_function_t *f, const mlx_node_t *node) {
@@ -59,6 +92,8 @@ static mlx_value_t lower_add(mlx_function_t *f, const mlx_node_t *node) {
     if (product->kind == MLX_NODE_RMSNORM)
       return mlx_cuda_rmsnorm(f, node->name, as_f32(f, product->operands[0]), product->dims[1],
                               weight(f, product, 1), product->eps, addend);
+    if (product->kind == MLX_NODE_EXPERTS)
+      return lower_experts(f, node->operands[i], product, node->name, addend);
     return mlx_cuda_linear(f, node->name, emitted(f, product->operands[0]), weight(f, product, 1), addend,
                            MLX_EPILOGUE_ADD);
   }
@@ -76,16 +111,6 @@ static mlx_value_t lower_gated(mlx_function_t *f, const mlx_node_t *node) {
   if (node->act == MLX_ACT_SILU) return mlx_generic_swiglu(f, node->name, gate, up);
   const mlx_value_t activated = mlx_generic_activate(f, "activated", node->act, gate);
   return mlx_build_binary(f->b, node->name, "multiply", activated, up);
-}
-
-static mlx_value_t lower_experts(mlx_function_t *f, const mlx_node_t *node) {
-  mlx_experts_t experts = node->experts;
-  experts.gate_bias = weight(f, node, 5);
-  experts.up_bias = weight(f, node, 6);
-  experts.down_bias = weight(f, node, 7);
-  const mlx_value_t x = as_f32(f, node->operands[0]), scores = as_f32(f, node->operands[1]);
-  return mlx_generic_experts(f, node->name, &experts, x, scores, weight(f, node, 2), weight(f, node, 3),
-                             weight(f, node, 4));
 }
 
 static mlx_value_t kernel_attention(mlx_function_t *f, const mlx_attention_t *a, const mlx_node_t *node) {
@@ -212,7 +237,7 @@ static mlx_value_t lower_node(mlx_function_t *f, int id, const mlx_node_t *node)
     case MLX_NODE_LINEAR: return lower_linear(f, id, node);
     case MLX_NODE_ADD: return lower_add(f, node);
     case MLX_NODE_GATED: return lower_gated(f, node);
-    case MLX_NODE_EXPERTS: return lower_experts(f, node);
+    case MLX_NODE_EXPERTS: return lower_experts(f, id, node, node->name, MLX_NONE);
     case MLX_NODE_ATTENTION: return lower_attention(f, id, node);
     case MLX_NODE_SCALE: return lower_scale(f, node);
     case MLX_NODE_RMSNORM:
@@ -277,8 +302,9 @@ void mlx_lower_network(mlx_function_t *f) {
       *value = f->positions;
     } else if (node->kind != MLX_NODE_WEIGHT) {
       enter_scope(f, node->scope);
+      if (f->paths.leaders[id - 1]) continue;
       load_weights(f, node);
-      if (is_fused(f, id)) continue;
+      if (is_fused(f, id) || lower_group(f, id, node)) continue;
       if (node->kind == MLX_NODE_LOGITS)
         store_logits(f, node);
       else if (is_head(f, id))

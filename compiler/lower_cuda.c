@@ -107,6 +107,7 @@ static mlx_value_t gemm(mlx_function_t *g, const char *name, mlx_value_t x, mlx_
 mlx_value_t mlx_cuda_linear(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
                             mlx_value_t other, mlx_epilogue_t epilogue) {
   if (weight.quantized_weight) return mlx_cuda_quantized_linear(g, name, x, weight, other, epilogue);
+  if (weight.dtype == MLX_F32) return mlx_cuda_scores(g, name, x, weight);
   if (mlx_cuda_uses_gemv(x.dims[0])) return gemv(g, name, x, weight);
   return g->options->narrow ? gemm(g, name, x, weight, other, epilogue)
                             : mlx_cuda_exact_gemm(g, name, x, weight, other, epilogue);

@@ -9,6 +9,7 @@ typedef enum mlx_epilogue {
   MLX_EPILOGUE_NONE = 0,
   MLX_EPILOGUE_ADD = 1,     // adds a tensor
   MLX_EPILOGUE_SWIGLU = 2,  // multiplies by two weights and combines both products
+  MLX_EPILOGUE_GROUP = 3,   // multiplies by several weights and stores all products
 } mlx_epilogue_t;
 
 // A product of few tokens (mlx_cuda_uses_gemv) has no epilogue.
@@ -34,14 +35,34 @@ mlx_value_t mlx_cuda_attention(mlx_function_t *g, const mlx_attention_t *a, mlx_
 // Quantized or 16-bit weights, used as they are; more tokens than a matrix-vector kernel takes.
 mlx_value_t mlx_cuda_exact_gemm(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
                                 mlx_value_t other, mlx_epilogue_t epilogue);
+// Products of |x| with 2 or 3 matrices of 16-bit weights in one launch.
+void mlx_cuda_exact_group(mlx_function_t *g, const char *name, mlx_value_t x, const mlx_value_t *weights,
+                          int count, mlx_value_t *out);
 mlx_value_t mlx_cuda_quantized_linear(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
                                       mlx_value_t other, mlx_epilogue_t epilogue);
 // RMS norm for products with f32 accuracy, stored as bf16 parts: the result has is_parts set. |rows16|: in
 // the column order of 16-bit weights.
 mlx_value_t mlx_cuda_norm_parts(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t gain,
                                 double eps, bool rows16);
+// Defines the arguments of TileFormat (kernels/cuda/tile_format.cuh): BITS, NUMBERS, OFFSET, HALVES, CENTER.
+void mlx_cuda_define_tiles(mlx_text_t *definitions, mlx_tiles_t tiles);
 // A loaded weight as the ops use it: a quantized one gets its logical type and its index in the model.
 mlx_value_t mlx_cuda_weight(const mlx_function_t *g, size_t index, mlx_value_t loaded);
 mlx_value_t mlx_cuda_quantized_embed(mlx_function_t *g, mlx_value_t table, mlx_value_t tokens);
+// The weight as the module stores it: the 32-bit words of its tiles, or the weight itself if it has none.
+mlx_value_t mlx_cuda_words(const mlx_function_t *g, mlx_value_t weight);
+// Defines the macros of packed.cu for |weight|: its rows, columns and format. Of experts, those of one
+// matrix.
+void mlx_cuda_define_weight(const mlx_function_t *g, mlx_text_t *d, mlx_value_t weight);
+
+// ---- lower_cuda_experts.c: mixtures of experts ----
+
+// Quantized or 16-bit weights, used as they are. x, scores and |residual|, which is added to the result, are
+// f32; |residual| may be MLX_NONE.
+mlx_value_t mlx_cuda_experts(mlx_function_t *g, const char *name, const mlx_experts_t *e, mlx_value_t x,
+                             mlx_value_t scores, mlx_value_t gate, mlx_value_t up, mlx_value_t down,
+                             mlx_value_t residual);
+// Product with a small f32 matrix (mlx_cuda_has_scores).
+mlx_value_t mlx_cuda_scores(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight);
 
 #endif  // MLXCEL_COMPILER_LOWER_CUDA_H_

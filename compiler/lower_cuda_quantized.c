@@ -8,37 +8,41 @@ static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 mlx_value_t mlx_cuda_weight(const mlx_function_t *g, size_t index, mlx_value_t loaded) {
   const mlx_tiles_t *tiles = g->options->kernels ? g->options->kernels->tiles : NULL;
   if (!tiles || !tiles[index].bits) return loaded;
-  const int64_t *dims = g->model->weights[index].tensor.dims;
-  return (mlx_value_t){.id = loaded.id,
-                       .dtype = MLX_F32,
-                       .rank = 2,
-                       .dims = {dims[0], dims[1]},
-                       .quantized_weight = (int)index + 1};
+  const mlx_tensor_t *tensor = &g->model->weights[index].tensor;
+  mlx_value_t weight = {
+      .id = loaded.id, .dtype = MLX_F32, .rank = tensor->rank, .quantized_weight = (int)index + 1};
+  for (int i = 0; i < tensor->rank; ++i) weight.dims[i] = tensor->dims[i];
+  return weight;
 }
 
 static mlx_tiles_t tiles_of(const mlx_function_t *g, mlx_value_t weight) {
   return g->options->kernels->tiles[weight.quantized_weight - 1];
 }
 
-// The weight as the module stores it: the 32-bit words of its tiles.
-static mlx_value_t words_of(const mlx_function_t *g, mlx_value_t weight) {
-  const int64_t words = (int64_t)(mlx_tiles_bytes(tiles_of(g, weight), weight.dims[0], weight.dims[1]) / 4);
+mlx_value_t mlx_cuda_words(const mlx_function_t *g, mlx_value_t weight) {
+  if (!weight.quantized_weight) return weight;
+  const int64_t *matrix = &weight.dims[weight.rank - 2], count = weight.rank == 3 ? weight.dims[0] : 1;
+  const int64_t words = count * (int64_t)(mlx_tiles_bytes(tiles_of(g, weight), matrix[0], matrix[1]) / 4);
   return (mlx_value_t){.id = weight.id, .dtype = MLX_I32, .rank = 1, .dims = {words}};
 }
 
-static void define_format(const mlx_function_t *g, mlx_text_t *d, mlx_value_t weight) {
-  if (!weight.quantized_weight) {
-    mlx_cuda_define_dtype(d, weight.dtype);
-    MLX_DEFINE(d, {"ROWS16", 1});
-    return;
-  }
-  const mlx_tiles_t tiles = tiles_of(g, weight);
-  MLX_DEFINE(d, {"BITS", tiles.bits}, {"SCALE_F32", tiles.wide}, {"OFFSET", tiles.offset},
+void mlx_cuda_define_tiles(mlx_text_t *d, mlx_tiles_t tiles) {
+  MLX_DEFINE(d, {"BITS", tiles.bits}, {"NUMBERS", tiles.numbers}, {"OFFSET", tiles.offset},
              {"HALVES", tiles.halves}, {"CENTER", tiles.center});
 }
 
-static void define_weight(const mlx_function_t *g, mlx_text_t *d, mlx_value_t weight) {
-  MLX_DEFINE(d, {"N", weight.dims[0]}, {"K", weight.dims[1]});
+static void define_format(const mlx_function_t *g, mlx_text_t *d, mlx_value_t weight) {
+  if (weight.quantized_weight) {
+    mlx_cuda_define_tiles(d, tiles_of(g, weight));
+    return;
+  }
+  mlx_cuda_define_dtype(d, weight.dtype);
+  MLX_DEFINE(d, {"ROWS16", 1});
+}
+
+void mlx_cuda_define_weight(const mlx_function_t *g, mlx_text_t *d, mlx_value_t weight) {
+  const int64_t *matrix = &weight.dims[weight.rank - 2];
+  MLX_DEFINE(d, {"N", matrix[0]}, {"K", matrix[1]});
   define_format(g, d, weight);
 }
 
@@ -47,7 +51,7 @@ static mlx_value_t gemv(mlx_function_t *g, const char *name, mlx_value_t x, mlx_
   const mlx_quantized_gemv_t s = mlx_quantized_gemv(m, n, weight.dims[1], g->options->kernels->gpu->blocks);
   mlx_text_t definitions = {0};
   mlx_text_puts(&definitions, "NAME=mlx_packed_gemv\n");
-  define_weight(g, &definitions, weight);
+  mlx_cuda_define_weight(g, &definitions, weight);
   MLX_DEFINE(&definitions, {"GEMV", 1}, {"M", m}, {"GEMV_GROUPS", s.groups}, {"GEMV_WARPS", s.warps});
   return mlx_cuda_call(g, name,
                        &(mlx_extern_t){.symbol = "mlx_packed_gemv",
@@ -55,7 +59,7 @@ static mlx_value_t gemv(mlx_function_t *g, const char *name, mlx_value_t x, mlx_
                                        .grid = {s.blocks, 1, 1},
                                        .threads = 256,
                                        .shared_bytes = s.shared_bytes,
-                                       .operands = {x, words_of(g, weight)},
+                                       .operands = {x, mlx_cuda_words(g, weight)},
                                        .operand_count = 2,
                                        .updated_from = 2,
                                        .result = MLX_TYPE(MLX_F32, m, n)});
@@ -116,6 +120,11 @@ mlx_value_t mlx_cuda_norm_parts(mlx_function_t *g, const char *name, mlx_value_t
   return (mlx_value_t){.id = parts.id, .dtype = MLX_F32, .rank = 2, .dims = {m, k}, .is_parts = true};
 }
 
+static void define_tile(mlx_text_t *definitions, mlx_epilogue_t epilogue, mlx_quantized_tile_t t) {
+  MLX_DEFINE(definitions, {"EPILOGUE", epilogue}, {"BM", t.m}, {"BN", t.n}, {"SPLIT", t.split},
+             {"STAGES", t.stages}, {"WARPS", t.warps});
+}
+
 mlx_value_t mlx_cuda_exact_gemm(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
                                 mlx_value_t other, mlx_epilogue_t epilogue) {
   const int64_t m = x.dims[0], n = weight.dims[0], k = weight.dims[1],
@@ -130,23 +139,47 @@ mlx_value_t mlx_cuda_exact_gemm(mlx_function_t *g, const char *name, mlx_value_t
   mlx_text_t definitions = {0};
   mlx_text_puts(&definitions, "NAME=mlx_packed_linear\n");
   define_format(g, &definitions, weight);
-  MLX_DEFINE(&definitions, {"SIZES", 1}, {"WHOLE_RUNS", k % 128 == 0},
-             {"EPILOGUE", shares ? MLX_EPILOGUE_ADD : epilogue});
-  MLX_DEFINE(&definitions, {"BM", t.m}, {"BN", t.n}, {"SPLIT", t.split}, {"STAGES", t.stages},
-             {"WARPS", t.warps});
+  MLX_DEFINE(&definitions, {"SIZES", 1}, {"WHOLE_RUNS", k % 128 == 0});
+  define_tile(&definitions, shares ? MLX_EPILOGUE_ADD : epilogue, t);
   return mlx_cuda_call(g, name,
                        &(mlx_extern_t){.symbol = "mlx_packed_linear",
                                        .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, &definitions),
                                        .grid = {ceil_div(m, t.m), ceil_div(n, t.n), t.split},
                                        .threads = 32 * t.warps,
                                        .shared_bytes = mlx_quantized_tile_shared_bytes(t),
-                                       .operands = {parts, rows16 ? weight : words_of(g, weight),
-                                                    other.quantized_weight ? words_of(g, other) : other},
+                                       .operands = {parts, mlx_cuda_words(g, weight),
+                                                    mlx_cuda_words(g, other)},
                                        .operand_count = other.id ? 3 : 2,
                                        .updated_from = other.id ? 3 : 2,
                                        .result = MLX_TYPE(MLX_F32, m, n),
                                        .constants = {(int32_t)m, (int32_t)n, (int32_t)k, adds},
                                        .constant_count = other.id ? 4 : 3});
+}
+
+void mlx_cuda_exact_group(mlx_function_t *g, const char *name, mlx_value_t x, const mlx_value_t *weights,
+                          int count, mlx_value_t *out) {
+  const int64_t m = x.dims[0], k = weights[0].dims[1], last = count > 2 ? weights[2].dims[0] : 0,
+                n = weights[0].dims[0] + weights[1].dims[0] + last;
+  const mlx_quantized_tile_t t =
+      mlx_quantized_tile(m, n, k, false, true, mlx_cuda_is_hopper(g), g->options->kernels->gpu->blocks);
+  mlx_text_t definitions = {0};
+  mlx_text_puts(&definitions, "NAME=mlx_packed_linear\n");
+  mlx_cuda_define_weight(g, &definitions, weights[0]);
+  MLX_DEFINE(&definitions, {"N2", weights[1].dims[0]}, {"N3", last});
+  MLX_DEFINE(&definitions, {"M", m});
+  define_tile(&definitions, MLX_EPILOGUE_GROUP, t);
+  mlx_extern_t kernel = {.symbol = "mlx_packed_linear",
+                         .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, &definitions),
+                         .grid = {ceil_div(m, t.m), ceil_div(n, t.n), t.split},
+                         .threads = 32 * t.warps,
+                         .shared_bytes = mlx_quantized_tile_shared_bytes(t),
+                         .operands = {split_into_parts(g, x, true), weights[0], weights[1], weights[2]},
+                         .operand_count = 1 + (size_t)count,
+                         .updated_from = 1 + (size_t)count,
+                         .result = MLX_TYPE(MLX_F32, m, weights[0].dims[0]),
+                         .more = {MLX_TYPE(MLX_F32, m, weights[1].dims[0])}};
+  if (last) kernel.more[1] = MLX_TYPE(MLX_F32, m, last);
+  if (kernel.file) out[0] = mlx_build_extern(g->b, name, &kernel, out + 1);
 }
 
 mlx_value_t mlx_cuda_quantized_linear(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
@@ -159,7 +192,7 @@ mlx_value_t mlx_cuda_quantized_embed(mlx_function_t *g, mlx_value_t table, mlx_v
   const int64_t m = tokens.dims[0], k = table.dims[1];
   mlx_text_t definitions = {0};
   mlx_text_puts(&definitions, "NAME=mlx_embed\n");
-  define_weight(g, &definitions, table);
+  mlx_cuda_define_weight(g, &definitions, table);
   MLX_DEFINE(&definitions, {"EMBED", 1}, {"M", m});
   mlx_builder_comment(g->b, "embedding rows of the tokens");
   return mlx_cuda_call(g, "embedded",
@@ -167,7 +200,7 @@ mlx_value_t mlx_cuda_quantized_embed(mlx_function_t *g, mlx_value_t table, mlx_v
                                        .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, &definitions),
                                        .grid = {ceil_div(m * ceil_div(k, 128) * 16, 256), 1, 1},
                                        .threads = 256,
-                                       .operands = {tokens, words_of(g, table)},
+                                       .operands = {tokens, mlx_cuda_words(g, table)},
                                        .operand_count = 2,
                                        .updated_from = 2,
                                        .result = MLX_TYPE(MLX_F32, m, k)});

@@ -27,6 +27,10 @@ double mlx_panel_bits(mlx_panel_format_t format) {
 bool mlx_panel_format_of_packing(const mlx_packing_t *packing, mlx_panel_format_t *out_format) {
   if (!mlx_packing_has_codes(packing)) return false;
   const mlx_dtype_t scale = packing->parts[MLX_PART_SCALES]->dtype;
+  if (packing->kind == MLX_PACKED_MXFP4) {
+    *out_format = mlx_dtype_info(MLX_MXFP4)->panel;
+    return true;
+  }
   if (packing->kind != MLX_PACKED_MLX) {  // the formats that mlx_packing_codes fills
     *out_format = scale == MLX_F32 ? MLX_PANEL_Q8_HALVES : MLX_PANEL_Q4_WIDE;
     return true;

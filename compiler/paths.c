@@ -25,6 +25,30 @@ static const char *unsupported_linear(const mlx_stored_t stored, const mlx_modul
   return weight->dims[1] % MLX_CODES ? "matrices whose number of columns is not a multiple of 32" : NULL;
 }
 
+// Routers of quantized models are f32 matrices. experts.cu multiplies them and other small ones.
+static bool is_small_f32(const mlx_stored_t stored, const mlx_node_t *weight) {
+  return !stored.tiles.bits && stored.dtype == MLX_F32 &&
+         mlx_cuda_has_scores(weight->dims[0], weight->dims[1]);
+}
+
+// experts.cu, and packed.cu for the matrices of experts. NULL: supported.
+static const char *unsupported_experts(const mlx_model_t *model, const mlx_module_options_t *options,
+                                       const mlx_graph_t *graph, const mlx_node_t *node) {
+  mlx_stored_t stored[3];  // gate, up, down
+  for (int i = 0; i < 3; ++i) {
+    const mlx_node_t *weight = mlx_graph_operand(graph, node, 2 + i);
+    stored[i] = stored_weight(model, options, weight);
+    if (weight->dims[0] > MLX_EXPERTS_MOST || node->experts.used > MLX_EXPERTS_MOST_USED)
+      return "mixtures of this many experts";
+    if (stored[i].tiles.bits) continue;
+    if (stored[i].dtype == MLX_F32) return "experts with f32 matrices";
+    if (weight->dims[2] % MLX_CODES) return "experts whose number of columns is not a multiple of 32";
+  }
+  return mlx_tiles_equal(stored[0].tiles, stored[1].tiles) && stored[0].dtype == stored[1].dtype
+             ? NULL
+             : "experts whose gate and up have different formats";
+}
+
 static bool same_heads(const mlx_attention_t *a, const mlx_attention_t *b) {
   return a->heads == b->heads && a->kv_heads == b->kv_heads && a->head_dim == b->head_dim;
 }
@@ -53,7 +77,8 @@ static void choose(const mlx_model_t *model, const mlx_graph_t *graph, const mlx
                    const mlx_node_t *node, mlx_paths_t *paths, mlx_path_t *out) {
   if (node->kind == MLX_NODE_LINEAR) {
     const mlx_node_t *weight = mlx_graph_operand(graph, node, 1);
-    out->unsupported = unsupported_linear(stored_weight(model, options, weight), options, weight);
+    const mlx_stored_t stored = stored_weight(model, options, weight);
+    if (!is_small_f32(stored, weight)) out->unsupported = unsupported_linear(stored, options, weight);
     out->kernel = !out->unsupported;
   } else if (node->kind == MLX_NODE_EMBED) {
     const mlx_stored_t stored = stored_weight(model, options, mlx_graph_operand(graph, node, 0));
@@ -66,7 +91,8 @@ static void choose(const mlx_model_t *model, const mlx_graph_t *graph, const mlx
     out->unsupported = unsupported_attention(&paths->attention);
     out->kernel = paths->kernel_attention = !out->unsupported;
   } else if (node->kind == MLX_NODE_EXPERTS) {
-    out->unsupported = "mixtures of experts";
+    out->unsupported = unsupported_experts(model, options, graph, node);
+    out->kernel = !out->unsupported;
   }
 }
 
@@ -76,6 +102,7 @@ mlx_status_t mlx_paths_make(const mlx_model_t *model, const mlx_graph_t *graph,
   mlx_status_t status = mlx_alloc(graph->count, sizeof *out_paths->nodes, &out_paths->nodes);
   if (!status) status = mlx_alloc(graph->count, sizeof *out_paths->fused, &out_paths->fused);
   if (!status) status = mlx_alloc(graph->count, sizeof *out_paths->parts, &out_paths->parts);
+  if (!status) status = mlx_alloc(graph->count, sizeof *out_paths->leaders, &out_paths->leaders);
   if (!status) status = survey_attention(graph, out_paths);
   if (status) {
     mlx_paths_clear(out_paths);
@@ -93,6 +120,7 @@ void mlx_paths_clear(mlx_paths_t *paths) {
   mlx_free(paths->nodes);
   mlx_free(paths->fused);
   mlx_free(paths->parts);
+  mlx_free(paths->leaders);
   *paths = (mlx_paths_t){0};
 }
 
@@ -107,13 +135,24 @@ typedef struct fusion {
   mlx_paths_t *paths;
 } fusion_t;
 
+static bool is_f32_product(const fusion_t *f, const mlx_node_t *node) {
+  const mlx_node_t *weight = mlx_graph_operand(f->graph, node, 1);
+  return is_small_f32(stored_weight(f->model, f->options, weight), weight);
+}
+
 // Whether |id| is a product that a kernel with an epilogue computes, and only one node uses it. Products of
 // few tokens have no epilogue.
 static bool is_free_product(const fusion_t *f, int id) {
   const mlx_node_t *node = mlx_graph_node(f->graph, id);
   const int64_t rows = node->dims[0] == MLX_DIM_TOKENS ? f->tokens : f->wanted;
   return node->kind == MLX_NODE_LINEAR && f->paths->nodes[id - 1].kernel && node->uses == 1 &&
-         !mlx_cuda_uses_gemv(rows);
+         !mlx_cuda_uses_gemv(rows) && !is_f32_product(f, node);
+}
+
+// Mixtures of experts of any number of tokens add, too.
+static bool is_free_mixture(const fusion_t *f, int id) {
+  const mlx_node_t *node = mlx_graph_node(f->graph, id);
+  return node->kind == MLX_NODE_EXPERTS && f->paths->nodes[id - 1].kernel && node->uses == 1;
 }
 
 // Whether |id| is a norm of rows.cu that only one node uses.
@@ -124,7 +163,8 @@ static bool is_free_norm(const fusion_t *f, int id) {
 
 static void fuse_add(const fusion_t *f, const mlx_node_t *node) {
   for (int i = 1; i >= 0; --i) {
-    if (!is_free_product(f, node->operands[i]) && !is_free_norm(f, node->operands[i])) continue;
+    const int id = node->operands[i];
+    if (!is_free_product(f, id) && !is_free_norm(f, id) && !is_free_mixture(f, id)) continue;
     f->paths->fused[node->operands[i] - 1] = true;
     return;
   }
@@ -136,6 +176,11 @@ static bool same_format(const fusion_t *f, const mlx_node_t *a, const mlx_node_t
   const mlx_stored_t one = stored_weight(f->model, f->options, first),
                      other = stored_weight(f->model, f->options, second);
   return mlx_tiles_equal(one.tiles, other.tiles) && (one.tiles.bits || one.dtype == other.dtype);
+}
+
+static bool same_dtype(const fusion_t *f, const mlx_node_t *a, const mlx_node_t *b) {
+  return stored_weight(f->model, f->options, mlx_graph_operand(f->graph, a, 1)).dtype ==
+         stored_weight(f->model, f->options, mlx_graph_operand(f->graph, b, 1)).dtype;
 }
 
 static void fuse_gated(const fusion_t *f, const mlx_node_t *node) {
@@ -175,7 +220,8 @@ static void fuse_attention(const fusion_t *f, int id, const mlx_node_t *node) {
 // the order of 16-bit weights.
 static bool reads_parts(const fusion_t *f, int id, bool *out_rows16) {
   const mlx_node_t *node = mlx_graph_node(f->graph, id);
-  if (node->kind != MLX_NODE_LINEAR || !f->paths->nodes[id - 1].kernel) return false;
+  if (node->kind != MLX_NODE_LINEAR || !f->paths->nodes[id - 1].kernel || is_f32_product(f, node))
+    return false;
   *out_rows16 = !stored_weight(f->model, f->options, mlx_graph_operand(f->graph, node, 1)).tiles.bits;
   return !*out_rows16 || !f->options->narrow;
 }
@@ -196,11 +242,43 @@ static void find_parts(const fusion_t *f, int id, const mlx_node_t *node) {
   f->paths->parts[id - 1] = users > 0 && users == node->uses;
 }
 
+// Whether |id| is a product of all tokens with f32 accuracy and 16-bit weights that is not fused.
+static bool may_share(const fusion_t *f, int id) {
+  bool rows16;
+  return mlx_graph_node(f->graph, id)->dims[0] == MLX_DIM_TOKENS && !f->paths->fused[id - 1] &&
+         !f->paths->leaders[id - 1] && reads_parts(f, id, &rows16) && rows16 && !f->options->narrow;
+}
+
+// Up to three products of the same x share a launch, which is then large enough to fill the GPU. The rows of
+// a tile must belong to one matrix.
+static void group_products(const fusion_t *f, int id) {
+  const mlx_node_t *first = mlx_graph_node(f->graph, id);
+  int members[MLX_GROUP_PRODUCTS] = {id}, count = 1;
+  if (mlx_cuda_uses_gemv(f->tokens) || !may_share(f, id)) return;
+  int64_t rows = first->dims[1];
+  for (int other = id + 1; other <= (int)f->graph->count && count < MLX_GROUP_PRODUCTS; ++other) {
+    const mlx_node_t *node = mlx_graph_node(f->graph, other);
+    if (node->kind != MLX_NODE_LINEAR || node->operands[0] != first->operands[0] || !may_share(f, other) ||
+        !same_dtype(f, first, node))
+      continue;
+    members[count++] = other;
+    rows += node->dims[1];
+  }
+  const mlx_gpu_kind_t *gpu = f->options->kernels->gpu;
+  const mlx_quantized_tile_t tile =
+      mlx_quantized_tile(f->tokens, rows, mlx_graph_operand(f->graph, first, 1)->dims[1], false, true,
+                         gpu->kernel_sm == 90, gpu->blocks);
+  for (int i = 0; i + 1 < count; ++i)
+    if (mlx_graph_node(f->graph, members[i])->dims[1] % tile.n) return;
+  for (int i = 1; i < count; ++i) f->paths->leaders[members[i] - 1] = id;
+}
+
 void mlx_paths_fuse(const mlx_model_t *model, const mlx_graph_t *graph, const mlx_module_options_t *options,
                     int64_t tokens, int64_t wanted, mlx_paths_t *paths) {
   const fusion_t f = {model, graph, options, tokens, wanted, paths};
   memset(paths->fused, 0, graph->count * sizeof *paths->fused);
   memset(paths->parts, 0, graph->count * sizeof *paths->parts);
+  memset(paths->leaders, 0, graph->count * sizeof *paths->leaders);
   for (int id = 1; options->kernels && id <= (int)graph->count; ++id) {
     const mlx_node_t *node = mlx_graph_node(graph, id);
     if (node->kind == MLX_NODE_ADD) fuse_add(&f, node);
@@ -209,4 +287,6 @@ void mlx_paths_fuse(const mlx_model_t *model, const mlx_graph_t *graph, const ml
     if (node->kind == MLX_NODE_ATTENTION) fuse_attention(&f, id, node);
     if (options->kernels->gpu) find_parts(&f, id, node);
   }
+  for (int id = 1; options->kernels && options->kernels->gpu && id <= (int)graph->count; ++id)
+    group_products(&f, id);
 }

@@ -5,6 +5,8 @@
 
 #include "compiler/module_options.h"
 
+#define MLX_GROUP_PRODUCTS 3  // most products of one launch
+
 typedef struct mlx_path {
   bool kernel;
   const char *unsupported;  // generic path: static text, the feature that has no kernel; NULL: a cheap op
@@ -17,6 +19,9 @@ typedef struct mlx_paths {
   // Owned; of the function being lowered: an RMS norm whose users are all products that read bf16 parts. One
   // kernel normalizes and stores the parts; the value has no f32 form.
   bool *parts;
+  // Owned; of the function being lowered: for a product that is computed in the launch of an earlier product
+  // of the same x, the node of that product; else 0.
+  int *leaders;
   mlx_attention_t attention;  // of the first layer; all layers have the same heads
   int layers;                 // number of attention nodes
   bool kernel_attention;      // they are on the kernel path
@@ -29,12 +34,13 @@ void mlx_paths_clear(mlx_paths_t *paths);
 
 // Finds the nodes that kernels compute together with their only user, in a function with |tokens| tokens and
 // |wanted| rows of logits:
-//   linear + add                              the product kernel adds
+//   linear + add, experts + add               the product kernel adds
 //   RMS norm + add                            the norm kernel adds
 //   embedding + scale                         the embedding kernel scales
 //   linear and linear of the same x + gated   one kernel for both products and silu(gate) * up
 //   rope of q and of k + attention            the attention kernel rotates
-// Also finds the norms that are stored as bf16 parts.
+// Also finds the norms that are stored as bf16 parts, and products of the same x that share a launch: q, k,
+// v.
 void mlx_paths_fuse(const mlx_model_t *model, const mlx_graph_t *graph, const mlx_module_options_t *options,
                     int64_t tokens, int64_t wanted, mlx_paths_t *paths);
 

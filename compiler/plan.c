@@ -1,12 +1,12 @@
-// Matches the nodes of a graph against a network of Llama's form, and plans the launch of the CUDA decode
-// kernel.
+// Matches the nodes of a graph against a dense decoder, and plans the launch of the CUDA decode kernel.
 #include "compiler/plan.h"
 
 #include "base/memory.h"
 #include "compiler/weights.h"
+#include "kernels/step.h"
 
 // ----------------------------------------------------------------------------------------------------------
-// Matching the nodes, one after the other, against a network of Llama's form
+// Matching the nodes, one after the other, in the order in which models/ builds them
 
 typedef struct matcher {
   const mlx_graph_t *graph;
@@ -16,6 +16,7 @@ typedef struct matcher {
   mlx_storage_t storage;    // of the weights at those offsets
   size_t *indices;          // [layers][MLX_DECODE_WEIGHTS] of the model's weights; may be NULL
   mlx_decode_plan_t *plan;
+  bool fused;  // matrices of a layer are parts of one tensor
   bool fits;
 } matcher_t;
 
@@ -23,45 +24,113 @@ static bool is_input(mlx_node_kind_t kind) {
   return kind == MLX_NODE_TOKENS || kind == MLX_NODE_POSITIONS || kind == MLX_NODE_WEIGHT;
 }
 
-// The next node that computes something. The network fits only if it has this kind and these activations as
-// its first operands. Returns its id; 0 if the network does not fit.
+// The next node that computes something; 0 after the last.
+static int next_node(const matcher_t *m) {
+  int next = m->at + 1;
+  while (next <= (int)m->graph->count && is_input(mlx_graph_node(m->graph, next)->kind)) ++next;
+  return next <= (int)m->graph->count ? next : 0;
+}
+
+// The network fits only if the next node has this kind and these activations as its first operands. Returns
+// its id; 0 if the network does not fit.
 static int expect(matcher_t *m, mlx_node_kind_t kind, int first, int second) {
-  if (!m->fits) return 0;
-  do {
-    ++m->at;
-  } while (m->at <= (int)m->graph->count && is_input(mlx_graph_node(m->graph, m->at)->kind));
-  const mlx_node_t *node = m->at <= (int)m->graph->count ? mlx_graph_node(m->graph, m->at) : NULL;
+  const int next = m->fits ? next_node(m) : 0;
+  const mlx_node_t *node = next ? mlx_graph_node(m->graph, next) : NULL;
   m->fits =
       node && node->kind == kind && node->operands[0] == first && (!second || node->operands[1] == second);
-  return m->fits ? m->at : 0;
+  if (m->fits) m->at = next;
+  return m->fits ? next : 0;
 }
 
 static const mlx_node_t *node_at(const matcher_t *m, int id) { return mlx_graph_node(m->graph, id); }
+
+// The role of a matrix, and its bit in |second| of a plan.
+typedef struct matrix_role {
+  mlx_decode_role_t role;
+  uint8_t bit;
+} matrix_role_t;
+
+static matrix_role_t role_of(mlx_decode_weight_t which) {
+  switch (which) {
+    case MLX_DECODE_Q: return (matrix_role_t){MLX_DECODE_ROLE_QKV, 1};
+    case MLX_DECODE_K: return (matrix_role_t){MLX_DECODE_ROLE_QKV, 2};
+    case MLX_DECODE_V: return (matrix_role_t){MLX_DECODE_ROLE_QKV, 4};
+    case MLX_DECODE_O: return (matrix_role_t){MLX_DECODE_ROLE_O, 8};
+    case MLX_DECODE_GATE:
+    case MLX_DECODE_UP: return (matrix_role_t){MLX_DECODE_ROLE_GATE, 16};
+    case MLX_DECODE_DOWN: return (matrix_role_t){MLX_DECODE_ROLE_DOWN, 32};
+    case MLX_DECODE_HEAD: return (matrix_role_t){MLX_DECODE_ROLE_HEAD, 0};
+    default: return (matrix_role_t){MLX_DECODE_ROLE_EMBED, 0};
+  }
+}
+
+// Records the tile format of a matrix as the first or second of its role.
+static bool match_tiles(mlx_decode_plan_t *plan, mlx_decode_weight_t which, int64_t layer,
+                        mlx_tiles_t tiles) {
+  const matrix_role_t role = role_of(which);
+  mlx_tiles_t *formats = plan->tiles[role.role];
+  if (!formats[0].bits) formats[0] = tiles;
+  const bool second = !mlx_tiles_equal(tiles, formats[0]);
+  if (second && !role.bit) return false;
+  if (second && !formats[1].bits) formats[1] = tiles;
+  if (second && !mlx_tiles_equal(tiles, formats[1])) return false;
+  if (which == MLX_DECODE_UP) return second == ((plan->second[layer] & role.bit) != 0);
+  if (second) plan->second[layer] |= role.bit;
+  return true;
+}
+
+// Bytes of |rows| rows, which precede another matrix in the same tensor. Fails if they do not end with a
+// tile.
+static bool bytes_before(const matcher_t *m, mlx_stored_t stored, int64_t rows, int64_t columns,
+                         uint64_t *out_bytes) {
+  *out_bytes = 0;
+  if (!rows) return true;
+  const int64_t width = stored.dtype == MLX_F32 ? 4 : 2;
+  *out_bytes =
+      stored.tiles.bits ? mlx_tiles_bytes(stored.tiles, rows, columns) : (uint64_t)(rows * columns * width);
+  return m->storage.layout == MLX_LAYOUT_TILES ? stored.tiles.bits && rows % MLX_TILE_ROWS == 0 : true;
+}
+
+// Records |rows| rows of operand |operand| of node |id|, from row |first| on, as the weight |which| of
+// |layer|. If |first| is 0 the operand may have only these rows or more; the caller checks that. columns 0: a
+// vector.
+static void match_rows(matcher_t *m, mlx_decode_weight_t which, int64_t layer, int id, int operand,
+                       int64_t first, int64_t rows, int64_t columns) {
+  mlx_decode_offset_t *offset = &m->plan->offsets[which];
+  if (!m->fits) return;
+  const mlx_node_t *weight = mlx_graph_operand(m->graph, node_at(m, id), operand);
+  m->fits = weight && weight->kind == MLX_NODE_WEIGHT && weight->rank == (columns ? 2 : 1) &&
+            weight->dims[0] >= first + rows && (!columns || weight->dims[1] == columns);
+  if (!m->fits) return;
+  const size_t index = weight->weight_index;
+  ++m->plan->form.counts[which];
+  if (m->indices) m->indices[layer * MLX_DECODE_WEIGHTS + which] = index;
+  if (!m->offsets) return;
+  const mlx_stored_t stored = mlx_weight_stored(&m->model->weights[index], m->storage);
+  uint64_t before;
+  m->fits = bytes_before(m, stored, first, columns, &before);
+  if (!m->fits) return;
+  const uint64_t at = m->offsets[index] + before;
+  m->fused |= first > 0;
+  const mlx_tiles_t tiles = stored.tiles;
+  if (which == MLX_DECODE_EMBED) m->plan->dtype = stored.dtype;
+  if (layer == 0) offset->first = at;
+  if (layer == 1) offset->stride = at - offset->first;
+  if (offset->first + (uint64_t)layer * offset->stride != at) m->plan->regular = false;
+  if (tiles.bits) {
+    m->fits = match_tiles(m->plan, which, layer, tiles);
+  } else {
+    m->fits = !columns || (m->storage.layout != MLX_LAYOUT_TILES && stored.dtype == m->plan->dtype &&
+                           stored.dtype != MLX_F32);
+  }
+}
 
 // Records operand |operand| of node |id| as the weight |which| of |layer|. Its shape must be [rows, columns];
 // columns 0 means a vector.
 static void match_weight(matcher_t *m, mlx_decode_weight_t which, int64_t layer, int id, int operand,
                          int64_t rows, int64_t columns) {
-  mlx_decode_offset_t *offset = &m->plan->offsets[which];
-  if (!m->fits) return;
-  const mlx_node_t *weight = mlx_graph_operand(m->graph, node_at(m, id), operand);
-  m->fits = weight && weight->kind == MLX_NODE_WEIGHT && weight->rank == (columns ? 2 : 1) &&
-            weight->dims[0] == rows && (!columns || weight->dims[1] == columns);
-  if (!m->fits) return;
-  const size_t index = weight->weight_index;
-  if (m->indices) m->indices[layer * MLX_DECODE_WEIGHTS + which] = index;
-  if (!m->offsets) return;
-  const uint64_t at = m->offsets[index];
-  const mlx_stored_t stored = mlx_weight_stored(&m->model->weights[index], m->storage);
-  const mlx_tiles_t tiles = stored.tiles;
-  if (which == MLX_DECODE_EMBED) m->plan->dtype = stored.dtype;
-  if (layer == 0) offset->first = at, m->plan->tiles[which] = tiles;
-  if (layer == 1) offset->stride = at - offset->first;
-  m->fits =
-      offset->first + (uint64_t)layer * offset->stride == at &&
-      mlx_tiles_equal(tiles, m->plan->tiles[which]) &&
-      (tiles.bits || !columns ||
-       (m->storage.layout != MLX_LAYOUT_TILES && stored.dtype == m->plan->dtype && stored.dtype != MLX_F32));
+  match_rows(m, which, layer, id, operand, 0, rows, columns);
+  if (m->fits) m->fits = mlx_graph_operand(m->graph, node_at(m, id), operand)->dims[0] == rows;
 }
 
 static void match_number(matcher_t *m, bool first, double *number, double value) {
@@ -69,65 +138,203 @@ static void match_number(matcher_t *m, bool first, double *number, double value)
   m->fits = m->fits && *number == value;
 }
 
+static bool has_post_norms(const mlx_decode_form_t *form) {
+  return form->counts[MLX_DECODE_POST_ATTN_NORM] > 0;
+}
+
+// The next node if it has this kind and |x| as its first operand; else 0, and the node stays the next one.
+static int match_optional(matcher_t *m, mlx_node_kind_t kind, int x) {
+  const int next = next_node(m);
+  if (!m->fits || !next || node_at(m, next)->kind != kind || node_at(m, next)->operands[0] != x) return 0;
+  return expect(m, kind, x, 0);
+}
+
+// Records the weight of |norm|, which is one of the norm nodes.
+static void match_norm_weight(matcher_t *m, mlx_decode_weight_t which, int64_t layer, int norm,
+                              int64_t width) {
+  if (!norm) return;
+  match_weight(m, which, layer, norm, 1, width, 0);
+  match_number(m, m->plan->norm_eps == 0.0, &m->plan->norm_eps, node_at(m, norm)->eps);
+}
+
+// The norm of the input of attention or MLP, if it has one.
 static int match_norm(matcher_t *m, mlx_decode_weight_t which, int64_t layer, int x) {
-  const int norm = expect(m, MLX_NODE_RMSNORM, x, 0);
-  if (!norm) return 0;
-  match_weight(m, which, layer, norm, 1, m->plan->hidden, 0);
-  match_number(m, which == MLX_DECODE_ATTN_NORM && layer == 0, &m->plan->norm_eps, node_at(m, norm)->eps);
+  const int norm = match_optional(m, MLX_NODE_RMSNORM, x);
+  match_norm_weight(m, which, layer, norm, m->plan->hidden);
+  return norm ? norm : x;
+}
+
+// A product and its bias, if it has one.
+static int match_linear(matcher_t *m, mlx_decode_weight_t which, mlx_decode_weight_t bias, int64_t layer,
+                        int x, int64_t rows, int64_t columns) {
+  const int linear = expect(m, MLX_NODE_LINEAR, x, 0);
+  match_weight(m, which, layer, linear, 1, rows, columns);
+  const int biased = match_optional(m, MLX_NODE_BIAS, linear);
+  if (!biased) return linear;
+  match_weight(m, bias, layer, biased, 1, rows, 0);
+  return biased;
+}
+
+// A norm of queries or keys, if there is one here: of each head, or of all |width| numbers.
+static int match_qk_norm(matcher_t *m, mlx_decode_weight_t which, int64_t layer, int x, int64_t width,
+                         bool after_rope) {
+  mlx_decode_form_t *form = &m->plan->form;
+  const int by_head = match_optional(m, MLX_NODE_HEAD_RMSNORM, x);
+  const int norm = by_head ? by_head : match_optional(m, MLX_NODE_RMSNORM, x);
+  if (!norm) return x;
+  if (layer == 0 && which == MLX_DECODE_Q_NORM)
+    form->norm_after_rope = after_rope, form->whole_norms = !by_head;
+  m->fits = form->norm_after_rope == after_rope && form->whole_norms == !by_head &&
+            (!by_head || node_at(m, norm)->head_dim == m->model->config.head_dim);
+  match_norm_weight(m, which, layer, norm, by_head ? m->model->config.head_dim : width);
   return norm;
 }
 
-static int match_linear(matcher_t *m, mlx_decode_weight_t which, int64_t layer, int x, int64_t rows,
-                        int64_t columns) {
-  const int linear = expect(m, MLX_NODE_LINEAR, x, 0);
-  match_weight(m, which, layer, linear, 1, rows, columns);
-  return linear;
+// The factor of the queries that grows with the position, if there is one.
+static int match_grow(matcher_t *m, int64_t layer, int q) {
+  mlx_decode_form_t *form = &m->plan->form;
+  const int grown = match_optional(m, MLX_NODE_GROW, q);
+  const mlx_node_t *node = grown ? node_at(m, grown) : NULL;
+  match_number(m, layer == 0, &form->grow_beta, node ? node->beta : 0.0);
+  if (node && layer == 0) form->grow_period = node->period;
+  if (node) m->fits = m->fits && node->period == form->grow_period;
+  return grown ? grown : q;
 }
 
-static int match_rope(matcher_t *m, bool first, int x) {
-  const int id = expect(m, MLX_NODE_ROPE, x, 0);
-  if (!id) return 0;
-  const mlx_node_t *node = node_at(m, id);
-  if (first) m->plan->rope = node->rope;
-  m->fits = node->head_dim == m->model->config.head_dim && mlx_rope_equal(node->rope, m->plan->rope) &&
-            node->rope->dims == node->head_dim && !node->rope->adjacent && node->rope->scale == 1.0;
-  return id;
+// Whether the next node is a product of several matrices in one tensor of |rows| rows.
+static bool is_fused(const matcher_t *m, int64_t rows) {
+  const int next = m->fits ? next_node(m) : 0;
+  const mlx_node_t *node = next ? node_at(m, next) : NULL;
+  return node && node->kind == MLX_NODE_LINEAR && mlx_graph_operand(m->graph, node, 1)->dims[0] == rows;
 }
 
-// Softcap, sinks and a sliding window are not supported.
-static bool is_full_attention(const mlx_attention_t *a) {
-  return !a->window && a->softcap == 0.0 && !a->sinks.id;
+// Columns of the result of a fused product: |rows| rows of its tensor, from row |first| on.
+static int match_columns(matcher_t *m, mlx_decode_weight_t which, int64_t layer, int linear, int64_t first,
+                         int64_t rows) {
+  const int part = expect(m, MLX_NODE_COLUMNS, linear, 0);
+  match_rows(m, which, layer, linear, 1, first, rows, m->plan->hidden);
+  m->fits = m->fits && node_at(m, part)->start == first && node_at(m, part)->dims[1] == rows;
+  return part;
+}
+
+// Queries and keys of a layer have the same rope, or none.
+static void match_ropes(matcher_t *m, int64_t layer, int *q, int *k) {
+  mlx_decode_form_t *form = &m->plan->form;
+  const mlx_rope_t *rope = NULL;
+  const int rotated = match_optional(m, MLX_NODE_ROPE, *q);
+  if (rotated) {
+    const int key = expect(m, MLX_NODE_ROPE, *k, 0);
+    if (!key) return;
+    rope = node_at(m, rotated)->rope;
+    const int64_t head_dim = m->model->config.head_dim;
+    m->fits = node_at(m, rotated)->head_dim == head_dim && node_at(m, key)->head_dim == head_dim &&
+              mlx_rope_equal(rope, node_at(m, key)->rope) && rope->dims <= head_dim;
+    *q = rotated;
+    *k = key;
+  }
+  int nth = 0;
+  while (nth < form->rope_count &&
+         (rope && form->ropes[nth] ? !mlx_rope_equal(rope, form->ropes[nth]) : rope != form->ropes[nth]))
+    ++nth;
+  if (nth == MLX_DECODE_ROPES) m->fits = false;
+  if (!m->fits) return;
+  if (nth == form->rope_count) form->ropes[form->rope_count++] = rope;
+  form->rope_of[layer] = (uint8_t)nth;
+}
+
+static void match_attention_options(matcher_t *m, int64_t layer, const mlx_attention_t *a) {
+  const mlx_config_t *c = &m->model->config;
+  mlx_decode_form_t *form = &m->plan->form;
+  if (layer == 0) m->plan->attention = *a;
+  if (a->window && !form->window) form->window = a->window;
+  form->windowed[layer] = a->window != 0;
+  m->fits = m->fits && a->layer == layer && a->heads == c->heads && a->kv_heads == c->kv_heads &&
+            a->head_dim == c->head_dim && a->scale == m->plan->attention.scale &&
+            a->softcap == m->plan->attention.softcap && !a->sinks.id &&
+            (!a->window || a->window == form->window);
+}
+
+// Adds |y|, the output of attention or of the MLP, to the residual stream |x|.
+static int match_residual(matcher_t *m, mlx_decode_weight_t post, int64_t layer, int x, int y) {
+  const int norm = match_optional(m, MLX_NODE_RMSNORM, y);
+  match_norm_weight(m, post, layer, norm, m->plan->hidden);
+  if (norm) y = norm;
+  const int scaled = match_optional(m, MLX_NODE_SCALE, y);
+  match_number(m, post == MLX_DECODE_POST_ATTN_NORM && layer == 0, &m->plan->form.residual_scale,
+               scaled ? node_at(m, scaled)->factor : 1.0);
+  return expect(m, MLX_NODE_ADD, x, scaled ? scaled : y);
+}
+
+static void match_qkv(matcher_t *m, int64_t layer, int h, int *q, int *k, int *v) {
+  const mlx_config_t *c = &m->model->config;
+  const int64_t queries = c->heads * c->head_dim, keys = c->kv_heads * c->head_dim;
+  if (is_fused(m, queries + 2 * keys)) {
+    const int linear = expect(m, MLX_NODE_LINEAR, h, 0);
+    *q = match_columns(m, MLX_DECODE_Q, layer, linear, 0, queries);
+    *k = match_columns(m, MLX_DECODE_K, layer, linear, queries, keys);
+    *v = match_columns(m, MLX_DECODE_V, layer, linear, queries + keys, keys);
+    return;
+  }
+  *q = match_linear(m, MLX_DECODE_Q, MLX_DECODE_Q_BIAS, layer, h, queries, c->hidden);
+  *k = match_linear(m, MLX_DECODE_K, MLX_DECODE_K_BIAS, layer, h, keys, c->hidden);
+  *v = match_linear(m, MLX_DECODE_V, MLX_DECODE_V_BIAS, layer, h, keys, c->hidden);
 }
 
 static int match_attention(matcher_t *m, int64_t layer, int x) {
   const mlx_config_t *c = &m->model->config;
   const int64_t queries = c->heads * c->head_dim, keys = c->kv_heads * c->head_dim;
-  int h = match_norm(m, MLX_DECODE_ATTN_NORM, layer, x);
-  int q = match_linear(m, MLX_DECODE_Q, layer, h, queries, c->hidden);
-  int k = match_linear(m, MLX_DECODE_K, layer, h, keys, c->hidden);
-  int v = match_linear(m, MLX_DECODE_V, layer, h, keys, c->hidden);
-  q = match_rope(m, layer == 0, q);
-  k = match_rope(m, false, k);
+  int q, k, v, h = match_norm(m, MLX_DECODE_ATTN_NORM, layer, x);
+  match_qkv(m, layer, h, &q, &k, &v);
+  q = match_qk_norm(m, MLX_DECODE_Q_NORM, layer, q, queries, false);
+  k = match_qk_norm(m, MLX_DECODE_K_NORM, layer, k, keys, false);
+  match_ropes(m, layer, &q, &k);
+  q = match_qk_norm(m, MLX_DECODE_Q_NORM, layer, q, queries, true);
+  k = match_qk_norm(m, MLX_DECODE_K_NORM, layer, k, keys, true);
+  q = match_grow(m, layer, q);
   const int attention = expect(m, MLX_NODE_ATTENTION, q, k);
   if (!attention) return 0;
-  const mlx_attention_t *a = &node_at(m, attention)->attention;
-  if (layer == 0) m->plan->attention = *a;
-  m->fits = node_at(m, attention)->operands[2] == v && a->layer == layer && a->heads == c->heads &&
-            a->kv_heads == c->kv_heads && a->head_dim == c->head_dim &&
-            a->scale == m->plan->attention.scale && is_full_attention(a);
-  int o = match_linear(m, MLX_DECODE_O, layer, attention, c->hidden, queries);
-  return expect(m, MLX_NODE_ADD, x, o);
+  m->fits = node_at(m, attention)->operands[2] == v;
+  match_attention_options(m, layer, &node_at(m, attention)->attention);
+  int o = match_linear(m, MLX_DECODE_O, MLX_DECODE_O_BIAS, layer, attention, c->hidden, queries);
+  return match_residual(m, MLX_DECODE_POST_ATTN_NORM, layer, x, o);
 }
 
 static int match_mlp(matcher_t *m, int64_t layer, int x) {
   const mlx_config_t *c = &m->model->config;
   int h = match_norm(m, MLX_DECODE_MLP_NORM, layer, x);
-  int gate = match_linear(m, MLX_DECODE_GATE, layer, h, c->ffn, c->hidden);
-  int up = match_linear(m, MLX_DECODE_UP, layer, h, c->ffn, c->hidden);
+  int gate, up;
+  if (is_fused(m, 2 * c->ffn)) {
+    const int linear = expect(m, MLX_NODE_LINEAR, h, 0);
+    gate = match_columns(m, MLX_DECODE_GATE, layer, linear, 0, c->ffn);
+    up = match_columns(m, MLX_DECODE_UP, layer, linear, c->ffn, c->ffn);
+  } else {
+    gate = match_linear(m, MLX_DECODE_GATE, MLX_DECODE_GATE_BIAS, layer, h, c->ffn, c->hidden);
+    up = match_linear(m, MLX_DECODE_UP, MLX_DECODE_UP_BIAS, layer, h, c->ffn, c->hidden);
+  }
   int act = expect(m, MLX_NODE_GATED, gate, up);
-  m->fits = m->fits && node_at(m, act)->act == MLX_ACT_SILU;
-  int down = match_linear(m, MLX_DECODE_DOWN, layer, act, c->hidden, c->ffn);
-  return expect(m, MLX_NODE_ADD, x, down);
+  if (!act) return 0;
+  if (layer == 0) m->plan->form.act = node_at(m, act)->act;
+  m->fits = node_at(m, act)->act == m->plan->form.act;
+  int down = match_linear(m, MLX_DECODE_DOWN, MLX_DECODE_DOWN_BIAS, layer, act, c->hidden, c->ffn);
+  return match_residual(m, MLX_DECODE_POST_MLP_NORM, layer, x, down);
+}
+
+// All layers have a vector or none, and those that belong together are both there.
+static bool form_is_regular(const matcher_t *m) {
+  const mlx_decode_form_t *form = &m->plan->form;
+  for (int i = 0; i < MLX_DECODE_WEIGHTS; ++i) {
+    const bool once = i == MLX_DECODE_EMBED || i == MLX_DECODE_FINAL_NORM || i == MLX_DECODE_HEAD;
+    if (form->counts[i] && form->counts[i] != (once ? 1 : m->model->config.layers)) return false;
+  }
+  for (int i = 1; i < form->rope_count; ++i) {
+    const mlx_rope_t *a = form->ropes[0], *b = form->ropes[i];
+    if (a && b && (a->dims != b->dims || a->adjacent != b->adjacent)) return false;
+  }
+  return form->counts[MLX_DECODE_FINAL_NORM] &&
+         !form->counts[MLX_DECODE_ATTN_NORM] == !form->counts[MLX_DECODE_MLP_NORM] &&
+         !form->counts[MLX_DECODE_Q_NORM] == !form->counts[MLX_DECODE_K_NORM] &&
+         !form->counts[MLX_DECODE_POST_ATTN_NORM] == !form->counts[MLX_DECODE_POST_MLP_NORM] &&
+         (!has_post_norms(form) || form->residual_scale == 1.0);
 }
 
 static bool embeds_tokens(const matcher_t *m, int embed) {
@@ -142,12 +349,23 @@ static void match_network(matcher_t *m) {
   m->at = x;
   m->fits = x <= (int)m->graph->count && embeds_tokens(m, x);
   match_weight(m, MLX_DECODE_EMBED, 0, x, 0, c->vocab, c->hidden);
+  mlx_decode_form_t *form = &m->plan->form;
+  const int scaled = match_optional(m, MLX_NODE_SCALE, x);
+  form->embed_scale = scaled ? node_at(m, scaled)->factor : 1.0;
+  if (scaled) x = scaled;
   for (int64_t layer = 0; layer < c->layers && m->fits; ++layer)
     x = match_mlp(m, layer, match_attention(m, layer, x));
   x = match_norm(m, MLX_DECODE_FINAL_NORM, 0, x);
   x = expect(m, MLX_NODE_WANTED, x, 0);
-  x = match_linear(m, MLX_DECODE_HEAD, 0, x, c->vocab, c->hidden);
-  expect(m, MLX_NODE_LOGITS, x, 0);
+  x = expect(m, MLX_NODE_LINEAR, x, 0);
+  match_weight(m, MLX_DECODE_HEAD, 0, x, 1, c->vocab, c->hidden);
+  const int logits_scaled = match_optional(m, MLX_NODE_SCALE, x);
+  form->logit_scale = logits_scaled ? node_at(m, logits_scaled)->factor : 1.0;
+  if (logits_scaled) x = logits_scaled;
+  const int capped = match_optional(m, MLX_NODE_SOFTCAP, x);
+  form->logit_softcap = capped ? node_at(m, capped)->cap : 0.0;
+  expect(m, MLX_NODE_LOGITS, capped ? capped : x, 0);
+  m->fits = m->fits && form_is_regular(m) && (m->plan->regular || !m->fused);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -158,26 +376,37 @@ static int64_t min_int(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t max_int(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Shared memory for the activations that rows of |width| columns are multiplied with.
-static int64_t staged_bytes(int64_t width) {
-  const int64_t segments = ceil_div(width, 1024);
-  return 8 * 768 * (segments <= 8 ? min_int(segments, 2) : segments);
+// Runs of 128 columns of each warp, if rows of |width| columns are divided into |segments|.
+static int64_t runs_of(int64_t width, int64_t segments) {
+  return segments * ceil_div(ceil_div(ceil_div(width, segments), 128), 8);
+}
+
+// Shared memory for the activations that rows of |width| columns are multiplied with. Activations of up to 8
+// runs, and those that are multiplied in parts, are kept in registers.
+static int64_t staged_bytes(int64_t width, int64_t segment, bool in_parts) {
+  const int64_t least = ceil_div(width, segment);
+  int64_t runs = runs_of(width, least);
+  for (int64_t i = least + 1; i <= 2 * least; ++i) runs = min_int(runs, runs_of(width, i));
+  return 8 * 768 * (runs <= 8 || in_parts ? min_int(runs, 2) : runs);
 }
 
 // Shared memory of attention.
 static int64_t attention_bytes(const mlx_config_t *c, mlx_dtype_t kv) {
-  const int64_t group = c->heads / c->kv_heads, mixed = 4 * (8 * group * c->head_dim + 16 * group);
-  if (kv == MLX_F32 || kv == MLX_Q8_0) return mixed + 4 * (2 + group) * c->head_dim + 2048 + 256;
-  return mixed + (group + 3) / 4 * ((c->head_dim + 31) / 32) * 1024 + 4 * c->head_dim + 256;
+  const int64_t group = c->heads / c->kv_heads, d = c->head_dim;
+  const bool wide = kv == MLX_F32 || kv == MLX_Q8_0;
+  const int64_t value_warps = wide ? (d <= 128 ? 1 : 2) : d <= 64 ? 1 : d <= 128 ? 2 : 4;
+  const int64_t merge = 4 * (8 * d + 16), mixed = 4 * (8 / value_warps * group * (d + 2));
+  if (wide) return max_int(merge, mixed + 4 * (2 + group) * d + 2048 + 256);
+  return max_int(merge, mixed + (group + 3) / 4 * ((d + 31) / 32) * 1024 + 4 * d + 256);
 }
 
 // One stage of the ring buffer that weights stream through, with its barriers.
 static int64_t stage_bytes(const mlx_decode_plan_t *plan, bool quantized) {
-  if (!quantized) return 8 * (2 * 1024 + 64) + 16;
+  if (!quantized) return 8 * (2 * plan->segment + 64) + 16;
   int64_t largest = 0;
-  for (int i = 0; i < MLX_DECODE_WEIGHTS; ++i) {
-    if (plan->tiles[i].bits)
-      largest = max_int(largest, (int64_t)mlx_tiles_bytes(plan->tiles[i], 1, plan->segment));
+  for (int i = 0; i < 2 * MLX_DECODE_ROLES; ++i) {
+    const mlx_tiles_t tiles = plan->tiles[i / 2][i % 2];
+    if (tiles.bits) largest = max_int(largest, (int64_t)mlx_tiles_bytes(tiles, 1, plan->segment));
   }
   return largest + 16;
 }
@@ -191,34 +420,51 @@ static void plan_launch(const mlx_model_t *model, const mlx_gpu_kind_t *gpu, boo
   const int64_t rows = min_int(min_int(c->hidden, c->ffn), min_int(c->vocab, queries + 2 * keys));
   plan->blocks = min_int(gpu->blocks, ceil_div(rows, together));
   plan->shared_bytes = gpu->shared_bytes;
-  plan->segment = !quantized || gpu->shared_bytes < 160 << 10 ? 1024 : 2048;
   const int64_t splits = max_int(1, plan->blocks / c->kv_heads);
   const int64_t choice = plan->blocks * (8 + 4 * (2 + 2 * 64)) + ceil_div(c->vocab, 4) * 4;
   plan->scratch_words = 64 + choice + 3 * c->hidden + 2 * queries + 2 * keys + 2 * c->ffn;
   plan->scratch_words += c->heads * splits * (c->head_dim + 2);
 }
 
-// The ring buffer needs one stage more than the kernel requests ahead.
-static bool launch_fits(const mlx_model_t *model, mlx_dtype_t kv, bool quantized,
-                        const mlx_decode_plan_t *plan) {
+// Whether stages of plan->segment columns fit. The ring buffer needs one stage more than the kernel requests
+// ahead.
+static bool segment_fits(const mlx_model_t *model, mlx_dtype_t kv, bool quantized,
+                         const mlx_decode_plan_t *plan) {
   const mlx_config_t *c = &model->config;
+  const int64_t segment = plan->segment, queries = c->heads * c->head_dim;
   const int64_t staged =
-      max_int(staged_bytes(c->hidden), max_int(staged_bytes(c->ffn), staged_bytes(c->heads * c->head_dim)));
-  const int64_t work = max_int(attention_bytes(c, kv), staged), unit = quantized ? MLX_CODES : 8;
+      max_int(staged_bytes(c->hidden, segment, false),
+              max_int(staged_bytes(c->ffn, segment, true), staged_bytes(queries, segment, false)));
+  const int64_t residual = has_post_norms(&plan->form) ? 4 * c->hidden : 0;
+  const int64_t work = max_int(attention_bytes(c, kv), staged) + residual, unit = quantized ? MLX_CODES : 8;
   return c->hidden % unit == 0 && c->ffn % unit == 0 && c->head_dim % 16 == 0 && c->head_dim <= 256 &&
          (quantized ? 6 : 4) * stage_bytes(plan, quantized) + work + (8 << 10) <= plan->shared_bytes;
+}
+
+// Chooses the widest segments that fit. Those of 2048 columns save barriers, but need the shared memory that
+// more stages would have.
+static bool launch_fits(const mlx_model_t *model, mlx_dtype_t kv, bool quantized, mlx_decode_plan_t *plan) {
+  plan->segment = !quantized || plan->shared_bytes < 160 << 10 ? 1024 : 2048;
+  for (; plan->segment >= 512; plan->segment /= 2) {
+    if (segment_fits(model, kv, quantized, plan)) return true;
+  }
+  return false;
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // Plans
 
-// One launch of the decode kernel reads at most this many bytes: an eighth of a second on an H200.
-#define MAX_LAUNCH_BYTES 600000000000u
+// A launch takes at most a tenth of a second, so that output keeps streaming and other work gets its turn.
+// Each token reads all weights.
+static int64_t steps_of_launch(const mlx_gpu_kind_t *gpu, uint64_t weight_bytes) {
+  const uint64_t launch_bytes = (uint64_t)gpu->bandwidth * (1000000000 / 10);
+  return min_int(MLX_BURST_TOKENS, max_int(1, (int64_t)(launch_bytes / max_int(1, (int64_t)weight_bytes))));
+}
 
 mlx_status_t mlx_decode_plan_make(const mlx_model_t *model, const mlx_graph_t *graph,
                                   const mlx_module_options_t *options, mlx_decode_plan_t *out_plan,
                                   bool *out_fits) {
-  *out_plan = (mlx_decode_plan_t){.hidden = model->config.hidden, .ffn = model->config.ffn};
+  *out_plan = (mlx_decode_plan_t){.hidden = model->config.hidden, .ffn = model->config.ffn, .regular = true};
   *out_fits = false;
   if (!options->kernels || !options->kernels->gpu) return NULL;
   const bool quantized = options->layout == MLX_LAYOUT_TILES;
@@ -229,7 +475,7 @@ mlx_status_t mlx_decode_plan_make(const mlx_model_t *model, const mlx_graph_t *g
   mlx_status_t status = mlx_alloc(model->weight_count, sizeof *offsets, &offsets);
   if (!status) {
     const uint64_t bytes = mlx_weights_layout(model, matcher.storage, offsets);  // each step reads all
-    out_plan->max_steps = (int64_t)(MAX_LAUNCH_BYTES / bytes);
+    out_plan->max_steps = steps_of_launch(options->kernels->gpu, bytes);
     matcher.offsets = offsets;
     match_network(&matcher);
     *out_fits = matcher.fits && launch_fits(model, options->kv, quantized, out_plan);

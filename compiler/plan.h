@@ -1,5 +1,5 @@
-// Plan: recognizes a network of Llama's form in its graph, and describes it for kernels/cuda/decode.cu, which
-// computes a whole network.
+// Plan: recognizes a dense decoder in its graph, and describes it for kernels/cuda/decode.cu, which computes
+// a whole network. The form is Llama's, with the differences that mlx_decode_form_t lists.
 #ifndef MLXCEL_COMPILER_PLAN_H_
 #define MLXCEL_COMPILER_PLAN_H_
 
@@ -18,22 +18,67 @@ typedef enum mlx_decode_weight {
   MLX_DECODE_DOWN,
   MLX_DECODE_FINAL_NORM,
   MLX_DECODE_HEAD,
+  // Vectors that only some networks have, in all layers or in none.
+  MLX_DECODE_Q_BIAS,
+  MLX_DECODE_K_BIAS,
+  MLX_DECODE_V_BIAS,
+  MLX_DECODE_O_BIAS,
+  MLX_DECODE_GATE_BIAS,
+  MLX_DECODE_UP_BIAS,
+  MLX_DECODE_DOWN_BIAS,
+  MLX_DECODE_Q_NORM,          // RMSNorm of queries, of each head or of all
+  MLX_DECODE_K_NORM,          // the same of keys
+  MLX_DECODE_POST_ATTN_NORM,  // of the output of attention, before it is added to the residual stream
+  MLX_DECODE_POST_MLP_NORM,
   MLX_DECODE_WEIGHTS,
 } mlx_decode_weight_t;
+#define MLX_DECODE_ROPES 2
 
 // Where the weights of one role are in the archive, in bytes.
 typedef struct mlx_decode_offset {
   uint64_t first, stride;  // of layer 0, and from one layer to the next
 } mlx_decode_offset_t;
 
+// How a network differs from Llama's.
+typedef struct mlx_decode_form {
+  int64_t counts[MLX_DECODE_WEIGHTS];  // layers that have the weight
+  mlx_act_t act;
+  double embed_scale, residual_scale, logit_scale;  // 1: none
+  double logit_softcap;                             // 0: none
+  bool norm_after_rope;                             // norms of queries and keys follow RoPE
+  bool whole_norms;                                 // norms of queries and keys are over all heads
+  double grow_beta;                                 // of queries: see mlx_op_grow; 0: none
+  int64_t grow_period;
+  int64_t window;  // of the layers with a sliding window; 0: none has one
+  bool windowed[MLX_MAX_LAYERS];
+  int rope_count;
+  const mlx_rope_t *ropes[MLX_DECODE_ROPES];  // NULL: no rotation
+  uint8_t rope_of[MLX_MAX_LAYERS];            // index of the rope of each layer
+} mlx_decode_form_t;
+
+// Matrices whose layers may have one of two tile formats. q, k and v are one role; so are gate and up, which
+// have the same format in each layer.
+typedef enum mlx_decode_role {
+  MLX_DECODE_ROLE_QKV,
+  MLX_DECODE_ROLE_O,
+  MLX_DECODE_ROLE_GATE,
+  MLX_DECODE_ROLE_DOWN,
+  MLX_DECODE_ROLE_HEAD,   // has one format
+  MLX_DECODE_ROLE_EMBED,  // has one format
+  MLX_DECODE_ROLES,
+} mlx_decode_role_t;
+
 typedef struct mlx_decode_plan {
   mlx_decode_offset_t offsets[MLX_DECODE_WEIGHTS];
-  mlx_tiles_t tiles[MLX_DECODE_WEIGHTS];  // of quantized matrices
-  mlx_dtype_t dtype;                      // of all other matrices, which have 16 bits
+  bool regular;  // the offsets of all weights have a stride; else layers differ in size
+  mlx_tiles_t tiles[MLX_DECODE_ROLES][2];  // of quantized matrices; the second format has bits 0 if unused
+  // Matrices that have the second format of their role: bits SECOND_... of kernels/cuda/decode_form.cuh.
+  uint8_t second[MLX_MAX_LAYERS];
+  mlx_dtype_t dtype;  // of all other matrices, which have 16 bits
   int64_t hidden, ffn;
   mlx_attention_t attention;
   double norm_eps;
-  const mlx_rope_t *rope;
+  mlx_decode_form_t form;
   int64_t blocks, shared_bytes;  // of the launch
   int64_t segment;               // largest number of columns in a stage of the ring buffer
   int64_t scratch_words;         // 32-bit words
@@ -46,11 +91,11 @@ mlx_status_t mlx_decode_plan_make(const mlx_model_t *model, const mlx_graph_t *g
                                   const mlx_module_options_t *options, mlx_decode_plan_t *out_plan,
                                   bool *out_fits) MLX_MUST_USE;
 
-// The weights of a network of Llama's form, whatever their sizes and layout.
+// The weights of a network of that form, whatever their sizes and layout.
 typedef struct mlx_network_plan {
   bool fits;        // the network has that form; else the rest is unspecified
   size_t *weights;  // owned [layers][MLX_DECODE_WEIGHTS]: index of each weight in the model. Weights that are
-                    // not part of a layer are in the first row.
+                    // not part of a layer are in the first row. 0 for vectors that the network lacks.
 } mlx_network_plan_t;
 
 // A network that does not fit is no error. Release with mlx_network_plan_clear.

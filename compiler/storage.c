@@ -6,12 +6,11 @@
 
 #include "graph/roles.h"
 
-// The matrices of experts: [experts, rows, columns].
-static bool is_experts(const mlx_weight_t *weight) { return weight->tensor.rank == 3; }
+bool mlx_weight_is_experts(const mlx_weight_t *weight) { return weight->tensor.rank == 3; }
 
 // Whether each row of the weight is a row of a stored tensor, in any order.
 static bool keeps_rows(const mlx_weight_t *weight) {
-  if (!is_experts(weight) && (weight->parts || weight->fused_part)) return false;
+  if (!mlx_weight_is_experts(weight) && (weight->parts || weight->fused_part)) return false;
   return weight->value_offset == 0.0 && weight->order != MLX_ROWS_ARE_COLUMNS;
 }
 
@@ -47,7 +46,7 @@ bool mlx_weight_is_matrix(const mlx_weight_t *weight) {
 
 bool mlx_weight_in_panels(const mlx_weight_t *weight, mlx_layout_t layout) {
   return (layout == MLX_LAYOUT_PANELS || layout == MLX_LAYOUT_QUANTIZED_PANELS) &&
-         (mlx_weight_is_matrix(weight) || is_experts(weight));
+         (mlx_weight_is_matrix(weight) || mlx_weight_is_experts(weight));
 }
 
 static double bits_in_file(const mlx_weight_t *weight) {
@@ -66,19 +65,34 @@ static mlx_quantize_t quantize_to(const mlx_weight_t *weight, mlx_storage_t stor
   const mlx_quantize_t kind =
       weight->roles & tables ? mlx_quantize_of_vocabulary(storage.quantize) : storage.quantize;
   if (weight->roles & MLX_ROLE_ROUTER) return MLX_QUANTIZE_NONE;
-  const bool stacked = is_experts(weight) ? weight->part_packings != NULL : weight->parts != NULL;
+  const bool stacked = mlx_weight_is_experts(weight) ? weight->part_packings != NULL : weight->parts != NULL;
   if (kind == MLX_QUANTIZE_NONE || stacked || columns_of(weight) % MLX_CODES) return MLX_QUANTIZE_NONE;
   *out_format = mlx_dtype_info(mlx_quantize_dtype(kind))->panel;
   return bits_in_file(weight) > mlx_panel_bits(*out_format) ? kind : MLX_QUANTIZE_NONE;
 }
 
-// Chooses tiles with codes quantized to |format|, or with the codes of the file. Sets tiles.bits to 0 if no
-// tile format fits.
-static void choose_tiles(const mlx_weight_t *weight, mlx_storage_t storage, mlx_panel_format_t format,
-                         mlx_stored_t *out) {
+// The tile format of experts that are quantized one by one: one for all of them.
+static mlx_tiles_t part_tiles(const mlx_weight_t *weight) {
+  const mlx_tiles_t tiles = mlx_tiles_of_packing(&weight->part_packings[0]);
+  for (int64_t i = 1; i < weight->tensor.dims[0]; ++i) {
+    if (!mlx_tiles_equal(tiles, mlx_tiles_of_packing(&weight->part_packings[i]))) return (mlx_tiles_t){0};
+  }
+  return tiles;
+}
+
+// The tile format that holds the values of the file exactly; its bits are 0 if there is none.
+static mlx_tiles_t exact_tiles(const mlx_weight_t *weight) {
+  if (!keeps_rows(weight)) return (mlx_tiles_t){0};
+  if (weight->part_packings) return part_tiles(weight);
+  if (weight->packing.kind) return mlx_tiles_of_packing(&weight->packing);
+  return mlx_tiles_of(weight->tensor.dtype);
+}
+
+// Chooses tiles with quantized codes, or with the codes of the file. Sets tiles.bits to 0 if no tile format
+// fits.
+static void choose_tiles(const mlx_weight_t *weight, mlx_storage_t storage, mlx_stored_t *out) {
   out->kind = out->quantize ? MLX_STORED_QUANTIZED : MLX_STORED_CODES;
-  out->format = format;
-  if (out->quantize || exact_format(weight, &out->format)) out->tiles = mlx_tiles_of(out->format);
+  out->tiles = out->quantize ? mlx_tiles_of(mlx_quantize_dtype(out->quantize)) : exact_tiles(weight);
   if (out->tiles.bits && storage.tiles) out->tiles = storage.tiles[weight - storage.weights];
 }
 
@@ -98,14 +112,14 @@ mlx_stored_t mlx_weight_stored(const mlx_weight_t *weight, mlx_storage_t storage
   mlx_stored_t out = {.kind = MLX_STORED_FLOATS, .dtype = float_dtype(weight, storage)};
   out.format = mlx_dtype_info(out.dtype)->panel;
   const bool tiles = storage.layout == MLX_LAYOUT_TILES;
-  if (tiles ? !mlx_weight_is_matrix(weight)
+  if (tiles ? !mlx_weight_is_matrix(weight) && !mlx_weight_is_experts(weight)
             : storage.layout != MLX_LAYOUT_QUANTIZED_PANELS || !mlx_weight_in_panels(weight, storage.layout))
     return out;
   mlx_panel_format_t format;
   out.quantize = quantize_to(weight, storage, &format);
   if (tiles) {
     mlx_stored_t in_tiles = out;
-    choose_tiles(weight, storage, format, &in_tiles);
+    choose_tiles(weight, storage, &in_tiles);
     out.quantize = MLX_QUANTIZE_NONE;
     return in_tiles.tiles.bits ? in_tiles : out;
   }
@@ -123,8 +137,7 @@ mlx_stored_t mlx_weight_stored(const mlx_weight_t *weight, mlx_storage_t storage
 size_t mlx_weights_count(const mlx_model_t *model, mlx_storage_t storage, mlx_stored_kind_t kind) {
   size_t count = 0;
   for (size_t i = 0; i < model->weight_count; ++i) {
-    count += (mlx_weight_is_matrix(&model->weights[i]) ||
-              mlx_weight_in_panels(&model->weights[i], storage.layout)) &&
+    count += (mlx_weight_is_matrix(&model->weights[i]) || mlx_weight_is_experts(&model->weights[i])) &&
              mlx_weight_stored(&model->weights[i], storage).kind == kind;
   }
   return count;
@@ -134,7 +147,7 @@ size_t mlx_weights_count(const mlx_model_t *model, mlx_storage_t storage, mlx_st
 // Explaining it to the user
 
 typedef struct line {
-  char text[240];
+  char text[280];
   size_t count;
 } line_t;
 
@@ -156,24 +169,29 @@ static void describe_source(const mlx_weight_t *weight, char *out, size_t size) 
 
 static void describe_stored(const mlx_weight_t *weight, mlx_storage_t storage, char *out, size_t size) {
   const mlx_stored_t stored = mlx_weight_stored(weight, storage);
-  const mlx_panel_info_t *info = mlx_panel_info(stored.format);
-  const double bits = stored.tiles.bits ? mlx_tiles_bits(stored.tiles) : mlx_panel_bits(stored.format);
-  // A panel format with as many bits as the file's type has the same codes and scales, only in another order.
-  const bool unchanged =
-      !weight->packing.kind && mlx_dtype_bits(weight->tensor.dtype) == mlx_panel_bits(stored.format);
+  const bool in_tiles = stored.tiles.bits != 0;
+  const double bits = in_tiles ? mlx_tiles_bits(stored.tiles) : mlx_panel_bits(stored.format);
+  // A format with as many bits as the file's type has the same codes and scales, only in another order.
+  const bool unchanged = !weight->packing.kind && mlx_dtype_bits(weight->tensor.dtype) == bits;
+  char name[80];
+  if (in_tiles) {
+    mlx_tiles_describe(stored.tiles, name, sizeof name);
+  } else {
+    snprintf(name, sizeof name, "%s", mlx_panel_info(stored.format)->name);
+  }
   if (stored.kind == MLX_STORED_QUANTIZED) {
-    snprintf(out, size, "quantized to %s (%s; %g bits per weight)", mlx_quantize_name(stored.quantize),
-             info->name, bits);
+    snprintf(out, size, "quantized to %s (%s; %g bits per weight)", mlx_quantize_name(stored.quantize), name,
+             bits);
   } else if (stored.kind == MLX_STORED_CODES) {
     snprintf(out, size, "%s (%s; %g bits per weight)", unchanged ? "unchanged" : "repacked without loss",
-             info->name, bits);
+             name, bits);
   } else if (mlx_weight_is_quantized(weight)) {
-    snprintf(out, size, "expanded to %s%s", info->name,
+    snprintf(out, size, "expanded to %s%s", name,
              storage.layout == MLX_LAYOUT_QUANTIZED_PANELS || storage.layout == MLX_LAYOUT_TILES
                  ? ": no kernel supports its format"
                  : "");
   } else {
-    snprintf(out, size, "stored as %s%s", info->name,
+    snprintf(out, size, "stored as %s%s", name,
              !storage.quantize                 ? ""
              : weight->roles & MLX_ROLE_ROUTER ? ": a router is not quantized"
              : columns_of(weight) % MLX_CODES  ? ": its number of columns is not a multiple of 32"
@@ -185,9 +203,9 @@ void mlx_weights_explain(const mlx_model_t *model, mlx_storage_t storage, const 
   line_t lines[MAX_LINES] = {0};
   size_t count = 0;
   for (size_t i = 0; i < model->weight_count; ++i) {
-    char source[80], stored[120], text[240];
+    char source[80], stored[180], text[280];
     size_t line = 0;
-    if (!mlx_weight_is_matrix(&model->weights[i]) && !is_experts(&model->weights[i])) continue;
+    if (!mlx_weight_is_matrix(&model->weights[i]) && !mlx_weight_is_experts(&model->weights[i])) continue;
     describe_source(&model->weights[i], source, sizeof source);
     describe_stored(&model->weights[i], storage, stored, sizeof stored);
     snprintf(text, sizeof text, "%s: %s", source, stored);

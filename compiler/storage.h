@@ -3,6 +3,7 @@
 #define MLXCEL_COMPILER_STORAGE_H_
 
 #include "base/report.h"
+#include "compiler/panels.h"
 #include "compiler/quantize.h"
 #include "compiler/tiles.h"
 #include "models/model.h"
@@ -14,7 +15,7 @@ typedef enum mlx_layout {
   MLX_LAYOUT_PANELS,            // CPU panels of 16 rows (kernels/cpu/panel_format.h), in the dtype
   MLX_LAYOUT_QUANTIZED_PANELS,  // CPU panels with the codes of the file if a format holds them, else in the
                                 // dtype
-  MLX_LAYOUT_TILES,  // GPU tiles (kernels/cuda/decode_tiles.cuh) with the codes of the file if a tile
+  MLX_LAYOUT_TILES,  // GPU tiles (kernels/cuda/tile_format.cuh) with the codes of the file if a tile
                      // format holds them, else row-major in the dtype
 } mlx_layout_t;
 
@@ -39,13 +40,15 @@ typedef struct mlx_stored {
   mlx_dtype_t dtype;  // of floats. Vectors (norms) stay f32: they are small, and their errors affect every
                       // activation
   mlx_panel_format_t format;  // of a matrix in panels
-  mlx_tiles_t tiles;          // of a matrix in tiles
+  mlx_tiles_t tiles;          // of a matrix in tiles; the matrices of experts follow each other
   mlx_quantize_t quantize;    // of kind MLX_STORED_QUANTIZED
 } mlx_stored_t;
 bool mlx_weight_is_quantized(const mlx_weight_t *weight);  // in its file
 // Whether it is the matrix of a product or an embedding table. Norms, biases and sinks are none, whatever
 // their rank; nor are the weights of experts, which have rank 3.
 bool mlx_weight_is_matrix(const mlx_weight_t *weight);
+// Whether it is the matrices of experts: [experts, rows, columns].
+bool mlx_weight_is_experts(const mlx_weight_t *weight);
 // Whether it is stored in CPU panels: a matrix, or the matrices of experts one after the other.
 bool mlx_weight_in_panels(const mlx_weight_t *weight, mlx_layout_t layout);
 mlx_stored_t mlx_weight_stored(const mlx_weight_t *weight, mlx_storage_t storage);

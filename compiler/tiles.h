@@ -1,32 +1,53 @@
 // Tiles: quantized matrices as the GPU kernels read them, 8 rows x 128 columns together
-// (kernels/cuda/decode_tiles.cuh describes the layout).
+// (docs/internals/cuda-kernels.md describes the layout, kernels/cuda/tile_format.cuh reads it).
 #ifndef MLXCEL_COMPILER_TILES_H_
 #define MLXCEL_COMPILER_TILES_H_
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
-#include "compiler/panels.h"
+#include "graph/codes.h"
+#include "models/import/packing.h"
 
 #define MLX_TILE_ROWS 8
 #define MLX_TILE_COLUMNS 128
 
+// How scales and offsets are stored. The same order as TileNumbers of the kernels.
+typedef enum mlx_tile_numbers {
+  MLX_TILE_F16,
+  MLX_TILE_F32,
+  MLX_TILE_BF16,
+  MLX_TILE_E8M0,  // a power of two as a byte; no offset
+  MLX_TILE_K6,    // f16 times 6 bits, scale and offset of 32 columns
+  MLX_TILE_K4,    // f16 times 4 bits, scale and offset of 16 columns
+  MLX_TILE_K8,    // f16 times a signed byte; no offset
+} mlx_tile_numbers_t;
+
+// Values of |center| for codes that are indices of a table.
+#define MLX_TILE_E2M1 -1  // floats of 4 bits: MXFP4
+#define MLX_TILE_IQ4 -2   // IQ4_NL, IQ4_XS
+
 typedef struct mlx_tiles {
-  int bits;     // per code: 4 or 8; 0: no tile format
-  bool wide;    // scales and offsets are f32; else f16
-  bool offset;  // each 32 columns have an offset
-  bool halves;  // each 16 columns have a scale; else each 32
-  int center;   // added to a 4-bit code when it is stored
+  int bits;                    // per code: 2 to 6 or 8; 0: no tile format
+  mlx_tile_numbers_t numbers;  // of scales and offsets
+  int offset;                  // offsets of each 32 columns: 0, 1, or 2 (one for each 16)
+  bool halves;                 // each 16 columns have a scale; else each 32
+  int center;  // added to a code when it is stored, or a table. 0 with 8 bits, which are signed
 } mlx_tiles_t;
 
-// The tile format that holds the same values as panels of |format|; bits is 0 if there is none.
-mlx_tiles_t mlx_tiles_of(mlx_panel_format_t format);
+// The tile format that holds the values of a type or of a quantized checkpoint matrix; bits is 0 if there is
+// none.
+mlx_tiles_t mlx_tiles_of(mlx_dtype_t dtype);
+mlx_tiles_t mlx_tiles_of_packing(const mlx_packing_t *packing);
 
 bool mlx_tiles_equal(mlx_tiles_t a, mlx_tiles_t b);
-// The narrowest tile format that holds the values of both.
+// A tile format that holds the values of both: the same one if they are equal, else a wider one.
 mlx_tiles_t mlx_tiles_for_both(mlx_tiles_t a, mlx_tiles_t b);
 
 double mlx_tiles_bits(mlx_tiles_t tiles);  // per weight, scales and offsets included
+// Text for users: "4-bit codes, scale and offset in f16".
+void mlx_tiles_describe(mlx_tiles_t tiles, char *out, size_t size);
 
 // Bytes of a matrix. |columns| is a multiple of 32; a row count below 8 gives the size of one tile row.
 uint64_t mlx_tiles_bytes(mlx_tiles_t tiles, int64_t rows, int64_t columns);
@@ -37,6 +58,7 @@ void mlx_tiles_put(mlx_tiles_t tiles, const mlx_codes_t *codes, int64_t row, int
 
 // "4,0,1,0,0": the template arguments of the kernels.
 #define MLX_TILES_FORMAT "%d,%d,%d,%d,%d"
-#define MLX_TILES_ARGUMENTS(tiles) (tiles).bits, (tiles).wide, (tiles).offset, (tiles).halves, (tiles).center
+#define MLX_TILES_ARGUMENTS(tiles) \
+  (tiles).bits, (int)(tiles).numbers, (tiles).offset, (int)(tiles).halves, (tiles).center
 
 #endif  // MLXCEL_COMPILER_TILES_H_

@@ -284,7 +284,9 @@ static mlx_status_t write_all(const mlx_model_t *model, mlx_storage_t storage, m
 
 uint64_t mlx_weight_stored_bytes(const mlx_weight_t *weight, mlx_storage_t storage) {
   const mlx_stored_t stored = mlx_weight_stored(weight, storage);
-  if (stored.tiles.bits) return mlx_tiles_bytes(stored.tiles, weight->tensor.dims[0], weight->tensor.dims[1]);
+  if (stored.tiles.bits)
+    return (uint64_t)(row_count(weight) / matrix_rows(weight)) *
+           mlx_tiles_bytes(stored.tiles, matrix_rows(weight), (int64_t)row_elements(weight));
   if (in_panels(weight, storage, stored))
     return (uint64_t)(row_count(weight) / matrix_rows(weight)) *
            mlx_panels_bytes(stored.format, matrix_rows(weight), (int64_t)row_elements(weight));

@@ -1,6 +1,6 @@
-// Regular expressions (ECMA-262) as GBNF for the content of a JSON string: characters that JSON escapes are
-// written escaped. Assertions other than ^ at the start and $ at the end, and back references, are not
-// supported.
+// Regular expressions (ECMA-262) as GBNF, for the content of a JSON string, where characters that JSON
+// escapes are written escaped, or for a plain text. Assertions other than ^ at the start and $ at the end,
+// and back references, are not supported.
 #include "grammar/json_schema_pattern.h"
 
 #include <stdint.h>
@@ -26,7 +26,8 @@ typedef struct reader {
   const char *at, *end;
   const char *problem;
   int nesting;
-  bool negated;  // inside [^ ]
+  bool negated;   // inside [^ ]
+  bool is_plain;  // a plain text: nothing is escaped
 } reader_t;
 
 static const range_t digits[] = {{'0', '9'}};
@@ -113,8 +114,19 @@ static const char *escape_of(uint32_t c) {
   }
 }
 
-static bool is_plain(uint32_t c) {
-  return c >= 32 && c != '"' && c != '\\' && c != 127 && !(c >= 0xd800 && c <= 0xdfff);
+// The characters that need no escape.
+#define UNESCAPED_RANGES 5
+static const range_t in_json[UNESCAPED_RANGES] = {
+    {32, '!'}, {'#', '['}, {']', 126}, {128, 0xd7ff}, {0xe000, LAST_CHARACTER}};
+static const range_t in_text[UNESCAPED_RANGES] = {
+    {9, 13}, {32, 126}, {128, 0xd7ff}, {0xe000, 0xffff}, {0x10000, LAST_CHARACTER}};
+static const range_t *unescaped(const reader_t *r) { return r->is_plain ? in_text : in_json; }
+
+static bool needs_no_escape(const reader_t *r, uint32_t c) {
+  for (int i = 0; i < UNESCAPED_RANGES; ++i) {
+    if (unescaped(r)[i].first <= c && c <= unescaped(r)[i].last) return true;
+  }
+  return false;
 }
 
 static bool has(const set_t *set, uint32_t c) {
@@ -126,13 +138,13 @@ static bool has(const set_t *set, uint32_t c) {
 
 // Writes a class that matches one character of the set. |with_escapes|: also characters that JSON escapes.
 static void put_set(reader_t *r, const set_t *set, bool with_escapes) {
-  static const range_t plain[] = {{32, '!'}, {'#', '['}, {']', 126}, {128, 0xd7ff}, {0xe000, LAST_CHARACTER}};
+  const range_t *plain = unescaped(r);
   static const uint32_t escaped[] = {'"', '\\', '\b', '\f', '\n', '\r', '\t'};
   const char *separator = "";
   bool open = false;
   mlx_text_puts(r->out, "(");
   for (size_t i = 0; i < set->count; ++i) {
-    for (size_t j = 0; j < sizeof plain / sizeof *plain; ++j) {
+    for (size_t j = 0; j < UNESCAPED_RANGES; ++j) {
       const uint32_t first = set->items[i].first > plain[j].first ? set->items[i].first : plain[j].first;
       const uint32_t last = set->items[i].last < plain[j].last ? set->items[i].last : plain[j].last;
       if (first > last) continue;
@@ -145,13 +157,15 @@ static void put_set(reader_t *r, const set_t *set, bool with_escapes) {
   }
   if (open) mlx_text_puts(r->out, "]");
   if (open) separator = " | ";
-  for (size_t i = 0; with_escapes && i < sizeof escaped / sizeof *escaped; ++i) {
+  for (size_t i = 0; with_escapes && !r->is_plain && i < sizeof escaped / sizeof *escaped; ++i) {
     if (!has(set, escaped[i])) continue;
     mlx_text_printf(r->out, "%s%s", separator, escape_of(escaped[i]));
     separator = " | ";
   }
   mlx_text_puts(r->out, ")");
-  if (!*separator) r->problem = "has a character class that no character of a JSON string matches";
+  if (!*separator)
+    r->problem = r->is_plain ? "has a character class that no character matches"
+                             : "has a character class that no character of a JSON string matches";
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -265,11 +279,11 @@ static void read_group(reader_t *r) {
 }
 
 static void put_literal(reader_t *r, uint32_t c) {
-  if (is_plain(c)) {
+  if (needs_no_escape(r, c)) {
     mlx_text_puts(r->out, "\"");
     put_character(r->out, c);
     mlx_text_puts(r->out, "\"");
-  } else if (escape_of(c)) {
+  } else if (!r->is_plain && escape_of(c)) {
     mlx_text_puts(r->out, escape_of(c));
   } else {
     r->problem = "matches a control character, which is not supported";
@@ -383,21 +397,38 @@ static bool has_outer_bar(const char *at, const char *end) {
   return false;
 }
 
-void mlx_gbnf_put_pattern(mlx_text_t *out, const char *pattern, size_t length, const char **out_problem) {
-  reader_t r = {.out = out, .at = pattern, .end = pattern + length};
+// Writes the rule for |pattern|. Returns the reason if it is not supported, or NULL. A plain text must match
+// as a whole; in a JSON string, the anchors decide.
+static const char *put_pattern(reader_t r, const char *pattern, size_t length) {
   const bool from_start = length && pattern[0] == '^';
   size_t backslashes = 0;
   while (length > backslashes + 1 && pattern[length - 2 - backslashes] == '\\') ++backslashes;
   const bool to_end = length > (size_t)from_start && pattern[length - 1] == '$' && backslashes % 2 == 0;
-  r.at += from_start;
-  r.end -= to_end;
+  r.at = pattern + from_start;
+  r.end = pattern + length - to_end;
   if ((from_start || to_end) && has_outer_bar(r.at, r.end)) {
     r.problem = "has ^ or $ together with a top-level |: put the alternatives in parentheses";
   }
-  if (!from_start) mlx_text_puts(out, "char* ");
-  mlx_text_puts(out, "(");
+  if (!from_start && !r.is_plain) mlx_text_puts(r.out, "char* ");
+  mlx_text_puts(r.out, "(");
   read_alternates(&r);
   if (!r.problem && r.at < r.end) r.problem = "has a ) without (";
-  mlx_text_puts(out, to_end ? ")" : ") char*");
-  *out_problem = r.problem;
+  mlx_text_puts(r.out, to_end || r.is_plain ? ")" : ") char*");
+  return r.problem;
+}
+
+void mlx_gbnf_put_pattern(mlx_text_t *out, const char *pattern, size_t length, const char **out_problem) {
+  *out_problem = put_pattern((reader_t){.out = out}, pattern, length);
+}
+
+mlx_status_t mlx_regex_to_gbnf(const char *name, const char *regex, size_t length, char **out_gbnf,
+                               size_t *out_length) {
+  mlx_text_t out = {0};
+  *out_gbnf = NULL;
+  mlx_text_puts(&out, "root ::= ");
+  const char *problem = put_pattern((reader_t){.out = &out, .is_plain = true}, regex, length);
+  mlx_status_t status = problem ? mlx_error(MLX_UNSUPPORTED, "%s: the regular expression %s", name, problem)
+                                : mlx_text_take(&out, out_gbnf, out_length);
+  mlx_text_clear(&out);
+  return status;
 }

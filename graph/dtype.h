@@ -31,8 +31,8 @@ typedef enum mlx_dtype {
   MLX_DTYPE_COUNT,
 } mlx_dtype_t;
 
-// One row per type: every fact about a weight format that import, storage and `mlxcel show` use. The GPU tile
-// format derives from |panel| (mlx_tiles_of).
+// One row per type: every fact about a weight format that import, storage and `mlxcel show` use. mlx_tiles_of
+// has the GPU tile format.
 typedef struct mlx_dtype_info {
   const char *name;          // as GGUF and users write it: "F32", "Q4_1"
   const char *mlir;          // element type in MLIR; NULL for quantized types

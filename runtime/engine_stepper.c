@@ -393,6 +393,7 @@ mlx_status_t mlx_engine_stepper_create(const mlx_stepper_options_t *o, mlx_stepp
                             .samples = v->samples,
                             .burst = v->burst,
                             .fits = fits,
+                            .window = v->window,
                             .set_page = set_page,
                             .set_tokens = set_tokens,
                             .submit = submit,

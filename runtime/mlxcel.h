@@ -367,6 +367,9 @@ typedef struct mlx_generate_options {
   // The text must match it, and ends only where it may; NULL: any text. It must outlive the request.
   const mlx_grammar_t *grammar;
   int64_t logprobs;  // N: log-probabilities of each token and of the N most likely; -1: none
+  // Requests of a scheduler only: the same for each token of the prompt but the first. All tokens of such a
+  // prompt are computed, also if other requests have computed the same tokens. -1: none.
+  int64_t prompt_logprobs;
   // Stop strings: generation ends as soon as the text contains one of them. The result's text ends before it.
   // A stop string may begin and end inside a token. Text that may be its beginning is held back.
   const char *const *stops;
@@ -398,6 +401,9 @@ typedef struct mlx_generation {
   size_t count;
   // [count][options.logprobs + 1]: the most likely tokens, then the chosen one; NULL if not requested.
   mlx_logprob_t *logprobs;
+  // [tokens of the prompt - 1][options.prompt_logprobs + 1]: the most likely tokens, then that of the prompt.
+  // Complete when the first token is generated; NULL if not requested.
+  mlx_logprob_t *prompt_logprobs;
   char *text;  // NUL-terminated
   size_t text_length;
   float *embedding;  // [mlx_engine_info_t.hidden] of length 1, if options.embed was set; else NULL

@@ -6,7 +6,7 @@
 #include "base/memory.h"
 
 void mlx_generate_options_initialize(mlx_generate_options_t *out_options) {
-  *out_options = (mlx_generate_options_t){.max_tokens = -1, .logprobs = -1};
+  *out_options = (mlx_generate_options_t){.max_tokens = -1, .logprobs = -1, .prompt_logprobs = -1};
 }
 
 const char *mlx_finish_reason_name(mlx_finish_reason_t reason) {
@@ -17,6 +17,7 @@ const char *mlx_finish_reason_name(mlx_finish_reason_t reason) {
 void mlx_generation_clear(mlx_generation_t *generation) {
   mlx_free(generation->ids);
   mlx_free(generation->logprobs);
+  mlx_free(generation->prompt_logprobs);
   mlx_free(generation->text);
   mlx_free(generation->embedding);
   *generation = (mlx_generation_t){0};

@@ -27,7 +27,8 @@ struct mlx_pool {
   int32_t *buckets;        // [bucket_count] the first page of each; 0: none
   uint64_t bucket_count;   // a power of two
   mlx_pool_counts_t counts;
-  bool *slots;  // [slot_count] taken
+  bool *slots;          // [slot_count] taken
+  bool releases_first;  // mlx_pool_release_first was called
   int64_t slot_count;
 };
 
@@ -139,7 +140,7 @@ static void unpublish(mlx_pool_t *pool, int32_t page) {
 int32_t mlx_pool_publish(mlx_pool_t *pool, int32_t parent, int32_t page, const int32_t *ids, size_t count) {
   page_t *p = &pool->pages[page];
   size_t common;
-  if (!count || count > MLX_KV_PAGE || p->count) return page;
+  if (!count || count > MLX_KV_PAGE || p->count || (parent && !pool->pages[parent].count)) return page;
   const int32_t equal = mlx_pool_find(pool, parent, ids, count, &common);
   if (equal && common == count && pool->pages[equal].count == (int32_t)count) {
     mlx_pool_retain(pool, equal);
@@ -186,13 +187,40 @@ static int32_t lowest_free(mlx_pool_t *pool) {
   return (int32_t)(pool->lowest * 64 + bit);
 }
 
+// A published page that continues |page|; 0: none.
+static int32_t first_child(const mlx_pool_t *pool, int32_t page) {
+  if (pool->pages[page].count < MLX_KV_PAGE) return 0;
+  int32_t at = *bucket_of(pool, pool->pages[page].after);
+  while (at && pool->pages[at].parent != page) at = pool->pages[at].next_in_bucket;
+  return at;
+}
+
+// Unpublishes |root|, which is not in the list, and all pages that continue it, the last ones first.
+static void unpublish_tree(mlx_pool_t *pool, int32_t root) {
+  for (int32_t at = root;;) {
+    const int32_t child = first_child(pool, at), parent = pool->pages[at].parent;
+    if (child) {
+      at = child;
+      continue;
+    }
+    unpublish(pool, at);
+    if (at == root) return;
+    if (!pool->pages[at].users) {
+      remove_cached(pool, at);
+      set_free(pool, at);
+      ++pool->counts.free;
+    }
+    at = parent;
+  }
+}
+
 int32_t mlx_pool_take(mlx_pool_t *pool) {
   int32_t page = lowest_free(pool);
   if (!page) {
     page = pool->oldest;
     if (!page) return 0;
     remove_cached(pool, page);
-    unpublish(pool, page);
+    unpublish_tree(pool, page);
   }
   pool->pages[page].users = 1;
   ++pool->counts.used;
@@ -214,6 +242,11 @@ void mlx_pool_release(mlx_pool_t *pool, int32_t page) {
     set_free(pool, page);
     ++pool->counts.free;
   }
+}
+
+void mlx_pool_release_first(mlx_pool_t *pool, int32_t page) {
+  pool->releases_first = true;
+  mlx_pool_release(pool, page);
 }
 
 void mlx_pool_forget(mlx_pool_t *pool) {
@@ -253,7 +286,7 @@ mlx_status_t mlx_pool_check(const mlx_pool_t *pool) {
     if (!is_in_bucket(pool, page)) return mlx_error(MLX_INTERNAL, "page %d is not in its bucket", page);
     if (p->parent && (parent->count != MLX_KV_PAGE || parent->after != p->before))
       return mlx_error(MLX_INTERNAL, "the parent %d of page %d is not published", p->parent, page);
-    if (p->users && p->parent && !parent->users)
+    if (p->users && p->parent && !parent->users && !pool->releases_first)
       return mlx_error(MLX_INTERNAL, "page %d has users, its parent %d has none", page, p->parent);
   }
   int64_t listed = 0;

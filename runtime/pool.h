@@ -10,7 +10,9 @@
 // memory is needed. The least recently used page goes first.
 //
 // The caller keeps two rules. A user of a published page also uses its parent. A sequence releases its pages
-// from the last to the first. Then a page is never evicted before its children.
+// from the last to the first. Then a page is never evicted before its children. A sequence whose attention
+// has a window breaks both rules (mlx_pool_release_first). So a page that is evicted takes all pages that
+// continue it out of the tree: those without users become free, the others can no longer be found.
 //
 // Ownership: the caller owns the pool. Threads: one thread at a time.
 #ifndef MLXCEL_RUNTIME_POOL_H_
@@ -36,13 +38,16 @@ int32_t mlx_pool_take(mlx_pool_t *pool);
 void mlx_pool_retain(mlx_pool_t *pool, int32_t page);  // one more user
 // One user less. A page without users is cached if it is published, else free.
 void mlx_pool_release(mlx_pool_t *pool, int32_t page);
+// The same for the first page of a sequence that goes on using the pages after it.
+void mlx_pool_release_first(mlx_pool_t *pool, int32_t page);
 
 // The published page after |parent| (0: the first page of a sequence) with the longest common beginning with
 // |ids|. *|out_common| is its length. Returns 0 if no token is common. Adds no user.
 int32_t mlx_pool_find(const mlx_pool_t *pool, int32_t parent, const int32_t *ids, size_t count,
                       size_t *out_common);
-// Publishes |page|, which holds |count| tokens, up to MLX_KV_PAGE. |parent| is full and published, or 0. If
-// an equal page is published already, the caller's user moves to that page. Returns the page to use.
+// Publishes |page|, which holds |count| tokens, up to MLX_KV_PAGE. |parent| is full, or 0. If an equal page
+// is published already, the caller's user moves to that page. Returns the page to use. If |parent| is no
+// longer published, |page| is not published either.
 int32_t mlx_pool_publish(mlx_pool_t *pool, int32_t parent, int32_t page, const int32_t *ids, size_t count);
 // Unpublishes all pages: their contents are unknown after a failed step.
 void mlx_pool_forget(mlx_pool_t *pool);

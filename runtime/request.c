@@ -9,6 +9,10 @@ bool mlx_request_is_before(const mlx_request_t *a, const mlx_request_t *b) {
 
 size_t mlx_request_unfed(const mlx_request_t *r) { return r->count + r->pending - r->fed; }
 
+bool mlx_request_scores(const mlx_request_t *r) {
+  return r->prompt_logprobs >= 0 && r->scored + 1 < r->prompt_count;
+}
+
 mlx_status_t mlx_request_append(mlx_request_t *r, int32_t id) {
   MLX_TRY(mlx_reserve(r->count + 1, sizeof *r->ids, &r->id_capacity, &r->ids));
   r->ids[r->count++] = id;
@@ -45,6 +49,14 @@ mlx_status_t mlx_request_take_status(mlx_request_t *request) {
 // Pages
 
 static size_t pages_for(size_t positions) { return (positions + MLX_KV_PAGE - 1) / MLX_KV_PAGE; }
+
+// The most pages that the sequence holds at a time when it has |positions| positions: those that tokens of
+// the next step see or write.
+static size_t pages_held(const mlx_stepper_t *stepper, size_t positions) {
+  const size_t all = pages_for(positions),
+               seen = pages_for((size_t)(stepper->window + stepper->max_tokens)) + 1;
+  return stepper->window && seen < all ? seen : all;
+}
 
 // The page before the next one; 0: none.
 static int32_t last_page(const mlx_request_t *r) { return r->page_count ? r->pages[r->page_count - 1] : 0; }
@@ -98,11 +110,15 @@ static mlx_status_t find_pages(mlx_request_t *r, const mlx_request_pages_t *p, i
   const bool looks_back = mlx_sequence_sampler_looks_back(r->sampler);
   const bool share = p->share && (!looks_back || p->stepper->set_tokens);
   const size_t next = r->count + 1 < (size_t)positions ? r->count + 1 : (size_t)positions;
-  if (share) MLX_TRY(share_full_pages(r, p, r->count - 1));
+  // A token is scored by the step that computes the token before it.
+  const size_t limit = mlx_request_scores(r) ? r->scored : r->count - 1;
+  if (share) MLX_TRY(share_full_pages(r, p, limit));
   const mlx_pool_counts_t counts = mlx_pool_counts(p->pool);
-  *out_enough = (int64_t)(pages_for(next) - r->page_count) + spare <= counts.free + counts.cached;
+  const size_t rest = pages_for(next) - r->page_count, held = pages_held(p->stepper, next);
+  *out_enough = (int64_t)(rest < held ? rest : held) + spare <= counts.free + counts.cached;
   if (!*out_enough || !share) return NULL;
-  MLX_TRY(copy_partial_page(r, p, r->count - 1));
+  if (limit > r->fed) MLX_TRY(copy_partial_page(r, p, limit));
+  MLX_TRY(mlx_request_drop_unseen(r, p));
   if (!looks_back || !r->fed) return NULL;
   return p->stepper->set_tokens(p->stepper, r->slot, 0, r->ids, r->fed);
 }
@@ -113,6 +129,7 @@ mlx_status_t mlx_request_attach(mlx_request_t *r, const mlx_request_pages_t *p, 
   r->slot = mlx_pool_take_slot(p->pool);
   if (r->slot < 0) return NULL;
   mlx_status_t status = find_pages(r, p, positions, spare, out_attached);
+  if (mlx_request_scores(r)) r->scored = r->fed;  // after a preemption, tokens may be scored again
   if (status || !*out_attached) mlx_request_detach(r, p, false);
   return status;
 }
@@ -145,6 +162,20 @@ mlx_status_t mlx_request_publish(mlx_request_t *r, const mlx_request_pages_t *p)
   return NULL;
 }
 
+mlx_status_t mlx_request_drop_unseen(mlx_request_t *r, const mlx_request_pages_t *p) {
+  const size_t window = (size_t)p->stepper->window;
+  if (!window || r->held || r->fed < window) return NULL;
+  size_t end = (r->fed + 1 - window) / MLX_KV_PAGE;
+  // The next page is published as a child of the last published one.
+  if (p->share && end >= r->published) end = r->published ? r->published - 1 : 0;
+  for (; r->dropped < end; ++r->dropped) {
+    MLX_TRY(p->stepper->set_page(p->stepper, r->slot, (int32_t)r->dropped, 0));
+    mlx_pool_release_first(p->pool, r->pages[r->dropped]);
+    r->pages[r->dropped] = 0;
+  }
+  return NULL;
+}
+
 void mlx_request_detach(mlx_request_t *r, const mlx_request_pages_t *p, bool keep) {
   r->pending = 0;
   if (r->held) return;
@@ -152,8 +183,8 @@ void mlx_request_detach(mlx_request_t *r, const mlx_request_pages_t *p, bool kee
   // The full pages are published already.
   if (keep && p->share && known % MLX_KV_PAGE && r->published == nth && nth < r->page_count)
     r->pages[nth] = publish_page(r, p, nth, known % MLX_KV_PAGE);
-  while (r->page_count) mlx_pool_release(p->pool, r->pages[--r->page_count]);
+  while (r->page_count > r->dropped) mlx_pool_release(p->pool, r->pages[--r->page_count]);
   if (r->slot >= 0) mlx_pool_release_slot(p->pool, r->slot);
   r->slot = -1;
-  r->fed = r->published = 0;
+  r->fed = r->published = r->page_count = r->dropped = 0;
 }

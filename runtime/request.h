@@ -20,11 +20,13 @@ struct mlx_request {
   mlx_scheduler_t *scheduler;  // borrowed
   mlx_request_state_t state;
   int64_t priority;
-  uint64_t arrival;    // counts the scheduler's requests
-  uint64_t last_step;  // number of the last step that had tokens of this request
-  bool cancelled;      // mlx_request_cancel was called
-  bool held;           // a session owns its slot and pages: they are never released
-  bool embeds;         // the result is the hidden state of the last token
+  uint64_t arrival;         // counts the scheduler's requests
+  uint64_t last_step;       // number of the last step that had tokens of this request
+  bool cancelled;           // mlx_request_cancel was called
+  bool held;                // a session owns its slot and pages: they are never released
+  bool embeds;              // the result is the hidden state of the last token
+  int64_t prompt_logprobs;  // as in the options
+  size_t scored;            // the log-probabilities of ids[1] to ids[scored] are known, if they are wanted
 
   int32_t *ids;  // [id_capacity] owned
   size_t count, prompt_count, pending, fed, id_capacity;
@@ -33,6 +35,7 @@ struct mlx_request {
   int32_t *pages;  // [page_capacity] owned
   size_t page_count, page_capacity;
   size_t published;  // pages that other sequences can find
+  size_t dropped;    // pages before the window: released, and 0 in |pages|
 
   mlx_sequence_sampler_t *sampler;  // owned
   mlx_output_t output;
@@ -53,6 +56,8 @@ typedef struct mlx_request_pages {
 bool mlx_request_is_before(const mlx_request_t *a, const mlx_request_t *b);
 // Tokens that a step must feed before the next token is sampled.
 size_t mlx_request_unfed(const mlx_request_t *request);
+// True if the log-probabilities of prompt tokens are wanted and not known yet.
+bool mlx_request_scores(const mlx_request_t *request);
 // Appends a known token.
 mlx_status_t mlx_request_append(mlx_request_t *request, int32_t id) MLX_MUST_USE;
 
@@ -67,6 +72,9 @@ mlx_status_t mlx_request_grow(mlx_request_t *request, const mlx_request_pages_t 
                               bool *out_ok) MLX_MUST_USE;
 // Publishes the full pages whose tokens are known. An equal page replaces the sequence's own.
 mlx_status_t mlx_request_publish(mlx_request_t *request, const mlx_request_pages_t *pages) MLX_MUST_USE;
+// Releases the pages that no later token sees, if every layer has a window. A session's sequence keeps them:
+// it can be rewound.
+mlx_status_t mlx_request_drop_unseen(mlx_request_t *request, const mlx_request_pages_t *pages) MLX_MUST_USE;
 // Releases slot and pages. With |keep|, the pool caches the tokens' pages, also the last, partial one. The
 // tokens stay known; all must be fed again.
 void mlx_request_detach(mlx_request_t *request, const mlx_request_pages_t *pages, bool keep);

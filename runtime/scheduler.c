@@ -16,7 +16,7 @@ static void finish_cancelled(mlx_scheduler_t *s, mlx_request_list_t *list) {
     mlx_request_t *r = list->items[i];
     if (r->cancelled) {
       mlx_scheduler_finish(s, r, MLX_FINISH_CANCELLED, NULL);
-    } else if (!mlx_output_left(&r->output)) {
+    } else if (!mlx_output_left(&r->output) && !mlx_request_scores(r)) {
       mlx_scheduler_finish(s, r, MLX_FINISH_LENGTH, NULL);
     }
   }
@@ -95,6 +95,10 @@ static mlx_status_t fill_request(mlx_scheduler_t *s, mlx_request_t *r, const mlx
                                 language->vocab, &r->output));
   MLX_TRY(mlx_sequence_sampler_create(language, options, s->stepper->samples, s->options.count_near_ties,
                                       r->ids, total, &r->sampler));
+  r->prompt_logprobs = options->prompt_logprobs;
+  if (r->prompt_logprobs >= 0)
+    MLX_TRY(mlx_alloc((total - 1) * ((size_t)r->prompt_logprobs + 1),
+                      sizeof *r->output.generation.prompt_logprobs, &r->output.generation.prompt_logprobs));
   for (int i = 0; i < 3; ++i)
     MLX_TRY(mlx_reserve(s->live + 1, sizeof *lists[i]->items, &lists[i]->capacity, &lists[i]->items));
   return NULL;
@@ -114,6 +118,10 @@ static mlx_status_t create_request(mlx_scheduler_t *s, const mlx_held_sequence_t
                            "shorten the prompt, or use a larger pool (--memory)");
   if (options->embed && !s->stepper->hidden)
     return mlx_error(MLX_UNSUPPORTED, "the model's module does not return hidden states");
+  if (options->prompt_logprobs > s->language.vocab ||
+      (options->prompt_logprobs >= 0 && (length || options->embed)))
+    return mlx_error(MLX_USAGE, "%lld log-probabilities of prompt tokens are not supported for this request",
+                     (long long)options->prompt_logprobs);
   MLX_TRY(mlx_alloc(1, sizeof *r, &r));
   mlx_status_t status = fill_request(s, r, held, ids, count, options);
   if (status) {
@@ -193,6 +201,7 @@ static mlx_status_t fill_scheduler(mlx_scheduler_t *s, const mlx_scheduler_parts
   const size_t size = (size_t)s->options.max_batch_tokens;
   MLX_TRY(mlx_alloc(size, sizeof *s->segments, &s->segments));
   MLX_TRY(mlx_alloc(size, sizeof *s->wanted, &s->wanted));
+  MLX_TRY(mlx_alloc(size, sizeof *s->each, &s->each));
   MLX_TRY(mlx_alloc(size, sizeof *s->members, &s->members));
   for (int i = 0; i < MLX_STEPPER_DEPTH; ++i)
     MLX_TRY(mlx_alloc(size, sizeof *s->flights[i].rows, &s->flights[i].rows));
@@ -223,6 +232,7 @@ void mlx_scheduler_free(mlx_scheduler_t *s) {
   mlx_free(s->done.items);
   mlx_free(s->segments);
   mlx_free(s->wanted);
+  mlx_free(s->each);
   mlx_free(s->members);
   mlx_free(s->logits);
   mlx_free(s);

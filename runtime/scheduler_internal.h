@@ -39,7 +39,9 @@ struct mlx_scheduler {
   // The step that is being filled: segment i belongs to members[i].
   mlx_segment_t *segments;      // [max_batch_tokens]
   mlx_step_sampling_t *wanted;  // [max_batch_tokens] of segment i
-  mlx_request_t **members;      // [max_batch_tokens]
+  mlx_step_sampling_t *each;    // [max_batch_tokens] of the tokens that score the next one
+  size_t each_count;
+  mlx_request_t **members;  // [max_batch_tokens]
   size_t segment_count;
   int64_t tokens, prompt_left;
   bool starved;          // the last step had no room for prompts
@@ -74,6 +76,8 @@ mlx_status_t mlx_scheduler_make_room(mlx_scheduler_t *scheduler, mlx_request_t *
 bool mlx_scheduler_is_decode(const mlx_request_t *request);
 // True if a step may feed tokens of |request|: it still wants a token, and the positions last.
 bool mlx_scheduler_can_feed(const mlx_scheduler_t *scheduler, const mlx_request_t *request);
+// True if the host computes log-probabilities of prompt tokens from the logits.
+bool mlx_scheduler_scores_logits(const mlx_scheduler_t *scheduler, const mlx_request_t *request);
 // Fills the step: decodes first, then chunks of prompts. If there was no room for prompts in the last step,
 // prompts come first. Requests that a full step left out come first in the next one.
 mlx_status_t mlx_scheduler_fill_step(mlx_scheduler_t *scheduler) MLX_MUST_USE;

@@ -260,15 +260,24 @@ static mlx_status_t choose_token(mlx_sequence_sampler_t *s, size_t length, const
       "remove biases of -inf, or change the grammar");
 }
 
-// Fills |row|: the most likely tokens, then the chosen one.
-static mlx_status_t report_logprobs(mlx_sequence_sampler_t *s, const mlx_step_result_t *result,
-                                    const float *logits, int32_t id) {
-  const size_t count = (size_t)s->logprobs;
-  if (logits) return mlx_logprobs(logits, (size_t)s->language->vocab, id, count, s->row);
-  for (size_t i = 0; i < count; ++i)
-    s->row[i] = (mlx_logprob_t){result->top_ids[i], (double)result->top_logprobs[i]};
-  s->row[count] = (mlx_logprob_t){id, (double)result->logprob};
+// Fills |row|: the |count| most likely tokens, then |id|.
+static mlx_status_t report_logprobs(const mlx_sequence_sampler_t *s, const mlx_step_result_t *result,
+                                    const float *logits, int32_t id, size_t count, mlx_logprob_t *row) {
+  if (logits) return mlx_logprobs(logits, (size_t)s->language->vocab, id, count, row);
+  row[count] = (mlx_logprob_t){id, (double)result->logprob};
+  for (size_t i = 0; i < count; ++i) {
+    row[i] = (mlx_logprob_t){result->top_ids[i], (double)result->top_logprobs[i]};
+    if (row[i].id == id) row[count] = row[i];  // clients compare the two numbers
+  }
   return NULL;
+}
+
+mlx_status_t mlx_sequence_sampler_score(const mlx_sequence_sampler_t *s, size_t length,
+                                        const mlx_step_result_t *result, const float *logits, int32_t target,
+                                        size_t count, mlx_logprob_t *out_row) {
+  if (result->not_finite || (logits && !is_finite(logits, (size_t)s->language->vocab)))
+    return not_finite_error(length);
+  return report_logprobs(s, result, logits, target, count, out_row);
 }
 
 static mlx_status_t find_near_tie(const mlx_sequence_sampler_t *s, const mlx_step_result_t *result,
@@ -289,7 +298,7 @@ mlx_status_t mlx_sequence_sampler_choose(mlx_sequence_sampler_t *s, size_t lengt
   *out = (mlx_choice_t){.id = -1};
   MLX_TRY(choose_token(s, length, result, logits, &out->id));
   if (s->matcher) MLX_TRY(advance_grammar(s, out->id));
-  if (s->row) MLX_TRY(report_logprobs(s, result, logits, out->id));
+  if (s->row) MLX_TRY(report_logprobs(s, result, logits, out->id, (size_t)s->logprobs, s->row));
   if (s->near_ties && s->language->vocab > 1)
     MLX_TRY(find_near_tie(s, result, logits, out->id, &out->near_tie));
   out->logprobs = s->row;

@@ -56,5 +56,11 @@ typedef struct mlx_choice {
 mlx_status_t mlx_sequence_sampler_choose(mlx_sequence_sampler_t *sampler, size_t length,
                                          const mlx_step_result_t *result, const float *logits,
                                          mlx_choice_t *out_choice) MLX_MUST_USE;
+// Turns the result of a step that scored |target| into log-probabilities: |out_row| gets the |count| most
+// likely tokens, then |target|. |logits| is NULL if the device scored it. |length| is the number of tokens
+// before it, for messages.
+mlx_status_t mlx_sequence_sampler_score(const mlx_sequence_sampler_t *sampler, size_t length,
+                                        const mlx_step_result_t *result, const float *logits, int32_t target,
+                                        size_t count, mlx_logprob_t *out_row) MLX_MUST_USE;
 
 #endif  // MLXCEL_RUNTIME_SEQUENCE_SAMPLER_H_

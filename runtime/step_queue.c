@@ -17,12 +17,18 @@ static bool can_burst(const mlx_scheduler_t *s) {
          mlx_scheduler_can_feed(s, r) && !r->embeds && mlx_sequence_sampler_can_burst(r->sampler);
 }
 
+// True if the logits of the next result of |r| are read, so that no step may be queued before.
+static bool is_synchronous(const mlx_scheduler_t *s, const mlx_request_t *r) {
+  if (mlx_request_scores(r)) return mlx_scheduler_scores_logits(s, r);
+  return r->embeds || mlx_sequence_sampler_is_synchronous(r->sampler);
+}
+
 bool mlx_scheduler_may_queue(const mlx_scheduler_t *s) {
   if (!s->flight_count) return true;
   if (s->flight_count == MLX_STEPPER_DEPTH || s->flights[0].burst || can_burst(s)) return false;
   for (size_t i = 0; i < s->flights[0].count; ++i) {
     const mlx_request_t *r = s->flights[0].rows[i];
-    if (r && (r->embeds || mlx_sequence_sampler_is_synchronous(r->sampler))) return false;
+    if (r && is_synchronous(s, r)) return false;
   }
   return true;
 }
@@ -87,17 +93,23 @@ static mlx_status_t note_queued(mlx_scheduler_t *s, mlx_ticket_t *ticket) {
     }
     r->fed += (size_t)s->segments[i].count;
     r->last_step = (uint64_t)s->stats.steps;
+    for (int32_t k = 0; s->segments[i].each && k < s->segments[i].count; ++k)
+      flight->rows[flight->count++] = r;
     if (!s->segments[i].wanted) continue;
     ++r->pending;
     flight->rows[flight->count++] = r;
   }
-  for (size_t i = 0; i < s->segment_count; ++i) MLX_TRY(mlx_request_publish(s->members[i], &s->pages));
+  for (size_t i = 0; i < s->segment_count; ++i) {
+    MLX_TRY(mlx_request_publish(s->members[i], &s->pages));
+    MLX_TRY(mlx_request_drop_unseen(s->members[i], &s->pages));
+  }
   return NULL;
 }
 
 mlx_status_t mlx_scheduler_queue_step(mlx_scheduler_t *s, bool *out_queued) {
   mlx_ticket_t *ticket;
   s->segment_count = 0;
+  s->each_count = 0;
   s->tokens = 0;
   *out_queued = false;
   MLX_TRY(mlx_scheduler_admit(s));
@@ -136,6 +148,7 @@ static mlx_status_t add_token(mlx_scheduler_t *s, mlx_request_t *r, const mlx_st
 static mlx_status_t show_tokens(mlx_scheduler_t *s, mlx_request_t *r) {
   mlx_output_emit(&r->output);
   MLX_TRY(mlx_request_publish(r, &s->pages));
+  MLX_TRY(mlx_request_drop_unseen(r, &s->pages));
   if (r->output.ended) {
     mlx_scheduler_finish(s, r, MLX_FINISH_STOP, NULL);
   } else if ((int64_t)r->count > s->positions) {
@@ -144,14 +157,30 @@ static mlx_status_t show_tokens(mlx_scheduler_t *s, mlx_request_t *r) {
   return NULL;
 }
 
-// Reads the logits that |r| was sampled from. *out_logits is NULL if the request does not need them.
-static mlx_status_t read_logits(mlx_scheduler_t *s, const mlx_request_t *r, size_t row,
-                                const float **out_logits) {
+// Reads the logits of a row. *out_logits is NULL if they are not |needed|.
+static mlx_status_t read_logits(mlx_scheduler_t *s, bool needed, size_t row, const float **out_logits) {
   *out_logits = NULL;
-  if (!mlx_sequence_sampler_reads_logits(r->sampler)) return NULL;
+  if (!needed) return NULL;
   if (!s->logits) MLX_TRY(mlx_alloc((size_t)s->language.vocab, sizeof *s->logits, &s->logits));
   *out_logits = s->logits;
   return s->stepper->read_logits(s->stepper, row, s->logits);
+}
+
+// Adds the log-probability of the next prompt token of |r|. A request that wants no token ends with the last.
+static mlx_status_t take_score(mlx_scheduler_t *s, mlx_request_t *r, const mlx_step_result_t *result,
+                               size_t row) {
+  const size_t count = (size_t)r->prompt_logprobs, at = r->scored;
+  mlx_logprob_t *out = r->output.generation.prompt_logprobs + at * (count + 1);
+  const float *logits;
+  MLX_TRY(read_logits(s, mlx_scheduler_scores_logits(s, r), row, &logits));
+  mlx_status_t status =
+      mlx_sequence_sampler_score(r->sampler, at + 1, result, logits, r->ids[at + 1], count, out);
+  ++r->scored;
+  if (status)
+    mlx_scheduler_finish(s, r, MLX_FINISH_ERROR, status);
+  else if (!mlx_request_scores(r) && !mlx_output_left(&r->output))
+    mlx_scheduler_finish(s, r, MLX_FINISH_LENGTH, NULL);
+  return NULL;
 }
 
 // Reads the hidden state that wanted token |row| has, as the embedding of |r|, and ends the request.
@@ -208,12 +237,16 @@ mlx_status_t mlx_scheduler_read_step(mlx_scheduler_t *s) {
   for (size_t i = 0; i < flight.count; ++i) {
     mlx_request_t *r = flight.rows[i];
     const float *logits;
-    if (!r) continue;
+    if (!r || r->state != MLX_REQUEST_RUNNING) continue;  // an earlier row may have ended it
+    if (mlx_request_scores(r)) {
+      MLX_TRY(take_score(s, r, &results[i], i));
+      continue;
+    }
     if (r->embeds) {
       MLX_TRY(take_embedding(s, r, i));
       continue;
     }
-    MLX_TRY(read_logits(s, r, i, &logits));
+    MLX_TRY(read_logits(s, mlx_sequence_sampler_reads_logits(r->sampler), i, &logits));
     mlx_status_t status = add_token(s, r, &results[i], logits);
     if (status) {
       mlx_scheduler_finish(s, r, MLX_FINISH_ERROR, status);

@@ -49,6 +49,7 @@ typedef struct mlx_stepper {
   int64_t slots;                   // sequences with a page table
   int64_t slot_pages;              // entries of a page table
   int64_t pool_pages;              // pages of the KV pool; page 0 belongs to no sequence
+  int64_t window;                  // positions that a token sees, its own included; 0: all before it
   int64_t vocab;
   int64_t hidden;  // numbers of a hidden state
   bool ragged;     // false: a step has one segment
@@ -57,7 +58,8 @@ typedef struct mlx_stepper {
 
   // True if one step can have |tokens| tokens, of which |wanted| are wanted. NULL: the two limits suffice.
   bool (*fits)(const struct mlx_stepper *stepper, int64_t tokens, int64_t wanted);
-  // Sets entry |nth| of a slot's page table, for the steps that are queued after this call.
+  // Sets entry |nth| of a slot's page table, for the steps that are queued after this call. Page 0: no token
+  // of these steps sees its positions.
   mlx_status_t (*set_page)(struct mlx_stepper *stepper, int32_t slot, int32_t nth, int32_t page);
   // Stores tokens at positions that no step computes, because a shared page holds their KV. Penalties look
   // back on them. NULL: not possible.

@@ -1,4 +1,5 @@
 // OpenAI's completions of plain prompts, with the fields of llama.cpp and vLLM.
+#include <math.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -28,7 +29,6 @@ static const mlx_field_t fields[] = {
 
 typedef struct completion_details {
   bool include_usage;  // stream_options.include_usage
-  bool echo;           // the text begins with the prompt
 } completion_details_t;
 
 // ----------------------------------------------------------------------------------------------------------
@@ -102,19 +102,6 @@ static mlx_status_t read_counts(const mlx_place_t *root, mlx_call_t *call) {
   return NULL;
 }
 
-static mlx_status_t read_echo(const mlx_place_t *root, mlx_call_t *call, bool *out_echo) {
-  const mlx_place_t place = mlx_place_key(root, "echo");
-  MLX_TRY(mlx_field_bool(root, "echo", out_echo));
-  if (!*out_echo) return NULL;
-  if (call->logprobs >= 0)
-    return mlx_field_error(&place, MLX_UNSUPPORTED, "not supported together with logprobs");
-  for (size_t i = 0; i < call->prompt_count; ++i) {
-    if (call->prompts[i].ids)
-      return mlx_field_error(&place, MLX_UNSUPPORTED, "not supported for prompts of token ids");
-  }
-  return NULL;
-}
-
 static mlx_status_t read_completion(const mlx_place_t *root, mlx_call_t *call) {
   completion_details_t *details = call->details;
   static const char *const limits[] = {"max_tokens", "n_predict", NULL};
@@ -127,7 +114,7 @@ static mlx_status_t read_completion(const mlx_place_t *root, mlx_call_t *call) {
   MLX_TRY(mlx_openai_read_max_tokens(root, limits, 0, call));
   MLX_TRY(read_counts(root, call));
   MLX_TRY(mlx_field_int(root, "logprobs", 0, MLX_MAX_LOGPROBS, &call->logprobs));
-  MLX_TRY(read_echo(root, call, &details->echo));
+  MLX_TRY(mlx_field_bool(root, "echo", &call->echo));
   MLX_TRY(mlx_field_bool(root, "add_special_tokens", &special));
   if (!special) {
     const mlx_place_t place = mlx_place_key(root, "add_special_tokens");
@@ -149,8 +136,13 @@ static bool same_bytes(const mlx_answer_logprob_t *a, const mlx_answer_logprob_t
   return a->length == b->length && (!a->length || !memcmp(a->bytes, b->bytes, a->length));
 }
 
-// An object of the most likely tokens and the chosen one. Tokens with equal bytes are written once.
+// An object of the most likely tokens and the chosen one. Tokens with equal bytes are written once. The first
+// token of a prompt has no log-probability.
 static void put_top(const mlx_answer_token_t *token, mlx_text_t *out) {
+  if (isnan(token->chosen.logprob)) {
+    mlx_text_puts(out, "null");
+    return;
+  }
   mlx_text_puts(out, "{");
   for (size_t i = 0; i <= token->top_count; ++i) {
     const mlx_answer_logprob_t *entry = i < token->top_count ? &token->top[i] : &token->chosen;
@@ -171,9 +163,14 @@ static size_t count_characters(const mlx_answer_logprob_t *token) {
   return count;
 }
 
-// The legacy form: four lists. |inout_offset| counts the characters of the text.
+// The start token that a tokenizer adds to a prompt is not part of the echoed text.
+static bool is_in_text(const mlx_answer_logprob_t *token, const char *text, size_t length) {
+  return !isnan(token->logprob) || (token->length <= length && !memcmp(token->bytes, text, token->length));
+}
+
+// The legacy form: four lists. |text| is the text of the tokens. |inout_offset| counts its characters.
 static void put_logprobs(const mlx_call_t *call, const mlx_answer_token_t *tokens, size_t count,
-                         size_t *inout_offset, mlx_text_t *out) {
+                         const char *text, size_t length, size_t *inout_offset, mlx_text_t *out) {
   mlx_text_puts(out, ",\"logprobs\":{\"tokens\":[");
   for (size_t i = 0; i < count; ++i) {
     if (i) mlx_text_puts(out, ",");
@@ -182,7 +179,10 @@ static void put_logprobs(const mlx_call_t *call, const mlx_answer_token_t *token
   mlx_text_puts(out, "],\"token_logprobs\":[");
   for (size_t i = 0; i < count; ++i) {
     if (i) mlx_text_puts(out, ",");
-    mlx_openai_put_logprob(tokens[i].chosen.logprob, out);
+    if (isnan(tokens[i].chosen.logprob))
+      mlx_text_puts(out, "null");
+    else
+      mlx_openai_put_logprob(tokens[i].chosen.logprob, out);
   }
   mlx_text_puts(out, call->logprobs ? "],\"top_logprobs\":[" : "],\"top_logprobs\":null");
   for (size_t i = 0; i < count && call->logprobs; ++i) {
@@ -192,17 +192,9 @@ static void put_logprobs(const mlx_call_t *call, const mlx_answer_token_t *token
   mlx_text_puts(out, call->logprobs ? "],\"text_offset\":[" : ",\"text_offset\":[");
   for (size_t i = 0; i < count; ++i) {
     mlx_text_printf(out, i ? ",%zu" : "%zu", *inout_offset);
-    *inout_offset += count_characters(&tokens[i].chosen);
+    if (is_in_text(&tokens[i].chosen, text, length)) *inout_offset += count_characters(&tokens[i].chosen);
   }
   mlx_text_puts(out, "]}");
-}
-
-// The prompt of a choice if the request asks for it; else "".
-static const mlx_call_prompt_t *echoed_prompt(const mlx_call_t *call, size_t choice) {
-  static const mlx_call_prompt_t none = {.text = ""};
-  const completion_details_t *details = call->details;
-  const size_t index = choice / (size_t)call->n;
-  return details->echo && index < call->prompt_count ? &call->prompts[index] : &none;
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -212,18 +204,17 @@ static void put_choice(const mlx_call_t *call, const mlx_answer_choice_t *choice
                        mlx_text_t *out) {
   mlx_text_t text = {0};
   size_t offset = 0;
-  const mlx_call_prompt_t *prompt = echoed_prompt(call, index);
-  mlx_text_append(&text, prompt->text, prompt->length);
   mlx_text_append(&text, choice->reasoning.data ? choice->reasoning.data : "", choice->reasoning.length);
   mlx_text_append(&text, choice->text.data ? choice->text.data : "", choice->text.length);
   out->failed |= text.failed;
   mlx_text_printf(out, "%s{\"index\":%zu,\"text\":", index ? "," : "", index);
   mlx_text_json_string(out, text.data ? text.data : "", text.length);
-  mlx_text_clear(&text);
   if (call->logprobs >= 0)
-    put_logprobs(call, choice->tokens, choice->token_count, &offset, out);
+    put_logprobs(call, choice->tokens, choice->token_count, text.data ? text.data : "", text.length, &offset,
+                 out);
   else
     mlx_text_puts(out, ",\"logprobs\":null");
+  mlx_text_clear(&text);
   mlx_text_printf(out, ",\"finish_reason\":\"%s\"}", mlx_openai_finish_reason(choice->finish, false));
 }
 
@@ -237,15 +228,10 @@ static mlx_status_t write_answer(const mlx_call_t *call, const mlx_answer_t *ans
 // ----------------------------------------------------------------------------------------------------------
 // Streams
 
-typedef struct choice_state {
-  bool has_begun;
-  size_t offset;  // characters of the tokens that were sent
-} choice_state_t;
-
 struct mlx_stream_writer {
   const mlx_call_t *call;
   mlx_openai_chunks_t chunks;
-  choice_state_t *choices;  // [chunks.count]
+  size_t *offsets;  // [chunks.count] characters of the tokens that were sent
 };
 
 static void put_chunk(const mlx_stream_writer_t *writer, const mlx_event_t *event, const char *text,
@@ -254,26 +240,18 @@ static void put_chunk(const mlx_stream_writer_t *writer, const mlx_event_t *even
   mlx_text_printf(out, "{\"index\":%zu,\"text\":", event->choice);
   mlx_text_json_string(out, text, length);
   if (event->token_count)
-    put_logprobs(writer->call, event->tokens, event->token_count, &writer->choices[event->choice].offset,
-                 out);
+    put_logprobs(writer->call, event->tokens, event->token_count, text, length,
+                 &writer->offsets[event->choice], out);
   else
     mlx_text_puts(out, ",\"logprobs\":null");
   mlx_text_puts(out, ",\"finish_reason\":null}");
   mlx_openai_end_chunk(&writer->chunks, out);
 }
 
-static void put_echo(const mlx_stream_writer_t *writer, size_t choice, mlx_text_t *out) {
-  const mlx_call_prompt_t *prompt = echoed_prompt(writer->call, choice);
-  const mlx_event_t no_tokens = {.choice = choice};
-  if (writer->choices[choice].has_begun) return;
-  writer->choices[choice].has_begun = true;
-  if (prompt->length) put_chunk(writer, &no_tokens, prompt->text, prompt->length, out);
-}
-
 static void stream_free(mlx_stream_writer_t *writer) {
   if (!writer) return;
   mlx_text_clear(&writer->chunks.last);
-  mlx_free(writer->choices);
+  mlx_free(writer->offsets);
   mlx_free(writer);
 }
 
@@ -290,7 +268,7 @@ static mlx_status_t stream_open(const mlx_call_t *call, const mlx_answer_t *answ
                                          .object = "text_completion",
                                          .include_usage = details->include_usage,
                                          .count = (size_t)call->n * call->prompt_count};
-  mlx_status_t status = mlx_alloc(writer->chunks.count, sizeof *writer->choices, &writer->choices);
+  mlx_status_t status = mlx_alloc(writer->chunks.count, sizeof *writer->offsets, &writer->offsets);
   if (status)
     stream_free(writer);
   else
@@ -301,7 +279,6 @@ static mlx_status_t stream_open(const mlx_call_t *call, const mlx_answer_t *answ
 static mlx_status_t stream_event(mlx_stream_writer_t *writer, const mlx_event_t *event, mlx_text_t *out) {
   if (event->choice >= writer->chunks.count)
     return mlx_error(MLX_INTERNAL, "there is no choice %zu", event->choice);
-  put_echo(writer, event->choice, out);
   switch (event->kind) {
     case MLX_EVENT_TEXT:
     case MLX_EVENT_REASONING:

@@ -33,6 +33,10 @@ static const mlx_field_t fields[] = {
     MLX_IGNORE("workspace_id", "the server has no accounts"),
     MLX_REFUSE_VALUE("container", "the server runs no code"),
     MLX_REFUSE_VALUE("mcp_servers", "connect MCP servers in the client"),
+    MLX_REFUSE_VALUE("compaction", "shorten the conversation in the client"),
+    MLX_REFUSE_VALUE("fallbacks", "try another model in the client"),
+    MLX_REFUSE_VALUE("fallback_credit_token", "the server has no accounts"),
+    MLX_REFUSE_VALUE("thread", "nothing is stored: send the whole conversation as messages"),
     MLX_FIELDS_END};
 
 typedef struct details {
@@ -45,11 +49,16 @@ typedef struct details {
 // Without "thinking" an answer has no thinking blocks: clients read the text from the first block.
 static mlx_status_t read_thinking(const mlx_place_t *root, details_t *details) {
   const mlx_place_t thinking = mlx_place_key(root, "thinking"), place = mlx_place_key(&thinking, "type");
+  static const mlx_field_t thinking_fields[] = {MLX_READ("type"), MLX_READ("budget_tokens"),
+                                                MLX_IGNORE("display", "the reasoning text is sent as it is"),
+                                                MLX_IGNORE("block_binding", "signatures are not checked"),
+                                                MLX_FIELDS_END};
   static const char *const on[] = {"enabled", "adaptive", "between_tools"};
   const char *type = NULL;
   int64_t budget;
   if (!thinking.value) return NULL;
   if (!yyjson_is_obj(thinking.value)) return mlx_field_expected(&thinking, "an object with a type");
+  MLX_TRY(mlx_fields_check(&thinking, thinking_fields, false));
   MLX_TRY(mlx_field_text(&thinking, "type", &type));
   MLX_TRY(mlx_field_int(&thinking, "budget_tokens", 0, INT64_MAX, &budget));
   for (int i = 0; i < 3 && type; ++i) details->thinking |= !strcmp(type, on[i]);
@@ -58,7 +67,7 @@ static mlx_status_t read_thinking(const mlx_place_t *root, details_t *details) {
 }
 
 // {"type": "json_schema", "schema": {...}}
-static mlx_status_t read_format(const mlx_place_t *format, mlx_call_t *call) {
+static mlx_status_t read_format(const mlx_place_t *format, const char *path, mlx_call_t *call) {
   const mlx_place_t schema = mlx_place_key(format, "schema"), place = mlx_place_key(format, "type");
   const char *type = "";
   if (!format->value) return NULL;
@@ -69,6 +78,7 @@ static mlx_status_t read_format(const mlx_place_t *format, mlx_call_t *call) {
   mlx_free(call->format_text);
   call->format_text = NULL;
   call->format = MLX_FORMAT_JSON_SCHEMA;
+  call->format_path = path;
   return mlx_field_json(schema.value, &call->format_text, &call->format_length);
 }
 
@@ -76,12 +86,16 @@ static mlx_status_t read_output(const mlx_place_t *root, const details_t *detail
   const mlx_place_t config = mlx_place_key(root, "output_config"), old = mlx_place_key(root, "output_format");
   const mlx_place_t format = mlx_place_key(&config, "format"),
                     effort_place = mlx_place_key(&config, "effort");
+  static const mlx_field_t config_fields[] = {MLX_READ("effort"), MLX_READ("format"),
+                                              MLX_REFUSE_VALUE("task_budget", "use max_tokens"),
+                                              MLX_FIELDS_END};
   static const char *const efforts[] = {"low", "medium", "high", "xhigh", "max"};
   const char *effort = NULL, *known = NULL, *truth = details->thinking ? "true" : "false";
   mlx_text_t variables = {0};
   if (config.value && !yyjson_is_obj(config.value)) return mlx_field_expected(&config, "an object");
-  MLX_TRY(read_format(&old, call));
-  MLX_TRY(read_format(&format, call));
+  if (config.value) MLX_TRY(mlx_fields_check(&config, config_fields, false));
+  MLX_TRY(read_format(&old, "output_format.schema", call));
+  MLX_TRY(read_format(&format, "output_config.format.schema", call));
   if (config.value) MLX_TRY(mlx_field_text(&config, "effort", &effort));
   for (int i = 0; i < 5 && effort; ++i) known = strcmp(effort, efforts[i]) ? known : efforts[i];
   if (effort && !known)

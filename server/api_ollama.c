@@ -83,6 +83,7 @@ static mlx_status_t read_options(const mlx_place_t *root, mlx_call_t *call, deta
 static mlx_status_t read_format(const mlx_place_t *root, mlx_call_t *call) {
   const mlx_place_t format = mlx_place_key(root, "format");
   if (!format.value) return NULL;
+  call->format_path = "format";
   if (yyjson_is_obj(format.value)) {
     call->format = MLX_FORMAT_JSON_SCHEMA;
     return mlx_field_json(format.value, &call->format_text, &call->format_length);

@@ -80,13 +80,20 @@ static mlx_status_t keep_json(const mlx_place_t *parent, const char *key, char *
 static mlx_status_t read_reasoning(const mlx_place_t *root, mlx_openai_variables_t *variables,
                                    mlx_responses_details_t *details) {
   static const mlx_field_t reasoning_fields[] = {
-      MLX_READ("effort"), MLX_READ("summary"), MLX_READ("generate_summary"),
-      MLX_IGNORE("context", "the chat template decides which reasoning it keeps"), MLX_FIELDS_END};
+      MLX_READ("effort"),
+      MLX_READ("summary"),
+      MLX_READ("generate_summary"),
+      MLX_READ("mode"),
+      MLX_IGNORE("context", "the chat template decides which reasoning it keeps"),
+      MLX_FIELDS_END};
   static const char *const keys[] = {"summary", "generate_summary"};
-  const mlx_place_t place = mlx_place_key(root, "reasoning");
+  const mlx_place_t place = mlx_place_key(root, "reasoning"), mode_place = mlx_place_key(&place, "mode");
+  const char *mode = "standard";
   if (!place.value) return NULL;
   MLX_TRY(mlx_fields_check(&place, reasoning_fields, false));
   MLX_TRY(mlx_openai_read_effort(&place, "effort", variables));
+  MLX_TRY(mlx_field_text(&place, "mode", &mode));
+  if (strcmp(mode, "standard")) return mlx_field_error(&mode_place, MLX_UNSUPPORTED, "expected standard");
   MLX_TRY(keep_json(&place, "effort", &details->effort));
   for (size_t i = 0; i < sizeof keys / sizeof *keys; ++i) {
     const char *summary = "none";

@@ -59,6 +59,7 @@ typedef struct mlx_call {
   int64_t n;         // answers for each prompt, at least 1
   int64_t logprobs;  // -1: none; N: of each token and of the N most likely
   bool ignore_eos;
+  bool echo;         // the answer begins with the prompt; with log-probabilities, also those of its tokens
   int64_t priority;  // a higher one is served first
   mlx_call_format_t format;
   char *format_text;

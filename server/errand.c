@@ -3,6 +3,7 @@
 
 #include <stddef.h>
 
+#include "base/budget.h"
 #include "base/clock.h"
 #include "base/memory.h"
 
@@ -48,7 +49,9 @@ static void run_with_model(mlx_errand_t *e) {
     return;
   }
   bool kept = false;
+  mlx_budget_limit_thread(e->service->work_seconds, 0);
   mlx_status_t status = e->kind->run(e, &kept);
+  mlx_budget_limit_thread(0, 0);
   if (status)
     fail(e, status);
   else if (!kept)
@@ -90,7 +93,9 @@ static void parse_work(mlx_work_t *work) {
   if (mlx_seconds() - e->started > QUEUE_SECONDS)
     status = mlx_error(MLX_UNAVAILABLE, "the server is overloaded: the request waited %.0f s for a worker",
                        QUEUE_SECONDS);
+  mlx_budget_limit_thread(e->service->work_seconds, 0);
   if (!status) status = e->kind->parse(e, &model);
+  mlx_budget_limit_thread(0, 0);
   if (status) {
     fail(e, status);
     return;

@@ -33,7 +33,8 @@ typedef struct mlx_service {
   // Reads the chat template of a model that is not loaded, on a worker; NULL if it has none.
   mlx_status_t (*find_chat)(void *user, const char *path, mlx_chat_t **out_chat);
   void *user;
-  uv_mutex_t mutex;  // for |errands|
+  int64_t work_seconds;  // most time of a stage on a worker
+  uv_mutex_t mutex;      // for |errands|
   mlx_errand_t *errands;
 } mlx_service_t;
 

@@ -35,7 +35,8 @@ static row_t row_of(const mlx_failure_t *failure) {
     case MLX_FAILURE_METHOD: return (row_t){405, "invalid_request_error"};
     case MLX_FAILURE_RUN: break;
   }
-  if (code == MLX_UNSUPPORTED || code == MLX_USAGE) return (row_t){400, "invalid_request_error"};
+  if (code == MLX_UNSUPPORTED || code == MLX_USAGE || code == MLX_TIMEOUT)
+    return (row_t){400, "invalid_request_error"};
   if (code == MLX_UNAVAILABLE || code == MLX_OUT_OF_MEMORY || code == MLX_CANCELLED)
     return (row_t){503, "unavailable_error"};
   return (row_t){500, "server_error"};

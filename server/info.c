@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "server/api_ollama.h"
+#include "server/ollama_text.h"
 #include "server/respond.h"
 
 #define MAX_LOADED 64                // models in /metrics
@@ -203,13 +204,25 @@ void mlx_info_server(mlx_site_t *site, mlx_exchange_t *exchange) {
   mlx_respond_json(exchange, 200, &out);
 }
 
+// The fields of OpenAI's and of Anthropic's form. Clients of each ignore those of the other.
 static void put_model(mlx_text_t *out, const mlx_model_t *model, const char *name) {
   mlx_text_puts(out, "{");
   mlx_put_text(out, "id", name);
   mlx_put_text(out, "object", "model");
   mlx_put_int(out, "created", mlx_model_created(model));
   mlx_put_text(out, "owned_by", "mlxcel");
+  mlx_put_text(out, "type", "model");
+  mlx_put_text(out, "display_name", name);
+  mlx_put_text(out, "lifecycle", "active");
+  mlx_text_puts(out, ",\"created_at\":");
+  mlx_ollama_put_time(mlx_model_created(model), out);
   mlx_text_puts(out, "}");
+}
+
+static const char *last_name(const mlx_models_t *models) {
+  const mlx_model_t *last = mlx_models_at(models, mlx_models_count(models) - 1);
+  const size_t aliases = mlx_model_alias_count(last);
+  return aliases ? mlx_model_alias(last, aliases - 1) : mlx_model_name(last);
 }
 
 void mlx_info_models(mlx_site_t *site, mlx_exchange_t *exchange) {
@@ -224,7 +237,11 @@ void mlx_info_models(mlx_site_t *site, mlx_exchange_t *exchange) {
       put_model(&out, model, mlx_model_alias(model, k));
     }
   }
-  mlx_text_puts(&out, "]}");
+  mlx_text_puts(&out, "]");
+  mlx_put_bool(&out, "has_more", false);  // Anthropic's pages: there is one
+  mlx_put_text(&out, "first_id", mlx_model_name(mlx_models_at(site->service.models, 0)));
+  mlx_put_text(&out, "last_id", last_name(site->service.models));
+  mlx_text_puts(&out, "}");
   mlx_respond_json(exchange, 200, &out);
 }
 

@@ -118,6 +118,7 @@ static void fill_task(job_t *job, size_t index) {
   options->sampling = sampling;
   options->grammar = mlx_cached_grammar(job->input.grammar);
   options->logprobs = job->call.logprobs;
+  if (job->call.echo) options->prompt_logprobs = job->call.logprobs;
   options->stops = (const char *const *)job->call.stops;
   options->stop_count = job->call.stop_count;
   options->visible_tokens = job->input.visible;

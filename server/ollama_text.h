@@ -1,4 +1,4 @@
-// Values in Ollama's answers. For api_ollama.c and ollama_models.c only.
+// Values in Ollama's answers, and times in lists of models.
 #ifndef MLXCEL_SERVER_OLLAMA_TEXT_H_
 #define MLXCEL_SERVER_OLLAMA_TEXT_H_
 

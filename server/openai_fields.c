@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "grammar/json_schema_pattern.h"
 
 // ----------------------------------------------------------------------------------------------------------
 // Output formats
@@ -37,6 +38,17 @@ static mlx_status_t set_grammar(const mlx_place_t *place, const char *path, mlx_
   const size_t length = yyjson_get_len(place->value);
   MLX_TRY(mlx_copy_text(yyjson_get_str(place->value), length, &call->format_text));
   call->format_length = length;
+  call->format = MLX_FORMAT_GBNF;
+  call->format_path = path;
+  return NULL;
+}
+
+// A regular expression, as a grammar.
+static mlx_status_t set_regex(const mlx_place_t *place, const char *path, mlx_call_t *call) {
+  MLX_TRY(check_only_format(place, call));
+  if (!yyjson_is_str(place->value)) return mlx_field_expected(place, "a regular expression as a string");
+  MLX_TRY(mlx_regex_to_gbnf(path, yyjson_get_str(place->value), yyjson_get_len(place->value),
+                            &call->format_text, &call->format_length));
   call->format = MLX_FORMAT_GBNF;
   call->format_path = path;
   return NULL;
@@ -94,7 +106,7 @@ static mlx_status_t read_structured_outputs(const mlx_place_t *root, mlx_call_t 
                                        MLX_READ("choice"),
                                        MLX_READ("grammar"),
                                        MLX_READ("json_object"),
-                                       MLX_REFUSE_VALUE("regex", "use a grammar"),
+                                       MLX_READ("regex"),
                                        MLX_REFUSE_VALUE("structural_tag", "use tools"),
                                        MLX_REFUSE_VALUE("whitespace_pattern", "use a grammar"),
                                        MLX_IGNORE("disable_fallback", "there is one grammar engine"),
@@ -105,8 +117,9 @@ static mlx_status_t read_structured_outputs(const mlx_place_t *root, mlx_call_t 
   if (!place.value) return NULL;
   MLX_TRY(mlx_fields_check(&place, fields, false));
   const mlx_place_t json = mlx_place_key(&place, "json"), choice = mlx_place_key(&place, "choice");
-  const mlx_place_t grammar = mlx_place_key(&place, "grammar");
+  const mlx_place_t grammar = mlx_place_key(&place, "grammar"), regex = mlx_place_key(&place, "regex");
   MLX_TRY(mlx_field_bool(&place, "json_object", &any_json));
+  if (regex.value) MLX_TRY(set_regex(&regex, "structured_outputs.regex", call));
   if (json.value) MLX_TRY(set_schema(&json, "structured_outputs.json", call));
   if (choice.value) MLX_TRY(set_choice(&choice, "structured_outputs.choice", call));
   if (grammar.value) MLX_TRY(set_grammar(&grammar, "structured_outputs.grammar", call));
@@ -117,11 +130,8 @@ static mlx_status_t read_constraints(const mlx_place_t *root, mlx_call_t *call) 
   static const struct {
     const char *key;
     mlx_status_t (*set)(const mlx_place_t *place, const char *path, mlx_call_t *call);
-  } rows[] = {{"grammar", set_grammar},
-              {"guided_grammar", set_grammar},
-              {"json_schema", set_schema},
-              {"guided_json", set_schema},
-              {"guided_choice", set_choice}};
+  } rows[] = {{"grammar", set_grammar},    {"guided_grammar", set_grammar}, {"json_schema", set_schema},
+              {"guided_json", set_schema}, {"guided_choice", set_choice},   {"guided_regex", set_regex}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i) {
     const mlx_place_t place = mlx_place_key(root, rows[i].key);
     if (place.value) MLX_TRY(rows[i].set(&place, rows[i].key, call));
@@ -147,15 +157,27 @@ static mlx_status_t read_schema_format(const mlx_place_t *format, bool flat, boo
                     call);
 }
 
+// {"type": "regex", "pattern": ...} or {"type": "grammar", "grammar": ...}, as other servers have it. Some
+// name the text "value".
+static mlx_status_t read_text_format(const mlx_place_t *format, const char *path, const char *name,
+                                     mlx_status_t (*set)(const mlx_place_t *, const char *, mlx_call_t *),
+                                     mlx_call_t *call) {
+  const mlx_place_t own = mlx_place_key(format, name), value = mlx_place_key(format, "value");
+  return set(own.value || !value.value ? &own : &value, path, call);
+}
+
 mlx_status_t mlx_openai_read_format(const mlx_place_t *format, bool flat, mlx_call_t *call) {
   static const mlx_field_t fields[] = {MLX_READ("type"),
                                        MLX_READ("json_schema"),
                                        MLX_READ("schema"),
+                                       MLX_READ("pattern"),
+                                       MLX_READ("grammar"),
+                                       MLX_READ("value"),
                                        MLX_IGNORE("name", "a label"),
                                        MLX_IGNORE("description", "a label"),
                                        MLX_IGNORE("strict", "schemas are always enforced"),
                                        MLX_FIELDS_END};
-  const char *type = NULL;
+  const char *type = NULL, *path = flat ? "text.format" : "response_format";
   if (!format->value) return NULL;
   MLX_TRY(mlx_fields_check(format, fields, false));
   MLX_TRY(mlx_field_text(format, "type", &type));
@@ -164,8 +186,10 @@ mlx_status_t mlx_openai_read_format(const mlx_place_t *format, bool flat, mlx_ca
   if (!strcmp(type, "text")) return NULL;
   if (!strcmp(type, "json_object")) return read_schema_format(format, flat, false, call);
   if (!strcmp(type, "json_schema")) return read_schema_format(format, flat, true, call);
+  if (!strcmp(type, "regex")) return read_text_format(format, path, "pattern", set_regex, call);
+  if (!strcmp(type, "grammar")) return read_text_format(format, path, "grammar", set_grammar, call);
   return mlx_status_hint(mlx_field_error(&place, MLX_UNSUPPORTED, "unknown format '%.64s'", type),
-                         "use text, json_object or json_schema");
+                         "use text, json_object, json_schema, regex or grammar");
 }
 
 // ----------------------------------------------------------------------------------------------------------

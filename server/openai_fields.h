@@ -14,9 +14,10 @@ typedef enum mlx_tool_form { MLX_TOOL_NESTED, MLX_TOOL_FLAT } mlx_tool_form_t;
   MLX_SAMPLING_FIELDS, MLX_READ("model"), MLX_READ("stop"), MLX_READ("logit_bias"), MLX_READ("stream"), \
       MLX_READ("stream_options"), MLX_READ("ignore_eos"), MLX_READ("priority"), MLX_READ("grammar"),    \
       MLX_READ("json_schema"), MLX_READ("guided_json"), MLX_READ("guided_grammar"),                     \
-      MLX_READ("guided_choice"), MLX_READ("structured_outputs"), MLX_READ("skip_special_tokens"),       \
-      MLX_IGNORE("user", "the server has no accounts"), MLX_IGNORE("metadata", "nothing is stored"),    \
-      MLX_IGNORE("store", "nothing is stored"), MLX_IGNORE("service_tier", "there is one tier"),        \
+      MLX_READ("guided_choice"), MLX_READ("guided_regex"), MLX_READ("structured_outputs"),              \
+      MLX_READ("skip_special_tokens"), MLX_IGNORE("user", "the server has no accounts"),                \
+      MLX_IGNORE("metadata", "nothing is stored"), MLX_IGNORE("store", "nothing is stored"),            \
+      MLX_IGNORE("service_tier", "there is one tier"),                                                  \
       MLX_IGNORE("safety_identifier", "the server has no accounts"),                                    \
       MLX_IGNORE("prompt_cache_key", "equal prefixes are always shared"),                               \
       MLX_IGNORE("prompt_cache_retention", "equal prefixes are always shared"),                         \
@@ -52,14 +53,13 @@ typedef enum mlx_tool_form { MLX_TOOL_NESTED, MLX_TOOL_FLAT } mlx_tool_form_t;
       MLX_REFUSE_VALUE("return_tokens", "use /tokenize"),                                               \
       MLX_REFUSE_VALUE("return_token_ids", "use /tokenize"),                                            \
       MLX_REFUSE_VALUE("return_tokens_as_token_ids", "logprobs have the id of each token"),             \
-      MLX_REFUSE("prompt_logprobs", "leave it out"),                                                    \
+      MLX_REFUSE("prompt_logprobs", "use /v1/completions with echo and logprobs"),                      \
       MLX_REFUSE_VALUE("min_tokens", "use ignore_eos or logit_bias"),                                   \
       MLX_REFUSE_VALUE("stop_token_ids", "use stop with the token's text"),                             \
       MLX_REFUSE_VALUE("include_stop_str_in_output", "append the stop string in the client"),           \
       MLX_REFUSE_VALUE("allowed_token_ids", "use a grammar"),                                           \
       MLX_REFUSE_VALUE("bad_words", "use logit_bias"),                                                  \
       MLX_REFUSE_VALUE("use_beam_search", "use n with a temperature"),                                  \
-      MLX_REFUSE_VALUE("guided_regex", "use a grammar, or a JSON schema with a pattern"),               \
       MLX_REFUSE_VALUE("guided_whitespace_pattern", "use a grammar"),                                   \
       MLX_REFUSE_VALUE("logits_processors", "use logit_bias or a grammar"),                             \
       MLX_REFUSE("truncate_prompt_tokens", "prompts are never truncated: shorten it in the client"),    \

@@ -202,6 +202,18 @@ static const mlx_tool_syntax_t syntaxes[] = {
      .arguments_key = "arguments",
      .list = true,
      .bare = true},
+    {.name = "lfm2",
+     .kind = MLX_SYNTAX_PYTHON,
+     .marks = {"<|tool_call_start|>", "<|tool_list_start|>"},
+     .begin = "<|tool_call_start|>",
+     .end = "<|tool_call_end|>",
+     .list = true,
+     .bare = true},
+    {.name = "pythonic",
+     .kind = MLX_SYNTAX_PYTHON,
+     .marks = {"[func_name1(params_name1=params_value1", "[func_name1(params"},
+     .list = true,
+     .bare = true},
     {.name = "llama3",
      .kind = MLX_SYNTAX_OBJECT,
      .marks = {"<|python_tag|>", "\"parameters\": dictionary", "<|start_header_id|> \"parameters\":"},
@@ -240,8 +252,9 @@ static const mlx_reasoning_syntax_t reasonings[] = {
 #define ROW(s) {PAIR(s, 0), PAIR(s, 1), PAIR(s, 2), PAIR(s, 3), PAIR(s, 4), PAIR(s, 5), PAIR(s, 6)}
 
 static const mlx_output_format_t formats[][REASONING_COUNT + 1] = {
-    ROW(0),  ROW(1),  ROW(2),  ROW(3),  ROW(4),  ROW(5),  ROW(6),  ROW(7),  ROW(8),  ROW(9),  ROW(10),
-    ROW(11), ROW(12), ROW(13), ROW(14), ROW(15), ROW(16), ROW(17), ROW(18), ROW(19), ROW(20), ROW(21)};
+    ROW(0),  ROW(1),  ROW(2),  ROW(3),  ROW(4),  ROW(5),  ROW(6),  ROW(7),
+    ROW(8),  ROW(9),  ROW(10), ROW(11), ROW(12), ROW(13), ROW(14), ROW(15),
+    ROW(16), ROW(17), ROW(18), ROW(19), ROW(20), ROW(21), ROW(22), ROW(23)};
 _Static_assert(sizeof formats / sizeof *formats == SYNTAX_COUNT, "one row for each syntax");
 
 // ----------------------------------------------------------------------------------------------------------

@@ -287,20 +287,60 @@ static void put_gemma_value(yyjson_val *schema, mlx_text_t *out) {
   }
 }
 
+static const char python_rules[] =
+    "python-char ::= [^\"\\\\\\x00-\\x1F\\x7F] | \"\\\\\" [\"\\\\nrt]\n"
+    "python-string ::= \"\\\"\" python-char* \"\\\"\"\n"
+    "python-word ::= \"True\" | \"False\" | \"None\"\n"
+    "python-number ::= \"-\"? (\"0\" | [1-9] [0-9]{0,14}) (\".\" [0-9]{1,15})?\n"
+    "python-value ::= python-string | python-number | python-word"
+    " | \"[\" (python-value (\", \" python-value)*)? \"]\""
+    " | \"{\" (python-string \": \" python-value (\", \" python-string \": \" python-value)*)? \"}\"\n";
+
+static void put_python_value(yyjson_val *schema, mlx_text_t *out) {
+  yyjson_val *type = yyjson_obj_get(schema, "type"), *items = yyjson_obj_get(schema, "items");
+  if (mlx_argument_is_string(schema)) {
+    if (!put_enum(out, schema, "\"", "\"")) mlx_text_puts(out, "python-string ");
+  } else if (yyjson_equals_str(type, "boolean")) {
+    mlx_text_puts(out, "(\"True\" | \"False\") ");
+  } else if (yyjson_equals_str(type, "integer")) {
+    mlx_text_puts(out, "\"-\"? (\"0\" | [1-9] [0-9]{0,14}) ");
+  } else if (yyjson_equals_str(type, "number")) {
+    mlx_text_puts(out, "python-number ");
+  } else if (yyjson_equals_str(type, "array") &&
+             !yyjson_obj_get(items, "items")) {  // lists of lists: any value
+    mlx_text_puts(out, "\"[\" (");
+    put_python_value(items, out);
+    mlx_text_puts(out, "(\", \" ");
+    put_python_value(items, out);
+    mlx_text_puts(out, ")*)? \"]\" ");
+  } else {
+    mlx_text_puts(out, "python-value ");
+  }
+}
+
+// How a format writes the arguments between the name and the end of a call.
+typedef struct list_style {
+  const char *before_name, *open, *close, *comma, *equals;
+  void (*put_value)(yyjson_val *schema, mlx_text_t *out);
+} list_style_t;
+
 // The arguments from |index| on. Rule a: no argument was written before it; rule b: one was.
-static mlx_status_t put_gemma_call(writer_t *w, const tool_t *tool, mlx_text_t *out) {
+static void put_listed_call(writer_t *w, const tool_t *tool, const list_style_t *style, mlx_text_t *out) {
   yyjson_val *properties = yyjson_obj_get(tool->parameters, "properties"), *key, *schema;
   const size_t rule = w->rules++, last = yyjson_obj_size(properties);
   size_t index, count;
-  put_literal(out, "call:");
+  put_literal(out, style->before_name);
   put_literal(out, tool->name);
-  mlx_text_printf(out, "\"{\" a%zu-0 \"}\" ", rule);
+  put_literal(out, style->open);
+  mlx_text_printf(out, "a%zu-0 ", rule);
+  put_literal(out, style->close);
   yyjson_obj_foreach(properties, index, count, key, schema) {
     for (int comma = 0; comma < 2; ++comma) {
-      mlx_text_printf(&w->out, "%c%zu-%zu ::= %s", comma ? 'b' : 'a', rule, index, comma ? "\",\" " : "");
+      mlx_text_printf(&w->out, "%c%zu-%zu ::= ", comma ? 'b' : 'a', rule, index);
+      if (comma) put_literal(&w->out, style->comma);
       put_literal(&w->out, yyjson_get_str(key));
-      mlx_text_puts(&w->out, "\":\" ");
-      put_gemma_value(schema, &w->out);
+      put_literal(&w->out, style->equals);
+      style->put_value(schema, &w->out);
       mlx_text_printf(&w->out, "b%zu-%zu", rule, index + 1);
       if (!is_required(tool, key))
         mlx_text_printf(&w->out, " | %c%zu-%zu", comma ? 'b' : 'a', rule, index + 1);
@@ -308,6 +348,17 @@ static mlx_status_t put_gemma_call(writer_t *w, const tool_t *tool, mlx_text_t *
     }
   }
   mlx_text_printf(&w->out, "a%zu-%zu ::= \"\"\nb%zu-%zu ::= \"\"\n", rule, last, rule, last);
+}
+
+static mlx_status_t put_gemma_call(writer_t *w, const tool_t *tool, mlx_text_t *out) {
+  static const list_style_t style = {"call:", "{", "}", ",", ":", put_gemma_value};
+  put_listed_call(w, tool, &style, out);
+  return NULL;
+}
+
+static mlx_status_t put_python_call(writer_t *w, const tool_t *tool, mlx_text_t *out) {
+  static const list_style_t style = {NULL, "(", ")", ", ", "=", put_python_value};
+  put_listed_call(w, tool, &style, out);
   return NULL;
 }
 
@@ -317,11 +368,9 @@ static mlx_status_t put_gemma_call(writer_t *w, const tool_t *tool, mlx_text_t *
 // Adds the rule that matches one call of any tool, between begin and end tags; it is named "call".
 static mlx_status_t add_call(writer_t *w) {
   static mlx_status_t (*const put[])(writer_t *, const tool_t *, mlx_text_t *) = {
-      [MLX_SYNTAX_OBJECT] = put_object_call,
-      [MLX_SYNTAX_NAMED] = put_named_call,
-      [MLX_SYNTAX_TAGGED] = put_tagged_call,
-      [MLX_SYNTAX_GEMMA] = put_gemma_call,
-      [MLX_SYNTAX_HARMONY] = put_harmony_call};
+      [MLX_SYNTAX_OBJECT] = put_object_call, [MLX_SYNTAX_NAMED] = put_named_call,
+      [MLX_SYNTAX_TAGGED] = put_tagged_call, [MLX_SYNTAX_PYTHON] = put_python_call,
+      [MLX_SYNTAX_GEMMA] = put_gemma_call,   [MLX_SYNTAX_HARMONY] = put_harmony_call};
   const size_t count = yyjson_arr_size(yyjson_doc_get_root(w->tools));
   mlx_text_t body = {0};
   mlx_status_t status = NULL;
@@ -338,6 +387,7 @@ static mlx_status_t add_call(writer_t *w) {
   if (!status && !found) status = mlx_error(MLX_INVALID_INPUT, "tool_choice: the request has no tools");
   if (!status) mlx_text_printf(&w->out, "call ::= %s\n", body.data);
   mlx_text_clear(&body);
+  if (!status && w->format->tools->kind == MLX_SYNTAX_PYTHON) mlx_text_puts(&w->out, python_rules);
   if (!status && w->format->tools->kind == MLX_SYNTAX_GEMMA) {
     mlx_text_puts(&w->out, gemma_rules);
     const size_t rest = add_until(w, "<|\"|>");
@@ -391,13 +441,14 @@ static mlx_status_t add_calls(writer_t *w) {
 static mlx_status_t add_format(writer_t *w, bool *out_any) {
   static const char object[] = "{\"type\": \"object\"}";
   const mlx_call_t *call = w->call;
+  const char *path = call->format_path ? call->format_path : "response_format";
   char root[32];
   *out_any = call->format != MLX_FORMAT_TEXT;
   switch (call->format) {
     case MLX_FORMAT_TEXT: return NULL;
-    case MLX_FORMAT_JSON: MLX_TRY(add_schema(w, "response_format", object, sizeof object - 1, root)); break;
+    case MLX_FORMAT_JSON: MLX_TRY(add_schema(w, path, object, sizeof object - 1, root)); break;
     case MLX_FORMAT_JSON_SCHEMA:
-      MLX_TRY(add_schema(w, "response_format", call->format_text, call->format_length, root));
+      MLX_TRY(add_schema(w, path, call->format_text, call->format_length, root));
       break;
     case MLX_FORMAT_GBNF: add_grammar(w, call->format_text, call->format_length, root); break;
   }

@@ -182,12 +182,22 @@ static mlx_status_t read_text(mlx_output_parser_t *p, bool *out_moved) {
   return NULL;
 }
 
+// Calls in JSON. Models of these formats also write lists of Python calls.
+static mlx_status_t read_object(mlx_output_parser_t *p, mlx_call_progress_t *out) {
+  const bool may = p->format->tools->bare && (!p->call.phase || p->call.python);
+  const int python = may ? mlx_parser_is_python(p) : 0;
+  *out = MLX_CALL_MORE;
+  if (python < 0) return NULL;
+  p->call.python = python;
+  return python ? mlx_parser_read_python(p, out) : mlx_parser_read_object(p, out);
+}
+
 static mlx_status_t read_call(mlx_output_parser_t *p, bool *out_moved) {
   mlx_call_progress_t progress;
   switch (p->format->tools->kind) {
     case MLX_SYNTAX_TAGGED: MLX_TRY(mlx_parser_read_tagged(p, &progress)); break;
     case MLX_SYNTAX_GEMMA: MLX_TRY(mlx_parser_read_gemma(p, &progress)); break;
-    default: MLX_TRY(mlx_parser_read_object(p, &progress)); break;
+    default: MLX_TRY(read_object(p, &progress)); break;
   }
   *out_moved = progress != MLX_CALL_MORE;
   if (progress == MLX_CALL_MORE) return NULL;
@@ -217,12 +227,16 @@ static mlx_status_t read_after(mlx_output_parser_t *p, bool *out_moved) {
   for (size_t i = 0; i < sizeof skipped / sizeof *skipped; ++i) {
     const int match = mlx_parser_match(p, at, skipped[i]);
     if (match == 1) {
+      p->in_python = p->in_python && *skipped[i] != ']';  // the list ends
       consume(p, at + strlen(skipped[i]));
       return NULL;
     }
     wait |= match < 0;
   }
-  if (p->in_list && at < mlx_parser_left(p) && mlx_parser_text(p)[at] == '{') {
+  const char next = at < mlx_parser_left(p) ? mlx_parser_text(p)[at] : 0;
+  const char lower = (char)(next | 32);
+  const bool is_letter = next == '_' || (lower >= 'a' && lower <= 'z');
+  if (p->in_python ? is_letter : p->in_list && next == '{') {
     begin_call(p, at + 1, true);
     return NULL;
   }

@@ -1,8 +1,8 @@
 // Output parser, for the files that implement it: the state that they share, and how they emit events.
 //
 // The parser keeps the text that it has not decided on in |buffer|. output_parser.c finds reasoning and the
-// beginnings of tool calls. The files output_object.c, output_tagged.c, output_gemma.c and output_harmony.c
-// read the calls.
+// beginnings of tool calls. The files output_object.c, output_tagged.c, output_python.c, output_gemma.c and
+// output_harmony.c read the calls.
 #ifndef MLXCEL_SERVER_OUTPUT_PARSER_H_
 #define MLXCEL_SERVER_OUTPUT_PARSER_H_
 
@@ -38,6 +38,7 @@ typedef struct mlx_open_call {
   int phase;      // of the reader of this syntax; 0 at first
   bool bare;      // without a tag
   bool begun;     // TOOL_BEGIN was emitted
+  bool python;    // a Python call
   char name[MLX_MAX_TOOL_NAME + 1];
   mlx_text_t arguments;  // JSON
   size_t sent;           // bytes of |arguments| that were emitted
@@ -73,7 +74,8 @@ struct mlx_output_parser {
   bool skip_space;  // drop white space before the next text
   bool separate;    // gpt-oss: a new message of the same kind begins
   size_t tool_count;
-  bool in_list;  // the calls are items of a list, or bare objects
+  bool in_list;    // the calls are items of a list, or bare objects
+  bool in_python;  // they are Python calls
   mlx_open_call_t call;
   int channel;        // gpt-oss: what the body of the message is
   mlx_answer_t held;  // tokens whose text is held back
@@ -114,6 +116,9 @@ yyjson_val *mlx_parser_find_tool(const mlx_output_parser_t *p, const char *name)
 // Readers: read the call as far as the text goes. output_parser.c acts on the progress.
 mlx_status_t mlx_parser_read_object(mlx_output_parser_t *p, mlx_call_progress_t *out) MLX_MUST_USE;
 mlx_status_t mlx_parser_read_tagged(mlx_output_parser_t *p, mlx_call_progress_t *out) MLX_MUST_USE;
+// Python: 1 if the call is a list of Python calls, 0 if it is not, -1 if more text is needed.
+int mlx_parser_is_python(const mlx_output_parser_t *p);
+mlx_status_t mlx_parser_read_python(mlx_output_parser_t *p, mlx_call_progress_t *out) MLX_MUST_USE;
 mlx_status_t mlx_parser_read_gemma(mlx_output_parser_t *p, mlx_call_progress_t *out) MLX_MUST_USE;
 // The header and the body of a gpt-oss message. *out_moved is false if more text is needed.
 mlx_status_t mlx_parser_read_header(mlx_output_parser_t *p, bool *out_moved) MLX_MUST_USE;

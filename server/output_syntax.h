@@ -12,6 +12,7 @@ typedef enum mlx_syntax_kind {
   MLX_SYNTAX_OBJECT,   // {"name": NAME, "arguments": {...}}, or a list of such objects
   MLX_SYNTAX_NAMED,    // NAME, then the arguments as a JSON object
   MLX_SYNTAX_TAGGED,   // NAME, then each argument between tags
+  MLX_SYNTAX_PYTHON,   // [NAME(key="text", other=1)]
   MLX_SYNTAX_GEMMA,    // call:NAME{key:<|"|>text<|"|>}
   MLX_SYNTAX_HARMONY,  // gpt-oss: messages with channels and recipients
 } mlx_syntax_kind_t;

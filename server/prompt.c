@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "base/memory.h"
+#include "server/splice.h"
 
 // ----------------------------------------------------------------------------------------------------------
 // Chats
@@ -85,7 +86,8 @@ static const mlx_output_format_t *format_of(const mlx_call_t *call, const mlx_ch
 }
 
 static mlx_status_t render(const mlx_call_t *call, const mlx_input_tools_t *tools, const mlx_chat_t *chat,
-                           const continued_t *continued, char **out_text, size_t *out_length) {
+                           const continued_t *continued, char **out_text, size_t *out_length,
+                           mlx_answer_spans_t *out_spans) {
   mlx_chat_options_t options;
   mlx_chat_options_initialize(&options);
   options.tools = call->tools;
@@ -96,7 +98,7 @@ static mlx_status_t render(const mlx_call_t *call, const mlx_input_tools_t *tool
   mlx_status_t status = mlx_tool_memory_render(
       continued->json ? NULL : tools->memory, tools->model, chat, format_of(call, chat),
       continued->json ? continued->json : call->messages,
-      continued->json ? continued->length : call->messages_length, &options, &text, out_length, NULL);
+      continued->json ? continued->length : call->messages_length, &options, &text, out_length, out_spans);
   if (status) return mlx_status_annotate(status, "messages");
   status = mlx_copy_text(text, *out_length, out_text);
   mlx_chat_free_text(text);
@@ -105,16 +107,18 @@ static mlx_status_t render(const mlx_call_t *call, const mlx_input_tools_t *tool
 }
 
 mlx_status_t mlx_input_render(const mlx_call_t *call, const mlx_input_tools_t *tools, char **out_text,
-                              size_t *out_length) {
+                              size_t *out_length, mlx_answer_spans_t *out_spans) {
   const mlx_chat_t *chat = mlx_serving_chat(tools->serving);
   continued_t continued = {0};
   *out_text = NULL;
+  *out_spans = (mlx_answer_spans_t){0};
   if (!chat) return no_template();
   if (call->continue_final) MLX_TRY(make_continued(call, &continued));
-  mlx_status_t status = render(call, tools, chat, &continued, out_text, out_length);
+  mlx_status_t status = render(call, tools, chat, &continued, out_text, out_length, out_spans);
   free(continued.json);
   if (status) {
     mlx_free(*out_text);
+    mlx_answer_spans_clear(out_spans);
     *out_text = NULL;
   }
   return status;
@@ -122,12 +126,12 @@ mlx_status_t mlx_input_render(const mlx_call_t *call, const mlx_input_tools_t *t
 
 static mlx_status_t prepare_chat(const mlx_call_t *call, const mlx_input_tools_t *tools, mlx_input_t *out) {
   mlx_input_prompt_t *prompt = &out->prompts[0];
-  MLX_TRY(mlx_input_render(call, tools, &prompt->text, &prompt->length));
+  MLX_TRY(mlx_input_render(call, tools, &prompt->text, &prompt->length, &out->spans));
   out->format = format_of(call, mlx_serving_chat(tools->serving));
   out->visible_count = mlx_output_format_tokens(out->format, out->visible);
   if (call->tools) MLX_TRY(mlx_tool_memory_history(call->messages, call->messages_length, &out->history));
-  return mlx_engine_tokenize_chat(mlx_serving_engine(tools->serving), prompt->text, prompt->length,
-                                  &prompt->ids, &prompt->count);
+  return mlx_splice_tokenize(mlx_serving_engine(tools->serving), prompt->text, prompt->length, &out->spans,
+                             &prompt->ids, &prompt->count);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -145,9 +149,12 @@ static mlx_status_t copy_ids(const mlx_call_prompt_t *given, int64_t vocab, mlx_
   return NULL;
 }
 
-static mlx_status_t prepare_prompt(const mlx_call_prompt_t *given, const mlx_engine_t *engine,
+static mlx_status_t prepare_prompt(const mlx_call_prompt_t *given, bool echo, const mlx_engine_t *engine,
                                    mlx_input_prompt_t *out) {
-  if (given->ids) return copy_ids(given, mlx_engine_info(engine).vocab, out);
+  if (given->ids) {
+    MLX_TRY(copy_ids(given, mlx_engine_info(engine).vocab, out));
+    return echo ? mlx_engine_detokenize(engine, out->ids, out->count, true, &out->text, &out->length) : NULL;
+  }
   MLX_TRY(mlx_copy_text(given->text, given->length, &out->text));
   out->length = given->length;
   return mlx_engine_tokenize(engine, out->text, out->length, &out->ids, &out->count);
@@ -188,7 +195,7 @@ static mlx_status_t prepare(const mlx_call_t *call, const mlx_input_tools_t *too
   MLX_TRY(mlx_alloc(out->count, sizeof *out->prompts, &out->prompts));
   if (call->messages) MLX_TRY(prepare_chat(call, tools, out));
   for (size_t i = 0; i < call->prompt_count && !call->messages; ++i)
-    MLX_TRY(prepare_prompt(&call->prompts[i], mlx_serving_engine(serving), &out->prompts[i]));
+    MLX_TRY(prepare_prompt(&call->prompts[i], call->echo, mlx_serving_engine(serving), &out->prompts[i]));
   for (size_t i = 0; i < out->count; ++i) {
     if (!out->prompts[i].count)
       return mlx_error(MLX_INVALID_INPUT, "%s: the text has no tokens",
@@ -211,6 +218,7 @@ void mlx_input_clear(mlx_input_t *input) {
     mlx_engine_free_ids(input->prompts[i].ids);
   }
   mlx_free(input->prompts);
+  mlx_answer_spans_clear(&input->spans);
   if (input->grammars) mlx_grammars_put(input->grammars, input->grammar);
   *input = (mlx_input_t){0};
 }

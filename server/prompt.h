@@ -11,7 +11,7 @@
 #include "server/serving.h"
 #include "server/tool_memory.h"
 
-// One prompt. For token ids of the request, |text| is NULL.
+// One prompt. For token ids of the request, |text| is NULL, unless the answer begins with it.
 typedef struct mlx_input_prompt {
   char *text;
   size_t length;
@@ -26,6 +26,7 @@ typedef struct mlx_input {
   const mlx_output_format_t *format;              // NULL: the output is plain text
   const char *visible[MLX_OUTPUT_FORMAT_TOKENS];  // special tokens that are part of the text
   size_t visible_count;
+  mlx_answer_spans_t spans;       // of a chat: remembered answers in its prompt
   uint64_t history;               // mlx_tool_memory_history of the messages, if the call has tools
   mlx_cached_grammar_t *grammar;  // NULL: none
   mlx_grammars_t *grammars;       // borrowed
@@ -44,8 +45,9 @@ mlx_status_t mlx_input_prepare(const mlx_call_t *call, const mlx_input_tools_t *
                                mlx_input_t *out_input) MLX_MUST_USE;
 void mlx_input_clear(mlx_input_t *input);
 
-// Renders the messages of a chat call. Release with mlx_free.
+// Renders the messages of a chat call. Release with mlx_free and mlx_answer_spans_clear. server/splice.h
+// makes tokens of both.
 mlx_status_t mlx_input_render(const mlx_call_t *call, const mlx_input_tools_t *tools, char **out_text,
-                              size_t *out_length) MLX_MUST_USE;
+                              size_t *out_length, mlx_answer_spans_t *out_spans) MLX_MUST_USE;
 
 #endif  // MLXCEL_SERVER_PROMPT_H_

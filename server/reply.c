@@ -1,6 +1,7 @@
 // Output of tasks -> parser -> events -> frames or an answer. Functions named *_locked need the mutex.
 #include "server/reply.h"
 
+#include <math.h>
 #include <string.h>
 #include <time.h>
 
@@ -14,6 +15,7 @@ struct mlx_reply_choice {
   const char *stop;             // that ended the text
   bool counted;                 // its cached tokens are part of the usage
   size_t seen;                  // tokens that events have had
+  bool echoed;                  // an event has had the prompt
   mlx_answer_token_t *tokens;   // scratch: tokens of the next event
   size_t token_count, token_capacity;
   char **ids;  // owned: of the tool calls
@@ -108,12 +110,43 @@ static mlx_status_t collect_tokens(mlx_reply_choice_t *choice, const mlx_generat
   return NULL;
 }
 
+// The tokens of the prompt. The first one has no log-probability.
+static mlx_status_t collect_prompt(mlx_reply_choice_t *choice, const mlx_generation_t *g) {
+  const mlx_reply_parts_t *parts = &choice->reply->parts;
+  const mlx_input_prompt_t *prompt = &parts->input->prompts[choice->index / (size_t)parts->call->n];
+  const size_t width = (size_t)parts->call->logprobs + 1;
+  const mlx_logprob_t first = {.id = prompt->ids[0], .logprob = NAN};
+  if (parts->call->logprobs < 0 || !g->prompt_logprobs) return NULL;
+  MLX_TRY(add_token(choice, &first, 0));
+  for (size_t i = 1; i < prompt->count; ++i)
+    MLX_TRY(add_token(choice, g->prompt_logprobs + (i - 1) * width, width - 1));
+  return NULL;
+}
+
 // ----------------------------------------------------------------------------------------------------------
 // Output
+
+static mlx_status_t echo_prompt(mlx_reply_choice_t *choice, const mlx_generation_t *g) {
+  const mlx_reply_parts_t *parts = &choice->reply->parts;
+  const mlx_input_prompt_t *prompt = &parts->input->prompts[choice->index / (size_t)parts->call->n];
+  if (!parts->call->echo || choice->echoed) return NULL;
+  choice->echoed = true;
+  mlx_status_t status = collect_prompt(choice, g);
+  if (!status)
+    status = on_event(choice, &(mlx_event_t){.kind = MLX_EVENT_TEXT,
+                                             .choice = choice->index,
+                                             .text = prompt->text,
+                                             .length = prompt->length,
+                                             .tokens = choice->tokens,
+                                             .token_count = choice->token_count});
+  clear_tokens(choice);
+  return status;
+}
 
 static mlx_status_t add_text(mlx_reply_choice_t *choice, const char *text, size_t length,
                              const mlx_generation_t *g) {
   size_t count;
+  MLX_TRY(echo_prompt(choice, g));
   mlx_status_t status = collect_tokens(choice, g, &count);
   if (!status && choice->parser) {
     status = mlx_output_parser_add(choice->parser, text, length, choice->token_count ? choice->tokens : NULL,
@@ -163,6 +196,8 @@ static mlx_status_t finish_choice(mlx_reply_choice_t *choice, const mlx_generati
 static mlx_status_t remember(const mlx_reply_choice_t *choice, const mlx_generation_t *g) {
   const mlx_reply_parts_t *parts = &choice->reply->parts;
   const mlx_input_prompt_t *prompt = &parts->input->prompts[0];
+  size_t count = g->count;
+  while (count && mlx_engine_is_end(parts->engine, g->ids[count - 1])) --count;
   const mlx_remembered_t answer = {.model = parts->model,
                                    .history = parts->input->history,
                                    .prompt = prompt->text,
@@ -170,7 +205,9 @@ static mlx_status_t remember(const mlx_reply_choice_t *choice, const mlx_generat
                                    .raw = g->text,
                                    .raw_length = g->text_length,
                                    .ids = (const char *const *)choice->ids,
-                                   .id_count = choice->id_count};
+                                   .id_count = choice->id_count,
+                                   .tokens = g->ids,
+                                   .token_count = count};
   if (!choice->id_count || !parts->call->messages || !parts->call->tools || parts->call->continue_final)
     return NULL;
   return mlx_tool_memory_remember(parts->memory, &answer);

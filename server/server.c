@@ -22,8 +22,12 @@ struct mlx_server {
 };
 
 void mlx_server_options_initialize(mlx_server_options_t *out) {
-  *out = (mlx_server_options_t){
-      .version = "", .page = true, .drain_seconds = 30, .stall_seconds = 60, .queue = 1024};
+  *out = (mlx_server_options_t){.version = "",
+                                .page = true,
+                                .drain_seconds = 30,
+                                .stall_seconds = 60,
+                                .work_seconds = 10,
+                                .queue = 1024};
   mlx_http_server_options_initialize(&out->http);
 }
 
@@ -80,6 +84,7 @@ static mlx_status_t create_parts(mlx_server_t *s) {
                                        .report = o->report};
   service->find_chat = o->find_chat;
   service->user = o->user;
+  service->work_seconds = o->work_seconds;
   s->site.version = o->version;
   s->site.keys = o->keys;
   s->site.key_count = o->key_count;

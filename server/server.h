@@ -22,6 +22,7 @@ typedef struct mlx_server_options {
   bool page;                   // serve the chat page
   double drain_seconds;        // after the first signal, running requests have so long to finish
   double stall_seconds;        // /health fails if a model with work completes no step for so long
+  int64_t work_seconds;        // most time of the JSON, template, tokens and grammar of a request
   int64_t queue;               // requests of a model that may wait
   uint64_t model_memory;       // most bytes of loaded models (server/models.h); 0: what the memory allows
   bool refuse_larger;          // refuse a model whose weights have more
@@ -34,7 +35,7 @@ typedef struct mlx_server_options {
   void (*on_second_signal)(void *user, int signal);
   void *user;
 } mlx_server_options_t;
-// 30 s to drain, 60 s until a stall, a queue of 1024, with the page; http as in server/http.h.
+// 30 s to drain, 60 s until a stall, 10 s of work, a queue of 1024, with the page; http as in server/http.h.
 void mlx_server_options_initialize(mlx_server_options_t *out_options);
 
 // Release with mlx_server_free.

@@ -4,11 +4,13 @@
 #include <stdio.h>
 #include <uv.h>
 
+#include "base/budget.h"
 #include "base/clock.h"
 #include "base/memory.h"
 
 #define MAX_FAILURES 3     // failed steps in a row, after which new tasks are refused
 #define MOST_TASKS 65536   // of all requests together
+#define GRAMMAR_SECONDS 2  // most time of a grammar for one token: the other tasks wait
 #define RETRY_SECONDS 5.0  // until a task is accepted again, to see whether the device works
 
 struct mlx_serving {
@@ -185,6 +187,7 @@ static bool take_inbox(mlx_serving_t *s, bool idle) {
 static void serve(void *user) {
   mlx_serving_t *s = user;
   bool idle = true;
+  mlx_budget_limit_thread(0, GRAMMAR_SECONDS);
   while (take_inbox(s, idle && !s->active)) {
     start_tasks(s);
     if (s->active) {

@@ -10,6 +10,7 @@
 #include "server/prompt.h"
 #include "server/respond.h"
 #include "server/shape.h"
+#include "server/splice.h"
 
 typedef struct errand {
   mlx_errand_t base;
@@ -189,9 +190,11 @@ static mlx_input_tools_t tools_of(const errand_t *e) {
 
 static mlx_status_t run_template(errand_t *e, mlx_text_t *out) {
   const mlx_input_tools_t tools = tools_of(e);
+  mlx_answer_spans_t spans;
   char *text;
   size_t length;
-  MLX_TRY(mlx_input_render(&e->call, &tools, &text, &length));
+  MLX_TRY(mlx_input_render(&e->call, &tools, &text, &length, &spans));
+  mlx_answer_spans_clear(&spans);
   mlx_text_puts(out, "{");
   mlx_put_key(out, "prompt");
   mlx_text_json_string(out, text, length);
@@ -202,12 +205,14 @@ static mlx_status_t run_template(errand_t *e, mlx_text_t *out) {
 
 static mlx_status_t run_count(errand_t *e, const mlx_serving_t *serving, mlx_text_t *out) {
   const mlx_input_tools_t tools = tools_of(e);
+  mlx_answer_spans_t spans;
   char *text;
   size_t length, count;
   int32_t *ids;
-  MLX_TRY(mlx_input_render(&e->call, &tools, &text, &length));
-  mlx_status_t status = mlx_engine_tokenize_chat(mlx_serving_engine(serving), text, length, &ids, &count);
+  MLX_TRY(mlx_input_render(&e->call, &tools, &text, &length, &spans));
+  mlx_status_t status = mlx_splice_tokenize(mlx_serving_engine(serving), text, length, &spans, &ids, &count);
   mlx_free(text);
+  mlx_answer_spans_clear(&spans);
   if (status) return status;
   mlx_engine_free_ids(ids);
   mlx_messages_write_count((int64_t)count, out);

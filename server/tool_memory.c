@@ -24,6 +24,8 @@ typedef struct entry {
   uint64_t history;  // hash of the messages before it
   char *key;         // model, then the ids, each after a line end
   char *raw;
+  int32_t *tokens;  // of |raw|
+  size_t token_count;
   size_t raw_length, prompt_length, tail_length, bytes;
   char tail[TAIL];
 } entry_t;
@@ -60,6 +62,7 @@ static void free_entry(entry_t *e) {
   if (!e) return;
   mlx_free(e->key);
   mlx_free(e->raw);
+  mlx_free(e->tokens);
   mlx_free(e);
 }
 
@@ -143,6 +146,13 @@ mlx_status_t mlx_tool_memory_history(const char *json, size_t length, uint64_t *
   return status;
 }
 
+static mlx_status_t copy_tokens(entry_t *e, const int32_t *tokens, size_t count) {
+  MLX_TRY(mlx_alloc(count, sizeof *e->tokens, &e->tokens));
+  if (count) memcpy(e->tokens, tokens, count * sizeof *tokens);
+  e->token_count = count;
+  return NULL;
+}
+
 static mlx_status_t fill_entry(entry_t *e, const mlx_remembered_t *answer) {
   mlx_text_t key = {0};
   size_t key_length;
@@ -152,13 +162,14 @@ static mlx_status_t fill_entry(entry_t *e, const mlx_remembered_t *answer) {
   mlx_text_clear(&key);
   MLX_TRY(status);
   MLX_TRY(mlx_copy_text(answer->raw, answer->raw_length, &e->raw));
+  MLX_TRY(copy_tokens(e, answer->tokens, answer->token_count));
   e->history = answer->history;
   e->hash = hash_text(e->key);
   e->raw_length = answer->raw_length;
   e->prompt_length = answer->prompt_length;
   e->tail_length = answer->prompt_length < TAIL ? answer->prompt_length : TAIL;
   memcpy(e->tail, answer->prompt + answer->prompt_length - e->tail_length, e->tail_length);
-  e->bytes = sizeof *e + key_length + answer->raw_length;
+  e->bytes = sizeof *e + key_length + answer->raw_length + answer->token_count * sizeof *e->tokens;
   return NULL;
 }
 
@@ -183,6 +194,7 @@ mlx_status_t mlx_tool_memory_remember(mlx_tool_memory_t *m, const mlx_remembered
 typedef struct answer {
   size_t index;  // of the message
   entry_t *copy;
+  size_t at;  // in the rendered prompt
   char marker[40];
 } answer_t;
 
@@ -209,7 +221,9 @@ static mlx_status_t copy_entry(mlx_tool_memory_t *m, const char *key, uint64_t h
   if (copy) {
     *copy = *e;
     copy->key = copy->raw = NULL;
+    copy->tokens = NULL;
     status = mlx_copy_text(e->raw, e->raw_length, &copy->raw);
+    if (!status) status = copy_tokens(copy, e->tokens, e->token_count);
   }
   uv_mutex_unlock(&m->mutex);
   if (status)
@@ -329,15 +343,16 @@ static bool put_answer(mlx_text_t *out, const entry_t *e) {
 
 // Replaces the markers of |text|. Returns how many of the first |count| answers fit; the text is complete if
 // all do.
-static size_t replace_markers(const prompt_t *p, size_t count, const char *turn_end, const char *text,
+static size_t replace_markers(prompt_t *p, size_t count, const char *turn_end, const char *text,
                               size_t length, mlx_text_t *out) {
   const char *at = text;
   for (size_t i = 0; i < count; ++i) {
-    const answer_t *answer = &p->answers[i];
+    answer_t *answer = &p->answers[i];
     const char *marker = strstr(at, answer->marker);
     if (!marker || strstr(marker + 1, answer->marker)) return i;
     mlx_text_append(out, at, (size_t)(marker - at));
     if (out->failed || !put_answer(out, answer->copy)) return i;
+    answer->at = out->length - answer->copy->raw_length;
     at = turn_end ? strstr(marker, turn_end) : marker + strlen(answer->marker);
     if (!at) return i;
   }
@@ -346,7 +361,7 @@ static size_t replace_markers(const prompt_t *p, size_t count, const char *turn_
 }
 
 // One way to render: with as many of the answers as fit. *out_count is 0 if none does.
-static mlx_status_t render_way(const prompt_t *p, const char *turn_end, yyjson_doc *messages,
+static mlx_status_t render_way(prompt_t *p, const char *turn_end, yyjson_doc *messages,
                                const mlx_chat_t *chat, const mlx_chat_options_t *options, mlx_text_t *out,
                                size_t *out_count) {
   size_t count = p->count;
@@ -368,7 +383,7 @@ static mlx_status_t render_way(const prompt_t *p, const char *turn_end, yyjson_d
 }
 
 // Renders with the remembered answers that fit. *out_text is NULL if there is none.
-static mlx_status_t render_remembered(const prompt_t *prompt, const mlx_output_format_t *format,
+static mlx_status_t render_remembered(prompt_t *prompt, const mlx_output_format_t *format,
                                       const mlx_chat_t *chat, const char *messages, size_t length,
                                       const mlx_chat_options_t *options, char **out_text, size_t *out_length,
                                       size_t *out_used) {
@@ -384,16 +399,39 @@ static mlx_status_t render_remembered(const prompt_t *prompt, const mlx_output_f
   return status;
 }
 
+void mlx_answer_spans_clear(mlx_answer_spans_t *spans) {
+  for (size_t i = 0; i < spans->count; ++i) mlx_free(spans->items[i].tokens);
+  mlx_free(spans->items);
+  *spans = (mlx_answer_spans_t){0};
+}
+
+// Moves the tokens of the first |used| answers to spans of the prompt's |text|.
+static mlx_status_t take_spans(prompt_t *p, size_t used, const char *text, size_t length,
+                               mlx_answer_spans_t *out) {
+  if (!used) return NULL;
+  MLX_TRY(mlx_alloc(used, sizeof *out->items, &out->items));
+  for (size_t i = 0; i < used; ++i) {
+    entry_t *e = p->answers[i].copy;
+    const size_t at = p->answers[i].at;
+    // A later answer may have replaced the end of this one.
+    if (at > length || e->raw_length > length - at || memcmp(text + at, e->raw, e->raw_length)) continue;
+    out->items[out->count++] = (mlx_answer_span_t){at, e->raw_length, e->tokens, e->token_count};
+    e->tokens = NULL;
+  }
+  return NULL;
+}
+
 mlx_status_t mlx_tool_memory_render(mlx_tool_memory_t *m, const char *model, const mlx_chat_t *chat,
                                     const mlx_output_format_t *format, const char *messages, size_t length,
                                     const mlx_chat_options_t *options, char **out_text, size_t *out_length,
-                                    size_t *out_used) {
+                                    mlx_answer_spans_t *out_spans) {
   yyjson_doc *doc = m ? yyjson_read(messages, length, 0) : NULL;
   prompt_t prompt = {0};
   char *shortened = NULL;
   size_t used = 0;
   mlx_status_t status = NULL;
   *out_text = NULL;
+  *out_spans = (mlx_answer_spans_t){0};
   if (yyjson_is_arr(yyjson_doc_get_root(doc)))
     status = find_answers(m, model, yyjson_doc_get_root(doc), &prompt);
   yyjson_doc_free(doc);
@@ -403,9 +441,15 @@ mlx_status_t mlx_tool_memory_render(mlx_tool_memory_t *m, const char *model, con
   }
   if (!status && prompt.count)
     status = render_remembered(&prompt, format, chat, messages, length, options, out_text, out_length, &used);
+  if (!status && used) {
+    status = take_spans(&prompt, used, *out_text, *out_length, out_spans);
+    if (status) {
+      mlx_chat_free_text(*out_text);
+      *out_text = NULL;
+    }
+  }
   clear_prompt(&prompt);
   if (!status && !used) status = mlx_chat_render(chat, messages, length, options, out_text, out_length);
   mlx_free(shortened);
-  if (out_used) *out_used = used;
   return status;
 }

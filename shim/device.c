@@ -63,9 +63,9 @@ static iree_status_t enumerate_local_task(void *self, iree_host_size_t *out_coun
   return iree_ok_status();
 }
 
-// Bytes. The CPU kernel (kernels/cpu) keeps 160 KB of tiles and an activation vector of up to 400 KB on the
+// Bytes. The CPU kernel (kernels/cpu) keeps 200 KB of tiles and activation vectors of up to 610 KB on the
 // stack.
-#define WORKER_STACK (1 << 20)
+#define WORKER_STACK (3 << 19)
 
 // One executor with one worker per thread of the device. Code is loaded from embedded ELF only.
 static iree_status_t create_local_task(void *self, iree_string_view_t name, iree_allocator_t allocator,

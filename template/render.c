@@ -17,7 +17,7 @@ mlx_status_t mlx_render_charge(mlx_render_t *r, size_t work) {
   const uint64_t steps = 1 + work / WORK_PER_STEP;
   if (steps > r->steps_left) return mlx_render_error(r, MLX_UNSUPPORTED, "the template takes too many steps");
   r->steps_left -= steps;
-  return NULL;
+  return mlx_budget_step(&r->budget, steps);
 }
 
 void mlx_render_spend(mlx_render_t *r, size_t work) {

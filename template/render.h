@@ -2,6 +2,7 @@
 #ifndef MLXCEL_TEMPLATE_RENDER_H_
 #define MLXCEL_TEMPLATE_RENDER_H_
 
+#include "base/budget.h"
 #include "template/sink.h"
 
 #define MLX_MAX_RENDER_DEPTH 600  // nodes inside nodes, or values inside values
@@ -13,6 +14,7 @@ typedef struct mlx_render {
   const struct mlx_builtin_registry *registry;  // borrowed: the filters, tests and methods (builtin.h)
   mlx_arena_t arena;                            // of every value that this render makes
   uint64_t steps_left;
+  mlx_budget_t budget;  // of time
   int depth;
   int line;     // of the node being evaluated, for errors
   int64_t now;  // of strftime_now, in seconds since 1970; 0: the current time

@@ -14,6 +14,7 @@
 
 #define MAX_SOURCE ((size_t)4 << 20)   // bytes
 #define NODE_MEMORY ((size_t)1 << 30)  // bytes
+#define RENDER_SECONDS 10
 #define DEFAULT_STEPS 20000000
 #define DEFAULT_MEMORY ((size_t)256 << 20)
 #define DEFAULT_OUTPUT ((size_t)64 << 20)
@@ -105,6 +106,8 @@ mlx_status_t mlx_template_render(const mlx_template_t *template, const mlx_templ
                     .steps_left = limits->steps ? limits->steps : DEFAULT_STEPS,
                     .line = 1,
                     .now = input->now};
+  mlx_budget_begin(&r.budget, "rendering the chat template", RENDER_SECONDS, SIZE_MAX);
+  r.budget.name = template->name;
   r.arena.name = template->name;
   r.arena.line = &r.line;
   mlx_sink_t out = {.arena = &r.arena, .limit = limits->output ? limits->output : DEFAULT_OUTPUT};

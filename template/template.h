@@ -3,8 +3,9 @@
 // globals).
 //
 // A template is untrusted code. It can read only the variables that the caller passes and cannot change them;
-// it has no access to files or the environment. Nesting, steps, memory and output are limited. Every error
-// names the line. Unsupported parts of Jinja (blocks, includes, some HTML filters) fail with their name.
+// it has no access to files or the environment. Nesting, steps, time, memory and output are limited. Every
+// error names the line. Unsupported parts of Jinja (blocks, includes, some HTML filters) fail with their
+// name.
 //
 // Layers, from bottom to top; each file uses only the layers below it:
 //

@@ -143,8 +143,10 @@ TEST(reasoning_is_left_out_on_request) {
 #define TEXT_CHUNK "data: " HEAD("cmpl", "text_completion")
 
 TEST(a_whole_completion_with_echo_and_two_prompts) {
-  static const mlx_event_t events[] = {TEXT_EVENT("1"),
+  static const mlx_event_t events[] = {TEXT_EVENT("a"),
+                                       TEXT_EVENT("1"),
                                        FINISH_EVENT(MLX_FINISH_STOP),
+                                       {.kind = MLX_EVENT_TEXT, .choice = 1, .text = "b", .length = 1},
                                        {.kind = MLX_EVENT_TEXT, .choice = 1, .text = "2", .length = 1},
                                        {.kind = MLX_EVENT_FINISH, .choice = 1, .finish = MLX_FINISH_LENGTH}};
   const char *body = "{\"prompt\":[\"a\",\"b\"],\"echo\":true}";
@@ -161,6 +163,29 @@ TEST(a_whole_completion_with_echo_and_two_prompts) {
       "{\"index\":1,\"text\":\"2\",\"logprobs\":null,\"finish_reason\":null}]}\n\n" TEXT_CHUNK
       "{\"index\":1,\"text\":\"\",\"logprobs\":null,\"finish_reason\":\"length\"}],\"timings\":" TIMINGS
       "}\n\n" DONE);
+}
+
+// The first token of a prompt has no log-probability. If the tokenizer added it, it is not part of the text.
+TEST(an_echoed_prompt_has_log_probabilities) {
+  static const mlx_answer_logprob_t top = {.id = 5, .logprob = -0.5, .bytes = "b", .length = 1};
+  static const mlx_answer_token_t tokens[] = {
+      {.chosen = {.id = 1, .logprob = NAN, .bytes = "<s>", .length = 3}},
+      {.chosen = {.id = 4, .logprob = -1.5, .bytes = "ab", .length = 2}, .top = &top, .top_count = 1}};
+  static const mlx_event_t events[] = {
+      {.kind = MLX_EVENT_TEXT, .text = "ab", .length = 2, .tokens = tokens, .token_count = 2},
+      FINISH_EVENT(MLX_FINISH_LENGTH)};
+#define SCORES                                                                                        \
+  "\"logprobs\":{\"tokens\":[\"<s>\",\"ab\"],\"token_logprobs\":[null,-1.5],\"top_logprobs\":[null,{" \
+  "\"b\":-0.5,\"ab\":-1.5}],\"text_offset\":[0,0]}"
+  const char *body = "{\"prompt\":\"ab\",\"echo\":true,\"logprobs\":1,\"max_tokens\":0}";
+  check_text(whole_answer(&mlx_shape_completion, body, events, COUNT(events)),
+             HEAD("cmpl", "text_completion") "{\"index\":0,\"text\":\"ab\"," SCORES
+                                             ",\"finish_reason\":\"length\"}],\"usage\":" USAGE
+                                             ",\"timings\":" TIMINGS "}");
+  check_text(streamed_answer(&mlx_shape_completion, body, events, COUNT(events), NULL),
+             TEXT_CHUNK "{\"index\":0,\"text\":\"ab\"," SCORES ",\"finish_reason\":null}]}\n\n" TEXT_CHUNK
+                        "{\"index\":0,\"text\":\"\",\"logprobs\":null,\"finish_reason\":\"length\"}],"
+                        "\"timings\":" TIMINGS "}\n\n" DONE);
 }
 
 TEST(completion_logprobs_have_the_legacy_form) {
@@ -413,8 +438,9 @@ TEST_MAIN(CASE(every_failing_allocation_is_an_error_without_a_leak), CASE(a_whol
           CASE(a_chat_stream_with_usage_ends_with_a_chunk_without_choices),
           CASE(a_chat_stream_of_two_choices), CASE(chat_logprobs_have_ids_and_bytes),
           CASE(reasoning_is_left_out_on_request), CASE(a_whole_completion_with_echo_and_two_prompts),
-          CASE(completion_logprobs_have_the_legacy_form), CASE(a_whole_response),
-          CASE(a_response_streams_text_in_order), CASE(a_response_streams_reasoning_and_calls_as_items),
+          CASE(an_echoed_prompt_has_log_probabilities), CASE(completion_logprobs_have_the_legacy_form),
+          CASE(a_whole_response), CASE(a_response_streams_text_in_order),
+          CASE(a_response_streams_reasoning_and_calls_as_items),
           CASE(reasoning_is_a_summary_if_the_client_asks_for_one),
           CASE(a_response_that_is_cut_off_is_incomplete), CASE(an_error_is_openais_object),
           CASE(an_error_in_mid_stream_is_the_last_event), CASE(frames_are_json_for_any_bytes))

@@ -203,6 +203,13 @@ TEST(output_formats_are_read) {
        "guided_choice"},
       {CHAT("\"structured_outputs\":{\"json\":{\"type\":\"string\"}}"), MLX_FORMAT_JSON_SCHEMA,
        "{\"type\":\"string\"}", "structured_outputs.json"},
+      {CHAT("\"guided_regex\":\"^a+$\""), MLX_FORMAT_GBNF, "root ::= (\"\\U00000061\"+)", "guided_regex"},
+      {CHAT("\"structured_outputs\":{\"regex\":\"[ab]\"}"), MLX_FORMAT_GBNF,
+       "root ::= (([\\U00000061\\U00000062]))", "structured_outputs.regex"},
+      {CHAT("\"response_format\":{\"type\":\"regex\",\"value\":\"a\"}"), MLX_FORMAT_GBNF,
+       "root ::= (\"\\U00000061\")", "response_format"},
+      {CHAT("\"response_format\":{\"type\":\"grammar\",\"grammar\":\"root ::= [a]\"}"), MLX_FORMAT_GBNF,
+       "root ::= [a]", "response_format"},
       {CHAT("\"structured_outputs\":{\"json_object\":true}"), MLX_FORMAT_JSON, NULL, "structured_outputs"},
   };
   for (size_t i = 0; i < COUNT(cases); ++i) {
@@ -292,9 +299,13 @@ TEST(bad_chat_fields_are_refused_by_path) {
        "invalid json_schema: the output format is given twice, also by grammar"},
       {CHAT("\"guided_choice\":[]"), "invalid guided_choice: expected a list of at least one string"},
       {CHAT("\"guided_choice\":[\"a\",1]"), "invalid guided_choice[1]: expected a string, not a number"},
-      {CHAT("\"guided_regex\":\"a*\""), "unsupported guided_regex: not supported"},
-      {CHAT("\"structured_outputs\":{\"regex\":\"a\"}"),
-       "unsupported structured_outputs.regex: not supported"},
+      {CHAT("\"guided_regex\":\"(?=a)\""),
+       "unsupported guided_regex: the regular expression has a lookahead"},
+      {CHAT("\"guided_regex\":1"), "invalid guided_regex: expected a regular expression as a string"},
+      {CHAT("\"structured_outputs\":{\"regex\":\"(a\"}"),
+       "unsupported structured_outputs.regex: the regular expression has a ( without )"},
+      {CHAT("\"response_format\":{\"type\":\"regex\"}"),
+       "invalid response_format.pattern: expected a regular expression as a string"},
       {CHAT("\"tools\":{}"), "invalid tools: expected a list, not an object"},
       {CHAT("\"tools\":[1]"), "invalid tools[0]: expected an object, not a number"},
       {CHAT("\"tools\":[{\"type\":\"web_search\"}]"),
@@ -338,7 +349,7 @@ TEST(completion_prompts_have_four_forms) {
   CHECK_INT(call.prompt_count, 1);
   CHECK_INT(call.prompts[0].length, 3);
   CHECK_INT(call.max_tokens, 16);
-  CHECK(!call.messages);
+  CHECK(!call.messages && call.echo);
   free_call(&mlx_shape_completion, &call);
   parse_call(&mlx_shape_completion,
              "{\"prompt\":[\"a\",\"b\"],\"logprobs\":0,\"max_tokens\":0,\"suffix\":\"\"}", &call);
@@ -374,9 +385,6 @@ TEST(bad_completion_fields_are_refused_by_path) {
       {"{\"prompt\":\"a\",\"best_of\":3}", "unsupported best_of: only supported if it equals n"},
       {"{\"prompt\":\"a\",\"logprobs\":21}", "invalid logprobs: expected an integer from 0 to 20"},
       {"{\"prompt\":\"a\",\"logprobs\":true}", "invalid logprobs: expected an integer, not a boolean"},
-      {"{\"prompt\":\"a\",\"logprobs\":1,\"echo\":true}",
-       "unsupported echo: not supported together with logprobs"},
-      {"{\"prompt\":[1],\"echo\":true}", "unsupported echo: not supported for prompts of token ids"},
       {"{\"prompt\":[\"a\",\"b\",\"c\",\"d\",\"e\",\"f\",\"g\",\"h\",\"i\"],\"n\":128}",
        "invalid n: n times the number"},
       {"{\"prompt\":\"a\",\"messages\":[]}",
@@ -493,6 +501,7 @@ TEST(bad_response_fields_are_refused_by_path) {
        "unsupported previous_response_id: not supported | nothing is stored"},
       {"{\"input\":\"x\",\"conversation\":\"c\"}", "unsupported conversation: not supported"},
       {"{\"input\":\"x\",\"background\":true}", "unsupported background: not supported"},
+      {"{\"input\":\"x\",\"reasoning\":{\"mode\":\"pro\"}}", "unsupported reasoning.mode: expected standard"},
       {"{\"input\":\"x\",\"truncation\":\"auto\"}", "unsupported truncation: 'auto' is not supported"},
       {"{\"input\":\"x\",\"include\":[\"x\"]}", "unsupported include[0]: not supported"},
       {"{\"input\":\"x\",\"tools\":[{\"type\":\"computer\"}]}",

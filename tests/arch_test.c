@@ -1,7 +1,8 @@
 // Every architecture on the CPU with default options, as one call of the CPU kernel, against Hugging Face
 // fp32: the same tokens, and logits that differ by less than 1e-4 of the largest logit.
 //
-// Runs all fixtures in tests/fixtures that have goldens. MLXCEL_ARCH=NAME runs one fixture.
+// Runs all fixtures in tests/fixtures that have goldens, and all in tests/fixtures/wide. MLXCEL_ARCH=NAME
+// runs one fixture.
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -11,6 +12,7 @@
 #include "models/model.h"
 #include "tests/architectures.h"
 #include "tests/compiled.h"
+#include "tests/wide_fixtures.h"
 
 static mlx_status_t check_fixture(void *user, const char *name) {
   size_t *checked = user;
@@ -32,6 +34,32 @@ static mlx_status_t check_fixture(void *user, const char *name) {
 TEST(every_architecture_matches_hf_token_for_token) {
   size_t checked = 0;
   CHECK_OK(mlx_list_dir(FIXTURES, check_fixture, &checked));
+  CHECK(checked > 0);
+}
+
+// The sizes that the GPU kernels take, with kernels required.
+static mlx_status_t check_wide(void *user, const char *file) {
+  size_t *checked = user;
+  char folder[] = "/tmp/mlxcel-arch-XXXXXX", name[64], path[512];
+  if (!wide_name(file, name)) return NULL;
+  CHECK(mkdtemp(folder));
+  write_wide_model(name, folder);
+  const mlx_compile_options_t options = {
+      .context = CONTEXT, .weights = MLX_WEIGHTS_AUTO, .kernels = MLX_KERNELS_REQUIRED};
+  mlx_engine_t *engine = open_compiled(folder, &options, NULL, 0);
+  CHECK_TEXT(mlx_engine_info(engine).kernels, "network");
+  snprintf(path, sizeof path, WIDE_GOLDENS "%s.json", name);
+  check_goldens(engine, name, path);
+  mlx_engine_close(engine);
+  CHECK_OK(mlx_remove_tree(folder));
+  ++*checked;
+  return NULL;
+}
+
+TEST(every_architecture_at_the_sizes_of_the_gpu_kernels_matches_hf_token_for_token) {
+  size_t checked = 0;
+  if (!mlx_kernels_cpu_level("host")) SKIP("this build has no kernel for this CPU");
+  CHECK_OK(mlx_list_dir(WIDE_FIXTURES, check_wide, &checked));
   CHECK(checked > 0);
 }
 
@@ -163,4 +191,5 @@ TEST(a_gguf_file_equals_the_directory_it_was_converted_from) {
 
 TEST_MAIN(CASE(a_gguf_file_equals_the_directory_it_was_converted_from),
           CASE(unsupported_config_values_are_refused_by_field),
-          CASE(every_architecture_matches_hf_token_for_token))
+          CASE(every_architecture_matches_hf_token_for_token),
+          CASE(every_architecture_at_the_sizes_of_the_gpu_kernels_matches_hf_token_for_token))

@@ -154,6 +154,31 @@ static void check_wanted_in_the_middle(run_t *r, const char *name) {
          "%s: a chunk with wanted tokens has other logits together than alone", name);
 }
 
+// A prompt in one chunk, and the same prompt in chunks of 1, 5 and 34 tokens.
+static void check_chunks(run_t *r, const char *name) {
+  enum { COUNT = 40 };
+  static const int ends[] = {1, 6, COUNT};
+  const int32_t format = (int32_t)r->network->shape.body;
+  // Without integers, and with two scales per block, short and long segments are multiplied in different
+  // ways.
+  if (is_quantized(format) && (!HAS_INTEGERS || has_two_scales(format))) return;
+  const size_t vocab = (size_t)r->network->shape.vocab * 4;
+  float *expected = network_alloc(vocab);
+  clear_pool(r);
+  clear_tokens(&r->arguments);
+  add_segment(r, 0, 1, 0, COUNT, false);
+  call(r);
+  memcpy(expected, r->arguments.logits, vocab);
+  clear_pool(r);
+  for (int i = 0; i < 3; ++i) {
+    clear_tokens(&r->arguments);
+    add_segment(r, 2, 1, i ? ends[i - 1] : 0, ends[i], false);
+    call(r);
+  }
+  EXPECT(!memcmp(r->arguments.logits, expected, vocab), "%s: a prompt has other logits in chunks", name);
+  free(expected);
+}
+
 // A burst gives the tokens of single steps, whose IDs come from the history. It stops at end-of-text.
 static void check_burst(run_t *r, const char *name) {
   enum { COUNT = 20, PROMPT = 11 };
@@ -261,6 +286,7 @@ static void check_shape(const char *name, shape_t shape) {
   for (r.threads = 1; r.threads <= 3; r.threads += 2) check_together(&r, name);
   r.threads = 2;
   check_wanted_in_the_middle(&r, name);
+  check_chunks(&r, name);
   check_burst(&r, name);
   check_sampling(&r, name);
   if (shape.body == MLX_PANEL_Q4_1) check_damaged_batches(&r);

@@ -89,13 +89,12 @@ static mlx_program_weight_t vector_of_ones(network_t *w, int columns) {
 
 // |read|: only products of the body's format read it.
 static mlx_program_buffer_t network_buffer(network_t *w, int columns, bool read) {
-  const bool codes = is_quantized((int32_t)w->shape.body);
+  const bool codes = is_quantized((int32_t)w->shape.body),
+             has_long_way = has_two_scales((int32_t)w->shape.body) && !w->header.row_by_row;
   mlx_program_buffer_t out = {.at = w->header.words, .stride = columns, .stores = MLX_STORE_PLAIN};
   w->header.words += mlx_round_up((int64_t)MLX_CPU_MAX_TOKENS * columns, 16);
-  if (!read || !HAS_TILES || columns % MLX_PANEL_BLOCK) return out;
-  out.stores = codes && w->header.row_by_row ? MLX_STORE_PLAIN
-               : codes                       ? MLX_STORE_LONG_PARTS | MLX_STORE_SHORT_PLAIN
-                                             : MLX_STORE_PARTS;
+  if (!read || !HAS_TILES || columns % MLX_PANEL_BLOCK || (codes && !has_long_way)) return out;
+  out.stores = codes ? MLX_STORE_LONG_PARTS | MLX_STORE_SHORT_PLAIN : MLX_STORE_PARTS;
   out.parts = w->header.words;
   w->header.words += mlx_parts_words(MLX_CPU_MAX_TOKENS, columns);
   return out;

@@ -86,7 +86,8 @@ static inline void fake_sample(const float *logits, uint64_t state, const mlx_st
     out->top_ids[n] = top;
     out->top_logprobs[n] = (float)((double)logits[top] - log(sum));
   }
-  if (out->result.token >= 0) out->result.logprob = (float)((double)logits[out->result.token] - log(sum));
+  const int32_t scored = wanted->flags & MLX_SAMPLE_SCORE ? wanted->target : out->result.token;
+  if (scored >= 0) out->result.logprob = (float)((double)logits[scored] - log(sum));
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -98,6 +99,7 @@ typedef struct fake_part {  // a segment
   mlx_segment_t segment;
   int32_t *ids, *pages;  // copies
   mlx_step_sampling_t wanted;
+  mlx_step_sampling_t *each;  // a copy; NULL: none
   mlx_sampling_t sampling;
   mlx_logit_bias_t biases[4];
   uint32_t mask[FAKE_VOCAB / 32];
@@ -129,6 +131,11 @@ typedef struct fake {
   int64_t largest_chunk;  // most prompt tokens of a step that also decodes
 } fake_t;
 
+// The first position that a token at |position| sees.
+static inline int64_t fake_first_seen(int64_t window, int64_t position) {
+  return window && position >= window ? position + 1 - window : 0;
+}
+
 static inline int32_t fake_compute(fake_t *f, const fake_part_t *part, int32_t index, int32_t token,
                                    const mlx_step_sampling_t *wanted, size_t row) {
   const int32_t slot = part->segment.slot, position = part->segment.position + index;
@@ -138,7 +145,7 @@ static inline int32_t fake_compute(fake_t *f, const fake_part_t *part, int32_t i
   if (token < 0 || token >= FAKE_VOCAB) CHECK_FAIL("slot %d, position %d: token %d", slot, position, token);
   history[position] = token;
   uint64_t state = 0;
-  for (int32_t i = 0; i <= position; ++i) {
+  for (int32_t i = (int32_t)fake_first_seen(f->base.window, position); i <= position; ++i) {
     const int32_t page = part->pages[i / MLX_KV_PAGE];
     CHECK(page > 0 && page < f->base.pool_pages);
     uint64_t *kv = &f->kv[page * MLX_KV_PAGE + i % MLX_KV_PAGE];
@@ -147,7 +154,7 @@ static inline int32_t fake_compute(fake_t *f, const fake_part_t *part, int32_t i
     state = fake_mix(state, *kv);
   }
   if (!wanted) return -1;
-  const bool poisoned = f->kv[part->pages[0] * MLX_KV_PAGE] == fake_kv(0, FAKE_POISON, 0);
+  const bool poisoned = !f->base.window && f->kv[part->pages[0] * MLX_KV_PAGE] == fake_kv(0, FAKE_POISON, 0);
   fake_logits(state, poisoned ? FAKE_POISON : 0, token, f->logits[row]);
   fake_sample(f->logits[row], state, wanted, history, position + 1, &f->answers[row]);
   if (f->answers[row].result.token >= 0) history[position + 1] = f->answers[row].result.token;
@@ -159,10 +166,11 @@ static inline void fake_run_step(fake_t *f, const mlx_ticket_t *t) {
   for (size_t i = 0; i < t->part_count; ++i) {
     const fake_part_t *part = &t->parts[i];
     for (int32_t n = 0; n < part->segment.count; ++n) {
-      const bool wanted = part->segment.wanted && n + 1 == part->segment.count;
-      fake_compute(f, part, n, part->ids ? part->ids[n] : MLX_TOKEN_SAMPLED, wanted ? &part->wanted : NULL,
-                   f->answer_count);
-      f->answer_count += wanted;
+      const mlx_step_sampling_t *wanted = part->each ? &part->each[n] : NULL;
+      if (part->segment.wanted && n + 1 == part->segment.count) wanted = &part->wanted;
+      CHECK((int64_t)f->answer_count < f->base.max_wanted || !wanted);
+      fake_compute(f, part, n, part->ids ? part->ids[n] : MLX_TOKEN_SAMPLED, wanted, f->answer_count);
+      f->answer_count += wanted != NULL;
     }
   }
 }
@@ -182,6 +190,7 @@ static inline void fake_run_burst(fake_t *f, const mlx_ticket_t *t) {
 static inline void fake_free_ticket(mlx_ticket_t *t) {
   for (size_t i = 0; i < t->part_count; ++i) {
     free(t->parts[i].ids);
+    free(t->parts[i].each);
     free(t->parts[i].pages);
   }
   free(t->parts);
@@ -242,6 +251,11 @@ static inline void fake_copy_part(fake_t *f, const mlx_segment_t *segment, fake_
     out->ids = fake_alloc((size_t)segment->count, sizeof *out->ids);
     memcpy(out->ids, segment->ids, (size_t)segment->count * sizeof *out->ids);
   }
+  if (segment->each) {
+    CHECK(!segment->wanted);
+    out->each = fake_alloc((size_t)segment->count, sizeof *out->each);
+    memcpy(out->each, segment->each, (size_t)segment->count * sizeof *out->each);
+  }
   if (!segment->wanted) return;
   out->wanted = *segment->wanted;
   if (out->wanted.sampling) {
@@ -280,7 +294,8 @@ static inline bool fake_fits(const mlx_stepper_t *base, int64_t tokens, int64_t 
 }
 
 static inline mlx_status_t fake_set_page(mlx_stepper_t *base, int32_t slot, int32_t nth, int32_t page) {
-  CHECK(slot >= 0 && slot < base->slots && nth >= 0 && nth < base->slot_pages && page > 0);
+  CHECK(slot >= 0 && slot < base->slots && nth >= 0 && nth < base->slot_pages &&
+        page >= (base->window ? 0 : 1));
   ((fake_t *)base)->pages[slot * base->slot_pages + nth] = page;
   return NULL;
 }
@@ -316,7 +331,7 @@ static inline mlx_status_t fake_submit(mlx_stepper_t *base, const mlx_segment_t 
     CHECK(!seen[segments[i].slot]);
     seen[segments[i].slot] = true;
     tokens += segments[i].count;
-    wanted += segments[i].wanted != NULL;
+    wanted += segments[i].each ? segments[i].count : segments[i].wanted != NULL;
     one |= segments[i].count == 1;
     if (segments[i].count > 1) prompt += segments[i].count;
   }

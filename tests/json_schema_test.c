@@ -5,6 +5,7 @@
 #include <yyjson.h>
 
 #include "grammar/json_schema.h"
+#include "grammar/json_schema_pattern.h"
 #include "tests/random_text.h"
 
 // ----------------------------------------------------------------------------------------------------------
@@ -318,6 +319,41 @@ TEST(valid_texts_are_accepted_and_invalid_texts_rejected) {
   }
 }
 
+// Random texts of a small alphabet are accepted exactly if a regular expression engine matches them as a
+// whole.
+TEST(a_regular_expression_accepts_the_texts_that_it_matches) {
+  static const char *const regexes[] = {"a*b?c{2}",        "^(ab|c)+$",      "[^a]b.",       "a|\"|\\\\",
+                                        "(a|b){2,3}c*\"?", "\\s[^\\s]|\\n+", "[\\\\\"a-b]+", "(?:a(b|)c)*?"};
+  static const char *const alphabet[] = {"a", "b", "c", "\"", "\\", "\n", "é"};
+  uint64_t random = 5;
+  int matches = 0;
+  for (size_t i = 0; i < sizeof regexes / sizeof *regexes; ++i) {
+    char *gbnf, whole[64];
+    size_t length;
+    mlx_grammar_t *grammar;
+    mlx_matcher_t *matcher;
+    CHECK_OK(mlx_regex_to_gbnf("regex", regexes[i], strlen(regexes[i]), &gbnf, &length));
+    CHECK_OK(mlx_grammar_create("regex", gbnf, length, &grammar));
+    CHECK_OK(mlx_matcher_create(grammar, &matcher));
+    snprintf(whole, sizeof whole, "\\A(?:%s)\\z", regexes[i]);
+    for (int round = 0; round < 2000; ++round) {
+      mlx_text_t text = {0};
+      mlx_text_puts(&text, "");
+      for (uint64_t n = random_next(&random) % 6; n; --n)
+        mlx_text_puts(&text, alphabet[random_next(&random) % 7]);
+      const char *data = text.data ? text.data : "";
+      const bool expected = fits_pattern(whole, data, strlen(data));
+      if (accepts(matcher, data) != expected) CHECK_FAIL("%s is wrong about '%s'", regexes[i], data);
+      matches += expected;
+      mlx_text_clear(&text);
+    }
+    mlx_matcher_free(matcher);
+    mlx_grammar_free(grammar);
+    mlx_free(gbnf);
+  }
+  CHECK(matches > 500);
+}
+
 TEST(errors_name_the_keyword_and_its_path) {
   static const struct {
     const char *schema;
@@ -379,4 +415,5 @@ TEST(errors_name_the_keyword_and_its_path) {
 
 TEST_MAIN(CASE(an_integer_range_accepts_exactly_its_integers),
           CASE(valid_texts_are_accepted_and_invalid_texts_rejected),
+          CASE(a_regular_expression_accepts_the_texts_that_it_matches),
           CASE(errors_name_the_keyword_and_its_path), CASE(text_sampled_under_a_schema_satisfies_it))

@@ -40,7 +40,8 @@ static mlx_manifest_t example(void) {
                                                 {"attention", "generic", "generic", 2, 2048}},
                                         .op_count = 2,
                                         .state_bytes = 5000000000,
-                                        .kv_bytes = 2048}},
+                                        .kv_bytes = 2048,
+                                        .window = 4096}},
                           .variant_count = 1,
                           .files = {{.name = "model.vmfb", .size = 5, .sha256 = SHA256},
                                     {.name = "weights.irpa", .size = 7, .sha256 = SHA256, .tree = SHA256}},
@@ -80,8 +81,8 @@ static void check_refused(const char *key, const char *line, const char *part) {
 }
 
 TEST(missing_fields_of_older_compilers_get_defaults) {
-  static const char *const keys[] = {"dtype", "kernels", "state_bytes", "module"};
-  for (int i = 0; i < 4; ++i) {
+  static const char *const keys[] = {"dtype", "kernels", "state_bytes", "module", "window"};
+  for (int i = 0; i < 5; ++i) {
     mlx_status_t status;
     mlx_manifest_t manifest;
     read_with(keys[i], "", &status, &manifest);
@@ -92,6 +93,7 @@ TEST(missing_fields_of_older_compilers_get_defaults) {
     if (i == 1) CHECK_TEXT(mlx_variant_kernels_text(&m).text, "none (generic path)");
     CHECK_INT(m.state_bytes, i == 2 ? 0 : 5000000000);
     CHECK_TEXT(m.module, "model.vmfb");
+    CHECK_INT(m.window, i == 4 ? 0 : 4096);
   }
 }
 
@@ -123,6 +125,7 @@ TEST(page_geometry_out_of_bounds_is_refused) {
   check_refused("kv_row", "\"kv_row\": 127,\n", "field 'page_bytes' is not a multiple");
   check_refused("chunk_positions", "\"chunk_positions\": 8,\n", "is not a multiple of a page");
   check_refused("hidden", "\"hidden\": 0,\n", "field 'hidden'");
+  check_refused("window", "\"window\": -1,\n", "field 'window'");
   check_refused("context", "\"context\": 0,\n", "field 'context'");
   mlx_manifest_t written = example(), read;
   char *json;

@@ -236,6 +236,34 @@ TEST(calls_as_objects_are_found) {
         "get_weather(" ARGS ")[\nDone.]");
 }
 
+#define PYTHONIC "[func_name1(params_name1=params_value1)]"
+#define LFM2 "<|tool_list_start|>"
+
+TEST(python_calls_are_found) {
+  check(PYTHONIC, "", "[get_weather(city=\"Köln\", days=2), get_time()]",
+        "get_weather({\"city\": \"Köln\", \"days\": 2})get_time({})");
+  check(PYTHONIC, "",
+        "[get_weather( city = 'a \\'b\\'(]\\n' ,metric=True,\ntags=['x', (\"y\", -1.5)], days=None,)]\nDone.",
+        "get_weather({\"city\": \"a 'b'(]\\n\", \"metric\": true, \"tags\": [\"x\", [\"y\", -1.5]], "
+        "\"days\": null})[\nDone.]");
+  check(LLAMA, "", "[get_weather(city=\"x\", tags={'a': {}})]",
+        "get_weather({\"city\": \"x\", \"tags\": {\"a\": {}}})");
+  check("gemma", "", "[get_time()]", "get_time({})");
+  check(LFM2, "", "<|tool_call_start|>[get_time(), get_weather(city=\"\\u00e9\")]<|tool_call_end|>Wait.",
+        "get_time({})get_weather({\"city\": \"é\"})[Wait.]");
+  check(LFM2, "", "I look.\n<|tool_call_start|>[get_time()]<|tool_call_end|>", "[I look.]get_time({})");
+  check(LFM2, "", "<|tool_call_start|>[{\"name\": \"get_time\", \"arguments\": {}}]<|tool_call_end|>",
+        "get_time({})");
+}
+
+TEST(text_that_is_no_python_call_is_text) {
+#define SAME(text) check(PYTHONIC, "", text, "[" text "]")
+  SAME("[see below]"), SAME("[1, 2]"), SAME("[unknown(a=1)]"), SAME("[get_time("), SAME("[get_time(x)]");
+  SAME("[get_weather(city=\"x)]"), SAME("[get_weather(1=2)]"), SAME("[get_weather(city={1: 2})]");
+  SAME("[get_weather(city=1 2)]"), SAME("get_time()"), SAME("[ get_weather ( city='x' ) ]");
+  check(PYTHONIC, "", "[get_time(), other()]", "get_time({})[ other()]]");
+}
+
 TEST(calls_with_a_name_before_their_arguments_are_found) {
   check(MISTRAL_ARGS, "", "[TOOL_CALLS]get_weather[ARGS]" ARGS, "get_weather(" ARGS ")");
   check(MISTRAL_ARGS, "", "Wait.[TOOL_CALLS]get_time[CALL_ID]abcdefghi[ARGS]{}[TOOL_CALLS]get_time[ARGS]{ }",
@@ -432,6 +460,7 @@ TEST(real_templates_have_the_format_of_their_family) {
       {"microsoft-Phi-3.5-mini-instruct", "plain", ""},
       {"CohereForAI-c4ai-command-r7b-12-2024-tool_use", "command-r", "reasons"},
       {"Kimi-K2-Instruct", "kimi", ""},
+      {"LFM2-8B-A1B", "lfm2", ""},
       {"MiniMax-M2", "minimax", "reasons"},
       {"ibm-granite-granite-3.3-2B-Instruct", "granite", "reasons"},
       {"HuggingFaceTB-SmolLM3-3B", "plain", "reasons"},
@@ -524,6 +553,11 @@ TEST(grammars_require_calls_in_the_syntax_of_the_format) {
        "<tool_call>\n{\"name\": \"get_time\", \"arguments\": {}}\n</tool_call>\n<tool_call>\n{\"name\": "
        "\"get_weather\", \"arguments\": " WEATHER "}\n</tool_call>",
        "get_time({})get_weather(" WEATHER ")"},
+      {PYTHONIC, "", "[get_weather(city=\"K\\\"\", metric=True, tags=[\"a\", \"b\"]), get_time()]",
+       "get_weather({\"city\": \"K\\\"\", \"metric\": true, \"tags\": [\"a\", \"b\"]})get_time({})"},
+      {PYTHONIC, "", "[get_weather(days=2)]", NULL},
+      {LFM2, "", "<|tool_call_start|>[get_weather(city=\"x\", days=-2)]<|tool_call_end|>",
+       "get_weather({\"city\": \"x\", \"days\": -2})"},
       {HERMES, "", "Sure! <tool_call>\n{\"name\": \"get_time\", \"arguments\": {}}\n</tool_call>", NULL},
       {HERMES, "", "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"days\":2}}\n</tool_call>",
        NULL},
@@ -745,6 +779,7 @@ TEST(a_failed_allocation_is_an_error_and_leaks_nothing) {
 
 TEST_MAIN(CASE(plain_text_passes_through), CASE(reasoning_is_separate_from_the_answer),
           CASE(gpt_oss_channels_are_reasoning_text_and_calls), CASE(calls_as_objects_are_found),
+          CASE(python_calls_are_found), CASE(text_that_is_no_python_call_is_text),
           CASE(calls_with_a_name_before_their_arguments_are_found),
           CASE(calls_with_tagged_arguments_get_the_types_of_the_schema), CASE(malformed_calls_are_text),
           CASE(calls_are_parsed_only_if_the_request_asks_for_them),

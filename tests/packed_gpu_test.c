@@ -20,7 +20,9 @@ static const subject_t subjects[] = {
     {"q4_0-sm_80.mlxb", "q4_0-cpu.mlxb", 80}, {"q4_0-sm_90.mlxb", "q4_0-cpu.mlxb", 90},
     {"q4_1-sm_90.mlxb", "q4_1-cpu.mlxb", 90}, {"q8_0-sm_90.mlxb", "q8_0-cpu.mlxb", 90},
     {"q4_k-sm_90.mlxb", "q4_k-cpu.mlxb", 90}, {"q6_k-sm_90.mlxb", "q6_k-cpu.mlxb", 90},
-    {"all-sm_80.mlxb", "all-cpu.mlxb", 80},   {"all-sm_90.mlxb", "all-cpu.mlxb", 90},
+    {"q2_k-sm_90.mlxb", "q2_k-cpu.mlxb", 90}, {"mxfp4-sm_90.mlxb", "mxfp4-cpu.mlxb", 90},
+    {"k-sm_90.mlxb", "k-cpu.mlxb", 90},       {"all-sm_80.mlxb", "all-cpu.mlxb", 80},
+    {"all-sm_90.mlxb", "all-cpu.mlxb", 90},
 };
 #define SUBJECTS (sizeof subjects / sizeof *subjects)
 
@@ -79,7 +81,10 @@ static void prepare(void) {
   compile_quantized(&many_heads, folder, MLX_QUANTIZE_Q8_0, false);
   compile_types(folder, "q4_k", type_number(MLX_Q4_K), 1, false);
   compile_types(folder, "q6_k", type_number(MLX_Q6_K), 1, false);
-  compile_types(folder, "all", 0, type_number(MLX_Q6_K) + 1, true);  // types alternate within a role
+  compile_types(folder, "q2_k", type_number(MLX_Q2_K), 1, false);
+  compile_types(folder, "mxfp4", type_number(MLX_MXFP4), 1, false);
+  compile_types(folder, "k", type_number(MLX_Q4_K), 3, false);  // types alternate within a role
+  compile_types(folder, "all", 0, RANDOM_PACKED_TYPES, true);
   CHECK_OK(mlx_remove_tree(folder));
 }
 

@@ -264,6 +264,34 @@ TEST(mxfp4_codes_with_every_scale_are_dequantized) {
   }
 }
 
-TEST_MAIN(CASE(mxfp4_codes_with_every_scale_are_dequantized), CASE(mlx_codes_of_every_width_are_dequantized),
+// The codes are twice the e2m1 values, and their scale is half of the block's, so that the products are
+// exact.
+TEST(mxfp4_codes_are_integers_with_half_the_scale) {
+  uint8_t codes[2][2][16], scales[2][2] = {{127, 120}, {0, 135}};
+  float values[2][64];
+  mlx_codes_t block;
+  for (size_t i = 0; i < sizeof codes; ++i) ((uint8_t *)codes)[i] = (uint8_t)(i * 37 + 5);
+  const mlx_tensor_t parts[] = {tensor(MLX_U8, codes), tensor(MLX_U8, scales)};
+  const mlx_packing_t packing = {.kind = MLX_PACKED_MXFP4,
+                                 .bits = 4,
+                                 .rows = 2,
+                                 .columns = 64,
+                                 .group = 32,
+                                 .parts = {&parts[0], &parts[1]}};
+  CHECK(mlx_packing_has_codes(&packing));
+  mlx_packing_dequantize(&packing, 0, 2, values[0]);
+  for (int at = 0; at < 4; ++at) {
+    mlx_packing_codes(&packing, at / 2, at % 2, &block);
+    CHECK(block.offset[0] == 0 && block.offset[1] == 0);
+    for (int i = 0; i < 32; ++i) {
+      const float expected = values[at / 2][at % 2 * 32 + i];
+      CHECK(block.code[i] >= -12 && block.code[i] <= 12 &&
+            (float)block.code[i] * block.scale[i / 16] == expected);
+    }
+  }
+}
+
+TEST_MAIN(CASE(mxfp4_codes_are_integers_with_half_the_scale),
+          CASE(mxfp4_codes_with_every_scale_are_dequantized), CASE(mlx_codes_of_every_width_are_dequantized),
           CASE(gptq_codes_and_zero_points_are_dequantized), CASE(awq_interleaving_is_undone),
           CASE(gptq_columns_follow_their_group_index), CASE(random_matrices_match_numpy_and_transformers))

@@ -131,6 +131,43 @@ TEST(the_least_recently_used_cached_page_is_evicted_first) {
   mlx_pool_free(pool);
 }
 
+// A sequence with a window releases its first page and uses the two after it. Another one ends in the same
+// pages, so that the last is cached.
+TEST(an_evicted_page_takes_the_pages_that_continue_it_out_of_the_tree) {
+  mlx_pool_t *pool = create(5);
+  int32_t ids[64], next[16];
+  size_t common;
+  fill_ids(ids, 64, 100);
+  fill_ids(next, 16, 900);
+  int32_t pages[4], parent = 0;
+  for (int i = 0; i < 4; ++i) {
+    pages[i] = mlx_pool_take(pool);
+    CHECK_INT(mlx_pool_publish(pool, parent, pages[i], ids + 16 * i, 16), pages[i]);
+    parent = pages[i];
+  }
+  mlx_pool_release(pool, pages[3]);
+  mlx_pool_release_first(pool, pages[0]);
+  mlx_pool_retain(pool, pages[3]);  // used again: the first page is now the oldest
+  mlx_pool_release(pool, pages[3]);
+  check_counts(pool, 2, 2, 0);
+  CHECK_INT(mlx_pool_find(pool, 0, ids, 16, &common), pages[0]);
+  CHECK_INT(mlx_pool_take(pool), pages[0]);
+  check_counts(pool, 3, 0, 1);  // the last page is free
+  CHECK_INT(mlx_pool_find(pool, 0, ids, 16, &common), 0);
+  // The page that was evicted holds other tokens. None of the old pages continues it.
+  CHECK_INT(mlx_pool_publish(pool, 0, pages[0], next, 16), pages[0]);
+  CHECK_INT(mlx_pool_find(pool, pages[0], ids + 16, 16, &common), 0);
+  // A page after one that cannot be found is not published.
+  const int32_t page = mlx_pool_take(pool);
+  CHECK_INT(mlx_pool_publish(pool, pages[2], page, ids + 48, 16), page);
+  CHECK_INT(mlx_pool_find(pool, pages[2], ids + 48, 16, &common), 0);
+  mlx_pool_release(pool, page);
+  mlx_pool_release(pool, pages[2]);
+  mlx_pool_release(pool, pages[1]);
+  check_counts(pool, 1, 0, 3);
+  mlx_pool_free(pool);
+}
+
 TEST(a_forgotten_page_is_not_found_but_keeps_its_users) {
   mlx_pool_t *pool = create(4);
   int32_t ids[32];
@@ -160,4 +197,5 @@ TEST_MAIN(CASE(the_lowest_free_page_is_taken_first), CASE(slots_are_taken_once),
           CASE(a_published_page_is_found_by_all_tokens_before_it),
           CASE(pages_of_colliding_prefixes_are_kept_apart), CASE(an_equal_page_replaces_its_duplicate),
           CASE(the_least_recently_used_cached_page_is_evicted_first),
+          CASE(an_evicted_page_takes_the_pages_that_continue_it_out_of_the_tree),
           CASE(a_forgotten_page_is_not_found_but_keeps_its_users), CASE(impossible_sizes_are_refused))

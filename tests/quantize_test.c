@@ -309,6 +309,7 @@ TEST(verbose_compile_reports_how_weights_are_stored) {
        "compile", model, "--quantize", "q4", "-v", "-o", bundle);
   SAYS(false, "weights: 1 matrix of F32: stored as f32: its number of columns is not a multiple of 32",
        "compile", model, "--quantize", "q4", "-v", "-o", bundle);
+  SAYS(false, " kB in all", "compile", model, "--quantize", "q4", "-v", "-o", bundle);
   snprintf(path, sizeof path, "%s/manifest.json", bundle);
   CHECK_OK(mlx_read_file(path, 1 << 20, &text, &length));
   CHECK_OK(mlx_manifest_read(path, text, length, &manifest));

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "grammar/grammar.h"
 #include "runtime/output.h"
+#include "runtime/sampler.h"
 #include "tests/fake_stepper.h"
 #include "tests/faults.h"
 
@@ -119,8 +120,8 @@ static void hear_done(void *user, mlx_request_t *request) {
 }
 
 // Generates without scheduler, pages and queue. Returns the error that ends the request.
-static mlx_status_t generate_alone(const mlx_generate_options_t *given, bool device_samples,
-                                   int64_t positions, const int32_t *ids, size_t count, mlx_output_t *out) {
+static mlx_status_t generate_alone(const mlx_generate_options_t *given, const rig_t *rig, const int32_t *ids,
+                                   size_t count, mlx_output_t *out) {
   const mlx_language_t language = language_of(LONGEST);
   mlx_generate_options_t options = *given;
   mlx_sequence_sampler_t *sampler;
@@ -128,15 +129,23 @@ static mlx_status_t generate_alone(const mlx_generate_options_t *given, bool dev
   float logits[FAKE_VOCAB];
   mlx_status_t status = NULL;
   mlx_finish_reason_t reason = MLX_FINISH_LENGTH;
-  uint64_t state = 0;
+  uint64_t state = 0, kv[LONGEST * 2];
+  const int64_t window = rig->fake.base.window;
   options.on_text = NULL;
   memcpy(all, ids, count * sizeof *ids);
-  CHECK_OK(mlx_sequence_sampler_create(&language, &options, device_samples, false, ids, count, &sampler));
+  CHECK_OK(
+      mlx_sequence_sampler_create(&language, &options, rig->fake.base.samples, false, ids, count, &sampler));
   CHECK_OK(mlx_output_initialize(&options, tokenizer, eos, 2, FAKE_VOCAB, out));
   for (size_t fed = 0; mlx_output_left(out) && !out->ended && !status;) {
     reason = MLX_FINISH_CONTEXT;
-    if (count > (size_t)positions) break;
-    for (; fed < count; ++fed) state = fake_mix(state, fake_kv(state, all[fed], (int64_t)fed));
+    if (count > (size_t)rig->positions) break;
+    for (; fed < count; ++fed) {
+      const size_t first = (size_t)fake_first_seen(window, (int64_t)fed);
+      if (first) state = 0;
+      for (size_t i = first; first && i < fed; ++i) state = fake_mix(state, kv[i]);
+      kv[fed] = fake_kv(state, all[fed], (int64_t)fed);
+      state = fake_mix(state, kv[fed]);
+    }
     mlx_step_sampling_t wanted;
     fake_answer_t answer;
     mlx_choice_t choice;
@@ -144,7 +153,7 @@ static mlx_status_t generate_alone(const mlx_generate_options_t *given, bool dev
     reason = MLX_FINISH_STOP;
     status = mlx_sequence_sampler_prepare(sampler, &wanted, &complete);
     if (complete || status) break;
-    fake_logits(state, all[0], all[count - 1], logits);
+    fake_logits(state, window ? 0 : all[0], all[count - 1], logits);
     fake_sample(logits, state, &wanted, all, (int64_t)count, &answer);
     answer.result.top_ids = answer.top_ids;
     answer.result.top_logprobs = answer.top_logprobs;
@@ -170,12 +179,29 @@ typedef struct job {
   heard_t heard;
 } job_t;
 
+// The log-probabilities of the prompt's tokens are those of the sequence alone.
+static void check_prompt_scores(const job_t *job, const mlx_generation_t *g, int number) {
+  const size_t count = (size_t)job->options.prompt_logprobs;
+  float logits[FAKE_VOCAB];
+  mlx_logprob_t expected[64];
+  uint64_t state = 0;
+  for (size_t i = 0; i + 1 < job->count; ++i) {
+    const mlx_logprob_t *row = g->prompt_logprobs + i * (count + 1);
+    state = fake_mix(state, fake_kv(state, job->ids[i], (int64_t)i));
+    fake_logits(state, job->ids[0], job->ids[i], logits);
+    CHECK_OK(mlx_logprobs(logits, FAKE_VOCAB, job->ids[i + 1], count, expected));
+    for (size_t k = 0; k <= count; ++k) {
+      if (fabs(row[k].logprob - expected[k].logprob) > 1e-5 || (k == count && row[k].id != job->ids[i + 1]))
+        CHECK_FAIL("job %d: prompt token %zu, entry %zu: %d %g, alone %d %g", number, i + 1, k, row[k].id,
+                   row[k].logprob, expected[k].id, expected[k].logprob);
+    }
+  }
+}
+
 // |given| and |expected| are from the same request. A request that was cancelled has a prefix of the tokens.
 static void check_job(job_t *job, const rig_t *rig, int number) {
   mlx_output_t expected;
-  const bool samples = rig->fake.base.samples;
-  mlx_status_t failed =
-      generate_alone(&job->options, samples, rig->positions, job->ids, job->count, &expected);
+  mlx_status_t failed = generate_alone(&job->options, rig, job->ids, job->count, &expected);
   mlx_status_t status = mlx_request_take_status(job->request);
   const mlx_generation_t *g = mlx_request_generation(job->request), *e = &expected.generation;
   const bool cancelled = g->finish_reason == MLX_FINISH_CANCELLED;
@@ -193,6 +219,7 @@ static void check_job(job_t *job, const rig_t *rig, int number) {
   if (!cancelled && !status) {
     CHECK_INT(g->finish_reason, e->finish_reason);
     CHECK_TEXT(g->text, e->text);
+    if (job->options.prompt_logprobs >= 0) check_prompt_scores(job, g, number);
   }
   if (status) CHECK_INT(g->finish_reason, MLX_FINISH_ERROR);
   CHECK_TEXT(job->heard.text.data ? job->heard.text.data : "", g->text);

@@ -40,7 +40,9 @@ static void random_job(job_t *job, int64_t most_tokens) {
     job->options.stops = stops + random_below(3);
     job->options.stop_count = 1 + (size_t)random_below(2);
   }
-  if (!random_below(20)) job->ids[0] = FAKE_POISON;
+  if (!random_below(5)) job->options.prompt_logprobs = random_below(5) ? random_below(4) : 25;
+  const bool fails = job->options.prompt_logprobs < 0 || job->options.max_tokens;
+  if (!random_below(20) && fails) job->ids[0] = FAKE_POISON;
   if (!random_below(4)) job->cancel = (int)random_below(40);
   if (!random_below(12)) job->heard.limit = 1 + (size_t)random_below(10);
   job->arrival = random_below(3) ? (int)random_below(25) : 0;
@@ -49,8 +51,7 @@ static void random_job(job_t *job, int64_t most_tokens) {
 // As the next turn of a chat: the prompt is that of |before|, its whole output, and more.
 static void continue_job(job_t *job, const job_t *before, const rig_t *rig) {
   mlx_output_t output;
-  mlx_status_free(generate_alone(&before->options, rig->fake.base.samples, rig->positions, before->ids,
-                                 before->count, &output));
+  mlx_status_free(generate_alone(&before->options, rig, before->ids, before->count, &output));
   const mlx_generation_t *g = &output.generation;
   if (before->count + g->count + job->count <= (size_t)rig->positions) {
     memmove(job->ids + before->count + g->count, job->ids, job->count * sizeof *job->ids);
@@ -72,6 +73,7 @@ static void random_rig(rig_t *rig, mlx_scheduler_options_t *options) {
   base->ragged = random_below(4) != 0;
   base->samples = random_below(8) != 0;
   base->burst = random_below(2) ? 0 : 1 + random_below(MLX_BURST_TOKENS);
+  base->window = random_below(3) ? 0 : 1 + random_below(random_below(2) ? 8 : 60);
   if (!random_below(3)) {  // as the GPU's functions: few wanted tokens of many, or the reverse
     base->max_tokens = 48;
     base->max_wanted = 16;
@@ -368,6 +370,36 @@ TEST(equal_prefixes_share_pages_and_the_partial_page_is_copied) {
   }
 }
 
+// All tokens but the first get a log-probability, also those whose pages could be shared, and also if no
+// token is generated.
+TEST(prompt_tokens_are_scored) {
+  static job_t jobs[4];
+  mlx_scheduler_options_t options;
+  mlx_scheduler_options_initialize(&options);
+  for (int samples = 0; samples < 2; ++samples) {
+    rig_t rig = plain_rig(4, 60);
+    rig.fake.base.samples = samples;
+    start(&rig, 256, &options);
+    for (int i = 0; i < 4; ++i) {
+      make_job(&jobs[i], 5, 40, i == 3 ? 1 : 100, (uint64_t)i);
+      jobs[i].options.max_tokens = i % 2 ? 0 : 3;
+      jobs[i].options.ignore_eos = true;
+      jobs[i].options.prompt_logprobs = i == 2 ? 25 : i;
+      submit(&rig, &jobs[i]);
+      CHECK_OK(mlx_scheduler_run(rig.scheduler));
+      const mlx_generation_t *g = mlx_request_generation(jobs[i].request);
+      CHECK_INT(g->cached_tokens, 0);
+      CHECK_INT(g->finish_reason, MLX_FINISH_LENGTH);
+      CHECK_INT(g->count, i % 2 ? 0 : 3);
+      check_job(&jobs[i], &rig, i);
+    }
+    const mlx_scheduler_stats_t stats = mlx_scheduler_stats(rig.scheduler);
+    CHECK_INT(stats.prompt_tokens, 100 + 99 + 100);  // the last token of a prompt samples
+    for (int i = 0; i < 4; ++i) release(&jobs[i]);
+    stop(&rig);
+  }
+}
+
 TEST(a_full_pool_preempts_the_latest_of_the_lowest_priority) {
   mlx_scheduler_options_t options;
   mlx_scheduler_options_initialize(&options);
@@ -391,6 +423,73 @@ TEST(a_full_pool_preempts_the_latest_of_the_lowest_priority) {
   for (int i = 0; i < 3; ++i) check_job(&jobs[i], &rig, i);
   for (int i = 0; i < 3; ++i) release(&jobs[i]);
   stop(&rig);
+}
+
+// Runs |job| and returns the most pages that were in use after a step.
+static int64_t most_pages(rig_t *rig, job_t *job) {
+  int64_t most = 0;
+  submit(rig, job);
+  for (bool idle = false; !idle;) {
+    idle = step(rig);
+    const int64_t used = mlx_scheduler_stats(rig->scheduler).pages_used;
+    if (used > most) most = used;
+  }
+  check_job(job, rig, 0);
+  release(job);
+  return most;
+}
+
+// 200 tokens are 13 pages. A window of 20 positions is on at most 3 pages, a step of 16 tokens on 2. With
+// shared prefixes the last published page is kept.
+TEST(pages_are_freed_when_they_leave_the_window) {
+  mlx_scheduler_options_t options;
+  static job_t job;
+  for (int share = 0; share < 2; ++share) {
+    for (int window = 0; window <= 20; window += 20) {
+      rig_t rig = plain_rig(1, 40);
+      rig.fake.base.max_tokens = 16;
+      rig.fake.base.window = window;
+      mlx_scheduler_options_initialize(&options);
+      options.share_prefixes = share;
+      start(&rig, 256, &options);
+      make_job(&job, 5, 0, 150, 1);
+      job.options.max_tokens = 50;
+      job.options.ignore_eos = true;
+      const int64_t most = most_pages(&rig, &job);
+      if (window ? most > 5 : most != 13) CHECK_FAIL("window %d: %lld pages", window, (long long)most);
+      const int64_t cached = mlx_scheduler_stats(rig.scheduler).pages_cached;
+      CHECK_INT(cached, share ? 13 : 0);
+      make_job(&job, 5, 0, 150, 1);  // the same prompt: its pages are found from the first on
+      job.options.max_tokens = 50;
+      job.options.ignore_eos = true;
+      CHECK(most_pages(&rig, &job) <= most + (share ? 9 : 0));
+      CHECK_INT(mlx_scheduler_stats(rig.scheduler).prefix_hits, share ? 149 : 0);
+      stop(&rig);
+    }
+  }
+}
+
+TEST(long_sequences_with_a_window_fit_a_pool_that_is_too_small_for_all_their_positions) {
+  mlx_scheduler_options_t options;
+  static job_t jobs[3];
+  for (int window = 0; window <= 24; window += 24) {
+    rig_t rig = plain_rig(3, 17);  // 16 pages: one sequence of 250 positions, or three windows
+    rig.fake.base.max_tokens = 16;
+    rig.fake.base.window = window;
+    mlx_scheduler_options_initialize(&options);
+    start(&rig, 256, &options);
+    for (int i = 0; i < 3; ++i) {
+      make_job(&jobs[i], (uint64_t)i, 0, 30, 0);
+      jobs[i].options.max_tokens = 220;
+      jobs[i].options.ignore_eos = true;
+      submit(&rig, &jobs[i]);
+    }
+    for (bool idle = false; !idle;) idle = step(&rig);
+    for (int i = 0; i < 3; ++i) check_job(&jobs[i], &rig, i);
+    CHECK((mlx_scheduler_stats(rig.scheduler).preemptions == 0) == (window != 0));
+    for (int i = 0; i < 3; ++i) release(&jobs[i]);
+    stop(&rig);
+  }
 }
 
 TEST(a_higher_priority_takes_the_place_of_a_lower_one) {
@@ -568,6 +667,7 @@ static void run_with_fault(long target) {
     jobs[i].options.max_tokens = 30;
     jobs[i].options.stops = (const char *const[]){"xyzzy"};
     jobs[i].options.stop_count = 1;
+    if (i == 0) jobs[i].options.prompt_logprobs = 2;
     if (i == 1) jobs[i].options.grammar = grammar;
     if (i == 2) {
       mlx_sampling_initialize(&jobs[i].sampling);
@@ -607,8 +707,10 @@ TEST_MAIN(CASE(a_crowd_changes_the_tokens_of_no_request), CASE(a_step_is_queued_
           CASE(progress_of_a_long_prompt_is_reported_until_the_first_token),
           CASE(a_prompt_is_read_even_if_decodes_fill_the_steps),
           CASE(a_lone_request_is_decoded_in_growing_bursts),
-          CASE(equal_prefixes_share_pages_and_the_partial_page_is_copied),
+          CASE(equal_prefixes_share_pages_and_the_partial_page_is_copied), CASE(prompt_tokens_are_scored),
           CASE(a_full_pool_preempts_the_latest_of_the_lowest_priority),
+          CASE(pages_are_freed_when_they_leave_the_window),
+          CASE(long_sequences_with_a_window_fit_a_pool_that_is_too_small_for_all_their_positions),
           CASE(a_higher_priority_takes_the_place_of_a_lower_one),
           CASE(a_failed_step_ends_running_requests_only),
           CASE(a_request_can_be_freed_while_its_steps_are_queued),

@@ -640,7 +640,10 @@ TEST(lists_of_models_have_aliases) {
   check_body(s.port, "/v1/models", 200, "\"id\":\"tiny-llama\"");
   check_body(s.port, "/v1/models", 200, "\"id\":\"qwen2\"");
   check_body(s.port, "/v1/models", 200, "\"id\":\"best\"");
-  check_body(s.port, "/v1/models/best", 200, "\"id\":\"best\"");
+  check_body(s.port, "/v1/models/best", 200,
+             "\"type\":\"model\",\"display_name\":\"best\"");  // Anthropic's form
+  check_body(s.port, "/v1/models", 200,
+             "\"has_more\":false,\"first_id\":\"tiny-llama\",\"last_id\":\"best\"");
   check_body(s.port, "/v1/models/qwen2", 200, "\"id\":\"qwen2\"");
   check_body(s.port, "/api/tags", 200, "\"name\":\"qwen2\"");
   check_body(s.port, "/api/tags", 200, "\"name\":\"best\"");

@@ -1,35 +1,95 @@
 // Tiles hold exactly the values of the file, at the positions that the GPU kernels read.
 #include "compiler/tiles.h"
 
+#include <math.h>
+
+#include "graph/kquants.h"
 #include "tests/check.h"
 #include "tests/random_gguf.h"
 
 #define COLUMNS 768  // six tiles, and blocks of 256
 
+// Bits [at, at + count) of half |odd| of word |nth| that |lane| owns.
+static int bits_at(const uint8_t *tile, int bits, int lane, int nth, int odd, int at, int count) {
+  const int first = bits < 4 ? 2 : 4;  // words of a lane in the first run
+  const uint8_t *word = nth < first ? tile + 4 * (lane * first + nth)
+                                    : tile + 128 * first + 4 * (lane * (bits - first) + nth - first);
+  return (word[2 * odd] | word[2 * odd + 1] << 8) >> at & ((1 << count) - 1);
+}
+
+// The stored code of pair |pair| of a piece.
+static int code_at(mlx_tiles_t t, const uint8_t *tile, int lane, int piece, int pair, int odd) {
+  const int each = t.bits ? 16 / t.bits : 0, nth = 4 * piece + pair, left = nth - each * t.bits;
+  if (t.bits == 8)
+    return (int8_t)tile[piece / 2 * 512 + lane * 16 + piece % 2 * 8 + pair / 2 * 4 + pair % 2 + odd * 2];
+  if (left < 0) return bits_at(tile, t.bits, lane, nth / each, odd, nth % each * t.bits, t.bits);
+  if (t.bits == 6) {
+    return bits_at(tile, 6, lane, left, odd, 12, 4) |
+           bits_at(tile, 6, lane, 4 + left / 2, odd, 12 + left % 2 * 2, 2) << 4;
+  }
+  int code = 0;
+  for (int i = 0; i < t.bits; ++i) code |= bits_at(tile, t.bits, lane, i, odd, 15, 1) << i;
+  return code;
+}
+
+static float code_value(mlx_tiles_t t, int stored) {
+  if (t.center == MLX_TILE_E2M1) return (float)mlx_mxfp4_doubled[stored] / 2;
+  if (t.center == MLX_TILE_IQ4) return mlx_iq4_values[stored];
+  return (float)(stored - t.center);
+}
+
+static float half_at(const uint8_t *at) {
+  float value;
+  mlx_dtype_info(MLX_F16)->to_f32(at, 1, &value);
+  return value;
+}
+
+// Scale (|offset| 0) or offset of 16 columns. |codes|: bytes of the codes of a tile, |bytes|: of a tile.
+static float number_at(mlx_tiles_t t, const uint8_t *tile, size_t codes, size_t bytes, int nth, int row,
+                       int piece, int half, int offset) {
+  static const mlx_dtype_t types[] = {MLX_F16, MLX_F32, MLX_BF16};
+  const uint8_t *numbers = tile + codes;
+  const size_t each = t.halves ? 2 : 1,
+               at = ((size_t)row * 4 + (size_t)piece) * each + (t.halves ? (size_t)half : 0);
+  // Of two tiles, the first has the f16 number of the scales and the second that of the offsets.
+  const uint8_t *shared = t.numbers == MLX_TILE_K8 ? tile
+                          : nth % 2 == offset      ? tile
+                          : nth % 2                ? tile - bytes
+                                                   : tile + bytes;
+  float value;
+  switch (t.numbers) {
+    case MLX_TILE_E8M0: return ldexpf(1, numbers[at] - 127);
+    case MLX_TILE_K6: {
+      const int minimum =
+          (numbers[row * 8 + 4 + piece / 2] >> piece % 2 * 4 & 15) | numbers[row * 8 + piece] >> 6 << 4;
+      return half_at(shared + codes + row * 8 + 6) *
+             (float)(offset ? minimum : numbers[row * 8 + piece] & 63);
+    }
+    case MLX_TILE_K4: return half_at(shared + codes + 64 + row * 2) * (float)(numbers[at] >> offset * 4 & 15);
+    case MLX_TILE_K8:
+      return half_at(shared + codes + 32 * each + (size_t)row * 2) * (float)(numbers[at] - 128);
+    default: break;
+  }
+  const mlx_dtype_info_t *info = mlx_dtype_info(types[t.numbers]);
+  const size_t offset_at =
+      ((size_t)row * 4 + (size_t)piece) * (size_t)t.offset + (t.offset == 2 ? (size_t)half : 0);
+  info->to_f32(
+      offset ? numbers + (32 * each + offset_at) * info->block_bytes : numbers + at * info->block_bytes, 1,
+      &value);
+  return value;
+}
+
 // Element (row, column) of the eight rows at |tiles|, located as docs/internals/cuda-kernels.md describes: by
 // lane, piece and pair.
 static float element(mlx_tiles_t t, const uint8_t *tiles, int row, int column) {
-  const size_t number = t.wide ? 4 : 2, codes = 128 * (size_t)t.bits,
-               scales = 32 * (size_t)(1 + t.halves) * number;
-  const uint8_t *tile = tiles + (size_t)(column / 128) * (codes + scales + (t.offset ? 32 * number : 0));
+  const size_t bytes = (size_t)mlx_tiles_bytes(t, MLX_TILE_ROWS, MLX_TILE_COLUMNS),
+               codes = 128 * (size_t)t.bits;
+  const uint8_t *tile = tiles + (size_t)(column / 128) * bytes;
   const int piece = column % 128 / 32, half = column % 32 / 16, within = column % 16;
-  const int lane = 4 * row + within % 8 / 2, pair = within / 8 * 2 + half, odd = within % 2;
-  uint32_t word;
-  int code;
-  if (t.bits == 4) {
-    memcpy(&word, tile + lane * 16 + piece * 4, 4);
-    code = (int)(word >> 4 * (pair + 4 * odd) & 15) - t.center;
-  } else {
-    memcpy(&word, tile + piece / 2 * 512 + lane * 16 + piece % 2 * 8 + pair / 2 * 4, 4);
-    code = (int8_t)(word >> 8 * (pair % 2 + 2 * odd));
-  }
-  const mlx_dtype_info_t *info = mlx_dtype_info(t.wide ? MLX_F32 : MLX_F16);
-  float scale, offset = 0;
-  info->to_f32(tile + codes + (size_t)((row * 4 + piece) * (1 + t.halves) + (t.halves ? half : 0)) * number,
-               1, &scale);
-  if (t.offset) info->to_f32(tile + codes + scales + (size_t)(row * 4 + piece) * number, 1, &offset);
-  const float product = scale * (float)code;
-  return product + offset;
+  const int lane = 4 * row + within % 8 / 2, pair = within / 8 * 2 + half;
+  const float code = code_value(t, code_at(t, tile, lane, piece, pair, within % 2));
+  const float product = number_at(t, tile, codes, bytes, column / 128, row, piece, half, 0) * code;
+  return t.offset ? product + number_at(t, tile, codes, bytes, column / 128, row, piece, half, 1) : product;
 }
 
 static void check_type(const random_packed_t *type, mlx_tiles_t tiles) {
@@ -63,33 +123,110 @@ static void check_type(const random_packed_t *type, mlx_tiles_t tiles) {
 TEST(tiles_hold_the_dequantized_values_of_each_type) {
   int held = 0;
   for (size_t i = 0; i < RANDOM_PACKED_TYPES; ++i) {
-    const mlx_tiles_t tiles = mlx_tiles_of(mlx_dtype_info(random_packed_types[i].dtype)->panel);
-    if (!tiles.bits) continue;  // Q2_K: each half has its own offset
+    const mlx_tiles_t tiles = mlx_tiles_of(random_packed_types[i].dtype);
     check_type(&random_packed_types[i], tiles);
-    ++held;
+    held += tiles.bits > 0;
   }
-  CHECK_INT(held, RANDOM_PACKED_TYPES - 1);
+  CHECK_INT(held, RANDOM_PACKED_TYPES);
+}
+
+// A type takes no more memory than in its file, or an eighth of a bit more.
+TEST(tiles_have_the_size_of_the_file) {
+  for (size_t i = 0; i < RANDOM_PACKED_TYPES; ++i) {
+    const mlx_dtype_t dtype = random_packed_types[i].dtype;
+    const double bits = mlx_tiles_bits(mlx_tiles_of(dtype)), in_file = mlx_dtype_bits(dtype);
+    if (bits > in_file + (dtype == MLX_Q3_K ? 0.1875 : 0.125))
+      CHECK_FAIL("%s: %g bits per weight, %g in the file", mlx_dtype_info(dtype)->name, bits, in_file);
+    CHECK(mlx_tiles_bytes(mlx_tiles_of(dtype), 8, 128) % 16 == 0);  // lanes load 16 bytes
+  }
+  CHECK(mlx_tiles_bits(mlx_tiles_of(MLX_Q4_K)) == 4.5);
+  CHECK(mlx_tiles_bits(mlx_tiles_of(MLX_Q6_K)) == 6.625);
+  CHECK(mlx_tiles_bits(mlx_tiles_of(MLX_MXFP4)) == 4.25);
+}
+
+TEST(tiles_are_described_for_users) {
+  static const struct {
+    mlx_dtype_t dtype;
+    const char *text;
+  } expected[] = {{MLX_Q4_0, "4-bit codes, a scale in f16"},
+                  {MLX_Q5_1, "5-bit codes, scale and offset in f16"},
+                  {MLX_Q4_K, "4-bit codes, scale and offset of 6 bits times f16"},
+                  {MLX_Q6_K, "6-bit codes, two scales of 8 bits times f16"},
+                  {MLX_Q2_K, "2-bit codes, two scales and offsets of 4 bits times f16"},
+                  {MLX_IQ4_NL, "4-bit table indices, a scale in f16"},
+                  {MLX_MXFP4, "4-bit floats, a scale that is a power of two"}};
+  for (size_t i = 0; i < sizeof expected / sizeof *expected; ++i) {
+    char text[80];
+    mlx_tiles_describe(mlx_tiles_of(expected[i].dtype), text, sizeof text);
+    CHECK_TEXT(text, expected[i].text);
+  }
+}
+
+// All exponents of MXFP4, also the two whose half scale is subnormal. 255 has no f32 number of its own.
+TEST(mxfp4_keeps_every_exponent) {
+  const mlx_tiles_t tiles = mlx_tiles_of(MLX_MXFP4);
+  const mlx_dtype_info_t *info = mlx_dtype_info(MLX_MXFP4);
+  for (int e = 0; e < 256; ++e) {
+    static uint8_t out[1024];
+    uint8_t block[17] = {(uint8_t)e};
+    float expected[MLX_CODES];
+    mlx_codes_t codes;
+    for (int i = 0; i < 16; ++i) block[1 + i] = (uint8_t)(i | (15 - i) << 4);
+    memset(out, 0, sizeof out);
+    CHECK(mlx_codes_read(MLX_MXFP4, block, 0, &codes));
+    mlx_tiles_put(tiles, &codes, 5, 2, out);
+    info->to_f32(block, 1, expected);
+    for (int i = 0; i < MLX_CODES; ++i) CHECK(element(tiles, out, 5, 64 + i) == expected[i]);
+  }
 }
 
 TEST(common_tile_format_holds_the_values_of_both_types) {
   for (size_t i = 0; i < RANDOM_PACKED_TYPES; ++i) {
     for (size_t k = 0; k < RANDOM_PACKED_TYPES; ++k) {
-      const mlx_panel_format_t a = mlx_dtype_info(random_packed_types[i].dtype)->panel,
-                               b = mlx_dtype_info(random_packed_types[k].dtype)->panel;
-      if (!mlx_tiles_of(a).bits || !mlx_tiles_of(b).bits) continue;
-      const mlx_tiles_t both = mlx_tiles_for_both(mlx_tiles_of(a), mlx_tiles_of(b));
-      CHECK(mlx_tiles_equal(both, mlx_tiles_for_both(mlx_tiles_of(b), mlx_tiles_of(a))));
+      const mlx_tiles_t a = mlx_tiles_of(random_packed_types[i].dtype),
+                        b = mlx_tiles_of(random_packed_types[k].dtype), both = mlx_tiles_for_both(a, b);
+      CHECK(mlx_tiles_equal(both, mlx_tiles_for_both(b, a)));
       check_type(&random_packed_types[i], both);
     }
   }
 }
 
+static mlx_tiles_t mlx_packing(int bits, mlx_dtype_t scales, mlx_dtype_t offsets) {
+  const mlx_tensor_t s = {.dtype = scales}, o = {.dtype = offsets};
+  const mlx_packing_t packing = {.kind = MLX_PACKED_MLX,
+                                 .bits = bits,
+                                 .group = 64,
+                                 .parts = {[MLX_PART_SCALES] = &s, [MLX_PART_OFFSETS] = &o}};
+  return mlx_tiles_of_packing(&packing);
+}
+
+TEST(mlx_codes_of_each_width_keep_their_value) {
+  static const int widths[] = {2, 3, 4, 5, 6, 8};
+  for (size_t i = 0; i < sizeof widths / sizeof *widths; ++i) {
+    static uint8_t out[4096];
+    const int bits = widths[i];
+    const mlx_tiles_t tiles = mlx_packing(bits, MLX_BF16, MLX_BF16);
+    mlx_codes_t codes = {.scale = {0.0078125f, 0.0078125f}, .offset = {-1.5f, -1.5f}};
+    CHECK_INT(tiles.bits, bits);
+    CHECK(bits == 8 || mlx_tiles_bits(tiles) == bits + 1.0);
+    memset(out, 0, sizeof out);
+    for (int nth = 0; nth < 4; ++nth) {
+      for (int k = 0; k < MLX_CODES; ++k) codes.code[k] = (int16_t)((k * 7 + nth * 5) & ((1 << bits) - 1));
+      mlx_tiles_put(tiles, &codes, 6, nth, out);
+      for (int k = 0; k < MLX_CODES; ++k)
+        CHECK(element(tiles, out, 6, 32 * nth + k) == codes.scale[0] * (float)codes.code[k] - 1.5f);
+    }
+  }
+  CHECK(mlx_packing(4, MLX_F16, MLX_F16).numbers == MLX_TILE_F16);
+  CHECK(mlx_packing(4, MLX_F16, MLX_BF16).numbers == MLX_TILE_F32);
+}
+
 // MLX's 8-bit codes go up to 255. Tiles store them minus 128 and add the difference to the offset.
 TEST(codes_above_127_keep_their_value) {
   static uint8_t out[4096];
-  const mlx_tiles_t tiles = mlx_tiles_of(MLX_PANEL_Q8_BF16);
+  const mlx_tiles_t tiles = mlx_packing(8, MLX_BF16, MLX_BF16);
   mlx_codes_t codes = {.scale = {0.0078125f, 0.0078125f}, .offset = {-1.0f, -1.0f}};
-  CHECK(tiles.bits == 8 && tiles.wide && tiles.offset);
+  CHECK(tiles.bits == 8 && tiles.numbers == MLX_TILE_F32 && tiles.offset == 1);
   for (int i = 0; i < MLX_CODES; ++i) codes.code[i] = (int16_t)(8 * i + 7);
   mlx_tiles_put(tiles, &codes, 3, 1, out);
   for (int i = 0; i < MLX_CODES; ++i)
@@ -98,13 +235,15 @@ TEST(codes_above_127_keep_their_value) {
 
 // The last tile of a row and the last row of tiles are padded.
 TEST(matrix_size_counts_whole_tiles) {
-  const mlx_tiles_t q4_0 = mlx_tiles_of(MLX_PANEL_Q4_0), halves = mlx_tiles_of(MLX_PANEL_Q8_HALVES);
+  const mlx_tiles_t q4_0 = mlx_tiles_of(MLX_Q4_0), halves = {8, MLX_TILE_F32, 0, true, 0};
   CHECK_INT(mlx_tiles_bytes(q4_0, 8, 128), 576);
   CHECK_INT(mlx_tiles_bytes(q4_0, 9, 160), 4 * 576);
   CHECK_INT(mlx_tiles_bytes(halves, 8, 128), 1024 + 256);
   CHECK(mlx_tiles_bits(q4_0) == 4.5);
 }
 
-TEST_MAIN(CASE(tiles_hold_the_dequantized_values_of_each_type),
-          CASE(common_tile_format_holds_the_values_of_both_types), CASE(codes_above_127_keep_their_value),
+TEST_MAIN(CASE(tiles_hold_the_dequantized_values_of_each_type), CASE(tiles_have_the_size_of_the_file),
+          CASE(tiles_are_described_for_users), CASE(mxfp4_keeps_every_exponent),
+          CASE(common_tile_format_holds_the_values_of_both_types),
+          CASE(mlx_codes_of_each_width_keep_their_value), CASE(codes_above_127_keep_their_value),
           CASE(matrix_size_counts_whole_tiles))

@@ -77,6 +77,7 @@ static void answer(mlx_tool_memory_t *memory, const mlx_output_format_t *format,
   mlx_text_printf(&list, "[%s]", messages->data);
   uint64_t history;
   CHECK_OK(mlx_tool_memory_history(list.data, list.length, &history));
+  const int32_t token = (int32_t)strlen(raw);
   const mlx_remembered_t remembered = {.model = "m",
                                        .history = history,
                                        .prompt = prompt,
@@ -84,7 +85,9 @@ static void answer(mlx_tool_memory_t *memory, const mlx_output_format_t *format,
                                        .raw = raw,
                                        .raw_length = strlen(raw),
                                        .ids = ids,
-                                       .id_count = heard.count};
+                                       .id_count = heard.count,
+                                       .tokens = &token,
+                                       .token_count = 1};
   CHECK_OK(mlx_tool_memory_remember(memory, &remembered));
   mlx_text_clear(&list);
   mlx_text_printf(messages, ",{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[%s]}",
@@ -102,12 +105,21 @@ static char *render(mlx_tool_memory_t *memory, const mlx_chat_t *chat, const mlx
                     const mlx_text_t *messages, size_t *out_used) {
   mlx_text_t list = {0};
   const mlx_chat_options_t options = chat_options();
+  mlx_answer_spans_t spans;
   char *text;
   size_t length;
   mlx_text_printf(&list, "[%s]", messages->data);
   CHECK_OK(mlx_tool_memory_render(memory, "m", chat, format, list.data, list.length, &options, &text, &length,
-                                  out_used));
+                                  &spans));
   CHECK_INT(strlen(text), length);
+  for (size_t i = 0; i < spans.count; ++i) {  // answer() remembers the length of the text as its only token
+    CHECK_INT(spans.items[i].token_count, 1);
+    CHECK_INT(spans.items[i].tokens[0], (int64_t)spans.items[i].length);
+    CHECK(spans.items[i].at + spans.items[i].length < length);
+    CHECK(!i || spans.items[i].at > spans.items[i - 1].at + spans.items[i - 1].length);
+  }
+  if (out_used) *out_used = spans.count;
+  mlx_answer_spans_clear(&spans);
   mlx_text_clear(&list);
   return text;
 }

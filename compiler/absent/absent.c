@@ -95,7 +95,9 @@ mlx_status_t mlx_compile_smoke(mlx_cache_t *cache, const char *target, const mlx
   return no_compiler();
 }
 
-mlx_status_t mlx_compile_describe_ops(mlx_model_t *model, const char *target, mlx_variant_t *out) {
+mlx_status_t mlx_compile_describe_ops(mlx_model_t *model, const char *target, mlx_variant_t *out,
+                                      uint64_t *out_weights) {
+  (void)out_weights;
   (void)model, (void)target;
   *out = (mlx_variant_t){0};
   return no_compiler();

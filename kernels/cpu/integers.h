@@ -1,69 +1,83 @@
 // Activation vectors, prepared for multiplication with quantized panels, and the product of one of them. CPUs
 // with AVX-512 VNNI, VBMI and AMX multiply in integers; other CPUs multiply in f32 (panels.h).
 //
-// Integer path: a block of 32 activations becomes 32 integers of 30 bits that share a power of two. The
-// rounding error is 2^-30 of the block's largest value, 64 times less than the error of an f32 sum. So this
-// is not activation quantization: the accuracy is that of f32. An integer has four digits of a byte, each
-// from -128 to 127. Products of codes and digits are summed exactly. At the end of a block the four sums
-// become f32 and are scaled. One VNNI instruction multiplies four columns of 16 rows with a digit. Four of
-// them replace eight f32 instructions, and no code has to be converted to float first.
+// Integer path: a block of 32 activations becomes 32 integers of 24 bits that share a power of two. The
+// rounding error is at most 2^-23 of the block's largest value. That is the error of a sum in f32, whose
+// every addition rounds to 24 bits. So this is not activation quantization: the accuracy is that of f32. An
+// integer has three digits of a byte, each from -128 to 127. Products of codes and digits are summed exactly.
+// At the end of a block the sums become f32 and are scaled. One VNNI instruction multiplies four columns of
+// 16 rows with a digit. Three of them replace eight f32 instructions, and no code has to be converted to
+// float first.
 //
 // Digits are stored in the order in which the instruction needs them, digit by digit. For 8 columns: columns
 // 0 2 4 6, then columns 5 7 1 3. So a u32 with 8 codes of 4 bits needs one mask for the first four, and a
 // rotation by 20 bits and a mask for the others.
 //
-// together.h multiplies several vectors at once.
+// together.h multiplies several vectors at once, on AMX tiles. There a digit is a bf16 number.
 #ifndef MLXCEL_KERNELS_CPU_INTEGERS_H_
 #define MLXCEL_KERNELS_CPU_INTEGERS_H_
 
 #include "panels.h"
 
-#define MAX_VECTORS 16                                      // activation vectors that are prepared together
-#define MAX_BLOCKS (MLX_CPU_MAX_COLUMNS / MLX_PANEL_BLOCK)  // prepared blocks, of all vectors together
-
-#if defined(__AVX512VNNI__) && defined(__AVX512VBMI__) && defined(__AMX_BF16__) && defined(__AMX_INT8__)
+#if defined(__AVX512VNNI__) && defined(__AVX512VBMI__) && defined(__AMX_BF16__)
 #define HAS_INTEGERS 1
-#define DIGITS 4
-#define DIGIT_BYTES (DIGITS * MLX_PANEL_BLOCK)
+#define DIGITS 3
+#define MAX_VECTORS 64    // activation vectors that are prepared together
+#define MAX_ENTRIES 3072  // prepared blocks, of all vectors together
 #else
 #define HAS_INTEGERS 0
+#define MAX_VECTORS 16
+#define MAX_ENTRIES 2048
 #endif
+#define MAX_BLOCKS (MLX_CPU_MAX_COLUMNS / MLX_PANEL_BLOCK)  // of one vector
+#define GROUP_VECTORS 16                                    // rows of a tile
+_Static_assert(MAX_BLOCKS <= MAX_ENTRIES, "a vector of MLX_CPU_MAX_COLUMNS can be prepared");
 
-// Blocks |first| to |first| + |blocks| - 1 of |count| activation vectors.
+// Blocks |first| to |first| + |blocks| - 1 of |count| activation vectors. Several vectors are divided into
+// groups of |group| vectors. Entries are in the order of entry_of().
 typedef struct vectors {
   const float *x[MAX_VECTORS];
-  int count, first, blocks;
-  int stride;      // of the arrays below, from block to block: |count|, rounded up to a whole tile
+  int count, group, first, blocks;
   bool quantized;  // the arrays below are filled in: the vectors can be multiplied with quantized panels
 #if HAS_INTEGERS
-  _Alignas(64) int8_t digits[MAX_BLOCKS][DIGIT_BYTES];  // [digit][8 groups of 4 columns]
-  // Per digit: the sum over columns 0-15, and over columns 16-31.
-  int32_t digit_sums[MAX_BLOCKS][2][DIGITS];
-  float power[MAX_BLOCKS];  // power of two that scales the integers back to activations
+  union {
+    struct {
+      int8_t digits[MAX_BLOCKS][DIGITS * MLX_PANEL_BLOCK];  // [digit][8 groups of 4 columns]
+      int32_t digit_sums[MAX_BLOCKS][2][4];  // per digit: over columns 0-15, and over columns 16-31
+      float power[MAX_BLOCKS];               // power of two that scales the integers back to activations
+    } one;
+    // Several vectors, per group and block: [digit][vector][32 columns] in bf16, scaled to activations.
+    _Alignas(64) uint16_t tiles[MAX_ENTRIES * DIGITS * MLX_PANEL_BLOCK];
+  };
 #endif
-  float sums[MAX_BLOCKS];  // sum of each block, for the offsets
+  float sums[MAX_ENTRIES];  // sum of each block, for the offsets
 } vectors_t;
+
+// Entry of block |block| of the first vector of group |nth|. The other vectors of the group follow.
+INLINE int64_t entry_of(const vectors_t *x, int block, int nth) {
+  return ((int64_t)nth * x->blocks + block) * x->group;
+}
 
 #if HAS_INTEGERS
 
-// 16 columns as integers, one byte per digit: [column][digit].
+// 16 columns as integers, one byte per digit: [column][digit]. The fourth byte is the sign.
 INLINE __m512i digits_of(v16 x, v16 up) {
-  const __m512i half = _mm512_set1_epi32(0x00808080), whole = _mm512_cvtps_epi32(v_mul(x, up));
+  const __m512i half = _mm512_set1_epi32(0x00008080), whole = _mm512_cvtps_epi32(v_mul(x, up));
   // Adding 128 per byte carries a digit above 127 into the next digit.
   return _mm512_xor_si512(_mm512_add_epi32(whole, half), half);
 }
 
-// Stores two digits of 32 columns in the order described above; |first| is the first of the two.
+// The digits 0 and 1 of 32 columns in the order described above, or digit 2 twice.
 INLINE __m512i order_digits(__m512i low, __m512i high, int first) {
-#define COLUMN(octet, column, digit) 4 * (8 * (octet) + (column)) + (digit)
-#define EVEN(octet, digit) \
-  COLUMN(octet, 0, digit), COLUMN(octet, 2, digit), COLUMN(octet, 4, digit), COLUMN(octet, 6, digit)
-#define ODD(octet, digit) \
-  COLUMN(octet, 5, digit), COLUMN(octet, 7, digit), COLUMN(octet, 1, digit), COLUMN(octet, 3, digit)
-#define DIGIT(digit)                                                                           \
-  EVEN(0, digit), ODD(0, digit), EVEN(1, digit), ODD(1, digit), EVEN(2, digit), ODD(2, digit), \
-      EVEN(3, digit), ODD(3, digit)
-  static const uint8_t order[2][64] = {{DIGIT(0), DIGIT(1)}, {DIGIT(2), DIGIT(3)}};
+#define COLUMN(octet, column, byte) 4 * (8 * (octet) + (column)) + (byte)
+#define EVEN(octet, byte) \
+  COLUMN(octet, 0, byte), COLUMN(octet, 2, byte), COLUMN(octet, 4, byte), COLUMN(octet, 6, byte)
+#define ODD(octet, byte) \
+  COLUMN(octet, 5, byte), COLUMN(octet, 7, byte), COLUMN(octet, 1, byte), COLUMN(octet, 3, byte)
+#define DIGIT(byte)                                                                                     \
+  EVEN(0, byte), ODD(0, byte), EVEN(1, byte), ODD(1, byte), EVEN(2, byte), ODD(2, byte), EVEN(3, byte), \
+      ODD(3, byte)
+  static const uint8_t order[2][64] = {{DIGIT(0), DIGIT(1)}, {DIGIT(2), DIGIT(2)}};
 #undef DIGIT
 #undef ODD
 #undef EVEN
@@ -88,21 +102,70 @@ INLINE float float_of_bits(uint32_t bits) {
   return _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128((int)bits)));
 }
 
-// Scales a block so that its largest value becomes at most 2^30. A block with an infinity or a NaN gets a NaN
-// as its power, so that the result is NaN too.
-static void scale_to_integers(const float *x, int8_t *digits, int32_t (*sums)[DIGITS], float *power) {
+// The power of two of a block's integers, as the exponent of an f32. The largest value is less than 2^23 -
+// 2^15 times the power, so that no digit overflows; the largest 1% of significands need one bit more for it.
+// Blocks of tiny values use 2^-89, so that neither digits nor products are denormal: the tile unit takes
+// those for zero. 255, a NaN, for a block with an infinity or a NaN, so that its product is NaN.
+INLINE uint32_t block_exponent(const float *x) {
   const __m512i mask = _mm512_set1_epi32(0x7fffffff);
   const __m512i low = _mm512_and_si512(_mm512_loadu_si512(x), mask),
                 high = _mm512_and_si512(_mm512_loadu_si512(x + 16), mask);
-  const uint32_t largest = (uint32_t)_mm512_reduce_max_epi32(_mm512_max_epi32(low, high)) >> 23,
-                 exponent = largest < 30 ? 30 : largest;
-  const v16 up = v_all(float_of_bits((283 - exponent) << 23));
+  const uint32_t largest = (uint32_t)_mm512_reduce_max_epi32(_mm512_max_epi32(low, high)),
+                 exponent = (largest + 0x12000) >> 23;
+  return largest >= 0x7f800000 ? 255 : (exponent < 60 ? 60 : exponent) - 22;
+}
+INLINE float power_of(uint32_t exponent) {
+  return float_of_bits(exponent == 255 ? 0x7fc00000 : exponent << 23);
+}
+
+// Its reciprocal.
+INLINE float power_up(uint32_t exponent) {
+  return float_of_bits(exponent == 255 ? 0 : (254 - exponent) << 23);
+}
+
+static void prepare_one(const float *x, int8_t *digits, int32_t (*sums)[4], float *power) {
+  const uint32_t exponent = block_exponent(x);
+  const v16 up = v_all(power_up(exponent));
   const __m512i first = digits_of(v_load(x), up), second = digits_of(v_load(x + 16), up);
   _mm512_storeu_si512(digits, order_digits(first, second, 0));
-  _mm512_storeu_si512(digits + 64, order_digits(first, second, 2));
+  _mm256_storeu_si256((void *)(digits + 64), _mm512_castsi512_si256(order_digits(first, second, 2)));
   sum_digits(first, sums[0]);
   sum_digits(second, sums[1]);
-  *power = float_of_bits(largest == 255 ? 0x7fc00000 : (exponent - 29) << 23);
+  *power = power_of(exponent);
+}
+
+// The upper halves of 32 columns, as pairs of columns 0 4, 1 5, 2 6 and 3 7 of each 8 columns.
+INLINE __m512i order_columns(v16 low, v16 high) {
+#define PAIR(octet, column) 16 * (octet) + 2 * (column) + 1, 16 * (octet) + 2 * (column) + 9
+#define OCTET(octet) PAIR(octet, 0), PAIR(octet, 1), PAIR(octet, 2), PAIR(octet, 3)
+  static const uint16_t order[32] = {OCTET(0), OCTET(1), OCTET(2), OCTET(3)};
+#undef OCTET
+#undef PAIR
+  return _mm512_permutex2var_epi16(_mm512_castps_si512(low), _mm512_loadu_si512(order),
+                                   _mm512_castps_si512(high));
+}
+
+// The digits of integers above |unit|, where the digits of digits_of() divide them: at |unit| / 2 less
+// |below|. Adding a large number rounds the sum to a multiple of |unit|.
+INLINE v16 digits_above(v16 whole, float unit, float below) {
+  const v16 large = v_all(unit * 0x1.8p23f);
+  return v_sub(v_add(v_add(whole, v_all(below + 0.5f)), large), large);
+}
+
+// Stores the digits of a block as bf16 numbers that are scaled to activations, |stride| values apart.
+static void prepare_tile_row(const float *x, uint16_t *to, int64_t stride) {
+  const uint32_t exponent = block_exponent(x);
+  const v16 power = v_all(power_of(exponent)), up = v_all(power_up(exponent));
+  v16 digit[DIGITS][2];
+  for (int half = 0; half < 2; ++half) {
+    const v16 whole = v_round(v_mul(v_load(x + 16 * half), up)), high = digits_above(whole, 65536, 128),
+              low = v_sub(whole, high), middle = digits_above(low, 256, 0);
+    digit[0][half] = v_mul(v_sub(low, middle), power);
+    digit[1][half] = v_mul(middle, power);
+    digit[2][half] = v_mul(high, power);
+  }
+  for (int i = 0; i < DIGITS; ++i)
+    _mm512_storeu_si512(to + i * stride, order_columns(digit[i][0], digit[i][1]));
 }
 
 INLINE __m512i dot(__m512i sum, __m512i codes, const int8_t *digits) {
@@ -145,14 +208,13 @@ INLINE int octet_bytes(int32_t format) { return is_q4(format) ? 64 : 128; }
 
 // The product of a block, from the sums of its digits. The caller multiplies it by the block's power.
 INLINE v16 join_digits(const __m512i sum[DIGITS]) {
-  const __m512i low = _mm512_add_epi32(_mm512_slli_epi32(sum[1], 8), sum[0]),
-                high = _mm512_add_epi32(_mm512_slli_epi32(sum[3], 8), sum[2]);
-  return v_fma(_mm512_cvtepi32_ps(high), v_all(65536), _mm512_cvtepi32_ps(low));
+  const __m512i low = _mm512_add_epi32(_mm512_slli_epi32(sum[1], 8), sum[0]);
+  return v_fma(_mm512_cvtepi32_ps(sum[2]), v_all(65536), _mm512_cvtepi32_ps(low));
 }
 
 // Product of the codes of |octets| groups of 8 columns, starting at column 16 * |half|.
 INLINE v16 multiply_integers(int32_t format, const uint8_t *codes, const int8_t *digits,
-                             int32_t (*const sums)[DIGITS], int half, int octets) {
+                             int32_t (*const sums)[4], int half, int octets) {
   const int bias = code_bias(format);
   __m512i sum[DIGITS];
   for (int i = 0; i < DIGITS; ++i)
@@ -169,26 +231,23 @@ INLINE v16 multiply_integers(int32_t format, const uint8_t *codes, const int8_t 
 
 INLINE v16 multiply_codes(int32_t format, const uint8_t *panel, vectors_t *x, int columns) {
   const int64_t bytes = mlx_panel_block_stride(format);
-  v16 total = v_zero(), second = v_zero();
+  v16 total = v_zero();
   for (int k = 0; k < columns / MLX_PANEL_BLOCK; ++k, panel += bytes) {
     if (k % MLX_PANEL_GROUP == 0) panel += mlx_panel_group_bytes(format);
     const uint8_t *codes = panel + scale_bytes(format);
-    const int8_t *digits = x->digits[k];
-    const v16 power = v_all(x->power[k]);
+    const int8_t *digits = x->one.digits[k];
+    int32_t(*const sums)[4] = x->one.digit_sums[k];
+    const v16 power = v_all(x->one.power[k]);
     prefetch_ahead(panel, (int)bytes);
+    const v16 product = multiply_integers(format, codes, digits, sums, 0, has_two_scales(format) ? 2 : 4);
+    total = v_fma(load_scale(format, panel, k), v_mul(product, power), total);
     if (has_two_scales(format)) {
-      const v16 low = multiply_integers(format, codes, digits, x->digit_sums[k], 0, 2),
-                high = multiply_integers(format, codes + 2 * octet_bytes(format), digits, x->digit_sums[k], 1,
-                                         2);
-      total = v_fma(load_scale(format, panel, k), v_mul(low, power), total);
-      second = v_fma(load_second(format, panel, k), v_mul(high, power), second);
-    } else {
-      const v16 product = multiply_integers(format, codes, digits, x->digit_sums[k], 0, 4);
-      total = v_fma(load_scale(format, panel, k), v_mul(product, power), total);
+      const v16 second = multiply_integers(format, codes + 2 * octet_bytes(format), digits, sums, 1, 2);
+      total = v_fma(load_second(format, panel, k), v_mul(second, power), total);
     }
-    if (has_offsets(format)) second = v_fma(load_second(format, panel, k), v_all(x->sums[k]), second);
+    if (has_offsets(format)) total = v_fma(load_second(format, panel, k), v_all(x->sums[k]), total);
   }
-  return v_add(total, second);
+  return total;
 }
 
 #else
@@ -200,10 +259,17 @@ INLINE v16 multiply_codes(int32_t format, const uint8_t *panel, vectors_t *x, in
 
 #endif
 
-// Blocks of |count| vectors that can be prepared together. A single vector of MLX_CPU_MAX_COLUMNS fits.
-INLINE int prepared_stride(int count) { return count == 1 ? 1 : (count + 3) / 4 * 4; }
+// Vectors that are prepared together if they have |blocks| blocks: as many as can be prepared at once.
+INLINE int vectors_together(int blocks) {
+  const int most = MAX_ENTRIES / (blocks ? blocks : 1) / GROUP_VECTORS * GROUP_VECTORS;
+  return most < GROUP_VECTORS ? GROUP_VECTORS : most < MAX_VECTORS ? most : MAX_VECTORS;
+}
+// Groups of |count| vectors, of equal size.
+INLINE int group_count(int count) { return (count + GROUP_VECTORS - 1) / GROUP_VECTORS; }
+INLINE int group_size(int count) { return (count + group_count(count) - 1) / group_count(count); }
+// Blocks of |count| vectors that can be prepared together: whole super-blocks.
 INLINE int prepared_blocks(int count) {
-  return MAX_BLOCKS / prepared_stride(count) / MLX_PANEL_GROUP * MLX_PANEL_GROUP;
+  return MAX_ENTRIES / (group_count(count) * group_size(count)) / MLX_PANEL_GROUP * MLX_PANEL_GROUP;
 }
 
 // Prepares blocks |first| to |first| + |blocks| - 1 of the |count| vectors |x|, which |out| keeps pointers
@@ -211,18 +277,22 @@ INLINE int prepared_blocks(int count) {
 static void prepare_vectors(const float *const *x, int count, int first, int blocks, bool quantized,
                             vectors_t *out) {
   out->count = count;
+  out->group = group_size(count);
   out->first = first;
   out->blocks = blocks;
-  out->stride = prepared_stride(count);
   out->quantized = quantized;
   for (int t = 0; t < count; ++t) {
     const float *at = out->x[t] = x[t];
     at += first * MLX_PANEL_BLOCK;
     for (int k = 0; quantized && k < blocks; ++k, at += MLX_PANEL_BLOCK) {
-      const int to = k * out->stride + t;
-      out->sums[to] = v_sum(v_add(v_load(at), v_load(at + 16)));
+      const int64_t entry = entry_of(out, k, t / out->group), nth = t % out->group;
+      out->sums[entry + nth] = v_sum(v_add(v_load(at), v_load(at + 16)));
 #if HAS_INTEGERS
-      scale_to_integers(at, out->digits[to], out->digit_sums[to], &out->power[to]);
+      if (count == 1)
+        prepare_one(at, out->one.digits[k], out->one.digit_sums[k], &out->one.power[k]);
+      else
+        prepare_tile_row(at, out->tiles + (entry * DIGITS + nth) * MLX_PANEL_BLOCK,
+                         out->group * MLX_PANEL_BLOCK);
 #endif
     }
   }

@@ -3,9 +3,10 @@
 // the largest logit.
 //
 // The result of a row does not depend on the other rows of the step. With weights in f32, f16 or bf16 all
-// ways give the same bits. With quantized weights, the tokens of long segments (MLX_CPU_MIN_LONG tokens of
-// one sequence and more) are multiplied in another way than the others; both have the accuracy of f32. The
-// way depends on the token's own segment only, and each way computes a row as if it were alone.
+// ways give the same bits. With quantized weights and integers (integers.h), formats with one scale per block
+// are multiplied in one way only. Other quantized weights: the tokens of long segments (MLX_CPU_MIN_LONG
+// tokens of one sequence and more) are multiplied in another way than the others; both have the accuracy of
+// f32. The way depends on the token's own segment only, and each way computes a row as if it were alone.
 #ifndef MLXCEL_KERNELS_CPU_PRODUCT_H_
 #define MLXCEL_KERNELS_CPU_PRODUCT_H_
 
@@ -21,7 +22,6 @@
 #define TILED_BLOCKS 8    // AMX: blocks of columns split into parts at a time
 #define FEW_TOKENS 16     // AMX: rows of a tile
 #define FEW_AHEAD 512     // AMX, few rows: bf16 values that each panel is prefetched ahead
-#define SUM_PANELS 8      // quantized, several rows: panels whose sums are kept
 #define WIDE_COLUMNS 128  // columns converted to f32 at a time: four panels of them fit in the L1 cache
 _Static_assert(TILED_BLOCKS % MLX_PANEL_GROUP == 0, "blocks are split in whole super-blocks");
 
@@ -62,6 +62,15 @@ INLINE bool has_codes(const product_t *p) {
   return is_quantized(p->format) || (p->up && is_quantized(p->up_format));
 }
 
+// Rows that are multiplied together panel by panel.
+INLINE int vector_rows(const product_t *p) { return vectors_together(p->columns / MLX_PANEL_BLOCK); }
+
+// Whether rows of long segments are multiplied in another way. With integers that is the case for formats
+// with two scales per block, whose blocks are slow to scale.
+INLINE bool has_long_way(const product_t *p) {
+  return !HAS_INTEGERS || has_two_scales(p->format) || (p->up && has_two_scales(p->up_format));
+}
+
 // Rows [first, first + count) of a product, multiplied in one way.
 typedef struct share {
   way_t way;
@@ -79,7 +88,7 @@ INLINE int shares_of(const call_t *c, const product_t *p, share_t *out) {
     out[0] = (share_t){way, 0, p->tokens};
     return 1;
   }
-  const int in_long = p->pairs ? 0 : long_rows(c, p->i);
+  const int in_long = p->pairs || !has_long_way(p) ? 0 : long_rows(c, p->i);
   if (in_long) out[count++] = (share_t){HAS_TILES && p->parts ? BY_TILES : BY_BLOCK, 0, in_long};
   if (in_long < p->tokens) out[count++] = (share_t){BY_VECTOR, in_long, p->tokens - in_long};
   return count;
@@ -88,7 +97,7 @@ INLINE int shares_of(const call_t *c, const product_t *p, share_t *out) {
 static int share_items(const product_t *p, const share_t *share) {
   const int panels = panel_count(p);
   switch (share->way) {
-    case BY_VECTOR: return panels * divide_up(share->count, MAX_VECTORS);
+    case BY_VECTOR: return panels * divide_up(share->count, vector_rows(p));
     case BY_FEW_TILES: return panels;
     case BY_TILES: return tiled_groups(p) * divide_up(share->count, TILED_TOKENS);
     default: return divide_up(panels, group_panels(p)) * divide_up(share->count, BLOCK_TOKENS);
@@ -212,58 +221,54 @@ static void multiply_row(const call_t *c, const product_t *p, worker_t *worker, 
   }
 }
 
-// The prepared blocks of one panel.
-static void add_panel(const product_t *p, bool up, int panel, vectors_t *x, panel_sums_t *sums) {
-  const int32_t format = up ? p->up_format : p->format;
-  const uint8_t *at = (up ? p->up : p->weight) + panel * mlx_panel_bytes(format, p->columns);
-  if (x->first == 0) {
-    for (int t = 0; t < MAX_VECTORS; ++t) sums->total[t] = sums->second[t] = v_zero();
+// The prepared blocks of |panels| panels.
+static void add_panels(int32_t format, const uint8_t *panel, int panels, vectors_t *x, int columns,
+                       panel_sums_t *sums) {
+  const int64_t stride = mlx_panel_bytes(format, columns);
+  for (int i = 0; x->first == 0 && i < panels; ++i) clear_sums(&sums[i], x);
+  if (is_quantized(format) && format != MLX_PANEL_Q2_K) {
+    start_products(format, x);
+    multiply_together(format, panel, stride, panels, x, sums);
+    end_products();
+    return;
   }
-  if (is_quantized(format) && format != MLX_PANEL_Q2_K)
-    multiply_together(format, at, x, sums);
-  else if (x->first == 0)
-    multiply_each(format, at, x, p->columns, sums);
+  for (int i = 0; x->first == 0 && i < panels; ++i)
+    multiply_each(format, panel + i * stride, x, columns, &sums[i]);
 }
 
 // |count| rows of a quantized product, starting at |row|, with up to SUM_PANELS panels. Rows that are too
 // wide to be prepared at once are prepared in pieces.
 static void multiply_rows(const call_t *c, const product_t *p, worker_t *worker, uint64_t phase, int row,
                           int count, int from, int to) {
-  panel_sums_t sums[SUM_PANELS][2];
+  panel_sums_t sums[2][SUM_PANELS];
+  vectors_t *x = &worker->vectors;
   for (int first = 0; first < p->columns / MLX_PANEL_BLOCK; first += prepared_blocks(count)) {
     prepare_rows(c, p, worker, phase, row, count, first);
-    for (int panel = from; panel < to; ++panel) {
-      add_panel(p, false, panel, &worker->vectors, &sums[panel - from][0]);
-      if (p->up) add_panel(p, true, panel, &worker->vectors, &sums[panel - from][1]);
-    }
+    add_panels(p->format, p->weight + from * mlx_panel_bytes(p->format, p->columns), to - from, x, p->columns,
+               sums[0]);
+    if (p->up)
+      add_panels(p->up_format, p->up + from * mlx_panel_bytes(p->up_format, p->columns), to - from, x,
+                 p->columns, sums[1]);
   }
   for (int panel = from; panel < to; ++panel) {
-    const panel_sums_t *one = &sums[panel - from][0], *up = p->up ? one + 1 : one;
-    for (int t = 0; t < count; ++t)
-      apply_epilogue(c, p, row + t, panel, v_add(one->total[t], one->second[t]),
-                     v_add(up->total[t], up->second[t]));
+    const panel_sums_t *one = &sums[0][panel - from], *up = p->up ? &sums[1][panel - from] : one;
+    for (int t = 0; t < count; ++t) apply_epilogue(c, p, row + t, panel, sum_at(one, x, t), sum_at(up, x, t));
   }
 }
 
-// Items [from, to) of a share: panels of the first MAX_VECTORS rows, then of the next ones.
+// Items [from, to) of a share: panels of the first vector_rows() rows, then of the next ones.
 static void multiply_by_vector(const call_t *c, const product_t *p, const share_t *share, worker_t *worker,
                                uint64_t phase, int from, int to) {
-  const int panels = panel_count(p);
+  const int panels = panel_count(p), rows = vector_rows(p);
   while (from < to) {
-    const int group = from / panels, row = share->first + group * MAX_VECTORS,
-              count = min_int(MAX_VECTORS, share->first + share->count - row), first = from - group * panels;
+    const int group = from / panels, row = share->first + group * rows,
+              count = min_int(rows, share->first + share->count - row), first = from - group * panels;
     int end = min_int(panels, to - group * panels);
     if (count == 1) {
       multiply_row(c, p, worker, phase, row, first, end);
     } else {
       end = min_int(end, first + SUM_PANELS);
-#if HAS_INTEGERS
-      configure_byte_tiles();
-#endif
       multiply_rows(c, p, worker, phase, row, count, first, end);
-#if HAS_INTEGERS
-      release_tiles();
-#endif
     }
     from = group * panels + end;
   }

@@ -54,7 +54,8 @@ static void open_phase(const call_t *c, worker_t *worker, uint64_t number) {
 
 // Claims items of the open phase; false if no item is left. A step of few tokens has short items: a thread
 // claims remaining items / running threads. The divisor is at least two, so that a thread that joins later
-// finds items. A step of many tokens has long items: a thread claims an eighth of that.
+// finds items. A step of many tokens has long items: a thread claims an eighth of that. Claims end at
+// multiples of SUM_PANELS, because a product multiplies that many panels together.
 static bool claim_items(const call_t *c, worker_t *worker, uint64_t ticket, uint32_t *from, uint32_t *to) {
   if (worker->items_phase != ticket >> 32) {
     worker->items_phase = ticket >> 32;
@@ -64,7 +65,8 @@ static bool claim_items(const call_t *c, worker_t *worker, uint64_t ticket, uint
   if (next >= items) return false;
   const uint32_t present = __atomic_load_n(&c->control->present, __ATOMIC_RELAXED) + 1,
                  threads = present < 2 ? 2 : present;
-  const uint32_t share = (items - next) / (c->control->tokens > MANY_TOKENS ? 8 * threads : threads);
+  uint32_t share = (items - next) / (c->control->tokens > MANY_TOKENS ? 8 * threads : threads);
+  if (share > SUM_PANELS) share -= (next + share) % SUM_PANELS;
   *from = next;
   *to = next + (share ? share : 1);
   return __atomic_compare_exchange_n(&c->control->ticket, &ticket, ticket + (*to - next), false,

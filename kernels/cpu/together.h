@@ -2,144 +2,222 @@
 // gets exactly the bits that it gets alone (integers.h), because every operation that rounds is the same, in
 // the same order.
 //
-// With AMX, one tile product multiplies the codes of a block with all digits of four vectors. The sums are
-// exact integers, so it does not matter that the hardware adds them in another order.
+// With AMX, codes and digits are bf16 numbers: both have at most 8 bits. Three tile products multiply a block
+// of codes with the digits of 16 vectors, the lowest digit first. A product of tiles sums from zero, and adds
+// the result to the tile. Sums of one digit have less than 24 bits, so they are exact, and only the last
+// additions round: where join_digits() rounds. The digits are scaled, so the sums need no power of two. A
+// vector instruction per block and vector is left: the scale.
 #ifndef MLXCEL_KERNELS_CPU_TOGETHER_H_
 #define MLXCEL_KERNELS_CPU_TOGETHER_H_
 
 #include "integers.h"
 #include "tiles.h"
 
-// Blocks of a panel that are unpacked at a time: whole super-blocks.
-#define UNPACKED_BLOCKS 16
-_Static_assert(UNPACKED_BLOCKS % MLX_PANEL_GROUP == 0, "blocks are unpacked in whole super-blocks");
+// Panels that are multiplied together, and the most blocks of a panel that are unpacked at a time. Their
+// codes and the digits of 16 vectors fit in the L1 cache.
+#define SUM_PANELS 4
+#define UNPACKED_BLOCKS 4
 
-// Sums of a panel with several vectors: |total| of scaled codes, |second| of the second halves' scaled codes,
-// or of the offsets. The product is total + second.
+// Sums of a panel with several vectors: GROUP_VECTORS per group. Without integers, |second| has the sums of
+// the second halves' scaled codes, or of the offsets, and the product is total + second.
 typedef struct panel_sums {
-  v16 total[MAX_VECTORS], second[MAX_VECTORS];
+  v16 total[MAX_VECTORS];
+#if !HAS_INTEGERS
+  v16 second[MAX_VECTORS];
+#endif
 } panel_sums_t;
 
+INLINE void clear_sums(panel_sums_t *sums, const vectors_t *x) {
+  for (int t = 0; t < GROUP_VECTORS * group_count(x->count); ++t) {
+    sums->total[t] = v_zero();
+#if !HAS_INTEGERS
+    sums->second[t] = v_zero();
+#endif
+  }
+}
+// Index of the sum of vector |nth|.
+INLINE int sum_index(const vectors_t *x, int nth) { return nth / x->group * GROUP_VECTORS + nth % x->group; }
+// The product of vector |nth|.
+INLINE v16 sum_at(const panel_sums_t *sums, const vectors_t *x, int nth) {
+  const int at = sum_index(x, nth);
 #if HAS_INTEGERS
-#define TILE_VECTORS 4                                // vectors of a tile: their digits are its rows
-#define CODE_TILE (MLX_PANEL_ROWS * MLX_PANEL_BLOCK)  // bytes of the codes of a block
+  return sums->total[at];
+#else
+  return v_add(sums->total[at], sums->second[at]);
+#endif
+}
+
+#if HAS_INTEGERS
+// Keeps arrays in registers: without it gcc 12 unrolls too late.
+#if defined(__clang__)
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
 
 typedef struct unpacked {
-  // Tiles of unsigned codes. A format with two scales has two tiles: one with the second half of the columns
-  // cleared, one with the first half cleared.
-  _Alignas(64) uint8_t codes[UNPACKED_BLOCKS][2][CODE_TILE];
+  // Codes in bf16: [16 pairs of columns][16 rows][2]. The order of the columns is that of order_columns().
+  _Alignas(64) uint16_t codes[UNPACKED_BLOCKS][TILE];
   v16 scale[UNPACKED_BLOCKS], second[UNPACKED_BLOCKS];
 } unpacked_t;
 
-// Tiles 0 to 3: sums. 4 and 5: digits. 6 and 7: codes.
-static void configure_byte_tiles(void) {
+// Tiles 0 to 3: sums of |rows| vectors. 4 to 6: digits. 7: codes.
+static void configure_code_tiles(int32_t format, int rows) {
   _Alignas(64) uint8_t config[64];
+  const int columns = has_two_scales(format) ? MLX_PANEL_BLOCK / 2 : MLX_PANEL_BLOCK;
   for (int i = 0; i < 64; ++i) config[i] = 0;
   config[0] = 1;
   for (int i = 0; i < 8; ++i) {
-    config[16 + 2 * i] = i == 4 || i == 5 ? MLX_PANEL_BLOCK : 64;
-    config[48 + i] = i < 6 ? 16 : MLX_PANEL_BLOCK / 4;
+    config[16 + 2 * i] = (uint8_t)(i >= 4 && i < 7 ? 2 * columns : 64);
+    config[48 + i] = (uint8_t)(i < 7 ? rows : columns / 2);
   }
   __asm__ volatile("ldtilecfg %0" ::"m"(config) : "memory");
 }
-#define TILE_MULTIPLY_BYTES(sum, a, b) __asm__ volatile("tdpbsud %tmm" #b ", %tmm" #a ", %tmm" #sum)
+
+// 8 columns of 4-bit codes. A permutation of 16-bit lanes uses the low 5 bits of a lane, and the table
+// repeats after 16 entries, so a code needs no mask.
+INLINE void unpack_nibbles(int32_t format, const uint8_t *codes, uint16_t *to) {
+  // -8 to 15
+  static const uint16_t bf16[24] = {0xc100, 0xc0e0, 0xc0c0, 0xc0a0, 0xc080, 0xc040, 0xc000, 0xbf80,
+                                    0,      0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0,
+                                    0x4100, 0x4110, 0x4120, 0x4130, 0x4140, 0x4150, 0x4160, 0x4170};
+  const __m256i half = _mm256_loadu_si256((const void *)(bf16 + (format == MLX_PANEL_Q4_0 ? 0 : 8)));
+  const __m512i table = _mm512_broadcast_i64x4(half), words = _mm512_loadu_si512(codes);
+  _mm512_store_si512(to, _mm512_permutexvar_epi16(words, table));
+  _mm512_store_si512(to + 32, _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 4), table));
+  _mm512_store_si512(to + 64, _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 8), table));
+  _mm512_store_si512(to + 96, _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 12), table));
+}
+
+// 8 columns of 8-bit codes.
+INLINE void unpack_bytes(int32_t format, const uint8_t *codes, uint16_t *to) {
+  for (int i = 0; i < 4; ++i)
+    split_pair(load_bytes(format, codes + 16 * i), load_bytes(format, codes + 16 * i + 64), 1, to + 32 * i);
+}
 
 INLINE void unpack_block(int32_t format, const uint8_t *block, int nth, unpacked_t *out, int to) {
   const uint8_t *codes = block + scale_bytes(format);
   out->scale[to] = load_scale(format, block, nth);
   if (has_two_scales(format) || has_offsets(format)) out->second[to] = load_second(format, block, nth);
   for (int i = 0; i < 4; ++i) {
-    __m512i even, odd;
-    load_code_bytes(format, codes + i * octet_bytes(format), &even, &odd);
-    uint8_t *tile = out->codes[to][has_two_scales(format) && i >= 2] + 128 * i,
-            *other = out->codes[to][has_two_scales(format) && i < 2] + 128 * i;
-    _mm512_store_si512(tile, even);
-    _mm512_store_si512(tile + 64, odd);
-    if (!has_two_scales(format)) continue;
-    _mm512_store_si512(other, _mm512_setzero_si512());
-    _mm512_store_si512(other + 64, _mm512_setzero_si512());
+    if (is_q4(format))
+      unpack_nibbles(format, codes + 64 * i, out->codes[to] + 128 * i);
+    else
+      unpack_bytes(format, codes + 128 * i, out->codes[to] + 128 * i);
   }
 }
 
-// The product of a block for vector |nth| of a tile of sums.
-INLINE v16 block_product(int32_t format, const int32_t *sums, int nth, int32_t (*const digit_sums)[DIGITS],
-                         int half) {
-  const int bias = code_bias(format);
-  __m512i sum[DIGITS];
-  for (int i = 0; i < DIGITS; ++i) {
-    sum[i] = _mm512_load_si512(sums + 16 * (DIGITS * nth + i));
-    if (!bias) continue;
-    const int all = has_two_scales(format) ? digit_sums[half][i] : digit_sums[0][i] + digit_sums[1][i];
-    sum[i] = _mm512_sub_epi32(sum[i], _mm512_set1_epi32(bias * all));
+// Multiplies the codes of a block, or the second half of them, with the digits of a group of vectors.
+// |tiles|: its digits, |digit| values apart.
+#define MULTIPLY_CODES(sum, codes, tiles, digit) \
+  do {                                           \
+    TILE_LOAD(7, codes, 64);                     \
+    TILE_LOAD(4, tiles, 64);                     \
+    TILE_ZERO(sum);                              \
+    TILE_MULTIPLY(sum, 4, 7);                    \
+    TILE_LOAD(5, (tiles) + (digit), 64);         \
+    TILE_MULTIPLY(sum, 5, 7);                    \
+    TILE_LOAD(6, (tiles) + 2 * (digit), 64);     \
+    TILE_MULTIPLY(sum, 6, 7);                    \
+  } while (0)
+
+// Adds a tile of sums to the totals of VECTORS vectors: |part| of the unpacked blocks. |sums|: the vectors'
+// sums of the block.
+INLINE void scale_sums(int32_t format, int VECTORS, const unpacked_t *u, int part, const float *tile,
+                       const float *sums, v16 *total) {
+  const bool second = has_two_scales(format) && part % 2;
+  const int k = has_two_scales(format) ? part / 2 : part;
+  const v16 scale = second ? u->second[k] : u->scale[k], offset = u->second[k];
+  UNROLL
+  for (int t = 0; t < VECTORS; ++t) {
+    total[t] = v_fma(scale, v_load(tile + 16 * t), total[t]);
+    if (has_offsets(format)) total[t] = v_fma(offset, v_all(sums[t]), total[t]);
   }
-  return join_digits(sum);
 }
 
-// Adds block |k| of the unpacked blocks, which is block |at| of the prepared ones, to the sums of
-// TILE_VECTORS vectors. |sums|: its tile of sums, with two scales the two tiles of its halves.
-INLINE void scale_sums(int32_t format, const unpacked_t *u, int k, vectors_t *x, int64_t at,
-                       const int32_t *sums, v16 *total, v16 *second) {
-  for (int t = 0; t < TILE_VECTORS; ++t) {
-    const v16 power = v_all(x->power[at + t]);
-    const v16 product = block_product(format, sums, t, x->digit_sums[at + t], 0);
-    total[t] = v_fma(u->scale[k], v_mul(product, power), total[t]);
-    if (has_two_scales(format)) {
-      const v16 high = block_product(format, sums + 256, t, x->digit_sums[at + t], 1);
-      second[t] = v_fma(u->second[k], v_mul(high, power), second[t]);
+INLINE void copy_totals(int VECTORS, const v16 *from, v16 *to) {
+  UNROLL
+  for (int t = 0; t < VECTORS; ++t) to[t] = from[t];
+}
+
+// The blocks of |panels| unpacked panels times the vectors of a group, at most VECTORS. The digits stay in
+// the L1 cache from one panel to the next. |digits|, |sums| and |out|: of the group's first block. The tile
+// unit works on four parts at a time, a block each or half of one. Sums are stored three parts later, and
+// scaled one part after that: so no part waits for the one before it. Prefetches |bytes| bytes per part from
+// |ahead| on, where panels are |stride| bytes apart.
+INLINE void multiply_unpacked(int32_t format, int VECTORS, const unpacked_t *u, int panels, int blocks,
+                              int group, const uint16_t *digits, const float *sums, const uint8_t *ahead,
+                              int64_t stride, int bytes, float (*tile)[256], panel_sums_t *out, int nth) {
+  const int halves = has_two_scales(format) ? 2 : 1, parts = halves * blocks, all = panels * parts,
+            digit = group * MLX_PANEL_BLOCK;
+  const unpacked_t *scaled_u = u;
+  int part = 0, scaled = 0;
+  v16 total[GROUP_VECTORS], *to = out->total + nth * GROUP_VECTORS;
+  copy_totals(VECTORS, to, total);
+#define PART(now, before)                                                                              \
+  do {                                                                                                 \
+    if (i + (now) < all) {                                                                             \
+      prefetch(ahead + part * bytes, bytes);                                                           \
+      MULTIPLY_CODES(now, u->codes[part / halves] + part % halves * (TILE / 2),                        \
+                     digits + part / halves * DIGITS * digit + part % halves * 16, digit);             \
+      if (++part == parts) part = 0, ++u, ahead += stride;                                             \
+    }                                                                                                  \
+    if (i + (now) >= 3 && i + (now) < all + 3) TILE_STORE(before, tile[before], 64);                   \
+    if (i + (now) >= 4 && i + (now) < all + 4) {                                                       \
+      scale_sums(format, VECTORS, scaled_u, scaled, tile[now], sums + scaled / halves * group, total); \
+      if (++scaled == parts) {                                                                         \
+        copy_totals(VECTORS, total, to);                                                               \
+        scaled = 0, ++scaled_u, to = (++out)->total + nth * GROUP_VECTORS;                             \
+        if (i + (now) < all + 3) copy_totals(VECTORS, to, total);                                      \
+      }                                                                                                \
+    }                                                                                                  \
+  } while (0)
+  for (int i = 0; i < all + 4; i += 4) {
+    PART(0, 1);
+    PART(1, 2);
+    PART(2, 3);
+    PART(3, 0);
+  }
+#undef PART
+}
+
+INLINE void multiply_group(int32_t format, const unpacked_t *u, int panels, int blocks, const vectors_t *x,
+                           int first, int nth, const uint8_t *ahead, int64_t stride, int bytes,
+                           float (*tile)[256], panel_sums_t *out) {
+  const int64_t at = entry_of(x, first, nth);
+  const uint16_t *digits = x->tiles + at * DIGITS * MLX_PANEL_BLOCK;
+  if (x->group <= GROUP_VECTORS / 2)
+    multiply_unpacked(format, GROUP_VECTORS / 2, u, panels, blocks, x->group, digits, x->sums + at, ahead,
+                      stride, bytes, tile, out, nth);
+  else
+    multiply_unpacked(format, GROUP_VECTORS, u, panels, blocks, x->group, digits, x->sums + at, ahead, stride,
+                      bytes, tile, out, nth);
+}
+
+// Blocks are unpacked in pieces of equal size. The next piece is fetched during the products with the first
+// group of vectors.
+INLINE void multiply_prepared(int32_t format, const uint8_t *panel, int64_t stride, int panels,
+                              const vectors_t *x, panel_sums_t *out) {
+  // Rows of sums that the tile unit does not write are zero: the sum of denormal numbers is slow.
+  _Alignas(64) float tile[4][256];
+  unpacked_t unpacked[SUM_PANELS];
+  const int bytes = (int)mlx_panel_block_stride(format) / (has_two_scales(format) ? 2 : 1),
+            pieces = (x->blocks + UNPACKED_BLOCKS - 1) / UNPACKED_BLOCKS,
+            piece = (x->blocks + pieces - 1) / pieces;
+  for (int i = 0; i < 4 * 256; i += 16) v_store(tile[0] + i, v_zero());
+  for (int k = 0; k < x->blocks; k += piece) {
+    const int count = x->blocks - k < piece ? x->blocks - k : piece, next = k + count;
+    const uint8_t *ahead =
+        next < x->blocks ? panel + mlx_panel_block_at(format, x->first + next) : panel + panels * stride;
+    for (int p = 0; p < panels; ++p) {
+      for (int i = 0; i < count; ++i)
+        unpack_block(format, panel + p * stride + mlx_panel_block_at(format, x->first + k + i),
+                     x->first + k + i, &unpacked[p], i);
     }
-    if (has_offsets(format)) second[t] = v_fma(u->second[k], v_all(x->sums[at + t]), second[t]);
+    for (int nth = 0; nth * x->group < x->count; ++nth)
+      multiply_group(format, unpacked, panels, count, x, k, nth, ahead, stride, nth ? 0 : bytes, tile, out);
   }
 }
-
-// Two tile products: of the halves of block |k|, or of the blocks |k| and |next|.
-INLINE void multiply_two(int32_t format, const unpacked_t *u, int k, int next, const int8_t *digits,
-                         const int8_t *next_digits, int32_t *sums) {
-  TILE_LOAD(4, digits, MLX_PANEL_BLOCK);
-  TILE_LOAD(6, u->codes[k][0], 64);
-  TILE_ZERO(0);
-  TILE_MULTIPLY_BYTES(0, 4, 6);
-  TILE_ZERO(1);
-  if (has_two_scales(format)) {
-    TILE_LOAD(7, u->codes[k][1], 64);
-    TILE_MULTIPLY_BYTES(1, 4, 7);
-  } else {
-    TILE_LOAD(5, next_digits, MLX_PANEL_BLOCK);
-    TILE_LOAD(7, u->codes[next][0], 64);
-    TILE_MULTIPLY_BYTES(1, 5, 7);
-  }
-  TILE_STORE(0, sums, 64);
-  TILE_STORE(1, sums + 256, 64);
-}
-
-// |blocks| unpacked blocks times TILE_VECTORS vectors, starting at |vector|. Scales sums while the tile unit
-// multiplies the next blocks. Prefetches |bytes| bytes per block from |ahead| on.
-INLINE void multiply_unpacked(int32_t format, const unpacked_t *u, int blocks, vectors_t *x, int64_t first,
-                              int vector, const uint8_t *ahead, int bytes, panel_sums_t *out) {
-  _Alignas(64) int32_t sums[2][512];
-  const int step = has_two_scales(format) ? 1 : 2;
-  const int64_t at = first * x->stride + vector;
-  v16 total[TILE_VECTORS], second[TILE_VECTORS];
-  for (int t = 0; t < TILE_VECTORS; ++t) {
-    total[t] = out->total[vector + t];
-    second[t] = out->second[vector + t];
-  }
-  for (int k = 0, turn = 0; k < blocks + step; k += step, turn = !turn) {
-    if (k < blocks) {
-      const int next = k + 1 < blocks ? k + 1 : k;  // the sums of a block past the last are not used
-      prefetch(ahead + k * bytes, step * bytes);
-      multiply_two(format, u, k, next, x->digits[at + k * x->stride], x->digits[at + next * x->stride],
-                   sums[turn]);
-    }
-    for (int i = k - step; i >= 0 && i < k && i < blocks; ++i)
-      scale_sums(format, u, i, x, at + i * x->stride, sums[!turn] + 256 * (i - k + step), total, second);
-  }
-  for (int t = 0; t < TILE_VECTORS; ++t) {
-    out->total[vector + t] = total[t];
-    out->second[vector + t] = second[t];
-  }
-}
-
-#define MULTIPLY_ALIGNMENT TILE_VECTORS
 
 #else
 
@@ -171,33 +249,33 @@ INLINE void unpack_block(int32_t format, const uint8_t *block, int nth, unpacked
 }
 
 #if defined(__AVX512F__)
-#define MULTIPLY_ALIGNMENT 4  // vectors multiplied at a time: as many sums as fit in registers
+#define VECTORS_AT_ONCE 4  // as many sums as fit in registers
 #else
-#define MULTIPLY_ALIGNMENT 1
+#define VECTORS_AT_ONCE 1
 #endif
 
-// Sums over |columns| columns of codes times x, for MULTIPLY_ALIGNMENT vectors: the sums of multiply_q4 and
+// Sums over |columns| columns of codes times x, for VECTORS_AT_ONCE vectors: the sums of multiply_q4 and
 // multiply_bytes.
 INLINE void sum_codes(const float *codes, const float *const *x, int columns, v16 *out) {
-  v16 sum[MULTIPLY_ALIGNMENT][4];
-  for (int t = 0; t < MULTIPLY_ALIGNMENT; ++t) {
+  v16 sum[VECTORS_AT_ONCE][4];
+  for (int t = 0; t < VECTORS_AT_ONCE; ++t) {
     for (int i = 0; i < 4; ++i) sum[t][i] = v_zero();
   }
   for (int c = 0; c < columns; c += 4) {
     for (int i = 0; i < 4; ++i) {
       const v16 code = v_load(codes + 16 * (c + i));
-      for (int t = 0; t < MULTIPLY_ALIGNMENT; ++t) sum[t][i] = v_fma(code, v_all(x[t][c + i]), sum[t][i]);
+      for (int t = 0; t < VECTORS_AT_ONCE; ++t) sum[t][i] = v_fma(code, v_all(x[t][c + i]), sum[t][i]);
     }
   }
-  for (int t = 0; t < MULTIPLY_ALIGNMENT; ++t) out[t] = sum_of_four(sum[t]);
+  for (int t = 0; t < VECTORS_AT_ONCE; ++t) out[t] = sum_of_four(sum[t]);
 }
 
-INLINE void multiply_unpacked(int32_t format, const unpacked_t *u, int blocks, vectors_t *x, int64_t first,
+INLINE void multiply_unpacked(int32_t format, const unpacked_t *u, int blocks, vectors_t *x, int first,
                               int vector, const uint8_t *ahead, int bytes, panel_sums_t *out) {
   const int columns = has_two_scales(format) ? 16 : MLX_PANEL_BLOCK;
-  const float *at[MULTIPLY_ALIGNMENT];
-  v16 sum[MULTIPLY_ALIGNMENT];
-  for (int t = 0; t < MULTIPLY_ALIGNMENT; ++t) {
+  const float *at[VECTORS_AT_ONCE];
+  v16 sum[VECTORS_AT_ONCE];
+  for (int t = 0; t < VECTORS_AT_ONCE; ++t) {
     const int nth = vector + t < x->count ? vector + t : x->count - 1;
     at[t] = x->x[nth] + (x->first + first) * MLX_PANEL_BLOCK;
   }
@@ -205,43 +283,63 @@ INLINE void multiply_unpacked(int32_t format, const unpacked_t *u, int blocks, v
     v16 *total = &out->total[vector], *second = &out->second[vector];
     prefetch(ahead + k * bytes, bytes);
     sum_codes(u->codes[k], at, columns, sum);
-    for (int t = 0; t < MULTIPLY_ALIGNMENT; ++t) {
+    for (int t = 0; t < VECTORS_AT_ONCE; ++t) {
       total[t] = v_fma(u->scale[k], sum[t], total[t]);
       at[t] += columns;
       if (has_offsets(format))
-        second[t] = v_fma(u->second[k], v_all(x->sums[(first + k) * x->stride + vector + t]), second[t]);
+        second[t] = v_fma(u->second[k], v_all(x->sums[entry_of(x, first + k, 0) + vector + t]), second[t]);
     }
     if (!has_two_scales(format)) continue;
     sum_codes(u->codes[k] + 256, at, columns, sum);
-    for (int t = 0; t < MULTIPLY_ALIGNMENT; ++t) {
+    for (int t = 0; t < VECTORS_AT_ONCE; ++t) {
       second[t] = v_fma(u->second[k], sum[t], second[t]);
       at[t] += columns;
     }
   }
 }
 
-#endif
-
-INLINE void multiply_prepared(int32_t format, const uint8_t *panel, vectors_t *x, panel_sums_t *out) {
+INLINE void multiply_prepared(int32_t format, const uint8_t *panel, int64_t stride, int panels, vectors_t *x,
+                              panel_sums_t *out) {
   unpacked_t unpacked;
   const int bytes = (int)mlx_panel_block_stride(format);
-  for (int k = 0; k < x->blocks; k += UNPACKED_BLOCKS) {
-    const int count = x->blocks - k < UNPACKED_BLOCKS ? x->blocks - k : UNPACKED_BLOCKS;
-    const uint8_t *end = panel + mlx_panel_block_at(format, x->first + k + count);
-    for (int i = 0; i < count; ++i) {
-      const int nth = x->first + k + i;
-      unpack_block(format, panel + mlx_panel_block_at(format, nth), nth, &unpacked, i);
+  for (int p = 0; p < panels; ++p, panel += stride) {
+    for (int k = 0; k < x->blocks; k += UNPACKED_BLOCKS) {
+      const int count = x->blocks - k < UNPACKED_BLOCKS ? x->blocks - k : UNPACKED_BLOCKS;
+      const uint8_t *end = panel + mlx_panel_block_at(format, x->first + k + count);
+      for (int i = 0; i < count; ++i) {
+        const int nth = x->first + k + i;
+        unpack_block(format, panel + mlx_panel_block_at(format, nth), nth, &unpacked, i);
+      }
+      // The next blocks are fetched during the products with the first vectors.
+      for (int vector = 0; vector < x->count; vector += VECTORS_AT_ONCE)
+        multiply_unpacked(format, &unpacked, count, x, k, vector, end, vector ? 0 : bytes, &out[p]);
     }
-    // The next blocks are fetched during the products with the first vectors.
-    for (int vector = 0; vector < x->count; vector += MULTIPLY_ALIGNMENT)
-      multiply_unpacked(format, &unpacked, count, x, k, vector, end, vector ? 0 : bytes, out);
   }
 }
 
-// Adds the prepared blocks of a panel to |sums|. With AMX the caller has configured the byte tiles.
+#endif
+
+// Before and after products with panels of a format.
+INLINE void start_products(int32_t format, const vectors_t *x) {
+#if HAS_INTEGERS
+  configure_code_tiles(format, x->group);
+#else
+  (void)format;
+  (void)x;
+#endif
+}
+INLINE void end_products(void) {
+#if HAS_INTEGERS
+  release_tiles();
+#endif
+}
+
+// Adds the prepared blocks of |panels| panels, at most SUM_PANELS, to |sums|. They are |stride| bytes apart.
+// The caller has called start_products().
 #define TOGETHER_CASE(format) \
-  case MLX_PANEL_##format: multiply_prepared(MLX_PANEL_##format, panel, x, sums); break
-static void multiply_together(int32_t format, const uint8_t *panel, vectors_t *x, panel_sums_t *sums) {
+  case MLX_PANEL_##format: multiply_prepared(MLX_PANEL_##format, panel, stride, panels, x, sums); break
+static void multiply_together(int32_t format, const uint8_t *panel, int64_t stride, int panels, vectors_t *x,
+                              panel_sums_t *sums) {
   switch (format) {
     TOGETHER_CASE(Q4_0);
     TOGETHER_CASE(Q4_1);
@@ -260,16 +358,18 @@ static void multiply_together(int32_t format, const uint8_t *panel, vectors_t *x
 }
 #undef TOGETHER_CASE
 
-// Plain values and Q2_K: the product of each vector by itself, complete. -0 does not change it when it is
-// added.
+// Plain values and Q2_K: the product of each vector by itself, complete.
 static void multiply_each(int32_t format, const uint8_t *panel, const vectors_t *x, int columns,
                           panel_sums_t *sums) {
   for (int t = 0; t < x->count; ++t) {
+    const int at = sum_index(x, t);
     if (format == MLX_PANEL_Q2_K)
-      sums->total[t] = multiply_q2_k(panel, x->x[t], columns);
+      sums->total[at] = multiply_q2_k(panel, x->x[t], columns);
     else
-      multiply_plain_panels(format, 1, panel, 0, x->x[t], columns, &sums->total[t]);
-    sums->second[t] = v_all(-0.0f);
+      multiply_plain_panels(format, 1, panel, 0, x->x[t], columns, &sums->total[at]);
+#if !HAS_INTEGERS
+    sums->second[at] = v_all(-0.0f);  // changes nothing when it is added
+#endif
   }
 }
 

@@ -30,6 +30,8 @@ typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
+#include "overlap.cuh"
+
 #if defined(DTYPE_BF16)
 #define TYPE "bf16"
 #elif defined(DTYPE_F16)
@@ -172,6 +174,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                 const float *__restrict__ sinks,
 #endif
                 u16 *__restrict__ out, int layer) {
+  start_next_kernel();
+  wait_for_previous_kernel();
+  q = after_wait(q);
+  pool = after_wait(pool);
+  batch = after_wait(batch);
+  placed = after_wait(placed);
   extern __shared__ __align__(16) unsigned char memory[];
 #if !SINKS
   const float *sinks = nullptr;

@@ -142,6 +142,16 @@ extern "C" __global__ void __launch_bounds__(256)
 #endif
                 const int *__restrict__ batch, pool_t *__restrict__ pool, float *__restrict__ rotated,
                 int layer) {
+  start_next_kernel();
+  wait_for_previous_kernel();
+  q = after_wait(q);
+  k = after_wait(k);
+  v = after_wait(v);
+  batch = after_wait(batch);
+#if TURN
+  cosine = after_wait(cosine);
+  sine = after_wait(sine);
+#endif
   constexpr int HALF = HEAD_DIM / 2, QUADS = HALF / 4;  // threads per head
   constexpr int EACH = HEADS + 2 * KV_HEADS;            // heads of a token: q, k and v
   const u64 index = (u64)blockIdx.x * 256 + threadIdx.x;

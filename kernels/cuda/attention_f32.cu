@@ -33,6 +33,8 @@
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
+#include "overlap.cuh"
+
 #if defined(KV_BF16) || defined(KV_F16)
 #ifdef KV_BF16
 #define TYPE "bf16"
@@ -340,6 +342,12 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 2)
                 const float *__restrict__ sinks,
 #endif
                 out_t *__restrict__ out, int layer) {
+  start_next_kernel();
+  wait_for_previous_kernel();
+  q = after_wait(q);
+  pool = after_wait(pool);
+  batch = after_wait(batch);
+  placed = after_wait(placed);
   extern __shared__ __align__(16) float memory[];
 #if !SINKS
   const float *sinks = nullptr;
@@ -362,7 +370,11 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 2)
   // The first chunk that a query of the tile sees, and the number of steps of each block of the cluster.
   const int own = base + first_query / SHARE,
             chunk0 = WINDOW && own >= WINDOW ? (own - WINDOW + 1) / CHUNK : 0;
-  const int steps = ((visible + CHUNK - 1) / CHUNK - chunk0 + SPLIT - 1) / SPLIT * CHUNK_STEPS;
+  const int chunks = (visible + CHUNK - 1) / CHUNK - chunk0,
+            steps = (chunks + SPLIT - 1) / SPLIT * CHUNK_STEPS;
+  // The first block of a cluster computes a single chunk alone: merging with nothing changes no bit.
+  const bool alone = SPLIT == 1 || chunks == 1;
+  if (alone && rank > 0) return;
 
   auto key_of = [&](int step) {  // the first key of a step of this block
     return (chunk0 + step / CHUNK_STEPS * SPLIT + rank) * CHUNK + step % CHUNK_STEPS * STEP;
@@ -391,6 +403,21 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 2)
   };
   auto offset_of = [&](int query) {
     return ((u64)(tile.first + query / SHARE) * HEADS + head * SHARE + query % SHARE) * HEAD_DIM;
+  };
+  auto store = [&](const Softmax &result) {
+#pragma unroll
+    for (int i = 0; i < RQ; i++) {
+      const int query = first_query + down + i * DOWN;
+      if (query >= end_query) continue;
+      const float scale = final_scale(result.peak[i], result.weight[i], sinks, head * SHARE + query % SHARE);
+#pragma unroll
+      for (int c = 0; c < RC; c++) {
+        const float4 s = result.sum[i][c];
+        if (across + c * 16 < GROUPS)
+          put4(out + offset_of(query) + (across + c * 16) * 4,
+               make_float4(s.x * scale, s.y * scale, s.z * scale, s.w * scale));
+      }
+    }
   };
   for (int i = threadIdx.x; i < QUERIES * GROUPS; i += THREADS) {
     const int query = first_query + i / GROUPS, group = i % GROUPS;
@@ -430,6 +457,10 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 2)
 #if SPLIT == 1
     merge_chunk(total, soft);
 #else
+    if (alone) {
+      store(soft);
+      return;
+    }
     float *parts = (float *)(values + STAGES * STEP * ROW);  // [QUERIES][PITCH]
     merge_chunks(total, soft, parts, weights, weights + QUERIES, down, across, rank);
 #endif
@@ -437,19 +468,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 2)
   }
 
 #if SPLIT == 1
-#pragma unroll
-  for (int i = 0; i < RQ; i++) {
-    const int query = first_query + down + i * DOWN;
-    if (query >= end_query) continue;
-    const float scale = final_scale(total.peak[i], total.weight[i], sinks, head * SHARE + query % SHARE);
-#pragma unroll
-    for (int c = 0; c < RC; c++) {
-      const float4 s = total.sum[i][c];
-      if (across + c * 16 < GROUPS)
-        put4(out + offset_of(query) + (across + c * 16) * 4,
-             make_float4(s.x * scale, s.y * scale, s.z * scale, s.w * scale));
-    }
-  }
+  store(total);
 #else
 #pragma unroll
   for (int e = 0; e < ELEMENTS; e++) {

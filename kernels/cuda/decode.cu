@@ -26,7 +26,7 @@
 // ROPE_FREQUENCIES (HEAD_DIM / 2 numbers). For each weight X, X_AT is the byte offset of layer 0 in the
 // archive and X_STEP the distance from one layer to the next. Weights are DTYPE_BF16 or DTYPE_F16,
 // or quantized (PACKED, decode_tiles.cuh) with X_TILES for each role X. The KV pool is KV_F32, KV_BF16,
-// KV_F16 or KV_Q8.
+// KV_F16 or KV_Q8. decode_form.cuh lists the macros of networks that differ from Llama's.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -62,31 +62,67 @@ typedef unsigned long long u64;
 // ----------------------------------------------------------------------------------------------------------
 // Shapes
 
+#include "decode_form.cuh"
+
 static __host__ __device__ constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
 static __host__ __device__ constexpr int max_of(int a, int b) { return a > b ? a : b; }
+static __host__ __device__ constexpr int min_of(int a, int b) { return a < b ? a : b; }
 
-// How rows of K columns are divided: into segments, one per stage; a segment into runs of 128 columns, which
-// are assigned to the warps round-robin. A run is four pieces of 32 columns: the operand of one tensor-core
-// instruction for eight rows.
+// How rows of K columns are divided: into segments of a multiple of 256 columns, one per stage; a segment
+// into runs of 128 columns, which are assigned to the warps round-robin. A run is four pieces of 32 columns:
+// the operand of one tensor-core instruction for eight rows.
+//
+// Activations of up to MAX_RUNS runs are kept in registers. The hidden values of a wider MLP are divided into
+// parts, multiplied one after the other; K = PART_OF(FFN, part) stands for the segments of one part.
+//
+// The time of a row grows with the largest number of runs of a warp. |best_segments| makes it small: 2560
+// columns are 3 segments of 7 runs, one per warp, rather than 2 segments of 10, which take the time of 16.
+static __host__ __device__ constexpr int runs_of(int width, int segments) {
+  return segments * ceil_div(ceil_div(ceil_div(width, segments), 128), WARPS);
+}
+static __host__ __device__ constexpr int best_segments(int width) {
+  int best = ceil_div(width, SEGMENT);
+  for (int i = best + 1; i <= 2 * ceil_div(width, SEGMENT); ++i)
+    if (runs_of(width, i) < runs_of(width, best)) best = i;
+  return best;
+}
+
+#define MAX_RUNS 8
+#define PART_UNIT (1 << 24)
+#define PART_OF(k, part) ((k) + ((part) + 1) * PART_UNIT)
 template <int K>
 struct Tiling {
-  static constexpr int segments = ceil_div(K, SEGMENT), columns = ceil_div(ceil_div(K, segments), 128) * 128;
+  static constexpr int width = K % PART_UNIT, part = K / PART_UNIT - 1;
+  static constexpr int all_segments = best_segments(width),
+                       columns = ceil_div(ceil_div(width, all_segments), 256) * 256;
   static constexpr int segment_runs = ceil_div(columns / 128, WARPS);  // runs of a warp in a segment
-  static constexpr int runs = segments * segment_runs;                 // runs of a warp in total
-  static constexpr bool even = K % columns == 0 && columns % (128 * WARPS) == 0;  // every warp has every run
-  static constexpr bool in_registers = runs <= 8;  // activations stay in registers
+  static constexpr int parts = ceil_div(all_segments * segment_runs, MAX_RUNS);
+  static constexpr int part_segments = part < 0 ? all_segments : ceil_div(all_segments, parts);
+  static constexpr int first = part < 0 ? 0 : part * part_segments;  // first segment of this part
+  static constexpr int segments = min_of(part_segments, all_segments - first);
+  static constexpr int runs = segments * segment_runs;  // runs of a warp in total
+  static constexpr bool even =
+      width % columns == 0 && columns % (128 * WARPS) == 0;  // every warp has every run
+  static constexpr bool in_registers = runs <= MAX_RUNS;     // activations stay in registers
   static constexpr int staged =
       in_registers ? (runs < 2 ? runs : 2) : runs;  // runs in shared memory at a time
 
   static __device__ __forceinline__ int column(int run) {  // first column of this warp's |run|
-    return run / segment_runs * columns + (run % segment_runs * WARPS + (int)threadIdx.x / 32) * 128;
+    return (first + run / segment_runs) * columns +
+           (run % segment_runs * WARPS + (int)threadIdx.x / 32) * 128;
   }
   static __device__ __forceinline__ bool has(int run, int column) {
-    return even || ((run % segment_runs * WARPS + (int)threadIdx.x / 32) * 128 < columns && column < K);
+    return even || ((run % segment_runs * WARPS + (int)threadIdx.x / 32) * 128 < columns && column < width);
+  }
+  static __device__ constexpr int segment_columns(int segment) {  // of a segment of this part
+    return min_of(columns, width - (first + segment) * columns);
   }
 };
 
-#define LARGEST(field) max_of(max_of(Tiling<HIDDEN>::field, Tiling<FFN>::field), Tiling<Q_WIDTH>::field)
+#define FFN_PARTS Tiling<FFN>::parts
+#define LARGEST(field)                                          \
+  max_of(max_of(Tiling<HIDDEN>::field, Tiling<Q_WIDTH>::field), \
+         Tiling<FFN_PARTS == 1 ? FFN : PART_OF(FFN, 0)>::field)
 
 // Activations of a warp's columns: the two-register B fragment of the instruction, per piece of each run.
 template <int K>
@@ -107,6 +143,28 @@ static __device__ __forceinline__ uint2 fragment_of(const S *s, const Activation
 #include "decode_rows16.cuh"
 #endif
 
+// A role may have a second format, which some layers or matrices use: see uses_second.
+#ifdef QKV_TILES_2
+using QkvFormat2 = Tiles<QKV_TILES_2>;
+#else
+using QkvFormat2 = QkvFormat;
+#endif
+#ifdef O_TILES_2
+using OFormat2 = Tiles<O_TILES_2>;
+#else
+using OFormat2 = OFormat;
+#endif
+#ifdef GATE_TILES_2
+using GateFormat2 = Tiles<GATE_TILES_2>;
+#else
+using GateFormat2 = GateFormat;
+#endif
+#ifdef DOWN_TILES_2
+using DownFormat2 = Tiles<DOWN_TILES_2>;
+#else
+using DownFormat2 = DownFormat;
+#endif
+
 // ----------------------------------------------------------------------------------------------------------
 // Shared memory
 
@@ -115,8 +173,9 @@ static __device__ __forceinline__ uint2 fragment_of(const S *s, const Activation
 
 #define QUERY_BATCH 4  // queries processed together
 
+// VALUE_WARPS warps share the same positions, and each accumulates some columns of the values.
 #if defined(KV_F32) || defined(KV_Q8)
-#define VALUE_WARPS 1
+#define VALUE_WARPS (HEAD_DIM <= 128 ? 1 : 2)
 #ifdef KV_Q8
 typedef u8 kv_t;  // codes; each page of a head ends with PAGE f32 scales
 #else
@@ -129,12 +188,12 @@ struct Attention {                               // overlaps the staged activati
   __align__(16) float k[HEAD_DIM], v[HEAD_DIM];  // key and value of the newest position
   __align__(16) float query_data[GROUP][HEAD_DIM];
   float4 factors[WARPS][16];  // softmax weights of four queries
-  float acc[WARPS][GROUP][HEAD_DIM];
-  float peak[WARPS][GROUP], sum[WARPS][GROUP];
+  float acc[WARPS / VALUE_WARPS][GROUP][HEAD_DIM];
+  float peak[WARPS / VALUE_WARPS][GROUP], sum[WARPS / VALUE_WARPS][GROUP];
 };
 #else
 #define KEY_BLOCKS ceil_div(HEAD_DIM, 32)
-// Warps that share the same positions; each accumulates 64 columns of the values.
+// 64 columns per warp.
 #define VALUE_WARPS (HEAD_DIM <= 64 ? 1 : HEAD_DIM <= 128 ? 2 : 4)
 typedef u16 kv_t, row_t;
 static __device__ __forceinline__ row_t to_row(float x) { return KvNumber::narrow(x); }
@@ -165,8 +224,15 @@ struct Rows {
 struct State {
   Work work;
   float partial[2][WARPS][BATCH * TILE];
-  float cosine[HEAD_DIM / 2], sine[HEAD_DIM / 2];
+  float cosine[ROPES][HEAD_DIM / 2], sine[ROPES][HEAD_DIM / 2];
   float square[WARPS];  // sum of squares of the residual stream, per warp
+#if QK_NORM_WHOLE
+  float whole_square[2][WARPS];  // sums of squares of all queries and all keys
+#endif
+#if POST_NORMS
+  float output_square[WARPS];            // the same of a sublayer's output
+  __align__(16) float residual[HIDDEN];  // the residual stream; each warp reads and writes its own columns
+#endif
   float reduce[WARPS];
   int reduce_index[WARPS];
   int blocks, block, epoch;  // number of blocks that take part, index of this block, tokens before this one
@@ -177,10 +243,11 @@ struct State {
 };
 
 #define STAGE_OF(format, k) format::Stage<k>::bytes
-#define STAGE_BYTES                                                    \
-  max_of(                                                              \
-      max_of(STAGE_OF(QkvFormat, HIDDEN), STAGE_OF(OFormat, Q_WIDTH)), \
-      max_of(max_of(STAGE_OF(GateFormat, HIDDEN), STAGE_OF(HeadFormat, HIDDEN)), STAGE_OF(DownFormat, FFN)))
+#define LARGER_STAGE(format, k) max_of(STAGE_OF(format, k), STAGE_OF(format##2, k))
+#define STAGE_BYTES                                                                     \
+  max_of(max_of(LARGER_STAGE(QkvFormat, HIDDEN), LARGER_STAGE(OFormat, Q_WIDTH)),       \
+         max_of(max_of(LARGER_STAGE(GateFormat, HIDDEN), STAGE_OF(HeadFormat, HIDDEN)), \
+                LARGER_STAGE(DownFormat, FFN)))
 // As many stages as fit.
 #define STAGES ((int)((SHARED_BYTES - sizeof(State) - 128) / (STAGE_BYTES + 2 * sizeof(u64))))
 
@@ -200,8 +267,10 @@ struct Scratch {
   float best[4][BLOCKS][2];  // largest logit of a block and its token; four tokens in rotation
   float candidates[4][BLOCKS][2 + 2 * MAX_CANDIDATES];  // count, padding, pairs of score and token
   float scores[(VOCAB + 3) / 4 * 4];                    // logits after mask, biases and penalties; no flags
-  float x0[HIDDEN];                                     // residual stream at the input of a layer
-  float x1[2][HIDDEN];  // residual stream at the input of the MLP; layers alternate
+  // Residual stream at the input of a layer, and at the input of the MLP (layers alternate). With POST_NORMS
+  // the outputs of the MLP and of attention, which are not added to it yet.
+  float x0[HIDDEN];
+  float x1[2][HIDDEN];
   float qkv[QKV_WIDTH];
   float attended[Q_WIDTH];
   float hidden[2][FFN];
@@ -221,7 +290,7 @@ struct Model {
   int start;            // position of the first token of this launch
 };
 
-__constant__ float rope_frequencies[HEAD_DIM / 2] = {ROPE_FREQUENCIES};
+__constant__ float rope_frequencies[ROPES * HEAD_DIM / 2] = {ROPE_FREQUENCIES};
 
 #include "decode_ring.cuh"
 #include "decode_sums.cuh"
@@ -283,42 +352,54 @@ static __device__ __forceinline__ void layer(const Model &m, Consumer &c, int l,
                                              int token, int position, int epoch, Activations<HIDDEN> &x) {
   Shared *s = c.s;
   Scratch *w = m.scratch;
-  const auto no_residual = [](int) { return 0.0f; };
   prefetch_kv(m, s, l, plan, position);
-  c.rows<QkvFormat>(x, s->qkv, no_residual,
-                    [&](int row, float sum, float) { publish(&w->qkv[row], sum * norm_scale(s)); });
+  c.rows<QkvFormat, QkvFormat2>(
+      x, s->qkv, [&](int row) { return uses_second(l, qkv_role(row)); },
+      [&](int row) { return qkv_bias(m, l, row); },
+      [&](int row, float sum, float bias) { publish(&w->qkv[row], sum * layer_scale(s) + bias); });
   attend(m, s, l, plan, position);
   merge_heads(m, s, plan.splits);
   {
     Activations<Q_WIDTH> attended;
     receive_activations<Q_WIDTH>(s, w->attended, attended);
     const auto residual = [&](int row) {
-      return l ? receive(&w->x0[row]) : EmbedFormat::load1<HIDDEN>(m.weights + EMBED_AT, token, row);
+      if (POST_NORMS) return 0.0f;
+      return l ? receive(&w->x0[row])
+               : EmbedFormat::load1<HIDDEN>(m.weights + EMBED_AT, token, row) * (float)EMBED_SCALE;
     };
-    c.rows<OFormat>(attended, s->width, residual,
-                    [&](int row, float sum, float old) { publish(&w->x1[parity][row], old + sum); });
+    c.rows<OFormat, OFormat2>(
+        attended, s->width, [&](int) { return uses_second(l, SECOND_O); }, residual,
+        [&](int row, float sum, float old) {
+          publish(&w->x1[parity][row], old + (sum + O_BIAS_OF(l, row)) * (float)RESIDUAL_SCALE);
+        });
   }
-  receive_and_normalize(s, w->x1[parity], AT(MLP_NORM, l), x);
+  receive_and_normalize(s, w->x1[parity], AFTER_ATTENTION(l), BEFORE_MLP(l), x);
   const auto first = [&] {
     reset_consumed(m, s, parity, plan);
     if (l == 0) reset_choice(m, s, epoch);
   };
   bool fenced = false;
-  c.pairs<GateFormat>(x, s->ffn, first, [&](int row, float gate, float up) {
+  const bool second_gate = uses_second(l, SECOND_GATE), second_down = uses_second(l, SECOND_DOWN);
+  c.pairs<GateFormat, GateFormat2>(x, s->ffn, second_gate, first, [&](int row, float gate, float up) {
     if (!fenced) __threadfence();  // order the EMPTY words and the new keys and values before the results
     fenced = true;
-    const float scale = norm_scale(s);
-    gate *= scale;
-    publish(&w->hidden[parity][row], gate / (1.0f + exp_of(-gate)) * (up * scale));
+    const float scale = layer_scale(s);
+    gate = gate * scale + GATE_BIAS_OF(l, row);
+    publish(&w->hidden[parity][row], activate(gate) * (up * scale + UP_BIAS_OF(l, row)));
   });
-  {
+  const auto residual = [&](int row) { return POST_NORMS ? 0.0f : receive(&w->x1[parity][row]); };
+  const auto store_x0 = [&](int row, float sum, float old) {
+    publish(&w->x0[row], old + (sum + DOWN_BIAS_OF(l, row)) * (float)RESIDUAL_SCALE);
+  };
+  if constexpr (FFN_PARTS > 1) {
+    c.rows_in_parts<DownFormat, DownFormat2>(w->hidden[parity], s->width, second_down, residual, store_x0);
+  } else {
     Activations<FFN> hidden;
     receive_activations<FFN>(s, w->hidden[parity], hidden);
-    c.rows<DownFormat>(
-        hidden, s->width, [&](int row) { return receive(&w->x1[parity][row]); },
-        [&](int row, float sum, float old) { publish(&w->x0[row], old + sum); });
+    c.rows<DownFormat, DownFormat2>(hidden, s->width, [&](int) { return second_down; }, residual, store_x0);
   }
-  receive_and_normalize(s, w->x0, l + 1 < LAYERS ? AT(ATTN_NORM, l + 1) : m.weights + FINAL_NORM_AT, x);
+  receive_and_normalize(s, w->x0, AFTER_MLP(l),
+                        l + 1 < LAYERS ? BEFORE_ATTENTION(l + 1) : m.weights + FINAL_NORM_AT, x);
 }
 
 struct Best {
@@ -350,10 +431,10 @@ static __device__ __forceinline__ int choose_token(const Model &m, Consumer &c, 
                                                    const Activations<HIDDEN> &x, bool *not_finite) {
   Shared *s = c.s;
   Best best = {MINUS_INFINITY, VOCAB - 1};
-  c.rows<HeadFormat>(
-      x, s->vocab, [](int) { return 0.0f; },
+  c.rows<HeadFormat, HeadFormat>(
+      x, s->vocab, [](int) { return false; }, [](int) { return 0.0f; },
       [&](int row, float sum, float) {
-        const float logit = sum * norm_scale(s);
+        const float logit = cap_logit(sum * norm_scale(s) * (float)LOGIT_SCALE);
         m.logits[row] = logit;
         if (!mlx_bits_are_finite(__float_as_uint(logit))) s->not_finite = 1;
         best.update(m.sampling ? store_score(m, row, logit) : logit, row);
@@ -382,9 +463,16 @@ static __device__ __forceinline__ int choose_token(const Model &m, Consumer &c, 
 
 // The input of the output head, for step_1. The words of x0 are valid until all blocks have chosen a token.
 static __device__ __forceinline__ void store_hidden(const Model &m, const Shared *s, float *hidden) {
+  sync_consumers();  // the sums of squares of all warps are complete
 #pragma unroll 1
-  for (int i = threadIdx.x; i < HIDDEN; i += THREADS)
-    hidden[i] = receive(&m.scratch->x0[i]) * ((const float *)(m.weights + FINAL_NORM_AT))[i] * norm_scale(s);
+  for (int i = threadIdx.x; i < HIDDEN; i += THREADS) {
+#if POST_NORMS
+    const float x = s->residual[i];
+#else
+    const float x = receive(&m.scratch->x0[i]);
+#endif
+    hidden[i] = x * ((const float *)(m.weights + FINAL_NORM_AT))[i] * norm_scale(s);
+  }
 }
 
 static __device__ __forceinline__ bool is_end(const int *batch, int token) {
@@ -405,12 +493,12 @@ static __device__ __forceinline__ int consume(const Model &m, Shared *s, int ste
 #pragma unroll 1
   for (bool end = false; step < steps && !end; ++step, ++position) {
     fill_rope_table(s, position);
-    const Plan plan = plan_of(position);
+    const Plans plans = plans_of(position);
     Activations<HIDDEN> x;
     embed(m, s, token, x);
 #pragma unroll 1
     for (int l = 0; l < LAYERS; ++l, parity ^= 1)
-      layer(m, c, l, parity, plan, token, position, s->epoch + step, x);
+      layer(m, c, l, parity, plans.of(l), token, position, s->epoch + step, x);
     if (hidden && s->block == 0) store_hidden(m, s, hidden);
     bool not_finite;
     token = choose_token(m, c, s->epoch + step, position, x, &not_finite);

@@ -85,7 +85,8 @@ static __device__ __forceinline__ void insert_newest(const Attention *a, Pass &p
 
 // Scores of query |quad| at positions |row| and |row| + 8.
 static __device__ __forceinline__ float2 scores_of(const Pass &pass,
-                                                   const u16 (&query_data)[2 * KEY_BLOCKS][32][8], int end) {
+                                                   const u16 (&query_data)[2 * KEY_BLOCKS][32][8],
+                                                   Visible visible) {
   const int row = lane_row();
   float upper[4] = {}, lower[4] = {};
 #pragma unroll
@@ -96,8 +97,8 @@ static __device__ __forceinline__ float2 scores_of(const Pass &pass,
     KvNumber::multiply(upper, keys, {q.x, q.y});
     KvNumber::multiply(lower, keys, row % 2 ? uint2{0, 0} : uint2{q.z, q.w});
   }
-  return {pass.first + row < end ? upper[0] + upper[1] + lower[0] : MINUS_INFINITY,
-          pass.first + row + 8 < end ? upper[2] + upper[3] + lower[2] : MINUS_INFINITY};
+  return {masked_score(visible, pass.first + row, upper[0] + upper[1] + lower[0]),
+          masked_score(visible, pass.first + row + 8, upper[2] + upper[3] + lower[2])};
 }
 
 struct OnlineSoftmax {
@@ -148,9 +149,10 @@ static __device__ __forceinline__ void add_values(OnlineSoftmax &softmax, const 
 }
 
 static __device__ __forceinline__ void accumulate_pass(OnlineSoftmax &softmax, const Pass &pass,
-                                                       const Attention *a, int first_query, int, int end) {
+                                                       const Attention *a, int first_query, int,
+                                                       Visible visible) {
   add_values(softmax, pass,
-             softmax_weights(softmax, scores_of(pass, a->query_data[first_query / QUERY_BATCH], end)));
+             softmax_weights(softmax, scores_of(pass, a->query_data[first_query / QUERY_BATCH], visible)));
 }
 
 // Stores the warp's result for the block.

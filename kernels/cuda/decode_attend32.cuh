@@ -2,14 +2,15 @@
 //
 // A pass of a warp is PASS positions for four queries. Lane 4 * row + quad holds every fourth group of four
 // numbers of the key of |row| (and |row| + 8). Of the values every lane holds every 32nd number, for all
-// positions.
+// positions; with several VALUE_WARPS, of some columns only.
 
 #define PASS (HEAD_DIM <= 64 ? 16 : 8)
-#define ROUND (WARPS * PASS)
+#define ROUND (WARPS / VALUE_WARPS * PASS)
 #define BUFFERS 1
 #define KEY_ROWS (PASS / 8)
 #define KEY_FOURS (HEAD_DIM / 16)
-#define VALUE_COLUMNS ceil_div(HEAD_DIM, 32)
+#define VALUE_COLUMNS ceil_div(HEAD_DIM, 32 * VALUE_WARPS)
+#define QUERIES min_of(QUERY_BATCH, GROUP)  // of a pass
 static_assert(PAGE % PASS == 0, "a pass must not cross a page");
 
 static __device__ __forceinline__ void store_query(Attention *a, int query, int d, float value) {
@@ -24,7 +25,9 @@ struct Pass {
 
 static __device__ __forceinline__ int lane_row() { return (threadIdx.x & 31) >> 2; }
 static __device__ __forceinline__ int lane_quad() { return threadIdx.x & 3; }
-static __device__ __forceinline__ int value_column(int i) { return (int)(threadIdx.x & 31) + i * 32; }
+static __device__ __forceinline__ int value_column(int i) {
+  return (int)(threadIdx.x & 31) + ((int)threadIdx.x / 32 % VALUE_WARPS * VALUE_COLUMNS + i) * 32;
+}
 
 #ifdef KV_Q8
 static __device__ __forceinline__ u32 load_relaxed_word(const u8 *from) {
@@ -126,7 +129,7 @@ static __device__ __forceinline__ void insert_newest(const Attention *a, Pass &p
 
 struct OnlineSoftmax {
   float peak, sum;  // of query |quad|; the sum covers this lane's positions
-  float acc[QUERY_BATCH][VALUE_COLUMNS];
+  float acc[QUERIES][VALUE_COLUMNS];
 };
 
 static __device__ __forceinline__ float dot(float4 a, float4 b, float sum) {
@@ -135,9 +138,9 @@ static __device__ __forceinline__ float dot(float4 a, float4 b, float sum) {
 
 // Scores of query |quad| at positions |row| and |row| + 8.
 static __device__ __forceinline__ void scores_of(const Pass &pass, const Attention *a, int first_query,
-                                                 int queries, int end, float (&score)[KEY_ROWS]) {
+                                                 int queries, Visible visible, float (&score)[KEY_ROWS]) {
 #pragma unroll
-  for (int q = 0; q < QUERY_BATCH; ++q) {
+  for (int q = 0; q < QUERIES; ++q) {
     if (first_query + q >= queries) break;
     float sum[KEY_ROWS] = {};
 #pragma unroll
@@ -150,16 +153,16 @@ static __device__ __forceinline__ void scores_of(const Pass &pass, const Attenti
     for (int r = 0; r < KEY_ROWS; ++r) {
       sum[r] += __shfl_xor_sync(~0u, sum[r], 1);
       sum[r] += __shfl_xor_sync(~0u, sum[r], 2);
-      if (lane_quad() == q) score[r] = pass.first + lane_row() + r * 8 < end ? sum[r] : MINUS_INFINITY;
+      if (lane_quad() == q) score[r] = masked_score(visible, pass.first + lane_row() + r * 8, sum[r]);
     }
   }
 }
 
 static __device__ __forceinline__ void accumulate_pass(OnlineSoftmax &softmax, const Pass &pass, Attention *a,
-                                                       int first_query, int queries, int end) {
+                                                       int first_query, int queries, Visible visible) {
   float4 *factors = a->factors[threadIdx.x >> 5];
   float score[KEY_ROWS] = {}, peak = softmax.peak;
-  scores_of(pass, a, first_query, queries, end, score);
+  scores_of(pass, a, first_query, queries, visible, score);
 #pragma unroll
   for (int r = 0; r < KEY_ROWS; ++r) peak = fmaxf(peak, score[r]);
 #pragma unroll
@@ -174,7 +177,7 @@ static __device__ __forceinline__ void accumulate_pass(OnlineSoftmax &softmax, c
     ((float *)&factors[lane_row() + r * 8])[lane_quad()] = factor;
   }
 #pragma unroll
-  for (int i = 0; i < QUERY_BATCH * VALUE_COLUMNS; ++i)
+  for (int i = 0; i < QUERIES * VALUE_COLUMNS; ++i)
     softmax.acc[i / VALUE_COLUMNS][i % VALUE_COLUMNS] *= __shfl_sync(~0u, keep, i / VALUE_COLUMNS);
   __syncwarp();
 #pragma unroll
@@ -182,10 +185,11 @@ static __device__ __forceinline__ void accumulate_pass(OnlineSoftmax &softmax, c
     const float4 factor = factors[i];
 #pragma unroll
     for (int c = 0; c < VALUE_COLUMNS; ++c) {
-      softmax.acc[0][c] = fmaf(factor.x, pass.v[i][c], softmax.acc[0][c]);
-      softmax.acc[1][c] = fmaf(factor.y, pass.v[i][c], softmax.acc[1][c]);
-      softmax.acc[2][c] = fmaf(factor.z, pass.v[i][c], softmax.acc[2][c]);
-      softmax.acc[3][c] = fmaf(factor.w, pass.v[i][c], softmax.acc[3][c]);
+#pragma unroll
+      for (int q = 0; q < QUERIES; ++q) {
+        const float weight = q == 0 ? factor.x : q == 1 ? factor.y : q == 2 ? factor.z : factor.w;
+        softmax.acc[q][c] = fmaf(weight, pass.v[i][c], softmax.acc[q][c]);
+      }
     }
   }
   __syncwarp();
@@ -194,13 +198,13 @@ static __device__ __forceinline__ void accumulate_pass(OnlineSoftmax &softmax, c
 // Stores the warp's result for the block.
 static __device__ __forceinline__ void store_warp_result(Attention *a, OnlineSoftmax &softmax, int query,
                                                          int count) {
-  const int warp = threadIdx.x >> 5, quad = lane_quad();
+  const int warp = threadIdx.x / 32 / VALUE_WARPS, quad = lane_quad();
 #pragma unroll
   for (int lanes = 4; lanes < 32; lanes <<= 1) softmax.sum += __shfl_xor_sync(~0u, softmax.sum, lanes);
   if (lane_row() == 0 && quad < count)
     a->peak[warp][query + quad] = softmax.peak, a->sum[warp][query + quad] = softmax.sum;
 #pragma unroll
-  for (int i = 0; i < QUERY_BATCH * VALUE_COLUMNS; ++i) {
+  for (int i = 0; i < QUERIES * VALUE_COLUMNS; ++i) {
     const int column = value_column(i % VALUE_COLUMNS);
     if (i / VALUE_COLUMNS < count && column < HEAD_DIM)
       a->acc[warp][query + i / VALUE_COLUMNS][column] = softmax.acc[i / VALUE_COLUMNS][i % VALUE_COLUMNS];

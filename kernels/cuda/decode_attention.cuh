@@ -3,13 +3,27 @@
 
 // Subtracts whole rotations from the angle first, as the generic path does.
 static __device__ __forceinline__ void fill_rope_table(Shared *s, int position) {
-  if (threadIdx.x >= HEAD_DIM / 2) return;
+  if (threadIdx.x >= ROPES * HEAD_DIM / 2) return;
   float angle = (float)position * rope_frequencies[threadIdx.x];
   const float segment_runs = rintf(angle * 0.15915494309189535f);
   angle = __fsub_rn(angle, __fmul_rn(segment_runs, 6.28125f));
   angle = __fsub_rn(angle, __fmul_rn(segment_runs, 0.0019350051879882812f));
   angle = __fsub_rn(angle, __fmul_rn(segment_runs, 3.019916050561733e-07f));
-  sincosf(angle, &s->sine[threadIdx.x], &s->cosine[threadIdx.x]);
+  float *sine = &s->sine[0][threadIdx.x], *cosine = &s->cosine[0][threadIdx.x];
+  sincosf(angle, sine, cosine);
+#ifdef ROPE_SCALES
+  const int rope = threadIdx.x / (HEAD_DIM / 2);
+  if (threadIdx.x % (HEAD_DIM / 2) < ROPE_DIMS / 2) *sine *= rope_scales[rope], *cosine *= rope_scales[rope];
+#endif
+}
+
+// Elements of a head that form a pair. Pairs that are not rotated have a frequency of 0.
+static __device__ __forceinline__ int pair_low(int pair) {
+  return ROPE_ADJACENT || (ROPE_DIMS < HEAD_DIM && pair >= ROPE_DIMS / 2) ? 2 * pair : pair;
+}
+static __device__ __forceinline__ int pair_high(int pair) {
+  return ROPE_ADJACENT || (ROPE_DIMS < HEAD_DIM && pair >= ROPE_DIMS / 2) ? 2 * pair + 1
+                                                                          : pair + ROPE_DIMS / 2;
 }
 
 // Elements of the keys, or of the values, of a page and head.
@@ -26,6 +40,21 @@ static __device__ __forceinline__ kv_t *kv_address(const Model &m, int layer, in
          position % PAGE * HEAD_DIM;
 }
 
+struct Visible {  // positions that a query sees
+  int start, end;
+  __device__ __forceinline__ bool has(int position) const {
+    return position < end && (!WINDOW || position >= start);
+  }
+};
+
+// A score, capped if the network does so; minus infinity if the query does not see the position.
+static __device__ __forceinline__ float masked_score(Visible visible, int position, float score) {
+#ifdef SOFTCAP
+  score = (float)SOFTCAP * tanhf(score / (float)SOFTCAP);
+#endif
+  return visible.has(position) ? score : MINUS_INFINITY;
+}
+
 #if defined(KV_F32) || defined(KV_Q8)
 #include "decode_attend32.cuh"
 #else
@@ -37,58 +66,183 @@ static __device__ __forceinline__ kv_t *kv_address(const Model &m, int layer, in
 struct Plan {
   int splits, positions;  // number of splits, and positions in each but the last
   int queries;            // queries of a task: 1 if there are enough blocks, else all that share a KV head
+  int start;              // first position in the window; 0 without a window
+  __device__ __forceinline__ int begin(int split) const {  // a pass of the first split includes |start|
+    return (start & -PASS) + split * positions;
+  }
   __device__ __forceinline__ int tasks() const { return HEADS / queries * splits; }
   __device__ __forceinline__ int query(int task) const { return task % (HEADS / queries) * queries; }
   __device__ __forceinline__ int split(int task) const { return task / (HEADS / queries); }
 };
 
-static __device__ __forceinline__ Plan plan_of(int position) {
-  const int splits = min(MAX_SPLITS, position / SPLIT + 1);
-  return {splits, splits == 1 ? position + 1 : (position / splits / PAGE + 1) * PAGE,
-          HEADS * splits <= BLOCKS ? 1 : GROUP};
+static __device__ __forceinline__ Plan plan_of(int position, int start) {
+  const int last = position - (start & -PASS), splits = min(MAX_SPLITS, last / SPLIT + 1);
+  return {splits, splits == 1 ? last + 1 : (last / splits / PAGE + 1) * PAGE,
+          HEADS * splits <= BLOCKS ? 1 : GROUP, start};
 }
 
+struct Plans {
+  Plan full;
+#if WINDOW
+  Plan windowed;
+#endif
+  __device__ __forceinline__ Plan of(int layer) const {
+#if WINDOW
+    if (windowed_layers[layer]) return windowed;
+#endif
+    (void)layer;
+    return full;
+  }
+};
+
+static __device__ __forceinline__ Plans plans_of(int position) {
+#if WINDOW
+  return {plan_of(position, 0), plan_of(position, max(0, position + 1 - WINDOW))};
+#else
+  return {plan_of(position, 0)};
+#endif
+}
+
+// A vector of the task: one of its queries, the newest key or the newest value.
+struct Vector {
+  int nth;  // of the queries
+  bool is_query, is_value;
+  __device__ __forceinline__ Vector(int i, int count) : nth(i), is_query(i < count), is_value(i > count) {}
+  __device__ __forceinline__ const float *words(const Model &m, int query) const {
+    return m.scratch->qkv + (is_query ? (query + nth) * HEAD_DIM
+                                      : Q_WIDTH + (is_value ? KV_WIDTH : 0) + query / GROUP * HEAD_DIM);
+  }
+};
+
+// Applies RoPE to a pair, multiplies it by |gain| and stores it. The head's first task also stores keys and
+// values in the KV pool.
+static __device__ __forceinline__ void store_pair(const Model &m, Shared *s, int layer, int query, Vector v,
+                                                  int position, int pair, float low, float high,
+                                                  float2 gain = {1, 1}) {
+  Attention *a = &s->work.attention;
+  const int first = pair_low(pair), second = pair_high(pair);
+  if (!v.is_value) {
+    const int rope = ROPE_OF(layer);
+    const float c = s->cosine[rope][pair], n = s->sine[rope][pair], rotated = low * c - high * n;
+    high = (high * c + low * n) * gain.y;
+    low = rotated * gain.x;
+  }
+  if (v.is_query) {
+    store_query(a, v.nth, first, low * query_scale(position));
+    store_query(a, v.nth, second, high * query_scale(position));
+    return;
+  }
+  row_t *row = v.is_value ? a->v : a->k, l = to_row(low), h = to_row(high);
+  row[first] = l;
+  row[second] = h;
+#ifndef KV_Q8
+  if (query % GROUP) return;
+  kv_t *cached =
+      kv_address(m, layer, query / GROUP, m.pages[position / PAGE], position) + (v.is_value ? KV_BLOCK : 0);
+  cached[first] = l;
+  cached[second] = h;
+#endif
+}
+
+#if QK_NORM_WHOLE
+// Waits for all queries and keys. Returns the scales of their norms.
+static __device__ __forceinline__ float2 whole_norms(const Model &m, Shared *s) {
+  float q = 0, k = 0;
+#pragma unroll 1
+  for (int i = threadIdx.x; i < Q_WIDTH + KV_WIDTH; i += THREADS) {
+    const float x = receive(m.scratch->qkv + i);
+    if (i < Q_WIDTH)
+      q += x * x;
+    else
+      k += x * x;
+  }
+  q = warp_sum(q);
+  k = warp_sum(k);
+  if ((threadIdx.x & 31) == 0)
+    s->whole_square[0][threadIdx.x >> 5] = q, s->whole_square[1][threadIdx.x >> 5] = k;
+  sync_consumers();
+  q = k = 0;
+#pragma unroll
+  for (int i = 0; i < WARPS; ++i) q += s->whole_square[0][i], k += s->whole_square[1][i];
+  return {rsqrtf(q / Q_WIDTH + NORM_EPS), rsqrtf(k / KV_WIDTH + NORM_EPS)};
+}
+#endif
+
+#ifdef Q_NORM_AT
+// Waits for a query, key or value; normalizes queries and keys. Called by a whole warp.
+static __device__ __forceinline__ void receive_normalized(const Model &m, Shared *s, int layer, int query,
+                                                          Vector v, int position, float2 whole) {
+  constexpr int pairs = ceil_div(HEAD_DIM / 2, 32);
+  const float *words = v.words(m, query),
+              *gain = (const float *)(v.is_query ? AT(Q_NORM, layer) : AT(K_NORM, layer));
+  const int lane = threadIdx.x & 31;
+  float low[pairs], high[pairs], sum = 0;
+#pragma unroll
+  for (int i = 0; i < pairs; ++i) low[i] = high[i] = __uint_as_float(EMPTY);
+  for (bool again = true; again;) {
+    again = false;
+#pragma unroll
+    for (int i = 0; i < pairs; ++i) {
+      const int pair = i * 32 + lane;
+      if (pair >= HEAD_DIM / 2) low[i] = high[i] = 0;
+      if (is_empty(low[i])) low[i] = load_relaxed(words + pair_low(pair));
+      if (is_empty(high[i])) high[i] = load_relaxed(words + pair_high(pair));
+    }
+#pragma unroll
+    for (int i = 0; i < pairs; ++i) again |= is_empty(low[i]) || is_empty(high[i]);
+  }
+#pragma unroll
+  for (int i = 0; i < pairs; ++i) sum += low[i] * low[i] + high[i] * high[i];
+  const float own = QK_NORM_WHOLE ? 0 : rsqrtf(warp_sum(sum) / HEAD_DIM + NORM_EPS);
+  const float scale = !QK_NORM_WHOLE ? own : v.is_query ? whole.x : whole.y;
+  if (QK_NORM_WHOLE) gain += v.is_query ? (query + v.nth) * HEAD_DIM : query / GROUP * HEAD_DIM;
+#pragma unroll
+  for (int i = 0; i < pairs; ++i) {
+    const int pair = i * 32 + lane;
+    if (pair >= HEAD_DIM / 2) break;
+    float2 after = {1, 1};
+    if (!v.is_value) {
+      const float2 g = {gain[pair_low(pair)], gain[pair_high(pair)]};
+      low[i] *= QK_NORM_AFTER_ROPE ? scale : scale * g.x;
+      high[i] *= QK_NORM_AFTER_ROPE ? scale : scale * g.y;
+      if (QK_NORM_AFTER_ROPE) after = g;
+    }
+    store_pair(m, s, layer, query, v, position, pair, low[i], high[i], after);
+  }
+}
+#endif
+
 // Waits for |count| queries and applies RoPE. If |newest|, does the same with the newest key and value of the
-// head; the head's first task also stores them in the KV pool.
+// head.
 static __device__ __forceinline__ void receive_qkv(const Model &m, Shared *s, int layer, int query, int count,
                                                    int position, bool newest) {
-  Attention *a = &s->work.attention;
-  const float *words = m.scratch->qkv;
-  const int half = HEAD_DIM / 2, query_pairs = count * half, head = query / GROUP;
+  const int vectors = count + (newest ? 2 : 0);
+#ifdef Q_NORM_AT
+  float2 whole = {};
+#if QK_NORM_WHOLE
+  whole = whole_norms(m, s);
+#endif
 #pragma unroll 1
-  for (int i = threadIdx.x; i < query_pairs + (newest ? 2 * half : 0); i += THREADS) {
-    const bool is_query = i < query_pairs, value = i >= query_pairs + half;
-    const int pair = i % half, nth = i / half;
-    const int first =
-        (is_query ? (query + nth) * HEAD_DIM : Q_WIDTH + (value ? KV_WIDTH : 0) + head * HEAD_DIM) + pair;
+  for (int i = threadIdx.x / 32; i < vectors; i += WARPS)
+    receive_normalized(m, s, layer, query, {i, count}, position, whole);
+#else
+#pragma unroll 1
+  for (int i = threadIdx.x; i < vectors * (HEAD_DIM / 2); i += THREADS) {
+    const Vector v(i / (HEAD_DIM / 2), count);
+    const int pair = i % (HEAD_DIM / 2);
+    const float *words = v.words(m, query);
     float low, high;
     do {
-      low = load_relaxed(words + first);
-      high = load_relaxed(words + first + half);
+      low = load_relaxed(words + pair_low(pair));
+      high = load_relaxed(words + pair_high(pair));
     } while (is_empty(low) || is_empty(high));
-    if (!value) {
-      const float c = s->cosine[pair], n = s->sine[pair], rotated = low * c - high * n;
-      high = high * c + low * n;
-      low = rotated;
-    }
-    if (is_query) {
-      store_query(a, nth, pair, low * (float)SCALE);
-      store_query(a, nth, pair + half, high * (float)SCALE);
-      continue;
-    }
-    row_t *row = value ? a->v : a->k, l = to_row(low), h = to_row(high);
-    row[pair] = l;
-    row[pair + half] = h;
-#ifndef KV_Q8
-    if (query % GROUP) continue;
-    kv_t *cached = kv_address(m, layer, head, m.pages[position / PAGE], position) + (value ? KV_BLOCK : 0);
-    cached[pair] = l;
-    cached[pair + half] = h;
-#endif
+    store_pair(m, s, layer, query, v, position, pair, low, high);
   }
+#endif
 #ifdef KV_Q8
   sync_consumers();
-  const int warp = threadIdx.x >> 5;  // warp 0 quantizes the key, warp 1 the value
+  Attention *a = &s->work.attention;
+  const int warp = threadIdx.x >> 5, head = query / GROUP;  // warp 0 quantizes the key, warp 1 the value
   if (newest && warp < 2)
     quantize_row(warp ? a->v : a->k,
                  query % GROUP
@@ -102,7 +256,7 @@ static __device__ __forceinline__ void receive_qkv(const Model &m, Shared *s, in
 static __device__ __forceinline__ void prefetch_kv(const Model &m, const Shared *s, int layer, Plan plan,
                                                    int position) {
   if (s->block >= plan.tasks()) return;
-  const int head = plan.query(s->block) / GROUP, begin = plan.split(s->block) * plan.positions,
+  const int head = plan.query(s->block) / GROUP, begin = plan.begin(plan.split(s->block)),
             end = min(begin + plan.positions, position);
 #pragma unroll 1
   for (int i = threadIdx.x; i < 2 * (end - begin); i += THREADS) {
@@ -143,7 +297,7 @@ static __device__ __forceinline__ void publish_split(const Model &m, const Atten
 static __device__ __forceinline__ void attend_task(const Model &m, Shared *s, int layer, int task, Plan plan,
                                                    int position) {
   Attention *a = &s->work.attention;
-  const int query = plan.query(task), split = plan.split(task), begin = split * plan.positions;
+  const int query = plan.query(task), split = plan.split(task), begin = plan.begin(split);
   const int end = min(begin + plan.positions, position + 1), cached = min(end, position);
   const int head = query / GROUP, mine = begin + (int)threadIdx.x / 32 / VALUE_WARPS * PASS;
   Pass pass[BUFFERS];
@@ -160,7 +314,7 @@ static __device__ __forceinline__ void attend_task(const Model &m, Shared *s, in
       for (int i = 0; i < BUFFERS; ++i) {
         if (pass[i].first >= end) break;
         insert_newest(a, pass[i], position);
-        accumulate_pass(softmax, pass[i], a, first_query, plan.queries, end);
+        accumulate_pass(softmax, pass[i], a, first_query, plan.queries, {plan.start, end});
         load_pass(m, pass[i], layer, head, first + (i + BUFFERS) * ROUND, cached);
       }
     }

@@ -23,8 +23,7 @@ struct Bf16 {
         : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y));
   }
   static __device__ __forceinline__ void multiply_once(float (&product)[4], uint4 a, uint2 b) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
         "{%10, %10, %10, %10};"
         : "=f"(product[0]), "=f"(product[1]), "=f"(product[2]), "=f"(product[3])
         : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y), "f"(0.0f));
@@ -79,6 +78,21 @@ static __device__ __forceinline__ float exp_of(float x) { return expf(x); }
 #else
 static __device__ __forceinline__ float exp_of(float x) { return __expf(x); }
 #endif
+
+// The activation of the MLP.
+static __device__ __forceinline__ float activate(float x) {
+#if defined(ACT_GELU)
+  return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
+#elif defined(ACT_GELU_TANH)
+  return 0.5f * x * (1.0f + tanhf(0.79788456080286536f * (x + 0.044715f * (x * x * x))));
+#elif defined(ACT_RELU)
+  return fmaxf(x, 0.0f);
+#elif defined(ACT_RELU2)
+  return fmaxf(x, 0.0f) * fmaxf(x, 0.0f);
+#else
+  return x / (1.0f + exp_of(-x));
+#endif
+}
 
 static __device__ __forceinline__ float warp_sum(float x) {
 #pragma unroll

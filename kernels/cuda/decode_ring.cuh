@@ -70,34 +70,142 @@ static __device__ Rows rows_of_block(int rows, int block, int blocks) {
           min(rows, (int)((u64)units * ((u32)block + 1) / (u32)blocks) * SHARE_UNIT)};
 }
 
+#ifdef LAYER_OFFSETS
+__constant__ u64 layer_offsets[LAYERS][LAYER_WEIGHTS] = {LAYER_OFFSETS};
+#define AT(weight, layer) (m.weights + layer_offsets[layer][weight##_NTH])
+#else
 #define AT(weight, layer) (m.weights + weight##_AT + (u64)(layer) * weight##_STEP)
+#endif
 
-static __device__ __forceinline__ const u8 *qkv_row(const Model &m, int layer, int row) {
-  if (row < Q_WIDTH) return AT(Q, layer) + QkvFormat::row_offset<HIDDEN>(row);
-  row -= Q_WIDTH;
-  if (row < KV_WIDTH) return AT(K, layer) + QkvFormat::row_offset<HIDDEN>(row);
-  return AT(V, layer) + QkvFormat::row_offset<HIDDEN>(row - KV_WIDTH);
+// row<F, K>(row): the address of a row of K columns in the format F.
+struct Matrix {
+  const u8 *from;
+  template <typename F, int K>
+  __device__ __forceinline__ const u8 *row(int row) const {
+    return from + F::template row_offset<K>(row);
+  }
+};
+
+struct QkvMatrices {
+  const u8 *q, *k, *v;
+  template <typename F, int K>
+  __device__ __forceinline__ const u8 *row(int row) const {
+    if (row < Q_WIDTH) return q + F::template row_offset<K>(row);
+    row -= Q_WIDTH;
+    if (row < KV_WIDTH) return k + F::template row_offset<K>(row);
+    return v + F::template row_offset<K>(row - KV_WIDTH);
+  }
+};
+
+static __device__ __forceinline__ int qkv_role(int row) {
+  return row < Q_WIDTH ? SECOND_Q : row < Q_WIDTH + KV_WIDTH ? SECOND_K : SECOND_V;
 }
+
+#define VECTOR_AT(weight, layer, i) ((const float *)AT(weight, layer))[i]
+
+static __device__ __forceinline__ float qkv_bias(const Model &m, int layer, int row) {
+#ifdef Q_BIAS_AT
+  if (row < Q_WIDTH) return VECTOR_AT(Q_BIAS, layer, row);
+#endif
+#ifdef K_BIAS_AT
+  if (row >= Q_WIDTH && row < Q_WIDTH + KV_WIDTH) return VECTOR_AT(K_BIAS, layer, row - Q_WIDTH);
+#endif
+#ifdef V_BIAS_AT
+  if (row >= Q_WIDTH + KV_WIDTH) return VECTOR_AT(V_BIAS, layer, row - Q_WIDTH - KV_WIDTH);
+#endif
+  return 0;
+}
+
+#ifdef O_BIAS_AT
+#define O_BIAS_OF(layer, row) VECTOR_AT(O_BIAS, layer, row)
+#else
+#define O_BIAS_OF(layer, row) 0.0f
+#endif
+#ifdef GATE_BIAS_AT
+#define GATE_BIAS_OF(layer, row) VECTOR_AT(GATE_BIAS, layer, row)
+#else
+#define GATE_BIAS_OF(layer, row) 0.0f
+#endif
+#ifdef UP_BIAS_AT
+#define UP_BIAS_OF(layer, row) VECTOR_AT(UP_BIAS, layer, row)
+#else
+#define UP_BIAS_OF(layer, row) 0.0f
+#endif
+#ifdef DOWN_BIAS_AT
+#define DOWN_BIAS_OF(layer, row) VECTOR_AT(DOWN_BIAS, layer, row)
+#else
+#define DOWN_BIAS_OF(layer, row) 0.0f
+#endif
 
 // ----------------------------------------------------------------------------------------------------------
 // The producer
 
+// Copies the columns K of |count| rows from |first| on.
 template <typename F, int K, typename At>
-static __device__ __forceinline__ void stream_rows(Producer &p, Rows rows, At at) {
+static __device__ __forceinline__ void copy_rows(Producer &p, int first, int count, At at) {
+  const auto row_at = [&](int row) { return at.template row<F, Tiling<K>::width>(row); };
+#ifdef PACKED
+  if constexpr (Tiling<K>::part >= 0) {
+    using C = Tiling<K>;
+    const u8 *from = row_at(first) + C::first * (C::columns / 128) * F::bytes;
+#pragma unroll 1
+    for (int segment = 0; segment < C::segments; ++segment) {
+      const int size = ceil_div(C::segment_columns(segment), 128) * F::bytes;
+      u8 *to = p.begin(size);
+      if (!to) return;
+      copy_bytes(to, from + segment * (C::columns / 128) * F::bytes, size, threadIdx.x & 31, 32, p.full());
+      p.end();
+    }
+    return;
+  }
+#endif
+  F::template copy_tile<K>(p, first, count, row_at);
+}
+
+// The same in the format F, or G if |second|.
+template <typename F, typename G, int K, typename At>
+static __device__ __forceinline__ void copy_either(Producer &p, int first, int count, bool second, At at) {
+  if constexpr (!Same<F, G>::value) {
+    if (second) return copy_rows<G, K>(p, first, count, at);
+  }
+  copy_rows<F, K>(p, first, count, at);
+}
+
+// second(row): whether a row has format G.
+template <typename F, typename G, int K, typename Second, typename At>
+static __device__ __forceinline__ void stream_rows(Producer &p, Rows rows, Second second, At at) {
 #pragma unroll 1
   for (int r = rows.begin; r < rows.end && !p.stopped; r += TILE)
-    F::template copy_tile<K>(p, r, min(TILE, rows.end - r), at);
+    copy_either<F, G, K>(p, r, min(TILE, rows.end - r), second(r), at);
+}
+
+// The order of Consumer::rows_in_parts.
+template <typename F, typename G, int PART, typename At>
+static __device__ __forceinline__ void stream_part(Producer &p, Rows rows, bool second, At at) {
+  stream_rows<F, G, PART_OF(FFN, PART)>(p, rows, [=](int) { return second; }, at);
+  if constexpr (PART + 1 < FFN_PARTS) stream_part<F, G, PART + 1>(p, rows, second, at);
+}
+
+template <typename At>
+static __device__ __forceinline__ void stream_down(Producer &p, Rows rows, bool second, At at) {
+  if constexpr (FFN_PARTS == 1) {
+    stream_rows<DownFormat, DownFormat2, FFN>(p, rows, [=](int) { return second; }, at);
+  } else {
+#pragma unroll 1
+    for (int begin = rows.begin; begin < rows.end && !p.stopped; begin += BATCH * TILE)
+      stream_part<DownFormat, DownFormat2, 0>(p, {begin, min(rows.end, begin + BATCH * TILE)}, second, at);
+  }
 }
 
 // Tiles of gate and up alternate, so that one thread gets the sums of both.
-static __device__ __forceinline__ void stream_pairs(Producer &p, Rows rows, const u8 *gate, const u8 *up) {
+static __device__ __forceinline__ void stream_pairs(Producer &p, Rows rows, bool second, const u8 *gate,
+                                                    const u8 *up) {
 #pragma unroll 1
   for (int r = rows.begin; r < rows.end; r += TILE) {
 #pragma unroll 1
     for (int i = 0; i < 2 && !p.stopped; ++i) {
-      const u8 *matrix = i ? up : gate;
-      GateFormat::copy_tile<HIDDEN>(p, r, min(TILE, rows.end - r),
-                                    [&](int row) { return matrix + GateFormat::row_offset<HIDDEN>(row); });
+      const Matrix matrix = {i ? up : gate};
+      copy_either<GateFormat, GateFormat2, HIDDEN>(p, r, min(TILE, rows.end - r), second, matrix);
     }
   }
 }
@@ -108,15 +216,16 @@ static __device__ void produce(const Model &m, Shared *s, int steps) {
   for (int step = 0; step < steps && !p.stopped; ++step) {
 #pragma unroll 1
     for (int l = 0; l < LAYERS && !p.stopped; ++l) {
-      stream_rows<QkvFormat, HIDDEN>(p, s->qkv, [&](int row) { return qkv_row(m, l, row); });
-      stream_rows<OFormat, Q_WIDTH>(p, s->width,
-                                    [&](int row) { return AT(O, l) + OFormat::row_offset<Q_WIDTH>(row); });
-      stream_pairs(p, s->ffn, AT(GATE, l), AT(UP, l));
-      stream_rows<DownFormat, FFN>(p, s->width,
-                                   [&](int row) { return AT(DOWN, l) + DownFormat::row_offset<FFN>(row); });
+      stream_rows<QkvFormat, QkvFormat2, HIDDEN>(
+          p, s->qkv, [&](int row) { return uses_second(l, qkv_role(row)); },
+          QkvMatrices{AT(Q, l), AT(K, l), AT(V, l)});
+      stream_rows<OFormat, OFormat2, Q_WIDTH>(
+          p, s->width, [&](int) { return uses_second(l, SECOND_O); }, Matrix{AT(O, l)});
+      stream_pairs(p, s->ffn, uses_second(l, SECOND_GATE), AT(GATE, l), AT(UP, l));
+      stream_down(p, s->width, uses_second(l, SECOND_DOWN), Matrix{AT(DOWN, l)});
     }
-    stream_rows<HeadFormat, HIDDEN>(
-        p, s->vocab, [&](int row) { return m.weights + HEAD_AT + HeadFormat::row_offset<HIDDEN>(row); });
+    stream_rows<HeadFormat, HeadFormat, HIDDEN>(
+        p, s->vocab, [](int) { return false; }, Matrix{m.weights + HEAD_AT});
   }
   p.drain();
 }

@@ -34,11 +34,12 @@ struct Rows16 {
     const u8 *from = lane < count ? at(first + lane) : nullptr;
 #pragma unroll 1
     for (int segment = 0; segment < C::segments; ++segment) {
-      const int bytes = min(C::columns, K - segment * C::columns) * 2;
+      const int bytes = C::segment_columns(segment) * 2;
       u8 *to = p.begin(count * bytes);
       if (!to) return;
       if (from)
-        copy_bytes(to + lane * Stage<K>::stride, from + segment * C::columns * 2, bytes, 0, 1, p.full());
+        copy_bytes(to + lane * Stage<K>::stride, from + (C::first + segment) * C::columns * 2, bytes, 0, 1,
+                   p.full());
       p.end();
     }
   }

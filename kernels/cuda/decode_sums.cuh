@@ -32,12 +32,46 @@ static __device__ __forceinline__ void stage(Shared *s, int run, float4 x) {
   }
 }
 
-// Sum over piece |quad|, from the four activations of each lane.
-static __device__ __forceinline__ float piece_sum(float4 x) {
-  float sum = (x.x + x.y) + (x.z + x.w);
+// Adds |v| of the eight lanes of a piece. Each step halves the number of sums that a lane completes, so that
+// few values are exchanged: of eight sums, lane i of eight gets the one whose index has the bits of i in
+// reverse.
+template <int COUNT>
+static __device__ __forceinline__ void sum_lanes(float (&v)[COUNT]) {
+  int count = COUNT;
 #pragma unroll
-  for (int lanes = 1; lanes < 8; lanes <<= 1) sum += __shfl_xor_sync(~0u, sum, lanes);
-  return __shfl_sync(~0u, sum, (threadIdx.x & 3) * 8);
+  for (int lanes = 1; lanes < 8; lanes <<= 1) {
+    const bool upper = threadIdx.x & lanes;
+    if (count == 1) v[0] += __shfl_xor_sync(~0u, v[0], lanes);
+#pragma unroll
+    for (int i = 0; i < count / 2; ++i) {
+      const float other = __shfl_xor_sync(~0u, upper ? v[i] : v[i + count / 2], lanes);
+      v[i] = (upper ? v[i + count / 2] : v[i]) + other;
+    }
+    if (count > 1) count /= 2;
+  }
+}
+
+// Sums of each run over piece |quad|, from the four activations of each lane.
+template <int COUNT>
+static __device__ __forceinline__ void sum_pieces(const float4 (&value)[COUNT], float (&sum)[COUNT]) {
+  constexpr int together = COUNT > 4 ? 8 : COUNT > 2 ? 4 : COUNT;  // a power of two
+#pragma unroll
+  for (int begin = 0; begin < COUNT; begin += together) {
+    float v[together];
+#pragma unroll
+    for (int i = 0; i < together; ++i) {
+      const float4 x = begin + i < COUNT ? value[begin + i < COUNT ? begin + i : 0] : float4{0, 0, 0, 0};
+      v[i] = (x.x + x.y) + (x.z + x.w);
+    }
+    sum_lanes(v);
+#pragma unroll
+    for (int i = 0; i < together && begin + i < COUNT; ++i) {
+      const int lane = together == 8   ? i >> 2 | (i & 2) | (i & 1) << 2
+                       : together == 4 ? i >> 1 | (i & 1) << 1
+                                       : i;
+      sum[begin + i] = __shfl_sync(~0u, v[0], (threadIdx.x & 3) * 8 + lane);
+    }
+  }
 }
 
 #ifdef DTYPE_F16
@@ -73,8 +107,7 @@ static __device__ __forceinline__ void stage_all(Shared *s, Activations<K> &x,
 #ifdef DTYPE_F16
   scale_for_f16<K>(x, value);
 #endif
-#pragma unroll
-  for (int i = 0; OFFSETS && i < C::runs; ++i) x.sum[i] = piece_sum(value[i]);
+  if (OFFSETS) sum_pieces(value, x.sum);
 #pragma unroll
   for (int begin = 0; begin < C::runs; begin += C::staged) {
     __syncwarp();
@@ -102,6 +135,7 @@ static __device__ __forceinline__ void receive_all(const float *words, float4 (&
     again = false;
 #pragma unroll
     for (int i = 0; i < C::runs; ++i) again |= any_empty(value[i]);
+    again = __any_sync(~0u, again);  // lanes leave the loop together: shuffles of a diverged warp are slow
     if (!again) break;
 #pragma unroll
     for (int i = 0; i < C::runs; ++i) {
@@ -117,12 +151,16 @@ static __device__ __forceinline__ void receive_activations(Shared *s, const floa
   stage_all<K>(s, x, value);
 }
 
+// Gains of a norm; ones without a norm.
 static __device__ __forceinline__ void load_gain(const u8 *weight, float4 (&gain)[Tiling<HIDDEN>::runs]) {
   using C = Tiling<HIDDEN>;
 #pragma unroll
   for (int i = 0; i < C::runs; ++i) {
     const int column = C::column(i) + (threadIdx.x & 31) * 4;
-    gain[i] = C::has(i, column) ? *(const float4 *)((const float *)weight + column) : float4{0, 0, 0, 0};
+    if (!PRE_NORMS && !weight)
+      gain[i] = {1, 1, 1, 1};
+    else
+      gain[i] = C::has(i, column) ? *(const float4 *)((const float *)weight + column) : float4{0, 0, 0, 0};
   }
 }
 
@@ -149,23 +187,78 @@ static __device__ __forceinline__ float norm_scale(const Shared *s) {
   return rsqrtf(sum / HIDDEN + NORM_EPS);
 }
 
-static __device__ __forceinline__ void receive_and_normalize(Shared *s, const float *words, const u8 *weight,
-                                                             Activations<HIDDEN> &x) {
+// The same for the sums of a layer, whose input may have no norm.
+static __device__ __forceinline__ float layer_scale(const Shared *s) {
+  return PRE_NORMS ? norm_scale(s) : 1.0f;
+}
+
+#if POST_NORMS
+// |value| holds the output of a sublayer: replaces it by the residual stream after the normalized output is
+// added. Every block keeps the whole residual stream, so that this needs no exchange between blocks.
+static __device__ __forceinline__ void add_normalized(Shared *s, float4 (&value)[Tiling<HIDDEN>::runs],
+                                                      const float4 (&gain)[Tiling<HIDDEN>::runs]) {
+  using C = Tiling<HIDDEN>;
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < C::runs; ++i) {
+    const float4 v = value[i];
+    sum += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+  }
+  sum = warp_sum(sum);
+  if ((threadIdx.x & 31) == 0) s->output_square[threadIdx.x >> 5] = sum;
+  sync_consumers();
+  sum = 0;
+#pragma unroll
+  for (int i = 0; i < WARPS; ++i) sum += s->output_square[i];
+  const float scale = rsqrtf(sum / HIDDEN + NORM_EPS);
+#pragma unroll
+  for (int i = 0; i < C::runs; ++i) {
+    const int column = C::column(i) + (threadIdx.x & 31) * 4;
+    if (!C::has(i, column)) continue;
+    const float4 v = value[i], g = gain[i];
+    float4 *x = (float4 *)(s->residual + column);
+    *x = value[i] = {x->x + v.x * scale * g.x, x->y + v.y * scale * g.y, x->z + v.z * scale * g.z,
+                     x->w + v.w * scale * g.w};
+  }
+}
+#define AFTER_ATTENTION(layer) AT(POST_ATTN_NORM, layer)
+#define AFTER_MLP(layer) AT(POST_MLP_NORM, layer)
+#else
+#define AFTER_ATTENTION(layer) nullptr
+#define AFTER_MLP(layer) nullptr
+#endif
+
+// |post|: with POST_NORMS, the gain of the norm of the received sublayer output.
+static __device__ __forceinline__ void receive_and_normalize(Shared *s, const float *words, const u8 *post,
+                                                             const u8 *weight, Activations<HIDDEN> &x) {
   float4 value[Tiling<HIDDEN>::runs], gain[Tiling<HIDDEN>::runs];
   load_gain(weight, gain);
+#if POST_NORMS
+  float4 post_gain[Tiling<HIDDEN>::runs];
+  load_gain(post, post_gain);
   receive_all<HIDDEN>(words, value);
+  add_normalized(s, value, post_gain);
+#else
+  (void)post;
+  receive_all<HIDDEN>(words, value);
+#endif
   normalize(s, value, gain, x);
 }
 
 static __device__ __forceinline__ void embed(const Model &m, Shared *s, int token, Activations<HIDDEN> &x) {
   using C = Tiling<HIDDEN>;
   float4 value[C::runs], gain[C::runs];
-  load_gain(AT(ATTN_NORM, 0), gain);
+  load_gain(BEFORE_ATTENTION(0), gain);
 #pragma unroll
   for (int i = 0; i < C::runs; ++i) {
     const int column = C::column(i) + (threadIdx.x & 31) * 4;
     value[i] = C::has(i, column) ? EmbedFormat::load4<HIDDEN>(m.weights + EMBED_AT, token, column)
                                  : float4{0, 0, 0, 0};
+    const float scale = (float)EMBED_SCALE;
+    value[i] = {value[i].x * scale, value[i].y * scale, value[i].z * scale, value[i].w * scale};
+#if POST_NORMS
+    if (C::has(i, column)) *(float4 *)(s->residual + column) = value[i];
+#endif
   }
   normalize(s, value, gain, x);
 }
@@ -178,8 +271,9 @@ struct Consumer {
   RingPosition at;
   int buffer;  // index of the partial sums in use
 
-  // Multiplies eight rows; their sums are tile |nth| of the batch.
-  template <typename F, int K>
+  // Multiplies eight rows; their sums are tile |nth| of the batch. ADD: adds them to the sums of the parts
+  // before this one.
+  template <typename F, int K, bool ADD>
   __device__ __forceinline__ void multiply_tile(const Activations<K> &x, int nth) {
     const int lane = threadIdx.x & 31;
     typename F::Sum sum = {};
@@ -196,7 +290,23 @@ struct Consumer {
 #ifdef DTYPE_F16
     total *= x.unscale;
 #endif
-    if ((lane & 3) == 0) s->partial[buffer][threadIdx.x >> 5][nth * TILE + (lane >> 2)] = total;
+    float *sums = &s->partial[buffer][threadIdx.x >> 5][nth * TILE + (lane >> 2)];
+    if ((lane & 3) == 0) *sums = ADD ? *sums + total : total;
+  }
+
+  // Multiplies |tiles| tiles, in the format F, or G if second(tile).
+  template <typename F, typename G, int K, bool ADD, typename Second>
+  __device__ __forceinline__ void multiply_batch(const Activations<K> &x, int tiles, Second second) {
+#pragma unroll 1
+    for (int i = 0; i < tiles; ++i) {
+      if constexpr (Same<F, G>::value) {
+        multiply_tile<F, K, ADD>(x, i);
+      } else if (second(i)) {
+        multiply_tile<G, K, ADD>(x, i);
+      } else {
+        multiply_tile<F, K, ADD>(x, i);
+      }
+    }
   }
 
   __device__ __forceinline__ float total(int row) const {
@@ -207,15 +317,43 @@ struct Consumer {
   }
 
   // Calls done(row, sum, before(row)) for each row, in one thread per row. before() is called first, so that
-  // its load overlaps with the sum.
-  template <typename F, int K, typename Before, typename Done>
-  __device__ __forceinline__ void rows(const Activations<K> &x, Rows rows, Before before, Done done) {
+  // its load overlaps with the sum. second(row): whether a row has format G instead of F.
+  template <typename F, typename G, int K, typename Second, typename Before, typename Done>
+  __device__ __forceinline__ void rows(const Activations<K> &x, Rows rows, Second second, Before before,
+                                       Done done) {
 #pragma unroll 1
     for (int begin = rows.begin; begin < rows.end; begin += BATCH * TILE) {
       const int count = min(BATCH * TILE, rows.end - begin), row = begin + (int)threadIdx.x;
       const float old = (int)threadIdx.x < count ? before(row) : 0.0f;
+      multiply_batch<F, G, K, false>(x, ceil_div(count, TILE),
+                                     [&](int i) { return second(begin + i * TILE); });
+      sync_consumers();
+      if ((int)threadIdx.x < count) done(row, total(threadIdx.x), old);
+      buffer ^= 1;
+    }
+  }
+
+  // Multiplies |count| rows of the MLP's down projection, from this part of its columns to the last.
+  template <typename F, typename G, int PART>
+  __device__ __forceinline__ void multiply_parts(const float *words, int count, bool second) {
+    {
+      Activations<PART_OF(FFN, PART)> x;
+      receive_activations<PART_OF(FFN, PART)>(s, words, x);
+      multiply_batch<F, G, PART_OF(FFN, PART), (PART > 0)>(x, ceil_div(count, TILE),
+                                                           [=](int) { return second; });
+    }
+    if constexpr (PART + 1 < FFN_PARTS) multiply_parts<F, G, PART + 1>(words, count, second);
+  }
+
+  // rows() for an MLP that is too wide to keep its hidden values |words| in registers.
+  template <typename F, typename G, typename Before, typename Done>
+  __device__ __forceinline__ void rows_in_parts(const float *words, Rows rows, bool second, Before before,
+                                                Done done) {
 #pragma unroll 1
-      for (int i = 0; i * TILE < count; ++i) multiply_tile<F, K>(x, i);
+    for (int begin = rows.begin; begin < rows.end; begin += BATCH * TILE) {
+      const int count = min(BATCH * TILE, rows.end - begin), row = begin + (int)threadIdx.x;
+      const float old = (int)threadIdx.x < count ? before(row) : 0.0f;
+      multiply_parts<F, G, 0>(words, count, second);
       sync_consumers();
       if ((int)threadIdx.x < count) done(row, total(threadIdx.x), old);
       buffer ^= 1;
@@ -224,14 +362,14 @@ struct Consumer {
 
   // Calls done(row, gate sum, up sum) for each row. All threads call first() once before the first done(),
   // when all consumers have received their activations.
-  template <typename F, typename First, typename Done>
-  __device__ __forceinline__ void pairs(const Activations<HIDDEN> &x, Rows rows, First first, Done done) {
+  template <typename F, typename G, typename First, typename Done>
+  __device__ __forceinline__ void pairs(const Activations<HIDDEN> &x, Rows rows, bool second, First first,
+                                        Done done) {
     const int t = threadIdx.x, low = t / TILE * 2 * TILE + t % TILE;
 #pragma unroll 1
     for (int begin = rows.begin; begin < rows.end; begin += BATCH / 2 * TILE) {
       const int count = min(BATCH / 2 * TILE, rows.end - begin);
-#pragma unroll 1
-      for (int i = 0; i / 2 * TILE < count; ++i) multiply_tile<F, HIDDEN>(x, i);
+      multiply_batch<F, G, HIDDEN, false>(x, 2 * ceil_div(count, TILE), [=](int) { return second; });
       sync_consumers();
       if (begin == rows.begin) {
         first();

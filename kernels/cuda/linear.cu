@@ -34,6 +34,8 @@ typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
+#include "overlap.cuh"
+
 #if defined(DTYPE_BF16)
 #define TYPE "bf16"
 #elif defined(DTYPE_F16)
@@ -84,6 +86,7 @@ extern "C" __global__ void __launch_bounds__(32 * GEMV_WARPS)
     NAME(const float *__restrict__ x, const u16 *__restrict__ w, float *__restrict__ y) {
   // A lane reads 8 neighbouring floats. They are stored as two planes of 4, so that the 16-byte reads of a
   // warp have no bank conflicts.
+  start_next_kernel();
   __shared__ float4 panel[M][PANEL][2][32];
   const int lane = threadIdx.x % 32;
   const int first = (blockIdx.x * GEMV_WARPS + threadIdx.x / 32) * GEMV_ROWS;
@@ -105,7 +108,12 @@ extern "C" __global__ void __launch_bounds__(32 * GEMV_WARPS)
   for (int base = 0; base < CHUNKS; base += PANEL) {
     const int count = CHUNKS - base < PANEL ? CHUNKS - base : PANEL;
     load_ahead(base);  // the loads overlap with the staging of x
-    if (base) __syncthreads();
+    if (base) {
+      __syncthreads();
+    } else {
+      wait_for_previous_kernel();
+      x = after_wait(x);
+    }
     for (int i = threadIdx.x; i < M * count * 64; i += 32 * GEMV_WARPS) {
       const int m = i / (count * 64), quad = i % (count * 64), k = base * CHUNK + quad * 4;
       panel[m][quad / 64][quad % 2][quad / 2 % 32] =
@@ -400,6 +408,15 @@ __device__ __forceinline__ void store_pair(output *to, int row, int column, floa
 
 #include "cluster.cuh"
 
+// Requests the weights of the first steps while the previous kernel runs.
+__device__ __forceinline__ void prefetch_weights(const u16 *w, int left, int begin, int steps) {
+  const int lines = steps < STAGES - 1 ? steps : STAGES - 1;  // of BK columns, 128 bytes, per row
+  for (int i = threadIdx.x; i < BN * lines; i += THREADS) {
+    const int row = left + i / lines, k = (begin + i % lines) * BK;
+    if (row < N && k < K) asm volatile("prefetch.global.L2 [%0];" ::"l"(w + (u64)row * K + k));
+  }
+}
+
 extern "C" __global__ void CLUSTER __launch_bounds__(BLOCK, 1)
     NAME(const u16 *__restrict__ x, const u16 *__restrict__ w,
 #if EPILOGUE == 2
@@ -408,6 +425,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(BLOCK, 1)
          const float *residual,  // no __restrict__: it may be y
 #endif
          output *y) {
+  start_next_kernel();
   if (THREADS < BLOCK && threadIdx.x >= THREADS) return;
   extern __shared__ __align__(1024) unsigned char memory[];
   const u32 stages = (u32)__cvta_generic_to_shared(memory);
@@ -428,6 +446,16 @@ extern "C" __global__ void CLUSTER __launch_bounds__(BLOCK, 1)
     copy_tile<BN, N>(stage + (BM + BN) * 128, w2, left, k, self);
 #endif
   };
+
+  prefetch_weights(w, left, begin, steps);
+#if EPILOGUE == 2
+  prefetch_weights(w2, left, begin, steps);
+#endif
+  wait_for_previous_kernel();
+  x = after_wait(x);
+#if EPILOGUE == 1
+  residual = after_wait(residual);
+#endif
 
   float sum[WEIGHTS][PARTS][4] = {};
 #if WGMMA

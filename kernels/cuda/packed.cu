@@ -1,8 +1,8 @@
-// Linear layers with f32 accuracy: y[M,N] = x[M,K] . w[N,K]^T. w is codes of 4 or 8 bits with a scale, and
-// perhaps an offset, for every 32 columns (docs/internals/cuda-kernels.md has the layout), or rows of 16-bit
-// numbers. The results are those of converting w to f32 and multiplying in f32, up to rounding: x is split
-// into three bf16 parts whose sum is exact, codes are exact in bf16, and tensor cores sum the products of a
-// block of columns in f32. Only that sum is multiplied by the scale of the block.
+// Linear layers with f32 accuracy: y[M,N] = x[M,K] . w[N,K]^T. w is codes of 2 to 8 bits with a scale, and
+// perhaps an offset, for every 32 or 16 columns (docs/internals/cuda-kernels.md has the layout), or rows of
+// 16-bit numbers. The results are those of converting w to f32 and multiplying in f32, up to rounding: x is
+// split into three bf16 parts whose sum is exact, codes are exact in bf16, and tensor cores sum the products
+// of a block of columns in f32. Only that sum is multiplied by the scale of the block.
 //
 // Four kernels, one per NVRTC compilation:
 //   with -DCUT, split x into bf16 parts, once for all matrices that multiply it;
@@ -14,8 +14,8 @@
 //
 // Always:    NAME (symbol), M, K (numbers; K % 32 == 0). Instead of them, and of N, the first two kernels may
 //            have SIZES: then the sizes are parameters (packed_sizes.cuh).
-// Weights:   N, BITS (4, 8), SCALE_F32, OFFSET, HALVES (0, 1), CENTER (0, 8); or for the first two kernels
-//            ROWS16 with DTYPE_BF16 or DTYPE_F16: w[N,K] is rows of 16-bit numbers.
+// Weights:   N, and the arguments of TileFormat (tile_format.cuh): BITS, NUMBERS, OFFSET, HALVES, CENTER; or
+//            for the first two kernels ROWS16 with DTYPE_BF16 or DTYPE_F16: w[N,K] is rows of 16-bit numbers.
 //
 // CUT        (x[M,K] f32, parts)
 //   parts, (2 * RUNS + ceil(RUNS/16)) * MP * 384 bytes; RUNS is ceil(K/128), MP is M rounded up to 8:
@@ -34,6 +34,11 @@
 //   EPILOGUE 1  (parts, w, residual[M,N] f32, y[M,N] f32)  y = residual + x.w^T; y may be the residual: one
 //                                                          thread reads and writes each element
 //   EPILOGUE 2  (parts, w, w2, y[M,N] f32)                 y = silu(x.w^T) * (x.w2^T)
+//   EPILOGUE 3  (parts, w, w2, [w3,] y, y2 [, y3])         y = x.w^T, y2 = x.w2^T, y3 = x.w3^T. Only ROWS16.
+//   N, N2
+//                                                          and N3 are their rows; N3 is 0 if there is no w3.
+//                                                          N and N2 are multiples of BN. grid.y counts all
+//                                                          tiles
 //   With SIZES, M, N and K are the last parameters, and of EPILOGUE 1 and 2 also ADDS: EPILOGUE 1 leaves the
 //   residual out if it is 0. WHOLE_RUNS is 1 if K % 128 is 0 for all products of the image.
 //
@@ -55,16 +60,32 @@
 //   (tokens[M] i32, table[N,K], y[M,K] f32)   y = rows of the table, bit-identical to the reader on the CPU
 //   Launch:    grid (ceil(M * ceil(K/128) * 16 / 256), 1, 1), block (256, 1, 1), no dynamic shared memory
 
+// Experts (experts.cu has the other kernels of a mixture of experts)
+//   With EXPERTS (their number), w is the matrices of all experts one after the other, and USED is the number
+//   of experts of a token. |groups| is the result of experts.cu with -DGROUP.
+//   CUT        (x, groups, parts): parts has ROWS rows, row r for the pair groups[LIST_AT + r]. M is the
+//              number of tokens, and with SORTED the number of rows: x then has the rows of parts
+//   Tensor-core kernel: M is ROWS, SPLIT is 1. Row r of y is for the pair in row r of parts.
+//              EPILOGUE 2  (parts, w, w2, [bias, bias2,] groups, y)  y = act(x.w^T + bias) * (x.w2^T + bias2)
+//              EPILOGUE 0  (parts, w, [bias,] groups, y)             y = x.w^T + bias
+//              BIAS (0, 1), ACT, LIMIT and SLOPE as in experts_act.cuh; grid.x is the most tiles of a batch
+//   GEMV       experts_gemv.cuh
+
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
+#include "overlap.cuh"
 #include "packed_sizes.cuh"
 
 #define RUNS ((K + 127) / 128)  // tiles along K
 #define CHUNKS (RUNS * 2)       // chunks of 64 columns, 128 bytes of bf16
+#ifdef ROWS
+#define MP ROWS
+#else
 #define MP ((M + 7) / 8 * 8)
+#endif
 #ifndef SIZES
 static_assert(K % 32 == 0, "blocks of 32 columns");
 #endif
@@ -88,17 +109,21 @@ __device__ __forceinline__ void split_bf16(u32 (&part)[3], float low, float high
 }
 
 #ifdef ROWS16
-#define OFFSET 0
+#define SUMS 0
 #endif
 
 #if defined(CUT)
 #include "packed_split.cuh"
-#elif defined(ROWS16)
+#elif defined(ROWS16) && !defined(GEMV)
 #include "packed_linear.cuh"
 #else
+#ifndef ROWS16
 #include "packed_tiles.cuh"
+#endif
 #if defined(EMBED)
 #include "packed_embed.cuh"
+#elif defined(EXPERTS) && defined(GEMV)
+#include "experts_gemv.cuh"
 #elif defined(GEMV)
 #include "packed_gemv.cuh"
 #else

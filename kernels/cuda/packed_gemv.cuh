@@ -4,12 +4,17 @@
 // next groups. The tiles along K are assigned to the warps of a team round-robin, so that many loads are in
 // flight even with few rows. x is split into bf16 parts in shared memory, a panel of K at a time, in the
 // layout of tensor-core fragments.
+#ifndef EXPERTS
 constexpr int TEAMS = 8 / GEMV_WARPS;
 constexpr int STEPS = (N + 16 * GEMV_GROUPS * TEAMS - 1) / (16 * GEMV_GROUPS * TEAMS);
 constexpr int AHEAD = 4;  // runs of a warp that are prefetched into L2, besides the one loaded to registers
+#endif
 constexpr int FIT =
     65536 / (M * 784) / 8 * 8;  // runs; a multiple of 8, so a warp has the same runs for any M
-constexpr int PANEL = RUNS < FIT ? RUNS : FIT;
+#ifndef GEMV_UNITS
+#define GEMV_UNITS RUNS  // runs of all matrices that a sum is over
+#endif
+constexpr int PANEL = GEMV_UNITS < FIT ? GEMV_UNITS : FIT;
 static_assert(M <= 8 && GEMV_GROUPS <= GEMV_WARPS,
               "one fragment of columns, and one warp per group in the epilogue");
 
@@ -40,7 +45,7 @@ __device__ __forceinline__ void stage(Panel &panel, const float *__restrict__ x,
       panel.part[step / 8][step % 8][PASSES == 1 ? 0 : p][PASSES == 1 ? p * M + m : m][quad] =
           make_uint2(low[p], high[p]);
   }
-  if (OFFSET)
+  if (SUMS)
     for (int i = threadIdx.x; i < count * 4 * M; i += 256) {
       const int m = i % M, piece = i / M, k = base * 128 + piece * 32;
       float sum = 0;
@@ -54,13 +59,30 @@ __device__ __forceinline__ void stage(Panel &panel, const float *__restrict__ x,
 
 // A lane's part of one run: two tiles of each group.
 struct Run {
-  u32 words[GEMV_GROUPS][2][4 / PIECES][4];
-  u32 scale[GEMV_GROUPS][2][1 + HALVES], offset[GEMV_GROUPS][2];
+  u32 words[GEMV_GROUPS][2][Format::loads][Format::words];
+  Format::Scale scale[GEMV_GROUPS][2];
+  Format::Offset offset[GEMV_GROUPS][2];
 };
+
+// Loads this lane's part of tile |nth| of a run.
+__device__ __forceinline__ void load_tile(Run &to, int nth, const u8 *tile, int run) {
+#pragma unroll
+  for (int i = 0; i < Format::loads; i++) load_codes(to.words[nth / 2][nth % 2][i], tile, i);
+  load_scale(to.scale[nth / 2][nth % 2], tile, run);
+  if (OFFSET) load_offset(to.offset[nth / 2][nth % 2], tile, run);
+}
 
 __device__ __forceinline__ void multiply_run(float (&acc)[GEMV_GROUPS][4], const Run &run, const Panel &panel,
                                              int nth) {
   const int lane = threadIdx.x % 32, column = lane / 4, quad = lane % 4;
+  float scales[GEMV_GROUPS][2][1 + HALVES], offsets[GEMV_GROUPS][2][OFFSET + 1];  // of piece `quad`
+#pragma unroll
+  for (int i = 0; i < GEMV_GROUPS * 2; i++) {
+#pragma unroll
+    for (int h = 0; h <= HALVES; h++) scales[i / 2][i % 2][h] = scale_of(run.scale[i / 2][i % 2], h);
+#pragma unroll
+    for (int h = 0; h < OFFSET; h++) offsets[i / 2][i % 2][h] = offset_of(run.offset[i / 2][i % 2], h);
+  }
 #pragma unroll
   for (int piece = 0; piece < 4; piece++) {
     uint2 b[2][PASSES];
@@ -70,17 +92,25 @@ __device__ __forceinline__ void multiply_run(float (&acc)[GEMV_GROUPS][4], const
           column < COLUMNS
               ? panel.part[nth][piece * 2 + i / PASSES][i % PASSES][column < COLUMNS ? column : 0][quad]
               : make_uint2(0, 0);
-    float2 sum = make_float2(0, 0);
-    if (OFFSET && quad * 2 < M)
-      sum = make_float2(panel.sum[nth][piece][quad * 2],
-                        quad * 2 + 1 < M ? panel.sum[nth][piece][quad * 2 + 1] : 0);
+    float2 sum[2] = {};  // of 32 columns, or with OFFSET 2 of each 16
+    if (SUMS && quad * 2 < M)
+      sum[0] = make_float2(panel.sum[nth][piece][quad * 2],
+                           quad * 2 + 1 < M ? panel.sum[nth][piece][quad * 2 + 1] : 0);
+#pragma unroll
+    for (int half = 0; OFFSET == 2 && half < 2; half++) {
+      float d[4] = {};
+#pragma unroll
+      for (int p = PASSES - 1; p >= 0; p--)
+        mma(d, {Format::ones, Format::ones, Format::ones, Format::ones}, b[half][p].x, b[half][p].y);
+      sum[half] = make_float2(d[0], d[1]);
+    }
 #pragma unroll
     for (int g = 0; g < GEMV_GROUPS; g++) {
       float d[2][4] = {};
 #pragma unroll
       for (int half = 0; half < 2; half++) {
         u32 a[4];
-        unpack(a, run.words[g][0][piece / PIECES], run.words[g][1][piece / PIECES], piece, half);
+        Format::unpack(a, run.words[g][0][piece / PIECES], run.words[g][1][piece / PIECES], piece, half);
 #pragma unroll
         for (int p = PASSES - 1; p >= 0; p--) mma(d[HALVES ? half : 0], a, b[half][p].x, b[half][p].y);
       }
@@ -88,19 +118,22 @@ __device__ __forceinline__ void multiply_run(float (&acc)[GEMV_GROUPS][4], const
       for (int t = 0; t < 2; t++) {
 #pragma unroll
         for (int h = 0; h <= HALVES; h++) {
-          const float scale = broadcast_number(run.scale[g][t][h], piece);
+          const float scale = broadcast_number(scales[g][t][h], piece);
           acc[g][t * 2] = fmaf(scale, d[h][t * 2], acc[g][t * 2]);
           acc[g][t * 2 + 1] = fmaf(scale, d[h][t * 2 + 1], acc[g][t * 2 + 1]);
         }
-        if (OFFSET) {
-          const float offset = broadcast_number(run.offset[g][t], piece);
-          acc[g][t * 2] = fmaf(offset, sum.x, acc[g][t * 2]);
-          acc[g][t * 2 + 1] = fmaf(offset, sum.y, acc[g][t * 2 + 1]);
+#pragma unroll
+        for (int h = 0; h < OFFSET; h++) {
+          const float offset = broadcast_number(offsets[g][t][h], piece);
+          acc[g][t * 2] = fmaf(offset, sum[h].x, acc[g][t * 2]);
+          acc[g][t * 2 + 1] = fmaf(offset, sum[h].y, acc[g][t * 2 + 1]);
         }
       }
     }
   }
 }
+
+#ifndef EXPERTS  // experts_gemv.cuh has its own kernel
 
 // Position of a warp in its runs. It visits all its runs of one step, then those of the next step.
 struct Cursor {
@@ -123,12 +156,7 @@ struct Cursor {
   __device__ __forceinline__ void load(Run &to, const u8 *w) const {
     if (step >= STEPS) return;
 #pragma unroll
-    for (int i = 0; i < GEMV_GROUPS * 2; i++) {
-#pragma unroll
-      for (int h = 0; h < 4 / PIECES; h++) load_codes(to.words[i / 2][i % 2][h], tile(w, i), h);
-      load_scales(to.scale[i / 2][i % 2], tile(w, i));
-      to.offset[i / 2][i % 2] = OFFSET ? load_number(tile(w, i) + OFFSETS_AT, threadIdx.x % 32) : 0;
-    }
+    for (int i = 0; i < GEMV_GROUPS * 2; i++) load_tile(to, i, tile(w, i), run);
   }
 
   __device__ __forceinline__ void prefetch(const u8 *w) const {
@@ -140,6 +168,7 @@ struct Cursor {
 
 extern "C" __global__ void __launch_bounds__(256, GEMV_GROUPS == 1 && BITS == 4 ? 3 : 2)
     NAME(const float *__restrict__ x, const u8 *__restrict__ w, float *__restrict__ y) {
+  start_next_kernel();
   extern __shared__ __align__(16) unsigned char bytes[];
   Memory &memory = *(Memory *)bytes;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -147,6 +176,8 @@ extern "C" __global__ void __launch_bounds__(256, GEMV_GROUPS == 1 && BITS == 4 
   for (int i = 0; i < AHEAD; i++) far.prefetch(w), far.advance();
   Run next;
   near.load(next, w);  // overlaps with the staging of x
+  wait_for_previous_kernel();
+  x = after_wait(x);
 
   for (int step = blockIdx.x, buffer = 0; step < STEPS; step += gridDim.x, buffer ^= 1) {
     float acc[GEMV_GROUPS][4] = {};
@@ -200,3 +231,5 @@ extern "C" __global__ void __launch_bounds__(256, GEMV_GROUPS == 1 && BITS == 4 
     }
   }
 }
+
+#endif

@@ -30,13 +30,13 @@ constexpr int FRAGMENTS_EACH = (FRAGMENTS + SPLIT - 1) / SPLIT;  // fragments th
 static_assert(SPLIT == 1 || BM * BN * WEIGHTS * 4 <= STAGES * STAGE_BYTES,
               "the partial sums must fit in the memory of the stages");
 
-// The chunks that a block reads for `runs` runs, starting at `first`: with OFFSET the chunks of the sums,
+// The chunks that a block reads for `runs` runs, starting at `first`: with SUMS the chunks of the sums,
 // then those of x.
 struct Chunks {
   int first, runs;
 
   __device__ __forceinline__ int lead() const {
-    return OFFSET && runs > 0 ? (first + runs - 1) / 16 - first / 16 + 1 : 0;
+    return SUMS && runs > 0 ? (first + runs - 1) / 16 - first / 16 + 1 : 0;
   }
   __device__ __forceinline__ int count() const { return lead() + runs * 2; }
   __device__ __forceinline__ int at(int nth) const {
@@ -130,13 +130,14 @@ __device__ __forceinline__ void load_tokens(u32 (&b)[4], u32 plane, int token, i
 
 #if WGMMA
 
-// Multiplies all chunks of a block. One thread keeps STAGES - 1 stages filled or in flight, including the
-// current one. The stage that it refills was released one chunk ago, so it rarely waits. The barrier `full`
-// completes when the bytes of a stage have arrived, `empty` when every warp has read it.
+// Multiplies all chunks of a block, whose tokens are |rows| rows of |parts| from |top| on, a multiple of 8.
+// Rows past the end keep their old contents, which are never used. One thread keeps STAGES - 1 stages filled
+// or in flight, including the current one. The stage that it refills was released one chunk ago, so it rarely
+// waits. The barrier `full` completes when the bytes of a stage have arrived, `empty` when every warp has
+// read it.
 __device__ __forceinline__ void multiply_all(float (&acc)[GROUPS][FT][4], Weights &v, const u8 *parts,
-                                             u32 stages, int top, Chunks chunks) {
+                                             u32 stages, int top, u32 rows, Chunks chunks) {
   const u32 full = stages + STAGES * STAGE_BYTES, empty = full + STAGES * 8;
-  const u32 rows = MP - top < BM ? MP - top : BM;
   auto fill = [&](int chunk) {
     const int stage = chunk % STAGES;
     if (chunk >= STAGES) wait_barrier(empty + stage * 8, chunk / STAGES % 2 ^ 1);
@@ -174,10 +175,8 @@ __device__ __forceinline__ void multiply_all(float (&acc)[GROUPS][FT][4], Weight
 #else
 
 __device__ __forceinline__ void multiply_all(float (&acc)[GROUPS][FT][4], Weights &v, const u8 *parts,
-                                             u32 stages, int top, Chunks chunks) {
+                                             u32 stages, int top, int rows, Chunks chunks) {
   const int column = threadIdx.x / 32 / DOWN * WT;
-  // Rows past the end keep their old contents, which are never used.
-  const int rows = MP - top < BM ? MP - top : BM;
   auto fill = [&](int chunk) {  // one group of copies per chunk, empty past the end
     const u32 stage = stages + chunk % STAGES * STAGE_BYTES;
     const u8 *from = parts + ((u64)chunks.at(chunk) * 3 * MP + top) * 128;
@@ -205,20 +204,67 @@ __device__ __forceinline__ void multiply_all(float (&acc)[GROUPS][FT][4], Weight
 
 #include "cluster.cuh"
 
+#ifdef EXPERTS
+#include "experts_tile.cuh"
+#else
 __device__ __forceinline__ float swiglu(float gate, float up) { return gate / (1.0f + expf(-gate)) * up; }
+#endif
 
 extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
     NAME(const u8 *__restrict__ parts, const u8 *__restrict__ w,
 #if EPILOGUE == 2
          const u8 *__restrict__ w2,
+#elif EPILOGUE == 3
+         const u8 *__restrict__ w2,
+#if N3
+         const u8 *__restrict__ w3,
+#endif
 #elif EPILOGUE == 1
          const float *residual,  // no __restrict__: it may be y
 #endif
-         float *y SIZE_PARAMETERS) {
+#ifdef EXPERTS
+         EXPERT_PARAMETERS
+#endif
+         float *y
+#if EPILOGUE == 3
+         ,
+         float *y2
+#if N3
+         ,
+         float *y3
+#endif
+#endif
+         SIZE_PARAMETERS) {
+  start_next_kernel();
   extern __shared__ __align__(1024) unsigned char memory[];
   const u32 stages = (u32)__cvta_generic_to_shared(memory);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int top = blockIdx.x * BM, left = blockIdx.y * BN;  // neighbouring blocks share w, so it is read once
+  int left = blockIdx.y * BN;
+#if EPILOGUE == 3
+  int rows = N;  // of the matrix of this block
+  if (left >= N + N2) {
+#if N3
+    w = w3, y = y3, left -= N + N2, rows = N3;
+#endif
+  } else if (left >= N) {
+    w = w2, y = y2, left -= N, rows = N2;
+  }
+#else
+  const int rows = N;
+#endif
+#ifdef EXPERTS
+  wait_for_previous_kernel();  // which chose the experts
+  groups = after_wait(groups);
+  if (blockIdx.x >= groups[0]) return;
+  const int4 tile = tile_of(groups);
+  const int top = tile.y, end = tile.z;
+  w += tile.x * MATRIX_BYTES;
+#if EPILOGUE == 2
+  w2 += tile.x * MATRIX_BYTES;
+#endif
+#else
+  const int top = blockIdx.x * BM, end = M;  // neighbouring blocks share w, so it is read once
+#endif
   const int begin = blockIdx.z * RUNS_EACH;
   // The last blocks of a cluster may have fewer runs, or none.
   const int runs = RUNS - begin < RUNS_EACH ? RUNS - begin : RUNS_EACH;
@@ -230,12 +276,23 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
     const int row = left + (g / WEIGHTS * DOWN + warp % DOWN) * 16;
 #if EPILOGUE == 2
     begin_weights(weights, g, g % 2 ? w2 : w, row, begin < RUNS ? begin : 0);
+#elif EPILOGUE == 3
+    begin_weights(weights, g, w, row, begin < RUNS ? begin : 0, rows);
 #else
     begin_weights(weights, g, w, row, begin < RUNS ? begin : 0);
 #endif
     preload(weights, g);
   }
-  multiply_all(acc, weights, parts, stages, top, Chunks{begin, runs > 0 ? runs : 0});
+#ifndef EXPERTS
+  wait_for_previous_kernel();
+#endif
+  parts = after_wait(parts);
+#if EPILOGUE == 1
+  residual = after_wait(residual);
+#endif
+  const int tokens = ((end + 7) / 8 * 8) - top;
+  multiply_all(acc, weights, parts, stages, top, tokens < BM ? tokens : BM,
+               Chunks{begin, runs > 0 ? runs : 0});
 
   // Each block of a cluster completes MINE fragments, starting at `from`.
   const int from = SPLIT == 1 ? 0 : blockIdx.z * FRAGMENTS_EACH;
@@ -248,11 +305,17 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
     shared[i * THREADS + threadIdx.x] = make_float4(s[0], s[1], s[2], s[3]);
   }
 #endif
+#ifdef EXPERTS
+  const int4 mine = tile_of(groups);  // read again, to free registers
+  const int first = mine.y, last = mine.z;
+#else
+  const int first = top, last = end;
+#endif
   constexpr u32 OUTSIDE = ~0u;
   auto index_of = [&](int f, int e) {  // index in y of element e of fragment f
-    const int token = top + warp / DOWN * WT + f % FT * 8 + lane % 4 * 2 + e % 2;
+    const int token = first + warp / DOWN * WT + f % FT * 8 + lane % 4 * 2 + e % 2;
     const int row = left + (f / FT * DOWN + warp % DOWN) * 16 + lane / 4 + e / 2 * 8;
-    return token < M && row < N && f < FRAGMENTS ? (u32)token * N + row : OUTSIDE;
+    return token < last && row < rows && f < FRAGMENTS ? (u32)token * rows + row : OUTSIDE;
   };
 #if EPILOGUE == 1
   float add[FRAGMENTS_EACH][4];  // all reads are issued before the first write, so that they overlap
@@ -289,6 +352,8 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
       if (at == OUTSIDE) continue;
 #if EPILOGUE == 1
       y[at] = add[i][e] + v[0][e];
+#elif defined(EXPERTS)
+      y[at] = finish_expert(v, e, EXPERT_BIASES, (u64)mine.x * N + at % N);
 #elif EPILOGUE == 2
       y[at] = swiglu(v[0][e], v[1][e]);
 #else

@@ -13,31 +13,37 @@ constexpr int WEIGHT_PARTS = 2;
 constexpr int WEIGHT_PARTS = 1;
 #endif
 constexpr int AHEAD = 4;  // chunks from a load to the prefetch into L2
-
-struct Weights {
-  const u8 *upper[GROUPS], *lower[GROUPS];  // this lane's first column in its row of rows 0..7 and 8..15
-  int column;                               // this lane's first column
-};
+// Units (a chunk of one group) that a warp holds in registers: with few tokens the sums leave room for more,
+// and the loads take longer than the products.
+#ifndef DEPTH
+#define DEPTH (!WGMMA ? GROUPS + 1 : FT <= 4 ? 4 : 2)
+#endif
 
 // The weights of a group in one chunk of 64 columns: two pieces of 32 columns, two rows.
 struct Chunk16 {
   u32 words[2][2][4];
 };
 
-__device__ __forceinline__ void begin_weights(Weights &v, int group, const u8 *w, int row, int run) {
+struct Weights {
+  const u8 *upper[GROUPS], *lower[GROUPS];  // this lane's first column in its row of rows 0..7 and 8..15
+  int column;                               // this lane's first column
+  Chunk16 units[DEPTH];                     // unit i is at i % DEPTH
+};
+
+// |rows| is the number of rows of w.
+__device__ __forceinline__ void begin_weights(Weights &v, int group, const u8 *w, int row, int run,
+                                              int rows = N) {
   const int lane = threadIdx.x % 32, first = row + lane / 4;
   // Past the end: the last row again, whose result is not stored.
   v.column = run * 128 + lane % 4 * 8;
-  v.upper[group] = w + ((u64)(first < N ? first : N - 1) * K + v.column) * 2;
-  v.lower[group] = w + ((u64)(first + 8 < N ? first + 8 : N - 1) * K + v.column) * 2;
+  v.upper[group] = w + ((u64)(first < rows ? first : rows - 1) * K + v.column) * 2;
+  v.lower[group] = w + ((u64)(first + 8 < rows ? first + 8 : rows - 1) * K + v.column) * 2;
 }
-
-__device__ __forceinline__ void preload(Weights &, int) {}
 
 __device__ __forceinline__ void load16(u32 (&v)[4], const u8 *from, bool valid) {
   v[0] = v[1] = v[2] = v[3] = 0;
   if (valid)
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+    asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
                  : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
                  : "l"(from));
 }
@@ -54,6 +60,16 @@ __device__ __forceinline__ void load_chunk(Chunk16 &to, const Weights &v, int gr
     asm volatile("prefetch.global.L2 [%0];" ::"l"(v.upper[group] + (nth + AHEAD) * 128));
     asm volatile("prefetch.global.L2 [%0];" ::"l"(v.lower[group] + (nth + AHEAD) * 128));
   }
+}
+
+// Loads the first units of a group. Called before the previous kernel has ended.
+__device__ __forceinline__ void preload(Weights &v, int group) {
+#pragma unroll
+  for (int unit = 0; unit < DEPTH - 1; unit++)
+    if (unit % GROUPS == group) {
+      const int nth = unit / GROUPS;
+      if (v.column / 64 * 64 + nth * 64 < K) load_chunk(v.units[unit], v, group, nth);
+    }
 }
 
 // The A operands of an m16k16 product: 16 columns of a piece, the first or the second |half|.
@@ -95,30 +111,31 @@ __device__ __forceinline__ void start_chunk(float (&d)[FT][4], u32 (&a)[4][WEIGH
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-// The products of a chunk have their own sum, which is then added, because tensor cores do not round sums to
-// nearest. While a warpgroup adds a sum, the products of the other warpgroups run. The weights of the next
-// unit (a chunk of one group) are loaded while the products of this one run.
+// The products of a unit have their own sum, which is then added, because tensor cores do not round sums to
+// nearest. While a warpgroup adds a sum, the products of the other warpgroups run: with two sums of one
+// warpgroup in flight, ptxas serializes the products. Weights are loaded DEPTH - 1 units ahead.
 template <typename Enter>
 __device__ __forceinline__ void multiply_chunks(float (&acc)[GROUPS][FT][4], Weights &v, Chunks chunks,
                                                 Enter enter) {
-  const int count = chunks.count();
+  constexpr int EACH = 2 * GROUPS % DEPTH ? 4 * GROUPS : 2 * GROUPS;  // a run has two chunks
+  static_assert(EACH % DEPTH == 0, "unit i of an iteration is at i % DEPTH");
+  const int units = chunks.count() * GROUPS;
   float d[FT][4] = {};
   u32 a[2][4][WEIGHT_PARTS][4];
-  Chunk16 w[2];
   u32 stage = 0;
-  if (count > 0) load_chunk(w[0], v, 0, 0);
 #pragma unroll 1
-  for (int first = 0; first < count; first += 2)  // a run has two chunks
+  for (int first = 0; first < units; first += EACH)
 #pragma unroll
-    for (int nth = 0; nth < 2 * GROUPS; nth++) {
-      const int chunk = first + nth / GROUPS, group = nth % GROUPS;
+    for (int nth = 0; nth < EACH; nth++) {
+      const int unit = first + nth, group = nth % GROUPS, ahead = nth + DEPTH - 1;
+      if (nth >= 2 * GROUPS && unit >= units) break;
       asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
       for (int i = 0; i < FT * 4; i++) acc[(group + GROUPS - 1) % GROUPS][i / 4][i % 4] += d[i / 4][i % 4];
-      if (group == 0) stage = enter(chunk);
-      start_chunk(d, a[nth % 2], w[nth % 2], stage);
-      if (group + 1 < GROUPS || chunk + 1 < count)
-        load_chunk(w[(nth + 1) % 2], v, (group + 1) % GROUPS, chunk + (group + 1) / GROUPS);
+      if (group == 0) stage = enter(unit / GROUPS);
+      start_chunk(d, a[nth % 2], v.units[nth % DEPTH], stage);
+      if (first + ahead < units)
+        load_chunk(v.units[ahead % DEPTH], v, ahead % GROUPS, (first + ahead) / GROUPS);
     }
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
@@ -172,7 +189,7 @@ __device__ __forceinline__ void multiply_chunks(float (&acc)[GROUPS][FT][4], Wei
   const int count = chunks.count();
   Chunk16 w[GROUPS], next[GROUPS];
 #pragma unroll
-  for (int g = 0; g < GROUPS && count > 0; g++) load_chunk(next[g], v, g, 0);
+  for (int g = 0; g < GROUPS; g++) next[g] = v.units[g];
 #pragma unroll 1
   for (int chunk = 0; chunk < count; chunk++) {
     const u32 stage = enter(chunk);

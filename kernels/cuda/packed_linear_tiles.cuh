@@ -2,33 +2,54 @@
 
 // ---- a lane's share of the weights ----
 
+constexpr int FACTORS = (1 + HALVES) * (OFFSET == 2 ? 2 : 1);  // factors of a piece's sums
+static_assert(OFFSET < 2 || HALVES, "offsets of 16 columns come with scales of 16 columns");
+
 struct Weights {
   const u8 *tile[GROUPS];  // tile of rows 0..7 of each group, in the run that is loaded next
   u32 below[GROUPS];       // bytes to the tile of rows 8..15
-  u32 words[GROUPS][2][4];
-  u32 scale[GROUPS][2][1 + HALVES];
+  int run;                 // the first one
+  u32 words[GROUPS][2][Format::words];
+  Format::Scale scale[GROUPS][2];
+  Format::Offset offset[GROUPS][2];  // only with OFFSET 2
+  float factor[GROUPS][2][FACTORS];  // of the current run: scales, then with OFFSET 2 offsets
 };
 
 __device__ __forceinline__ void begin_weights(Weights &v, int group, const u8 *w, int row, int run) {
   const int at = row / 8 < TILES ? row / 8 : TILES - 1;  // past the end: the last tile again, not stored
   v.tile[group] = w + ((u64)at * RUNS + run) * TILE_BYTES;
   v.below[group] = at + 1 < TILES ? RUNS * TILE_BYTES : 0;
+  v.run = run;
 }
 
-__device__ __forceinline__ void load_group(Weights &v, int group, int nth) {  // 16 bytes of codes, number nth
+__device__ __forceinline__ void load_group(Weights &v, int group, int nth) {  // load number nth of the codes
   load_codes(v.words[group][0], v.tile[group], nth);
   load_codes(v.words[group][1], v.tile[group] + v.below[group], nth);
 }
 
-__device__ __forceinline__ void load_scales(Weights &v, int group) {
-  load_scales(v.scale[group][0], v.tile[group]);
-  load_scales(v.scale[group][1], v.tile[group] + v.below[group]);
+__device__ __forceinline__ void load_numbers(Weights &v, int group, int run) {
+#pragma unroll
+  for (int t = 0; t < 2; t++) {
+    const u8 *tile = v.tile[group] + (t ? v.below[group] : 0);
+    load_scale(v.scale[group][t], tile, run);
+    if (OFFSET == 2) load_offset(v.offset[group][t], tile, run);
+  }
+}
+
+// Called when a run begins.
+__device__ __forceinline__ void convert_numbers(Weights &v, int group) {
+#pragma unroll
+  for (int i = 0; i < 2 * FACTORS; i++) {
+    const int t = i / FACTORS, h = i % FACTORS;
+    v.factor[group][t][h] =
+        h > HALVES ? offset_of(v.offset[group][t], h - 1 - HALVES) : scale_of(v.scale[group][t], h);
+  }
 }
 
 // Called after the codes of a piece are unpacked. If they were the last of their load, starts the next load,
 // which is used a few hundred cycles later at the earliest. The run after that is prefetched into L2, so that
-// this distance is enough.
-__device__ __forceinline__ void advance(Weights &v, int group, int piece, int left) {
+// this distance is enough. `next` is the index of the next run, `left` the number of runs after this one.
+__device__ __forceinline__ void advance(Weights &v, int group, int piece, int next, int left) {
   if (piece % PIECES != PIECES - 1) return;
   if (piece < 3) {
     load_group(v, group, 1);
@@ -37,7 +58,7 @@ __device__ __forceinline__ void advance(Weights &v, int group, int piece, int le
   v.tile[group] += TILE_BYTES;
   if (left <= 0) return;
   load_group(v, group, 0);
-  load_scales(v, group);
+  load_numbers(v, group, next);
   if (left > 1 && threadIdx.x % 32 < (TILE_BYTES + 127) / 128) {
     const u8 *ahead = v.tile[group] + TILE_BYTES + threadIdx.x % 32 * 128;
     asm volatile("prefetch.global.L2 [%0];" ::"l"(ahead));
@@ -55,33 +76,35 @@ __device__ __forceinline__ void scale_into(float (&acc)[4], const float (&d)[4],
 
 __device__ __forceinline__ void preload(Weights &v, int group) {  // the first codes and scales
   load_group(v, group, 0);
-  load_scales(v, group);
+  load_numbers(v, group, v.run);
 }
 
 // ---- offsets ----
-// The offsets are added as a separate product: all offsets of a row times the sums of the blocks of x. 16
-// columns are the 4 blocks of 4 runs, ordered so that a lane uses the offsets it loads. Both operands are
-// split into three parts; products below 2^-24 are left out.
+// Offsets of 32 columns are added as a separate product: all offsets of a row times the sums of the blocks of
+// x. 16 columns are the 4 blocks of 4 runs, ordered so that a lane uses the offsets it loads. Both operands
+// are split into three parts; products below 2^-24 are left out. Offsets of 16 columns (OFFSET 2) are factors
+// of the sums of x, which are products with ones: a rare format, so it may cost more products.
 
-constexpr int OFFSET_PARTS = SCALE_F32 ? 3 : 2;  // two bf16 parts hold an f16
+constexpr int OFFSET_PARTS = NUMBERS == NUMBERS_BF16 ? 1 : NUMBERS == NUMBERS_F16 ? 2 : 3;  // bf16 parts
 
 // Loads the offsets of the four runs from `run` on; offsets of runs outside [from, to) are zero. v.tile
 // points to run `from`.
-__device__ __forceinline__ void load_offsets(u32 (&offset)[4][2], const Weights &v, int group, int run,
-                                             int from, int to) {
+__device__ __forceinline__ void load_offsets(Format::Offset (&offset)[4][2], const Weights &v, int group,
+                                             int run, int from, int to) {
 #pragma unroll
   for (int i = 0; i < 8; i++) {  // order as in unpack: rows 0..7 and 8..15, then 8 columns later
     const int r = run + i / 4 * 2 + i % 2;
     const u8 *tile = v.tile[group] + (i / 2 % 2 ? v.below[group] : 0) + (long long)(r - from) * TILE_BYTES;
-    offset[i / 2][i % 2] = r >= from && r < to ? load_number(tile + OFFSETS_AT, threadIdx.x % 32) : 0;
+    offset[i / 2][i % 2] = Format::Offset{};  // its value is 0
+    if (r >= from && r < to) load_offset(offset[i / 2][i % 2], tile, r);
   }
 }
 
-__device__ __forceinline__ void split_offsets(u32 (&a)[3][4], const u32 (&offset)[4][2]) {
+__device__ __forceinline__ void split_offsets(u32 (&a)[3][4], const Format::Offset (&offset)[4][2]) {
 #pragma unroll
   for (int i = 0; i < 4; i++) {
     u32 part[3];
-    split_bf16(part, to_float(offset[i][0]), to_float(offset[i][1]));
+    split_bf16(part, offset_of(offset[i][0], 0), offset_of(offset[i][1], 0));
 #pragma unroll
     for (int p = 0; p < 3; p++) a[p][i] = part[p];
   }
@@ -89,9 +112,10 @@ __device__ __forceinline__ void split_offsets(u32 (&a)[3][4], const u32 (&offset
 
 #if WGMMA
 
-// A unit of work is the product of one group with one block of columns: 32, or 16 with HALVES. While a
-// warpgroup scales one unit and unpacks the next, the products of the other warpgroups run.
-constexpr int UNITS = 1 + HALVES;  // units of a piece
+// A unit of work is the product of one group with one block of columns: 32, or 16 with HALVES. With OFFSET 2
+// a piece has two more units, whose weights are ones. While a warpgroup scales one unit and unpacks the next,
+// the products of the other warpgroups run.
+constexpr int UNITS = FACTORS;  // units of a piece
 
 struct Unit {
   float d[FT][4];
@@ -99,14 +123,20 @@ struct Unit {
   float scale[2];
 };
 
-__device__ __forceinline__ void start_unit(Unit &u, const Weights &v, int group, int piece, int half,
-                                           u32 stage) {
+__device__ __forceinline__ void start_unit(Unit &u, Weights &v, int group, int piece, int nth, u32 stage) {
+  const int half = nth % (1 + HALVES);
   const u64 tile = matrix_descriptor(stage) + piece % 2 * 4;  // step of 32 columns: 4 chunks of 16 bytes
 #pragma unroll
-  for (int k = 0; k < 2; k++)
-    if (!HALVES || k == half) unpack(u.a[k], v.words[group][0], v.words[group][1], piece, k);
+  for (int k = 0; k < 2; k++) {
+    if (HALVES && k != half) continue;
+    if (nth > HALVES)
+      u.a[k][0] = u.a[k][1] = u.a[k][2] = u.a[k][3] = Format::ones;
+    else
+      Format::unpack(u.a[k], v.words[group][0], v.words[group][1], piece, k);
+  }
+  if (piece == 0 && nth == 0) convert_numbers(v, group);
 #pragma unroll
-  for (int t = 0; t < 2; t++) u.scale[t] = broadcast_number(v.scale[group][t][half], piece);
+  for (int t = 0; t < 2; t++) u.scale[t] = broadcast_number(v.factor[group][t][nth], piece);
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
   bool add = false;
 #pragma unroll
@@ -131,14 +161,14 @@ __device__ __forceinline__ void add_offsets(float (&acc)[GROUPS][FT][4], float (
                                             u32 stage, int run, int from, int to) {
 #pragma unroll
   for (int g = 0; g < GROUPS; g++) {
-    u32 offset[2][4][2];
-    load_offsets(offset[0], v, g, run, from, to);
+    Format::Offset offset[4][2];
+    load_offsets(offset, v, g, run, from, to);
 #pragma unroll
     for (int k = 0; k < 4; k++) {
       if (run + k * 4 >= to) break;  // the sums of later runs were never written
-      if (k < 3) load_offsets(offset[(k + 1) % 2], v, g, run + k * 4 + 4, from, to);
       u32 a[3][4];
-      split_offsets(a, offset[k % 2]);
+      split_offsets(a, offset);
+      if (k < 3) load_offsets(offset, v, g, run + k * 4 + 4, from, to);
       asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
       for (int order = 2; order >= 0; order--)
@@ -160,7 +190,7 @@ __device__ __forceinline__ void multiply_chunks(float (&acc)[GROUPS][FT][4], Wei
   Unit unit;
 #pragma unroll
   for (int i = 0; i < FT * 4; i++) unit.d[i / 4][i % 4] = 0;
-  if (OFFSET)
+  if (SUMS)
     for (int chunk = 0; chunk < chunks.lead(); chunk++)
       add_offsets(acc, unit.d, v, enter(chunk), (chunks.first / 16 + chunk) * 16, chunks.first,
                   chunks.first + chunks.runs);
@@ -169,12 +199,12 @@ __device__ __forceinline__ void multiply_chunks(float (&acc)[GROUPS][FT][4], Wei
   for (int run = 0; run < chunks.runs; run++)
 #pragma unroll
     for (int nth = 0; nth < 4 * GROUPS * UNITS; nth++) {
-      const int piece = nth / (GROUPS * UNITS), group = nth / UNITS % GROUPS, half = nth % UNITS;
+      const int piece = nth / (GROUPS * UNITS), group = nth / UNITS % GROUPS, part = nth % UNITS;
       asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-      finish_unit(acc[(nth / UNITS + GROUPS - (half == 0)) % GROUPS], unit);
+      finish_unit(acc[(nth / UNITS + GROUPS - (part == 0)) % GROUPS], unit);
       if (nth % (2 * GROUPS * UNITS) == 0) stage = enter(chunks.lead() + run * 2 + piece / 2);
-      start_unit(unit, v, group, piece, half, stage);
-      if (half == UNITS - 1) advance(v, group, piece, chunks.runs - 1 - run);
+      start_unit(unit, v, group, piece, part, stage);
+      if (part == UNITS - 1) advance(v, group, piece, chunks.first + run + 1, chunks.runs - 1 - run);
     }
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
   finish_unit(acc[GROUPS - 1], unit);
@@ -184,18 +214,19 @@ __device__ __forceinline__ void multiply_chunks(float (&acc)[GROUPS][FT][4], Wei
 
 // Multiplies one piece of a run, for all groups.
 __device__ __forceinline__ void multiply_piece(float (&acc)[GROUPS][FT][4], Weights &v, u32 stage, int column,
-                                               int piece, int left) {
+                                               int piece, int next, int left) {
   u32 a[GROUPS][2][4];
-  float scale[GROUPS][2][1 + HALVES];
+  float factor[GROUPS][2][FACTORS];
 #pragma unroll
   for (int g = 0; g < GROUPS; g++) {
+    if (piece == 0) convert_numbers(v, g);
 #pragma unroll
     for (int k = 0; k < 2; k++) {
-      unpack(a[g][k], v.words[g][0], v.words[g][1], piece, k);
+      Format::unpack(a[g][k], v.words[g][0], v.words[g][1], piece, k);
 #pragma unroll
-      for (int h = 0; h <= HALVES; h++) scale[g][k][h] = broadcast_number(v.scale[g][k][h], piece);
+      for (int h = 0; h < FACTORS; h++) factor[g][k][h] = broadcast_number(v.factor[g][k][h], piece);
     }
-    advance(v, g, piece, left);
+    advance(v, g, piece, next, left);
   }
 #pragma unroll
   for (int j = 0; j < FT; j += 2) {  // two fragments of 8 tokens at a time
@@ -213,7 +244,17 @@ __device__ __forceinline__ void multiply_piece(float (&acc)[GROUPS][FT][4], Weig
 #pragma unroll
           for (int k = 0; k < 2; k++) mma(d[HALVES ? k : 0], a[g][k], b[k][p][n * 2], b[k][p][n * 2 + 1]);
 #pragma unroll
-        for (int h = 0; h <= HALVES; h++) scale_into(acc[g][j + n], d[h], scale[g][0][h], scale[g][1][h]);
+        for (int h = 0; h <= HALVES; h++) scale_into(acc[g][j + n], d[h], factor[g][0][h], factor[g][1][h]);
+#pragma unroll
+        for (int h = 1 + HALVES; h < FACTORS; h++) {  // offsets of 16 columns
+          const int k = h - 1 - HALVES;
+          float sum[4] = {};
+#pragma unroll
+          for (int p = 2; p >= 0; p--)
+            mma(sum, {Format::ones, Format::ones, Format::ones, Format::ones}, b[k][p][n * 2],
+                b[k][p][n * 2 + 1]);
+          scale_into(acc[g][j + n], sum, factor[g][0][h], factor[g][1][h]);
+        }
       }
   }
 }
@@ -223,7 +264,8 @@ __device__ __forceinline__ void add_offsets(float (&acc)[GROUPS][FT][4], const W
   for (int k = 0; k < 4 && run + k * 4 < to; k++)  // the sums of later runs were never written
 #pragma unroll
     for (int g = 0; g < GROUPS; g++) {
-      u32 offset[4][2], a[3][4];
+      Format::Offset offset[4][2];
+      u32 a[3][4];
       load_offsets(offset, v, g, run + k * 4, from, to);
       split_offsets(a, offset);
 #pragma unroll
@@ -249,7 +291,7 @@ __device__ __forceinline__ void add_offsets(float (&acc)[GROUPS][FT][4], const W
 template <typename Enter>
 __device__ __forceinline__ void multiply_chunks(float (&acc)[GROUPS][FT][4], Weights &v, int column,
                                                 Chunks chunks, Enter enter) {
-  if (OFFSET)
+  if (SUMS)
     for (int chunk = 0; chunk < chunks.lead(); chunk++)
       add_offsets(acc, v, enter(chunk), column, (chunks.first / 16 + chunk) * 16, chunks.first,
                   chunks.first + chunks.runs);
@@ -258,7 +300,7 @@ __device__ __forceinline__ void multiply_chunks(float (&acc)[GROUPS][FT][4], Wei
 #pragma unroll
     for (int piece = 0; piece < 4; piece++) {
       if (piece % 2 == 0) stage = enter(chunks.lead() + run * 2 + piece / 2);
-      multiply_piece(acc, v, stage, column, piece, chunks.runs - 1 - run);
+      multiply_piece(acc, v, stage, column, piece, chunks.first + run + 1, chunks.runs - 1 - run);
     }
 }
 

@@ -15,7 +15,7 @@
   }
 
 #ifdef CUT
-#define SIZE_PARAMETERS , int rows, int columns
+#define SIZE_PARAMETERS , int, int
 #ifdef NORM_EPS
 DEFINE_SIZE(size_m, 3)
 DEFINE_SIZE(size_k, 4)
@@ -24,13 +24,13 @@ DEFINE_SIZE(size_m, 2)
 DEFINE_SIZE(size_k, 3)
 #endif
 #elif EPILOGUE == 0
-#define SIZE_PARAMETERS , int rows, int outputs, int columns
+#define SIZE_PARAMETERS , int, int, int
 DEFINE_SIZE(size_m, 3)
 DEFINE_SIZE(size_n, 4)
 DEFINE_SIZE(size_k, 5)
 #define N size_n()
 #else
-#define SIZE_PARAMETERS , int rows, int outputs, int columns, int adds
+#define SIZE_PARAMETERS , int, int, int, int
 DEFINE_SIZE(size_m, 4)
 DEFINE_SIZE(size_n, 5)
 DEFINE_SIZE(size_k, 6)

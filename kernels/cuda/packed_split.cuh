@@ -3,6 +3,23 @@
 
 #define ROW_THREADS ((RUNS + 3) / 4 * 64)  // threads that store a row
 
+// Exchanges words between four neighbouring lanes: lane q gets word q of each lane.
+__device__ __forceinline__ void transpose(u32 (&v)[4]) {
+#pragma unroll
+  for (int step = 1; step <= 2; step *= 2) {
+    const bool high = threadIdx.x & step;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      if (i & step) continue;
+      const u32 other = __shfl_xor_sync(~0u, high ? v[i] : v[i + step], step);
+      if (high)
+        v[i] = other;
+      else
+        v[i + step] = other;
+    }
+  }
+}
+
 // Stores the parts of 8 neighbouring columns of a row, 16 bytes of each part. The first of the four threads
 // of a block of 32 columns stores its sum. Called by all threads of four runs.
 __device__ __forceinline__ void store_parts(u8 *parts, int row, int nth, const float (&v)[8]) {
@@ -14,10 +31,15 @@ __device__ __forceinline__ void store_parts(u8 *parts, int row, int nth, const f
     return parts + (((u64)chunk * 3 + i) * MP + row) * 128 + (piece ^ row % 8) * 16;
   };
 #ifdef ROWS16
-  if (run < RUNS)
+  // A piece of 16 bytes has one pair of each of the four threads.
 #pragma unroll
-    for (int i = 0; i < 12; i++)
-      *(u32 *)(address_of(nth / 8, i % 3, nth % 8 / 4 * 4 + i / 3) + nth % 4 * 4) = part[i / 3][i % 3];
+  for (int i = 0; i < 3; i++) {
+    u32 pairs[4] = {part[0][i], part[1][i], part[2][i], part[3][i]};
+    transpose(pairs);
+    if (run < RUNS)
+      *(uint4 *)address_of(nth / 8, i, nth % 8 / 4 * 4 + nth % 4) =
+          make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+  }
 #else
   if (run < RUNS)
 #pragma unroll
@@ -48,6 +70,9 @@ __device__ __forceinline__ void load8(float (&v)[8], const float *from) {
 extern "C" __global__ void __launch_bounds__(256)
     NAME(const float *__restrict__ x, const float *__restrict__ gain,
          u8 *__restrict__ parts SIZE_PARAMETERS) {
+  start_next_kernel();
+  wait_for_previous_kernel();
+  x = after_wait(x);
   __shared__ float squares[8];
   const int row = blockIdx.x;
   const float *from = x + (u64)row * K;
@@ -79,8 +104,17 @@ extern "C" __global__ void __launch_bounds__(256)
 
 #else
 
-extern "C" __global__ void __launch_bounds__(256)
-    NAME(const float *__restrict__ x, u8 *__restrict__ parts SIZE_PARAMETERS) {
+extern "C" __global__ void __launch_bounds__(256) NAME(const float *__restrict__ x,
+#ifdef EXPERTS
+                                                       const int *__restrict__ groups,
+#endif
+                                                       u8 *__restrict__ parts SIZE_PARAMETERS) {
+  start_next_kernel();
+  wait_for_previous_kernel();
+  x = after_wait(x);
+#ifdef EXPERTS
+  groups = after_wait(groups);
+#endif
 #ifdef SIZES  // a block has one row: dividing by a number that is not a constant takes as long as the rest
   const int row = blockIdx.y, nth = blockIdx.x * 256 + threadIdx.x;
   if (nth >= ROW_THREADS) return;  // the 64 threads of four runs return together
@@ -89,8 +123,15 @@ extern "C" __global__ void __launch_bounds__(256)
   const int row = index / ROW_THREADS, nth = index % ROW_THREADS;
   if (row >= MP) return;
 #endif
+#ifdef EXPERTS
+  const int pair = groups[LIST_AT + row];
+  const int from = SORTED ? row : pair / USED;
+  if (pair < 0) return;  // no product uses this row
+#else
+  const int from = row;
+#endif
   float v[8] = {};
-  if (row < M && nth * 8 < K) load8(v, x + (u64)row * K + nth * 8);
+  if (from < M && nth * 8 < K) load8(v, x + (u64)from * K + nth * 8);
   store_parts(parts, row, nth, v);
 }
 

@@ -16,6 +16,7 @@
 //          Copies the rows of the wanted tokens to both.
 //          grid (W, 1, 1), block (256, 1, 1)
 
+#include "overlap.cuh"
 #include "step.h"
 
 typedef unsigned int u32;
@@ -99,6 +100,10 @@ __device__ __forceinline__ void resolve_tokens(const int *batch, int n, int *his
 extern "C" __global__ void __launch_bounds__(THREADS)
     NAME(const int *__restrict__ batch, int *__restrict__ history, int *__restrict__ placed, int n,
          int short_count, int long_count, int long_from) {
+  start_next_kernel();
+  wait_for_previous_kernel();
+  batch = after_wait(batch);
+  history = after_wait(history);
   __shared__ int sums[WARPS];
   const int long_at = SHORT_AT + short_count * TILE_WORDS, ids_at = long_at + long_count * TILE_WORDS;
   int *short_tiles = placed + SHORT_AT, *long_tiles = placed + long_at;
@@ -131,6 +136,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 extern "C" __global__ void __launch_bounds__(256)
     NAME(const float *__restrict__ x, const int *__restrict__ batch, float *__restrict__ hidden,
          float *__restrict__ picked) {
+  start_next_kernel();
+  wait_for_previous_kernel();
+  x = after_wait(x);
+  batch = after_wait(batch);
   const int row = blockIdx.x, wanted = batch[batch[MLX_STEP_AT_WANTED] + row];
   const int tokens = batch[MLX_STEP_AT_POSITIONS] - batch[MLX_STEP_AT_SLOTS];  // N
   const int token = (u32)wanted < (u32)tokens ? wanted : 0;

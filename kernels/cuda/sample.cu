@@ -14,6 +14,7 @@
 // chunk. The first pass finds the best candidate of each thread. The k-th best of those is a lower bound of
 // the k-th best of the row, so the second pass lists few candidates. If there are more than LIST, thresholds
 // are found by radix selection, with a pass over the row for each digit.
+#include "overlap.cuh"
 #include "sample.h"
 
 typedef mlx_u32 u32;
@@ -502,6 +503,11 @@ __device__ int clamp(int x, int end) { return x < 0 || end <= 0 ? 0 : x < end ? 
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     mlx_sample(const int *__restrict__ batch, const float *__restrict__ logits, int *history, int *results) {
+  start_next_kernel();
+  wait_for_previous_kernel();
+  batch = after_wait(batch);
+  logits = after_wait(logits);
+  history = after_wait(history);
   const int nth = blockIdx.x;
   if (nth >= batch[MLX_STEP_WANTED_COUNT]) return;
   const int *sampling = batch + batch[MLX_STEP_AT_SAMPLING] + nth * MLX_SAMPLING_WORDS;

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "graph/kquants.h"
+
 #define WORD_CODES 8  // 4-bit codes in a word of GPTQ and AWQ
 
 static uint32_t load_u32(const uint8_t *bytes, int64_t index) {
@@ -121,7 +123,7 @@ static void dequantize_mxfp4_row(const mlx_packing_t *p, int64_t row, float *out
 
 bool mlx_packing_has_codes(const mlx_packing_t *p) {
   const mlx_tensor_t *groups = p->parts[MLX_PART_GROUPS];
-  if (p->kind == MLX_PACKED_MXFP4 || p->group % MLX_CODES) return false;
+  if (p->group % MLX_CODES) return false;
   for (int64_t i = 0; groups && i < p->columns; ++i) {
     if (group_of(p, i) != i / p->group) return false;
   }
@@ -150,9 +152,21 @@ static void read_mlx_codes(const mlx_packing_t *p, int64_t row, int64_t nth, mlx
   }
 }
 
+// Codes are doubled, so that they are integers.
+static void read_mxfp4_codes(const mlx_packing_t *p, int64_t row, int64_t nth, mlx_codes_t *out) {
+  const int64_t block = row * (p->columns / BLOCK) + nth;
+  const uint8_t *codes = p->parts[MLX_PART_CODES]->data + block * (BLOCK / 2);
+  set_scale(out, mlx_mxfp4_half_scale(p->parts[MLX_PART_SCALES]->data[block]), 0);
+  for (int i = 0; i < MLX_CODES; ++i) out->code[i] = mlx_mxfp4_doubled[codes[i / 2] >> i % 2 * 4 & 15];
+}
+
 void mlx_packing_codes(const mlx_packing_t *p, int64_t row, int64_t nth, mlx_codes_t *out) {
   if (p->kind == MLX_PACKED_MLX) {
     read_mlx_codes(p, row, nth, out);
+    return;
+  }
+  if (p->kind == MLX_PACKED_MXFP4) {
+    read_mxfp4_codes(p, row, nth, out);
     return;
   }
   const int64_t group = nth * MLX_CODES / p->group;

@@ -60,12 +60,11 @@ typedef struct mlx_packing {
 void mlx_packing_dequantize(const mlx_packing_t *packing, int64_t first, int64_t count, float *out);
 
 // True if mlx_packing_codes works: all blocks of 32 neighbouring columns share one scale. False for shorter
-// groups, for GPTQ's act order (the columns of a group are not adjacent), and for MXFP4. Reads GPTQ's group
-// indices.
+// groups and for GPTQ's act order (the columns of a group are not adjacent). Reads GPTQ's group indices.
 bool mlx_packing_has_codes(const mlx_packing_t *packing);
 // Reads the codes of columns 32 * |nth| to 32 * |nth| + 31 of |row|. MLX: codes as stored. GPTQ and AWQ with
 // 16-bit scales: codes as stored and the offset -zero * scale, which is exact. With f32 scales: code - zero
-// and no offset.
+// and no offset. MXFP4: twice the value of each code, and half the scale.
 void mlx_packing_codes(const mlx_packing_t *packing, int64_t row, int64_t nth, mlx_codes_t *out);
 
 #endif  // MLXCEL_MODELS_IMPORT_PACKING_H_

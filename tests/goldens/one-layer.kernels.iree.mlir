@@ -30,20 +30,20 @@ module @mlxcel {
 
     // token IDs, and the tiles of attention
     %placed_constant0 = arith.constant 64 : i32
-    %placed_constant1 = arith.constant 32 : i32
+    %placed_constant1 = arith.constant 64 : i32
     %placed_constant2 = arith.constant 8 : i32
     %placed_constant3 = arith.constant 8 : i32
     %placed_grid0 = arith.constant 1 : index
     %placed_grid1 = arith.constant 1 : index
     %placed_grid2 = arith.constant 1 : index
-    %placed:2 = hal.dispatch.extern "mlx_place"[%placed_grid0, %placed_grid1, %placed_grid2](%placed_constant0, %placed_constant1, %placed_constant2, %placed_constant3, %batch, %history) : (i32, i32, i32, i32, tensor<912xi32>, tensor<1xi32>) -> (%history, tensor<388xi32>)
+    %placed:2 = hal.dispatch.extern "mlx_place"[%placed_grid0, %placed_grid1, %placed_grid2](%placed_constant0, %placed_constant1, %placed_constant2, %placed_constant3, %batch, %history) : (i32, i32, i32, i32, tensor<912xi32>, tensor<1xi32>) -> (%history, tensor<644xi32>)
       count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
         hal.return %x, %y, %z : index, index, index
       }
       layout(#hal.pipeline.layout<constants = 4, bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>)
       objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "place1.fatbin"}>] })
       <workgroup_size = [512 : index, 1 : index, 1 : index]>
-    %token_ids = stablehlo.slice %placed#1 [324:388] : (tensor<388xi32>) -> tensor<64xi32>
+    %token_ids = stablehlo.slice %placed#1 [580:644] : (tensor<644xi32>) -> tensor<64xi32>
     %model.embed_tokens.weight = util.global.load @"model.embed_tokens.weight" : tensor<320x64xbf16>
 
     // embedding rows of the tokens
@@ -147,20 +147,20 @@ module @mlxcel {
       <workgroup_size = [256 : index, 1 : index, 1 : index]>
     %layer0.attended_constant0 = arith.constant 0 : i32
     %layer0.attended_grid0 = arith.constant 2 : index
-    %layer0.attended_grid1 = arith.constant 32 : index
+    %layer0.attended_grid1 = arith.constant 64 : index
     %layer0.attended_grid2 = arith.constant 4 : index
-    %layer0.attended:1 = hal.dispatch.extern "mlx_attend"[%layer0.attended_grid0, %layer0.attended_grid1, %layer0.attended_grid2](%layer0.attended_constant0, %layer0.append#1, %layer0.append#0, %batch, %placed#1) : (i32, tensor<64x64xf32>, tensor<1x32xbf16>, tensor<912xi32>, tensor<388xi32>) -> (tensor<64x64xbf16>)
+    %layer0.attended:1 = hal.dispatch.extern "mlx_attend"[%layer0.attended_grid0, %layer0.attended_grid1, %layer0.attended_grid2](%layer0.attended_constant0, %layer0.append#1, %layer0.append#0, %batch, %placed#1) : (i32, tensor<64x64xf32>, tensor<1x32xbf16>, tensor<912xi32>, tensor<644xi32>) -> (tensor<64x64xbf16>)
       count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
         hal.return %x, %y, %z : index, index, index
       }
       layout(#hal.pipeline.layout<constants = 1, bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>)
       objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "attention_f326.fatbin"}>] })
-      <workgroup_size = [128 : index, 1 : index, 1 : index], workgroup_local_memory = 9600>
+      <workgroup_size = [64 : index, 1 : index, 1 : index], workgroup_local_memory = 7872>
     %layer0.attended_2_constant0 = arith.constant 0 : i32
     %layer0.attended_2_grid0 = arith.constant 4 : index
     %layer0.attended_2_grid1 = arith.constant 8 : index
     %layer0.attended_2_grid2 = arith.constant 1 : index
-    %layer0.attended_2:1 = hal.dispatch.extern "mlx_attend"[%layer0.attended_2_grid0, %layer0.attended_2_grid1, %layer0.attended_2_grid2](%layer0.attended_2_constant0, %layer0.append#1, %layer0.append#0, %batch, %placed#1, %layer0.attended#0) : (i32, tensor<64x64xf32>, tensor<1x32xbf16>, tensor<912xi32>, tensor<388xi32>, tensor<64x64xbf16>) -> (%layer0.attended#0)
+    %layer0.attended_2:1 = hal.dispatch.extern "mlx_attend"[%layer0.attended_2_grid0, %layer0.attended_2_grid1, %layer0.attended_2_grid2](%layer0.attended_2_constant0, %layer0.append#1, %layer0.append#0, %batch, %placed#1, %layer0.attended#0) : (i32, tensor<64x64xf32>, tensor<1x32xbf16>, tensor<912xi32>, tensor<644xi32>, tensor<64x64xbf16>) -> (%layer0.attended#0)
       count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
         hal.return %x, %y, %z : index, index, index
       }

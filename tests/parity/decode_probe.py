@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
 """Tests and times kernels/cuda/decode.cu on its own, and shows where its time goes.
 
-  decode_probe.py [--shape llama-1b|llama-8b|odd|grouped] [--dtype bf16|f16|FORMATS] [--depths 16,4096]
-                  [--without ring,waits,attention] [--clocks] [--nvrtc LIBRARY] [--check-source]
+  decode_probe.py [--shape llama-1b|...|gemma3-4b] [--dtype bf16|f16|FORMATS] [--depths 16,4096] [--without ring,waits,attention]
+                  [--kv f32|bf16|f16] [--second FORMAT] [--clocks] [--define NAME=VALUE] [--ptx compute_80] [--shared BYTES] [--nvrtc LIBRARY] [--check-source] [--compile-only SM]
 
-FORMATS are quantized weights: q4_0, q4_1, q8_0, q4_k, q5_k, q6_k, mixed; or two of them, "q4_0,q8_0", the second for the head.
+FORMATS are quantized weights: a name in TILES of weight_layout.py (q4_0, q4_k, mxfp4 ...); or two of them, "q4_0,q8_0", the second for the head.
+--ptx compiles for an older GPU and lets the driver translate; --shared limits the shared memory, as on GPUs with 99 KB (101376).
+--second: format of v and down in every other layer, as in a file of type Q4_K_M.
 
 Needs a GPU, torch and NVRTC. Compares tokens and logits with a float64 forward in torch, single steps with a group
 of steps, and a third of the grid with the whole grid (bit for bit). Then times groups of 64 tokens. --without removes a part to show its cost
 (results are then wrong and not compared): the weight stream, the waits for other blocks, or attention. --clocks counts the cycles
 of three blocks by phase. docs/internals/decode-kernel.md is written from what this prints. --check-source only checks that the source
-still has every line that --without and --clocks replace; it needs neither a GPU nor torch.
+still has every line that --without and --clocks replace; --compile-only compiles for a target such as sm_90 and prints the size of the
+code. Both need neither a GPU nor torch.
 """
 import argparse
 import ctypes
@@ -20,43 +23,17 @@ import struct
 import sys
 
 from kernel_source import source
-from weight_layout import SHAPES, Layout
+from weight_layout import FORMS, OTHER_SHAPES, SHAPES, Layout
 
 try:
     import torch
+    from random_tiles import random_tiles
 except ImportError:
     torch = None  # --check-source needs none
 
+SHAPES = {**SHAPES, **OTHER_SHAPES}
 PAGE, CONTEXT, SHARED_BYTES, BLOCKS, THREADS = 16, 8192, 232448, 132, 288
 PHASES = ["full", "x0", "qkv", "attend", "merge", "attended", "o", "x1", "", "pairs", "hidden", "down", "head", "", "embed"]
-
-
-def random_tiles(tiles, dims, scale):
-    """A random quantized matrix: its bytes and the values they stand for."""
-    rows, runs = -(-dims[0] // 8) * 8, -(-dims[1] // 128)
-    low, high = (-tiles.center, 16 - tiles.center) if tiles.bits == 4 else (-128, 128)
-    inside = torch.zeros(rows, runs * 4, device="cuda")
-    inside[:dims[0], :dims[1] // 32] = 1
-    kind = torch.float32 if tiles.wide else torch.float16
-    codes = torch.randint(low, high, (rows, runs * 128), device="cuda") * inside.repeat_interleave(32, 1).long()
-    spread = scale / ((high - low) / 12 ** 0.5)
-    scales = ((torch.rand(rows, runs * 4 * (1 + tiles.halves), device="cuda") + 0.5) * spread * inside.repeat_interleave(1 + tiles.halves, 1)).to(kind)
-    offsets = (torch.randn(rows, runs * 4, device="cuda") * scale * inside).to(kind)
-    numbers = scales.double().repeat_interleave(16 if tiles.halves else 32, 1) * codes
-    if tiles.offset:
-        numbers += offsets.double().repeat_interleave(32, 1)
-    # codes: [tile row, row, run, piece, half, pair of the half, quad, odd] of a column 2 * quad + 8 * pair + odd
-    c = (codes + tiles.center).view(rows // 8, 8, runs, 4, 2, 2, 4, 2)
-    if tiles.bits == 4:  # a word is nibbles half + 2 * pair, odd ones four later
-        c = c.permute(0, 2, 1, 6, 3, 7, 5, 4).reshape(rows // 8, runs, 8, 4, 4, 8)
-        words = (c << (torch.arange(8, device="cuda") * 4)).sum(-1)
-        packed = words.to(torch.int64).view(torch.uint8).view(rows // 8, runs, 128, 8)[..., :4].reshape(rows // 8, runs, 512)
-    else:  # two pieces a half; words by pair, bytes half and odd
-        c = c.view(rows // 8, 8, runs, 2, 2, 2, 2, 4, 2).permute(0, 2, 3, 1, 7, 4, 6, 8, 5)
-        packed = c.reshape(rows // 8, runs, 1024).to(torch.int8).view(torch.uint8)
-    by_tile = lambda x: x.view(rows // 8, 8, runs, -1).permute(0, 2, 1, 3).contiguous().view(torch.uint8).view(rows // 8, runs, -1)
-    parts = [packed, by_tile(scales)] + ([by_tile(offsets)] if tiles.offset else [])
-    return torch.cat(parts, 2).reshape(-1), numbers[:dims[0], :dims[1]]
 
 
 def replaced(text, *pairs):
@@ -84,13 +61,14 @@ def with_clocks(text):
     return replaced(
         text, ("struct State {\n", "struct State {\n  u64 clocks[20];\n"),
         ("// |x| is the layer's input", "#define SINCE(i) { long long now = clock64(); if (threadIdx.x == 0) s->clocks[i] += now - since; since = now; }\n// |x| is the layer's input"),
-        ("  c.rows<QkvFormat>(x, s->qkv,", "  long long since = clock64();\n  c.rows<QkvFormat>(x, s->qkv,"),
+        ("  c.rows<QkvFormat, QkvFormat2>(\n", "  long long since = clock64();\n  c.rows<QkvFormat, QkvFormat2>(\n"),
         ("  attend(m, s, l, plan, position);", "  SINCE(2) attend(m, s, l, plan, position); SINCE(3)"),
         ("  merge_heads(m, s, plan.splits);", "  merge_heads(m, s, plan.splits); SINCE(4)"),
         ("w->attended, attended);", "w->attended, attended); SINCE(5)"),
-        ("  receive_and_normalize(s, w->x1[parity], AT(MLP_NORM, l), x);", "  SINCE(6) receive_and_normalize(s, w->x1[parity], AT(MLP_NORM, l), x); SINCE(7)"),
-        ("    Activations<FFN> hidden;", "    SINCE(9) Activations<FFN> hidden;"), ("w->hidden[parity], hidden);", "w->hidden[parity], hidden); SINCE(10)"),
-        ("  receive_and_normalize(s, w->x0, l", "  SINCE(11) receive_and_normalize(s, w->x0, l"),
+        ("  receive_and_normalize(s, w->x1[parity], AFTER_ATTENTION(l), BEFORE_MLP(l), x);",
+         "  SINCE(6) receive_and_normalize(s, w->x1[parity], AFTER_ATTENTION(l), BEFORE_MLP(l), x); SINCE(7)"),
+        ("  if constexpr (FFN_PARTS > 1) {", "  SINCE(9) if constexpr (FFN_PARTS > 1) {"), ("w->hidden[parity], hidden);", "w->hidden[parity], hidden); SINCE(10)"),
+        ("  receive_and_normalize(s, w->x0, AFTER_MLP(l),", "  SINCE(11) receive_and_normalize(s, w->x0, AFTER_MLP(l),"),
         ("m.weights + FINAL_NORM_AT, x);\n", "m.weights + FINAL_NORM_AT, x); SINCE(1)\n"),
         ("      barrier_wait(&s->full[at.stage], at.parity);\n",
          "      long long asked = clock64(); barrier_wait(&s->full[at.stage], at.parity); if (threadIdx.x == 0) s->clocks[0] += clock64() - asked;\n"),
@@ -103,9 +81,23 @@ def with_clocks(text):
   return step;\n}\n\n// ------"""))
 
 
-def frequencies(shape):
-    head_dim, theta = shape[4], shape[7]
-    return [1.0 / theta ** (2 * i / head_dim) for i in range(head_dim // 2)]
+def frequencies(shape, form, rope=0):
+    head_dim, theta = shape[4], form["local_theta"] if rope else shape[7]
+    dims = form.get("rope_dims", head_dim)
+    return [1.0 / theta ** (2 * i / dims) if i < dims // 2 else 0.0 for i in range(head_dim // 2)]
+
+
+def form_options(shape, form):
+    ropes, layers = 2 if "local_theta" in form else 1, range(shape[5])
+    options = ["ROPE_FREQUENCIES=" + ",".join(f"{f!r}f" for rope in range(ropes) for f in frequencies(shape, form, rope))]
+    options += [f"{name.upper()}={form[name]!r}f" for name in ("embed_scale", "residual_scale", "logit_scale", "softcap", "logit_softcap") if name in form]
+    options += [f"ACT_{form['act']}=1"] if "act" in form else []
+    if "window" in form:
+        windowed = ",".join(str(int(form["windowed"](layer))) for layer in layers)
+        options += [f"WINDOW={form['window']}", "WINDOWED_LAYERS=" + windowed] + (["ROPES=2", "ROPE_LAYERS=" + windowed] if ropes > 1 else [])
+    if "rope_dims" in form:
+        options += [f"ROPE_DIMS={form['rope_dims']}", f"ROPE_ADJACENT={int(form['adjacent'])}", "ROPE_SCALES=" + ",".join([f"{form['rope_scale']!r}f"] * ropes)]
+    return options
 
 
 def blocks_of(shape, unit=1):
@@ -119,14 +111,19 @@ def scratch_words(shape, unit=1):
     return 64 + choice + 3 * hidden + 2 * queries + 2 * keys + 2 * ffn + heads * max(1, blocks // kv_heads) * (head_dim + 2)
 
 
-def compile_kernel(text, shape, layout, dtype, library):
+def segment_of(layout):
+    return 2048 if layout.tiles and SHARED_BYTES >= 160 << 10 else 1024
+
+
+def compile_kernel(text, shape, form, layout, dtype, kv, library, target, extra=()):
     names = ("HIDDEN", "FFN", "HEADS", "KV_HEADS", "HEAD_DIM", "LAYERS", "VOCAB")
     options = [f"{name}={value}" for name, value in zip(names, shape)] + list(layout.definitions())
-    options += [f"SEGMENT={2048 if layout.tiles else 1024}", "NORM_EPS=1e-5f", f"SCALE={shape[4] ** -0.5!r}f", f"BLOCKS={blocks_of(shape, 8 if layout.tiles else 1)}",
-                f"SHARED_BYTES={SHARED_BYTES}", f"SCRATCH_WORDS={scratch_words(shape, 8 if layout.tiles else 1)}", "ROPE_FREQUENCIES=" + ",".join(f"{f!r}f" for f in frequencies(shape))]
+    options += [f"SEGMENT={segment_of(layout)}", "NORM_EPS=1e-5f", f"SCALE={shape[4] ** -0.5!r}f", f"BLOCKS={blocks_of(shape, 8 if layout.tiles else 1)}",
+                f"SHARED_BYTES={SHARED_BYTES}", f"SCRATCH_WORDS={scratch_words(shape, 8 if layout.tiles else 1)}"] + form_options(shape, form)
+    options += [f"KV_{kv.upper()}=1", *extra]
     if not layout.tiles:
         options.append(f"DTYPE_{dtype.upper()}=1")
-    arguments = ["--std=c++17", "--gpu-architecture=sm_%d%d" % torch.cuda.get_device_capability()] + ["-D" + o for o in options]
+    arguments = ["--std=c++17", "--gpu-architecture=" + target] + ["-D" + o for o in options]
     found = [library] if library else glob.glob("/usr/local/cuda*/**/libnvrtc.so.13", recursive=True) + ["libnvrtc.so.13"]
     nvrtc, program, size = ctypes.CDLL(found[0]), ctypes.c_void_p(), ctypes.c_size_t()
     nvrtc.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"decode.cu", 0, None, None)
@@ -136,10 +133,20 @@ def compile_kernel(text, shape, layout, dtype, library):
     nvrtc.nvrtcGetProgramLog(program, log)
     if failed:
         sys.exit(log.value.decode())
-    nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size))
+    size_of, read = (nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX) if "compute" in target else (nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)
+    size_of(program, ctypes.byref(size))
     image = ctypes.create_string_buffer(size.value)
-    nvrtc.nvrtcGetCUBIN(program, image)
+    read(program, image)
     return image
+
+
+def code_bytes(image):
+    """Size of the section .text.mlx_decode of a cubin."""
+    elf = image.raw
+    at, size, count, names = struct.unpack_from("<Q", elf, 40)[0], *struct.unpack_from("<HHH", elf, 58)
+    section = lambda i: struct.unpack_from("<IIQQQQ", elf, at + i * size)
+    strings = section(names)[4]
+    return next(s[5] for s in map(section, range(count)) if elf[strings + s[0]:].startswith(b".text.mlx_decode\0"))
 
 
 class Kernel:
@@ -161,9 +168,10 @@ class Kernel:
 
 
 class Model:
-    def __init__(self, shape, layout, dtype):
+    def __init__(self, shape, form, layout, dtype, kv):
         hidden, ffn, heads, kv_heads, head_dim, layers, vocab, _, _ = shape
-        self.shape, self.layout, self.dtype = shape, layout, {"bf16": torch.bfloat16, "f16": torch.float16}.get(dtype, torch.float32)
+        kinds = {"bf16": torch.bfloat16, "f16": torch.float16}
+        self.shape, self.form, self.layout, self.dtype, self.kv_dtype = shape, form, layout, kinds.get(dtype, torch.float32), kinds.get(kv, torch.float32)
         self.unit, self.numbers = 8 if layout.tiles else 1, {}
         torch.manual_seed(1)
         self.weights = torch.empty(layout.bytes, dtype=torch.uint8, device="cuda")
@@ -174,9 +182,9 @@ class Model:
                 self.pack(name, layer, spread)
                 continue
             noise = torch.randn(dims, device="cuda")
-            self.weight(name, layer).copy_(1 + 0.1 * noise if len(dims) == 1 else noise * spread)
+            self.weight(name, layer).copy_(noise if "BIAS" in name else 1 + 0.1 * noise if len(dims) == 1 else noise * spread)
         pages = 1 + CONTEXT // PAGE
-        self.kv_start = torch.randn(pages, layers, kv_heads, 2, PAGE, head_dim, device="cuda").to(self.dtype)
+        self.kv_start = torch.randn(pages, layers, kv_heads, 2, PAGE, head_dim, device="cuda").to(self.kv_dtype)
         self.kv, self.pages = self.kv_start.clone(), (torch.randperm(pages - 1, device="cuda") + 1).int()
         self.history = torch.zeros(CONTEXT + 1, dtype=torch.int32, device="cuda")
         self.results = torch.zeros(128, 48, dtype=torch.int32, device="cuda")
@@ -187,9 +195,9 @@ class Model:
         at = self.layout.at[name, layer]
         if (at, layer) in self.numbers:
             return
-        packed, numbers = random_tiles(self.layout.tiles_of(name), self.layout.dims[name], spread)
+        packed, _, numbers = random_tiles(self.layout.tiles_of(name, layer), self.layout.dims[name], spread)
         self.weights[at:at + len(packed)] = packed
-        self.numbers[at, layer] = numbers.float()
+        self.numbers[at, layer] = numbers
 
     def weight(self, name, layer=0):
         if len(self.layout.dims[name]) == 2 and self.layout.tiles:
@@ -220,23 +228,36 @@ class Model:
 
     def reference(self, kv, token, position):
         hidden, ffn, heads, kv_heads, head_dim, layers, vocab, theta, tied = self.shape
-        wide = lambda name, layer=0: self.weight(name, layer).double()
-        norm = lambda x, gain: x * torch.rsqrt((x * x).mean() + 1e-5) * gain
-        angle = position * torch.tensor(frequencies(self.shape), device="cuda", dtype=torch.float32).double()
-        def turn(x):
-            low, high = x.view(-1, head_dim).chunk(2, 1)
-            return torch.cat([low * angle.cos() - high * angle.sin(), high * angle.cos() + low * angle.sin()], 1)
-        x, page = self.weight("EMBED")[token].double(), self.pages[position // PAGE].item()
+        form, wide = self.form, lambda name, layer=0: self.weight(name, layer).double()
+        number = lambda name: form.get(name, 1.0)
+        norm = lambda x, gain: x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5) * gain
+        linear = lambda name, layer, x: wide(name, layer) @ x + (wide(name + "_BIAS", layer) if (name + "_BIAS", layer) in self.layout.at else 0)
+        after = lambda name, layer, x: (norm(x, wide(name, layer)) if form.get("post_norms") else x) * number("residual_scale")
+        cap = lambda name, x: form[name] * torch.tanh(x / form[name]) if name in form else x
+        act = {"GELU": torch.nn.functional.gelu, "GELU_TANH": lambda x: torch.nn.functional.gelu(x, approximate="tanh")}.get(form.get("act"), torch.nn.functional.silu)
+        def turn(x, rope):
+            angle = position * torch.tensor(frequencies(self.shape, form, rope), device="cuda", dtype=torch.float32).double()
+            dims, out = form.get("rope_dims", head_dim), x.clone()
+            cos, sin = (f[:dims // 2] * number("rope_scale") for f in (angle.cos(), angle.sin()))
+            low, high = (slice(0, dims, 2), slice(1, dims, 2)) if form.get("adjacent") else (slice(0, dims // 2), slice(dims // 2, dims))
+            out[:, low], out[:, high] = x[:, low] * cos - x[:, high] * sin, x[:, high] * cos + x[:, low] * sin
+            return out
+        def head_norm(name, layer, x):
+            return norm(x, wide(name, layer)) if form.get("qk_norm") else x
+        x, page = self.weight("EMBED")[token].double() * number("embed_scale"), self.pages[position // PAGE].item()
         for layer in range(layers):
+            windowed = "window" in form and form["windowed"](layer)
+            rope, start = int(windowed and "local_theta" in form), max(0, position + 1 - form["window"]) if windowed else 0
             h = norm(x, wide("ATTN_NORM", layer))
-            q, k, v = turn(wide("Q", layer) @ h), turn(wide("K", layer) @ h), (wide("V", layer) @ h).view(-1, head_dim)
-            kv[page, layer, :, 0, position % PAGE], kv[page, layer, :, 1, position % PAGE] = k.float().to(self.dtype), v.float().to(self.dtype)
-            past = kv[self.pages[:position // PAGE + 1].long(), layer].permute(2, 1, 0, 3, 4).reshape(2, kv_heads, -1, head_dim)[:, :, :position + 1].double()
-            p = torch.softmax(q.view(kv_heads, -1, head_dim) @ past[0].transpose(1, 2) * head_dim ** -0.5, -1)
-            x = x + wide("O", layer) @ (p @ past[1]).reshape(-1)
+            q, k, v = (linear(name, layer, h).view(-1, head_dim) for name in "QKV")
+            q, k = turn(head_norm("Q_NORM", layer, q), rope), turn(head_norm("K_NORM", layer, k), rope)
+            kv[page, layer, :, 0, position % PAGE], kv[page, layer, :, 1, position % PAGE] = k.float().to(self.kv_dtype), v.float().to(self.kv_dtype)
+            past = kv[self.pages[:position // PAGE + 1].long(), layer].permute(2, 1, 0, 3, 4).reshape(2, kv_heads, -1, head_dim)[:, :, start:position + 1].double()
+            p = torch.softmax(cap("softcap", q.view(kv_heads, -1, head_dim) @ past[0].transpose(1, 2) * head_dim ** -0.5), -1)
+            x = x + after("POST_ATTN_NORM", layer, linear("O", layer, (p @ past[1]).reshape(-1)))
             h = norm(x, wide("MLP_NORM", layer))
-            x = x + wide("DOWN", layer) @ (torch.nn.functional.silu(wide("GATE", layer) @ h) * (wide("UP", layer) @ h))
-        return self.weight("HEAD").float() @ norm(x, wide("FINAL_NORM")).float()
+            x = x + after("POST_MLP_NORM", layer, linear("DOWN", layer, act(linear("GATE", layer, h)) * linear("UP", layer, h)))
+        return cap("logit_softcap", self.weight("HEAD").float() @ norm(x, wide("FINAL_NORM")).float() * number("logit_scale"))
 
 
 def compare(model, kernel, start):
@@ -275,15 +296,23 @@ def measure(model, kernel, depth, clocks, sampled=()):
 
 
 def main():
+    global SHARED_BYTES
     parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[1].strip())
     parser.add_argument("--shape", choices=SHAPES, default="llama-1b")
     parser.add_argument("--dtype", default="bf16")
     parser.add_argument("--depths", default="16,4096")
     parser.add_argument("--without", default="")
     parser.add_argument("--clocks", action="store_true")
+    parser.add_argument("--second")
+    parser.add_argument("--ptx")
+    parser.add_argument("--shared", type=int, default=SHARED_BYTES)
+    parser.add_argument("--define", action="append", default=[])
+    parser.add_argument("--kv", help="default: f32 with quantized weights, else that of the weights")
     parser.add_argument("--nvrtc")
     parser.add_argument("--check-source", action="store_true")
+    parser.add_argument("--compile-only")
     options = parser.parse_args()
+    SHARED_BYTES = options.shared
     text = source("decode.cu")
     if options.check_source:
         if '#include "' in text:
@@ -293,6 +322,13 @@ def main():
             without(text, part)
         print("decode.cu has every line that --without and --clocks replace")
         return
+    shape, form = SHAPES[options.shape], FORMS.get(options.shape, {})
+    kv = options.kv or ("f32" if options.dtype not in ("bf16", "f16") else options.dtype)
+    layout = Layout(shape, () if options.dtype in ("bf16", "f16") else options.dtype.split(","), form, options.second)
+    if options.compile_only:
+        image = compile_kernel(text, shape, form, layout, options.dtype, kv, options.nvrtc, options.compile_only, options.define)
+        print(f"{options.shape}, {options.dtype}: {code_bytes(image)} bytes of code")
+        return
     if not torch:
         sys.exit("decode_probe.py needs torch and a GPU")
     torch.zeros(1, device="cuda")
@@ -301,10 +337,9 @@ def main():
         text = with_clocks(text)
     for part in parts:
         text = without(text, part)
-    shape = SHAPES[options.shape]
-    layout = Layout(shape, () if options.dtype in ("bf16", "f16") else options.dtype.split(","))
-    kernel = Kernel(compile_kernel(text, shape, layout, options.dtype, options.nvrtc))
-    model = Model(shape, layout, options.dtype)
+    target = options.ptx or "sm_%d%d" % torch.cuda.get_device_capability()
+    kernel = Kernel(compile_kernel(text, shape, form, layout, options.dtype, kv, options.nvrtc, target, options.define))
+    model = Model(shape, form, layout, options.dtype, kv)
     for start in () if parts else (0, 250, 4000):
         compare(model, kernel, start)
     for depth in options.depths.split(","):

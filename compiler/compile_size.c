@@ -1,0 +1,45 @@
+// The size of a compiled model: reported before work begins, and refused if its device cannot hold it.
+#include <string.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/meter.h"
+#include "compiler/compile_job.h"
+#include "compiler/weights.h"
+
+mlx_status_t mlx_job_weight_bytes(const mlx_compile_job_t *job, uint64_t *out_bytes) {
+  uint64_t *offsets;
+  MLX_TRY(mlx_alloc(job->model->weight_count + 1, sizeof *offsets, &offsets));
+  *out_bytes = mlx_weights_layout(job->model, mlx_module_storage(&job->module), offsets);
+  mlx_free(offsets);
+  return NULL;
+}
+
+// Memory of the device that will run the module; 0: unknown, because it is another machine.
+static uint64_t device_memory(const mlx_compile_job_t *job) {
+  const uint64_t host = job->options->host_memory;
+  if (job->target.gpu) return job->options->gpu_memory;
+  if (strcmp(job->target.name, "cpu:host")) return 0;
+  return host ? host : mlx_physical_memory();
+}
+
+mlx_status_t mlx_job_check_size(const mlx_compile_job_t *job) {
+  const char *name = mlx_file_name(mlx_source_path(job->model->source)).text,
+             *dtype = mlx_job_storage_name(job);
+  const uint64_t memory = device_memory(job);
+  uint64_t weights;
+  size_t position = 0;
+  MLX_TRY(mlx_job_weight_bytes(job, &weights));
+  if (!mlx_job_kv_bytes(job, 1, &position)) position = 0;
+  if (job->options->show_size)
+    mlx_report_note(mlx_job_notes(job), "size for %s: %s of weights as %s, and %s of KV cache per token",
+                    job->target.name, mlx_bytes_show(weights).text, dtype, mlx_bytes_show(position).text);
+  if (!memory || weights < memory) return NULL;
+  return mlx_status_hint(
+      mlx_error(MLX_OUT_OF_MEMORY, "%s does not fit: its weights as %s need %s; this %s has %s of memory",
+                name, dtype, mlx_bytes_show(weights).text, job->target.gpu ? "GPU" : "machine",
+                mlx_bytes_show(memory).text),
+      job->options->quantize || job->options->weights == MLX_WEIGHTS_QUANTIZED
+          ? "use a smaller model"
+          : "use a smaller model, or fewer bits: --quantize q4");
+}

@@ -1,0 +1,126 @@
+// Decode: macros that describe how a network differs from Llama's. Each has a default that means "as in
+// Llama", and then costs nothing.
+//
+// Weights that only some networks have are present if X_AT is defined: Q_BIAS K_BIAS V_BIAS O_BIAS GATE_BIAS
+// UP_BIAS DOWN_BIAS, ATTN_NORM and MLP_NORM (of the inputs of attention and MLP), POST_ATTN_NORM and
+// POST_MLP_NORM (of their outputs, before they are added to the residual stream), Q_NORM and K_NORM (RMSNorm
+// of each head before RoPE; QK_NORM_AFTER_ROPE: after it; QK_NORM_WHOLE: of all heads together).
+//
+// QUERY_GROW_BETA and QUERY_GROW_PERIOD: queries are multiplied by 1 + BETA * log(1 + floor(position /
+// PERIOD)).
+//
+// The activation of the MLP is ACT_GELU, ACT_GELU_TANH, ACT_RELU or ACT_RELU2; SiLU if none is defined.
+//
+// SOFTCAP and LOGIT_SOFTCAP are undefined without a cap. Tables with one number per layer: WINDOWED_LAYERS
+// (1: the layer has a sliding window of WINDOW positions), ROPE_LAYERS (which of the ROPES ropes it uses).
+// ROPE_FREQUENCIES has HEAD_DIM / 2 numbers per rope; pairs that are not rotated have frequency 0.
+// ROPE_SCALES has one number per rope, undefined if all are 1.
+
+//
+// Quantized matrices of one role may have two formats: X_TILES_2 for a role X, and SECOND_FORMATS, a table of
+// the matrices that have it, as bits SECOND_... per layer. Layers then differ in size: LAYER_OFFSETS is a
+// table of the LAYER_WEIGHTS offsets of each layer, in which weight X has index X_NTH.
+
+#define SECOND_Q 1
+#define SECOND_K 2
+#define SECOND_V 4
+#define SECOND_O 8
+#define SECOND_GATE 16  // gate and up
+#define SECOND_DOWN 32
+
+#ifdef SECOND_FORMATS
+__constant__ u8 second_formats[LAYERS] = {SECOND_FORMATS};
+#endif
+
+// Whether a matrix has the second format of its role.
+static __device__ __forceinline__ bool uses_second(int layer, int matrix) {
+#ifdef SECOND_FORMATS
+  return second_formats[layer] & matrix;
+#else
+  (void)layer, (void)matrix;
+  return false;
+#endif
+}
+
+template <typename A, typename B>
+struct Same {
+  static constexpr bool value = false;
+};
+template <typename A>
+struct Same<A, A> {
+  static constexpr bool value = true;
+};
+
+#ifndef EMBED_SCALE
+#define EMBED_SCALE 1
+#endif
+#ifndef RESIDUAL_SCALE
+#define RESIDUAL_SCALE 1
+#endif
+#ifndef LOGIT_SCALE
+#define LOGIT_SCALE 1
+#endif
+#ifndef WINDOW
+#define WINDOW 0
+#endif
+#ifndef ROPES
+#define ROPES 1
+#endif
+#ifndef ROPE_DIMS
+#define ROPE_DIMS HEAD_DIM
+#endif
+#ifndef ROPE_ADJACENT
+#define ROPE_ADJACENT 0
+#endif
+
+#ifndef QK_NORM_AFTER_ROPE
+#define QK_NORM_AFTER_ROPE 0
+#endif
+#ifndef QK_NORM_WHOLE
+#define QK_NORM_WHOLE 0
+#endif
+
+#ifdef ATTN_NORM_AT
+#define PRE_NORMS 1
+#define BEFORE_ATTENTION(layer) AT(ATTN_NORM, layer)
+#define BEFORE_MLP(layer) AT(MLP_NORM, layer)
+#else
+#define PRE_NORMS 0
+#define BEFORE_ATTENTION(layer) nullptr
+#define BEFORE_MLP(layer) nullptr
+#endif
+#ifdef POST_ATTN_NORM_AT
+#define POST_NORMS 1
+#else
+#define POST_NORMS 0
+#endif
+
+#if WINDOW
+__constant__ u8 windowed_layers[LAYERS] = {WINDOWED_LAYERS};
+#endif
+#if ROPES > 1
+__constant__ u8 rope_layers[LAYERS] = {ROPE_LAYERS};
+#define ROPE_OF(layer) rope_layers[layer]
+#else
+#define ROPE_OF(layer) 0
+#endif
+#ifdef ROPE_SCALES
+__constant__ float rope_scales[ROPES] = {ROPE_SCALES};
+#endif
+
+// Factor of the queries.
+static __device__ __forceinline__ float query_scale(int position) {
+#ifdef QUERY_GROW_BETA
+  return (float)SCALE * (1.0f + (float)QUERY_GROW_BETA * logf((float)(1 + position / QUERY_GROW_PERIOD)));
+#else
+  (void)position;
+  return (float)SCALE;
+#endif
+}
+
+static __device__ __forceinline__ float cap_logit(float logit) {
+#ifdef LOGIT_SOFTCAP
+  logit = (float)LOGIT_SOFTCAP * tanhf(logit / (float)LOGIT_SOFTCAP);
+#endif
+  return logit;
+}

@@ -1,0 +1,69 @@
+// Mixture of experts: a warp chooses the experts of a token by their scores.
+
+#include "step.h"
+
+constexpr int PER = (EXPERTS + 31) / 32;  // scores of a lane: those of experts lane, lane + 32, ...
+static_assert(EXPERTS <= 1024 && USED <= 32 && USED <= EXPERTS, "sizes");
+
+#ifdef BATCH
+#define BATCH_PARAMETER const int *__restrict__ batch,
+#define IS_PADDING(token) (batch[batch[MLX_STEP_AT_POSITIONS] + (token)] < 0)
+#else
+#define BATCH_PARAMETER
+#define IS_PADDING(token) false
+#endif
+
+// Integers in the order of the floats; 0 is below all of them.
+__device__ __forceinline__ u32 key_of(float v) {
+  const u32 bits = __float_as_uint(v);
+  return bits >> 31 ? ~bits : bits | 0x80000000u;
+}
+
+__device__ __forceinline__ float value_of(u32 key) {
+  return __uint_as_float(key >> 31 ? key & 0x7fffffffu : ~key);
+}
+
+// The expert of the largest key, the lowest on a tie. *|out_key|: its key.
+__device__ __forceinline__ int best_of_warp(const u32 (&keys)[PER], u32 *out_key) {
+  u32 best = keys[0];
+  int at = threadIdx.x % 32;
+#pragma unroll
+  for (int i = 1; i < PER; i++)
+    if (keys[i] > best) best = keys[i], at = threadIdx.x % 32 + i * 32;
+  *out_key = __reduce_max_sync(~0u, best);
+  return __reduce_min_sync(~0u, best == *out_key ? at : 1 << 30);
+}
+
+struct Choice {
+  int expert;    // lane i: the expert with the i-th largest score
+  float weight;  // lane i: its weight; other lanes: 0
+};
+
+// The first |count| experts of the token whose scores are |scores| [EXPERTS], USED at most. The weights are
+// the softmax over all experts or, with SUM_TO_ONE, divided by its sum over the USED ones.
+__device__ __forceinline__ Choice choose(const float *__restrict__ scores, int count) {
+  const int lane = threadIdx.x % 32;
+  u32 keys[PER], best_key;
+  Choice mine = {-1, 0};
+#pragma unroll
+  for (int i = 0; i < PER; i++) keys[i] = lane + i * 32 < EXPERTS ? key_of(scores[lane + i * 32]) : 0;
+  float peak = 0, sum = 0, total = 0;
+  for (int nth = 0; nth < count; nth++) {
+    const int best = best_of_warp(keys, &best_key);
+    if (nth == 0) {
+      peak = value_of(best_key);
+#pragma unroll
+      for (int i = 0; i < PER; i++) sum += keys[i] ? expf(value_of(keys[i]) - peak) : 0;
+#pragma unroll
+      for (int i = 16; i; i /= 2) sum += __shfl_xor_sync(~0u, sum, i);
+    }
+    const float its = expf(value_of(best_key) - peak) / sum;
+    total += its;
+    if (lane == nth) mine = {best, its};
+#pragma unroll
+    for (int i = 0; i < PER; i++)
+      if (best == lane + i * 32) keys[i] = 0;
+  }
+  if (SUM_TO_ONE) mine.weight /= total;
+  return mine;
+}

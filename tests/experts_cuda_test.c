@@ -1,0 +1,164 @@
+// Mixtures of experts on the CUDA kernel path: storage of their matrices, the formats that the plan chooses,
+// and the launches of each function. tests/arch_gpu_test.c compares the results.
+#include "artifact/archive.h"
+#include "base/memory.h"
+#include "compiler/emit.h"
+#include "compiler/kernel_plan.h"
+#include "compiler/paths.h"
+#include "compiler/weights.h"
+#include "tests/check.h"
+#include "tests/command.h"
+
+#define FIXTURE(name) MLXCEL_SOURCE_DIR "/tests/fixtures/" name
+#define EXPERTS 3
+#define ROWS 9  // two rows of tiles, the second with one row
+#define COLUMNS 160
+#define ROW_BYTES (COLUMNS / 32 * 18)  // Q4_0
+
+// ----------------------------------------------------------------------------------------------------------
+// Storage
+
+static uint8_t q4_0[EXPERTS][ROWS][ROW_BYTES];
+
+static void fill_q4_0(void) {
+  uint32_t state = 1;
+  for (size_t i = 0; i < sizeof q4_0; ++i) {
+    state = state * 1664525 + 1013904223;
+    ((uint8_t *)q4_0)[i] = i % 18 == 1 ? 0x28 : (uint8_t)(state >> 24);  // the high byte of the scale
+  }
+}
+
+TEST(matrices_of_experts_are_stored_as_tiles_one_after_the_other) {
+  const mlx_storage_t storage = {.dtype = MLX_F32, .layout = MLX_LAYOUT_TILES};
+  static char names[1 + EXPERTS][4] = {"all", "0", "1", "2"};
+  mlx_weight_t weights[1 + EXPERTS] = {{.name = names[0]}};
+  char folder[] = "/tmp/mlxcel-experts-XXXXXX", path[64];
+  mlx_archive_t archive;
+  mlx_map_t map;
+  fill_q4_0();
+  weights[0].tensor = (mlx_tensor_t){.dtype = MLX_Q4_0,
+                                     .rank = 3,
+                                     .dims = {EXPERTS, ROWS, COLUMNS},
+                                     .data = (const uint8_t *)q4_0,
+                                     .size = sizeof q4_0};
+  for (int i = 0; i < EXPERTS; ++i) {
+    weights[1 + i] = (mlx_weight_t){.name = names[1 + i]};
+    weights[1 + i].tensor = (mlx_tensor_t){.dtype = MLX_Q4_0,
+                                           .rank = 2,
+                                           .dims = {ROWS, COLUMNS},
+                                           .data = (const uint8_t *)q4_0[i],
+                                           .size = sizeof q4_0[i]};
+  }
+  CHECK(mkdtemp(folder));
+  snprintf(path, sizeof path, "%s/x.irpa", folder);
+  CHECK_OK(mlx_weights_write(&(mlx_model_t){.weights = weights, .weight_count = 1 + EXPERTS}, storage, path,
+                             NULL));
+  CHECK_OK(mlx_map_file(path, &map));
+  CHECK_OK(mlx_archive_parse(path, map.data, map.size, &archive));
+  const size_t one = (size_t)mlx_weight_stored_bytes(&weights[1], storage);
+  CHECK_INT(one, 2 * 2 * 576);  // 4.5 bits per weight, padded to whole tiles
+  CHECK_INT(archive.entries[0].size, EXPERTS * one);
+  for (int i = 0; i < EXPERTS; ++i)
+    CHECK(!memcmp(archive.entries[0].data + (size_t)i * one, archive.entries[1 + i].data, one));
+  CHECK_INT(
+      mlx_weights_count(&(mlx_model_t){.weights = weights, .weight_count = 1}, storage, MLX_STORED_CODES), 1);
+  mlx_archive_clear(&archive);
+  mlx_unmap(&map);
+  CHECK_OK(mlx_remove_tree(folder));
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Formats
+
+typedef struct planned {
+  mlx_model_t *model;
+  mlx_graph_t *graph;
+  mlx_kernels_t kernels;
+  mlx_module_options_t options;
+  const char *missing;
+} planned_t;
+
+// Opens |fixture| for sm_90. |quantize|: also for a fixture without quantized weights.
+static planned_t open_fixture(const char *fixture) {
+  planned_t p = {.kernels = {.gpu = mlx_gpu_kind_find(90)}};
+  CHECK_OK(mlx_model_open(fixture, &p.model));
+  CHECK_OK(mlx_model_build_graph(p.model, 32, &p.graph));
+  mlx_module_options_initialize(32, &p.options);
+  p.options.form = MLX_FORM_IREE;
+  p.options.as_stored = true;
+  p.options.layout = MLX_LAYOUT_TILES;
+  return p;
+}
+
+static void plan(planned_t *p) {
+  CHECK_OK(mlx_module_use_kernels(p->model, p->graph, &p->kernels, &p->options, &p->missing));
+}
+
+static void close_fixture(planned_t *p) {
+  mlx_kernels_clear(&p->kernels);
+  mlx_graph_free(p->graph);
+  mlx_model_close(p->model);
+}
+
+// Operand |nth| (2 gate, 3 up, 4 down) of the first mixture.
+static size_t weight_of(const planned_t *p, int nth) {
+  for (int id = 1; id <= (int)p->graph->count; ++id) {
+    const mlx_node_t *node = mlx_graph_node(p->graph, id);
+    if (node->kind == MLX_NODE_EXPERTS) return mlx_graph_operand(p->graph, node, nth)->weight_index;
+  }
+  CHECK_FAIL("no experts");
+  return 0;
+}
+
+TEST(gate_and_up_of_different_types_get_one_tile_format) {
+  planned_t p = open_fixture(FIXTURE("gpt_oss-mxfp4.gguf"));
+  p.model->weights[weight_of(&p, 2)].tensor.dtype = MLX_Q4_0;  // only the plan is made: no data is read
+  plan(&p);
+  const mlx_tiles_t *tiles = p.kernels.tiles;
+  CHECK(!p.missing);
+  CHECK(tiles[weight_of(&p, 2)].bits && mlx_tiles_equal(tiles[weight_of(&p, 2)], tiles[weight_of(&p, 3)]));
+  CHECK(tiles[weight_of(&p, 4)].bits);
+  close_fixture(&p);
+}
+
+// The generic path reads floats, so that no matrix of such a layer is in tiles.
+TEST(experts_with_a_matrix_that_no_kernel_supports_are_floats_on_the_generic_path) {
+  planned_t p = open_fixture(FIXTURE("gpt_oss-mxfp4.gguf"));
+  p.model->weights[weight_of(&p, 4)].tensor.dtype = MLX_F32;
+  plan(&p);
+  CHECK_TEXT(p.missing, "experts with f32 matrices");
+  for (int i = 2; i <= 4; ++i) CHECK(!p.kernels.tiles[weight_of(&p, i)].bits);
+  close_fixture(&p);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Launches
+
+static size_t count_text(const char *text, const char *part) {
+  size_t count = 0;
+  for (; (text = strstr(text, part)); ++text) ++count;
+  return count;
+}
+
+// Two layers; functions of 1, 16, 64, 256 and 512 tokens.
+TEST(quantized_experts_have_kernels_in_every_function) {
+  planned_t p = open_fixture(FIXTURE("gpt_oss-mxfp4"));
+  char *text;
+  plan(&p);
+  CHECK(!p.missing);
+  CHECK_OK(mlx_module_emit(p.model, p.graph, &p.options, &text, NULL));
+  CHECK_INT(count_text(text, "\"mlx_route\""), 4 * 2);  // with one token, the products choose experts
+  CHECK_INT(count_text(text, "\"mlx_experts_gemv\""), 1 * 2 * 2);  // gate and up; down
+  CHECK_INT(count_text(text, "\"mlx_experts_gemm\""), 4 * 2 * 2);
+  CHECK_INT(count_text(text, "\"mlx_group\""), 4 * 2);
+  CHECK_INT(count_text(text, "\"mlx_combine\""), 4 * 2);
+  CHECK_CONTAINS(text, "mlp.router.weight\"> : tensor<6x32xbf16>");  // in the dtype of the file
+  CHECK(!strstr(text, "expert_weights"));                            // gathered by the generic path
+  mlx_free(text);
+  close_fixture(&p);
+}
+
+TEST_MAIN(CASE(matrices_of_experts_are_stored_as_tiles_one_after_the_other),
+          CASE(gate_and_up_of_different_types_get_one_tile_format),
+          CASE(experts_with_a_matrix_that_no_kernel_supports_are_floats_on_the_generic_path),
+          CASE(quantized_experts_have_kernels_in_every_function))

@@ -1,0 +1,296 @@
+#!/usr/bin/env python3
+"""Tests the kernels of mixtures of experts (kernels/cuda/experts.cu, and packed.cu with EXPERTS) on their own, for accuracy and speed.
+
+  experts_probe.py [--compile [sm_80,...]] [--cache DIR] [--nvrtc LIBRARY] [--only route,scores,gemv,gemm,portable,speed] [--formats q4_0,...] [--tile BM]
+
+Compiling (--compile does only that) needs NVRTC and gcc; running needs a GPU and torch. Each kernel is compared with float64, next to f32. "off" is
+the norm of the difference divided by the norm of the result. --tile times the products of a prefill with tiles of another number of tokens.
+"""
+import argparse
+import ctypes
+import math
+import pathlib
+import tempfile
+
+import packed_probe as probe
+from packed_probe import OPS, ROWS16, Tile
+
+LIMIT, SLOPE = 7.0, 1.702  # of gpt-oss
+SHAPES = {  # experts, used, hidden, ffn, format, biases and clamping as in gpt-oss, layers
+    "gpt-oss-20b": (32, 4, 2880, 2880, "mxfp4", True, 24), "Qwen3-30B-A3B": (128, 8, 2048, 768, "q4_0", False, 48)}
+
+
+class Groups(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int64) for name in ("pairs", "tiles", "rows", "list_at", "rows_at", "words")]
+
+
+OPS.mlx_experts_tile.restype, OPS.mlx_experts_tile.argtypes = Tile, [ctypes.c_int64] * 3 + [ctypes.c_bool] * 2
+OPS.mlx_experts_groups.restype, OPS.mlx_experts_groups.argtypes = Groups, [ctypes.c_int64] * 4
+OPS.mlx_experts_gemv_shared_bytes.restype, OPS.mlx_experts_gemv_shared_bytes.argtypes = ctypes.c_int64, [ctypes.c_int64] * 2 + [ctypes.c_bool] * 2
+
+
+class Case:
+    """One mixture: tokens, experts, used, hidden, ffn, format; |biased|: biases and clamping."""
+    def __init__(self, tokens, experts, used, hidden, ffn, form, biased, arch="sm_90a", tile=None):
+        self.tokens, self.experts, self.used, self.hidden, self.ffn, self.form, self.biased, self.arch = tokens, experts, used, hidden, ffn, form, biased, arch
+        self.tiles = [OPS.mlx_experts_tile(tokens, used, experts, pair, arch == "sm_90a") for pair in (True, False)]
+        if tile:
+            for t in self.tiles:
+                t.m = tile
+        self.groups = OPS.mlx_experts_groups(tokens, used, experts, self.tiles[0].m)
+
+    def __str__(self):
+        return f"{self.form} {self.tokens} tokens, {self.used} of {self.experts} experts, {self.hidden} x {self.ffn}{', biases' if self.biased else ''}, {self.arch}"
+
+    def macros(self, *more):
+        return ("NAME=probe", f"EXPERTS={self.experts}", f"USED={self.used}") + more
+
+    def route(self):
+        return ("experts.cu", self.macros("ROUTE", "SUM_TO_ONE=1"), self.arch)
+
+    def group(self):
+        return ("experts.cu", self.macros("GROUP", f"TILE={self.tiles[0].m}"), self.arch)
+
+    def combine(self):
+        return ("experts.cu", self.macros("COMBINE", "RESIDUAL", f"TILE={self.tiles[0].m}", f"N={self.hidden}"), self.arch)
+
+    def products(self, m, pair):
+        n, k = (self.ffn, self.hidden) if pair else (self.hidden, self.ffn)
+        act = (f"LIMIT={LIMIT}f", f"SLOPE={SLOPE}f") if self.biased else ("ACT=0",)
+        return probe.weight_definitions(self.form, m, n, k) + (f"EXPERTS={self.experts}", f"USED={self.used}", f"BIAS={int(self.biased)}") + act
+
+    def gemv(self, pair):
+        return ("packed.cu", self.products(1, pair) + ("GEMV", f"PAIR={int(pair)}", "SUM_TO_ONE=1") + (() if pair else ("RESIDUAL",)), self.arch)
+
+    def gemm(self, pair):
+        t = self.tiles[0 if pair else 1]
+        return ("packed.cu", self.products(self.groups.rows, pair) + (f"EPILOGUE={2 if pair else 0}", f"BM={t.m}", f"BN={t.n}", "SPLIT=1",
+                f"STAGES={t.stages}", f"WARPS={t.warps}"), self.arch)
+
+    def cut(self, is_sorted):
+        m, k = (self.groups.rows, self.ffn) if is_sorted else (self.tokens, self.hidden)
+        return ("packed.cu", self.macros("CUT", f"M={m}", f"K={k}", f"ROWS={self.groups.rows}", f"LIST_AT={self.groups.list_at}", f"SORTED={int(is_sorted)}")
+                + (("ROWS16=1",) if self.form in ROWS16 else ()), self.arch)
+
+    def jobs(self, few):
+        return ([self.gemv(True), self.gemv(False)] if few else [self.route(), self.group(), self.combine(), self.gemm(True), self.gemm(False), self.cut(True), self.cut(False)])
+
+
+def scores_job(n, k, vector, arch):
+    return ("experts.cu", ("NAME=probe", f"N={n}", f"K={k}") + (("VECTOR",) if vector else ()), arch)
+
+
+class Experts:
+    """Random weights of a case, the buffers of a layer, and the launches."""
+    def __init__(self, d, case, seed=0, exact=True):
+        torch = d.torch
+        self.d, self.c, c = d, case, case
+        distinct = c.experts if exact else 1
+        def matrices(n, k, role):
+            made = [probe.Matrix(c.form, n, k, seed + role * 1000 + e) for e in range(distinct)]
+            values = torch.stack([m.exact for m in made]) if exact else None
+            return torch.cat([m.bytes for m in made] * (c.experts // distinct)), values
+        (self.gate, self.gate64), (self.up, self.up64), (self.down, self.down64) = (
+            matrices(c.ffn, c.hidden, 0), matrices(c.ffn, c.hidden, 1), matrices(c.hidden, c.ffn, 2))
+        normal = lambda *dims: torch.randn(*dims, device="cuda")
+        self.biases = [normal(c.experts, c.ffn), normal(c.experts, c.ffn), normal(c.experts, c.hidden)]
+        self.x, self.scores = normal(c.tokens, c.hidden) * 2, normal(c.tokens, c.experts)
+        g = c.groups
+        self.routing = torch.full((2 * g.pairs,), -7, dtype=torch.int32, device="cuda")
+        self.grouped = torch.full((g.words,), -7, dtype=torch.int32, device="cuda")
+        self.parts = [d.torch.full((((math.ceil(k / 128) * 2 + math.ceil(k / 2048)) * g.rows * 384),), 0xff, dtype=torch.uint8, device="cuda") for k in (c.hidden, c.ffn)]
+        self.inner, self.outer = d.poisoned(max(g.rows, g.pairs), c.ffn), d.poisoned(g.rows, c.hidden)
+        self.residual, self.y = normal(c.tokens, c.hidden), d.poisoned(c.tokens, c.hidden)
+
+    def route(self):
+        self.d.launch(self.c.route(), (math.ceil(self.c.tokens / 4), 1, 1), 128, [self.scores, self.routing], 0, [self.c.tokens])
+
+    def with_biases(self, pair):
+        return [] if not self.c.biased else self.biases[:2] if pair else self.biases[2:]
+
+    def gemv_pair(self):
+        c = self.c
+        shared = OPS.mlx_experts_gemv_shared_bytes(1, c.hidden, True, c.form in ROWS16)
+        self.d.launch(c.gemv(True), (math.ceil(c.ffn / 16), c.groups.pairs, 1), 256, [self.x, self.gate, self.up] + self.with_biases(True) + [self.scores, self.inner], shared)
+
+    def gemv_down(self):
+        c = self.c
+        shared = OPS.mlx_experts_gemv_shared_bytes(c.used, c.ffn, False, c.form in ROWS16)
+        self.d.launch(c.gemv(False), (math.ceil(c.hidden / 16), c.tokens, 1), 256, [self.inner, self.down] + self.with_biases(False) + [self.scores, self.residual, self.y], shared)
+
+    def group(self):
+        self.d.launch(self.c.group(), (1, 1, 1), 512, [self.routing, self.grouped], 0, [self.c.tokens])
+
+    def cut(self, is_sorted):
+        k = self.c.ffn if is_sorted else self.c.hidden
+        self.d.launch(self.c.cut(is_sorted), (math.ceil(self.c.groups.rows * math.ceil(k / 512) * 64 / 256), 1, 1), 256,
+                      [self.inner if is_sorted else self.x, self.grouped, self.parts[is_sorted]])
+
+    def gemm(self, pair):
+        c, t = self.c, self.c.tiles[0 if pair else 1]
+        weights = [self.gate, self.up] if pair else [self.down]
+        self.d.launch(c.gemm(pair), (c.groups.tiles, math.ceil((c.ffn if pair else c.hidden) / t.n), 1), 32 * t.warps,
+                      [self.parts[0 if pair else 1]] + weights + self.with_biases(pair) + [self.grouped, self.inner if pair else self.outer],
+                      OPS.mlx_quantized_tile_shared_bytes(t))
+
+    def combine(self):
+        self.d.launch(self.c.combine(), (math.ceil(self.c.hidden / 1024), self.c.tokens, 1), 256, [self.outer, self.routing, self.grouped, self.residual, self.y], 0, [self.c.tokens])
+
+    def few(self):
+        return [("gate and up", self.gemv_pair), ("down", self.gemv_down)]
+
+    def many(self):
+        return [("route", self.route), ("group", self.group), ("cut x", lambda: self.cut(False)), ("gate and up", lambda: self.gemm(True)),
+                ("cut inner", lambda: self.cut(True)), ("down", lambda: self.gemm(False)), ("combine", self.combine)]
+
+    def chosen(self):
+        """Experts and weights by numpy's rules: the largest scores first, the lowest index on a tie."""
+        torch = self.d.torch
+        order = torch.argsort(self.scores, dim=1, descending=True, stable=True)[:, :self.c.used]
+        weights = torch.softmax(self.scores.double(), 1).gather(1, order)
+        return order, weights / weights.sum(1, keepdim=True)
+
+    def reference(self, kind):
+        torch, c = self.d.torch, self.c
+        order, weights = self.chosen()
+        x, y = self.x.to(kind), self.residual.to(kind).clone()
+        gate_bias, up_bias, down_bias = (b.to(kind) for b in self.biases)
+        for e in range(c.experts):
+            at, nth = (order == e).nonzero(as_tuple=True)
+            if not len(at):
+                continue
+            gate, up = x[at] @ self.gate64[e].to(kind).T, x[at] @ self.up64[e].to(kind).T
+            if c.biased:
+                gate, up = (gate + gate_bias[e]).clamp(max=LIMIT), (up + up_bias[e]).clamp(-LIMIT, LIMIT)
+                inner = (up + 1) * gate * torch.sigmoid(SLOPE * gate)
+            else:
+                inner = probe.silu(gate) * up
+            out = inner @ self.down64[e].to(kind).T
+            y.index_add_(0, at, (out + down_bias[e] if c.biased else out) * weights[at, nth].to(kind)[:, None])
+        return y
+
+
+def check_route(d, tokens, experts, used):
+    torch = d.torch
+    case = Case(tokens, experts, used, 128, 128, "q4_0", False, d.arch, 16)
+    e = Experts(d, case, exact=False)
+    e.scores = (e.scores * 4).round() / 4                            # with ties
+    e.route()
+    e.group()
+    torch.cuda.synchronize()
+    order, weights = e.chosen()
+    pairs, g = case.groups.pairs, case.groups
+    good = torch.equal(e.routing[:pairs].view(tokens, used).long(), order)
+    got = e.routing[pairs:].view(torch.float32).view(tokens, used).double()
+    good &= bool(((got - weights).abs() < 1e-6).all())
+    expert_of, words = order.flatten().tolist(), e.grouped.tolist()
+    rows, tiles, row = [], [], 0
+    for expert in range(experts):
+        mine = [p for p in range(pairs) if expert_of[p] == expert]
+        for i in range(0, len(mine), 16):
+            tiles += [expert, row + i, row + min(i + 16, len(mine)), 0]
+        rows += mine + [-1] * (-len(mine) % 8)
+        row += (len(mine) + 7) // 8 * 8
+    rows += [-1] * (g.rows - len(rows))
+    good &= words[0] == len(tiles) // 4 and words[4:4 + len(tiles)] == tiles and words[g.list_at:g.rows_at] == rows
+    good &= all(words[g.list_at + words[g.rows_at + p]] == p for p in range(pairs))
+    if not good:
+        probe.FAILED.append("route")
+    print(f"{'ok  ' if good else 'BAD '} route and group {tokens} tokens, {used} of {experts} experts", flush=True)
+
+
+def check_scores(d, m, n, k):
+    torch = d.torch
+    x, w = torch.randn(m, k, device="cuda"), torch.randn(n, k, device="cuda")
+    for vector in (True, False):
+        y = d.poisoned(m, n)
+        grid = (math.ceil(n / 4), m, 1) if vector else (math.ceil(m / 16), math.ceil(n / 32), 1)
+        run = lambda: d.launch(scores_job(n, k, vector, d.arch), grid, 128 if vector else 256, [x, w, y], 0, [m])
+        run()
+        torch.cuda.synchronize()
+        probe.report(f"scores {m}x{n}x{k} {'vector' if vector else 'tiles'}, {d.time(lambda: [run() for _ in range(8)]) / 8:.1f} us", y, x.double() @ w.double().T, x @ w.T)
+
+
+def check_case(d, case, few):
+    torch = d.torch
+    e = Experts(d, case)
+    for _, step in e.few() if few else e.many():
+        step()
+    torch.cuda.synchronize()
+    first = e.y.clone()
+    for _, step in e.few() if few else e.many():
+        step()
+    torch.cuda.synchronize()
+    if not torch.equal(first, e.y):
+        probe.FAILED.append("repeat")
+        print("BAD  not the same bits twice")
+    probe.report(f"{'gemv' if few else 'gemm'} {case}, tiles {case.tiles[0].m}", e.y, e.reference(torch.float64), e.reference(torch.float32))
+
+
+FEW = [(1, 8, 2, 256, 96, "q4_0", False), (3, 32, 4, 576, 544, "mxfp4", True), (2, 8, 3, 512, 768, "q6_k", True), (2, 16, 8, 2048, 768, "q4_1", False), (1, 8, 2, 96, 1568, "q8_0", True),
+       (2, 6, 3, 256, 512, "q4_k", True), (1, 8, 2, 512, 14336, "q4_0", False), (3, 8, 4, 288, 96, "BF16", True), (2, 8, 2, 2048, 768, "F16", False)]
+MANY = [(16, 8, 2, 256, 96, "q4_0", False), (16, 32, 4, 576, 544, "mxfp4", True), (130, 8, 3, 512, 768, "q6_k", True), (64, 16, 8, 2048, 768, "q4_1", False), (100, 8, 4, 96, 288, "q8_0", True),
+        (256, 6, 3, 256, 512, "q4_k", True), (512, 16, 4, 576, 576, "q4_0", False), (40, 8, 4, 288, 96, "BF16", True), (512, 8, 2, 544, 768, "F16", False)]
+ROUTES = [(1, 32, 4), (5, 6, 3), (512, 128, 8), (256, 60, 4), (16, 1000, 32)]
+SCORES = [(1, 128, 2048), (512, 128, 2048), (17, 1, 96), (64, 32, 2880), (256, 60, 64)]
+
+
+def speed_cases(sizes, arch, formats, tile=None):
+    return [(name, layers, Case(m, experts, used, hidden, ffn, form, biased, arch, tile if m > 8 else None)) for name, (experts, used, hidden, ffn, own, biased, layers) in SHAPES.items()
+            for form in (formats or [own]) for m in sizes]
+
+
+def measure(d, name, layers, case):
+    e, few = Experts(d, case, exact=False), case.tokens <= 8
+    copies = [Experts(d, case, exact=False) for _ in range(1)] if few else []
+    times = [(what, d.time(lambda: [step() for _ in range(4)]) / 4) for what, step in (e.few() if few else e.many())]
+    sets = [e] + copies
+    whole = d.time(lambda: [step() for one in sets for _, step in (one.few() if few else one.many())]) / len(sets)
+    used = (e.gate.numel() + e.up.numel() + e.down.numel()) / case.experts * min(case.experts, case.groups.pairs)
+    flops = case.groups.pairs * case.hidden * case.ffn * 6
+    print(f"{name}: {case}, tiles {case.tiles[0].m}: {whole:.1f} us a layer, {layers * whole / 1000:.2f} ms for {layers} layers, {used / whole / 1e6:.2f} TB/s, "
+          f"{flops / whole / 1e6:.0f} TFLOP/s; " + ", ".join(f"{what} {us:.1f}" for what, us in times), flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[1].strip())
+    parser.add_argument("--compile", nargs="?", const="sm_80,sm_90,sm_90a")
+    parser.add_argument("--cache", default=str(pathlib.Path(tempfile.gettempdir()) / "packed-probe"))
+    parser.add_argument("--nvrtc")
+    parser.add_argument("--only", default="route,scores,gemv,gemm,portable,speed")
+    parser.add_argument("--formats", default="")
+    parser.add_argument("--m", default="1,16,512")
+    parser.add_argument("--tile", type=int)
+    a = parser.parse_args()
+    wanted, formats, sizes = a.only.split(","), [f for f in a.formats.split(",") if f], [int(m) for m in a.m.split(",")]
+    builder = probe.Builder(a.cache, a.nvrtc)
+    archs = ["sm_90a"] + (["sm_90"] if "portable" in wanted else []) + (["sm_80"] if a.compile else [])  # sm_90: mma.sync
+    chosen = lambda cases: [c for c in cases if not formats or c[5] in formats]
+    jobs = [j for arch in archs for few, cases in ((True, FEW), (False, MANY)) if ("gemv" if few else "gemm") in wanted for c in chosen(cases) for j in Case(*c, arch).jobs(few)]
+    if "route" in wanted:
+        jobs += [j for m, experts, used in ROUTES for c in [Case(m, experts, used, 128, 128, "q4_0", False, "sm_90a", 16)] for j in (c.route(), c.group())]
+    if "scores" in wanted:
+        jobs += [scores_job(n, k, vector, "sm_90a") for _, n, k in SCORES for vector in (True, False)]
+    if "speed" in wanted:
+        jobs += [j for _, _, c in speed_cases(sizes, "sm_90a", formats, a.tile) for j in c.jobs(c.tokens <= 8)]
+    builder.build([j for j in jobs if not a.compile or j[2] in a.compile.split(",")])
+    if a.compile:
+        return
+    d = probe.Driver(builder)
+    for m, experts, used in ROUTES if "route" in wanted else ():
+        check_route(d, m, experts, used)
+    for shape in SCORES if "scores" in wanted else ():
+        check_scores(d, *shape)
+    for arch in archs[:2]:
+        for few, cases in ((True, FEW), (False, MANY)):
+            for c in chosen(cases) if ("gemv" if few else "gemm") in wanted else ():
+                check_case(d, Case(*c, arch), few)
+    if "speed" in wanted:
+        for name, layers, case in speed_cases(sizes, "sm_90a", formats, a.tile):
+            measure(d, name, layers, case)
+    print(f"{len(probe.FAILED)} failed: {probe.FAILED}" if probe.FAILED else "all good")
+    raise SystemExit(bool(probe.FAILED))
+
+
+if __name__ == "__main__":
+    main()

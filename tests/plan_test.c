@@ -1,0 +1,332 @@
+// Which networks the CUDA decode kernel computes as a whole, and the macros that describe them to it. Needs
+// no GPU and no compiler.
+#include "compiler/plan.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "compiler/emit.h"
+#include "compiler/kernel_plan.h"
+#include "tests/random_gguf.h"
+
+#define FIXTURE(name) MLXCEL_SOURCE_DIR "/tests/fixtures/" name
+#define TOKENS 64
+
+static char root[64];
+
+typedef struct planned {
+  mlx_model_t *model;
+  mlx_graph_t *graph;
+  mlx_kernels_t kernels;
+  mlx_module_options_t options;
+  mlx_decode_plan_t plan;
+  bool fits;
+} planned_t;
+
+// Plans the network at |path| for |sm|, with 16-bit weights or quantized ones. A GGUF file is quantized.
+static void plan_network(const char *path, int sm, mlx_quantize_t quantize, planned_t *p) {
+  const bool quantized = quantize || strstr(path, ".gguf");
+  const char *missing;
+  CHECK_OK(mlx_model_open(path, &p->model));
+  CHECK_OK(mlx_model_build_graph(p->model, TOKENS, &p->graph));
+  mlx_module_options_initialize(TOKENS, &p->options);
+  p->options.form = MLX_FORM_IREE;
+  p->options.dtype = quantized ? MLX_F32 : MLX_BF16;
+  p->options.quantize = quantize;
+  if (quantized) p->options.layout = MLX_LAYOUT_TILES;
+  p->options.kv = MLX_F32;
+  p->kernels = (mlx_kernels_t){.gpu = mlx_gpu_kind_find(sm)};
+  CHECK_OK(mlx_module_use_kernels(p->model, p->graph, &p->kernels, &p->options, &missing));
+  CHECK(p->options.kernels == &p->kernels);
+  CHECK_OK(mlx_decode_plan_make(p->model, p->graph, &p->options, &p->plan, &p->fits));
+}
+
+static void planned_free(planned_t *p) {
+  mlx_kernels_clear(&p->kernels);
+  mlx_graph_free(p->graph);
+  mlx_model_close(p->model);
+}
+
+// The definitions of the decode kernel; valid until planned_free.
+static const char *decode_definitions(planned_t *p) {
+  char *text;
+  CHECK_OK(mlx_module_emit(p->model, p->graph, &p->options, &text, NULL));
+  mlx_free(text);
+  for (size_t i = 0; i < p->kernels.count; ++i) {
+    if (p->kernels.images[i].kind == MLX_KERNEL_DECODE) return p->kernels.images[i].definitions;
+  }
+  CHECK_FAIL("the module has no decode kernel");
+  return NULL;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Forms
+
+// Macros that a network of Llama's form does not define.
+static const char *const form_macros[] = {
+    "Q_BIAS_AT=",
+    "K_BIAS_AT=",
+    "V_BIAS_AT=",
+    "O_BIAS_AT=",
+    "GATE_BIAS_AT=",
+    "UP_BIAS_AT=",
+    "DOWN_BIAS_AT=",
+    "Q_NORM_AT=",
+    "K_NORM_AT=",
+    "POST_ATTN_NORM_AT=",
+    "ACT_",
+    "EMBED_SCALE=",
+    "LOGIT_SCALE=",
+    "SOFTCAP=",
+    "RESIDUAL_SCALE=",
+    "WINDOW=",
+    "ROPES=",
+    "ROPE_DIMS=",
+    "ROPE_LAYERS=",
+    "ROPE_ADJACENT=",
+    "ROPE_SCALES=",
+    "QK_NORM_AFTER_ROPE=",
+    "QK_NORM_WHOLE=",
+    "QUERY_GROW_BETA=",
+    "QUERY_GROW_PERIOD=",
+};
+
+TEST(each_fixture_defines_exactly_the_macros_of_its_form) {
+  static const struct {
+    const char *fixture;
+    const char *macros[16];  // the fixture defines these of |form_macros|
+  } cases[] = {
+      {FIXTURE("llama-yarn"), {"ROPE_SCALES="}},
+      {FIXTURE("mimo"), {"Q_BIAS_AT=", "K_BIAS_AT=", "V_BIAS_AT=", "WINDOW="}},  // Qwen2's form
+      {FIXTURE("ernie4_5"),
+       {"Q_BIAS_AT=", "K_BIAS_AT=", "V_BIAS_AT=", "O_BIAS_AT=", "GATE_BIAS_AT=", "UP_BIAS_AT=",
+        "DOWN_BIAS_AT=", "ROPE_ADJACENT="}},
+      {FIXTURE("qwen3"),
+       {"Q_BIAS_AT=", "K_BIAS_AT=", "V_BIAS_AT=", "O_BIAS_AT=", "Q_NORM_AT=", "K_NORM_AT=", "WINDOW="}},
+      {FIXTURE("glm4"),  // gate and up are one tensor
+       {"Q_BIAS_AT=", "K_BIAS_AT=", "V_BIAS_AT=", "POST_ATTN_NORM_AT=", "ROPE_DIMS=", "ROPE_ADJACENT="}},
+      {FIXTURE("gemma"), {"ACT_", "EMBED_SCALE="}},
+      {FIXTURE("ministral3"), {"WINDOW=", "QUERY_GROW_BETA=", "QUERY_GROW_PERIOD="}},
+      {FIXTURE("hunyuan_v1_dense"),
+       {"Q_BIAS_AT=", "K_BIAS_AT=", "V_BIAS_AT=", "O_BIAS_AT=", "Q_NORM_AT=", "K_NORM_AT=",
+        "QK_NORM_AFTER_ROPE="}},
+      {FIXTURE("olmo2"),
+       {"Q_BIAS_AT=", "K_BIAS_AT=", "V_BIAS_AT=", "O_BIAS_AT=", "Q_NORM_AT=", "K_NORM_AT=", "QK_NORM_WHOLE=",
+        "POST_ATTN_NORM_AT="}},
+      {FIXTURE("exaone4"),  // some layers have no rope
+       {"Q_NORM_AT=", "K_NORM_AT=", "POST_ATTN_NORM_AT=", "WINDOW=", "ROPES=", "ROPE_LAYERS="}},
+      {FIXTURE("gemma2"), {"ACT_", "EMBED_SCALE=", "POST_ATTN_NORM_AT=", "SOFTCAP=", "WINDOW="}},
+      {FIXTURE("gemma3"),
+       {"ACT_", "EMBED_SCALE=", "POST_ATTN_NORM_AT=", "Q_NORM_AT=", "K_NORM_AT=", "WINDOW=", "ROPES=",
+        "ROPE_LAYERS="}},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+    planned_t p;
+    plan_network(cases[i].fixture, 90, MLX_QUANTIZE_NONE, &p);
+    if (!p.fits) CHECK_FAIL("the decode kernel does not support %s", cases[i].fixture);
+    const char *definitions = decode_definitions(&p);
+    for (size_t m = 0; m < sizeof form_macros / sizeof *form_macros; ++m) {
+      bool expected = false;
+      for (size_t e = 0; e < 16 && cases[i].macros[e]; ++e)
+        expected |= !strcmp(cases[i].macros[e], form_macros[m]);
+      char line[64];
+      snprintf(line, sizeof line, "\n%s", form_macros[m]);
+      if ((strstr(definitions, line) != NULL) != expected)
+        CHECK_FAIL("%s: %s is %s", cases[i].fixture, form_macros[m], expected ? "missing" : "defined");
+    }
+    planned_free(&p);
+  }
+}
+
+TEST(gemma3_has_a_window_and_a_rope_by_layer) {
+  planned_t p;
+  plan_network(FIXTURE("gemma3"), 90, MLX_QUANTIZE_NONE, &p);
+  CHECK(p.fits);
+  const char *definitions = decode_definitions(&p);
+  CHECK_CONTAINS(definitions, "\nWINDOW=12\n");
+  CHECK_CONTAINS(definitions, "\nWINDOWED_LAYERS=1,0\n");
+  CHECK_CONTAINS(definitions, "\nROPES=2\n");
+  CHECK_CONTAINS(definitions, "\nROPE_LAYERS=0,1\n");
+  CHECK_CONTAINS(definitions, "\nACT_GELU_TANH=1\n");
+  planned_free(&p);
+}
+
+// The network of each of these has a part that the decode kernel lacks.
+TEST(other_networks_decode_op_by_op) {
+  static const char *const fixtures[] = {FIXTURE("mixtral"), FIXTURE("gpt2"), FIXTURE("cohere"),
+                                         FIXTURE("gpt_oss"), FIXTURE("phi")};
+  for (size_t i = 0; i < sizeof fixtures / sizeof *fixtures; ++i) {
+    planned_t p;
+    plan_network(fixtures[i], 90, MLX_QUANTIZE_NONE, &p);
+    if (p.fits) CHECK_FAIL("%s", fixtures[i]);
+    planned_free(&p);
+  }
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Types that differ between layers
+
+static random_packed_t packed_type(mlx_dtype_t dtype) {
+  size_t i = 0;
+  while (random_packed_types[i].dtype != dtype) ++i;
+  return random_packed_types[i];
+}
+
+// As in a file of type Q4_K_M: v and down are Q6_K in some layers.
+TEST(a_role_has_two_tile_formats_by_layer) {
+  static const random_llama_t shape = {256, 512, 4, 2, 64, 3, 320, true, 10000};
+  const random_packed_t q4 = packed_type(MLX_Q4_K), q6 = packed_type(MLX_Q6_K);
+  const random_packed_t types[] = {q6,
+                                   /* layer 0 */ q4,
+                                   q4,
+                                   q6,
+                                   q4,
+                                   q4,
+                                   q4,
+                                   q6,
+                                   /* layer 1 */ q4,
+                                   q4,
+                                   q4,
+                                   q4,
+                                   q4,
+                                   q4,
+                                   q4,
+                                   /* layer 2 */ q4,
+                                   q4,
+                                   q6,
+                                   q4,
+                                   q4,
+                                   q4,
+                                   q6};
+  char path[80];
+  planned_t p;
+  snprintf(path, sizeof path, "%s/q4_k_m.gguf", root);
+  random_gguf_write(&shape, types, sizeof types / sizeof *types, path);
+  plan_network(path, 90, MLX_QUANTIZE_NONE, &p);
+  CHECK(p.fits);
+  const mlx_tiles_t narrow = p.plan.tiles[MLX_DECODE_ROLE_O][0], wide = p.plan.tiles[MLX_DECODE_ROLE_HEAD][0];
+  CHECK(!mlx_tiles_equal(narrow, wide));
+  CHECK(mlx_tiles_equal(p.plan.tiles[MLX_DECODE_ROLE_QKV][0], narrow));
+  CHECK(mlx_tiles_equal(p.plan.tiles[MLX_DECODE_ROLE_QKV][1], wide));
+  CHECK(mlx_tiles_equal(p.plan.tiles[MLX_DECODE_ROLE_DOWN][0], wide));
+  CHECK(mlx_tiles_equal(p.plan.tiles[MLX_DECODE_ROLE_DOWN][1], narrow));
+  CHECK(!p.plan.tiles[MLX_DECODE_ROLE_GATE][1].bits);
+  const char *definitions = decode_definitions(&p);
+  CHECK_CONTAINS(definitions, "\nSECOND_FORMATS=4,32,4\n");
+  CHECK_CONTAINS(definitions, "\nLAYER_WEIGHTS=9\n");
+  CHECK_CONTAINS(definitions, "\nLAYER_OFFSETS=");
+  planned_free(&p);
+}
+
+// Three types in a role: the first keeps its format, the others share one that holds both.
+TEST(a_third_tile_format_is_merged_with_the_second) {
+  static const random_llama_t shape = {256, 512, 4, 2, 64, 3, 320, true, 10000};
+  const random_packed_t q4 = packed_type(MLX_Q4_K), q6 = packed_type(MLX_Q6_K), q8 = packed_type(MLX_Q8_0);
+  const random_packed_t types[] = {q6, q4, q4, q6, q4, q4, q4, q4, q4, q4, q8,
+                                   q4, q4, q4, q6, q4, q4, q4, q4, q4, q4, q8};
+  char path[80];
+  planned_t p;
+  snprintf(path, sizeof path, "%s/three.gguf", root);
+  random_gguf_write(&shape, types, sizeof types / sizeof *types, path);
+  plan_network(path, 90, MLX_QUANTIZE_NONE, &p);
+  CHECK(p.fits);
+  CHECK_CONTAINS(decode_definitions(&p), "\nSECOND_FORMATS=4,36,32\n");
+  planned_free(&p);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// GPUs
+
+// One layer of an 8B model. The file is sparse: nothing reads its weights.
+static const char *write_8b(void) {
+  static const random_llama_t shape = {4096, 14336, 32, 8, 128, 1, 128256, false, 500000};
+  static random_tensor_t tensors[RANDOM_LLAMA_TENSORS];
+  static char folder[80];
+  char path[128];
+  mlx_writer_t writer;
+  snprintf(folder, sizeof folder, "%s/8b", root);
+  if (mlx_is_dir(folder)) return folder;
+  CHECK_OK(mlx_make_dirs(folder, 0700));
+  snprintf(path, sizeof path, "%s/config.json", folder);
+  random_write_config(&shape, path);
+  snprintf(path, sizeof path, "%s/model.safetensors", folder);
+  random_llama_dtype = "BF16";
+  const int count = random_llama_tensors(&shape, tensors);
+  uint64_t bytes = 0;
+  struct stat file;
+  for (int i = 0; i < count; ++i) bytes += 2 * random_elements(&tensors[i]);
+  CHECK_OK(mlx_writer_open(path, &writer));
+  random_write_header(&writer, tensors, count);
+  CHECK_OK(mlx_writer_close(&writer));
+  CHECK(!stat(path, &file) && !truncate(path, file.st_size + (off_t)bytes));
+  return folder;
+}
+
+// GPUs with 99 KB of shared memory too.
+TEST(every_gpu_from_sm_80_on_decodes_an_8b_model_in_one_launch) {
+  static const mlx_quantize_t kinds[] = {MLX_QUANTIZE_NONE, MLX_QUANTIZE_Q4_1, MLX_QUANTIZE_Q4_0};
+  const char *model = write_8b();
+  for (size_t i = 0; mlx_gpu_kind_at(i); ++i) {
+    const mlx_gpu_kind_t *gpu = mlx_gpu_kind_at(i);
+    for (int kind = 0; gpu->kernel_sm && kind < 3; ++kind) {
+      planned_t p;
+      plan_network(model, gpu->sm, kinds[kind], &p);
+      if (!p.fits) CHECK_FAIL("sm_%d, kind %d", gpu->sm, kind);
+      planned_free(&p);
+    }
+  }
+}
+
+// Compiles the decode kernel: static_asserts in it check the plan's sizes.
+static void compile_decode(int sm, mlx_quantize_t quantize) {
+  mlx_nvrtc_t *nvrtc;
+  planned_t p;
+  char folder[80];
+  const char *file;
+  plan_network(write_8b(), sm, quantize, &p);
+  CHECK(p.fits);
+  mlx_kernels_t only = {.gpu = p.kernels.gpu};
+  CHECK_OK(mlx_kernels_image(&only, MLX_KERNEL_DECODE, decode_definitions(&p), &file));
+  CHECK_OK(mlx_nvrtc_open(NULL, &nvrtc));
+  snprintf(folder, sizeof folder, "%s/sm_%d-%d", root, sm, (int)quantize);
+  CHECK_OK(mlx_kernels_compile(&only, nvrtc, folder, NULL));
+  mlx_nvrtc_close(nvrtc);
+  mlx_kernels_clear(&only);
+  planned_free(&p);
+}
+
+TEST(decode_kernel_of_an_8b_model_compiles_for_gpus_with_99_kb_of_shared_memory) {
+  compile_decode(86, MLX_QUANTIZE_NONE);
+  compile_decode(120, MLX_QUANTIZE_Q4_1);
+  compile_decode(121, MLX_QUANTIZE_Q4_0);
+}
+
+TEST(launch_length_follows_the_bandwidth_of_the_gpu) {
+  static const int kinds[] = {86, 87, 90, 120};
+  const double bytes = 2.0 * (2.0 * 128256 * 4096 + 4096 * (2.0 * 4096 + 2.0 * 1024 + 3.0 * 14336));
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; ++i) {
+    planned_t p;
+    plan_network(write_8b(), kinds[i], MLX_QUANTIZE_NONE, &p);
+    const double seconds = (double)p.plan.max_steps * bytes / (p.kernels.gpu->bandwidth * 1e9);
+    if (seconds > 0.1001 || seconds < 0.05) CHECK_FAIL("sm_%d: %g seconds", kinds[i], seconds);
+    planned_free(&p);
+  }
+}
+
+int main(int argc, char **argv) {
+  static const check_case_t cases[] = {
+      CASE(each_fixture_defines_exactly_the_macros_of_its_form),
+      CASE(gemma3_has_a_window_and_a_rope_by_layer),
+      CASE(other_networks_decode_op_by_op),
+      CASE(a_role_has_two_tile_formats_by_layer),
+      CASE(a_third_tile_format_is_merged_with_the_second),
+      CASE(every_gpu_from_sm_80_on_decodes_an_8b_model_in_one_launch),
+      CASE(decode_kernel_of_an_8b_model_compiles_for_gpus_with_99_kb_of_shared_memory),
+      CASE(launch_length_follows_the_bandwidth_of_the_gpu),
+  };
+  strcpy(root, "/tmp/mlxcel-plan-XXXXXX");
+  if (!mkdtemp(root)) return 1;
+  const int failed = check_run(cases, sizeof cases / sizeof *cases, argc, argv);
+  mlx_status_free(mlx_remove_tree(root));
+  return failed;
+}
