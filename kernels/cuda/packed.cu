@@ -87,6 +87,9 @@ __device__ __forceinline__ void split_bf16(u32 (&part)[3], float low, float high
 #elif defined(ROWS16)
 #include "packed_linear.cuh"
 #else
+#if defined(EPILOGUE) && EPILOGUE == 2
+#define FEW_REGISTERS  // two matrices at once
+#endif
 #include "packed_tiles.cuh"
 #if defined(EMBED)
 #include "packed_embed.cuh"
