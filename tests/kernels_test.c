@@ -401,14 +401,16 @@ TEST(manifest_and_verbose_notes_list_the_path_and_cost_of_each_kind_of_op) {
   const mlx_variant_t *v = &manifest.variants[0];
   // Per layer q, k, v, o, gate, up and down; the head. All in bf16.
   const int64_t layer = 64 * 32 + 2 * 32 * 32 + 32 * 64 + 3 * 48 * 32;
-  check_op(v, "linear", "linear", "linear", 15, 2 * (2 * layer + 320 * 32));
+  check_op(v, "linear", "decode", "linear", 15, 2 * (2 * layer + 320 * 32));
   // Keys and values of 2 heads of 16, in 2 layers.
-  check_op(v, "attention", "attention_f32", "attention", 2, 2 * 2 * 2 * 16 * 2);
-  check_op(v, "rope", "attention_f32", "attention", 4, 0);
-  check_op(v, "embed", "generic", "generic", 1, 32 * 2);  // one row
-  CHECK_CONTAINS(notes, "ops: 15 linear: kernel linear; 63.5 kB of weights per token (98%)\n");
+  check_op(v, "attention", "decode", "attention", 2, 2 * 2 * 2 * 16 * 2);
+  check_op(v, "rope", "decode", "attention", 4, 0);
+  check_op(v, "embed", "decode", "generic", 1, 32 * 2);  // one row
   CHECK_CONTAINS(notes,
-                 "ops: 2 attention: kernel attention_f32 in decode, kernel attention in prefill; 256 bytes "
+                 "ops: 15 linear: kernel decode in decode, kernel linear in prefill; 63.5 kB of weights per "
+                 "token (98%)\n");
+  CHECK_CONTAINS(notes,
+                 "ops: 2 attention: kernel decode in decode, kernel attention in prefill; 256 bytes "
                  "of KV per position\n");
 }
 
