@@ -30,7 +30,7 @@ set(MLXCEL_IREE_COMPILE ${emulated}/iree-compile)
 
 # Tests that are built but not run (docs/internals/testing.md gives the reasons), and tests that are too slow for CI.
 set(not_emulated
-  arch_gpu_test exact_gpu_test generate_gpu_test kernels_gpu_test mixed_gpu_test packed_gpu_test  # no GPU is emulated
+  arch_gpu_test exact_gpu_test generate_gpu_test kernels_gpu_test mixed_gpu_test packed_gpu_test window_gpu_test  # no GPU is emulated
   signals_test                                                      # qemu changes how a fault on a mapped file is reported
   leftover_test                                                     # forks hundreds of times; a fork under qemu can deadlock on a lock of qemu itself
   nvrtc_test kernels_test wide_kernels_test environment_test        # NVRTC is a library of this machine

@@ -117,6 +117,9 @@ __device__ __forceinline__ void split_bf16(u32 (&part)[3], float low, float high
 #elif defined(ROWS16) && !defined(GEMV)
 #include "packed_linear.cuh"
 #else
+#if defined(EPILOGUE) && EPILOGUE == 2
+#define FEW_REGISTERS  // two matrices at once
+#endif
 #ifndef ROWS16
 #include "packed_tiles.cuh"
 #endif

@@ -36,14 +36,23 @@ __device__ __forceinline__ void load_numbers(Weights &v, int group, int run) {
   }
 }
 
-// Called when a run begins.
+// Called when a run begins. Numbers that are stored as they are need no register more: see factor_of.
 __device__ __forceinline__ void convert_numbers(Weights &v, int group) {
+  if (!Format::grouped) return;
 #pragma unroll
   for (int i = 0; i < 2 * FACTORS; i++) {
     const int t = i / FACTORS, h = i % FACTORS;
     v.factor[group][t][h] =
         h > HALVES ? offset_of(v.offset[group][t], h - 1 - HALVES) : scale_of(v.scale[group][t], h);
   }
+}
+
+// Factor |nth| of tile |t| in `piece`.
+__device__ __forceinline__ float factor_of(const Weights &v, int group, int t, int nth, int piece) {
+  if constexpr (Format::grouped) return broadcast_number(v.factor[group][t][nth], piece);
+  const u32 stored =
+      nth > HALVES ? v.offset[group][t].stored[nth - 1 - HALVES] : v.scale[group][t].stored[nth];
+  return Format::to_float(__shfl_sync(~0u, stored, threadIdx.x % 32 / 4 * 4 + piece));
 }
 
 // Called after the codes of a piece are unpacked. If they were the last of their load, starts the next load,
@@ -136,7 +145,7 @@ __device__ __forceinline__ void start_unit(Unit &u, Weights &v, int group, int p
   }
   if (piece == 0 && nth == 0) convert_numbers(v, group);
 #pragma unroll
-  for (int t = 0; t < 2; t++) u.scale[t] = broadcast_number(v.factor[group][t][nth], piece);
+  for (int t = 0; t < 2; t++) u.scale[t] = factor_of(v, group, t, nth, piece);
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
   bool add = false;
 #pragma unroll
@@ -224,7 +233,7 @@ __device__ __forceinline__ void multiply_piece(float (&acc)[GROUPS][FT][4], Weig
     for (int k = 0; k < 2; k++) {
       Format::unpack(a[g][k], v.words[g][0], v.words[g][1], piece, k);
 #pragma unroll
-      for (int h = 0; h < FACTORS; h++) factor[g][k][h] = broadcast_number(v.factor[g][k][h], piece);
+      for (int h = 0; h < FACTORS; h++) factor[g][k][h] = factor_of(v, g, k, h, piece);
     }
     advance(v, g, piece, next, left);
   }

@@ -46,11 +46,16 @@ __device__ __forceinline__ u32 fma_pair(u32 a, u32 b, u32 c) {  // a * b + c, pa
 
 __device__ __forceinline__ u32 sub_pair(u32 a, u32 b) { return fma_pair(b, 0xbf80bf80u, a); }
 
-// a & mask | more, in one instruction: the compiler makes two if mask and more are constants.
+// a & mask | more, in one instruction. The compiler makes two of it if mask and more are constants, which
+// needs no registers for them: better for a kernel that has none left (FEW_REGISTERS).
 __device__ __forceinline__ u32 and_or(u32 a, u32 mask, u32 more) {
+#ifdef FEW_REGISTERS
+  return a & mask | more;
+#else
   u32 d;
   asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(d) : "r"(a), "r"(mask), "r"(more));
   return d;
+#endif
 }
 
 __device__ __forceinline__ u32 shift_right(u32 v, int by) { return by < 0 ? v << -by : v >> by; }
