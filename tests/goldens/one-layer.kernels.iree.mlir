@@ -16,42 +16,30 @@ module @mlxcel {
 
   // A forward pass over the tokens of |batch|.
   func.func @step_64(
-      %batch: tensor<?xi32>,
-      %history: tensor<?xi32> {iree.abi.output = 0 : index},
-      %kv: tensor<?x32xbf16> {iree.abi.output = 1 : index},
-      %logits: tensor<?x320xf32> {iree.abi.output = 2 : index},
-      %hidden: tensor<?x64xf32> {iree.abi.output = 3 : index},
-      %results: tensor<?x48xi32> {iree.abi.output = 4 : index}) -> (tensor<?xi32>, tensor<?x32xbf16>, tensor<?x320xf32>, tensor<?x64xf32>, tensor<?x48xi32>) {
-    %batch_dim = arith.constant 0 : index
-    %batch_size = tensor.dim %batch, %batch_dim : tensor<?xi32>
-    %history_dim = arith.constant 0 : index
-    %history_size = tensor.dim %history, %history_dim : tensor<?xi32>
-    %kv_dim = arith.constant 0 : index
-    %kv_size = tensor.dim %kv, %kv_dim : tensor<?x32xbf16>
-    %logits_dim = arith.constant 0 : index
-    %logits_size = tensor.dim %logits, %logits_dim : tensor<?x320xf32>
-    %hidden_dim = arith.constant 0 : index
-    %hidden_size = tensor.dim %hidden, %hidden_dim : tensor<?x64xf32>
-    %results_dim = arith.constant 0 : index
-    %results_size = tensor.dim %results, %results_dim : tensor<?x48xi32>
-    %position = stablehlo.slice %batch [192:256] : (tensor<?xi32>) -> tensor<64xi32>
+      %batch: tensor<912xi32>,
+      %history: tensor<1xi32> {iree.abi.output = 0 : index},
+      %kv: tensor<1x32xbf16> {iree.abi.output = 1 : index},
+      %logits: tensor<16x320xf32> {iree.abi.output = 2 : index},
+      %hidden: tensor<16x64xf32> {iree.abi.output = 3 : index},
+      %results: tensor<16x48xi32> {iree.abi.output = 4 : index}) -> (tensor<1xi32>, tensor<1x32xbf16>, tensor<16x320xf32>, tensor<16x64xf32>, tensor<16x48xi32>) {
+    %position = stablehlo.slice %batch [192:256] : (tensor<912xi32>) -> tensor<64xi32>
     %zero = stablehlo.constant dense<0> : tensor<64xi32>
     %positions = stablehlo.maximum %position, %zero : tensor<64xi32>
-    %wanted_tokens = stablehlo.slice %batch [512:528] : (tensor<?xi32>) -> tensor<16xi32>
+    %wanted_tokens = stablehlo.slice %batch [512:528] : (tensor<912xi32>) -> tensor<16xi32>
     %wanted_index = stablehlo.reshape %wanted_tokens : (tensor<16xi32>) -> tensor<16x1xi32>
 
     // token IDs, and the tiles of attention
-    %placed:2 = hal.dispatch.extern "mlx_place"(%batch, %history) : (tensor<?xi32>{%batch_size}, tensor<?xi32>{%history_size}) -> (%history{%history_size}, tensor<388xi32>)
+    %placed:2 = hal.dispatch.extern "mlx_place"(%batch, %history) : (tensor<912xi32>, tensor<1xi32>) -> (%history, tensor<644xi32>)
       count(%device: !hal.device) -> (index, index, index) {
         %g0 = arith.constant 1 : index
         %g1 = arith.constant 1 : index
         %g2 = arith.constant 1 : index
         hal.return %g0, %g1, %g2 : index, index, index
       }
-      layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer>, #hal.pipeline.binding<storage_buffer>]>)
+      layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>)
       objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "place1.fatbin"}>] })
       <workgroup_size = [512 : index, 1 : index, 1 : index]>
-    %token_ids = stablehlo.slice %placed#1 [324:388] : (tensor<388xi32>) -> tensor<64xi32>
+    %token_ids = stablehlo.slice %placed#1 [580:644] : (tensor<644xi32>) -> tensor<64xi32>
     %model.embed_tokens.weight = util.global.load @"model.embed_tokens.weight" : tensor<320x64xbf16>
 
     // embedding rows of the tokens
@@ -82,7 +70,7 @@ module @mlxcel {
         %g2 = arith.constant 1 : index
         hal.return %g0, %g1, %g2 : index, index, index
       }
-      layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer>]>)
+      layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>)
       objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "linear2.fatbin"}>] })
       <workgroup_size = [256 : index, 1 : index, 1 : index], workgroup_local_memory = 131200>
     %model.layers.0.self_attn.k_proj.weight = util.global.load @"model.layers.0.self_attn.k_proj.weight" : tensor<32x64xbf16>
@@ -94,7 +82,7 @@ module @mlxcel {
         %g2 = arith.constant 1 : index
         hal.return %g0, %g1, %g2 : index, index, index
       }
-      layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer>]>)
+      layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>)
       objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "linear3.fatbin"}>] })
       <workgroup_size = [256 : index, 1 : index, 1 : index], workgroup_local_memory = 131200>
     %model.layers.0.self_attn.v_proj.weight = util.global.load @"model.layers.0.self_attn.v_proj.weight" : tensor<32x64xbf16>
@@ -106,7 +94,7 @@ module @mlxcel {
         %g2 = arith.constant 1 : index
         hal.return %g0, %g1, %g2 : index, index, index
       }
-      layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer>]>)
+      layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>)
       objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "linear3.fatbin"}>] })
       <workgroup_size = [256 : index, 1 : index, 1 : index], workgroup_local_memory = 131200>
     %layer0.rope_frequency = stablehlo.constant dense<[1.000000000e+00, 3.162277639e-01, 1.000000015e-01, 3.162277862e-02, 9.999999776e-03, 3.162277862e-03, 1.000000047e-03, 3.162277862e-04]> : tensor<8xf32>
@@ -129,36 +117,36 @@ module @mlxcel {
     %layer0.rope_cos = stablehlo.cosine %layer0.reduced_angle_3 : tensor<64x8xf32>
     %layer0.rope_sin = stablehlo.sine %layer0.reduced_angle_3 : tensor<64x8xf32>
     %layer0.append_constant = arith.constant 0 : i32
-    %layer0.append:2 = hal.dispatch.extern "mlx_append"(%layer0.append_constant, %layer0.q#0, %layer0.k#0, %layer0.v#0, %layer0.rope_cos, %layer0.rope_sin, %batch, %kv) : (i32, tensor<64x64xf32>, tensor<64x32xf32>, tensor<64x32xf32>, tensor<64x8xf32>, tensor<64x8xf32>, tensor<?xi32>{%batch_size}, tensor<?x32xbf16>{%kv_size}) -> (%kv{%kv_size}, tensor<64x64xf32>)
+    %layer0.append:2 = hal.dispatch.extern "mlx_append"(%layer0.append_constant, %layer0.q#0, %layer0.k#0, %layer0.v#0, %layer0.rope_cos, %layer0.rope_sin, %batch, %kv) : (i32, tensor<64x64xf32>, tensor<64x32xf32>, tensor<64x32xf32>, tensor<64x8xf32>, tensor<64x8xf32>, tensor<912xi32>, tensor<1x32xbf16>) -> (%kv, tensor<64x64xf32>)
       count(%device: !hal.device) -> (index, index, index) {
         %g0 = arith.constant 4 : index
         %g1 = arith.constant 1 : index
         %g2 = arith.constant 1 : index
         hal.return %g0, %g1, %g2 : index, index, index
       }
-      layout(#hal.pipeline.layout<constants = 1, bindings = [#hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer>, #hal.pipeline.binding<storage_buffer>]>)
+      layout(#hal.pipeline.layout<constants = 1, bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>)
       objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "attention_f324.fatbin"}>] })
       <workgroup_size = [256 : index, 1 : index, 1 : index]>
     %layer0.attended_constant = arith.constant 0 : i32
-    %layer0.attended:1 = hal.dispatch.extern "mlx_attend"(%layer0.attended_constant, %layer0.append#1, %layer0.append#0, %batch, %placed#1) : (i32, tensor<64x64xf32>, tensor<?x32xbf16>{%kv_size}, tensor<?xi32>{%batch_size}, tensor<388xi32>) -> (tensor<64x64xbf16>)
+    %layer0.attended:1 = hal.dispatch.extern "mlx_attend"(%layer0.attended_constant, %layer0.append#1, %layer0.append#0, %batch, %placed#1) : (i32, tensor<64x64xf32>, tensor<1x32xbf16>, tensor<912xi32>, tensor<644xi32>) -> (tensor<64x64xbf16>)
       count(%device: !hal.device) -> (index, index, index) {
         %g0 = arith.constant 2 : index
-        %g1 = arith.constant 32 : index
+        %g1 = arith.constant 64 : index
         %g2 = arith.constant 4 : index
         hal.return %g0, %g1, %g2 : index, index, index
       }
-      layout(#hal.pipeline.layout<constants = 1, bindings = [#hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer>]>)
+      layout(#hal.pipeline.layout<constants = 1, bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>)
       objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "attention_f324.fatbin"}>] })
-      <workgroup_size = [128 : index, 1 : index, 1 : index], workgroup_local_memory = 9600>
+      <workgroup_size = [64 : index, 1 : index, 1 : index], workgroup_local_memory = 7872>
     %layer0.attended_2_constant = arith.constant 0 : i32
-    %layer0.attended_2:1 = hal.dispatch.extern "mlx_attend"(%layer0.attended_2_constant, %layer0.append#1, %layer0.append#0, %batch, %placed#1, %layer0.attended#0) : (i32, tensor<64x64xf32>, tensor<?x32xbf16>{%kv_size}, tensor<?xi32>{%batch_size}, tensor<388xi32>, tensor<64x64xbf16>) -> (%layer0.attended#0)
+    %layer0.attended_2:1 = hal.dispatch.extern "mlx_attend"(%layer0.attended_2_constant, %layer0.append#1, %layer0.append#0, %batch, %placed#1, %layer0.attended#0) : (i32, tensor<64x64xf32>, tensor<1x32xbf16>, tensor<912xi32>, tensor<644xi32>, tensor<64x64xbf16>) -> (%layer0.attended#0)
       count(%device: !hal.device) -> (index, index, index) {
         %g0 = arith.constant 4 : index
         %g1 = arith.constant 8 : index
         %g2 = arith.constant 1 : index
         hal.return %g0, %g1, %g2 : index, index, index
       }
-      layout(#hal.pipeline.layout<constants = 1, bindings = [#hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer>]>)
+      layout(#hal.pipeline.layout<constants = 1, bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>)
       objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "attention5.fatbin"}>] })
       <workgroup_size = [256 : index, 1 : index, 1 : index], workgroup_local_memory = 13312>
     %model.layers.0.self_attn.o_proj.weight = util.global.load @"model.layers.0.self_attn.o_proj.weight" : tensor<64x64xbf16>
@@ -169,7 +157,7 @@ module @mlxcel {
         %g2 = arith.constant 1 : index
         hal.return %g0, %g1, %g2 : index, index, index
       }
-      layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer>]>)
+      layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>)
       objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "linear6.fatbin"}>] })
       <workgroup_size = [256 : index, 1 : index, 1 : index], workgroup_local_memory = 131200>
     %model.layers.0.post_attention_layernorm.weight = util.global.load @"model.layers.0.post_attention_layernorm.weight" : tensor<64xf32>
@@ -195,7 +183,7 @@ module @mlxcel {
         %g2 = arith.constant 1 : index
         hal.return %g0, %g1, %g2 : index, index, index
       }
-      layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer>]>)
+      layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>)
       objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "linear7.fatbin"}>] })
       <workgroup_size = [256 : index, 1 : index, 1 : index], workgroup_local_memory = 147552>
     %model.layers.0.mlp.down_proj.weight = util.global.load @"model.layers.0.mlp.down_proj.weight" : tensor<64x96xbf16>
@@ -206,7 +194,7 @@ module @mlxcel {
         %g2 = arith.constant 1 : index
         hal.return %g0, %g1, %g2 : index, index, index
       }
-      layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer>]>)
+      layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>)
       objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "linear8.fatbin"}>] })
       <workgroup_size = [256 : index, 1 : index, 1 : index], workgroup_local_memory = 131200>
     %model.norm.weight = util.global.load @"model.norm.weight" : tensor<64xf32>
@@ -224,124 +212,100 @@ module @mlxcel {
     %final = stablehlo.multiply %normed, %gains : tensor<64x64xf32>
 
     // hidden states of the tokens whose logits are wanted
-    %wanted:2 = hal.dispatch.extern "mlx_pick"(%final, %batch, %hidden) : (tensor<64x64xf32>, tensor<?xi32>{%batch_size}, tensor<?x64xf32>{%hidden_size}) -> (%hidden{%hidden_size}, tensor<16x64xf32>)
+    %wanted:2 = hal.dispatch.extern "mlx_pick"(%final, %batch, %hidden) : (tensor<64x64xf32>, tensor<912xi32>, tensor<16x64xf32>) -> (%hidden, tensor<16x64xf32>)
       count(%device: !hal.device) -> (index, index, index) {
         %g0 = arith.constant 16 : index
         %g1 = arith.constant 1 : index
         %g2 = arith.constant 1 : index
         hal.return %g0, %g1, %g2 : index, index, index
       }
-      layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer>, #hal.pipeline.binding<storage_buffer>]>)
+      layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>)
       objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "place9.fatbin"}>] })
       <workgroup_size = [256 : index, 1 : index, 1 : index]>
     %lm_head.weight = util.global.load @"lm_head.weight" : tensor<320x64xbf16>
     %narrow = stablehlo.convert %wanted#1 : (tensor<16x64xf32>) -> tensor<16x64xbf16>
-    %logits_2:1 = hal.dispatch.extern "mlx_linear"(%narrow, %lm_head.weight, %logits) : (tensor<16x64xbf16>, tensor<320x64xbf16>, tensor<?x320xf32>{%logits_size}) -> (%logits{%logits_size})
+    %logits_2:1 = hal.dispatch.extern "mlx_linear"(%narrow, %lm_head.weight, %logits) : (tensor<16x64xbf16>, tensor<320x64xbf16>, tensor<16x320xf32>) -> (%logits)
       count(%device: !hal.device) -> (index, index, index) {
         %g0 = arith.constant 1 : index
         %g1 = arith.constant 5 : index
         %g2 = arith.constant 1 : index
         hal.return %g0, %g1, %g2 : index, index, index
       }
-      layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer>]>)
+      layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>)
       objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "linear10.fatbin"}>] })
       <workgroup_size = [128 : index, 1 : index, 1 : index], workgroup_local_memory = 82048>
 
     // sampling
-    %sampled:2 = hal.dispatch.extern "mlx_sample"(%batch, %logits_2#0, %placed#0, %results) : (tensor<?xi32>{%batch_size}, tensor<?x320xf32>{%logits_size}, tensor<?xi32>{%history_size}, tensor<?x48xi32>{%results_size}) -> (%placed#0{%history_size}, %results{%results_size})
+    %sampled:2 = hal.dispatch.extern "mlx_sample"(%batch, %logits_2#0, %placed#0, %results) : (tensor<912xi32>, tensor<16x320xf32>, tensor<1xi32>, tensor<16x48xi32>) -> (%placed#0, %results)
       count(%device: !hal.device) -> (index, index, index) {
         %g0 = arith.constant 16 : index
         %g1 = arith.constant 1 : index
         %g2 = arith.constant 1 : index
         hal.return %g0, %g1, %g2 : index, index, index
       }
-      layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer>, #hal.pipeline.binding<storage_buffer>]>)
+      layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>)
       objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "sample11.fatbin"}>] })
       <workgroup_size = [1024 : index, 1 : index, 1 : index]>
-    return %sampled#0, %layer0.append#0, %logits_2#0, %wanted#0, %sampled#1 : tensor<?xi32>, tensor<?x32xbf16>, tensor<?x320xf32>, tensor<?x64xf32>, tensor<?x48xi32>
+    return %sampled#0, %layer0.append#0, %logits_2#0, %wanted#0, %sampled#1 : tensor<1xi32>, tensor<1x32xbf16>, tensor<16x320xf32>, tensor<16x64xf32>, tensor<16x48xi32>
   }
 
   // Decodes tokens of one sequence, one after the other.
   func.func @burst(
-      %batch: tensor<?xi32>,
-      %history: tensor<?xi32> {iree.abi.output = 0 : index},
-      %kv: tensor<?x32xbf16> {iree.abi.output = 1 : index},
-      %logits: tensor<?x320xf32> {iree.abi.output = 2 : index},
-      %hidden: tensor<?x64xf32> {iree.abi.output = 3 : index},
-      %results: tensor<?x48xi32> {iree.abi.output = 4 : index}) -> (tensor<?xi32>, tensor<?x32xbf16>, tensor<?x320xf32>, tensor<?x64xf32>, tensor<?x48xi32>) {
-    %batch_dim = arith.constant 0 : index
-    %batch_size = tensor.dim %batch, %batch_dim : tensor<?xi32>
-    %history_dim = arith.constant 0 : index
-    %history_size = tensor.dim %history, %history_dim : tensor<?xi32>
-    %kv_dim = arith.constant 0 : index
-    %kv_size = tensor.dim %kv, %kv_dim : tensor<?x32xbf16>
-    %logits_dim = arith.constant 0 : index
-    %logits_size = tensor.dim %logits, %logits_dim : tensor<?x320xf32>
-    %hidden_dim = arith.constant 0 : index
-    %hidden_size = tensor.dim %hidden, %hidden_dim : tensor<?x64xf32>
-    %results_dim = arith.constant 0 : index
-    %results_size = tensor.dim %results, %results_dim : tensor<?x48xi32>
+      %batch: tensor<96xi32>,
+      %history: tensor<1xi32> {iree.abi.output = 0 : index},
+      %kv: tensor<1x32xbf16> {iree.abi.output = 1 : index},
+      %logits: tensor<1x320xf32> {iree.abi.output = 2 : index},
+      %hidden: tensor<1x64xf32> {iree.abi.output = 3 : index},
+      %results: tensor<1x48xi32> {iree.abi.output = 4 : index}) -> (tensor<1xi32>, tensor<1x32xbf16>, tensor<1x320xf32>, tensor<1x64xf32>, tensor<1x48xi32>) {
     %all_weights = util.global.load @"*" : tensor<36032xi32>
     %state.scratch = util.global.load @"state.scratch" : tensor<37056xi32>
-    %decoded:6 = hal.dispatch.extern "mlx_decode"(%all_weights, %batch, %history, %kv, %logits, %hidden, %results, %state.scratch) : (tensor<36032xi32>, tensor<?xi32>{%batch_size}, tensor<?xi32>{%history_size}, tensor<?x32xbf16>{%kv_size}, tensor<?x320xf32>{%logits_size}, tensor<?x64xf32>{%hidden_size}, tensor<?x48xi32>{%results_size}, tensor<37056xi32>) -> (%history{%history_size}, %kv{%kv_size}, %logits{%logits_size}, %hidden{%hidden_size}, %results{%results_size}, %state.scratch)
+    %decoded:6 = hal.dispatch.extern "mlx_decode"(%all_weights, %batch, %history, %kv, %logits, %hidden, %results, %state.scratch) : (tensor<36032xi32>, tensor<96xi32>, tensor<1xi32>, tensor<1x32xbf16>, tensor<1x320xf32>, tensor<1x64xf32>, tensor<1x48xi32>, tensor<37056xi32>) -> (%history, %kv, %logits, %hidden, %results, %state.scratch)
       count(%device: !hal.device) -> (index, index, index) {
         %g0 = arith.constant 64 : index
         %g1 = arith.constant 1 : index
         %g2 = arith.constant 1 : index
         hal.return %g0, %g1, %g2 : index, index, index
       }
-      layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer>, #hal.pipeline.binding<storage_buffer>, #hal.pipeline.binding<storage_buffer>, #hal.pipeline.binding<storage_buffer>, #hal.pipeline.binding<storage_buffer>, #hal.pipeline.binding<storage_buffer>]>)
+      layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>)
       objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "decode12.fatbin"}>] })
       <workgroup_size = [288 : index, 1 : index, 1 : index], workgroup_local_memory = 232448>
     util.global.store %decoded#5, @"state.scratch" : tensor<37056xi32>
-    return %decoded#0, %decoded#1, %decoded#2, %decoded#3, %decoded#4 : tensor<?xi32>, tensor<?x32xbf16>, tensor<?x320xf32>, tensor<?x64xf32>, tensor<?x48xi32>
+    return %decoded#0, %decoded#1, %decoded#2, %decoded#3, %decoded#4 : tensor<1xi32>, tensor<1x32xbf16>, tensor<1x320xf32>, tensor<1x64xf32>, tensor<1x48xi32>
   }
 
   // A forward pass over one token.
   func.func @step_1(
-      %batch: tensor<?xi32>,
-      %history: tensor<?xi32> {iree.abi.output = 0 : index},
-      %kv: tensor<?x32xbf16> {iree.abi.output = 1 : index},
-      %logits: tensor<?x320xf32> {iree.abi.output = 2 : index},
-      %hidden: tensor<?x64xf32> {iree.abi.output = 3 : index},
-      %results: tensor<?x48xi32> {iree.abi.output = 4 : index}) -> (tensor<?xi32>, tensor<?x32xbf16>, tensor<?x320xf32>, tensor<?x64xf32>, tensor<?x48xi32>) {
-    %batch_dim = arith.constant 0 : index
-    %batch_size = tensor.dim %batch, %batch_dim : tensor<?xi32>
-    %history_dim = arith.constant 0 : index
-    %history_size = tensor.dim %history, %history_dim : tensor<?xi32>
-    %kv_dim = arith.constant 0 : index
-    %kv_size = tensor.dim %kv, %kv_dim : tensor<?x32xbf16>
-    %logits_dim = arith.constant 0 : index
-    %logits_size = tensor.dim %logits, %logits_dim : tensor<?x320xf32>
-    %hidden_dim = arith.constant 0 : index
-    %hidden_size = tensor.dim %hidden, %hidden_dim : tensor<?x64xf32>
-    %results_dim = arith.constant 0 : index
-    %results_size = tensor.dim %results, %results_dim : tensor<?x48xi32>
+      %batch: tensor<96xi32>,
+      %history: tensor<1xi32> {iree.abi.output = 0 : index},
+      %kv: tensor<1x32xbf16> {iree.abi.output = 1 : index},
+      %logits: tensor<1x320xf32> {iree.abi.output = 2 : index},
+      %hidden: tensor<1x64xf32> {iree.abi.output = 3 : index},
+      %results: tensor<1x48xi32> {iree.abi.output = 4 : index}) -> (tensor<1xi32>, tensor<1x32xbf16>, tensor<1x320xf32>, tensor<1x64xf32>, tensor<1x48xi32>) {
     %all_weights = util.global.load @"*" : tensor<36032xi32>
     %state.scratch = util.global.load @"state.scratch" : tensor<37056xi32>
-    %decoded:6 = hal.dispatch.extern "mlx_decode"(%all_weights, %batch, %history, %kv, %logits, %hidden, %results, %state.scratch) : (tensor<36032xi32>, tensor<?xi32>{%batch_size}, tensor<?xi32>{%history_size}, tensor<?x32xbf16>{%kv_size}, tensor<?x320xf32>{%logits_size}, tensor<?x64xf32>{%hidden_size}, tensor<?x48xi32>{%results_size}, tensor<37056xi32>) -> (%history{%history_size}, %kv{%kv_size}, %logits{%logits_size}, %hidden{%hidden_size}, %results{%results_size}, %state.scratch)
+    %decoded:6 = hal.dispatch.extern "mlx_decode"(%all_weights, %batch, %history, %kv, %logits, %hidden, %results, %state.scratch) : (tensor<36032xi32>, tensor<96xi32>, tensor<1xi32>, tensor<1x32xbf16>, tensor<1x320xf32>, tensor<1x64xf32>, tensor<1x48xi32>, tensor<37056xi32>) -> (%history, %kv, %logits, %hidden, %results, %state.scratch)
       count(%device: !hal.device) -> (index, index, index) {
         %g0 = arith.constant 64 : index
         %g1 = arith.constant 1 : index
         %g2 = arith.constant 1 : index
         hal.return %g0, %g1, %g2 : index, index, index
       }
-      layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer>, #hal.pipeline.binding<storage_buffer>, #hal.pipeline.binding<storage_buffer>, #hal.pipeline.binding<storage_buffer>, #hal.pipeline.binding<storage_buffer>, #hal.pipeline.binding<storage_buffer>]>)
+      layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>)
       objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "decode12.fatbin"}>] })
       <workgroup_size = [288 : index, 1 : index, 1 : index], workgroup_local_memory = 232448>
     util.global.store %decoded#5, @"state.scratch" : tensor<37056xi32>
 
     // sampling
-    %sampled:2 = hal.dispatch.extern "mlx_sample"(%batch, %decoded#2, %decoded#0, %decoded#4) : (tensor<?xi32>{%batch_size}, tensor<?x320xf32>{%logits_size}, tensor<?xi32>{%history_size}, tensor<?x48xi32>{%results_size}) -> (%decoded#0{%history_size}, %decoded#4{%results_size})
+    %sampled:2 = hal.dispatch.extern "mlx_sample"(%batch, %decoded#2, %decoded#0, %decoded#4) : (tensor<96xi32>, tensor<1x320xf32>, tensor<1xi32>, tensor<1x48xi32>) -> (%decoded#0, %decoded#4)
       count(%device: !hal.device) -> (index, index, index) {
         %g0 = arith.constant 1 : index
         %g1 = arith.constant 1 : index
         %g2 = arith.constant 1 : index
         hal.return %g0, %g1, %g2 : index, index, index
       }
-      layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer>, #hal.pipeline.binding<storage_buffer>]>)
+      layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>)
       objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "sample11.fatbin"}>] })
       <workgroup_size = [1024 : index, 1 : index, 1 : index]>
-    return %sampled#0, %decoded#1, %decoded#2, %decoded#3, %sampled#1 : tensor<?xi32>, tensor<?x32xbf16>, tensor<?x320xf32>, tensor<?x64xf32>, tensor<?x48xi32>
+    return %sampled#0, %decoded#1, %decoded#2, %decoded#3, %sampled#1 : tensor<1xi32>, tensor<1x32xbf16>, tensor<1x320xf32>, tensor<1x64xf32>, tensor<1x48xi32>
   }
 }
