@@ -12,19 +12,6 @@
 #define WIDE_GOLDENS GOLDENS "wide/"
 #define WIDE_MEAN 131070  // of the sum of four 16-bit numbers
 
-// Fixtures with experts: the GPU kernels have none for them, so that --kernels=required fails.
-// Empty this list when they do.
-#define WIDE_WITHOUT_GPU_KERNELS \
-  {"gpt_oss", "gpt_oss-mxfp4", "granitemoe", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe", NULL}
-
-static inline bool wide_needs_kernels(const char *name) {
-  static const char *const without[] = WIDE_WITHOUT_GPU_KERNELS;
-  for (const char *const *one = without; *one; ++one) {
-    if (!strcmp(*one, name)) return false;
-  }
-  return true;
-}
-
 // The name of a wide fixture whose file is |file|, unless $MLXCEL_ARCH selects another; false: none.
 static inline bool wide_name(const char *file, char out_name[64]) {
   static const char ending[] = ".json";

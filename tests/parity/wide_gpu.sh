@@ -5,7 +5,7 @@
 #   wide_gpu.sh run OUT.tar.xz                    there: generate the weights, write the bundles, run arch_gpu_test on each; one line per fixture
 #
 # The modules contain the same images again and again, so they are packed with a large dictionary. `run` needs NVRTC (a CUDA toolkit) and numpy.
-# Exit status 1 if a fixture differs. A fixture that is not compiled with kernels required is in the file `auto`.
+# Exit status 1 if a fixture differs.
 set -euo pipefail
 
 pack() {
@@ -21,24 +21,21 @@ pack() {
   strip "$work/gpu/arch_gpu_test" "$work/mlxcel"
   cp "$root"/tests/parity/{make_wide,wide_weights,numpy_models}.py "$root/tests/parity/prebuilt_iree_compile.sh" "$work/tests/parity/"
   cp "$root/tests/fixtures/tiny-llama/tokenizer.json" "$work/tests/fixtures/tiny-llama/"
-  sed -n '/define WIDE_WITHOUT_GPU_KERNELS/,/}/p' "$root/tests/wide_fixtures.h" | grep -o '"[^"]*"' | tr -d '"' >"$work/auto" || true
   for name; do
     cp "$root/tests/fixtures/wide/$name.json" "$work/tests/fixtures/wide/"
     cp "$root/tests/goldens/wide/$name.json" "$work/gpu/wide/"
   done
   python3 "$work/tests/parity/make_wide.py" --write "$work/models"
   for name; do
-    "$build/bin/mlxcel" compile -q "$work/models/$name" --target cuda:sm_90 --kernels "$(choice "$work" "$name")" -c 256 --emit vmfb -o "$work/modules/$name.vmfb"
+    "$build/bin/mlxcel" compile -q "$work/models/$name" --target cuda:sm_90 --kernels required -c 256 --emit vmfb -o "$work/modules/$name.vmfb"
   done
   rm -r "$work/models"
   tar -C "$work" -cf - . | xz -c --lzma2=preset=1,dict=512MiB >"$out"
   echo "packed $# fixtures: $(stat -c %s "$out") bytes"
 }
 
-choice() { if grep -qx "$2" "$1/auto"; then echo auto; else echo required; fi; }
-
 compile_one() {
-  MLXCEL_PREBUILT=$PWD/modules/$1.vmfb timeout 180 ./mlxcel compile "models/$1" --target cuda:sm_90 --kernels "$(choice . "$1")" -c 256 \
+  MLXCEL_PREBUILT=$PWD/modules/$1.vmfb timeout 180 ./mlxcel compile "models/$1" --target cuda:sm_90 --kernels required -c 256 \
     --iree-compile "$PWD/tests/parity/prebuilt_iree_compile.sh" -o "gpu/wide/$1.mlxb" >"$1.log" 2>&1 || echo "$1: $(tail -n 2 "$1.log")"
 }
 
@@ -57,7 +54,7 @@ run() {
   tar -xJf "$packed"  2>/dev/null || python3 -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(".")' "$packed"
   export MLXCEL_CACHE=$work/cache MLXCEL_STATE=$work/state MLXCEL_CONFIG=/dev/null MLXCEL_NEED_GPU=1
   python3 tests/parity/make_wide.py --write models
-  export -f choice compile_one test_one
+  export -f compile_one test_one
   ls models | xargs -P 6 -I{} bash -c 'compile_one {}'
   local status=0
   ls models | xargs -P 4 -I{} bash -c 'test_one {}' || status=1
