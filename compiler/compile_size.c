@@ -24,8 +24,8 @@ static uint64_t device_memory(const mlx_compile_job_t *job) {
 }
 
 mlx_status_t mlx_job_check_size(const mlx_compile_job_t *job) {
-  const char *name = mlx_file_name(mlx_source_path(job->model->source)).text,
-             *dtype = mlx_job_storage_name(job);
+  const mlx_file_name_t name = mlx_file_name(mlx_source_path(job->model->source));
+  const char *dtype = mlx_job_storage_name(job);
   const uint64_t memory = device_memory(job);
   uint64_t weights;
   size_t position = 0;
@@ -37,7 +37,7 @@ mlx_status_t mlx_job_check_size(const mlx_compile_job_t *job) {
   if (!memory || weights < memory) return NULL;
   return mlx_status_hint(
       mlx_error(MLX_OUT_OF_MEMORY, "%s does not fit: its weights as %s need %s; this %s has %s of memory",
-                name, dtype, mlx_bytes_show(weights).text, job->target.gpu ? "GPU" : "machine",
+                name.text, dtype, mlx_bytes_show(weights).text, job->target.gpu ? "GPU" : "machine",
                 mlx_bytes_show(memory).text),
       job->options->quantize || job->options->weights == MLX_WEIGHTS_QUANTIZED
           ? "use a smaller model"

@@ -141,19 +141,19 @@ mlx_value_t mlx_cuda_exact_gemm(mlx_function_t *g, const char *name, mlx_value_t
   define_format(g, &definitions, weight);
   MLX_DEFINE(&definitions, {"SIZES", 1}, {"WHOLE_RUNS", k % 128 == 0});
   define_tile(&definitions, shares ? MLX_EPILOGUE_ADD : epilogue, t);
-  return mlx_cuda_call(g, name,
-                       &(mlx_extern_t){.symbol = "mlx_packed_linear",
-                                       .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, &definitions),
-                                       .grid = {ceil_div(m, t.m), ceil_div(n, t.n), t.split},
-                                       .threads = 32 * t.warps,
-                                       .shared_bytes = mlx_quantized_tile_shared_bytes(t),
-                                       .operands = {parts, mlx_cuda_words(g, weight),
-                                                    mlx_cuda_words(g, other)},
-                                       .operand_count = other.id ? 3 : 2,
-                                       .updated_from = other.id ? 3 : 2,
-                                       .result = MLX_TYPE(MLX_F32, m, n),
-                                       .constants = {(int32_t)m, (int32_t)n, (int32_t)k, adds},
-                                       .constant_count = other.id ? 4 : 3});
+  return mlx_cuda_call(
+      g, name,
+      &(mlx_extern_t){.symbol = "mlx_packed_linear",
+                      .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, &definitions),
+                      .grid = {ceil_div(m, t.m), ceil_div(n, t.n), t.split},
+                      .threads = 32 * t.warps,
+                      .shared_bytes = mlx_quantized_tile_shared_bytes(t),
+                      .operands = {parts, mlx_cuda_words(g, weight), mlx_cuda_words(g, other)},
+                      .operand_count = other.id ? 3 : 2,
+                      .updated_from = other.id ? 3 : 2,
+                      .result = MLX_TYPE(MLX_F32, m, n),
+                      .constants = {(int32_t)m, (int32_t)n, (int32_t)k, adds},
+                      .constant_count = other.id ? 4 : 3});
 }
 
 void mlx_cuda_exact_group(mlx_function_t *g, const char *name, mlx_value_t x, const mlx_value_t *weights,

@@ -56,7 +56,8 @@ TEST(all_steps_share_the_images_whose_tile_is_the_same) {
     CHECK_INT(count_images(&few, shared[i].kind, shared[i].definition), 1);
     CHECK_INT(count_images(&all, shared[i].kind, shared[i].definition), 1);
   }
-  // One per tile: no image of a product has a number of tokens, rows or columns in it, except that of a group.
+  // One per tile: no image of a product has a number of tokens, rows or columns in it, except that of a
+  // group.
   for (size_t i = 0; i < all.count; ++i) {
     const char *d = all.images[i].definitions;
     if (!strstr(d, "NAME=mlx_packed_linear\n") || strstr(d, "EPILOGUE=3\n")) continue;

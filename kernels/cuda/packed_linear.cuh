@@ -234,7 +234,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
          float *y3
 #endif
 #endif
-         SIZE_PARAMETERS) {
+             SIZE_PARAMETERS) {
   start_next_kernel();
   extern __shared__ __align__(1024) unsigned char memory[];
   const u32 stages = (u32)__cvta_generic_to_shared(memory);

@@ -62,13 +62,14 @@ __device__ __forceinline__ void load_chunk(Chunk16 &to, const Weights &v, int gr
   }
 }
 
-// Loads the first units of a group. Called before the previous kernel has ended.
+// Loads the first units of a group: zeros past column K, nothing past the last run. Called before the
+// previous kernel has ended.
 __device__ __forceinline__ void preload(Weights &v, int group) {
 #pragma unroll
   for (int unit = 0; unit < DEPTH - 1; unit++)
     if (unit % GROUPS == group) {
       const int nth = unit / GROUPS;
-      if (v.column / 64 * 64 + nth * 64 < K) load_chunk(v.units[unit], v, group, nth);
+      if (v.column / 128 * 128 + nth * 64 < RUNS * 128) load_chunk(v.units[unit], v, group, nth);
     }
 }
 
