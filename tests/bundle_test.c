@@ -369,7 +369,7 @@ TEST(damaged_bundle_is_reported_as_damaged) {
       "d manifest.json && tar cf empty.mlxb -C d --files-from /dev/null");
   SHELL(
       "cp -r m.mlxb halfway && head -c 300 m.mlxb/manifest.json > halfway/manifest.json && cp -r m.mlxb "
-      "doubled && sed -i 's/^  \"vocab\"/  \"contract\": 2,\\n&/' doubled/manifest.json");
+      "doubled && sed -i 's/^  \"vocab\"/  \"contract\": " CONTRACT ",\\n&/' doubled/manifest.json");
   SHELL(
       "cp -r m.mlxb hollow && : > hollow/manifest.json && head -c 20000 one.mlxb > cut.mlxb && cp cut.mlxb "
       "cut && echo text > text.mlxb && mkdir none.mlxb");

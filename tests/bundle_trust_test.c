@@ -25,10 +25,11 @@ TEST(bundle_of_another_version_is_refused_or_recompiled) {
   CHECK_TEXT(actual, ids);
   mlx_free(actual);
   mlx_free(err);
-  replace_in(in_root("old.mlxb/manifest.json"), "\"contract\": 2", "\"contract\": 8");
+  replace_in(in_root("old.mlxb/manifest.json"), "\"contract\": " CONTRACT, "\"contract\": 8");
   check_refuses(in_root("old.mlxb"), NULL, MLX_UNSUPPORTED, "compiled for contract 8");  // not trusted
   actual = generate(in_root("old.mlxb"), "--allow-unsigned", &err);
-  CHECK_CONTAINS(err, "compiled for contract 8; this mlxcel runs contract 2; compiling it again from ");
+  CHECK_CONTAINS(err,
+                 "compiled for contract 8; this mlxcel runs contract " CONTRACT "; compiling it again from ");
   mlx_free(actual);
   mlx_free(err);
   RUN_OK("run", "-m", in_root("old.mlxb"), "-p", PROMPT, "-n", "1", "--chat-template", "chatml",
@@ -57,7 +58,8 @@ TEST(source_of_a_forged_manifest_is_not_compiled) {
   RUN_OK("sign", "-s", in_root("forger-key.key"), in_root("forger/m.mlxb"));
   CHECK_OK(mlx_compile_source_digest(in_root("forger/other"), NULL, digest));
   snprintf(script, sizeof script,
-           "cd %s/forger/m.mlxb && sed -i 's/\"contract\": 2/\"contract\": 8/; s/\"source\": "
+           "cd %s/forger/m.mlxb && sed -i 's/\"contract\": " CONTRACT
+           "/\"contract\": 8/; s/\"source\": "
            "\"model\"/\"source\": \"other\"/; s/\"source_digest\": \"[0-9a-f]*/\"source_digest\": "
            "\"%s/' manifest.json",
            root, digest);

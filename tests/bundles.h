@@ -4,6 +4,7 @@
 
 #include "artifact/bundle.h"
 #include "artifact/local.h"
+#include "tests/contract.h"
 #include "tests/golden.h"
 #include "tests/random_llama.h"
 

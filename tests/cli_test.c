@@ -1,5 +1,6 @@
 // The command line: output streams, error messages and files left behind.
 #include "base/text.h"
+#include "tests/contract.h"
 #include "tests/folder.h"
 #include "tests/golden.h"
 
@@ -599,7 +600,7 @@ TEST(a_bundle_of_another_contract_is_refused_with_both_versions) {
   CHECK_OK(mlx_write_file(in_folder("m.mlxb/manifest.json"), manifest, strlen(manifest)));
   CHECK_OK(mlx_write_file(in_folder("m.mlxb/tokenizer.json"), "{}", 2));
   RUN(&run, "run", "-m", in_folder("m.mlxb"), "-p", "x", "-n", "1");
-  check_refused(&run, MLX_UNSUPPORTED, "compiled for contract 7; this mlxcel runs contract 2");
+  check_refused(&run, MLX_UNSUPPORTED, "compiled for contract 7; this mlxcel runs contract " CONTRACT);
   remove_folder();
 }
 

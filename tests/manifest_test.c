@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 #include "tests/check.h"
+#include "tests/contract.h"
 
 #define SHA256 "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
 
@@ -244,7 +245,7 @@ TEST(another_contract_is_refused_with_a_recompile_hint) {
   mlx_status_t status = mlx_manifest_read("m.json", text, strlen(text), &m);
   CHECK_CONTAINS(mlx_status_hint_text(status),
                  "mlxcel compile m.gguf --target cuda:sm_90,cpu:x86-64-v3 -o OUT");
-  CHECK_ERROR(status, MLX_UNSUPPORTED, "compiled for contract 7; this mlxcel runs contract 3");
+  CHECK_ERROR(status, MLX_UNSUPPORTED, "compiled for contract 7; this mlxcel runs contract " CONTRACT);
   CHECK_TEXT(mlx_manifest_origin(text, strlen(text)).source, "m.gguf");
   CHECK_TEXT(mlx_manifest_origin(text, strlen(text)).source_digest, SHA256);
   CHECK_TEXT(mlx_manifest_origin(text, strlen(text)).iree, "9.9");

@@ -23,7 +23,7 @@ import zipfile
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 LIBRARIES = {"kernel_source.py": "decode_probe.py and packed_probe.py", "weight_layout.py": "make_shape.py and make_bundle.py",
-             "wide_weights.py": "make_wide.py"}
+             "random_tiles.py": "decode_probe.py and packed_probe.py", "wide_weights.py": "make_wide.py"}
 
 
 class Skipped(Exception):
@@ -144,6 +144,14 @@ def make_gguf(c):
         c.same(f"tests/fixtures/{name}.gguf")
 
 
+def make_moe_shape(c):
+    c.run("make_moe_shape.py", c.folder / "oss", "gpt-oss-20b", "--layers", "1", "--sparse")
+    c.run("make_moe_shape.py", c.folder / "qwen", "qwen3-30b-a3b", "--layers", "1", "--sparse")
+    for model in (c.folder / "oss", c.folder / "qwen.gguf"):
+        out = c.run(c.mlxcel, "show", model)
+        assert "used per token" in out, out
+
+
 def make_shape(c):
     c.run("make_shape.py", c.folder / "model", "llama-test")
     out = c.run(c.mlxcel, "show", c.folder / "model")
@@ -189,6 +197,13 @@ def numpy_models(c):
     c.run("numpy_models.py", "mimo")
     c.same("tests/fixtures/mimo")
     c.same_numbers("tests/goldens/mimo.json")
+
+
+def experts_probe(c):
+    need_file(c.build / "deps" / "nvrtc")
+    library = next((c.build / "deps" / "nvrtc").glob("libnvrtc.so.*"))
+    c.run("experts_probe.py", "--compile", "sm_90a", "--only", "route", "--cache", c.folder, "--nvrtc", library)
+    assert any(c.folder.glob("*.cubin"))
 
 
 def packed_probe(c):
@@ -267,6 +282,7 @@ CASES = {
     "config_defaults.py": (("transformers",), config_defaults),
     "decode_probe.py": ((), lambda c: c.run("decode_probe.py", "--check-source")),
     "dequant_goldens.py": (("gguf", "numpy"), dequant_goldens),
+    "experts_probe.py": (("numpy",), experts_probe),
     "fetch_model.py": ((), fetch_model),
     "gguf_fixtures.py": (("torch", "transformers", "gguf"), lambda c: c.run("gguf_fixtures.py", "llama")),
     "gguf_llama.py": (("gguf", "numpy"), lambda c: c.run("gguf_llama.py", ROOT / "tests/fixtures/tiny-llama.gguf")),
@@ -279,6 +295,7 @@ CASES = {
     "make_bundle.py": (("numpy",), make_bundle),
     "make_fixtures.py": (("torch", "transformers"), lambda c: c.run("make_fixtures.py", "llama-linear")),
     "make_gguf.py": (("gguf", "numpy"), make_gguf),
+    "make_moe_shape.py": (("numpy",), make_moe_shape),
     "make_shape.py": (("numpy",), make_shape),
     "make_tiny.py": (("numpy", "tokenizers", "safetensors", "gguf"), make_tiny),
     "make_wide.py": (("numpy",), make_wide),
