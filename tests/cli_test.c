@@ -598,7 +598,6 @@ TEST(a_bundle_of_another_contract_is_refused_with_both_versions) {
   CHECK_OK(mlx_make_dirs(in_folder("m.mlxb"), 0700));
   static const char manifest[] = "{\"format\": \"mlxcel-bundle\", \"contract\": 7}";
   CHECK_OK(mlx_write_file(in_folder("m.mlxb/manifest.json"), manifest, strlen(manifest)));
-  CHECK_OK(mlx_write_file(in_folder("m.mlxb/tokenizer.json"), "{}", 2));
   RUN(&run, "run", "-m", in_folder("m.mlxb"), "-p", "x", "-n", "1");
   check_refused(&run, MLX_UNSUPPORTED, "compiled for contract 7; this mlxcel runs contract " CONTRACT);
   remove_folder();

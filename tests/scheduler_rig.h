@@ -119,6 +119,16 @@ static void hear_done(void *user, mlx_request_t *request) {
   ++((heard_t *)user)->done;
 }
 
+// The state of a sequence after the token |id| at |position|. |kv| has the entries of the positions before
+// it.
+static uint64_t feed_alone(int64_t window, int32_t id, size_t position, uint64_t *kv, uint64_t state) {
+  const size_t first = (size_t)fake_first_seen(window, (int64_t)position);
+  if (first) state = 0;
+  for (size_t i = first; first && i < position; ++i) state = fake_mix(state, kv[i]);
+  kv[position] = fake_kv(state, id, (int64_t)position);
+  return fake_mix(state, kv[position]);
+}
+
 // Generates without scheduler, pages and queue. Returns the error that ends the request.
 static mlx_status_t generate_alone(const mlx_generate_options_t *given, const rig_t *rig, const int32_t *ids,
                                    size_t count, mlx_output_t *out) {
@@ -139,13 +149,7 @@ static mlx_status_t generate_alone(const mlx_generate_options_t *given, const ri
   for (size_t fed = 0; mlx_output_left(out) && !out->ended && !status;) {
     reason = MLX_FINISH_CONTEXT;
     if (count > (size_t)rig->positions) break;
-    for (; fed < count; ++fed) {
-      const size_t first = (size_t)fake_first_seen(window, (int64_t)fed);
-      if (first) state = 0;
-      for (size_t i = first; first && i < fed; ++i) state = fake_mix(state, kv[i]);
-      kv[fed] = fake_kv(state, all[fed], (int64_t)fed);
-      state = fake_mix(state, kv[fed]);
-    }
+    for (; fed < count; ++fed) state = feed_alone(window, all[fed], fed, kv, state);
     mlx_step_sampling_t wanted;
     fake_answer_t answer;
     mlx_choice_t choice;
@@ -180,15 +184,16 @@ typedef struct job {
 } job_t;
 
 // The log-probabilities of the prompt's tokens are those of the sequence alone.
-static void check_prompt_scores(const job_t *job, const mlx_generation_t *g, int number) {
+static void check_prompt_scores(const rig_t *rig, const job_t *job, const mlx_generation_t *g, int number) {
   const size_t count = (size_t)job->options.prompt_logprobs;
   float logits[FAKE_VOCAB];
   mlx_logprob_t expected[64];
-  uint64_t state = 0;
+  const int64_t window = rig->fake.base.window;
+  uint64_t state = 0, kv[LONGEST * 2];
   for (size_t i = 0; i + 1 < job->count; ++i) {
     const mlx_logprob_t *row = g->prompt_logprobs + i * (count + 1);
-    state = fake_mix(state, fake_kv(state, job->ids[i], (int64_t)i));
-    fake_logits(state, job->ids[0], job->ids[i], logits);
+    state = feed_alone(window, job->ids[i], i, kv, state);
+    fake_logits(state, window ? 0 : job->ids[0], job->ids[i], logits);
     CHECK_OK(mlx_logprobs(logits, FAKE_VOCAB, job->ids[i + 1], count, expected));
     for (size_t k = 0; k <= count; ++k) {
       if (fabs(row[k].logprob - expected[k].logprob) > 1e-5 || (k == count && row[k].id != job->ids[i + 1]))
@@ -219,7 +224,7 @@ static void check_job(job_t *job, const rig_t *rig, int number) {
   if (!cancelled && !status) {
     CHECK_INT(g->finish_reason, e->finish_reason);
     CHECK_TEXT(g->text, e->text);
-    if (job->options.prompt_logprobs >= 0) check_prompt_scores(job, g, number);
+    if (job->options.prompt_logprobs >= 0) check_prompt_scores(rig, job, g, number);
   }
   if (status) CHECK_INT(g->finish_reason, MLX_FINISH_ERROR);
   CHECK_TEXT(job->heard.text.data ? job->heard.text.data : "", g->text);
