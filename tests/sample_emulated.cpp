@@ -87,6 +87,10 @@ T atomicAdd(T *at, T x) {
   return before;
 }
 void atomicOr(unsigned *at, unsigned x) { *at |= x; }
+struct float4 {
+  float x, y, z, w;
+};
+float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 int min(int a, int b) { return a < b ? a : b; }
 int max(int a, int b) { return a > b ? a : b; }
 
