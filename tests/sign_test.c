@@ -607,8 +607,8 @@ TEST(minisign_and_mlxcel_accept_each_others_files) {
       "\"$0\" trust add m.pub && \"$0\" verify f | grep -q 'signed by m.pub'",
       "minisign -S -s m.key -m f && \"$0\" verify f && minisign -S -l -s m.key -m f && \"$0\" verify f",
       // With little memory, minisign encrypts a key quickly.
-      "(ulimit -v 60000; printf 'a b\\na b\\n' | minisign -G -p e.pub -s e.key) && "
-      "echo 'a b' | \"$0\" sign -s e.key f && minisign -V -p e.pub -m f",
+      ("(ulimit -v 60000; printf 'a b\\na b\\n' | minisign -G -p e.pub -s e.key) && "
+       "echo 'a b' | \"$0\" sign -s e.key f && minisign -V -p e.pub -m f"),
   };
   // clang-format on
   for (size_t i = 0; i < sizeof steps / sizeof *steps; ++i) {
