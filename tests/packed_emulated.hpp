@@ -1,0 +1,113 @@
+// CUDA for tests/packed_emulated.py: each thread of a block is a thread of the system. A block ends before the next one starts.
+#include <pthread.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <functional>
+#include <vector>
+
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+static uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
+static float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+
+struct Index {
+  int x, y, z;
+};
+static thread_local Index threadIdx, blockIdx;
+
+struct Block {
+  pthread_barrier_t all;
+  std::vector<pthread_barrier_t> warps;
+  std::vector<char> memory;
+  std::vector<unsigned> words;  // exchanged by the lanes of a warp: 6 per thread
+};
+static thread_local Block *block;
+
+static char *shared() { return (char *)(((uintptr_t)block->memory.data() + 1023) / 1024 * 1024); }
+static void __syncthreads() { pthread_barrier_wait(&block->all); }
+static void sync_warp() { pthread_barrier_wait(&block->warps[threadIdx.x / 32]); }
+static unsigned *warp_words() { return &block->words[threadIdx.x / 32 * 192]; }
+
+template <class T>
+static T shuffle(T value, int lane) {
+  memcpy(warp_words() + threadIdx.x % 32, &value, 4);
+  sync_warp();
+  memcpy(&value, warp_words() + lane, 4);
+  sync_warp();
+  return value;
+}
+template <class T>
+static T __shfl_xor_sync(unsigned, T value, int bits) {
+  return shuffle(value, threadIdx.x % 32 ^ bits);
+}
+static float __uint_as_float(unsigned word) {
+  float value;
+  memcpy(&value, &word, 4);
+  return value;
+}
+static float half_of(unsigned pair, int nth) { return __uint_as_float((nth ? pair >> 16 : pair & 0xffff) << 16); }
+static unsigned bf16_of(float value) {
+  unsigned word;
+  memcpy(&word, &value, 4);
+  return (word + 0x7fff + (word >> 16 & 1)) >> 16;
+}
+
+// d += a . b for one fragment of 16 rows and 8 tokens. |value_of| gives b at (token, column).
+template <class B>
+static void multiply_fragment(float (&d)[4], const unsigned (&a)[4], B value_of) {
+  const int lane = threadIdx.x % 32;
+  for (int i = 0; i < 4; ++i) warp_words()[lane * 6 + i] = a[i];
+  sync_warp();
+  for (int e = 0; e < 4; ++e) {
+    for (int k = 0; k < 16; ++k) {
+      const unsigned pair = warp_words()[(lane / 4 * 4 + k % 8 / 2) * 6 + e / 2 + k / 8 * 2];
+      d[e] += half_of(pair, k % 2) * value_of(lane % 4 * 2 + e % 2, k);
+    }
+  }
+  sync_warp();
+}
+
+struct Start {
+  Index thread, block;
+  Block *memory;
+  const std::function<void()> *kernel;
+};
+static void *run_thread(void *at) {
+  const Start *start = (const Start *)at;
+  threadIdx = start->thread, blockIdx = start->block, block = start->memory;
+  (*start->kernel)();
+  return nullptr;
+}
+static void launch(int grid_x, int grid_y, int threads, size_t bytes, const std::function<void()> &kernel) {
+  for (int i = 0; i < grid_x * grid_y; ++i) {
+    Block one;
+    pthread_barrier_init(&one.all, nullptr, threads);
+    one.warps.resize(threads / 32);
+    for (pthread_barrier_t &warp : one.warps) pthread_barrier_init(&warp, nullptr, 32);
+    one.memory.assign(bytes + 1024, 0x7f);
+    one.words.resize(threads * 6);
+    std::vector<Start> starts(threads);
+    std::vector<pthread_t> ids(threads);
+    for (int t = 0; t < threads; ++t) {
+      starts[t] = {{t, 0, 0}, {i % grid_x, i / grid_x, 0}, &one, &kernel};
+      if (pthread_create(&ids[t], nullptr, run_thread, &starts[t])) abort();
+    }
+    for (pthread_t id : ids) pthread_join(id, nullptr);
+  }
+}
+
+#define __device__
+#define __global__
+#define __shared__
+#define __restrict__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define CLUSTER

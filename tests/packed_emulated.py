@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""Runs products of kernels/cuda/packed.cu with 16-bit weights on a CPU (tests/packed_emulated.hpp), and compares them with f64 sums.
+
+  tests/packed_emulated.py [C++ COMPILER]
+
+Inline assembly is replaced by C++ that does the same; a function that is no longer found is an error. Registers that the kernel has not loaded hold NaN.
+Exit status 77: there is no compiler.
+"""
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+FILES = ("overlap.cuh", "packed_sizes.cuh", "packed_split.cuh", "packed_linear.cuh", "packed_linear_rows16.cuh")
+BODIES = {  # of functions with inline assembly
+    "u32 narrow(float low, float high)": "return bf16_of(low) | bf16_of(high) << 16;",
+    "T *after_wait(T *pointer)": "return pointer;",
+    "void load16(u32 (&v)[4], const u8 *from, bool valid)": "if (valid) memcpy(v, from, 16); else memset(v, 0, 16);",
+    "void multiply(float (&d)[FT][4], const u32 (&a)[4], u64 tile, bool add)": """
+        const u32 at = (u32)(tile & 0x3fff) << 4;  // one row of 128 bytes per token, pieces of 16 bytes permuted
+        for (int f = 0; f < FT; f++) {
+          for (int e = 0; e < 4 && !add; e++) d[f][e] = 0;
+          multiply_fragment(d[f], a, [&](int token, int k) {
+            const char *row = shared() + at / 128 * 128 + (f * 8 + token) * 128;
+            return half_of(*(const u16 *)(row + ((at % 128 / 16 + k / 8) ^ token) * 16 + k % 8 * 2), 0);
+          });
+        }""",
+    "void wait_barrier(u32 barrier, u32 parity)": "",
+    "void copy_bulk(u32 to, const u8 *from, u32 bytes, u32 barrier)": "",
+    "void multiply_all(float (&acc)[GROUPS][FT][4], Weights &v, const u8 *parts,": """
+        multiply_chunks(acc, v, chunks, [&](int chunk) {  // copies by all threads instead of by the tensor memory accelerator
+          const u32 stage = stages + chunk % STAGES * STAGE_BYTES;
+          __syncthreads();
+          for (int i = threadIdx.x; i < (int)rows * 24; i += THREADS)
+            memcpy(shared() + stage + i / (rows * 8) * PLANE + i % (rows * 8) * 16,
+                   parts + (((u64)chunks.at(chunk) * 3 + i / (rows * 8)) * MP + top) * 128 + i % (rows * 8) * 16, 16);
+          __syncthreads();
+          return stage;
+        });""",
+}
+CASES = [  # M, rows of three matrices, K, BM, BN, warps
+    (16, (64, 64, 64), 64, 16, 64, 4), (13, (128, 64, 48), 192, 16, 64, 4), (64, (64, 64, 64), 576, 64, 64, 4), (40, (128, 128, 64), 320, 64, 128, 8)]
+CUT = """
+void run_cut(const float *x, void *parts) { launch((MP * ROW_THREADS + 255) / 256, 1, 256, 0, [=] { probe(x, (u8 *)parts); }); }
+"""
+LINEAR = """
+#include <math.h>
+#include <random>
+void run_cut(const float *x, void *parts);
+int main() {
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  const int rows[3] = {N, N2, N3}, padded = (M + 7) / 8 * 8;
+  std::vector<float> x(M * K), y[3];
+  std::vector<uint16_t> w[3];
+  for (float &v : x) v = normal(random);
+  for (int i = 0; i < 3; i++) {
+    w[i].resize(rows[i] * K);
+    for (uint16_t &v : w[i]) v = bf16_of(normal(random));
+    y[i].assign(M * rows[i], NAN);
+  }
+  std::vector<uint4> parts(((K + 127) / 128 * 2 + (K + 2047) / 2048) * padded * 24, uint4{~0u, ~0u, ~0u, ~0u});
+  run_cut(x.data(), parts.data());
+  launch((M + BM - 1) / BM, (N + N2 + N3 + BN - 1) / BN, 32 * WARPS, STAGES * (BM * 384 + 16), [&] {
+    probe((const u8 *)parts.data(), (const u8 *)w[0].data(), (const u8 *)w[1].data(), (const u8 *)w[2].data(), y[0].data(), y[1].data(), y[2].data());
+  });
+  double worst = 0;
+  for (int i = 0; i < 3; i++)
+    for (int at = 0; at < M * rows[i]; at++) {
+      double sum = 0;
+      for (int k = 0; k < K; k++) sum += (double)x[at / rows[i] * K + k] * half_of(w[i][at % rows[i] * K + k], 0);
+      const double off = fabs(sum - y[i][at]);
+      worst = off <= worst ? worst : off;  // NaN counts
+      if (!(off < 1e-4)) return printf("matrix %d, element %d: %g, expected %g\\n", i, at, y[i][at], sum), 1;
+    }
+  printf("%d tokens, %d + %d + %d rows, %d columns: within %.1g\\n", M, N, N2, N3, K, worst);
+}
+"""
+
+
+def inline(name):
+    text = (ROOT / "kernels/cuda" / name).read_text()
+    return re.sub(r'#include "([\w.]+)"\n', lambda m: inline(m[1]) if m[1] in FILES else "", text)
+
+
+def replace_body(text, signature, body):
+    start = text.find(signature)
+    if start < 0:
+        sys.exit(f"packed_emulated.py: kernels/cuda/packed.cu has no '{signature}'")
+    at = text.index("{", text.index(")", start))
+    depth, end = 0, at
+    while True:
+        depth += {"{": 1, "}": -1}.get(text[end], 0)
+        end += 1
+        if not depth:
+            return text[:at] + "{" + body + "}" + text[end:]
+
+
+def kernel():
+    text = inline("packed.cu")
+    for signature, body in BODIES.items():
+        text = replace_body(text, signature, body)
+    text = re.sub(r'asm volatile\("(?:wgmma|cp\.async|prefetch|griddepcontrol|mbarrier|fence)[^;]*;"[^;]*;', ";", text)
+    text = text.replace("extern __shared__ __align__(1024) unsigned char memory[];", "unsigned char *memory = (unsigned char *)shared();")
+    text = text.replace("(u32)__cvta_generic_to_shared(memory)", "0").replace('extern "C" __global__', "static __global__")
+    text = text.replace("  Weights weights;", "  Weights weights;\n  memset(&weights, 0xff, sizeof weights);")
+    return f'#include "packed_emulated.hpp"\n#define NAME probe\n{text}'
+
+
+def main():
+    compiler = sys.argv[1] if len(sys.argv) > 1 else "c++"
+    if not shutil.which(compiler):
+        sys.exit(77)
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder)
+        (path / "cut.cpp").write_text("#define CUT 1\n" + kernel() + CUT)
+        (path / "linear.cpp").write_text(kernel() + LINEAR)
+        for m, rows, k, bm, bn, warps in CASES:
+            sizes = dict(M=m, N=rows[0], N2=rows[1], N3=rows[2], K=k, BM=bm, BN=bn, WARPS=warps, SPLIT=1, STAGES=3, EPILOGUE=3, ROWS16=1, DTYPE_BF16=1, __CUDA_ARCH_FEAT_SM90_ALL=1)
+            command = [compiler, "-std=c++17", "-O1", "-w", f"-I{ROOT}/tests", *(f"-D{name}={value}" for name, value in sizes.items())]
+            subprocess.run([*command, path / "cut.cpp", path / "linear.cpp", "-o", path / "test", "-lpthread"], check=True)
+            subprocess.run([path / "test"], check=True, timeout=60)
+
+
+if __name__ == "__main__":
+    main()
