@@ -1,12 +1,10 @@
 // Chooses tile sizes, split factors and shared memory. All thresholds were measured on an H200.
 #include "compiler/cuda_launch.h"
 
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 static int64_t min_int(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static int64_t tile_count(int64_t m, int64_t n, int64_t bm, int64_t bn) {
-  return ceil_div(m, bm) * ceil_div(n, bn);
+  return mlx_ceil_div(m, bm) * mlx_ceil_div(n, bn);
 }
 
 static int64_t tokens_of(int64_t m) { return m <= 16 ? 16 : m <= 32 ? 32 : m <= 64 ? 64 : 128; }
@@ -20,7 +18,7 @@ static int64_t split_of(int64_t tiles, int64_t k, int64_t blocks) {
 
 // Average share of busy multiprocessors, in percent, if each block occupies one.
 static int64_t fill_of(int64_t blocks, int64_t processors) {
-  return 100 * blocks / (ceil_div(blocks, processors) * processors);
+  return 100 * blocks / (mlx_ceil_div(blocks, processors) * processors);
 }
 
 // A tile of 128 tokens fills a multiprocessor, so clusters of four and more such blocks cannot all be
@@ -74,26 +72,26 @@ int64_t mlx_quantized_tile_shared_bytes(mlx_quantized_tile_t tile) {
 }
 
 int64_t mlx_quantized_parts_bytes(int64_t m, int64_t k) {
-  const int64_t runs = ceil_div(k, 128);
-  return (runs * 2 + ceil_div(runs, 16)) * ceil_div(m, 8) * 8 * 384;
+  const int64_t runs = mlx_ceil_div(k, 128);
+  return (runs * 2 + mlx_ceil_div(runs, 16)) * mlx_ceil_div(m, 8) * 8 * 384;
 }
 
 // Two blocks per multiprocessor. A team of warps computes two groups of 16 rows at a time if every block then
 // still has work.
 mlx_quantized_gemv_t mlx_quantized_gemv(int64_t m, int64_t n, int64_t k, int64_t processors) {
-  const int64_t groups = ceil_div(n, 16) >= processors * 4 ? 2 : 1, warps = 8, run = 784 * m;
+  const int64_t groups = mlx_ceil_div(n, 16) >= processors * 4 ? 2 : 1, warps = 8, run = 784 * m;
   return (mlx_quantized_gemv_t){
       .groups = groups,
       .warps = warps,
-      .blocks = min_int(ceil_div(n, 16 * groups * 8 / warps), processors * 2),
-      .shared_bytes = min_int(ceil_div(k, 128), 65536 / run / 8 * 8) * run + 8192 * groups};
+      .blocks = min_int(mlx_ceil_div(n, 16 * groups * 8 / warps), processors * 2),
+      .shared_bytes = min_int(mlx_ceil_div(k, 128), 65536 / run / 8 * 8) * run + 8192 * groups};
 }
 
 // A tile has room for more tokens than an expert has on average. A partly filled tile costs less than a
 // second one, which reads and unpacks the same weights again. Tiles of 128 tokens leave too few registers for
 // two matrices, so that they pay off only if most are full.
 mlx_quantized_tile_t mlx_experts_tile(int64_t tokens, int64_t used, int64_t experts, bool pair, bool hopper) {
-  const int64_t average = ceil_div(tokens * used, experts);
+  const int64_t average = mlx_ceil_div(tokens * used, experts);
   mlx_quantized_tile_t t = {.m = tokens_of(average * 5 / 4), .split = 1};
   if (average < 96) t.m = min_int(t.m, 64);
   if (hopper) {
@@ -107,7 +105,7 @@ mlx_quantized_tile_t mlx_experts_tile(int64_t tokens, int64_t used, int64_t expe
 mlx_experts_groups_t mlx_experts_groups(int64_t tokens, int64_t used, int64_t experts, int64_t tile) {
   const int64_t pairs = tokens * used, busy = min_int(pairs, experts);  // experts with tokens
   mlx_experts_groups_t g = {
-      .pairs = pairs, .tiles = pairs / tile + busy, .rows = ceil_div(pairs + 7 * busy, 8) * 8};
+      .pairs = pairs, .tiles = pairs / tile + busy, .rows = mlx_ceil_div(pairs + 7 * busy, 8) * 8};
   g.list_at = 4 + 4 * g.tiles;
   g.rows_at = g.list_at + g.rows;
   g.words = g.rows_at + pairs;
@@ -115,7 +113,7 @@ mlx_experts_groups_t mlx_experts_groups(int64_t tokens, int64_t used, int64_t ex
 }
 
 int64_t mlx_experts_gemv_shared_bytes(int64_t matrices, int64_t k, bool pair, bool rows16) {
-  const int64_t unit = rows16 ? 384 : 784, units = matrices * ceil_div(k, rows16 ? 64 : 128);
+  const int64_t unit = rows16 ? 384 : 784, units = matrices * mlx_ceil_div(k, rows16 ? 64 : 128);
   return min_int(units, 65536 / unit / 8 * 8) * unit + 4096 * (1 + pair);
 }
 
@@ -146,7 +144,7 @@ mlx_attend_f32_tile_t mlx_attend_f32_tile(bool is_long, int64_t tokens, int64_t 
   t.threads = t.queries == 64 ? 256 : t.queries == 4 ? 64 : 128;
   if (!is_long) {
     // Most steps have fewer segments than tokens: clusters for half of them fill the GPU.
-    const int64_t blocks = kv_heads * ceil_div(share, t.queries) * ceil_div(tokens, 2);
+    const int64_t blocks = kv_heads * mlx_ceil_div(share, t.queries) * mlx_ceil_div(tokens, 2);
     while (hopper && t.split < 8 && blocks * t.split * 2 <= processors * 2) t.split *= 2;
   }
   // Several segments: more blocks on a multiprocessor instead of more stages. With three stages two blocks
@@ -165,7 +163,7 @@ mlx_attend_f32_tile_t mlx_attend_f32_tile(bool is_long, int64_t tokens, int64_t 
 int64_t mlx_attend_tiles(int64_t tokens, int64_t shortest, int64_t share, int64_t queries) {
   int64_t most = 0;
   for (int64_t count = shortest; count <= tokens; ++count) {
-    const int64_t tiles = tokens * ceil_div(count * share, queries) / count;
+    const int64_t tiles = tokens * mlx_ceil_div(count * share, queries) / count;
     if (tiles > most) most = tiles;
   }
   return most;

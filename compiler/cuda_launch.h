@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+static inline int64_t mlx_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
 // A product of up to this many tokens is bound by memory bandwidth: a matrix-vector kernel computes it.
 #define MLX_GEMV_TOKENS 8
 static inline bool mlx_cuda_uses_gemv(int64_t tokens) { return tokens <= MLX_GEMV_TOKENS; }

@@ -66,9 +66,9 @@ mlx_status_t mlx_function_create(const mlx_model_t *model, const mlx_graph_t *gr
 
 // Whether a step may have several segments: the CPU kernel and the attention kernels find them by themselves.
 bool mlx_function_is_ragged(const mlx_function_t *g);
-// Type of |kv|. Bytes of a page and numbers of a row, of all layers.
-// True if the arguments have fixed first dimensions (kernels/step.h): only kernels read beyond them.
+// Whether the arguments have fixed first dimensions (kernels/step.h): only kernels read beyond them.
 bool mlx_function_has_fixed_rows(const mlx_function_t *g);
+// Type of |kv|. Bytes of a page and numbers of a row, of all layers.
 mlx_type_t mlx_function_kv_type(const mlx_function_t *g);
 int64_t mlx_function_page_bytes(const mlx_function_t *g);
 int64_t mlx_function_kv_row(const mlx_function_t *g);  // 0: |kv| is a vector of i32

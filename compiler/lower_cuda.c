@@ -7,8 +7,6 @@
 #include "compiler/cuda_image.h"
 #include "compiler/cuda_launch.h"
 
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 static mlx_value_t as_16_bits(mlx_function_t *g, mlx_value_t x) {
   return x.dtype == MLX_F32 ? mlx_build_convert(g->b, "narrow", x, g->options->dtype) : x;
 }
@@ -25,7 +23,7 @@ static mlx_value_t gemv(mlx_function_t *g, const char *name, mlx_value_t x, mlx_
   mlx_cuda_define_dtype(&definitions, weight.dtype);
   mlx_extern_t kernel = {.symbol = "mlx_gemv",
                          .file = mlx_cuda_image(g, MLX_KERNEL_LINEAR, &definitions),
-                         .grid = {ceil_div(n, warps * rows), 1, 1},
+                         .grid = {mlx_ceil_div(n, warps * rows), 1, 1},
                          .threads = 32 * warps,
                          .operands = {x, weight},
                          .operand_count = 2,
@@ -41,7 +39,7 @@ typedef struct tile {
 } tile_t;
 
 static int64_t tile_count(int64_t m, int64_t n, int64_t bm, int64_t bn) {
-  return ceil_div(m, bm) * ceil_div(n, bn);
+  return mlx_ceil_div(m, bm) * mlx_ceil_div(n, bn);
 }
 
 static tile_t smallest_tile(int64_t m) { return (tile_t){m <= 16 ? 16 : m <= 32 ? 32 : 64, 64, 1, 4, 4}; }
@@ -94,7 +92,7 @@ static mlx_value_t gemm(mlx_function_t *g, const char *name, mlx_value_t x, mlx_
   mlx_extern_t kernel = {
       .symbol = "mlx_linear",
       .file = mlx_cuda_image(g, MLX_KERNEL_LINEAR, &definitions),
-      .grid = {ceil_div(m, t.m), ceil_div(n, t.n), t.split},
+      .grid = {mlx_ceil_div(m, t.m), mlx_ceil_div(n, t.n), t.split},
       .threads = threads,
       .shared_bytes = t.stages * ((t.m + t.n * (epilogue == MLX_EPILOGUE_SWIGLU ? 2 : 1)) * 128 + 16),
       .operands = {as_16_bits(g, x), weight, other},
@@ -147,7 +145,7 @@ mlx_cuda_tiles_t mlx_cuda_attention_tiles(const mlx_function_t *g) {
   // on the tile, only single tokens are short, so that the grid of short tiles is small.
   const int64_t segments = g->size.wanted;
   t.long_from = n > segments && !mlx_module_rounds_attention(g->options) ? 2 : MLX_LONG_SEGMENT;
-  const int64_t most = segments * ceil_div((t.long_from - 1) * share, t.short_queries);
+  const int64_t most = segments * mlx_ceil_div((t.long_from - 1) * share, t.short_queries);
   t.short_tiles = mlx_attend_tiles(n, 1, share, t.short_queries);
   if (n >= MLX_LONG_STEP && most < t.short_tiles) t.short_tiles = most;
   t.long_share = mlx_module_rounds_attention(g->options) ? 1 : share;
@@ -179,7 +177,7 @@ static mlx_value_t append(mlx_function_t *g, const mlx_attention_t *a, const cha
   const int64_t n = g->size.tokens;
   mlx_extern_t kernel = {.symbol = "mlx_append",
                          .file = file,
-                         .grid = {ceil_div(n * (a->heads + 2 * a->kv_heads) * a->head_dim, 2048), 1, 1},
+                         .grid = {mlx_ceil_div(n * (a->heads + 2 * a->kv_heads) * a->head_dim, 2048), 1, 1},
                          .threads = 256,
                          .operands = {q, k, v},
                          .operand_count = 3,

@@ -3,8 +3,6 @@
 #include "compiler/cuda_launch.h"
 #include "compiler/lower_cuda.h"
 
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 // One mixture of experts in the function being built.
 typedef struct mixture {
   mlx_function_t *g;
@@ -54,7 +52,7 @@ static mlx_value_t route(const mixture_t *m) {
   define_choice(m, &d);
   return call(m, "routing", &d,
               (mlx_extern_t){.symbol = "mlx_route",
-                             .grid = {ceil_div(m->tokens, 4), 1, 1},
+                             .grid = {mlx_ceil_div(m->tokens, 4), 1, 1},
                              .threads = 128,
                              .operands = {m->scores, batch_of(m)},
                              .operand_count = batch_of(m).id ? 2 : 1,
@@ -105,7 +103,7 @@ static mlx_value_t gemv(const mixture_t *m, const char *name, mlx_value_t x, boo
   return call_product(
       m, name, pair, &d,
       (mlx_extern_t){.symbol = "mlx_experts_gemv",
-                     .grid = {ceil_div(n, 16), results, 1},
+                     .grid = {mlx_ceil_div(n, 16), results, 1},
                      .threads = 256,
                      .shared_bytes = mlx_experts_gemv_shared_bytes(pair ? 1 : m->e->used, k, pair, rows16),
                      .result = MLX_TYPE(MLX_F32, results, n)},
@@ -120,7 +118,7 @@ static mlx_value_t gemm(const mixture_t *m, const char *name, mlx_value_t parts,
              {"BM", t.m}, {"BN", t.n}, {"SPLIT", 1}, {"STAGES", t.stages}, {"WARPS", t.warps});
   return call_product(m, name, pair, &d,
                       (mlx_extern_t){.symbol = "mlx_experts_gemm",
-                                     .grid = {m->groups.tiles, ceil_div(n, t.n), 1},
+                                     .grid = {m->groups.tiles, mlx_ceil_div(n, t.n), 1},
                                      .threads = 32 * t.warps,
                                      .shared_bytes = mlx_quantized_tile_shared_bytes(t),
                                      .result = MLX_TYPE(MLX_F32, m->groups.rows, n)},
@@ -155,7 +153,7 @@ static mlx_value_t cut(const mixture_t *m, mlx_value_t x, bool sorted) {
       m->g, "pair_parts",
       &(mlx_extern_t){.symbol = "mlx_cut",
                       .file = mlx_cuda_image(m->g, MLX_KERNEL_PACKED, &d),
-                      .grid = {ceil_div(rows * ceil_div(ceil_div(k, 128), 4) * 64, 256), 1, 1},
+                      .grid = {mlx_ceil_div(rows * mlx_ceil_div(mlx_ceil_div(k, 128), 4) * 64, 256), 1, 1},
                       .threads = 256,
                       .operands = {x, m->grouped},
                       .operand_count = 2,
@@ -169,7 +167,7 @@ static mlx_value_t combine(const mixture_t *m, const char *name, mlx_value_t out
   if (m->residual.id) MLX_DEFINE(&d, {"RESIDUAL", 1});
   return call(m, name, &d,
               (mlx_extern_t){.symbol = "mlx_combine",
-                             .grid = {ceil_div(m->hidden, 1024), m->tokens, 1},
+                             .grid = {mlx_ceil_div(m->hidden, 1024), m->tokens, 1},
                              .threads = 256,
                              .operands = {outer, m->routing, m->grouped, m->residual},
                              .operand_count = m->residual.id ? 4 : 3,
@@ -219,15 +217,16 @@ mlx_value_t mlx_cuda_scores(mlx_function_t *g, const char *name, mlx_value_t x, 
   mlx_text_puts(&d, "NAME=mlx_scores\n");
   MLX_DEFINE(&d, {"N", n}, {"K", weight.dims[1]});
   if (vector) MLX_DEFINE(&d, {"VECTOR", 1});
-  mlx_extern_t kernel = {.symbol = "mlx_scores",
-                         .file = mlx_cuda_image(g, MLX_KERNEL_EXPERTS, &d),
-                         .grid = {vector ? ceil_div(n, 4) : ceil_div(m, 16), vector ? m : ceil_div(n, 32), 1},
-                         .threads = vector ? 128 : 256,
-                         .operands = {x, weight},
-                         .operand_count = 2,
-                         .updated_from = 2,
-                         .result = MLX_TYPE(MLX_F32, m, n),
-                         .constants = {(int32_t)m},
-                         .constant_count = 1};
+  mlx_extern_t kernel = {
+      .symbol = "mlx_scores",
+      .file = mlx_cuda_image(g, MLX_KERNEL_EXPERTS, &d),
+      .grid = {vector ? mlx_ceil_div(n, 4) : mlx_ceil_div(m, 16), vector ? m : mlx_ceil_div(n, 32), 1},
+      .threads = vector ? 128 : 256,
+      .operands = {x, weight},
+      .operand_count = 2,
+      .updated_from = 2,
+      .result = MLX_TYPE(MLX_F32, m, n),
+      .constants = {(int32_t)m},
+      .constant_count = 1};
   return mlx_cuda_call(g, name, &kernel);
 }

@@ -1,9 +1,9 @@
 // Ops on quantized weights: launches of kernels/cuda/packed.cu.
+#include <string.h>
+
 #include "compiler/cuda_image.h"
 #include "compiler/cuda_launch.h"
 #include "compiler/lower_cuda.h"
-
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 mlx_value_t mlx_cuda_weight(const mlx_function_t *g, size_t index, mlx_value_t loaded) {
   const mlx_tiles_t *tiles = g->options->kernels ? g->options->kernels->tiles : NULL;
@@ -83,16 +83,17 @@ static mlx_value_t split_into_parts(mlx_function_t *g, mlx_value_t x, bool rows1
   g->into = MLX_NONE;
   g->split_parts = mlx_cuda_call(
       g, "parts",
-      &(mlx_extern_t){.symbol = "mlx_cut",
-                      .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, &definitions),
-                      .grid = {ceil_div(ceil_div(ceil_div(k, 128), 4) * 64, 256), ceil_div(m, 8) * 8, 1},
-                      .threads = 256,
-                      .operands = {x},
-                      .operand_count = 1,
-                      .updated_from = 1,
-                      .result = MLX_TYPE(MLX_I32, parts_words(m, k)),
-                      .constants = {(int32_t)m, (int32_t)k},
-                      .constant_count = 2});
+      &(mlx_extern_t){
+          .symbol = "mlx_cut",
+          .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, &definitions),
+          .grid = {mlx_ceil_div(mlx_ceil_div(mlx_ceil_div(k, 128), 4) * 64, 256), mlx_ceil_div(m, 8) * 8, 1},
+          .threads = 256,
+          .operands = {x},
+          .operand_count = 1,
+          .updated_from = 1,
+          .result = MLX_TYPE(MLX_I32, parts_words(m, k)),
+          .constants = {(int32_t)m, (int32_t)k},
+          .constant_count = 2});
   g->into = into;
   return g->split_parts;
 }
@@ -109,7 +110,7 @@ mlx_value_t mlx_cuda_norm_parts(mlx_function_t *g, const char *name, mlx_value_t
       mlx_cuda_call(g, name,
                     &(mlx_extern_t){.symbol = "mlx_norm_parts",
                                     .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, &definitions),
-                                    .grid = {ceil_div(m, 8) * 8, 1, 1},
+                                    .grid = {mlx_ceil_div(m, 8) * 8, 1, 1},
                                     .threads = 256,
                                     .operands = {x, gain},
                                     .operand_count = 2,
@@ -123,6 +124,16 @@ mlx_value_t mlx_cuda_norm_parts(mlx_function_t *g, const char *name, mlx_value_t
 static void define_tile(mlx_text_t *definitions, mlx_epilogue_t epilogue, mlx_quantized_tile_t t) {
   MLX_DEFINE(definitions, {"EPILOGUE", epilogue}, {"BM", t.m}, {"BN", t.n}, {"SPLIT", t.split},
              {"STAGES", t.stages}, {"WARPS", t.warps});
+}
+
+// The launch of a product y[m, n] with tiles |t|, without operands and results.
+static mlx_extern_t launch_tiles(mlx_function_t *g, mlx_text_t *definitions, mlx_quantized_tile_t t,
+                                 int64_t m, int64_t n) {
+  return (mlx_extern_t){.symbol = "mlx_packed_linear",
+                        .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, definitions),
+                        .grid = {mlx_ceil_div(m, t.m), mlx_ceil_div(n, t.n), t.split},
+                        .threads = 32 * t.warps,
+                        .shared_bytes = mlx_quantized_tile_shared_bytes(t)};
 }
 
 mlx_value_t mlx_cuda_exact_gemm(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
@@ -141,19 +152,16 @@ mlx_value_t mlx_cuda_exact_gemm(mlx_function_t *g, const char *name, mlx_value_t
   define_format(g, &definitions, weight);
   MLX_DEFINE(&definitions, {"SIZES", 1}, {"WHOLE_RUNS", k % 128 == 0});
   define_tile(&definitions, shares ? MLX_EPILOGUE_ADD : epilogue, t);
-  return mlx_cuda_call(
-      g, name,
-      &(mlx_extern_t){.symbol = "mlx_packed_linear",
-                      .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, &definitions),
-                      .grid = {ceil_div(m, t.m), ceil_div(n, t.n), t.split},
-                      .threads = 32 * t.warps,
-                      .shared_bytes = mlx_quantized_tile_shared_bytes(t),
-                      .operands = {parts, mlx_cuda_words(g, weight), mlx_cuda_words(g, other)},
-                      .operand_count = other.id ? 3 : 2,
-                      .updated_from = other.id ? 3 : 2,
-                      .result = MLX_TYPE(MLX_F32, m, n),
-                      .constants = {(int32_t)m, (int32_t)n, (int32_t)k, adds},
-                      .constant_count = other.id ? 4 : 3});
+  mlx_extern_t kernel = launch_tiles(g, &definitions, t, m, n);
+  kernel.operands[0] = parts;
+  kernel.operands[1] = mlx_cuda_words(g, weight);
+  kernel.operands[2] = mlx_cuda_words(g, other);
+  kernel.operand_count = kernel.updated_from = other.id ? 3 : 2;
+  kernel.result = MLX_TYPE(MLX_F32, m, n);
+  const int32_t constants[] = {(int32_t)m, (int32_t)n, (int32_t)k, adds};
+  memcpy(kernel.constants, constants, sizeof constants);
+  kernel.constant_count = other.id ? 4 : 3;
+  return mlx_cuda_call(g, name, &kernel);
 }
 
 void mlx_cuda_exact_group(mlx_function_t *g, const char *name, mlx_value_t x, const mlx_value_t *weights,
@@ -165,19 +173,14 @@ void mlx_cuda_exact_group(mlx_function_t *g, const char *name, mlx_value_t x, co
   mlx_text_t definitions = {0};
   mlx_text_puts(&definitions, "NAME=mlx_packed_linear\n");
   mlx_cuda_define_weight(g, &definitions, weights[0]);
-  MLX_DEFINE(&definitions, {"N2", weights[1].dims[0]}, {"N3", last});
-  MLX_DEFINE(&definitions, {"M", m});
+  MLX_DEFINE(&definitions, {"N2", weights[1].dims[0]}, {"N3", last}, {"M", m});
   define_tile(&definitions, MLX_EPILOGUE_GROUP, t);
-  mlx_extern_t kernel = {.symbol = "mlx_packed_linear",
-                         .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, &definitions),
-                         .grid = {ceil_div(m, t.m), ceil_div(n, t.n), t.split},
-                         .threads = 32 * t.warps,
-                         .shared_bytes = mlx_quantized_tile_shared_bytes(t),
-                         .operands = {split_into_parts(g, x, true), weights[0], weights[1], weights[2]},
-                         .operand_count = 1 + (size_t)count,
-                         .updated_from = 1 + (size_t)count,
-                         .result = MLX_TYPE(MLX_F32, m, weights[0].dims[0]),
-                         .more = {MLX_TYPE(MLX_F32, m, weights[1].dims[0])}};
+  mlx_extern_t kernel = launch_tiles(g, &definitions, t, m, n);
+  kernel.operands[0] = split_into_parts(g, x, true);
+  memcpy(kernel.operands + 1, weights, (size_t)count * sizeof *weights);
+  kernel.operand_count = kernel.updated_from = 1 + (size_t)count;
+  kernel.result = MLX_TYPE(MLX_F32, m, weights[0].dims[0]);
+  kernel.more[0] = MLX_TYPE(MLX_F32, m, weights[1].dims[0]);
   if (last) kernel.more[1] = MLX_TYPE(MLX_F32, m, last);
   if (kernel.file) out[0] = mlx_build_extern(g->b, name, &kernel, out + 1);
 }
@@ -198,7 +201,7 @@ mlx_value_t mlx_cuda_quantized_embed(mlx_function_t *g, mlx_value_t table, mlx_v
   return mlx_cuda_call(g, "embedded",
                        &(mlx_extern_t){.symbol = "mlx_embed",
                                        .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, &definitions),
-                                       .grid = {ceil_div(m * ceil_div(k, 128) * 16, 256), 1, 1},
+                                       .grid = {mlx_ceil_div(m * mlx_ceil_div(k, 128) * 16, 256), 1, 1},
                                        .threads = 256,
                                        .operands = {tokens, mlx_cuda_words(g, table)},
                                        .operand_count = 2,

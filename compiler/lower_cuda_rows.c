@@ -4,11 +4,10 @@
 #include <string.h>
 
 #include "compiler/cuda_image.h"
+#include "compiler/cuda_launch.h"
 
 #define BLOCK_WARPS 8
 #define WARP_WIDTH 512  // up to this width, one warp normalizes a row
-
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 mlx_value_t mlx_cuda_embed(mlx_function_t *g, const char *name, mlx_value_t table, mlx_value_t tokens,
                            double factor) {
@@ -44,7 +43,7 @@ mlx_value_t mlx_cuda_rmsnorm(mlx_function_t *g, const char *name, mlx_value_t x,
   return mlx_cuda_call(g, name,
                        &(mlx_extern_t){.symbol = "mlx_rmsnorm",
                                        .file = mlx_cuda_image(g, MLX_KERNEL_ROWS, &d),
-                                       .grid = {ceil_div(rows * warps, BLOCK_WARPS), 1, 1},
+                                       .grid = {mlx_ceil_div(rows * warps, BLOCK_WARPS), 1, 1},
                                        .threads = 32 * BLOCK_WARPS,
                                        .operands = {x, wide, addend.id ? addend : x},
                                        .operand_count = 3,
@@ -68,7 +67,7 @@ mlx_rope_table_t mlx_cuda_rope_table(mlx_function_t *g, const mlx_rope_t *rope) 
     const mlx_value_t values = mlx_cuda_call(g, sine ? "rope_sin" : "rope_cos",
                                              &(mlx_extern_t){.symbol = "mlx_rope",
                                                              .file = mlx_cuda_image(g, MLX_KERNEL_ROWS, &d),
-                                                             .grid = {ceil_div(n * half, 256), 1, 1},
+                                                             .grid = {mlx_ceil_div(n * half, 256), 1, 1},
                                                              .threads = 256,
                                                              .operands = {g->batch},
                                                              .operand_count = 1,

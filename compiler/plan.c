@@ -2,6 +2,7 @@
 #include "compiler/plan.h"
 
 #include "base/memory.h"
+#include "compiler/cuda_launch.h"
 #include "compiler/weights.h"
 #include "kernels/step.h"
 
@@ -374,17 +375,16 @@ static void match_network(matcher_t *m) {
 
 static int64_t min_int(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t max_int(int64_t a, int64_t b) { return a > b ? a : b; }
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Runs of 128 columns of each warp, if rows of |width| columns are divided into |segments|.
 static int64_t runs_of(int64_t width, int64_t segments) {
-  return segments * ceil_div(ceil_div(ceil_div(width, segments), 128), 8);
+  return segments * mlx_ceil_div(mlx_ceil_div(mlx_ceil_div(width, segments), 128), 8);
 }
 
 // Shared memory for the activations that rows of |width| columns are multiplied with. Activations of up to 8
 // runs, and those that are multiplied in parts, are kept in registers.
 static int64_t staged_bytes(int64_t width, int64_t segment, bool in_parts) {
-  const int64_t least = ceil_div(width, segment);
+  const int64_t least = mlx_ceil_div(width, segment);
   int64_t runs = runs_of(width, least);
   for (int64_t i = least + 1; i <= 2 * least; ++i) runs = min_int(runs, runs_of(width, i));
   return 8 * 768 * (runs <= 8 || in_parts ? min_int(runs, 2) : runs);
@@ -418,10 +418,10 @@ static void plan_launch(const mlx_model_t *model, const mlx_gpu_kind_t *gpu, boo
   const int64_t queries = c->heads * c->head_dim, keys = c->kv_heads * c->head_dim,
                 together = quantized ? MLX_TILE_ROWS : 1;
   const int64_t rows = min_int(min_int(c->hidden, c->ffn), min_int(c->vocab, queries + 2 * keys));
-  plan->blocks = min_int(gpu->blocks, ceil_div(rows, together));
+  plan->blocks = min_int(gpu->blocks, mlx_ceil_div(rows, together));
   plan->shared_bytes = gpu->shared_bytes;
   const int64_t splits = max_int(1, plan->blocks / c->kv_heads);
-  const int64_t choice = plan->blocks * (8 + 4 * (2 + 2 * 64)) + ceil_div(c->vocab, 4) * 4;
+  const int64_t choice = plan->blocks * (8 + 4 * (2 + 2 * 64)) + mlx_ceil_div(c->vocab, 4) * 4;
   plan->scratch_words = 64 + choice + 3 * c->hidden + 2 * queries + 2 * keys + 2 * c->ffn;
   plan->scratch_words += c->heads * splits * (c->head_dim + 2);
 }

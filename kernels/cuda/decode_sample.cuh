@@ -272,63 +272,6 @@ static __device__ __forceinline__ void merge_candidates(const Model &m, Shared *
   sync_consumers();
 }
 
-// Sums over the candidates before those of this lane, and over all. Called by one warp.
-static __device__ __forceinline__ u64 sum_before(u64 own, u64 *total) {
-  u64 sum = own;
-#pragma unroll
-  for (int i = 1; i < 32; i <<= 1) {
-    const u64 other = __shfl_up_sync(~0u, sum, i);
-    if ((threadIdx.x & 31) >= i) sum += other;
-  }
-  *total = __shfl_sync(~0u, sum, 31);
-  return sum - own;
-}
-
-// mlx_sample_candidates for candidates in descending order, without typical sampling. Called by one warp, of
-// which each lane has two neighbouring candidates.
-static __device__ __forceinline__ u64 draw_sorted(Selection *g, const mlx_sample_options_t &o, int position) {
-  const int first = (threadIdx.x & 31) * 2, count = (int)g->count;
-  u64 own[2], weight[2], total;
-  if (!count || o.temperature == 0) return count ? g->candidates[0] : 0;
-  const float best = mlx_sample_score(g->candidates[0]);
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    own[i] = first + i < count ? g->candidates[first + i] : 0;
-    weight[i] = own[i] ? mlx_sample_weight(__fsub_rn(mlx_sample_score(own[i]), best)) : 0;
-  }
-  if (o.top_p < 1) {
-    const u64 before = sum_before(weight[0] + weight[1], &total),
-              need = mlx_sample_top_p_need(o.top_p, total);
-    if (before >= need) own[0] = 0;
-    if (before + weight[0] >= need) own[1] = 0;
-  }
-  const float least = o.min_p > 0 ? mlx_sample_min_score(best, o.min_p) : MINUS_INFINITY;
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    if (own[i] && mlx_sample_score(own[i]) < least) own[i] = 0;
-    weight[i] =
-        own[i] ? mlx_sample_weight(mlx_sample_tempered(mlx_sample_score(own[i]), best, o.temperature)) : 0;
-    g->weights[first + i] = weight[i];
-    g->near[first + i] = (u32)own[i];  // ~ID: greater for lower IDs
-  }
-  sum_before(weight[0] + weight[1], &total);
-  const u64 target = mlx_sample_target(mlx_sample_random(o.seed, (u64)(u32)position, 0), total);
-  u64 before[2] = {0, 0}, drawn = 0;
-  __syncwarp();
-#pragma unroll 4
-  for (int i = 0; i < count; ++i) {
-    const u64 other = g->weights[i], id = g->near[i];
-    before[0] += id > (u32)own[0] ? other : 0;
-    before[1] += id > (u32)own[1] ? other : 0;
-  }
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    if (weight[i] && before[i] <= target && target - before[i] < weight[i]) drawn = own[i];
-  }
-  const u32 lanes = __ballot_sync(~0u, drawn != 0);
-  return __shfl_sync(~0u, drawn, lanes ? __ffs((int)lanes) - 1 : 0);
-}
-
 // Called by all consumers of all blocks, when |best| is the best adjusted score of the block. Returns the
 // token, or -1 if every token is excluded.
 static __device__ __noinline__ int draw_token(const Model &m, Shared *s, int epoch, int position,
