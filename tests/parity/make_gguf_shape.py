@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Makes a GGUF file with random weights in the shape of a real model, for measurements without the real weights.
 
-  make_gguf_shape.py OUT.gguf llama-1b|qwen3-0.6b|qwen3-8b|gemma3-4b|qwen3-30b-a3b q4_0|q4_k_m|q8_0|f16 [--layers N] [--sparse]
+  make_gguf_shape.py OUT.gguf llama-1b|qwen3-0.6b|qwen3-8b|gemma3-4b|qwen3-30b-a3b q4_0|q4_k_m|q8_0|f16|bf16 [--layers N] [--sparse]
 
 q4_0: embedding and head in Q8_0. q4_k_m: as llama.cpp mixes it, Q6_K for the embedding or head and for v and down of half of the layers, Q4_K for the rest.
-Norms and routers are f32. --layers: fewer layers than the real model has, so that the difference of two runs gives the time of a layer. --sparse writes no
-data: enough to compile a module. Needs numpy only.
+Norms and routers are f32. Every token has text and there is a chat template, so that a server can be measured. --layers: fewer layers than the real model
+has, so that the difference of two runs gives the time of a layer. --sparse writes no data: enough to compile a module. Needs numpy only.
 """
 import argparse
 import math
@@ -13,8 +13,8 @@ import struct
 
 import numpy as np
 
-F32, F16, Q4_0, Q8_0, Q4_K, Q6_K = 0, 1, 2, 8, 12, 14
-BLOCKS = {F32: (1, 4), F16: (1, 2), Q4_0: (32, 18), Q8_0: (32, 34), Q4_K: (256, 144), Q6_K: (256, 210)}  # weights, bytes
+F32, F16, Q4_0, Q8_0, Q4_K, Q6_K, BF16 = 0, 1, 2, 8, 12, 14, 30
+BLOCKS = {F32: (1, 4), F16: (1, 2), BF16: (1, 2), Q4_0: (32, 18), Q8_0: (32, 34), Q4_K: (256, 144), Q6_K: (256, 210)}  # weights, bytes
 # architecture, layers, hidden, ffn, heads, kv heads, head width, vocabulary, experts, experts per token, tied
 SHAPES = {
     "llama-1b": ("llama", 16, 2048, 8192, 32, 8, 64, 128256, 0, 0, True),
@@ -23,7 +23,7 @@ SHAPES = {
     "gemma3-4b": ("gemma3", 34, 2560, 10240, 8, 4, 256, 262208, 0, 0, True),
     "qwen3-30b-a3b": ("qwen3moe", 48, 2048, 768, 32, 4, 128, 151936, 128, 8, False),
 }
-MIXES = {"f16": (F16, F16, F16), "q8_0": (Q8_0, Q8_0, Q8_0), "q4_0": (Q4_0, Q4_0, Q8_0), "q4_k_m": (Q4_K, Q6_K, Q6_K)}  # most, v and down of some layers, embedding
+MIXES = {"f16": (F16, F16, F16), "bf16": (BF16, BF16, BF16), "q8_0": (Q8_0, Q8_0, Q8_0), "q4_0": (Q4_0, Q4_0, Q8_0), "q4_k_m": (Q4_K, Q6_K, Q6_K)}  # most, v and down of some layers, embedding
 
 
 def tensors_of(shape, mix, layers):
@@ -67,7 +67,8 @@ def fields_of(shape, layers):
     if experts:
         yield from ((a + "expert_count", experts), (a + "expert_used_count", used), (a + "expert_feed_forward_length", ffn))
     yield from (("tokenizer.ggml.model", "gpt2"), ("tokenizer.ggml.pre", "qwen2"), ("tokenizer.ggml.eos_token_id", 2), ("tokenizer.ggml.merges", [f"{alphabet[0]} {alphabet[1]}"]),
-                ("tokenizer.ggml.tokens", alphabet + [alphabet[0] + alphabet[1]] + [f"t{i}" for i in range(vocab - 257)]), ("tokenizer.ggml.token_type", [1] * vocab))
+                ("tokenizer.ggml.tokens", alphabet + [alphabet[0] + alphabet[1]] + [f"t{i}" for i in range(vocab - 257)]), ("tokenizer.ggml.token_type", [1] * vocab),
+                ("tokenizer.chat_template", "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"))
 
 
 def string_bytes(text):
@@ -93,6 +94,8 @@ def random_blocks(kind, columns, rng):
         return (rng.standard_normal(65536) * columns ** -0.5 if columns > 1 else np.ones(65536)).astype("<f4").view(np.uint8)
     if kind == F16:
         return (rng.standard_normal(1 << 22) * columns ** -0.5).astype("<f2").view(np.uint8)
+    if kind == BF16:
+        return (rng.standard_normal(1 << 22) * columns ** -0.5).astype("<f4").view("<u2")[1::2].copy().view(np.uint8)
     out = rng.integers(0, 256, (65521, BLOCKS[kind][1]), np.uint8)
     # Where the f16 scales of a block are, and the spread of the integers that they scale.
     for at, spread in {Q4_0: ((0, 4.6),), Q8_0: ((0, 74),), Q4_K: ((0, 160), (2, 1200)), Q6_K: ((208, 18.5 * 74),)}[kind]:
