@@ -152,17 +152,13 @@ static uint8_t *half_word(uint8_t *tile, int bits, int64_t lane, int nth, int od
   return tile + (nth < first ? 0 : 128 * first) + (lane * count + nth % first) * 4 + odd * 2;
 }
 
-// Stores one code in the order of mma fragments. Lane 4 * row + quad holds four pairs of columns of a block.
+// Codes are stored in the order of mma fragments. Lane 4 * row + quad holds four pairs of columns of a block.
 // Pair half + 2 * i (half and i are 0 or 1) is columns 16 * half + 8 * i + 2 * quad and the next one.
-static void put_code(mlx_tiles_t tiles, uint8_t *tile, int64_t row, int64_t block, int column, int code) {
-  const int half = column / 16, quad = column / 2 % 4, pair = half + column / 8 % 2 * 2, odd = column % 2;
-  const int64_t lane = row * 4 + quad;
-  const int bits = tiles.bits;
-  if (bits == 8) {
-    tile[block / 2 * 512 + lane * 16 + block % 2 * 8 + pair / 2 * 4 + pair % 2 + odd * 2] = (uint8_t)code;
-    return;
-  }
-  const int each = 16 / bits, nth = (int)block * 4 + pair, left = nth - each * bits;
+static int column_of(int quad, int pair, int odd) { return pair % 2 * 16 + pair / 2 * 8 + quad * 2 + odd; }
+
+// Stores code number |nth| of a half of a lane, for bits that do not divide 8.
+static void put_code(int bits, uint8_t *tile, int64_t lane, int nth, int odd, int code) {
+  const int each = 16 / bits, left = nth - each * bits;
   if (left < 0) {
     put_bits(half_word(tile, bits, lane, nth / each, odd), code, nth % each * bits);
   } else if (bits == 6) {  // four codes are left, and four bits in each of the six half words
@@ -170,6 +166,23 @@ static void put_code(mlx_tiles_t tiles, uint8_t *tile, int64_t row, int64_t bloc
     put_bits(half_word(tile, bits, lane, 4 + left / 2, odd), code >> 4, 12 + left % 2 * 2);
   } else {  // one code is left, and one bit in each half word
     for (int i = 0; i < bits; ++i) put_bits(half_word(tile, bits, lane, i, odd), code >> i & 1, 15);
+  }
+}
+
+static void put_codes(int bits, uint8_t *tile, int64_t row, int block, const int codes[BLOCK]) {
+  for (int i = 0; i < 8; ++i) {
+    const int quad = i / 2, odd = i % 2;
+    const int64_t lane = row * 4 + quad;
+    int own[4];  // by pair
+    for (int pair = 0; pair < 4; ++pair) own[pair] = codes[column_of(quad, pair, odd)];
+    if (bits == 8) {
+      uint8_t *to = tile + block / 2 * 512 + lane * 16 + block % 2 * 8 + odd * 2;
+      for (int pair = 0; pair < 4; ++pair) to[pair / 2 * 4 + pair % 2] = (uint8_t)own[pair];
+    } else if (bits == 4) {
+      put_bits(half_word(tile, 4, lane, block, odd), own[0] | own[1] << 4 | own[2] << 8 | own[3] << 12, 0);
+    } else {
+      for (int pair = 0; pair < 4; ++pair) put_code(bits, tile, lane, block * 4 + pair, odd, own[pair]);
+    }
   }
 }
 
@@ -229,8 +242,9 @@ static void put_numbers(mlx_tiles_t tiles, const mlx_codes_t *c, uint8_t *number
 static void put_mxfp4(mlx_tiles_t tiles, const mlx_codes_t *c, uint8_t *tile, int64_t row, int64_t nth) {
   const int e = exponent_of(c->scale[0]), factor = e == 255 ? 2 : 1;
   tile[code_bytes(tiles) + row * BLOCKS + nth % BLOCKS] = (uint8_t)(e == 255 ? 254 : e);
-  for (int i = 0; i < BLOCK; ++i)
-    put_code(tiles, tile, row, nth % BLOCKS, i, stored_code(tiles, c->code[i] * factor));
+  int codes[BLOCK];
+  for (int i = 0; i < BLOCK; ++i) codes[i] = stored_code(tiles, c->code[i] * factor);
+  put_codes(tiles.bits, tile, row, (int)(nth % BLOCKS), codes);
 }
 
 void mlx_tiles_put(mlx_tiles_t tiles, const mlx_codes_t *codes, int64_t row, int64_t nth, uint8_t *out) {
@@ -239,15 +253,15 @@ void mlx_tiles_put(mlx_tiles_t tiles, const mlx_codes_t *codes, int64_t row, int
     put_mxfp4(tiles, codes, tile, row, nth);
     return;
   }
-  int shift = 0;
-  for (int i = 0; i < BLOCK; ++i) {
-    if (codes->code[i] > 127) shift = 128;
-  }
+  int largest = 0, stored[BLOCK];
+  for (int i = 0; i < BLOCK; ++i) largest = max_int(largest, codes->code[i]);
+  const int shift = largest > 127 ? 128 : 0;
   for (int i = 0; i < BLOCK; ++i) {
     const int factor = is_grouped(tiles) && codes->multiplied ? -codes->scale_factor[i / 16] : 1;
-    const int code = factor ? codes->code[i] / factor : 0;
-    put_code(tiles, tile, row, nth % BLOCKS, i, stored_code(tiles, code - shift));
+    const int code = factor == 1 ? codes->code[i] : factor ? codes->code[i] / factor : 0;
+    stored[i] = stored_code(tiles, code - shift);
   }
+  put_codes(tiles.bits, tile, row, (int)(nth % BLOCKS), stored);
   if (is_grouped(tiles)) {
     put_factors(tiles, codes, numbers, row, nth);
   } else {
