@@ -118,17 +118,18 @@ int64_t mlx_experts_gemv_shared_bytes(int64_t matrices, int64_t k, bool pair, bo
 }
 
 int64_t mlx_attend_f32_bytes(mlx_attend_f32_tile_t t, int64_t head_dim, int64_t kv_bytes) {
-  const int64_t query = 4 * (head_dim + (head_dim % 32 ? 0 : 16));
+  const bool odd = head_dim % 32;
   const int64_t key = kv_bytes == 1   ? head_dim + 16
-                      : kv_bytes == 2 ? 2 * head_dim + (head_dim % 32 ? 0 : 32)
-                                      : query;
+                      : kv_bytes == 2 ? 2 * head_dim + (odd ? 0 : 32)
+                                      : 4 * head_dim;
   const int64_t value = kv_bytes == 1   ? head_dim + 16
                         : kv_bytes == 2 ? 2 * (head_dim + 8)
-                                        : 4 * (head_dim + 4);
+                                        : 4 * (head_dim + (odd ? 4 : 0));
   const int64_t groups = t.threads / 32 / (t.queries <= 16 ? 1 : t.queries / 16);
   const int64_t part = groups * t.split > 1 ? t.queries * (head_dim + 4) * 4 : 0;
   const int64_t values = t.stages * t.step * value;
-  return t.queries * query + groups * (t.stages * t.step * key + (values > part ? values : part)) +
+  return t.queries * 4 * (head_dim + (odd ? 0 : 16)) +
+         groups * (t.stages * t.step * key + (values > part ? values : part)) +
          (part ? 8 * groups * t.queries : 0);
 }
 

@@ -60,7 +60,8 @@ struct Tile {
   int query;     // the tile's first query: token of the segment * queries of a token + nth query
 };
 __device__ __forceinline__ Tile read_tile(const int *placed, int nth) {
-  const int4 *words = (const int4 *)(placed + placed[TILES]) + nth * 2;
+  const int4 *words =
+      (const int4 *)(placed + (TILES ? placed[TILES] : 4)) + nth * 2;  // short ones come first
   const int4 a = words[0], b = words[1];
   return {a.x, a.y, a.z, a.w, b.x};
 }

@@ -86,18 +86,25 @@ __device__ __forceinline__ void put1(out_t *to, float f) { *to = f; }
 
 // ---- keys and values in shared memory, as the pool stores them ----
 
-// Bytes of a row. The padding gives the lanes that read together different banks.
+// Bytes of a row. Lanes that read together use different banks: rows are padded, or their 16-byte chunks are
+// swapped (SWAPPED).
 constexpr int QUERY_PITCH = HEAD_DIM % 32 ? HEAD_DIM : HEAD_DIM + 16;  // floats
 #if defined(KV_Q8)
 constexpr int KEY_ROW = HEAD_DIM + 16, VALUE_ROW = HEAD_DIM + 16;  // codes, then the scale
 constexpr int BLOCK = PAGE * (HEAD_DIM + 4);                       // keys or values of a page, in bytes
+constexpr bool SWAPPED = false;
 #elif defined(KV_BF16) || defined(KV_F16)
 constexpr int KEY_ROW = 2 * HEAD_DIM + (HEAD_DIM % 32 ? 0 : 32), VALUE_ROW = 2 * (HEAD_DIM + 8);
 constexpr int BLOCK = PAGE * HEAD_DIM * 2;
+constexpr bool SWAPPED = false;
 #else
-constexpr int KEY_ROW = 4 * QUERY_PITCH, VALUE_ROW = 4 * (HEAD_DIM + 4);
+constexpr bool SWAPPED = HEAD_DIM % 32 == 0;
+constexpr int KEY_ROW = 4 * HEAD_DIM, VALUE_ROW = 4 * (SWAPPED ? HEAD_DIM : HEAD_DIM + 4);
 constexpr int BLOCK = PAGE * HEAD_DIM * 4;
 #endif
+// The chunk of a row of keys or values where chunk |nth| is stored.
+__device__ __forceinline__ int key_chunk(int nth, int row) { return SWAPPED ? nth ^ row % 2 * 4 : nth; }
+__device__ __forceinline__ int value_chunk(int nth, int row) { return SWAPPED ? nth ^ row / 2 % 4 * 2 : nth; }
 constexpr int CHUNKS16 = HEAD_DIM * sizeof(pool_t) / 16;  // 16-byte chunks of a key
 
 template <int BYTES>  // 4, or 16 past the first-level cache
@@ -215,11 +222,12 @@ __device__ __forceinline__ void score_keys(float (&score)[FRAGMENTS][4], const f
       const float4 upper = *(const float4 *)(queries + column);
       const float4 lower =
           HALVES == 2 ? *(const float4 *)(queries + 8 * QUERY_PITCH + column) : make_float4(0, 0, 0, 0);
+      const int at_key = key_chunk(column / 4, lane_row()) * 4 + lane_quad() * 4;
       const Operand a = operand_of(upper.x, lower.x, upper.y, lower.y),
                     b = operand_of(upper.z, lower.z, upper.w, lower.w);
 #pragma unroll
       for (int f = 0; f < FRAGMENTS; f++) {
-        const float4 key = row4(keys + f * 8 * KEY_ROW, column + lane_quad() * 4);
+        const float4 key = row4(keys + f * 8 * KEY_ROW, at_key);
         multiply_exact(large[f], small[f], a, key.x, key.y);
         multiply_exact(large[f], small[f], b, key.z, key.w);
       }
@@ -303,7 +311,8 @@ __device__ __forceinline__ void add_values(const float (&weight)[FRAGMENTS][4], 
     for (int f = 0; f < FRAGMENTS; f++)
 #pragma unroll
       for (int n = 0; n < 2; n++) {
-        const int at = column + n * 16 + lane_row() * 2;
+        const int nth = column / 4 + n * 4 + lane_row() / 2;
+        const int at = value_chunk(nth, lane_quad() * 2) * 4 + lane_row() % 2 * 2;
         if (HEAD_DIM % 32 && column + n * 16 >= HEAD_DIM) break;
         const float2 first = row2(values + f * 8 * VALUE_ROW, at),
                      second = row2(values + (f * 8 + 1) * VALUE_ROW, at);
@@ -507,7 +516,8 @@ struct Copies {
 #pragma unroll
       for (int i = thread; i < PAGE * CHUNKS16; i += 32 * WQ) {
         const int row = i / CHUNKS16;
-        copy_bytes<16>(to + (page * PAGE + row) * PITCH + i % CHUNKS16 * 16, from + (row < rows ? i * 16 : 0),
+        const int chunk = WHAT ? value_chunk(i % CHUNKS16, row) : key_chunk(i % CHUNKS16, row);
+        copy_bytes<16>(to + (page * PAGE + row) * PITCH + chunk * 16, from + (row < rows ? i * 16 : 0),
                        row < rows);
       }
 #ifdef KV_Q8
