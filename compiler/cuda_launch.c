@@ -154,12 +154,11 @@ mlx_attend_f32_tile_t mlx_attend_f32_tile(bool is_long, int64_t tokens, int64_t 
     return t;
   }
   t.queries = share <= 8 ? 8 : 16;
-  // Most steps have fewer segments than tokens: clusters for half of them fill the GPU.
-  const int64_t blocks = kv_heads * mlx_ceil_div(share, t.queries) * mlx_ceil_div(tokens, 2);
+  const int64_t blocks = kv_heads * mlx_ceil_div(share, t.queries) * tokens;
   const bool few = blocks <= processors;
   while (hopper && t.split < 8 && blocks * t.split * 2 <= processors) t.split *= 2;
-  t.threads = 256;
-  while (t.threads > 32 && mlx_attend_f32_bytes(t, head_dim, kv_bytes) > (few ? most : room)) t.threads /= 2;
+  t.threads = few ? 256 : 64;
+  while (t.threads > 32 && mlx_attend_f32_bytes(t, head_dim, kv_bytes) > (few ? most : room)) t.threads -= 32;
   t.shared_bytes = mlx_attend_f32_bytes(t, head_dim, kv_bytes);
   return t;
 }

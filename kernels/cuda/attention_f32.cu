@@ -174,19 +174,29 @@ __device__ __forceinline__ Operand operand_of(float a0, float a1, float a2, floa
   return o;
 }
 
-// Adds the products with b to |large|, and the products with a rest to |small|.
-__device__ __forceinline__ void multiply_exact(float (&large)[4], float (&small)[4], const Operand &a,
-                                               float b0, float b1) {
+// Sums of products: of the parts of 11 bits, and of the products with a rest. Three sums, because an
+// instruction waits for the one before it on the same sum.
+struct Products {
+  float large[4], small[2][4];
+  __device__ __forceinline__ float rest(int e) const {
+#ifdef KV_F32
+    return small[0][e] + small[1][e];
+#else
+    return small[0][e];
+#endif
+  }
+};
+__device__ __forceinline__ void multiply_exact(Products &sum, const Operand &a, float b0, float b1) {
 #ifdef KV_F32
   u32 high[2], low[2];
   split(high[0], low[0], b0);
   split(high[1], low[1], b1);
-  multiply(small, a.low, high[0], high[1]);
-  multiply(small, a.high, low[0], low[1]);
-  multiply(large, a.high, high[0], high[1]);
+  multiply(sum.small[0], a.low, high[0], high[1]);
+  multiply(sum.small[1], a.high, low[0], low[1]);
+  multiply(sum.large, a.high, high[0], high[1]);
 #else
-  multiply(small, a.low, __float_as_uint(b0), __float_as_uint(b1));
-  multiply(large, a.high, __float_as_uint(b0), __float_as_uint(b1));
+  multiply(sum.small[0], a.low, __float_as_uint(b0), __float_as_uint(b1));
+  multiply(sum.large, a.high, __float_as_uint(b0), __float_as_uint(b1));
 #endif
 }
 
@@ -200,21 +210,20 @@ constexpr int HALVES = QUERIES <= 8 ? 1 : 2, WQ = QUERIES <= 16 ? 1 : QUERIES / 
 constexpr int FRAGMENTS = STEP / 8, SIXTEENS = HEAD_DIM / 16, PAGES = STEP / PAGE;
 static_assert(HEAD_DIM % 16 == 0 && HEADS % KV_HEADS == 0 && STEP % PAGE == 0, "shape");
 static_assert(QUERIES == 8 || QUERIES == 16 * WQ, "queries");
-static_assert(THREADS == 32 * WQ * WK, "threads");
+static_assert(THREADS == 32 * WQ * WK && THREADS % QUERIES == 0, "threads");
 
 __device__ __forceinline__ int lane_row() { return threadIdx.x % 32 / 4; }
 __device__ __forceinline__ int lane_quad() { return threadIdx.x % 4; }
 
 __device__ __forceinline__ void score_keys(float (&score)[FRAGMENTS][4], const float *queries,
                                            const unsigned char *keys) {
-  float small[FRAGMENTS][4] = {};
+  Products sums[FRAGMENTS] = {};
 #pragma unroll
   for (int i = 0; i < FRAGMENTS * 4; i++) score[i / 4][i % 4] = 0;
   queries += lane_row() * QUERY_PITCH + lane_quad() * 4;
   keys += lane_row() * KEY_ROW;
 #pragma unroll 2
   for (int piece = 0; piece < HEAD_DIM; piece += 32) {
-    float large[FRAGMENTS][4] = {};
 #pragma unroll
     for (int at = 0; at < 32; at += 16) {
       const int column = piece + at;
@@ -228,18 +237,19 @@ __device__ __forceinline__ void score_keys(float (&score)[FRAGMENTS][4], const f
 #pragma unroll
       for (int f = 0; f < FRAGMENTS; f++) {
         const float4 key = row4(keys + f * 8 * KEY_ROW, at_key);
-        multiply_exact(large[f], small[f], a, key.x, key.y);
-        multiply_exact(large[f], small[f], b, key.z, key.w);
+        multiply_exact(sums[f], a, key.x, key.y);
+        multiply_exact(sums[f], b, key.z, key.w);
       }
     }
 #pragma unroll
-    for (int i = 0; i < FRAGMENTS * 4; i++) score[i / 4][i % 4] += large[i / 4][i % 4];
+    for (int i = 0; i < FRAGMENTS * 4; i++)
+      score[i / 4][i % 4] += sums[i / 4].large[i % 4], sums[i / 4].large[i % 4] = 0;
   }
 #pragma unroll
   for (int f = 0; f < FRAGMENTS; f++)
 #pragma unroll
     for (int e = 0; e < 4; e++) {
-      score[f][e] += small[f][e];
+      score[f][e] += sums[f].rest(e);
 #ifdef KV_Q8
       score[f][e] *=
           *(const float *)(keys + ((f * 8 - lane_row() + lane_quad() * 2 + e % 2) * KEY_ROW + HEAD_DIM));
@@ -306,7 +316,7 @@ __device__ __forceinline__ void add_values(const float (&weight)[FRAGMENTS][4], 
   }
 #pragma unroll
   for (int column = 0; column < HEAD_DIM; column += 32) {
-    float large[4][4] = {}, small[4][4] = {};
+    Products sums[4] = {};
 #pragma unroll
     for (int f = 0; f < FRAGMENTS; f++)
 #pragma unroll
@@ -316,17 +326,17 @@ __device__ __forceinline__ void add_values(const float (&weight)[FRAGMENTS][4], 
         if (HEAD_DIM % 32 && column + n * 16 >= HEAD_DIM) break;
         const float2 first = row2(values + f * 8 * VALUE_ROW, at),
                      second = row2(values + (f * 8 + 1) * VALUE_ROW, at);
-        multiply_exact(large[n * 2], small[n * 2], weights[f], first.x, second.x);
-        multiply_exact(large[n * 2 + 1], small[n * 2 + 1], weights[f], first.y, second.y);
+        multiply_exact(sums[n * 2], weights[f], first.x, second.x);
+        multiply_exact(sums[n * 2 + 1], weights[f], first.y, second.y);
       }
 #pragma unroll
     for (int i = 0; i < 2 * HALVES; i++) {
       const int n = i / HALVES, e = i % HALVES * 2;
       if (HEAD_DIM % 32 && column + n * 16 >= HEAD_DIM) break;
+      const Products &even = sums[n * 2], &odd = sums[n * 2 + 1];
       use(column / 16 + n, i % HALVES,
-          make_float4(large[n * 2][e] + small[n * 2][e], large[n * 2 + 1][e] + small[n * 2 + 1][e],
-                      large[n * 2][e + 1] + small[n * 2][e + 1],
-                      large[n * 2 + 1][e + 1] + small[n * 2 + 1][e + 1]));
+          make_float4(even.large[e] + even.rest(e), odd.large[e] + odd.rest(e),
+                      even.large[e + 1] + even.rest(e + 1), odd.large[e + 1] + odd.rest(e + 1)));
     }
   }
 }
@@ -377,20 +387,20 @@ __device__ __forceinline__ void clear(Sums &s) {
   }
 }
 
-// Merged sums: a thread has groups of 4 columns of the block's [QUERIES][HEAD_DIM] results.
-constexpr int OWN = (QUERIES * HEAD_DIM / 4 + THREADS - 1) / THREADS;
+// Merged sums: the threads of a query divide the groups of 4 columns of its result.
+constexpr int OWN = (HEAD_DIM / 4 + THREADS / QUERIES - 1) / (THREADS / QUERIES);
 struct Merged {
   float4 sum[OWN];
-  float peak[OWN], weight[OWN];
+  float peak, weight;
 };
 
 // The sums of the units of a round in shared memory: [WK] units of a block, of all blocks of a cluster.
 struct Parts {
-  unsigned char *sums;     // of the first unit; the next one is KEY_BYTES + VALUE_BYTES later
-  float *peaks, *weights;  // [WK][QUERIES]
-  int thread, threads;     // that merge
-  bool alone;              // the first block has all units
-  __device__ __forceinline__ int at(int own) const { return (thread + own * threads) * 4; }
+  unsigned char *sums;      // of the first unit; the next one is KEY_BYTES + VALUE_BYTES later
+  float *peaks, *weights;   // [WK][QUERIES]
+  bool alone;               // the first block has all units
+  int line, place, places;  // the query that this thread merges, and its place among the query's threads
+  __device__ __forceinline__ int column_of(int own) const { return (place + own * places) * 4; }
   __device__ __forceinline__ float read(const float *from, int block) const {
 #if SPLIT > 1
     if (!alone) return read_cluster(from, block);
@@ -421,23 +431,34 @@ struct Parts {
                                 weights[group * QUERIES + line] = s.soft.weight[half];
     }
   }
-  // Merges |units| units in ascending order. A unit that a query does not see has no peak.
+  // Merges |units| units in ascending order, those of a block at a time. A unit that a query does not see has
+  // no peak and zeros.
   __device__ __forceinline__ void merge_units(Merged &total, int units) const {
+    for (int first = 0; first < units && place * 4 < HEAD_DIM; first += WK) {
+      const int block = first / WK;
+      float peak[WK], weight[WK];
+      Factors factors[WK];
 #pragma unroll
-    for (int own = 0; own < OWN; own++) {
-      const int line = at(own) / HEAD_DIM, column = at(own) % HEAD_DIM;
-      if (line >= QUERIES) break;
-#pragma unroll 4
-      for (int unit = 0; unit < units; unit++) {
-        const int block = unit / WK, group = unit % WK;
-        const float peak = read(peaks + group * QUERIES + line, block);
-        if (peak == NO_SCORE) continue;
-        const Factors f = merge_peaks(total.peak[own], peak);
-        total.weight[own] = merge(f, total.weight[own], read(weights + group * QUERIES + line, block));
-        total.sum[own] = merge4(
-            f, total.sum[own],
-            read4((const float *)(sums + group * (KEY_BYTES + VALUE_BYTES)) + line * PART_PITCH + column,
-                  block));
+      for (int n = 0; n < WK; n++) {
+        const bool exists = first + n < units;
+        peak[n] = exists ? read(peaks + n * QUERIES + line, block) : NO_SCORE;
+        weight[n] = exists ? read(weights + n * QUERIES + line, block) : 0;
+      }
+#pragma unroll
+      for (int n = 0; n < WK; n++) {
+        factors[n] = merge_peaks(total.peak, peak[n]);
+        total.weight = merge(factors[n], total.weight, weight[n]);
+      }
+#pragma unroll
+      for (int own = 0; own < OWN; own++) {
+        if (column_of(own) >= HEAD_DIM) break;
+#pragma unroll
+        for (int n = 0; n < WK; n++) {
+          const float *from =
+              (const float *)(sums + n * (KEY_BYTES + VALUE_BYTES)) + line * PART_PITCH + column_of(own);
+          const float4 part = first + n < units ? read4(from, block) : make_float4(0, 0, 0, 0);
+          total.sum[own] = merge4(factors[n], total.sum[own], part);
+        }
       }
     }
   }
@@ -641,16 +662,14 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, RESIDENT)
 
   Sums sums;
   Merged total;
-  const Parts parts = {groups + KEY_BYTES,
-                       peaks,
-                       peaks + WK * QUERIES,
-                       work.rank * THREADS + (int)threadIdx.x,
-                       work.alone ? THREADS : THREADS * SPLIT,
-                       work.alone};
+  const int places = (work.alone ? THREADS : THREADS * SPLIT) / QUERIES,
+            thread = work.rank * THREADS + threadIdx.x;
+  const Parts parts = {groups + KEY_BYTES, peaks, peaks + WK * QUERIES, work.alone, thread / places,
+                       thread % places,    places};
   clear(sums);
 #pragma unroll
-  for (int i = 0; i < OWN; i++)
-    total.sum[i] = make_float4(0, 0, 0, 0), total.peak[i] = NO_SCORE, total.weight[i] = 0;
+  for (int i = 0; i < OWN; i++) total.sum[i] = make_float4(0, 0, 0, 0);
+  total.peak = NO_SCORE, total.weight = 0;
   add_units(sums, total, parts, work, queries + work.wq * 16 * QUERY_PITCH, copies, pages, layer);
 
   auto store = [&](int nth, int column, float4 s, float peak, float weight) {
@@ -660,8 +679,8 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, RESIDENT)
   };
 #pragma unroll
   for (int i = 0; i < OWN && MERGED; i++)
-    store(tile.query + parts.at(i) / HEAD_DIM, parts.at(i) % HEAD_DIM, total.sum[i], total.peak[i],
-          total.weight[i]);
+    if (parts.column_of(i) < HEAD_DIM)
+      store(tile.query + parts.line, parts.column_of(i), total.sum[i], total.peak, total.weight);
 #pragma unroll
   for (int i = 0; i < HALVES * SIXTEENS && !MERGED; i++) {
     const int half = i / SIXTEENS, column = i % SIXTEENS * 16 + lane_quad() * 4;
