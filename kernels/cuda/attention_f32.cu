@@ -77,11 +77,9 @@ __device__ __forceinline__ void store4(pool_t *to, float4 f) { *(float4 *)to = f
 #if OUT_16
 typedef unsigned short out_t;
 __device__ __forceinline__ void put4(out_t *to, float4 f) { store4(to, f); }
-__device__ __forceinline__ void put1(out_t *to, float f) { *to = (out_t)narrow(f, 0); }
 #else
 typedef float out_t;
 __device__ __forceinline__ void put4(out_t *to, float4 f) { *(float4 *)to = f; }
-__device__ __forceinline__ void put1(out_t *to, float f) { *to = f; }
 #endif
 
 // ---- keys and values in shared memory, as the pool stores them ----
@@ -234,12 +232,13 @@ __device__ __forceinline__ void score_keys(float (&score)[FRAGMENTS][4], const f
       const int at_key = key_chunk(column / 4, lane_row()) * 4 + lane_quad() * 4;
       const Operand a = operand_of(upper.x, lower.x, upper.y, lower.y),
                     b = operand_of(upper.z, lower.z, upper.w, lower.w);
+      float4 key[FRAGMENTS];
 #pragma unroll
-      for (int f = 0; f < FRAGMENTS; f++) {
-        const float4 key = row4(keys + f * 8 * KEY_ROW, at_key);
-        multiply_exact(sums[f], a, key.x, key.y);
-        multiply_exact(sums[f], b, key.z, key.w);
-      }
+      for (int f = 0; f < FRAGMENTS; f++) key[f] = row4(keys + f * 8 * KEY_ROW, at_key);
+#pragma unroll
+      for (int f = 0; f < FRAGMENTS; f++) multiply_exact(sums[f], a, key[f].x, key[f].y);
+#pragma unroll
+      for (int f = 0; f < FRAGMENTS; f++) multiply_exact(sums[f], b, key[f].z, key[f].w);
     }
 #pragma unroll
     for (int i = 0; i < FRAGMENTS * 4; i++)
