@@ -117,45 +117,49 @@ int64_t mlx_experts_gemv_shared_bytes(int64_t matrices, int64_t k, bool pair, bo
   return min_int(units, 65536 / unit / 8 * 8) * unit + 4096 * (1 + pair);
 }
 
-// The sizes of attention_f32.cu.
-static int64_t attend_bytes(mlx_attend_f32_tile_t t, int64_t head_dim, int64_t kv_bytes) {
-  const int64_t row = kv_bytes == 1 ? head_dim + 16 : kv_bytes == 2 ? 2 * (head_dim + 8) : 4 * (head_dim + 4);
-  return ((t.split > 1 ? 2 : 1) * t.queries * (head_dim + 4) + t.queries * (t.step + 4)) * 4 +
-         2 * t.stages * t.step * row;
+int64_t mlx_attend_f32_bytes(mlx_attend_f32_tile_t t, int64_t head_dim, int64_t kv_bytes) {
+  const bool odd = head_dim % 32;
+  const int64_t key = kv_bytes == 1   ? head_dim + 16
+                      : kv_bytes == 2 ? 2 * head_dim + (odd ? 0 : 32)
+                                      : 4 * head_dim;
+  const int64_t value = kv_bytes == 1   ? head_dim + 16
+                        : kv_bytes == 2 ? 2 * (head_dim + 8)
+                                        : 4 * (head_dim + (odd ? 4 : 0));
+  const int64_t groups = t.threads / 32 / (t.queries <= 16 ? 1 : t.queries / 16);
+  const int64_t part = groups * t.split > 1 ? t.queries * (head_dim + 4) * 4 : 0;
+  const int64_t values = t.stages * t.step * value;
+  return t.queries * 4 * (head_dim + (odd ? 0 : 16)) +
+         groups * (t.stages * t.step * key + (values > part ? values : part)) +
+         (part ? 8 * groups * t.queries : 0);
 }
 
-// With one token, more stages request memory earlier. With many, the second block on a multiprocessor hides
-// the latency; 64 queries of wide heads would not fit its registers. A query's result does not depend on the
-// choice, except on |step|, which is the same for all.
+// Segments of few tokens: the warps of a block divide the keys. With few blocks each has a multiprocessor of
+// its own; with many, several share one and hide latency. A query's result does not depend on the choice,
+// except on |step|, which is the same for all.
 mlx_attend_f32_tile_t mlx_attend_f32_tile(bool is_long, int64_t tokens, int64_t heads, int64_t kv_heads,
                                           int64_t head_dim, int64_t kv_bytes, bool hopper,
                                           int64_t processors) {
   // Room for two blocks per multiprocessor on Hopper; elsewhere the smallest limit of any GPU.
-  const int64_t room = hopper ? 113 * 1024 : 99 * 1024, share = heads / kv_heads;
-  mlx_attend_f32_tile_t t = {.queries = !is_long         ? (share <= 4   ? 4
-                                                            : share <= 8 ? 8
-                                                                         : 16)
-                                        : head_dim <= 80 ? 64
-                                                         : 32,
-                             .step = head_dim <= 128 ? 64 : 32,
-                             .split = 1,
-                             .stages = 1};
-  while (t.queries > 8 && attend_bytes(t, head_dim, kv_bytes) > room) t.queries /= 2;
-  t.threads = t.queries == 64 ? 256 : t.queries == 4 ? 64 : 128;
-  if (!is_long) {
-    // Most steps have fewer segments than tokens: clusters for half of them fill the GPU.
-    const int64_t blocks = kv_heads * mlx_ceil_div(share, t.queries) * mlx_ceil_div(tokens, 2);
-    while (hopper && t.split < 8 && blocks * t.split * 2 <= processors * 2) t.split *= 2;
+  const int64_t most = hopper ? 227 * 1024 : 99 * 1024, room = hopper ? 113 * 1024 : most,
+                share = heads / kv_heads;
+  mlx_attend_f32_tile_t t = {.step = head_dim <= 128 ? 32 : 16, .split = 1, .stages = 1};
+  if (is_long) {
+    t.queries = head_dim <= 128 ? 64 : 32;
+    t.threads = 128;
+    t.stages = head_dim <= 128 ? 2 : 1;
+    const int64_t limit = head_dim <= 128 ? room : most;
+    if (mlx_attend_f32_bytes(t, head_dim, kv_bytes) > limit) t.stages = 1;
+    if (mlx_attend_f32_bytes(t, head_dim, kv_bytes) > limit) t.queries = 32, t.threads = 64;
+    t.shared_bytes = mlx_attend_f32_bytes(t, head_dim, kv_bytes);
+    return t;
   }
-  // Several segments: more blocks on a multiprocessor instead of more stages. With three stages two blocks
-  // fit, and on an H200 a step of 8 sequences spent a quarter of its time in four rounds of blocks.
-  while (!is_long && tokens == 1 && t.stages < 3) {
-    mlx_attend_f32_tile_t more = t;
-    ++more.stages;
-    if (attend_bytes(more, head_dim, kv_bytes) > room) break;
-    t = more;
-  }
-  t.shared_bytes = attend_bytes(t, head_dim, kv_bytes);
+  t.queries = share <= 8 ? 8 : 16;
+  const int64_t blocks = kv_heads * mlx_ceil_div(share, t.queries) * tokens;
+  const bool few = blocks <= processors;
+  while (hopper && t.split < 8 && blocks * t.split * 2 <= processors) t.split *= 2;
+  t.threads = few ? 256 : 64;
+  while (t.threads > 32 && mlx_attend_f32_bytes(t, head_dim, kv_bytes) > (few ? most : room)) t.threads -= 32;
+  t.shared_bytes = mlx_attend_f32_bytes(t, head_dim, kv_bytes);
   return t;
 }
 

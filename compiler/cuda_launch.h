@@ -72,6 +72,9 @@ mlx_attend_f32_tile_t mlx_attend_f32_tile(bool is_long, int64_t tokens, int64_t 
                                           int64_t head_dim, int64_t kv_bytes, bool hopper,
                                           int64_t processors);
 
+// Dynamic shared memory of attention_f32.cu. Ignores |shared_bytes|.
+int64_t mlx_attend_f32_bytes(mlx_attend_f32_tile_t t, int64_t head_dim, int64_t kv_bytes);
+
 // Most tiles of |queries| queries that segments of |shortest| or more tokens can have in a step of |tokens|
 // tokens, if each token has |share| queries.
 int64_t mlx_attend_tiles(int64_t tokens, int64_t shortest, int64_t share, int64_t queries);

@@ -73,8 +73,11 @@ TEST(attention_launch_fits_every_head_size_and_gpu) {
           const int64_t kv_bytes = kind / 4 == 2 ? 4 : kind / 4 + 1;
           const mlx_attend_f32_tile_t t =
               mlx_attend_f32_tile(is_long, sizes[m], 4 * group, 4, head_dim, kv_bytes, hopper, 132);
-          CHECK_INT(t.queries % (t.threads / 16), 0);
-          CHECK(t.step % 16 == 0 && 256 % t.step == 0);  // a chunk has whole steps
+          const int64_t warps = t.queries <= 16 ? 1 : t.queries / 16;  // that have different queries
+          CHECK(t.queries == 8 || t.queries == 16 * warps);
+          CHECK(t.threads >= 32 * warps && t.threads % (32 * warps) == 0);
+          CHECK_INT(t.step % 16, 0);                                        // whole pages
+          CHECK(t.stages == 1 || t.split * t.threads / (32 * warps) == 1);  // parts replace values
           CHECK(t.stages >= 1 && t.split >= 1 && t.split <= 8 && (hopper || t.split == 1));
           CHECK(t.split == 1 || t.queries <= 16);
           CHECK(t.shared_bytes <= (hopper ? 227 : 99) * 1024);

@@ -60,7 +60,8 @@ struct Tile {
   int query;     // the tile's first query: token of the segment * queries of a token + nth query
 };
 __device__ __forceinline__ Tile read_tile(const int *placed, int nth) {
-  const int4 *words = (const int4 *)(placed + placed[TILES]) + nth * 2;
+  const int4 *words =
+      (const int4 *)(placed + (TILES ? placed[TILES] : 4)) + nth * 2;  // short ones come first
   const int4 a = words[0], b = words[1];
   return {a.x, a.y, a.z, a.w, b.x};
 }
@@ -77,13 +78,21 @@ struct Pages {
     positions = valid ? pages * PAGE : 0;
     pool = batch[MLX_STEP_POOL_PAGES];
   }
+  // Index of the keys of a position's page and head, counted in blocks of PAGE keys; its values are the next
+  // block. False for an invalid position or page.
+  __device__ __forceinline__ bool find_block(u64 &block, int position, int layer, int head) const {
+    if ((u32)position >= (u32)positions) return false;
+    const int page = table[position / PAGE];
+    block = (((u64)page * LAYERS + layer) * KV_HEADS + head) * 2;
+    return (u32)page < (u32)pool;
+  }
   // Offset of a position's key in the pool, in numbers; its value is PAGE * HEAD_DIM later. False for an
   // invalid position or page.
   __device__ __forceinline__ bool find_key(u64 &offset, int position, int layer, int head) const {
-    if ((u32)position >= (u32)positions) return false;
-    const int page = table[position / PAGE];
-    offset = ((((u64)page * LAYERS + layer) * KV_HEADS + head) * 2 * PAGE + position % PAGE) * HEAD_DIM;
-    return (u32)page < (u32)pool;
+    u64 block = 0;
+    const bool valid = find_block(block, position, layer, head);
+    offset = (block * PAGE + position % PAGE) * HEAD_DIM;
+    return valid;
   }
 };
 

@@ -1,11 +1,15 @@
-// Attention computed in f32, over a paged KV pool of f32, 16-bit or 8-bit numbers: attention.cu without
-// rounding queries and softmax weights to 16 bits.
+// Attention with the accuracy of f32, over a paged KV pool of f32, 16-bit or 8-bit numbers: attention.cu
+// without rounding queries and softmax weights to 16 bits.
 //
 // One NVRTC compilation gives both kernels, for one shape. Both kernels are deterministic: one thread writes
 // each element, and sums run in a fixed order. The result of a query depends neither on other segments, nor
-// on the tile it is in, nor on QUERIES, SPLIT, STAGES and THREADS: keys are added in chunks of CHUNK
-// positions, each with its own softmax, and the chunks are merged in ascending order. A chunk that a query
-// does not see changes nothing, not even a rounding.
+// on the tile it is in, nor on QUERIES, SPLIT, STAGES and THREADS: keys are added in units of STEP positions,
+// each with its own softmax, and the units are merged in ascending order. A unit that a query does not see
+// changes nothing, not even a rounding.
+//
+// Products run on tensor cores as TF32: a number is the sum of a part of 11 bits and the rest. The product
+// of two rests is below 2^-23 of the result and left out. Numbers of a 16-bit or 8-bit pool have no rest.
+// Tensor cores truncate sums, so sums are cut into pieces, which are added in f32.
 //
 // Macros:  LAYERS, HEADS, KV_HEADS, HEAD_DIM (multiple of 16, up to 256),
 //          SCALE (of the scores, positive), KV_F32, KV_BF16, KV_F16 or KV_Q8 (of the pool), OUT_16 (1: the
@@ -21,14 +25,11 @@
 //           out f32 or 16-bit [N, HEADS*HEAD_DIM]: only rows of the tiles are written, and zeros for padding
 //           tokens that a tile names; int layer)
 //          grid (KV_HEADS, tiles, SPLIT), block (THREADS, 1, 1)
-//          dynamic shared memory
-//            ((SPLIT > 1 ? 2 : 1) * QUERIES * (HEAD_DIM+4) + QUERIES * (STEP+4)) * 4 + 2*STAGES*STEP*ROW
-//            bytes with ROW = 4 * (HEAD_DIM+4) for f32, 2 * (HEAD_DIM+8) for 16-bit, HEAD_DIM+16 for 8-bit
-//            pools
-//          A block has QUERIES queries (token x head, for the heads that share keys) and processes STEP keys
-//          at a time; STAGES steps are in shared memory. The compiler chooses these macros and THREADS.
-//          SPLIT > 1 (sm_90 and later, not sm_12x) divides the chunks among the blocks of a cluster, for few
-//          queries with a long history.
+//          dynamic shared memory: mlx_attend_f32_tile (compiler/cuda_launch.h)
+//          A block has QUERIES queries (token x head, for the heads that share keys): 8, or 16 for each of WQ
+//          warps. WK = THREADS / 32 / WQ groups of warps process a unit each; STAGES units per group are in
+//          shared memory. SPLIT > 1 (sm_90 and later, not sm_12x) divides the units among the blocks of a
+//          cluster, for few queries with a long history. The compiler chooses these macros.
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -76,22 +77,32 @@ __device__ __forceinline__ void store4(pool_t *to, float4 f) { *(float4 *)to = f
 #if OUT_16
 typedef unsigned short out_t;
 __device__ __forceinline__ void put4(out_t *to, float4 f) { store4(to, f); }
-__device__ __forceinline__ void put1(out_t *to, float f) { *to = (out_t)narrow(f, 0); }
 #else
 typedef float out_t;
 __device__ __forceinline__ void put4(out_t *to, float4 f) { *(float4 *)to = f; }
-__device__ __forceinline__ void put1(out_t *to, float f) { *to = f; }
 #endif
 
 // ---- keys and values in shared memory, as the pool stores them ----
 
+// Bytes of a row. Lanes that read together use different banks: rows are padded, or their 16-byte chunks are
+// swapped (SWAPPED).
+constexpr int QUERY_PITCH = HEAD_DIM % 32 ? HEAD_DIM : HEAD_DIM + 16;  // floats
 #if defined(KV_Q8)
-constexpr int ROW = HEAD_DIM + 16;  // bytes: codes, then the scale
+constexpr int KEY_ROW = HEAD_DIM + 16, VALUE_ROW = HEAD_DIM + 16;  // codes, then the scale
+constexpr int BLOCK = PAGE * (HEAD_DIM + 4);                       // keys or values of a page, in bytes
+constexpr bool SWAPPED = false;
 #elif defined(KV_BF16) || defined(KV_F16)
-constexpr int ROW = 2 * (HEAD_DIM + 8);
+constexpr int KEY_ROW = 2 * HEAD_DIM + (HEAD_DIM % 32 ? 0 : 32), VALUE_ROW = 2 * (HEAD_DIM + 8);
+constexpr int BLOCK = PAGE * HEAD_DIM * 2;
+constexpr bool SWAPPED = false;
 #else
-constexpr int ROW = 4 * (HEAD_DIM + 4);  // 8 rows of a column use different banks
+constexpr bool SWAPPED = HEAD_DIM % 32 == 0;
+constexpr int KEY_ROW = 4 * HEAD_DIM, VALUE_ROW = 4 * (SWAPPED ? HEAD_DIM : HEAD_DIM + 4);
+constexpr int BLOCK = PAGE * HEAD_DIM * 4;
 #endif
+// The chunk of a row of keys or values where chunk |nth| is stored.
+__device__ __forceinline__ int key_chunk(int nth, int row) { return SWAPPED ? nth ^ row % 2 * 4 : nth; }
+__device__ __forceinline__ int value_chunk(int nth, int row) { return SWAPPED ? nth ^ row / 2 % 4 * 2 : nth; }
 constexpr int CHUNKS16 = HEAD_DIM * sizeof(pool_t) / 16;  // 16-byte chunks of a key
 
 template <int BYTES>  // 4, or 16 past the first-level cache
@@ -102,22 +113,18 @@ __device__ __forceinline__ void copy_bytes(void *to, const void *from, bool vali
   else
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(at), "l"(from), "r"(count) : "memory");
 }
-
-// The scale of a row in shared memory.
-__device__ __forceinline__ float row_scale(const unsigned char *row) {
-#ifdef KV_Q8
-  return *(const float *)(row + HEAD_DIM);
-#else
-  return 1;
-#endif
+__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int PENDING>  // groups of copies that may be incomplete
+__device__ __forceinline__ void wait_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
 
-// Four neighbouring numbers of a row in shared memory, from column |at| on.
-__device__ __forceinline__ float4 row4(const unsigned char *row, int at, float scale) {
+// Four neighbouring numbers of a row, from column |at| on. An 8-bit row gives codes, without the scale.
+__device__ __forceinline__ float4 row4(const unsigned char *row, int at) {
 #if defined(KV_Q8)
   const u32 codes = *(const u32 *)(row + at);
-  return make_float4((float)(signed char)codes * scale, (float)(signed char)(codes >> 8) * scale,
-                     (float)(signed char)(codes >> 16) * scale, (float)(signed char)(codes >> 24) * scale);
+  return make_float4((float)(signed char)codes, (float)(signed char)(codes >> 8),
+                     (float)(signed char)(codes >> 16), (float)(signed char)(codes >> 24));
 #elif defined(KV_BF16) || defined(KV_F16)
   const uint2 raw = *(const uint2 *)(row + at * 2);
   const float2 low = widen(raw.x), high = widen(raw.y);
@@ -126,208 +133,335 @@ __device__ __forceinline__ float4 row4(const unsigned char *row, int at, float s
   return *(const float4 *)(row + at * 4);
 #endif
 }
+__device__ __forceinline__ float2 row2(const unsigned char *row, int at) {
+#if defined(KV_Q8)
+  const u32 codes = *(const unsigned short *)(row + at);
+  return make_float2((float)(signed char)codes, (float)(signed char)(codes >> 8));
+#elif defined(KV_BF16) || defined(KV_F16)
+  return widen(*(const u32 *)(row + at * 2));
+#else
+  return *(const float2 *)(row + at * 4);
+#endif
+}
 
-// ---- attend ----
+// ---- products ----
 
-// Thread (down of DOWN, across of 16) has the queries down, down + DOWN, ... In products with keys it has
-// keys across, across + 16, ... of a step. In products with values it has the groups of 4 columns across,
-// across + 16, ... of the head. The 16 threads of a query are half a warp: they reduce by shuffles and
-// exchange weights through shared memory without a barrier.
+// d += a * b, for 16 rows, 8 columns and 8 products each. The instruction ignores the low 13 bits of a and b.
+__device__ __forceinline__ void multiply(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// The part of 11 bits, rounded, and the rest.
+__device__ __forceinline__ void split(u32 &high, u32 &low, float x) {
+  high = (__float_as_uint(x) + 0x1000) & 0xffffe000u;
+  low = __float_as_uint(x - __uint_as_float(high));
+}
+
+struct Operand {  // rows of a product: 16 rows x 8
+  u32 high[4], low[4];
+};
+__device__ __forceinline__ Operand operand_of(float a0, float a1, float a2, float a3) {
+  Operand o;
+  split(o.high[0], o.low[0], a0);
+  split(o.high[1], o.low[1], a1);
+  split(o.high[2], o.low[2], a2);
+  split(o.high[3], o.low[3], a3);
+  return o;
+}
+
+// Sums of products: of the parts of 11 bits, and of the products with a rest. Three sums, because an
+// instruction waits for the one before it on the same sum.
+struct Products {
+  float large[4], small[2][4];
+  __device__ __forceinline__ float rest(int e) const {
+#ifdef KV_F32
+    return small[0][e] + small[1][e];
+#else
+    return small[0][e];
+#endif
+  }
+};
+__device__ __forceinline__ void multiply_exact(Products &sum, const Operand &a, float b0, float b1) {
+#ifdef KV_F32
+  u32 high[2], low[2];
+  split(high[0], low[0], b0);
+  split(high[1], low[1], b1);
+  multiply(sum.small[0], a.low, high[0], high[1]);
+  multiply(sum.small[1], a.high, low[0], low[1]);
+  multiply(sum.large, a.high, high[0], high[1]);
+#else
+  multiply(sum.small[0], a.low, __float_as_uint(b0), __float_as_uint(b1));
+  multiply(sum.large, a.high, __float_as_uint(b0), __float_as_uint(b1));
+#endif
+}
+
+// ---- a unit of keys: STEP keys for the queries of a warp ----
+
+// Lane 4 * row + quad has the queries |row| and |row| + 8 of its warp. Of a fragment of 8 keys it has the
+// scores of keys 2 * quad and 2 * quad + 1: {row: a, b, row + 8: a, b}. Columns of a head are permuted, so
+// that a lane reads neighbouring numbers.
 constexpr int SHARE = HEADS / KV_HEADS;  // query heads per KV head; query n belongs to token n / SHARE
-constexpr int DOWN = THREADS / 16, RQ = QUERIES / DOWN, RK = STEP / 16;
-constexpr int PITCH = HEAD_DIM + 4,
-              WEIGHT_PITCH = STEP + 4;  // floats; 8 rows of a column use different banks
-constexpr int GROUPS = HEAD_DIM / 4, RC = (GROUPS + 15) / 16;  // groups of 4 columns, and groups per thread
-constexpr int CHUNK = 256, CHUNK_STEPS = CHUNK / STEP;         // positions and steps of a chunk
-static_assert(HEAD_DIM % 16 == 0 && QUERIES % DOWN == 0 && STEP % 16 == 0 && HEADS % KV_HEADS == 0, "shape");
-static_assert(CHUNK % STEP == 0, "steps");
+constexpr int HALVES = QUERIES <= 8 ? 1 : 2, WQ = QUERIES <= 16 ? 1 : QUERIES / 16, WK = THREADS / 32 / WQ;
+constexpr int FRAGMENTS = STEP / 8, SIXTEENS = HEAD_DIM / 16, PAGES = STEP / PAGE;
+static_assert(HEAD_DIM % 16 == 0 && HEADS % KV_HEADS == 0 && STEP % PAGE == 0, "shape");
+static_assert(QUERIES == 8 || QUERIES == 16 * WQ, "queries");
+static_assert(THREADS == 32 * WQ * WK && THREADS % QUERIES == 0, "threads");
 
-// Online softmax state of a thread's queries.
-struct Softmax {
-  float4 sum[RQ][RC];  // sum of weight * value, for this thread's columns
-  float peak[RQ];      // largest score so far
-  float weight[RQ];    // sum of the weights, over this thread's keys only until the chunk ends
-};
+__device__ __forceinline__ int lane_row() { return threadIdx.x % 32 / 4; }
+__device__ __forceinline__ int lane_quad() { return threadIdx.x % 4; }
 
-__device__ __forceinline__ void clear(Softmax &soft) {
+__device__ __forceinline__ void score_keys(float (&score)[FRAGMENTS][4], const float *queries,
+                                           const unsigned char *keys) {
+  Products sums[FRAGMENTS] = {};
 #pragma unroll
-  for (int i = 0; i < RQ; i++) {
-    soft.peak[i] = NO_SCORE, soft.weight[i] = 0;
-#pragma unroll
-    for (int c = 0; c < RC; c++) soft.sum[i][c] = make_float4(0, 0, 0, 0);
-  }
-}
-
-__device__ __forceinline__ float dot4(float4 a, float4 b, float sum) {
-  return fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, fmaf(a.x, b.x, sum))));
-}
-
-__device__ __forceinline__ void score_keys(float (&score)[RQ][RK], const float *queries,
-                                           const unsigned char *keys, int down, int across) {
-  float scale[RK];
-#pragma unroll
-  for (int i = 0; i < RQ * RK; i++) score[i / RK][i % RK] = 0;
-#pragma unroll
-  for (int j = 0; j < RK; j++) scale[j] = row_scale(keys + (across + j * 16) * ROW);
-#pragma unroll 4
-  for (int c = 0; c < HEAD_DIM; c += 4) {
-    float4 b[RK];
-#pragma unroll
-    for (int j = 0; j < RK; j++) b[j] = row4(keys + (across + j * 16) * ROW, c, scale[j]);
-#pragma unroll
-    for (int i = 0; i < RQ; i++) {
-      const float4 a = *(const float4 *)(queries + (down + i * DOWN) * PITCH + c);
-#pragma unroll
-      for (int j = 0; j < RK; j++) score[i][j] = dot4(a, b[j], score[i][j]);
-    }
-  }
-}
-
-// Converts scores to softmax weights in shared memory. `first` is the first query of the block, `ahead` the
-// position of the thread's first key minus the position of the segment's first token.
-__device__ __forceinline__ void softmax_weights(Softmax &soft, float (&score)[RQ][RK], float *weights,
-                                                int down, int across, int first, int ahead) {
-#pragma unroll
-  for (int i = 0; i < RQ; i++) {
-    float peak = soft.peak[i];
-    const int token = (first + down + i * DOWN) / SHARE;
-#pragma unroll
-    for (int j = 0; j < RK; j++) {
-      score[i][j] = is_masked(ahead + j * 16, token) ? -__int_as_float(0x7f800000) : cap_score(score[i][j]);
-      peak = fmaxf(peak, score[i][j]);
-    }
-#pragma unroll
-    for (int step = 8; step; step /= 2) peak = fmaxf(peak, __shfl_xor_sync(~0u, peak, step));
-    const float now = __fmul_rn(peak, SCALE2);  // same rounding as before: an unchanged peak gives rescale 1
-    const float rescale = power2(__fmul_rn(soft.peak[i], SCALE2) - now);
-    soft.peak[i] = peak;
-    soft.weight[i] *= rescale;
-#pragma unroll
-    for (int j = 0; j < RK; j++) {
-      const float weight = power2(fmaf(score[i][j], SCALE2, -now));
-      soft.weight[i] += weight;
-      weights[(down + i * DOWN) * WEIGHT_PITCH + across + j * 16] = weight;
-    }
-#pragma unroll
-    for (int c = 0; c < RC; c++) {
-      float4 &s = soft.sum[i][c];
-      s = make_float4(s.x * rescale, s.y * rescale, s.z * rescale, s.w * rescale);
-    }
-  }
-}
-
-__device__ __forceinline__ void add_scaled(float4 &sum, float weight, float4 v) {
-  sum.x = fmaf(weight, v.x, sum.x);
-  sum.y = fmaf(weight, v.y, sum.y);
-  sum.z = fmaf(weight, v.z, sum.z);
-  sum.w = fmaf(weight, v.w, sum.w);
-}
-
-__device__ __forceinline__ void add_values(Softmax &soft, const float *weights, const unsigned char *values,
-                                           int down, int across) {
+  for (int i = 0; i < FRAGMENTS * 4; i++) score[i / 4][i % 4] = 0;
+  queries += lane_row() * QUERY_PITCH + lane_quad() * 4;
+  keys += lane_row() * KEY_ROW;
 #pragma unroll 2
-  for (int key = 0; key < STEP; key += 4) {
-    float4 w[RQ];
+  for (int piece = 0; piece < HEAD_DIM; piece += 32) {
 #pragma unroll
-    for (int i = 0; i < RQ; i++) w[i] = *(const float4 *)(weights + (down + i * DOWN) * WEIGHT_PITCH + key);
+    for (int at = 0; at < 32; at += 16) {
+      const int column = piece + at;
+      if (HEAD_DIM % 32 && column >= HEAD_DIM) break;
+      const float4 upper = *(const float4 *)(queries + column);
+      const float4 lower =
+          HALVES == 2 ? *(const float4 *)(queries + 8 * QUERY_PITCH + column) : make_float4(0, 0, 0, 0);
+      const int at_key = key_chunk(column / 4, lane_row()) * 4 + lane_quad() * 4;
+      const Operand a = operand_of(upper.x, lower.x, upper.y, lower.y),
+                    b = operand_of(upper.z, lower.z, upper.w, lower.w);
+      float4 key[FRAGMENTS];
 #pragma unroll
-    for (int c = 0; c < RC; c++) {
-      if (GROUPS % 16 && across + c * 16 >= GROUPS) break;
+      for (int f = 0; f < FRAGMENTS; f++) key[f] = row4(keys + f * 8 * KEY_ROW, at_key);
 #pragma unroll
-      for (int n = 0; n < 4; n++) {
-        const unsigned char *row = values + (key + n) * ROW;
-        const float4 v = row4(row, (across + c * 16) * 4, row_scale(row));
+      for (int f = 0; f < FRAGMENTS; f++) multiply_exact(sums[f], a, key[f].x, key[f].y);
 #pragma unroll
-        for (int i = 0; i < RQ; i++)
-          add_scaled(soft.sum[i][c], n == 0 ? w[i].x : n == 1 ? w[i].y : n == 2 ? w[i].z : w[i].w, v);
+      for (int f = 0; f < FRAGMENTS; f++) multiply_exact(sums[f], b, key[f].z, key[f].w);
+    }
+#pragma unroll
+    for (int i = 0; i < FRAGMENTS * 4; i++)
+      score[i / 4][i % 4] += sums[i / 4].large[i % 4], sums[i / 4].large[i % 4] = 0;
+  }
+#pragma unroll
+  for (int f = 0; f < FRAGMENTS; f++)
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+      score[f][e] += sums[f].rest(e);
+#ifdef KV_Q8
+      score[f][e] *=
+          *(const float *)(keys + ((f * 8 - lane_row() + lane_quad() * 2 + e % 2) * KEY_ROW + HEAD_DIM));
+#endif
+    }
+}
+
+// The softmax of a unit, of this lane's queries.
+struct Softmax {
+  float peak[HALVES];    // largest score
+  float weight[HALVES];  // sum of the weights
+};
+
+// Turns scores into softmax weights. `key` is the position of the lane's first key, `own` has the positions
+// of its queries. `edge`: some query of the warp must not see all keys.
+__device__ __forceinline__ Softmax softmax_weights(float (&score)[FRAGMENTS][4], int key,
+                                                   const int (&own)[HALVES], bool edge) {
+  Softmax soft;
+#pragma unroll
+  for (int half = 0; half < HALVES; half++) {
+    float peak = NO_SCORE, sum = 0;
+#pragma unroll
+    for (int f = 0; f < FRAGMENTS; f++)
+#pragma unroll
+      for (int e = half * 2; e < half * 2 + 2; e++) {
+        score[f][e] = cap_score(score[f][e]);
+        if (edge && is_masked(key + f * 8 + e % 2, own[half])) score[f][e] = -__int_as_float(0x7f800000);
+        peak = fmaxf(peak, score[f][e]);
       }
+    peak = fmaxf(peak, __shfl_xor_sync(~0u, peak, 1));
+    peak = fmaxf(peak, __shfl_xor_sync(~0u, peak, 2));
+    const float now = __fmul_rn(peak, SCALE2);
+#pragma unroll
+    for (int f = 0; f < FRAGMENTS; f++)
+#pragma unroll
+      for (int e = half * 2; e < half * 2 + 2; e++) {
+        score[f][e] = power2(fmaf(score[f][e], SCALE2, -now));
+        sum += score[f][e];
+      }
+    sum += __shfl_xor_sync(~0u, sum, 1);
+    sum += __shfl_xor_sync(~0u, sum, 2);
+    soft.peak[half] = peak, soft.weight[half] = sum;
+  }
+  return soft;
+}
+
+// Multiplies weights and values. Calls use(sixteen, half, float4): columns 16 * sixteen + 4 * quad and the
+// next three of query row + 8 * half.
+template <typename Use>
+__device__ __forceinline__ void add_values(const float (&weight)[FRAGMENTS][4], const unsigned char *values,
+                                           Use use) {
+  Operand weights[FRAGMENTS];
+  values += lane_quad() * 2 * VALUE_ROW;
+#pragma unroll
+  for (int f = 0; f < FRAGMENTS; f++) {
+    float a = 1, b = 1;
+#ifdef KV_Q8
+    a = *(const float *)(values + f * 8 * VALUE_ROW + HEAD_DIM);
+    b = *(const float *)(values + (f * 8 + 1) * VALUE_ROW + HEAD_DIM);
+#endif
+    weights[f] = HALVES == 2
+                     ? operand_of(weight[f][0] * a, weight[f][2] * a, weight[f][1] * b, weight[f][3] * b)
+                     : operand_of(weight[f][0] * a, 0, weight[f][1] * b, 0);
+  }
+#pragma unroll
+  for (int column = 0; column < HEAD_DIM; column += 32) {
+    Products sums[4] = {};
+#pragma unroll
+    for (int f = 0; f < FRAGMENTS; f++)
+#pragma unroll
+      for (int n = 0; n < 2; n++) {
+        const int nth = column / 4 + n * 4 + lane_row() / 2;
+        const int at = value_chunk(nth, lane_quad() * 2) * 4 + lane_row() % 2 * 2;
+        if (HEAD_DIM % 32 && column + n * 16 >= HEAD_DIM) break;
+        const float2 first = row2(values + f * 8 * VALUE_ROW, at),
+                     second = row2(values + (f * 8 + 1) * VALUE_ROW, at);
+        multiply_exact(sums[n * 2], weights[f], first.x, second.x);
+        multiply_exact(sums[n * 2 + 1], weights[f], first.y, second.y);
+      }
+#pragma unroll
+    for (int i = 0; i < 2 * HALVES; i++) {
+      const int n = i / HALVES, e = i % HALVES * 2;
+      if (HEAD_DIM % 32 && column + n * 16 >= HEAD_DIM) break;
+      const Products &even = sums[n * 2], &odd = sums[n * 2 + 1];
+      use(column / 16 + n, i % HALVES,
+          make_float4(even.large[e] + even.rest(e), odd.large[e] + odd.rest(e),
+                      even.large[e + 1] + even.rest(e + 1), odd.large[e + 1] + odd.rest(e + 1)));
     }
   }
 }
 
-// ---- merging chunks ----
+// ---- merging units ----
 
-// The factors of the old sums and of a chunk's sums. |peak| becomes the larger one. If the chunk has no key,
-// they are 1 and 0.
+// The factors of the old sums and of a unit's sums. |peak| becomes the larger one. If the query sees no key
+// of the unit, they are 1 and 0.
 struct Factors {
-  float old, chunk;
+  float old, unit;
 };
-__device__ __forceinline__ Factors merge_peaks(float &peak, float chunk) {
-  const float before = __fmul_rn(peak, SCALE2), other = __fmul_rn(chunk, SCALE2);
-  peak = fmaxf(peak, chunk);
+__device__ __forceinline__ Factors merge_peaks(float &peak, float unit) {
+  const float before = __fmul_rn(peak, SCALE2), other = __fmul_rn(unit, SCALE2);
+  peak = fmaxf(peak, unit);
   const float now = fmaxf(before, other);
   return {power2(before - now), power2(other - now)};
 }
-__device__ __forceinline__ float merge(Factors f, float old, float chunk) {
-  return fmaf(f.chunk, chunk, __fmul_rn(f.old, old));
+__device__ __forceinline__ float merge(Factors f, float old, float unit) {
+  return fmaf(f.unit, unit, __fmul_rn(f.old, old));
 }
-
-__device__ __forceinline__ void sum_weights(Softmax &soft) {  // over the 16 threads of a query
-#pragma unroll
-  for (int i = 0; i < RQ; i++)
-#pragma unroll
-    for (int step = 8; step; step /= 2) soft.weight[i] += __shfl_xor_sync(~0u, soft.weight[i], step);
+__device__ __forceinline__ float4 merge4(Factors f, float4 t, float4 u) {
+  return make_float4(merge(f, t.x, u.x), merge(f, t.y, u.y), merge(f, t.z, u.z), merge(f, t.w, u.w));
 }
 
 #include "cluster.cuh"
 
-#if SPLIT == 1
-typedef Softmax Total;
+#ifndef RESIDENT
+#define RESIDENT (THREADS > 128 ? 1 : 2)
+#endif
+constexpr bool MERGED = WK * SPLIT > 1;   // several warps or blocks have units of the same queries
+constexpr int PART_PITCH = HEAD_DIM + 4;  // floats
+constexpr int PART = MERGED ? QUERIES * PART_PITCH * 4 : 0;  // bytes of a unit's sums, in place of its values
+constexpr int KEY_BYTES = STAGES * STEP * KEY_ROW,
+              VALUE_BYTES = PART > STAGES *STEP *VALUE_ROW ? PART : STAGES *STEP *VALUE_ROW;
+static_assert(!MERGED || STAGES == 1, "parts replace values");
 
-__device__ __forceinline__ void merge_chunk(Total &total, const Softmax &soft) {
+// Sums of a lane: of weight * value (columns 16 * i + 4 * quad and the next three), and the softmax.
+struct Sums {
+  float4 sum[HALVES][SIXTEENS];
+  Softmax soft;
+};
+__device__ __forceinline__ void clear(Sums &s) {
 #pragma unroll
-  for (int i = 0; i < RQ; i++) {
-    const Factors f = merge_peaks(total.peak[i], soft.peak[i]);
-    total.weight[i] = merge(f, total.weight[i], soft.weight[i]);
+  for (int half = 0; half < HALVES; half++) {
+    s.soft.peak[half] = NO_SCORE, s.soft.weight[half] = 0;
 #pragma unroll
-    for (int c = 0; c < RC; c++) {
-      float4 &t = total.sum[i][c];
-      const float4 s = soft.sum[i][c];
-      t = make_float4(merge(f, t.x, s.x), merge(f, t.y, s.y), merge(f, t.z, s.z), merge(f, t.w, s.w));
-    }
+    for (int i = 0; i < SIXTEENS; i++) s.sum[half][i] = make_float4(0, 0, 0, 0);
   }
 }
-#else
-// The blocks of a cluster compute a chunk each and share them through shared memory. Thread n of the cluster
-// has the elements n, n + THREADS * SPLIT, ... of the block's [QUERIES][HEAD_DIM] results.
-constexpr int ELEMENTS = (QUERIES * HEAD_DIM + THREADS * SPLIT - 1) / (THREADS * SPLIT);
-struct Total {
-  float sum[ELEMENTS], peak[ELEMENTS], weight[ELEMENTS];
+
+// Merged sums: the threads of a query divide the groups of 4 columns of its result.
+constexpr int OWN = (HEAD_DIM / 4 + THREADS / QUERIES - 1) / (THREADS / QUERIES);
+struct Merged {
+  float4 sum[OWN];
+  float peak, weight;
 };
 
-__device__ __forceinline__ void clear(Total &total) {
-#pragma unroll
-  for (int e = 0; e < ELEMENTS; e++) total.sum[e] = 0, total.peak[e] = NO_SCORE, total.weight[e] = 0;
-}
-
-// |parts| is [QUERIES][PITCH], |peaks| and |chunk_weights| are [QUERIES], all in shared memory.
-__device__ __forceinline__ void merge_chunks(Total &total, const Softmax &soft, float *parts, float *peaks,
-                                             float *chunk_weights, int down, int across, int rank) {
-#pragma unroll
-  for (int i = 0; i < RQ; i++) {
-    const int line = down + i * DOWN;
-#pragma unroll
-    for (int c = 0; c < RC; c++)
-      if (across + c * 16 < GROUPS)
-        *(float4 *)(parts + line * PITCH + (across + c * 16) * 4) = soft.sum[i][c];
-    if (across == 0) peaks[line] = soft.peak[i], chunk_weights[line] = soft.weight[i];
+// The sums of the units of a round in shared memory: [WK] units of a block, of all blocks of a cluster.
+struct Parts {
+  unsigned char *sums;      // of the first unit; the next one is KEY_BYTES + VALUE_BYTES later
+  float *peaks, *weights;   // [WK][QUERIES]
+  bool alone;               // the first block has all units
+  int line, place, places;  // the query that this thread merges, and its place among the query's threads
+  __device__ __forceinline__ int column_of(int own) const { return (place + own * places) * 4; }
+  __device__ __forceinline__ float read(const float *from, int block) const {
+#if SPLIT > 1
+    if (!alone) return read_cluster(from, block);
+#endif
+    return *from;
   }
-  wait_cluster();
+  __device__ __forceinline__ float4 read4(const float *from, int block) const {
+#if SPLIT > 1
+    if (!alone) return read_cluster4((u32)__cvta_generic_to_shared(from), block);
+#endif
+    return *(const float4 *)from;
+  }
+  __device__ __forceinline__ void wait() const {
+#if SPLIT > 1
+    if (!alone) return wait_cluster();
+#endif
+    __syncthreads();
+  }
+  __device__ __forceinline__ void store(int group, int query, const Sums &s) const {
 #pragma unroll
-  for (int e = 0; e < ELEMENTS; e++) {
-    const int nth = rank * THREADS + threadIdx.x + e * THREADS * SPLIT;
-    if (nth >= QUERIES * HEAD_DIM) break;
-    const int line = nth / HEAD_DIM, column = nth % HEAD_DIM;
+    for (int half = 0; half < HALVES; half++) {
+      const int line = query + lane_row() + half * 8;
+      float *to = (float *)(sums + group * (KEY_BYTES + VALUE_BYTES)) + line * PART_PITCH + lane_quad() * 4;
 #pragma unroll
-    for (int n = 0; n < SPLIT; n++) {
-      const Factors f = merge_peaks(total.peak[e], read_cluster(peaks + line, n));
-      total.weight[e] = merge(f, total.weight[e], read_cluster(chunk_weights + line, n));
-      total.sum[e] = merge(f, total.sum[e], read_cluster(parts + line * PITCH + column, n));
+      for (int i = 0; i < SIXTEENS; i++) *(float4 *)(to + i * 16) = s.sum[half][i];
+      if (lane_quad() == 0)
+        peaks[group * QUERIES + line] = s.soft.peak[half],
+                                weights[group * QUERIES + line] = s.soft.weight[half];
     }
   }
-  wait_cluster();  // before a block overwrites its parts, or exits
-}
-#endif
+  // Merges |units| units in ascending order, those of a block at a time. A unit that a query does not see has
+  // no peak and zeros.
+  __device__ __forceinline__ void merge_units(Merged &total, int units) const {
+    for (int first = 0; first < units && place * 4 < HEAD_DIM; first += WK) {
+      const int block = first / WK;
+      float peak[WK], weight[WK];
+      Factors factors[WK];
+#pragma unroll
+      for (int n = 0; n < WK; n++) {
+        const bool exists = first + n < units;
+        peak[n] = exists ? read(peaks + n * QUERIES + line, block) : NO_SCORE;
+        weight[n] = exists ? read(weights + n * QUERIES + line, block) : 0;
+      }
+#pragma unroll
+      for (int n = 0; n < WK; n++) {
+        factors[n] = merge_peaks(total.peak, peak[n]);
+        total.weight = merge(factors[n], total.weight, weight[n]);
+      }
+#pragma unroll
+      for (int own = 0; own < OWN; own++) {
+        if (column_of(own) >= HEAD_DIM) break;
+#pragma unroll
+        for (int n = 0; n < WK; n++) {
+          const float *from =
+              (const float *)(sums + n * (KEY_BYTES + VALUE_BYTES)) + line * PART_PITCH + column_of(own);
+          const float4 part = first + n < units ? read4(from, block) : make_float4(0, 0, 0, 0);
+          total.sum[own] = merge4(factors[n], total.sum[own], part);
+        }
+      }
+    }
+  }
+};
 
 // Zeros for a padding token: its heads that share the keys of |head|.
 __device__ __forceinline__ void clear_token(out_t *out, int token, int head) {
@@ -335,7 +469,150 @@ __device__ __forceinline__ void clear_token(out_t *out, int token, int head) {
   for (int i = threadIdx.x * 4; i < SHARE * HEAD_DIM; i += THREADS * 4) put4(to + i, make_float4(0, 0, 0, 0));
 }
 
-extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 2)
+// The work of a block: queries of a tile, and the units of keys that they see.
+struct Work {
+  Tile tile;
+  int head, rank, wq, wk;      // KV head, block of the cluster, place of the warp
+  int end_query, visible;      // the tile's queries are tile.query .. end_query; keys that they see
+  int begin, units;            // first unit, number of units
+  int each, rounds;            // units of a round
+  bool alone;                  // the first block of the cluster has all units
+  int query, lowest, highest;  // the warp's first query, positions of its first and last query
+  __device__ __forceinline__ Work(Tile t) : tile(t) {
+    const int warp = threadIdx.x / 32, count = t.tokens * SHARE;
+    head = blockIdx.x, rank = blockIdx.z, wq = warp % WQ, wk = warp / WQ;
+    end_query = t.query + QUERIES < count ? t.query + QUERIES : count;
+    visible = t.position + (end_query - 1) / SHARE + 1;
+    const int own = t.position + t.query / SHARE;
+    begin = WINDOW && own >= WINDOW ? (own - WINDOW + 1) / STEP : 0;
+    units = (visible + STEP - 1) / STEP - begin;
+    alone = SPLIT == 1 || units <= WK;
+    each = alone ? WK : WK * SPLIT;
+    rounds = (units + each - 1) / each;
+    query = t.query + wq * 16;
+    lowest = position_of(query), highest = position_of(query + HALVES * 8 - 1);
+  }
+  __device__ __forceinline__ int position_of(int nth) const { return tile.position + nth / SHARE; }
+  __device__ __forceinline__ int unit_of(int round) const { return round * each + rank * WK + wk; }
+  // Whether a query of the warp sees a key of a unit. Merging a unit that it does not see changes nothing.
+  __device__ __forceinline__ bool sees(int unit) const {
+    const int first = (begin + unit) * STEP;
+    return unit < units && query < end_query && first <= highest &&
+           !(WINDOW && first + STEP - 1 <= lowest - WINDOW);
+  }
+  // Whether a query of the warp must not see all keys of a unit.
+  __device__ __forceinline__ bool is_edge(int unit) const {
+    const int first = (begin + unit) * STEP;
+    return first + STEP - 1 > lowest || (WINDOW && first <= highest - WINDOW);
+  }
+  // Of a query in q and out.
+  __device__ __forceinline__ u64 offset_of(int nth) const {
+    return ((u64)(tile.first + nth / SHARE) * HEADS + head * SHARE + nth % SHARE) * HEAD_DIM;
+  }
+};
+
+// Copies of keys and values to shared memory, [STAGES][STEP] rows each.
+struct Copies {
+  const unsigned char *pool;
+  unsigned char *keys, *values;
+  u64 blocks[PAGES];  // of the unit whose keys were copied last
+  bool valid[PAGES];
+  // Copies the keys (WHAT 0) or then the values (1) of a round as a group of copies. Rows past the end are
+  // zero; a round past the end is an empty group.
+  template <int WHAT>
+  __device__ __forceinline__ void start(const Work &work, const Pages &pages, int layer, int round) {
+    constexpr int PITCH = WHAT ? VALUE_ROW : KEY_ROW;
+    const int unit = work.unit_of(round), first = (work.begin + unit) * STEP;
+    const int thread = threadIdx.x % (32 * WQ);
+    unsigned char *to = (WHAT ? values : keys) + round % STAGES * STEP * PITCH;
+#pragma unroll
+    for (int page = 0; page < PAGES && WHAT == 0; page++)
+      valid[page] =
+          unit < work.units && pages.find_block(blocks[page], first + page * PAGE, layer, work.head);
+#pragma unroll
+    for (int page = 0; page < PAGES && unit < work.units; page++) {
+      const unsigned char *from = pool + (valid[page] ? (blocks[page] + WHAT) * BLOCK : 0);
+      const int rows = valid[page] ? work.visible - first - page * PAGE : 0;
+#pragma unroll
+      for (int i = thread; i < PAGE * CHUNKS16; i += 32 * WQ) {
+        const int row = i / CHUNKS16;
+        const int chunk = WHAT ? value_chunk(i % CHUNKS16, row) : key_chunk(i % CHUNKS16, row);
+        copy_bytes<16>(to + (page * PAGE + row) * PITCH + chunk * 16, from + (row < rows ? i * 16 : 0),
+                       row < rows);
+      }
+#ifdef KV_Q8
+      if (thread < PAGE)
+        copy_bytes<4>(to + (page * PAGE + thread) * PITCH + HEAD_DIM,
+                      from + (thread < rows ? PAGE * HEAD_DIM + thread * 4 : 0), thread < rows);
+#endif
+    }
+    commit_copies();
+  }
+};
+
+// Waits for the warps that share keys.
+__device__ __forceinline__ void wait_group() {
+  if (WQ == 1)
+    __syncwarp();
+  else
+    __syncthreads();
+}
+
+// Adds the units of all rounds to |sums|, or to |total| through |parts|. With one stage, keys arrive while
+// values are added, and values while keys are scored.
+__device__ __forceinline__ void add_units(Sums &sums, Merged &total, const Parts &parts, const Work &work,
+                                          const float *queries, Copies &copies, const Pages &pages,
+                                          int layer) {
+  int own[HALVES];  // positions of the lane's queries
+#pragma unroll
+  for (int half = 0; half < HALVES; half++) own[half] = work.position_of(work.query + lane_row() + half * 8);
+  for (int round = 0; round < work.rounds; round++) {
+    const int unit = work.unit_of(round), stage = round % STAGES * STEP;
+    const bool sees = work.sees(unit);
+    float score[FRAGMENTS][4];
+    Softmax soft;
+    wait_copies<STAGES == 1 ? 1 : 2 * (STAGES - 2)>();
+    wait_group();
+    if (STAGES > 1) {
+      copies.start<0>(work, pages, layer, round + STAGES - 1);
+      copies.start<1>(work, pages, layer, round + STAGES - 1);
+    }
+    if (sees) score_keys(score, queries, copies.keys + stage * KEY_ROW);
+    if (STAGES == 1) {
+      wait_group();
+      copies.start<0>(work, pages, layer, round + 1);
+    }
+    if (sees)
+      soft = softmax_weights(score, (work.begin + unit) * STEP + lane_quad() * 2, own, work.is_edge(unit));
+    if (STAGES == 1) {
+      wait_copies<1>();
+      wait_group();
+    }
+    if (MERGED) clear(sums);
+    if (sees) {
+      Factors factors[HALVES];
+#pragma unroll
+      for (int half = 0; half < HALVES; half++) {
+        factors[half] = merge_peaks(sums.soft.peak[half], soft.peak[half]);
+        sums.soft.weight[half] = merge(factors[half], sums.soft.weight[half], soft.weight[half]);
+      }
+      add_values(score, copies.values + stage * VALUE_ROW, [&](int i, int half, float4 sum) {
+        sums.sum[half][i] = MERGED ? sum : merge4(factors[half], sums.sum[half][i], sum);
+      });
+    }
+    if (STAGES == 1) wait_group();
+    if (MERGED) {
+      const int left = work.units - round * work.each;
+      if (unit < work.units) parts.store(work.wk, work.wq * 16, sums);
+      parts.wait();
+      parts.merge_units(total, left < work.each ? left : work.each);
+      parts.wait();  // before a block overwrites its parts, or exits
+    }
+    if (STAGES == 1) copies.start<1>(work, pages, layer, round + 1);
+  }
+}
+
+extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, RESIDENT)
     ATTEND_NAME(const float *__restrict__ q, const pool_t *__restrict__ pool, const int *__restrict__ batch,
                 const int *__restrict__ placed,
 #if SINKS
@@ -348,134 +625,65 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 2)
   pool = after_wait(pool);
   batch = after_wait(batch);
   placed = after_wait(placed);
-  extern __shared__ __align__(16) float memory[];
+  extern __shared__ __align__(16) unsigned char memory[];
 #if !SINKS
   const float *sinks = nullptr;
 #endif
-  float *queries = memory;                                                    // [QUERIES][PITCH]
-  float *weights = queries + QUERIES * PITCH;                                 // [QUERIES][WEIGHT_PITCH]
-  unsigned char *keys = (unsigned char *)(weights + QUERIES * WEIGHT_PITCH);  // [STAGES][STEP] rows
-  unsigned char *values = keys + STAGES * STEP * ROW;                         // [STAGES][STEP] rows
-  const int down = threadIdx.x / 16, across = threadIdx.x % 16;
-  const int head = blockIdx.x, rank = blockIdx.z;
   const Tile tile = read_tile(placed, blockIdx.y);  // the same for all blocks of a cluster
   if (tile.slot < 0) {
-    if (tile.first >= 0 && rank == 0) clear_token(out, tile.first, head);
+    if (tile.first >= 0 && blockIdx.z == 0) clear_token(out, tile.first, blockIdx.x);
     return;
   }
   const Pages pages(batch, tile.slot);
-  const int first_query = tile.query, query_count = tile.tokens * SHARE, base = tile.position;
-  const int end_query = first_query + QUERIES < query_count ? first_query + QUERIES : query_count;
-  const int visible = base + (end_query - 1) / SHARE + 1;  // keys that the tile sees
-  // The first chunk that a query of the tile sees, and the number of steps of each block of the cluster.
-  const int own = base + first_query / SHARE,
-            chunk0 = WINDOW && own >= WINDOW ? (own - WINDOW + 1) / CHUNK : 0;
-  const int chunks = (visible + CHUNK - 1) / CHUNK - chunk0,
-            steps = (chunks + SPLIT - 1) / SPLIT * CHUNK_STEPS;
-  // The first block of a cluster computes a single chunk alone: merging with nothing changes no bit.
-  const bool alone = SPLIT == 1 || chunks == 1;
-  if (alone && rank > 0) return;
+  const Work work(tile);
+  if (work.alone && work.rank > 0) return;
+  float *queries = (float *)memory;                                   // [QUERIES][QUERY_PITCH]
+  unsigned char *groups = memory + QUERIES * QUERY_PITCH * 4;         // [WK]: keys, then values
+  float *peaks = (float *)(groups + WK * (KEY_BYTES + VALUE_BYTES));  // [2][WK][QUERIES]
+  Copies copies;
+  copies.pool = (const unsigned char *)pool;
+  copies.keys = groups + work.wk * (KEY_BYTES + VALUE_BYTES), copies.values = copies.keys + KEY_BYTES;
+  for (int i = threadIdx.x; i < QUERIES * HEAD_DIM / 4; i += THREADS) {
+    const int line = i / (HEAD_DIM / 4), column = i % (HEAD_DIM / 4) * 4;
+    const bool some = tile.query + line < work.end_query;
+    copy_bytes<16>(queries + line * QUERY_PITCH + column,
+                   some ? q + work.offset_of(tile.query + line) + column : q, some);
+  }
+  commit_copies();
+  constexpr int AHEAD = STAGES == 1 ? 1 : STAGES - 1;  // rounds
+#pragma unroll
+  for (int i = 0; i < AHEAD; i++) {
+    copies.start<0>(work, pages, layer, i);
+    copies.start<1>(work, pages, layer, i);
+  }
+  wait_copies<2 * AHEAD>();
+  __syncthreads();  // queries
 
-  auto key_of = [&](int step) {  // the first key of a step of this block
-    return (chunk0 + step / CHUNK_STEPS * SPLIT + rank) * CHUNK + step % CHUNK_STEPS * STEP;
-  };
-  // Copies the keys (what 0) or values (what 1) of a step, zeros past the end.
-  auto fill = [&](unsigned char *to, int step, int what) {
-    const int first = key_of(step);
-    unsigned char *stage = to + step % STAGES * STEP * ROW;
-    const bool some = step < steps && first < visible;
-#pragma unroll 4
-    for (int i = threadIdx.x; some && i < STEP * CHUNKS16; i += THREADS) {
-      const int key = i / CHUNKS16, chunk = i % CHUNKS16;
-      u64 from = 0;
-      const bool valid = first + key < visible && pages.find_key(from, first + key, layer, head);
-#ifdef KV_Q8
-      const Row8 row = {from, what};
-      if (chunk == 0) copy_bytes<4>(stage + key * ROW + HEAD_DIM, pool + (valid ? row.scale() : 0), valid);
-      const pool_t *source = pool + (valid ? row.codes() + chunk * 16 : 0);
-#else
-      const pool_t *source =
-          pool + (valid ? from + what * PAGE * HEAD_DIM + chunk * (16 / sizeof(pool_t)) : 0);
-#endif
-      copy_bytes<16>(stage + key * ROW + chunk * 16, source, valid);
-    }
-    asm volatile("cp.async.commit_group;" ::: "memory");  // always one group of copies, empty past the end
-  };
-  auto offset_of = [&](int query) {
-    return ((u64)(tile.first + query / SHARE) * HEADS + head * SHARE + query % SHARE) * HEAD_DIM;
-  };
-  auto store = [&](const Softmax &result) {
+  Sums sums;
+  Merged total;
+  const int places = (work.alone ? THREADS : THREADS * SPLIT) / QUERIES,
+            thread = work.rank * THREADS + threadIdx.x;
+  const Parts parts = {groups + KEY_BYTES, peaks, peaks + WK * QUERIES, work.alone, thread / places,
+                       thread % places,    places};
+  clear(sums);
 #pragma unroll
-    for (int i = 0; i < RQ; i++) {
-      const int query = first_query + down + i * DOWN;
-      if (query >= end_query) continue;
-      const float scale = final_scale(result.peak[i], result.weight[i], sinks, head * SHARE + query % SHARE);
-#pragma unroll
-      for (int c = 0; c < RC; c++) {
-        const float4 s = result.sum[i][c];
-        if (across + c * 16 < GROUPS)
-          put4(out + offset_of(query) + (across + c * 16) * 4,
-               make_float4(s.x * scale, s.y * scale, s.z * scale, s.w * scale));
-      }
-    }
-  };
-  for (int i = threadIdx.x; i < QUERIES * GROUPS; i += THREADS) {
-    const int query = first_query + i / GROUPS, group = i % GROUPS;
-    const bool valid = query < end_query;
-    copy_bytes<16>(queries + i / GROUPS * PITCH + group * 4, valid ? q + offset_of(query) + group * 4 : q,
-                   valid);
-  }
-#pragma unroll
-  for (int i = 0; i < STAGES; i++) {
-    fill(keys, i, 0);  // the first group also has the queries
-    fill(values, i, 1);
-  }
+  for (int i = 0; i < OWN; i++) total.sum[i] = make_float4(0, 0, 0, 0);
+  total.peak = NO_SCORE, total.weight = 0;
+  add_units(sums, total, parts, work, queries + work.wq * 16 * QUERY_PITCH, copies, pages, layer);
 
-  Softmax soft;
-  Total total;
-  clear(soft);
-  clear(total);
-  // Keys arrive while values are added, values while keys are scored.
-  for (int step = 0; step < steps; step++) {
-    const int first = key_of(step), stage = step % STAGES * STEP * ROW;
-    if (first < visible) {  // after the first step past the end there are only such steps
-      float score[RQ][RK];
-      asm volatile("cp.async.wait_group %0;" ::"n"(2 * STAGES - 1) : "memory");
-      __syncthreads();
-      score_keys(score, queries, keys + stage, down, across);
-      __syncthreads();
-      fill(keys, step + STAGES, 0);
-      softmax_weights(soft, score, weights, down, across, first_query, first + across - base);
-      asm volatile("cp.async.wait_group %0;" ::"n"(2 * STAGES - 1) : "memory");
-      __syncthreads();
-      add_values(soft, weights, values + stage, down, across);
-      __syncthreads();
-      fill(values, step + STAGES, 1);
-    }
-    if (step % CHUNK_STEPS != CHUNK_STEPS - 1) continue;
-    sum_weights(soft);
-#if SPLIT == 1
-    merge_chunk(total, soft);
-#else
-    if (alone) {
-      store(soft);
-      return;
-    }
-    float *parts = (float *)(values + STAGES * STEP * ROW);  // [QUERIES][PITCH]
-    merge_chunks(total, soft, parts, weights, weights + QUERIES, down, across, rank);
-#endif
-    clear(soft);
-  }
-
-#if SPLIT == 1
-  store(total);
-#else
+  auto store = [&](int nth, int column, float4 s, float peak, float weight) {
+    if (nth >= work.end_query) return;
+    const float scale = final_scale(peak, weight, sinks, work.head * SHARE + nth % SHARE);
+    put4(out + work.offset_of(nth) + column, make_float4(s.x * scale, s.y * scale, s.z * scale, s.w * scale));
+  };
 #pragma unroll
-  for (int e = 0; e < ELEMENTS; e++) {
-    const int nth = rank * THREADS + threadIdx.x + e * THREADS * SPLIT, query = first_query + nth / HEAD_DIM;
-    if (nth >= QUERIES * HEAD_DIM || query >= end_query) break;
-    const float scale = final_scale(total.peak[e], total.weight[e], sinks, head * SHARE + query % SHARE);
-    put1(out + offset_of(query) + nth % HEAD_DIM, total.sum[e] * scale);
+  for (int i = 0; i < OWN && MERGED; i++)
+    if (parts.column_of(i) < HEAD_DIM)
+      store(tile.query + parts.line, parts.column_of(i), total.sum[i], total.peak, total.weight);
+#pragma unroll
+  for (int i = 0; i < HALVES * SIXTEENS && !MERGED; i++) {
+    const int half = i / SIXTEENS, column = i % SIXTEENS * 16 + lane_quad() * 4;
+    store(work.query + lane_row() + half * 8, column, sums.sum[half][i % SIXTEENS], sums.soft.peak[half],
+          sums.soft.weight[half]);
   }
-#endif
 }

@@ -63,6 +63,7 @@ def load_ops():
     ops.mlx_quantized_parts_bytes.restype, ops.mlx_quantized_parts_bytes.argtypes = ctypes.c_int64, [ctypes.c_int64] * 2
     ops.mlx_quantized_gemv.restype, ops.mlx_quantized_gemv.argtypes = Stream, [ctypes.c_int64] * 4
     ops.mlx_attend_f32_tile.restype, ops.mlx_attend_f32_tile.argtypes = AttendTile, [ctypes.c_bool] + [ctypes.c_int64] * 5 + [ctypes.c_bool, ctypes.c_int64]
+    ops.mlx_attend_f32_bytes.restype, ops.mlx_attend_f32_bytes.argtypes = ctypes.c_int64, [AttendTile] + [ctypes.c_int64] * 2
     return ops
 
 
@@ -601,7 +602,7 @@ def main():
     sizes = [int(m) for m in a.m.split(",")]
     attend_tiles = [AttendTile(*map(int, t.split(","))) for t in a.attend]
     for t in attend_tiles:
-        t.shared = (((2 if t.split > 1 else 1) * t.queries + 2 * t.stages * t.step) * 68 + t.queries * (t.step + 4)) * 4
+        t.shared = OPS.mlx_attend_f32_bytes(t, 64, 4)
     builder = Builder(a.cache, a.nvrtc)
     if a.compile:
         builder.build([j for j in compile_jobs(wanted, tiles, attend_tiles, formats, a.small, sizes, streams) if j[2] in a.compile.split(",")])
