@@ -1,8 +1,10 @@
 // Mixture of experts (packed.cu with EXPERTS and GEMV): few tokens; reads only the matrices of the experts
 // that are used. M is 1: a block has one vector x, as three bf16 parts in shared memory.
 //
-// PAIR 1   (x[tokens,K] f32, gate, up, [bias, bias2,] scores, [batch,] y[tokens * USED, N] f32)
-//   y = act(x.gate^T + bias) * (x.up^T + bias2) for each pair of a token and its expert (experts_act.cuh)
+// PAIR 1   (x[tokens,K] f32, [gain[K] f32,] gate, up, [bias, bias2,] scores, [batch,] y[tokens * USED, N]
+// f32)
+//   y = act(x.gate^T + bias) * (x.up^T + bias2) for each pair of a token and its expert (experts_act.cuh).
+//   With NORM_EPS x is normalized first, as in packed_token.cuh; K is then at most 10240
 //   Launch: grid (ceil(N/16), tokens * USED, 1)
 // PAIR 0   (x[tokens * USED, K] f32, w, [bias,] scores, [batch,] [residual[tokens,N] f32,] y[tokens,N] f32)
 //   y = the sum of (x.w^T + bias) * weight over the experts of a token, with RESIDUAL plus the residual. x is
@@ -41,10 +43,21 @@ struct Shared {
   Panel panel;
 };
 
-// Splits |count| units of x from |base| on into parts. With PAIR 0 x is multiplied by the weights. |threads|
-// threads call it, with the indices |thread|.
-__device__ __forceinline__ void stage_units(Panel &panel, const float *__restrict__ x, const float *weights,
-                                            int base, int count, int thread, int threads) {
+#ifdef NORM_EPS
+#define GAIN_PARAMETER const float *__restrict__ gain,
+#define GAIN gain
+static_assert(PAIR && PANEL == GEMV_UNITS, "all of x fits shared memory");
+#else
+#define GAIN_PARAMETER
+#define GAIN nullptr
+#endif
+
+// Splits |count| units of x from |base| on into parts. x is multiplied by the weights (PAIR 0) or by |gain|
+// (NORM_EPS). |threads| threads call it, with the indices |thread|. Returns the sum of this thread's squares.
+__device__ __forceinline__ float stage_units(Panel &panel, const float *__restrict__ x, const float *gain,
+                                             const float *weights, int base, int count, int thread,
+                                             int threads) {
+  float square = 0;
   for (int i = thread; i < count * UNIT / 4; i += threads) {
     const int quad = i % 4, step = i / 4, unit = base + step / (UNIT / 16);
     const int nth = PAIR ? 0 : unit / STEPS_K, k = (unit - nth * STEPS_K) * UNIT + step % (UNIT / 16) * 16;
@@ -52,11 +65,16 @@ __device__ __forceinline__ void stage_units(Panel &panel, const float *__restric
     float2 a = make_float2(0, 0), b = a;
     if (k < K) {  // K is a multiple of 32, so all 16 columns are inside or outside
 #ifdef ROWS16     // the columns of a lane are neighbours
-      const float *from = x + (u64)nth * K + k / 32 * 32 + quad * 8 + k / 16 % 2 * 4;
-      a = *(const float2 *)from, b = *(const float2 *)(from + 2);
+      const int at = k / 32 * 32 + quad * 8 + k / 16 % 2 * 4, next = at + 2;
 #else
-      const float *from = x + (u64)nth * K + k + quad * 2;
-      a = *(const float2 *)from, b = *(const float2 *)(from + 8);
+      const int at = k + quad * 2, next = at + 8;
+#endif
+      const float *from = x + (u64)nth * K;
+      a = *(const float2 *)(from + at), b = *(const float2 *)(from + next);
+#ifdef NORM_EPS
+      square += (a.x * a.x + a.y * a.y) + (b.x * b.x + b.y * b.y);
+      const float2 c = *(const float2 *)(gain + at), d = *(const float2 *)(gain + next);
+      a = make_float2(a.x * c.x, a.y * c.y), b = make_float2(b.x * d.x, b.y * d.y);
 #endif
     }
     u32 low[3], high[3];
@@ -73,12 +91,17 @@ __device__ __forceinline__ void stage_units(Panel &panel, const float *__restric
     const float factor = PAIR ? 1.0f : weights[nth];
     float sum = 0;
     for (int j = 0; k < K && j < 32; j += 4) {
-      const float4 v = *(const float4 *)(x + (u64)nth * K + k + j);
+      float4 v = *(const float4 *)(x + (u64)nth * K + k + j);
+#ifdef NORM_EPS
+      const float4 g = *(const float4 *)(gain + k + j);
+      v = make_float4(v.x * g.x, v.y * g.y, v.z * g.z, v.w * g.w);
+#endif
       sum += (v.x * factor + v.y * factor) + (v.z * factor + v.w * factor);
     }
     panel.sum[i / 4][i % 4][0] = sum;
   }
 #endif
+  return square;
 }
 
 // The matrices of this block's experts, at its rows.
@@ -135,16 +158,15 @@ struct Source {
 #endif
 };
 
-// The sum of the three parts of x for rows lane/4 and lane/4 + 8, smallest first, for accuracy. In a group of
-// four lanes, the first has columns 0 and 1 of the fragment, the second column 2.
-__device__ __forceinline__ float2 sum_parts(float4 v) {
-  const int second = threadIdx.x % 32 / 4 * 4 + 1;
-  const float upper = __shfl_sync(~0u, v.x, second), lower = __shfl_sync(~0u, v.z, second);
-  return make_float2((upper + v.y) + v.x, (lower + v.w) + v.z);
-}
+// Blocks of a multiprocessor. Three of gate and up hold all rows of most models at once.
+#if !defined(ROWS16) && PAIR && BITS == 4 && OFFSET == 0
+#define RESIDENT 3
+#else
+#define RESIDENT 2
+#endif
 
-extern "C" __global__ void __launch_bounds__(256, 2)
-    NAME(const float *__restrict__ x, const u8 *__restrict__ w,
+extern "C" __global__ void __launch_bounds__(256, RESIDENT)
+    NAME(const float *__restrict__ x, GAIN_PARAMETER const u8 *__restrict__ w,
 #if PAIR
          const u8 *__restrict__ w2,
 #endif
@@ -161,16 +183,20 @@ extern "C" __global__ void __launch_bounds__(256, 2)
 #endif
          float *__restrict__ y) {
   start_next_kernel();
+  extern __shared__ __align__(16) unsigned char bytes[];
+  __shared__ int experts[PAIR ? 1 : USED];
+  __shared__ float weights[PAIR ? 1 : USED];
+#ifdef NORM_EPS
+  __shared__ float squares[7];
+  for (int i = threadIdx.x * 32; i < K; i += 8192) asm volatile("prefetch.global.L2 [%0];" ::"l"(gain + i));
+#endif
+  Shared &memory = *(Shared *)bytes;
   wait_for_previous_kernel();
   x = after_wait(x);
   scores = after_wait(scores);
 #ifdef RESIDUAL
   residual = after_wait(residual);
 #endif
-  extern __shared__ __align__(16) unsigned char bytes[];
-  __shared__ int experts[PAIR ? 1 : USED];
-  __shared__ float weights[PAIR ? 1 : USED];
-  Shared &memory = *(Shared *)bytes;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, mine = blockIdx.y;  // a pair, or a token
   const int token = PAIR ? mine / USED : mine, nth_expert = PAIR ? mine % USED : 0;
   const bool padding = IS_PADDING(token);
@@ -181,7 +207,14 @@ extern "C" __global__ void __launch_bounds__(256, 2)
     if (at >= 0 && at < (PAIR ? 1 : USED)) experts[at] = choice.expert, weights[at] = choice.weight;
   }
 #if PAIR  // the other warps stage x meanwhile
-  if (warp > 0 && !padding) stage_units(memory.panel, x, weights, 0, PANEL, threadIdx.x - 32, 224);
+  if (warp > 0 && !padding) {
+    float square = stage_units(memory.panel, x, GAIN, weights, 0, PANEL, threadIdx.x - 32, 224);
+#ifdef NORM_EPS
+#pragma unroll
+    for (int i = 16; i; i /= 2) square += __shfl_xor_sync(~0u, square, i);
+    if (lane == 0) squares[warp - 1] = square;
+#endif
+  }
 #endif
   __syncthreads();
   if (padding) {
@@ -194,24 +227,31 @@ extern "C" __global__ void __launch_bounds__(256, 2)
 #else
   const Source source = {w, w, experts};
 #endif
-  constexpr int DISTANCE = 4;  // a warp's units that are prefetched into L2, besides the one in registers
-  Run next;
-  source.load(next, warp);  // overlaps with the staging of x
-  for (int i = 1; i < DISTANCE; i++) source.prefetch(warp + i * 8);
+  // Units of a warp in registers, and those that are in L2 or on their way to it.
+  constexpr int DEPTH = !PAIR ? 4 : UNIT == 64 ? 1 : 2, AHEAD = 12;
+  static_assert(PANEL == GEMV_UNITS || PANEL % (8 * DEPTH) == 0, "a unit has one place in |next|");
+  Run next[DEPTH];
+#pragma unroll
+  for (int d = 0; d < DEPTH; d++) source.load(next[d], warp + d * 8);  // overlaps with the staging of x
+  for (int i = DEPTH; i < AHEAD; i++) source.prefetch(warp + i * 8);
   float acc[GEMV_GROUPS][4] = {};
-  for (int base = 0; base < GEMV_UNITS; base += PANEL) {  // PANEL is GEMV_UNITS, or a multiple of 8
+  for (int base = 0; base < GEMV_UNITS; base += PANEL) {
     const int count = GEMV_UNITS - base < PANEL ? GEMV_UNITS - base : PANEL;
     if (!PAIR || base) {
       __syncthreads();
-      stage_units(memory.panel, x, weights, base, count, threadIdx.x, 256);
+      stage_units(memory.panel, x, GAIN, weights, base, count, threadIdx.x, 256);
       __syncthreads();
     }
-    for (int nth = warp; nth < count; nth += 8) {
-      const Run now = next;
-      source.load(next, base + nth + 8);
-      source.prefetch(base + nth + DISTANCE * 8);
-      multiply_run(acc, now, memory.panel, nth);
-    }
+    for (int first = warp; first < count; first += 8 * DEPTH)
+#pragma unroll
+      for (int d = 0; d < DEPTH; d++) {
+        const int nth = first + d * 8;
+        if (nth >= count) break;
+        const Run now = next[d];
+        source.load(next[d], base + nth + DEPTH * 8);
+        source.prefetch(base + nth + AHEAD * 8);
+        multiply_run(acc, now, memory.panel, nth);
+      }
   }
 #pragma unroll
   for (int g = 0; g < GEMV_GROUPS; g++)
@@ -228,6 +268,14 @@ extern "C" __global__ void __launch_bounds__(256, 2)
     }
     total[g] = sum_parts(sum);
   }
+#ifdef NORM_EPS
+  float square = 0;
+#pragma unroll
+  for (int i = 0; i < 7; i++) square += squares[i];
+  const float factor = 1 / sqrtf(square / K + NORM_EPS);
+#pragma unroll
+  for (int g = 0; g < GEMV_GROUPS; g++) total[g].x *= factor, total[g].y *= factor;
+#endif
   if (lane % 4) return;
 #pragma unroll
   for (int half = 0; half < 2; half++) {

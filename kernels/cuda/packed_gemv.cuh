@@ -4,13 +4,17 @@
 // next groups. The tiles along K are assigned to the warps of a team round-robin, so that many loads are in
 // flight even with few rows. x is split into bf16 parts in shared memory, a panel of K at a time, in the
 // layout of tensor-core fragments.
-#ifndef EXPERTS
+#if !defined(EXPERTS) && !defined(TOKEN)
 constexpr int TEAMS = 8 / GEMV_WARPS;
 constexpr int STEPS = (N + 16 * GEMV_GROUPS * TEAMS - 1) / (16 * GEMV_GROUPS * TEAMS);
 constexpr int AHEAD = 4;  // runs of a warp that are prefetched into L2, besides the one loaded to registers
 #endif
+#ifdef EXPERTS
+constexpr int FIT = 96;  // runs
+#else
 constexpr int FIT =
     65536 / (M * 784) / 8 * 8;  // runs; a multiple of 8, so a warp has the same runs for any M
+#endif
 #ifndef GEMV_UNITS
 #define GEMV_UNITS RUNS  // runs of all matrices that a sum is over
 #endif
@@ -133,7 +137,7 @@ __device__ __forceinline__ void multiply_run(float (&acc)[GEMV_GROUPS][4], const
   }
 }
 
-#ifndef EXPERTS  // experts_gemv.cuh has its own kernel
+#if !defined(EXPERTS) && !defined(TOKEN)  // experts_gemv.cuh and packed_token.cuh have their own kernels
 
 // Position of a warp in its runs. It visits all its runs of one step, then those of the next step.
 struct Cursor {
