@@ -13,7 +13,8 @@
 // Both: block (256, 1, 1); dynamic shared memory PANEL * UNIT_BYTES + 4096 * (1 + PAIR) bytes (cuda_launch.c)
 //
 // Every block chooses the experts of its token by itself: scores, BATCH and SUM_TO_ONE as in experts.cu with
-// -DROUTE. That takes less time than another launch. The units of 128 columns (16-bit weights: 64) are
+// -DROUTE. That takes less time than another launch. PAIR 0 must follow PAIR 1 in the stream: it chooses and
+// loads its first weights while PAIR 1 runs. The units of 128 columns (16-bit weights: 64) are
 // assigned to the 8 warps of a block round-robin. The warps' sums are added in order.
 
 #define GEMV_GROUPS (1 + PAIR)
@@ -182,27 +183,31 @@ extern "C" __global__ void __launch_bounds__(256, RESIDENT)
          const float *__restrict__ residual,
 #endif
          float *__restrict__ y) {
-  start_next_kernel();
   extern __shared__ __align__(16) unsigned char bytes[];
   __shared__ int experts[PAIR ? 1 : USED];
   __shared__ float weights[PAIR ? 1 : USED];
-#ifdef NORM_EPS
-  __shared__ float squares[7];
-  for (int i = threadIdx.x * 32; i < K; i += 8192) asm volatile("prefetch.global.L2 [%0];" ::"l"(gain + i));
-#endif
   Shared &memory = *(Shared *)bytes;
-  wait_for_previous_kernel();
-  x = after_wait(x);
-  scores = after_wait(scores);
-#ifdef RESIDUAL
-  residual = after_wait(residual);
-#endif
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, mine = blockIdx.y;  // a pair, or a token
   const int token = PAIR ? mine / USED : mine, nth_expert = PAIR ? mine % USED : 0;
   const bool padding = IS_PADDING(token);
-  x += PAIR ? (u64)token * K : (u64)token * USED * K;
+#if PAIR
+  const Source source = {w, w2, experts};
+#ifdef NORM_EPS
+  __shared__ float squares[7];
+  for (int i = threadIdx.x * 32; i < K; i += 8192)
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(gain + i));
+#endif
+  wait_for_previous_kernel();
+  start_next_kernel();  // after the wait: see PAIR 0
+  x = after_wait(x) + (u64)token * K;
+#else
+  // The launch of gate and up comes before this one and started it after waiting for the scores, so that they
+  // are complete. Only x is not.
+  const Source source = {w, w, experts};
+  start_next_kernel();
+#endif
   if (warp == 0 && !padding) {
-    const Choice choice = choose(scores + (u64)token * EXPERTS, PAIR ? nth_expert + 1 : USED);
+    const Choice choice = choose(after_wait(scores) + (u64)token * EXPERTS, PAIR ? nth_expert + 1 : USED);
     const int at = lane - nth_expert;
     if (at >= 0 && at < (PAIR ? 1 : USED)) experts[at] = choice.expert, weights[at] = choice.weight;
   }
@@ -217,23 +222,27 @@ extern "C" __global__ void __launch_bounds__(256, RESIDENT)
   }
 #endif
   __syncthreads();
+  // Units of a warp in registers, and those that are in L2 or on their way to it.
+  constexpr int DEPTH = !PAIR ? 4 : UNIT == 64 ? 1 : 2, AHEAD = 12;
+  static_assert(PANEL == GEMV_UNITS || PANEL % (8 * DEPTH) == 0, "a unit has one place in |next|");
+  Run next[DEPTH];
+  if (!padding) {
+#pragma unroll
+    for (int d = 0; d < DEPTH; d++) source.load(next[d], warp + d * 8);
+    for (int i = DEPTH; i < AHEAD; i++) source.prefetch(warp + i * 8);
+  }
+#if !PAIR
+  wait_for_previous_kernel();
+  x = after_wait(x) + (u64)token * USED * K;
+#endif
+#ifdef RESIDUAL
+  residual = after_wait(residual);
+#endif
   if (padding) {
     const int row = blockIdx.x * 16 + threadIdx.x;
     if (threadIdx.x < 16 && row < N) y[(u64)mine * N + row] = 0;
     return;
   }
-#if PAIR
-  const Source source = {w, w2, experts};
-#else
-  const Source source = {w, w, experts};
-#endif
-  // Units of a warp in registers, and those that are in L2 or on their way to it.
-  constexpr int DEPTH = !PAIR ? 4 : UNIT == 64 ? 1 : 2, AHEAD = 12;
-  static_assert(PANEL == GEMV_UNITS || PANEL % (8 * DEPTH) == 0, "a unit has one place in |next|");
-  Run next[DEPTH];
-#pragma unroll
-  for (int d = 0; d < DEPTH; d++) source.load(next[d], warp + d * 8);  // overlaps with the staging of x
-  for (int i = DEPTH; i < AHEAD; i++) source.prefetch(warp + i * 8);
   float acc[GEMV_GROUPS][4] = {};
   for (int base = 0; base < GEMV_UNITS; base += PANEL) {
     const int count = GEMV_UNITS - base < PANEL ? GEMV_UNITS - base : PANEL;
