@@ -346,7 +346,7 @@ TEST(quantized_products_keep_their_kernels_beside_a_generic_product) {
   CHECK(!mlx_kernels_use(&kernels, MLX_KERNEL_LINEAR));
   CHECK_INT(count_text(text, "\"mlx_packed_linear\"") + count_text(text, "\"mlx_packed_gemv\""),
             4 * (6 * 2 + 1) + 1);
-  CHECK_INT(count_text(text, "\"mlx_token\""), 3 * 2);  // one token: q, k and v; o; gate and up
+  CHECK_INT(count_text(text, "\"mlx_token\""), 3 * 2);   // one token: q, k and v; o; gate and up
   CHECK_INT(count_text(text, "\"mlx_scores\""), 5 * 2);  // per function and layer
   CHECK(!strstr(text, "by_output"));                     // a product on the generic path
   mlx_free(text);

@@ -53,7 +53,8 @@ __device__ __forceinline__ Choice choose(const float *scores, int count) {
   u32 keys[PER], best_key;
   Choice mine = {-1, 0};
 #pragma unroll
-  for (int i = 0; i < PER; i++) keys[i] = lane + i * 32 < EXPERTS ? key_of(load_score(scores + lane + i * 32)) : 0;
+  for (int i = 0; i < PER; i++)
+    keys[i] = lane + i * 32 < EXPERTS ? key_of(load_score(scores + lane + i * 32)) : 0;
   float peak = 0, sum = 0, total = 0;
   for (int nth = 0; nth < count; nth++) {
     const int best = best_of_warp(keys, &best_key);

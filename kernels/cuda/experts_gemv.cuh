@@ -194,8 +194,7 @@ extern "C" __global__ void __launch_bounds__(256, RESIDENT)
   const Source source = {w, w2, experts};
 #ifdef NORM_EPS
   __shared__ float squares[7];
-  for (int i = threadIdx.x * 32; i < K; i += 8192)
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(gain + i));
+  for (int i = threadIdx.x * 32; i < K; i += 8192) asm volatile("prefetch.global.L2 [%0];" ::"l"(gain + i));
 #endif
   wait_for_previous_kernel();
   start_next_kernel();  // after the wait: see PAIR 0
