@@ -116,9 +116,14 @@ mlx_experts_groups_t mlx_experts_groups(int64_t tokens, int64_t used, int64_t ex
   return g;
 }
 
-int64_t mlx_experts_gemv_shared_bytes(int64_t matrices, int64_t k, bool pair, bool rows16) {
+// All blocks are resident at once: a second round would choose experts and read x again.
+int64_t mlx_experts_gemv_each(int64_t rows, int64_t pairs, int64_t processors) {
+  return min_int(mlx_ceil_div(mlx_ceil_div(rows, 16) * pairs, 3 * processors), 4);
+}
+
+int64_t mlx_experts_gemv_shared_bytes(int64_t matrices, int64_t k, bool pair, bool rows16, int64_t each) {
   const int64_t unit = rows16 ? 384 : 784, units = matrices * mlx_ceil_div(k, rows16 ? 64 : 128);
-  return min_int(units, rows16 ? 192 : 96) * unit + 4096 * (1 + pair);  // FIT of the kernels
+  return min_int(units, rows16 ? 192 : 96) * unit + 4096 * (1 + pair) * each;  // FIT of the kernels
 }
 
 // The sizes of attention_f32.cu.

@@ -64,9 +64,11 @@ typedef struct mlx_experts_groups {
 // Tile of the products of experts. |pair|: gate and up.
 mlx_quantized_tile_t mlx_experts_tile(int64_t tokens, int64_t used, int64_t experts, bool pair, bool hopper);
 mlx_experts_groups_t mlx_experts_groups(int64_t tokens, int64_t used, int64_t experts, int64_t tile);
+// experts_gemv.cuh: EACH of gate and up, for |pairs| of tokens and experts with |rows| rows.
+int64_t mlx_experts_gemv_each(int64_t rows, int64_t pairs, int64_t processors);
 // Dynamic shared memory of experts_gemv.cuh. |matrices|: that a block multiplies by its x: 1 for gate and up,
 // the used experts for down.
-int64_t mlx_experts_gemv_shared_bytes(int64_t matrices, int64_t k, bool pair, bool rows16);
+int64_t mlx_experts_gemv_shared_bytes(int64_t matrices, int64_t k, bool pair, bool rows16, int64_t each);
 
 // Segments of at least this many tokens are long: a kernel with large tiles computes their attention, in
 // functions of at least MLX_LONG_STEP tokens. All other segments are short.

@@ -97,20 +97,21 @@ static mlx_value_t gemv(const mixture_t *m, const char *name, mlx_value_t x, boo
   const bool rows16 = !(pair ? m->gate : m->down).quantized_weight;
   const int64_t n = pair ? m->ffn : m->hidden, k = pair ? m->hidden : m->ffn;
   const int64_t results = pair ? m->tokens * m->e->used : m->tokens;
+  const int64_t each = pair ? mlx_experts_gemv_each(n, results, m->g->options->kernels->gpu->blocks) : 1;
   mlx_text_t d = define_product(m, "mlx_experts_gemv", pair);
-  MLX_DEFINE(&d, {"GEMV", 1}, {"M", 1}, {"PAIR", pair});
+  MLX_DEFINE(&d, {"GEMV", 1}, {"M", 1}, {"PAIR", pair}, {"EACH", each});
   define_choice(m, &d);
   const mlx_value_t residual = pair ? MLX_NONE : m->residual;
   if (residual.id) MLX_DEFINE(&d, {"RESIDUAL", 1});
   if (pair && m->norm.gain.id) mlx_text_printf(&d, "NORM_EPS=%.9ef\n", m->norm.eps);
-  return call_product(
-      m, name, pair, &d,
-      (mlx_extern_t){.symbol = "mlx_experts_gemv",
-                     .grid = {mlx_ceil_div(n, 16), results, 1},
-                     .threads = 256,
-                     .shared_bytes = mlx_experts_gemv_shared_bytes(pair ? 1 : m->e->used, k, pair, rows16),
-                     .result = MLX_TYPE(MLX_F32, results, n)},
-      x, (mlx_value_t[3]){m->scores, batch_of(m), residual});
+  return call_product(m, name, pair, &d,
+                      (mlx_extern_t){.symbol = "mlx_experts_gemv",
+                                     .grid = {mlx_ceil_div(n, 16 * each), results, 1},
+                                     .threads = 256,
+                                     .shared_bytes = mlx_experts_gemv_shared_bytes(pair ? 1 : m->e->used, k,
+                                                                                   pair, rows16, each),
+                                     .result = MLX_TYPE(MLX_F32, results, n)},
+                      x, (mlx_value_t[3]){m->scores, batch_of(m), residual});
 }
 
 static mlx_value_t gemm(const mixture_t *m, const char *name, mlx_value_t parts, bool pair) {

@@ -35,6 +35,13 @@ struct Memory {
   Panel panel;
 };
 
+// One x: |sum| is that of the four columns of |item|; 8 neighbouring lanes have a piece of 32.
+__device__ __forceinline__ void store_sum(Panel &panel, int item, float sum) {
+#pragma unroll
+  for (int i = 1; i < 8; i *= 2) sum += __shfl_xor_sync(~0u, sum, i);
+  if (item % 8 == 0) panel.sum[item / 32][item / 8 % 4][0] = sum;
+}
+
 __device__ __forceinline__ void stage(Panel &panel, const float *__restrict__ x, int base, int count) {
   for (int i = threadIdx.x; i < count * 32 * M; i += 256) {
     const int quad = i % 4, m = i / 4 % M, step = i / 4 / M, k = base * 128 + step * 16 + quad * 2;

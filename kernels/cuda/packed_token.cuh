@@ -22,8 +22,7 @@
 static_assert(M == 1 && PANEL == RUNS, "x fits shared memory");
 #endif
 
-constexpr int BLOCKS1 = (N + TOKEN_ROWS - 1) / TOKEN_ROWS, BLOCKS2 = (N2 + TOKEN_ROWS - 1) / TOKEN_ROWS,
-              BLOCKS3 = (N3 + TOKEN_ROWS - 1) / TOKEN_ROWS;
+#define BLOCKS_OF(rows) (((rows) + TOKEN_ROWS - 1) / TOKEN_ROWS)
 
 #if BIAS
 #define BIAS_OF(nth) bias##nth
@@ -80,7 +79,7 @@ constexpr int PLANES = 1;  // 4 columns
 #endif
 constexpr int CHUNK = PLANES * 128;  // columns of a warp
 constexpr int CHUNK_COUNT = (K + CHUNK - 1) / CHUNK;
-constexpr int BLOCKS = BLOCKS1 + BLOCKS2 + BLOCKS3;
+constexpr int BLOCKS = BLOCKS_OF(N) + BLOCKS_OF(N2) + BLOCKS_OF(N3);
 // Loads in flight of a lane. With few blocks they are the only way to keep memory busy.
 constexpr int MOST = BLOCKS <= 132   ? 16
                      : BLOCKS <= 396 ? 8
@@ -139,6 +138,7 @@ __device__ __forceinline__ float dot(const uint4 &w, const float4 (&x)[PLANES][3
 __device__ __forceinline__ float stage_vector(float4 (&panel)[CHUNK_COUNT][PLANES][32],
                                               const float *__restrict__ x, const float *__restrict__ gain) {
   float square = 0;
+#pragma unroll 4
   for (int i = threadIdx.x; i < CHUNK_COUNT * PLANES * 32; i += 256) {
     float4 v = make_float4(0, 0, 0, 0);
     if (i * 4 < K) v = *(const float4 *)(x + i * 4);
@@ -182,39 +182,41 @@ struct Weights {
   }
 };
 
-__device__ __forceinline__ float2 scaled(float2 v, const float *__restrict__ gain, int k) {
-#ifdef NORM_EPS
-  const float2 g = *(const float2 *)(gain + k);
-  return make_float2(v.x * g.x, v.y * g.y);
-#else
-  return v;
-#endif
-}
-
+// Splits x, times |gain|, into parts. Returns the sum of this thread's squares. The loads of four items are
+// in flight together: an item is two pairs of columns, {2 * quad, +1} and {2 * quad + 8, +9} of 16.
 __device__ __forceinline__ float stage_vector(Panel &panel, const float *__restrict__ x,
                                               const float *__restrict__ gain) {
   float square = 0;
-  for (int i = threadIdx.x; i < RUNS * 32; i += 256) {
-    const int quad = i % 4, step = i / 4, k = step * 16 + quad * 2;
-    float2 a = make_float2(0, 0), b = a;
-    if (step * 16 < K) {
-      a = *(const float2 *)(x + k), b = *(const float2 *)(x + k + 8);
-      square += (a.x * a.x + a.y * a.y) + (b.x * b.x + b.y * b.y);
-      a = scaled(a, gain, k), b = scaled(b, gain, k + 8);
-    }
-    u32 low[3], high[3];
-    split_bf16(low, a.x, a.y);
-    split_bf16(high, b.x, b.y);
+  for (int first = threadIdx.x; first < RUNS * 32; first += 1024) {
+    float2 v[4][2] = {};
+#ifdef NORM_EPS
+    float2 g[4][2] = {};
+#endif
 #pragma unroll
-    for (int p = 0; p < 3; p++) panel.part[step / 8][step % 8][0][p][quad] = make_uint2(low[p], high[p]);
-  }
-  for (int i = threadIdx.x; SUMS && i < RUNS * 4; i += 256) {
-    float sum = 0;
-    for (int k = i * 32; k < K && k < i * 32 + 32; k += 2) {
-      const float2 v = scaled(*(const float2 *)(x + k), gain, k);
-      sum += v.x + v.y;
+    for (int i = 0; i < 8; i++) {
+      const int item = first + i / 2 * 256, k = item / 4 * 16 + item % 4 * 2 + i % 2 * 8;
+      if (item / 4 * 16 >= K) continue;
+      v[i / 2][i % 2] = *(const float2 *)(x + k);
+#ifdef NORM_EPS
+      g[i / 2][i % 2] = *(const float2 *)(gain + k);
+#endif
     }
-    panel.sum[i / 4][i % 4][0] = sum;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      const int item = first + i * 256, quad = item % 4, step = item / 4;
+      float2 &a = v[i][0], &b = v[i][1];
+      if (item >= RUNS * 32) break;  // the whole warp
+#ifdef NORM_EPS
+      square += (a.x * a.x + a.y * a.y) + (b.x * b.x + b.y * b.y);
+      a = make_float2(a.x * g[i][0].x, a.y * g[i][0].y), b = make_float2(b.x * g[i][1].x, b.y * g[i][1].y);
+#endif
+      u32 low[3], high[3];
+      split_bf16(low, a.x, a.y);
+      split_bf16(high, b.x, b.y);
+#pragma unroll
+      for (int p = 0; p < 3; p++) panel.part[step / 8][step % 8][0][p][quad] = make_uint2(low[p], high[p]);
+      if (SUMS) store_sum(panel, item, (a.x + a.y) + (b.x + b.y));
+    }
   }
   return square;
 }
@@ -259,10 +261,12 @@ extern "C" __global__ void __launch_bounds__(256, TOKEN_RESIDENT) NAME(const flo
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, block = blockIdx.x;
   Target to = {w, BIAS_OF(1), y, N, block * TOKEN_ROWS};
 #if N2
-  if (block >= BLOCKS1) to = {w2, BIAS_OF(2), y2, N2, (block - BLOCKS1) * TOKEN_ROWS};
+  constexpr int second = BLOCKS_OF(N);
+  if (block >= second) to = {w2, BIAS_OF(2), y2, N2, (block - second) * TOKEN_ROWS};
 #endif
 #if N3
-  if (block >= BLOCKS1 + BLOCKS2) to = {w3, BIAS_OF(3), y3, N3, (block - BLOCKS1 - BLOCKS2) * TOKEN_ROWS};
+  constexpr int third = second + BLOCKS_OF(N2);
+  if (block >= third) to = {w3, BIAS_OF(3), y3, N3, (block - third) * TOKEN_ROWS};
 #endif
 #ifndef RESIDUAL
   const float *residual = nullptr;

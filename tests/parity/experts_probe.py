@@ -27,7 +27,8 @@ class Groups(ctypes.Structure):
 
 OPS.mlx_experts_tile.restype, OPS.mlx_experts_tile.argtypes = Tile, [ctypes.c_int64] * 3 + [ctypes.c_bool] * 2
 OPS.mlx_experts_groups.restype, OPS.mlx_experts_groups.argtypes = Groups, [ctypes.c_int64] * 4
-OPS.mlx_experts_gemv_shared_bytes.restype, OPS.mlx_experts_gemv_shared_bytes.argtypes = ctypes.c_int64, [ctypes.c_int64] * 2 + [ctypes.c_bool] * 2
+OPS.mlx_experts_gemv_shared_bytes.restype, OPS.mlx_experts_gemv_shared_bytes.argtypes = ctypes.c_int64, [ctypes.c_int64] * 2 + [ctypes.c_bool] * 2 + [ctypes.c_int64]
+OPS.mlx_experts_gemv_each.restype, OPS.mlx_experts_gemv_each.argtypes = ctypes.c_int64, [ctypes.c_int64] * 3
 OPS.mlx_token_shared_bytes.restype, OPS.mlx_token_shared_bytes.argtypes = ctypes.c_int64, [ctypes.c_int64, ctypes.c_bool]
 
 
@@ -40,6 +41,7 @@ class Case:
             for t in self.tiles:
                 t.m = tile
         self.groups = OPS.mlx_experts_groups(tokens, used, experts, self.tiles[0].m)
+        self.each = OPS.mlx_experts_gemv_each(ffn, self.groups.pairs, probe.PROCESSORS)
 
     def __str__(self):
         return f"{self.form} {self.tokens} tokens, {self.used} of {self.experts} experts, {self.hidden} x {self.ffn}{', biases' if self.biased else ''}, {self.arch}"
@@ -62,7 +64,7 @@ class Case:
         return probe.weight_definitions(self.form, m, n, k) + (f"EXPERTS={self.experts}", f"USED={self.used}", f"BIAS={int(self.biased)}") + act
 
     def gemv(self, pair):
-        return ("packed.cu", self.products(1, pair) + ("GEMV", f"PAIR={int(pair)}", "SUM_TO_ONE=1") + self.norm() * pair + (() if pair else ("RESIDUAL",)), self.arch)
+        return ("packed.cu", self.products(1, pair) + ("GEMV", f"PAIR={int(pair)}", f"EACH={self.each if pair else 1}", "SUM_TO_ONE=1") + self.norm() * pair + (() if pair else ("RESIDUAL",)), self.arch)
 
     def norm(self):
         """One token: gate and up normalize x."""
@@ -116,8 +118,9 @@ def check_token(d, form, rows, k, normed, biased, adds, times):
         v = normalized(x.to(kind), gain) if normed else x.to(kind)
         out = [(v @ m.exact.to(kind).T)[0] + (b.to(kind) if biased else 0) for m, b in zip(weights[0], biases)]
         return torch.cat([out[0] + residual.to(kind)] if adds else out)
+    first = torch.cat(y)
     elapsed = f", {d.time(lambda: [run(c) for c in range(copies)]) / copies:.1f} us" if times else ""
-    probe.report(f"token {form} {' + '.join(map(str, rows))} x {k}{', norm' * normed}{', bias' * biased}{', residual' * adds}{elapsed}", torch.cat(y), reference(torch.float64), reference(torch.float32))
+    probe.report(f"token {form} {' + '.join(map(str, rows))} x {k}{', norm' * normed}{', bias' * biased}{', residual' * adds}{elapsed}", first, reference(torch.float64), reference(torch.float32))
 
 
 def scores_job(n, k, vector, arch):
@@ -154,12 +157,12 @@ class Experts:
 
     def gemv_pair(self):
         c = self.c
-        shared = OPS.mlx_experts_gemv_shared_bytes(1, c.hidden, True, c.form in ROWS16)
-        self.d.launch(c.gemv(True), (math.ceil(c.ffn / 16), c.groups.pairs, 1), 256, [self.x] + [self.gain] * len(c.norm()) + [self.gate, self.up] + self.with_biases(True) + [self.scores, self.inner], shared)
+        shared = OPS.mlx_experts_gemv_shared_bytes(1, c.hidden, True, c.form in ROWS16, c.each)
+        self.d.launch(c.gemv(True), (math.ceil(c.ffn / (16 * c.each)), c.groups.pairs, 1), 256, [self.x] + [self.gain] * len(c.norm()) + [self.gate, self.up] + self.with_biases(True) + [self.scores, self.inner], shared)
 
     def gemv_down(self):
         c = self.c
-        shared = OPS.mlx_experts_gemv_shared_bytes(c.used, c.ffn, False, c.form in ROWS16)
+        shared = OPS.mlx_experts_gemv_shared_bytes(c.used, c.ffn, False, c.form in ROWS16, 1)
         self.d.launch(c.gemv(False), (math.ceil(c.hidden / 16), c.tokens, 1), 256, [self.inner, self.down] + self.with_biases(False) + [self.scores, self.residual, self.y], shared)
 
     def group(self):
@@ -292,10 +295,16 @@ def speed_cases(sizes, arch, formats, tile=None):
 
 def measure(d, name, layers, case):
     e, few = Experts(d, case, exact=False), case.tokens <= 8
-    copies = [Experts(d, case, exact=False) for _ in range(1)] if few else []
-    times = [(what, d.time(lambda: [step() for _ in range(4)]) / 4) for what, step in (e.few() if few else e.many())]
-    sets = [e] + copies
-    whole = d.time(lambda: [step() for one in sets for _, step in (one.few() if few else one.many())]) / len(sets)
+    steps = e.few() if few else e.many()
+    choices = [e.scores]
+    if case.tokens == 1:                                             # other experts each time, so that L2 does not have them
+        choices = [e.scores + 99 * (d.torch.arange(case.experts, device="cuda") // case.used == i) for i in range(case.experts // case.used)]
+    def run(chosen):
+        for e.scores in choices:
+            for _, step in chosen:
+                step()
+    times = [(what, d.time(lambda: run([(what, step)])) / len(choices)) for what, step in steps]
+    whole = d.time(lambda: run(steps)) / len(choices)
     used = (e.gate.numel() + e.up.numel() + e.down.numel()) / case.experts * min(case.experts, case.groups.pairs)
     flops = case.groups.pairs * case.hidden * case.ffn * 6
     print(f"{name}: {case}, tiles {case.tiles[0].m}: {whole:.1f} us a layer, {layers * whole / 1000:.2f} ms for {layers} layers, {used / whole / 1e6:.2f} TB/s, "
