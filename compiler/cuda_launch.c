@@ -87,6 +87,10 @@ mlx_quantized_gemv_t mlx_quantized_gemv(int64_t m, int64_t n, int64_t k, int64_t
       .shared_bytes = min_int(mlx_ceil_div(k, 128), 65536 / run / 8 * 8) * run + 8192 * groups};
 }
 
+int64_t mlx_token_shared_bytes(int64_t columns, bool tiles) {
+  return tiles ? mlx_ceil_div(columns, 128) * 784 + 4096 : 0;
+}
+
 // A tile has room for more tokens than an expert has on average. A partly filled tile costs less than a
 // second one, which reads and unpacks the same weights again. Tiles of 128 tokens leave too few registers for
 // two matrices, so that they pay off only if most are full.
@@ -112,9 +116,14 @@ mlx_experts_groups_t mlx_experts_groups(int64_t tokens, int64_t used, int64_t ex
   return g;
 }
 
-int64_t mlx_experts_gemv_shared_bytes(int64_t matrices, int64_t k, bool pair, bool rows16) {
+// All blocks are resident at once: a second round would choose experts and read x again.
+int64_t mlx_experts_gemv_each(int64_t rows, int64_t pairs, int64_t processors) {
+  return min_int(mlx_ceil_div(mlx_ceil_div(rows, 16) * pairs, 3 * processors), 4);
+}
+
+int64_t mlx_experts_gemv_shared_bytes(int64_t matrices, int64_t k, bool pair, bool rows16, int64_t each) {
   const int64_t unit = rows16 ? 384 : 784, units = matrices * mlx_ceil_div(k, rows16 ? 64 : 128);
-  return min_int(units, 65536 / unit / 8 * 8) * unit + 4096 * (1 + pair);
+  return min_int(units, rows16 ? 192 : 96) * unit + 4096 * (1 + pair) * each;  // FIT of the kernels
 }
 
 int64_t mlx_attend_f32_bytes(mlx_attend_f32_tile_t t, int64_t head_dim, int64_t kv_bytes) {

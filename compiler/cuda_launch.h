@@ -33,6 +33,18 @@ typedef struct mlx_quantized_gemv {
 
 mlx_quantized_gemv_t mlx_quantized_gemv(int64_t m, int64_t n, int64_t k, int64_t processors);
 
+// Products of one token (packed_token.cuh): |columns| fit shared memory, and there are few enough rows that a
+// block for each 8 or 16 of them is no longer than the streaming kernel. Also the limit of a norm that
+// experts_gemv.cuh computes.
+#define MLX_TOKEN_COLUMNS 10240
+#define MLX_TOKEN_ROWS 16384
+static inline bool mlx_cuda_has_token_product(int64_t rows, int64_t columns) {
+  return rows <= MLX_TOKEN_ROWS && columns <= MLX_TOKEN_COLUMNS && columns % 32 == 0;
+}
+// Rows of a block. |tiles|: the weights are quantized.
+static inline int64_t mlx_token_rows(bool tiles) { return tiles ? 16 : 8; }
+int64_t mlx_token_shared_bytes(int64_t columns, bool tiles);
+
 // A product with an f32 matrix [rows, columns] that experts.cu computes (SCORES): a router, or another small
 // matrix.
 static inline bool mlx_cuda_has_scores(int64_t rows, int64_t columns) {
@@ -52,9 +64,11 @@ typedef struct mlx_experts_groups {
 // Tile of the products of experts. |pair|: gate and up.
 mlx_quantized_tile_t mlx_experts_tile(int64_t tokens, int64_t used, int64_t experts, bool pair, bool hopper);
 mlx_experts_groups_t mlx_experts_groups(int64_t tokens, int64_t used, int64_t experts, int64_t tile);
+// experts_gemv.cuh: EACH of gate and up, for |pairs| of tokens and experts with |rows| rows.
+int64_t mlx_experts_gemv_each(int64_t rows, int64_t pairs, int64_t processors);
 // Dynamic shared memory of experts_gemv.cuh. |matrices|: that a block multiplies by its x: 1 for gate and up,
 // the used experts for down.
-int64_t mlx_experts_gemv_shared_bytes(int64_t matrices, int64_t k, bool pair, bool rows16);
+int64_t mlx_experts_gemv_shared_bytes(int64_t matrices, int64_t k, bool pair, bool rows16, int64_t each);
 
 // Segments of at least this many tokens are long: a kernel with large tiles computes their attention, in
 // functions of at least MLX_LONG_STEP tokens. All other segments are short.

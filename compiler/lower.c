@@ -43,7 +43,49 @@ static void load_weights(mlx_function_t *f, const mlx_node_t *node) {
 // ----------------------------------------------------------------------------------------------------------
 // Products and attention
 
+// The operand |id| of a kernel that may compute a norm by itself: x, and the norm if there is one.
+static mlx_value_t before_norm(mlx_function_t *f, int id, mlx_cuda_norm_t *out_norm) {
+  const mlx_node_t *node = mlx_graph_node(f->graph, id);
+  *out_norm = (mlx_cuda_norm_t){0};
+  if (!f->paths.token[id - 1] || node->kind != MLX_NODE_RMSNORM) return as_f32(f, id);
+  *out_norm = (mlx_cuda_norm_t){.gain = weight(f, node, 1), .eps = node->eps};
+  return as_f32(f, node->operands[0]);
+}
+
+// The bias that product |id| adds; 0: none.
+static int bias_of(const mlx_function_t *f, int id) {
+  for (int user = id + 1; user <= (int)f->graph->count; ++user)
+    if (f->paths.leaders[user - 1] == id && mlx_graph_node(f->graph, user)->kind == MLX_NODE_BIAS)
+      return user;
+  return 0;
+}
+
+// Products of one token, which become the values of these nodes and of their biases.
+static mlx_value_t lower_token_products(mlx_function_t *f, const char *name, const int *products, int count,
+                                        mlx_value_t residual) {
+  mlx_token_products_t p = {.count = count, .residual = residual};
+  mlx_value_t results[MLX_GROUP_PRODUCTS] = {{0}};
+  p.x = before_norm(f, mlx_graph_node(f->graph, products[0])->operands[0], &p.norm);
+  for (int i = 0; i < count; ++i) {
+    const mlx_node_t *product = mlx_graph_node(f->graph, products[i]);
+    const int bias = bias_of(f, products[i]);
+    load_weights(f, product);
+    p.weights[i] = weight(f, product, 1);
+    if (!bias) continue;
+    load_weights(f, mlx_graph_node(f->graph, bias));
+    p.biases[i] = weight(f, mlx_graph_node(f->graph, bias), 1);
+  }
+  mlx_cuda_token_products(f, name, &p, results);
+  for (int i = 0; i < count; ++i) {
+    const int bias = bias_of(f, products[i]);
+    f->values[products[i]] = results[i];
+    if (bias) f->values[bias] = results[i];
+  }
+  return results[0];
+}
+
 static mlx_value_t lower_linear(mlx_function_t *f, int id, const mlx_node_t *node) {
+  if (f->paths.token[id - 1]) return lower_token_products(f, node->name, &id, 1, MLX_NONE);
   const mlx_value_t x = emitted(f, node->operands[0]);
   if (!f->paths.nodes[id - 1].kernel)
     return mlx_generic_linear(f, node->name, as_f32(f, node->operands[0]), weight(f, node, 1));
@@ -60,10 +102,11 @@ static mlx_value_t lower_experts(mlx_function_t *f, int id, const mlx_node_t *no
   experts.gate_bias = weight(f, node, 5);
   experts.up_bias = weight(f, node, 6);
   experts.down_bias = weight(f, node, 7);
-  const mlx_value_t x = as_f32(f, node->operands[0]), scores = as_f32(f, node->operands[1]),
+  mlx_cuda_norm_t norm;
+  const mlx_value_t x = before_norm(f, node->operands[0], &norm), scores = as_f32(f, node->operands[1]),
                     gate = weight(f, node, 2), up = weight(f, node, 3), down = weight(f, node, 4);
   return f->paths.nodes[id - 1].kernel
-             ? mlx_cuda_experts(f, name, &experts, x, scores, gate, up, down, residual)
+             ? mlx_cuda_experts(f, name, &experts, x, norm, scores, gate, up, down, residual)
              : mlx_generic_experts(f, name, &experts, x, scores, gate, up, down);
 }
 
@@ -71,8 +114,13 @@ static mlx_value_t lower_experts(mlx_function_t *f, int id, const mlx_node_t *no
 static bool lower_group(mlx_function_t *f, int id, const mlx_node_t *node) {
   int members[MLX_GROUP_PRODUCTS] = {id}, count = 1;
   for (int other = id + 1; other <= (int)f->graph->count && count < MLX_GROUP_PRODUCTS; ++other)
-    if (f->paths.leaders[other - 1] == id) members[count++] = other;
+    if (f->paths.leaders[other - 1] == id && mlx_graph_node(f->graph, other)->kind == MLX_NODE_LINEAR)
+      members[count++] = other;
   if (count == 1) return false;
+  if (f->paths.token[id - 1]) {
+    lower_token_products(f, node->name, members, count, MLX_NONE);
+    return true;
+  }
   mlx_value_t weights[MLX_GROUP_PRODUCTS] = {{0}}, products[MLX_GROUP_PRODUCTS] = {{0}};
   for (int i = 0; i < count; ++i) {
     const mlx_node_t *member = mlx_graph_node(f->graph, members[i]);
@@ -88,12 +136,13 @@ static mlx_value_t lower_add(mlx_function_t *f, const mlx_node_t *node) {
   for (int i = 0; i < 2; ++i) {
     if (!is_fused(f, node->operands[i])) continue;
     const mlx_node_t *product = mlx_graph_operand(f->graph, node, i);
+    const int id = product->kind == MLX_NODE_BIAS ? product->operands[0] : node->operands[i];
     const mlx_value_t addend = as_f32(f, node->operands[1 - i]);
     if (product->kind == MLX_NODE_RMSNORM)
       return mlx_cuda_rmsnorm(f, node->name, as_f32(f, product->operands[0]), product->dims[1],
                               weight(f, product, 1), product->eps, addend);
-    if (product->kind == MLX_NODE_EXPERTS)
-      return lower_experts(f, node->operands[i], product, node->name, addend);
+    if (product->kind == MLX_NODE_EXPERTS) return lower_experts(f, id, product, node->name, addend);
+    if (f->paths.token[id - 1]) return lower_token_products(f, node->name, &id, 1, addend);
     return mlx_cuda_linear(f, node->name, emitted(f, product->operands[0]), weight(f, product, 1), addend,
                            MLX_EPILOGUE_ADD);
   }
@@ -113,16 +162,26 @@ static mlx_value_t lower_gated(mlx_function_t *f, const mlx_node_t *node) {
   return mlx_build_binary(f->b, node->name, "multiply", activated, up);
 }
 
+// The operand |id| of RoPE: x, and the norm of its heads if the attention kernel computes it.
+static mlx_value_t before_head_norm(mlx_function_t *f, int id, mlx_cuda_norm_t *out_norm) {
+  const mlx_node_t *node = mlx_graph_node(f->graph, id);
+  if (node->kind != MLX_NODE_HEAD_RMSNORM || !is_fused(f, id)) return as_f32(f, id);
+  *out_norm = (mlx_cuda_norm_t){.gain = weight(f, node, 1), .eps = node->eps};
+  return as_f32(f, node->operands[0]);
+}
+
 static mlx_value_t kernel_attention(mlx_function_t *f, const mlx_attention_t *a, const mlx_node_t *node) {
+  mlx_cuda_norm_t norms[2] = {{.eps = 0}, {.eps = 0}};
   const mlx_node_t *q = mlx_graph_operand(f->graph, node, 0), *k = mlx_graph_operand(f->graph, node, 1);
   const mlx_value_t v = as_f32(f, node->operands[2]);
   if (!is_fused(f, node->operands[0])) {
     const mlx_value_t queries = as_f32(f, node->operands[0]), keys = as_f32(f, node->operands[1]);
-    return mlx_cuda_attention(f, a, queries, keys, v, NULL);
+    return mlx_cuda_attention(f, a, queries, keys, v, norms, NULL);
   }
   const mlx_rope_table_t *table = mlx_rope_table(f, q->rope);
-  const mlx_value_t queries = as_f32(f, q->operands[0]), keys = as_f32(f, k->operands[0]);
-  return mlx_cuda_attention(f, a, queries, keys, v, table);
+  const mlx_value_t queries = before_head_norm(f, q->operands[0], &norms[0]),
+                    keys = before_head_norm(f, k->operands[0], &norms[1]);
+  return mlx_cuda_attention(f, a, queries, keys, v, norms, table);
 }
 
 static mlx_value_t lower_attention(mlx_function_t *f, int id, const mlx_node_t *node) {
@@ -304,7 +363,8 @@ void mlx_lower_network(mlx_function_t *f) {
       enter_scope(f, node->scope);
       if (f->paths.leaders[id - 1]) continue;
       load_weights(f, node);
-      if (is_fused(f, id) || lower_group(f, id, node)) continue;
+      const bool folded = node->kind == MLX_NODE_RMSNORM && f->paths.token[id - 1];
+      if (folded || is_fused(f, id) || lower_group(f, id, node)) continue;
       if (node->kind == MLX_NODE_LOGITS)
         store_logits(f, node);
       else if (is_head(f, id))

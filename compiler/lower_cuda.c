@@ -173,7 +173,8 @@ static mlx_text_t define_attention(const mlx_function_t *g, const mlx_attention_
 
 // Writes k and v to the KV pool and returns q. If |table| is set, the kernel rotates q and k by it.
 static mlx_value_t append(mlx_function_t *g, const mlx_attention_t *a, const char *file, mlx_value_t q,
-                          mlx_value_t k, mlx_value_t v, const mlx_rope_table_t *table) {
+                          mlx_value_t k, mlx_value_t v, const mlx_cuda_norm_t norms[2],
+                          const mlx_rope_table_t *table) {
   const int64_t n = g->size.tokens;
   mlx_extern_t kernel = {.symbol = "mlx_append",
                          .file = file,
@@ -184,6 +185,8 @@ static mlx_value_t append(mlx_function_t *g, const mlx_attention_t *a, const cha
                          .result = mlx_type_of(q),
                          .constants = {(int32_t)a->layer},
                          .constant_count = 1};
+  for (int i = 0; i < 2 && norms[i].gain.id; ++i)
+    kernel.operands[kernel.operand_count++] = mlx_cuda_f32(g, "gain_f32", norms[i].gain);
   if (table) {
     kernel.operands[kernel.operand_count++] = table->cos;
     kernel.operands[kernel.operand_count++] = table->sin;
@@ -212,10 +215,12 @@ static mlx_extern_t attend_16(mlx_function_t *g, const mlx_attention_t *a, bool 
       .shared_bytes = (keys > merging ? keys : merging) * (a->head_dim + 8) * 8 + t.wq * t.wk * 128};
 }
 
-static mlx_extern_t attend_32(mlx_function_t *g, const mlx_attention_t *a, bool rotate, bool is_long) {
+static mlx_extern_t attend_32(mlx_function_t *g, const mlx_attention_t *a, mlx_cuda_norm_t norm, bool rotate,
+                              bool is_long) {
   const mlx_attend_f32_tile_t t = choose_f32_tile(g, is_long);
   const mlx_cuda_tiles_t tiles = mlx_cuda_attention_tiles(g);
   mlx_text_t definitions = define_attention(g, a, rotate, is_long);
+  if (norm.gain.id) mlx_text_printf(&definitions, "HEAD_NORM_EPS=%.9ef\n", norm.eps);
   MLX_DEFINE(&definitions, {"QUERIES", t.queries}, {"STEP", t.step}, {"SPLIT", t.split}, {"STAGES", t.stages},
              {"THREADS", t.threads}, {"OUT_16", mlx_module_rounds_attention(g->options)});
   mlx_cuda_define_kv(&definitions, g->options->kv);
@@ -247,15 +252,17 @@ static mlx_value_t attend(mlx_function_t *g, const mlx_attention_t *a, mlx_exter
 }
 
 mlx_value_t mlx_cuda_attention(mlx_function_t *g, const mlx_attention_t *attention, mlx_value_t q,
-                               mlx_value_t k, mlx_value_t v, const mlx_rope_table_t *table) {
+                               mlx_value_t k, mlx_value_t v, const mlx_cuda_norm_t norms[2],
+                               const mlx_rope_table_t *table) {
   mlx_attention_t a = *attention;
   if (a.sinks.id) a.sinks = mlx_build_convert(g->b, "sinks_f32", a.sinks, MLX_F32);
-  mlx_extern_t kernel = attend_32(g, &a, table != NULL, false);
+  mlx_extern_t kernel = attend_32(g, &a, norms[0], table != NULL, false);
   if (!kernel.file) return MLX_NONE;
-  const mlx_value_t rotated = append(g, &a, kernel.file, q, k, v, table);
+  const mlx_value_t rotated = append(g, &a, kernel.file, q, k, v, norms, table);
   const mlx_value_t attended = attend(g, &a, &kernel, rotated, MLX_NONE);
   if (g->size.tokens < MLX_LONG_STEP) return attended;
-  mlx_extern_t long_kernel = mlx_module_rounds_attention(g->options) ? attend_16(g, &a, table != NULL)
-                                                                     : attend_32(g, &a, table != NULL, true);
+  mlx_extern_t long_kernel = mlx_module_rounds_attention(g->options)
+                                 ? attend_16(g, &a, table != NULL)
+                                 : attend_32(g, &a, (mlx_cuda_norm_t){0}, table != NULL, true);
   return attend(g, &a, &long_kernel, rotated, attended);
 }

@@ -4,6 +4,12 @@
 
 #include "compiler/function.h"
 
+// An RMS norm that a kernel computes by itself, before the rest. |gain| MLX_NONE: there is none.
+typedef struct mlx_cuda_norm {
+  mlx_value_t gain;
+  double eps;
+} mlx_cuda_norm_t;
+
 // What a product kernel does with its result: the macro EPILOGUE of linear.cu and packed.cu.
 typedef enum mlx_epilogue {
   MLX_EPILOGUE_NONE = 0,
@@ -26,9 +32,10 @@ typedef struct mlx_cuda_tiles {
   int64_t ids_at;
 } mlx_cuda_tiles_t;
 mlx_cuda_tiles_t mlx_cuda_attention_tiles(const mlx_function_t *g);
-// |table|: the kernel rotates q and k by it; NULL if they need no rotation.
+// |table|: the kernel rotates q and k by it; NULL if they need no rotation. |norms|: of each head of q and of
+// k, before the rotation; both or none, with the same eps.
 mlx_value_t mlx_cuda_attention(mlx_function_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k,
-                               mlx_value_t v, const mlx_rope_table_t *table);
+                               mlx_value_t v, const mlx_cuda_norm_t norms[2], const mlx_rope_table_t *table);
 
 // ---- lower_cuda_quantized.c: products with f32 accuracy ----
 
@@ -55,13 +62,30 @@ mlx_value_t mlx_cuda_words(const mlx_function_t *g, mlx_value_t weight);
 // matrix.
 void mlx_cuda_define_weight(const mlx_function_t *g, mlx_text_t *d, mlx_value_t weight);
 
+// ---- lower_cuda_token.c: products of one token ----
+
+// Products of |x| [1, K] f32 with |count| matrices of one format, 1 to MLX_GROUP_PRODUCTS.
+typedef struct mlx_token_products {
+  mlx_value_t x;
+  mlx_cuda_norm_t norm;
+  mlx_value_t weights[MLX_GROUP_PRODUCTS];
+  mlx_value_t biases[MLX_GROUP_PRODUCTS];  // of all matrices, or MLX_NONE
+  int count;
+  mlx_value_t residual;  // added to the result of the only matrix; may be MLX_NONE
+} mlx_token_products_t;
+// Writes the |count| results to |out|, which stay empty after an error.
+void mlx_cuda_token_products(mlx_function_t *g, const char *name, const mlx_token_products_t *p,
+                             mlx_value_t *out);
+// A vector that kernels read as f32.
+mlx_value_t mlx_cuda_f32(mlx_function_t *g, const char *name, mlx_value_t vector);
+
 // ---- lower_cuda_experts.c: mixtures of experts ----
 
 // Quantized or 16-bit weights, used as they are. x, scores and |residual|, which is added to the result, are
-// f32; |residual| may be MLX_NONE.
+// f32; |residual| may be MLX_NONE. |norm|: of x; only for one token.
 mlx_value_t mlx_cuda_experts(mlx_function_t *g, const char *name, const mlx_experts_t *e, mlx_value_t x,
-                             mlx_value_t scores, mlx_value_t gate, mlx_value_t up, mlx_value_t down,
-                             mlx_value_t residual);
+                             mlx_cuda_norm_t norm, mlx_value_t scores, mlx_value_t gate, mlx_value_t up,
+                             mlx_value_t down, mlx_value_t residual);
 // Product with a small f32 matrix (mlx_cuda_has_scores).
 mlx_value_t mlx_cuda_scores(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight);
 

@@ -10,6 +10,7 @@ typedef struct mixture {
   int64_t tokens, experts, hidden, ffn;
   mlx_value_t gate, up, down;
   mlx_value_t scores;
+  mlx_cuda_norm_t norm;           // one token: of x
   mlx_value_t residual;           // added to the result; may be MLX_NONE
   mlx_value_t routing;            // many tokens: expert and weight of each pair of a token and an expert
   mlx_experts_groups_t groups;    // many tokens
@@ -82,6 +83,7 @@ static mlx_value_t call_product(const mixture_t *m, const char *name, bool pair,
                                 mlx_extern_t kernel, mlx_value_t x, const mlx_value_t more[3]) {
   kernel.file = mlx_cuda_image(m->g, MLX_KERNEL_PACKED, definitions);
   add_operand(&kernel, x);
+  if (pair) add_operand(&kernel, mlx_cuda_f32(m->g, "gain_f32", m->norm.gain));
   add_operand(&kernel, mlx_cuda_words(m->g, pair ? m->gate : m->down));
   if (pair) add_operand(&kernel, mlx_cuda_words(m->g, m->up));
   add_operand(&kernel, pair ? m->e->gate_bias : m->e->down_bias);
@@ -95,19 +97,21 @@ static mlx_value_t gemv(const mixture_t *m, const char *name, mlx_value_t x, boo
   const bool rows16 = !(pair ? m->gate : m->down).quantized_weight;
   const int64_t n = pair ? m->ffn : m->hidden, k = pair ? m->hidden : m->ffn;
   const int64_t results = pair ? m->tokens * m->e->used : m->tokens;
+  const int64_t each = pair ? mlx_experts_gemv_each(n, results, m->g->options->kernels->gpu->blocks) : 1;
   mlx_text_t d = define_product(m, "mlx_experts_gemv", pair);
-  MLX_DEFINE(&d, {"GEMV", 1}, {"M", 1}, {"PAIR", pair});
+  MLX_DEFINE(&d, {"GEMV", 1}, {"M", 1}, {"PAIR", pair}, {"EACH", each});
   define_choice(m, &d);
   const mlx_value_t residual = pair ? MLX_NONE : m->residual;
   if (residual.id) MLX_DEFINE(&d, {"RESIDUAL", 1});
-  return call_product(
-      m, name, pair, &d,
-      (mlx_extern_t){.symbol = "mlx_experts_gemv",
-                     .grid = {mlx_ceil_div(n, 16), results, 1},
-                     .threads = 256,
-                     .shared_bytes = mlx_experts_gemv_shared_bytes(pair ? 1 : m->e->used, k, pair, rows16),
-                     .result = MLX_TYPE(MLX_F32, results, n)},
-      x, (mlx_value_t[3]){m->scores, batch_of(m), residual});
+  if (pair && m->norm.gain.id) mlx_text_printf(&d, "NORM_EPS=%.9ef\n", m->norm.eps);
+  return call_product(m, name, pair, &d,
+                      (mlx_extern_t){.symbol = "mlx_experts_gemv",
+                                     .grid = {mlx_ceil_div(n, 16 * each), results, 1},
+                                     .threads = 256,
+                                     .shared_bytes = mlx_experts_gemv_shared_bytes(pair ? 1 : m->e->used, k,
+                                                                                   pair, rows16, each),
+                                     .result = MLX_TYPE(MLX_F32, results, n)},
+                      x, (mlx_value_t[3]){m->scores, batch_of(m), residual});
 }
 
 static mlx_value_t gemm(const mixture_t *m, const char *name, mlx_value_t parts, bool pair) {
@@ -189,8 +193,8 @@ static mlx_value_t compute_many(mixture_t *m, const char *name, mlx_value_t x) {
 }
 
 mlx_value_t mlx_cuda_experts(mlx_function_t *g, const char *name, const mlx_experts_t *e, mlx_value_t x,
-                             mlx_value_t scores, mlx_value_t gate, mlx_value_t up, mlx_value_t down,
-                             mlx_value_t residual) {
+                             mlx_cuda_norm_t norm, mlx_value_t scores, mlx_value_t gate, mlx_value_t up,
+                             mlx_value_t down, mlx_value_t residual) {
   mixture_t m = {.g = g,
                  .e = e,
                  .tokens = x.dims[0],
@@ -201,6 +205,7 @@ mlx_value_t mlx_cuda_experts(mlx_function_t *g, const char *name, const mlx_expe
                  .up = up,
                  .down = down,
                  .scores = scores,
+                 .norm = norm,
                  .residual = residual};
   if (!mlx_cuda_uses_gemv(m.tokens)) return compute_many(&m, name, x);
   const mlx_value_t inner = gemv(&m, "inner", x, true);  // [tokens * used, ffn]

@@ -103,6 +103,7 @@ mlx_status_t mlx_paths_make(const mlx_model_t *model, const mlx_graph_t *graph,
   if (!status) status = mlx_alloc(graph->count, sizeof *out_paths->fused, &out_paths->fused);
   if (!status) status = mlx_alloc(graph->count, sizeof *out_paths->parts, &out_paths->parts);
   if (!status) status = mlx_alloc(graph->count, sizeof *out_paths->leaders, &out_paths->leaders);
+  if (!status) status = mlx_alloc(graph->count, sizeof *out_paths->token, &out_paths->token);
   if (!status) status = survey_attention(graph, out_paths);
   if (status) {
     mlx_paths_clear(out_paths);
@@ -121,6 +122,7 @@ void mlx_paths_clear(mlx_paths_t *paths) {
   mlx_free(paths->fused);
   mlx_free(paths->parts);
   mlx_free(paths->leaders);
+  mlx_free(paths->token);
   *paths = (mlx_paths_t){0};
 }
 
@@ -161,18 +163,27 @@ static bool is_free_norm(const fusion_t *f, int id) {
   return node->kind == MLX_NODE_RMSNORM && f->paths->nodes[id - 1].kernel && node->uses == 1;
 }
 
+// Whether |id| is a product of one token, or the bias after it, that only one node uses.
+static bool is_free_token_product(const fusion_t *f, int id) {
+  const mlx_node_t *node = mlx_graph_node(f->graph, id);
+  return node->uses == 1 && ((node->kind == MLX_NODE_LINEAR && f->paths->token[id - 1]) ||
+                             (node->kind == MLX_NODE_BIAS && f->paths->leaders[id - 1]));
+}
+
 static void fuse_add(const fusion_t *f, const mlx_node_t *node) {
   for (int i = 1; i >= 0; --i) {
     const int id = node->operands[i];
-    if (!is_free_product(f, id) && !is_free_norm(f, id) && !is_free_mixture(f, id)) continue;
-    f->paths->fused[node->operands[i] - 1] = true;
+    if (!is_free_product(f, id) && !is_free_norm(f, id) && !is_free_mixture(f, id) &&
+        !is_free_token_product(f, id))
+      continue;
+    f->paths->fused[id - 1] = true;
+    if (f->paths->leaders[id - 1]) f->paths->fused[f->paths->leaders[id - 1] - 1] = true;
     return;
   }
 }
 
 static bool same_format(const fusion_t *f, const mlx_node_t *a, const mlx_node_t *b) {
   const mlx_node_t *first = mlx_graph_operand(f->graph, a, 1), *second = mlx_graph_operand(f->graph, b, 1);
-  if (first->dims[0] != second->dims[0]) return false;
   const mlx_stored_t one = stored_weight(f->model, f->options, first),
                      other = stored_weight(f->model, f->options, second);
   return mlx_tiles_equal(one.tiles, other.tiles) && (one.tiles.bits || one.dtype == other.dtype);
@@ -187,7 +198,7 @@ static void fuse_gated(const fusion_t *f, const mlx_node_t *node) {
   const mlx_node_t *gate = mlx_graph_operand(f->graph, node, 0), *up = mlx_graph_operand(f->graph, node, 1);
   if (node->act != MLX_ACT_SILU || gate == up || !is_free_product(f, node->operands[0]) ||
       !is_free_product(f, node->operands[1]) || gate->operands[0] != up->operands[0] ||
-      !same_format(f, gate, up))
+      gate->dims[1] != up->dims[1] || !same_format(f, gate, up))
     return;
   f->paths->fused[node->operands[0] - 1] = f->paths->fused[node->operands[1] - 1] = true;
 }
@@ -206,6 +217,20 @@ static bool is_free_rope(const fusion_t *f, int id, int64_t head_dim) {
          node->rope->dims == head_dim && !node->rope->adjacent;
 }
 
+// The append kernel normalizes a head by the threads that rotate it, a power of two of them.
+static bool is_free_head_norm(const fusion_t *f, int id, int64_t head_dim) {
+  const mlx_node_t *node = mlx_graph_node(f->graph, id);
+  return node->kind == MLX_NODE_HEAD_RMSNORM && f->paths->nodes[id - 1].kernel && node->uses == 1 &&
+         node->head_dim == head_dim && head_dim % 8 == 0 && (head_dim & (head_dim - 1)) == 0;
+}
+
+static void fuse_head_norms(const fusion_t *f, int q, int k, int64_t head_dim) {
+  if (!is_free_head_norm(f, q, head_dim) || !is_free_head_norm(f, k, head_dim) ||
+      mlx_graph_node(f->graph, q)->eps != mlx_graph_node(f->graph, k)->eps)
+    return;
+  f->paths->fused[q - 1] = f->paths->fused[k - 1] = true;
+}
+
 static void fuse_attention(const fusion_t *f, int id, const mlx_node_t *node) {
   const int q = node->operands[0], k = node->operands[1];
   const int64_t head_dim = node->attention.head_dim;
@@ -214,6 +239,8 @@ static void fuse_attention(const fusion_t *f, int id, const mlx_node_t *node) {
       !mlx_rope_equal(mlx_graph_node(f->graph, q)->rope, mlx_graph_node(f->graph, k)->rope))
     return;
   f->paths->fused[q - 1] = f->paths->fused[k - 1] = true;
+  fuse_head_norms(f, mlx_graph_node(f->graph, q)->operands[0], mlx_graph_node(f->graph, k)->operands[0],
+                  head_dim);
 }
 
 // Whether |node| is a product of all tokens that reads its operand as bf16 parts (packed.cu). *out_rows16: in
@@ -241,6 +268,68 @@ static void find_parts(const fusion_t *f, int id, const mlx_node_t *node) {
   }
   f->paths->parts[id - 1] = users > 0 && users == node->uses;
 }
+
+// ----------------------------------------------------------------------------------------------------------
+// One token
+
+static bool is_token_product(const fusion_t *f, int id) {
+  const mlx_node_t *node = mlx_graph_node(f->graph, id);
+  if (f->tokens != 1 || node->kind != MLX_NODE_LINEAR || node->dims[0] != MLX_DIM_TOKENS) return false;
+  const mlx_node_t *weight = mlx_graph_operand(f->graph, node, 1);
+  return f->paths->nodes[id - 1].kernel && mlx_cuda_has_token_product(weight->dims[0], weight->dims[1]);
+}
+
+static void fuse_bias(const fusion_t *f, int id, const mlx_node_t *node) {
+  const int product = node->operands[0];
+  if (f->paths->token[product - 1] && mlx_graph_node(f->graph, product)->uses == 1)
+    f->paths->leaders[id - 1] = product;
+}
+
+// Whether |user| computes the norm of its operand |nth| by itself.
+static bool computes_norm(const fusion_t *f, int user, int nth) {
+  const mlx_node_t *node = mlx_graph_node(f->graph, user);
+  if (nth != 0) return false;
+  return node->kind == MLX_NODE_EXPERTS ? f->paths->nodes[user - 1].kernel
+                                        : node->kind == MLX_NODE_LINEAR && f->paths->token[user - 1];
+}
+
+static void fold_norm(const fusion_t *f, int id, const mlx_node_t *node) {
+  if (f->tokens != 1 || node->kind != MLX_NODE_RMSNORM || !f->paths->nodes[id - 1].kernel ||
+      node->dims[1] > MLX_TOKEN_COLUMNS || node->dims[1] % 32)
+    return;
+  for (int user = id + 1; user <= (int)f->graph->count; ++user)
+    for (int i = 0; i < MLX_NODE_OPERANDS; ++i)
+      if (mlx_graph_node(f->graph, user)->operands[i] == id && !computes_norm(f, user, i)) return;
+  f->paths->token[id - 1] = true;
+}
+
+static bool has_bias(const fusion_t *f, int product) {
+  for (int id = product + 1; id <= (int)f->graph->count; ++id)
+    if (mlx_graph_node(f->graph, id)->kind == MLX_NODE_BIAS && f->paths->leaders[id - 1] == product)
+      return true;
+  return false;
+}
+
+// Products of the same x with weights of the same format.
+static void group_token_products(const fusion_t *f, int id) {
+  const mlx_node_t *first = mlx_graph_node(f->graph, id);
+  int count = 1;
+  if (!f->paths->token[id - 1] || first->kind != MLX_NODE_LINEAR || f->paths->leaders[id - 1] ||
+      f->paths->fused[id - 1])
+    return;
+  for (int other = id + 1; other <= (int)f->graph->count && count < MLX_GROUP_PRODUCTS; ++other) {
+    const mlx_node_t *node = mlx_graph_node(f->graph, other);
+    if (node->kind != MLX_NODE_LINEAR || node->operands[0] != first->operands[0] ||
+        !f->paths->token[other - 1] || f->paths->fused[other - 1] || f->paths->leaders[other - 1] ||
+        !same_format(f, first, node) || has_bias(f, other) != has_bias(f, id))
+      continue;
+    f->paths->leaders[other - 1] = id;
+    ++count;
+  }
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// All fusions
 
 // Whether |id| is a product of all tokens with f32 accuracy and 16-bit weights that is not fused.
 static bool may_share(const fusion_t *f, int id) {
@@ -279,14 +368,20 @@ void mlx_paths_fuse(const mlx_model_t *model, const mlx_graph_t *graph, const ml
   memset(paths->fused, 0, graph->count * sizeof *paths->fused);
   memset(paths->parts, 0, graph->count * sizeof *paths->parts);
   memset(paths->leaders, 0, graph->count * sizeof *paths->leaders);
+  for (int id = 1; id <= (int)graph->count; ++id)
+    paths->token[id - 1] = options->kernels && options->kernels->gpu && is_token_product(&f, id);
   for (int id = 1; options->kernels && id <= (int)graph->count; ++id) {
     const mlx_node_t *node = mlx_graph_node(graph, id);
+    if (node->kind == MLX_NODE_BIAS) fuse_bias(&f, id, node);
     if (node->kind == MLX_NODE_ADD) fuse_add(&f, node);
     if (node->kind == MLX_NODE_GATED) fuse_gated(&f, node);
     if (node->kind == MLX_NODE_SCALE) fuse_scale(&f, node);
     if (node->kind == MLX_NODE_ATTENTION) fuse_attention(&f, id, node);
     if (options->kernels->gpu) find_parts(&f, id, node);
+    if (options->kernels->gpu) fold_norm(&f, id, node);
   }
-  for (int id = 1; options->kernels && options->kernels->gpu && id <= (int)graph->count; ++id)
+  for (int id = 1; options->kernels && options->kernels->gpu && id <= (int)graph->count; ++id) {
     group_products(&f, id);
+    group_token_products(&f, id);
+  }
 }

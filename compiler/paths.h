@@ -20,8 +20,11 @@ typedef struct mlx_paths {
   // kernel normalizes and stores the parts; the value has no f32 form.
   bool *parts;
   // Owned; of the function being lowered: for a product that is computed in the launch of an earlier product
-  // of the same x, the node of that product; else 0.
+  // of the same x, or a bias that its product adds, the node of that product; else 0.
   int *leaders;
+  // Owned; of a function with one token: a product of packed_token.cuh, or an RMS norm that all its users
+  // compute by themselves (it has no value).
+  bool *token;
   mlx_attention_t attention;  // of the first layer; all layers have the same heads
   int layers;                 // number of attention nodes
   bool kernel_attention;      // they are on the kernel path
@@ -38,7 +41,8 @@ void mlx_paths_clear(mlx_paths_t *paths);
 //   RMS norm + add                            the norm kernel adds
 //   embedding + scale                         the embedding kernel scales
 //   linear and linear of the same x + gated   one kernel for both products and silu(gate) * up
-//   rope of q and of k + attention            the attention kernel rotates
+//   rope of q and of k + attention            the attention kernel rotates, and normalizes the heads of both
+//   one token: RMS norm, linear, bias, add    the product kernel computes all of them; RMS norm + experts
 // Also finds the norms that are stored as bf16 parts, and products of the same x that share a launch: q, k,
 // v.
 void mlx_paths_fuse(const mlx_model_t *model, const mlx_graph_t *graph, const mlx_module_options_t *options,

@@ -158,7 +158,44 @@ TEST(quantized_experts_have_kernels_in_every_function) {
   close_fixture(&p);
 }
 
+// The text of step_1 alone. The caller frees it.
+static char *emit_one_token(planned_t *p) {
+  static const mlx_step_size_t one = {1, 1};
+  char *text;
+  plan(p);
+  mlx_module_options_set_steps(&one, 1, &p->options);
+  CHECK_OK(mlx_module_emit(p->model, p->graph, &p->options, &text, NULL));
+  return text;
+}
+
+// A launch costs more than most ops between two products of a token. Two layers.
+TEST(one_token_has_seven_launches_per_layer) {
+  planned_t p = open_fixture(FIXTURE("gpt_oss-mxfp4"));
+  char *text = emit_one_token(&p);
+  CHECK_INT(count_text(text, "\"mlx_token\""), 3 * 2);  // q, k and v; o; router
+  CHECK_INT(count_text(text, "\"mlx_append\""), 2);
+  CHECK_INT(count_text(text, "\"mlx_attend\""), 2);
+  CHECK_INT(count_text(text, "\"mlx_experts_gemv\""), 2 * 2);
+  CHECK_INT(count_text(text, "\"mlx_rmsnorm\""), 1);  // the last one
+  CHECK_INT(count_text(text, "stablehlo.add"), 0);    // biases and residuals
+  mlx_free(text);
+  close_fixture(&p);
+}
+
+// Two layers; the weights of this fixture are f32.
+TEST(append_kernel_normalizes_the_heads_of_q_and_k) {
+  planned_t p = open_fixture(FIXTURE("qwen3_moe"));
+  char *text = emit_one_token(&p);
+  CHECK_INT(count_text(text, "\"mlx_append\""), 2);
+  CHECK(!strstr(text, "q_norm = ") && !strstr(text, "k_norm = "));
+  CHECK_INT(count_text(text, "\"mlx_rmsnorm\""),
+            2 + 1);  // before the experts, which are generic; the last one
+  mlx_free(text);
+  close_fixture(&p);
+}
+
 TEST_MAIN(CASE(matrices_of_experts_are_stored_as_tiles_one_after_the_other),
           CASE(gate_and_up_of_different_types_get_one_tile_format),
           CASE(experts_with_a_matrix_that_no_kernel_supports_are_floats_on_the_generic_path),
-          CASE(quantized_experts_have_kernels_in_every_function))
+          CASE(quantized_experts_have_kernels_in_every_function),
+          CASE(one_token_has_seven_launches_per_layer), CASE(append_kernel_normalizes_the_heads_of_q_and_k))

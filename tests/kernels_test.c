@@ -134,7 +134,7 @@ TEST(one_note_reports_that_a_whole_network_is_on_the_generic_path) {
 TEST(unsupported_attention_is_lowered_by_itself_with_a_note_and_products_keep_their_kernels) {
   mlx_manifest_t manifest;
   CHECK_OK(compile(TINY_HEADS, options_for("cuda:sm_80", MLX_BF16, MLX_KERNELS_AUTO), &manifest));
-  check_manifest(&manifest, "linear, place, sample, rows", false, 0);
+  check_manifest(&manifest, "linear, packed, place, sample, rows", false, 0);
   CHECK_CONTAINS(
       notes,
       "llama has no fast GPU kernel for attention heads of this size; using the generic path for it "
@@ -345,7 +345,8 @@ TEST(quantized_products_keep_their_kernels_beside_a_generic_product) {
   CHECK_CONTAINS(text, "mlp.down_proj.weight\"> : tensor<32x48xf32>");
   CHECK(!mlx_kernels_use(&kernels, MLX_KERNEL_LINEAR));
   CHECK_INT(count_text(text, "\"mlx_packed_linear\"") + count_text(text, "\"mlx_packed_gemv\""),
-            5 * (6 * 2 + 1));
+            4 * (6 * 2 + 1) + 1);
+  CHECK_INT(count_text(text, "\"mlx_token\""), 3 * 2);   // one token: q, k and v; o; gate and up
   CHECK_INT(count_text(text, "\"mlx_scores\""), 5 * 2);  // per function and layer
   CHECK(!strstr(text, "by_output"));                     // a product on the generic path
   mlx_free(text);

@@ -26,7 +26,8 @@ static const struct {
     {"mixed-gpt_oss-mxfp4.mlxb", "gpt_oss-mxfp4", "mixed-gpt_oss-mxfp4-generic.mlxb", MLX_F32,
      MLX_QUANTIZE_NONE, "linear, packed, attention_f32, place, sample, rows, experts", 1e-5},
     {"mixed-gpt_oss-bf16.mlxb", "gpt_oss", "mixed-gpt_oss-generic.mlxb", MLX_BF16, MLX_QUANTIZE_NONE,
-     "linear, attention, attention_f32, place, sample, rows", 0.15},  // rounding may choose other experts
+     "linear, packed, attention, attention_f32, place, sample, rows",
+     0.15},  // rounding may choose other experts
     {"mixed-gemma2-bf16.mlxb", "gemma2", "mixed-gemma2-generic.mlxb", MLX_BF16, MLX_QUANTIZE_NONE,
      "decode, linear, attention, attention_f32, place, sample, rows", 2e-2},
     {"mixed-gemma3-bf16.mlxb", "gemma3", "mixed-gemma3-generic.mlxb", MLX_BF16, MLX_QUANTIZE_NONE,

@@ -129,23 +129,53 @@ __device__ __forceinline__ float4 rotate(float4 a, float4 c, float4 b, float4 s)
                      __fadd_rn(__fmul_rn(a.w, c.w), __fmul_rn(b.w, s.w)));
 }
 
+// The RMS norm of a head, before RoPE: |factor| is that of the head. |gain| NULL: no norm.
+struct HeadNorm {
+  const float *gain;
+  float factor;
+};
+__device__ __forceinline__ float4 apply_norm(float4 v, const HeadNorm &norm, int at) {
+  if (!norm.gain) return v;
+  const float4 g = *(const float4 *)(norm.gain + at);
+  return make_float4(v.x * norm.factor * g.x, v.y * norm.factor * g.y, v.z * norm.factor * g.z,
+                     v.w * norm.factor * g.w);
+}
+
 // Four numbers of a head's lower half, starting at |at|, and the four of the upper half that RoPE pairs with
 // them. |cosine| and |sine| are those of the token; NULL: no rotation.
 struct Pair4 {
   float4 low, high;
 };
-__device__ __forceinline__ Pair4 load_rotated(const float *head, int at, const float *cosine,
-                                              const float *sine) {
+__device__ __forceinline__ Pair4 load_rotated(const float *head, int at, const HeadNorm &norm,
+                                              const float *cosine, const float *sine) {
   constexpr int HALF = HEAD_DIM / 2;
-  const float4 low = *(const float4 *)(head + at), high = *(const float4 *)(head + HALF + at);
+  const float4 low = apply_norm(*(const float4 *)(head + at), norm, at),
+               high = apply_norm(*(const float4 *)(head + HALF + at), norm, HALF + at);
   if (!cosine) return {low, high};
   const float4 c = *(const float4 *)(cosine + at), s = *(const float4 *)(sine + at);
   return {rotate(low, c, make_float4(-high.x, -high.y, -high.z, -high.w), s), rotate(high, c, low, s)};
 }
 
-// A thread processes the numbers of one Pair4.
+#ifdef HEAD_NORM_EPS
+// The threads of a head, consecutive lanes of a warp, have the numbers |v| each.
+__device__ __forceinline__ float head_factor(const Pair4 &v) {
+  constexpr int LANES = HEAD_DIM / 8;
+  static_assert(LANES <= 32 && (LANES & LANES - 1) == 0, "a power of two");
+  const u32 mask = (LANES == 32 ? ~0u : (1u << LANES % 32) - 1) << (threadIdx.x % 32 & ~(LANES - 1));
+  float sum = (v.low.x * v.low.x + v.low.y * v.low.y) + (v.low.z * v.low.z + v.low.w * v.low.w);
+  sum += (v.high.x * v.high.x + v.high.y * v.high.y) + (v.high.z * v.high.z + v.high.w * v.high.w);
+#pragma unroll
+  for (int i = LANES / 2; i; i /= 2) sum += __shfl_xor_sync(mask, sum, i);
+  return 1 / sqrtf(sum / HEAD_DIM + HEAD_NORM_EPS);
+}
+#endif
+
+// A thread processes the numbers of one Pair4. With HEAD_NORM_EPS the heads of q and k are normalized.
 extern "C" __global__ void __launch_bounds__(256)
     APPEND_NAME(const float *__restrict__ q, const float *__restrict__ k, const float *__restrict__ v,
+#ifdef HEAD_NORM_EPS
+                const float *__restrict__ q_gain, const float *__restrict__ k_gain,
+#endif
 #if TURN
                 const float *__restrict__ cosine, const float *__restrict__ sine,
 #endif
@@ -177,7 +207,12 @@ extern "C" __global__ void __launch_bounds__(256)
 #else
   const float *c = nullptr, *s = nullptr;
 #endif
-  const Pair4 pair = load_rotated(source, at, c, s);
+  HeadNorm norm = {nullptr, 1};
+#ifdef HEAD_NORM_EPS
+  if (!value)
+    norm = {is_query ? q_gain : k_gain, head_factor(load_rotated(source, at, norm, nullptr, nullptr))};
+#endif
+  const Pair4 pair = load_rotated(source, at, norm, c, s);
   if (is_query) {
     *(float4 *)(rotated + from + at) = pair.low;
     *(float4 *)(rotated + from + HALF + at) = pair.high;
@@ -190,7 +225,7 @@ extern "C" __global__ void __launch_bounds__(256)
   const Row8 row = {to, value};
   float largest = 0;
   for (int i = 0; i < HALF; i += 4) {
-    const Pair4 other = load_rotated(source, i, c, s);
+    const Pair4 other = load_rotated(source, i, norm, c, s);
     largest = fmaxf(largest, fmaxf(largest4(other.low), largest4(other.high)));
   }
   const float inverse = largest > 0 ? 127 / largest : 0;

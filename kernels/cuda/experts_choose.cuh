@@ -23,6 +23,13 @@ __device__ __forceinline__ float value_of(u32 key) {
   return __uint_as_float(key >> 31 ? key & 0x7fffffffu : ~key);
 }
 
+// Reads a score from L2: the kernel may have started before the one that wrote it ended (experts_gemv.cuh).
+__device__ __forceinline__ float load_score(const float *from) {
+  float v;
+  asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(v) : "l"(from) : "memory");
+  return v;
+}
+
 // The expert of the largest key, the lowest on a tie. *|out_key|: its key.
 __device__ __forceinline__ int best_of_warp(const u32 (&keys)[PER], u32 *out_key) {
   u32 best = keys[0];
@@ -41,12 +48,13 @@ struct Choice {
 
 // The first |count| experts of the token whose scores are |scores| [EXPERTS], USED at most. The weights are
 // the softmax over all experts or, with SUM_TO_ONE, divided by its sum over the USED ones.
-__device__ __forceinline__ Choice choose(const float *__restrict__ scores, int count) {
+__device__ __forceinline__ Choice choose(const float *scores, int count) {
   const int lane = threadIdx.x % 32;
   u32 keys[PER], best_key;
   Choice mine = {-1, 0};
 #pragma unroll
-  for (int i = 0; i < PER; i++) keys[i] = lane + i * 32 < EXPERTS ? key_of(scores[lane + i * 32]) : 0;
+  for (int i = 0; i < PER; i++)
+    keys[i] = lane + i * 32 < EXPERTS ? key_of(load_score(scores + lane + i * 32)) : 0;
   float peak = 0, sum = 0, total = 0;
   for (int nth = 0; nth < count; nth++) {
     const int best = best_of_warp(keys, &best_key);

@@ -1,17 +1,21 @@
 // Mixture of experts (packed.cu with EXPERTS and GEMV): few tokens; reads only the matrices of the experts
 // that are used. M is 1: a block has one vector x, as three bf16 parts in shared memory.
 //
-// PAIR 1   (x[tokens,K] f32, gate, up, [bias, bias2,] scores, [batch,] y[tokens * USED, N] f32)
-//   y = act(x.gate^T + bias) * (x.up^T + bias2) for each pair of a token and its expert (experts_act.cuh)
-//   Launch: grid (ceil(N/16), tokens * USED, 1)
+// PAIR 1   (x[tokens,K] f32, [gain[K] f32,] gate, up, [bias, bias2,] scores, [batch,] y[tokens * USED, N]
+// f32)
+//   y = act(x.gate^T + bias) * (x.up^T + bias2) for each pair of a token and its expert (experts_act.cuh).
+//   With NORM_EPS x is normalized first, as in packed_token.cuh; K is then at most 10240
+//   Launch: grid (ceil(N/(16*EACH)), tokens * USED, 1)
 // PAIR 0   (x[tokens * USED, K] f32, w, [bias,] scores, [batch,] [residual[tokens,N] f32,] y[tokens,N] f32)
 //   y = the sum of (x.w^T + bias) * weight over the experts of a token, with RESIDUAL plus the residual. x is
 //   multiplied by the weight first, so that all experts of a token are one sum over USED * K columns.
 //   Launch: grid (ceil(N/16), tokens, 1)
-// Both: block (256, 1, 1); dynamic shared memory PANEL * UNIT_BYTES + 4096 * (1 + PAIR) bytes (cuda_launch.c)
+// Both: block (256, 1, 1); dynamic shared memory PANEL * UNIT_BYTES + 4096 * (1 + PAIR) * EACH bytes
+// (cuda_launch.c). EACH (1 to 8; PAIR 0: 1): groups of 16 rows that a block computes one after the other.
 //
 // Every block chooses the experts of its token by itself: scores, BATCH and SUM_TO_ONE as in experts.cu with
-// -DROUTE. That takes less time than another launch. The units of 128 columns (16-bit weights: 64) are
+// -DROUTE. That takes less time than another launch. PAIR 0 must follow PAIR 1 in the stream: it chooses and
+// loads its first weights while PAIR 1 runs. The units of 128 columns (16-bit weights: 64) are
 // assigned to the 8 warps of a block round-robin. The warps' sums are added in order.
 
 #define GEMV_GROUPS (1 + PAIR)
@@ -36,115 +40,159 @@ constexpr u64 MATRIX_BYTES = (u64)TILES * RUNS * TILE_BYTES;
 #include "experts_act.cuh"
 #endif
 
+constexpr int OWN = (GEMV_UNITS + 7) / 8, TURNS = OWN * EACH;  // units of a warp: of a group, of all groups
+static_assert(EACH <= 8 && (PAIR || EACH == 1), "a warp completes a group");
+
 struct Shared {
-  float4 sums[8][GEMV_GROUPS][32];
+  float4 sums[EACH][8][GEMV_GROUPS][32];
   Panel panel;
 };
 
-// Splits |count| units of x from |base| on into parts. With PAIR 0 x is multiplied by the weights. |threads|
-// threads call it, with the indices |thread|.
-__device__ __forceinline__ void stage_units(Panel &panel, const float *__restrict__ x, const float *weights,
-                                            int base, int count, int thread, int threads) {
-  for (int i = thread; i < count * UNIT / 4; i += threads) {
-    const int quad = i % 4, step = i / 4, unit = base + step / (UNIT / 16);
-    const int nth = PAIR ? 0 : unit / STEPS_K, k = (unit - nth * STEPS_K) * UNIT + step % (UNIT / 16) * 16;
-    const float factor = PAIR ? 1.0f : weights[nth];
-    float2 a = make_float2(0, 0), b = a;
-    if (k < K) {  // K is a multiple of 32, so all 16 columns are inside or outside
-#ifdef ROWS16     // the columns of a lane are neighbours
-      const float *from = x + (u64)nth * K + k / 32 * 32 + quad * 8 + k / 16 % 2 * 4;
-      a = *(const float2 *)from, b = *(const float2 *)(from + 2);
+#ifdef NORM_EPS
+#define GAIN_PARAMETER const float *__restrict__ gain,
+#define GAIN gain
+static_assert(PAIR && PANEL == GEMV_UNITS, "all of x fits shared memory");
 #else
-      const float *from = x + (u64)nth * K + k + quad * 2;
-      a = *(const float2 *)from, b = *(const float2 *)(from + 8);
+#define GAIN_PARAMETER
+#define GAIN nullptr
 #endif
-    }
-    u32 low[3], high[3];
-    split_bf16(low, a.x * factor, a.y * factor);
-    split_bf16(high, b.x * factor, b.y * factor);
+
+// Two pairs of columns of x: an item. Unit |i| has UNIT / 4 items; those of a thread are 256 apart.
+struct Items {
+  static constexpr int count = 4;  // loads that are in flight together
+  float2 v[count][2];
+
+  // Loads items |first|, |first| + 256, ... of x from unit |base| on, before unit |end|. x is multiplied by
+  // the weights (PAIR 0) or by |gain| (NORM_EPS). Returns the sum of the squares of x.
+  __device__ __forceinline__ float load(const float *__restrict__ x, const float *__restrict__ gain,
+                                        const float *weights, int base, int end, int first) {
+    float square = 0;
+#ifdef NORM_EPS
+    float2 g[count][2] = {};
+#endif
+    float factor[count];
 #pragma unroll
-    for (int p = 0; p < 3; p++)
-      panel.part[step / (UNIT / 16)][step % (UNIT / 16)][0][p][quad] = make_uint2(low[p], high[p]);
-  }
-#ifndef ROWS16
-  for (int i = thread; SUMS && i < count * 4; i += threads) {
-    const int unit = base + i / 4, nth = PAIR ? 0 : unit / STEPS_K,
-              k = (unit - nth * STEPS_K) * UNIT + i % 4 * 32;
-    const float factor = PAIR ? 1.0f : weights[nth];
-    float sum = 0;
-    for (int j = 0; k < K && j < 32; j += 4) {
-      const float4 v = *(const float4 *)(x + (u64)nth * K + k + j);
-      sum += (v.x * factor + v.y * factor) + (v.z * factor + v.w * factor);
-    }
-    panel.sum[i / 4][i % 4][0] = sum;
-  }
+    for (int i = 0; i < count; i++) {
+      const int item = first + i * 256, unit = base + item / (UNIT / 4), nth = PAIR ? 0 : unit / STEPS_K;
+      const int quad = item % 4, k = (unit - nth * STEPS_K) * UNIT + item / 4 % (UNIT / 16) * 16;
+#ifdef ROWS16  // the columns of a lane are neighbours
+      const int at = k / 32 * 32 + quad * 8 + k / 16 % 2 * 4, next = at + 2;
+#else
+      const int at = k + quad * 2, next = at + 8;
 #endif
-}
+      v[i][0] = v[i][1] = make_float2(0, 0);
+      factor[i] = 0;
+      if (unit >= end || k >= K) continue;  // K is a multiple of 32, so all 16 columns are inside or outside
+      v[i][0] = *(const float2 *)(x + (u64)nth * K + at);
+      v[i][1] = *(const float2 *)(x + (u64)nth * K + next);
+      if (!PAIR) factor[i] = weights[nth];
+#ifdef NORM_EPS
+      g[i][0] = *(const float2 *)(gain + at), g[i][1] = *(const float2 *)(gain + next);
+#endif
+    }
+#pragma unroll
+    for (int i = 0; i < count * 2; i++) {
+      float2 &a = v[i / 2][i % 2];
+#ifdef NORM_EPS
+      square += a.x * a.x + a.y * a.y;
+      a = make_float2(a.x * g[i / 2][i % 2].x, a.y * g[i / 2][i % 2].y);
+#endif
+      if (!PAIR) a = make_float2(a.x * factor[i / 2], a.y * factor[i / 2]);
+    }
+    return square;
+  }
+
+  // Splits them into parts. |units|: of the panel.
+  __device__ __forceinline__ void store(Panel &panel, int units, int first) const {
+#pragma unroll
+    for (int i = 0; i < count; i++) {
+      const int item = first + i * 256, unit = item / (UNIT / 4), step = item / 4 % (UNIT / 16);
+      u32 low[3], high[3];
+      if (unit >= units) break;  // with SUMS the whole warp
+      split_bf16(low, v[i][0].x, v[i][0].y);
+      split_bf16(high, v[i][1].x, v[i][1].y);
+#pragma unroll
+      for (int p = 0; p < 3; p++) panel.part[unit][step][0][p][item % 4] = make_uint2(low[p], high[p]);
+#ifndef ROWS16
+      if (SUMS) store_sum(panel, item, (v[i][0].x + v[i][0].y) + (v[i][1].x + v[i][1].y));
+#endif
+    }
+  }
+};
 
 // The matrices of this block's experts, at its rows.
 struct Source {
   const u8 *w, *w2;
   const int *experts;
 
-  __device__ __forceinline__ void load(Run &to, int unit) const {
-    if (unit >= GEMV_UNITS) return;
-    const int nth = PAIR ? 0 : unit / STEPS_K, at = unit - nth * STEPS_K;
+  // Unit |turn| of this warp; false if there is none.
+  __device__ __forceinline__ bool find(int turn, int &nth, int &unit, int &group) const {
+    unit = (turn % OWN) * 8 + threadIdx.x / 32;
+    if (turn >= TURNS || unit >= GEMV_UNITS) return false;
+    nth = PAIR ? 0 : unit / STEPS_K;
+    unit -= nth * STEPS_K;
+    group = blockIdx.x * EACH + turn / OWN;
+    return true;
+  }
+
+  __device__ __forceinline__ void load(Run &to, int turn) const {
+    int nth, unit, group;
+    if (!find(turn, nth, unit, group)) return;
 #pragma unroll
     for (int i = 0; i < GEMV_GROUPS * 2; i++) {
-      const u8 *from = address((i / 2 ? w2 : w) + experts[nth] * MATRIX_BYTES, i % 2, at);
+      const u8 *from = address((i / 2 ? w2 : w) + experts[nth] * MATRIX_BYTES, group * 2 + i % 2, unit);
 #ifdef ROWS16
-      load_rows(to, i, from, K % UNIT == 0 || at + 1 < STEPS_K);
+      load_rows(to, i, from, K % UNIT == 0 || unit + 1 < STEPS_K);
 #else
-      load_tile(to, i, from, at);
+      load_tile(to, i, from, unit);
 #endif
     }
   }
 
-  __device__ __forceinline__ void prefetch(int unit) const {
-    if (unit >= GEMV_UNITS) return;
-    const int nth = PAIR ? 0 : unit / STEPS_K, at = unit - nth * STEPS_K;
+  __device__ __forceinline__ void prefetch(int turn) const {
+    int nth, unit, group;
+    if (!find(turn, nth, unit, group)) return;
     for (int i = threadIdx.x % 32; i < GEMV_GROUPS * PREFETCH_LINES; i += 32)
-      asm volatile("prefetch.global.L2 [%0];" ::"l"(
-          line((i / PREFETCH_LINES ? w2 : w) + experts[nth] * MATRIX_BYTES, i % PREFETCH_LINES, at)));
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(line(
+          (i / PREFETCH_LINES ? w2 : w) + experts[nth] * MATRIX_BYTES, group, i % PREFETCH_LINES, unit)));
   }
 
 #ifdef ROWS16
   static constexpr int PREFETCH_LINES = 16;  // one per row
 
-  // This lane's first 16 bytes of row |half| * 8 + lane / 4. Past the end: the last row again, not stored.
-  static __device__ __forceinline__ const u8 *address(const u8 *matrix, int half, int unit) {
-    const int row = blockIdx.x * 16 + half * 8 + threadIdx.x % 32 / 4;
+  // This lane's first 16 bytes of row |tile| * 8 + lane / 4. Past the end: the last row again, not stored.
+  static __device__ __forceinline__ const u8 *address(const u8 *matrix, int tile, int unit) {
+    const int row = tile * 8 + threadIdx.x % 32 / 4;
     return matrix + ((u64)(row < N ? row : N - 1) * K + unit * UNIT + threadIdx.x % 4 * 8) * 2;
   }
 
-  static __device__ __forceinline__ const u8 *line(const u8 *matrix, int nth, int unit) {
-    const int row = blockIdx.x * 16 + nth;
+  static __device__ __forceinline__ const u8 *line(const u8 *matrix, int group, int nth, int unit) {
+    const int row = group * 16 + nth;
     return matrix + ((u64)(row < N ? row : N - 1) * K + unit * UNIT) * 2;
   }
 #else
   static constexpr int TILE_LINES = (TILE_BYTES + 127) / 128, PREFETCH_LINES = 2 * TILE_LINES;
 
-  static __device__ __forceinline__ const u8 *address(const u8 *matrix, int half, int unit) {
-    const int at = blockIdx.x * 2 + half;
-    return matrix + ((u64)(at < TILES ? at : TILES - 1) * RUNS + unit) * TILE_BYTES;
+  static __device__ __forceinline__ const u8 *address(const u8 *matrix, int tile, int unit) {
+    return matrix + ((u64)(tile < TILES ? tile : TILES - 1) * RUNS + unit) * TILE_BYTES;
   }
 
-  static __device__ __forceinline__ const u8 *line(const u8 *matrix, int nth, int unit) {
-    return address(matrix, nth / TILE_LINES, unit) + nth % TILE_LINES * 128;
+  static __device__ __forceinline__ const u8 *line(const u8 *matrix, int group, int nth, int unit) {
+    return address(matrix, group * 2 + nth / TILE_LINES, unit) + nth % TILE_LINES * 128;
   }
 #endif
 };
 
-// The sum of the three parts of x for rows lane/4 and lane/4 + 8, smallest first, for accuracy. In a group of
-// four lanes, the first has columns 0 and 1 of the fragment, the second column 2.
-__device__ __forceinline__ float2 sum_parts(float4 v) {
-  const int second = threadIdx.x % 32 / 4 * 4 + 1;
-  const float upper = __shfl_sync(~0u, v.x, second), lower = __shfl_sync(~0u, v.z, second);
-  return make_float2((upper + v.y) + v.x, (lower + v.w) + v.z);
-}
+// Blocks of a multiprocessor. Three of gate and up hold all rows of most models at once.
+#ifdef RESIDENT  // the probe tries other numbers
+#elif !defined(ROWS16) && PAIR && BITS == 4 && OFFSET == 0
+#define RESIDENT 3
+#else
+#define RESIDENT 2
+#endif
 
-extern "C" __global__ void __launch_bounds__(256, 2)
-    NAME(const float *__restrict__ x, const u8 *__restrict__ w,
+extern "C" __global__ void __launch_bounds__(256, RESIDENT)
+    NAME(const float *__restrict__ x, GAIN_PARAMETER const u8 *__restrict__ w,
 #if PAIR
          const u8 *__restrict__ w2,
 #endif
@@ -160,13 +208,6 @@ extern "C" __global__ void __launch_bounds__(256, 2)
          const float *__restrict__ residual,
 #endif
          float *__restrict__ y) {
-  start_next_kernel();
-  wait_for_previous_kernel();
-  x = after_wait(x);
-  scores = after_wait(scores);
-#ifdef RESIDUAL
-  residual = after_wait(residual);
-#endif
   extern __shared__ __align__(16) unsigned char bytes[];
   __shared__ int experts[PAIR ? 1 : USED];
   __shared__ float weights[PAIR ? 1 : USED];
@@ -174,64 +215,118 @@ extern "C" __global__ void __launch_bounds__(256, 2)
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, mine = blockIdx.y;  // a pair, or a token
   const int token = PAIR ? mine / USED : mine, nth_expert = PAIR ? mine % USED : 0;
   const bool padding = IS_PADDING(token);
-  x += PAIR ? (u64)token * K : (u64)token * USED * K;
-  if (warp == 0 && !padding) {
-    const Choice choice = choose(scores + (u64)token * EXPERTS, PAIR ? nth_expert + 1 : USED);
-    const int at = lane - nth_expert;
-    if (at >= 0 && at < (PAIR ? 1 : USED)) experts[at] = choice.expert, weights[at] = choice.weight;
-  }
-#if PAIR  // the other warps stage x meanwhile
-  if (warp > 0 && !padding) stage_units(memory.panel, x, weights, 0, PANEL, threadIdx.x - 32, 224);
-#endif
-  __syncthreads();
-  if (padding) {
-    const int row = blockIdx.x * 16 + threadIdx.x;
-    if (threadIdx.x < 16 && row < N) y[(u64)mine * N + row] = 0;
-    return;
-  }
 #if PAIR
   const Source source = {w, w2, experts};
-#else
-  const Source source = {w, w, experts};
+#ifdef NORM_EPS
+  __shared__ float squares[8];
+  for (int i = threadIdx.x * 32; i < K; i += 8192) asm volatile("prefetch.global.L2 [%0];" ::"l"(gain + i));
 #endif
-  constexpr int DISTANCE = 4;  // a warp's units that are prefetched into L2, besides the one in registers
-  Run next;
-  source.load(next, warp);  // overlaps with the staging of x
-  for (int i = 1; i < DISTANCE; i++) source.prefetch(warp + i * 8);
-  float acc[GEMV_GROUPS][4] = {};
-  for (int base = 0; base < GEMV_UNITS; base += PANEL) {  // PANEL is GEMV_UNITS, or a multiple of 8
-    const int count = GEMV_UNITS - base < PANEL ? GEMV_UNITS - base : PANEL;
-    if (!PAIR || base) {
-      __syncthreads();
-      stage_units(memory.panel, x, weights, base, count, threadIdx.x, 256);
-      __syncthreads();
-    }
-    for (int nth = warp; nth < count; nth += 8) {
-      const Run now = next;
-      source.load(next, base + nth + 8);
-      source.prefetch(base + nth + DISTANCE * 8);
-      multiply_run(acc, now, memory.panel, nth);
-    }
+  wait_for_previous_kernel();
+  start_next_kernel();  // after the wait: see PAIR 0
+  x = after_wait(x) + (u64)token * K;
+#else
+  // The launch of gate and up comes before this one and started it after waiting for the scores, so that they
+  // are complete. Only x is not.
+  const Source source = {w, w, experts};
+  start_next_kernel();
+#endif
+  Items items;
+#if PAIR
+  float square = padding ? 0 : items.load(x, GAIN, weights, 0, PANEL, threadIdx.x);
+#endif
+  if (warp == 0 && !padding) {
+    const Choice choice = choose(after_wait(scores) + (u64)token * EXPERTS, PAIR ? nth_expert + 1 : USED);
+    const int at = lane - nth_expert;
+    if (at >= 0 && at < (PAIR ? 1 : USED)) experts[at] = choice.expert;
+    if (!PAIR && lane < USED) weights[lane] = choice.weight;
   }
-#pragma unroll
-  for (int g = 0; g < GEMV_GROUPS; g++)
-    memory.sums[warp][g][lane] = make_float4(acc[g][0], acc[g][1], acc[g][2], acc[g][3]);
   __syncthreads();
-  if (warp > 0) return;
+  // Units of a warp in registers, and those that are in L2 or on their way to it.
+  constexpr int DEPTH = !PAIR ? 4 : UNIT == 64 ? 1 : 2, AHEAD = 12;
+  Run next[DEPTH];
+  if (!padding) {
+#pragma unroll
+    for (int d = 0; d < DEPTH; d++) source.load(next[d], d);
+    for (int i = DEPTH; i < AHEAD; i++) source.prefetch(i);
+  }
+#if !PAIR
+  wait_for_previous_kernel();
+  x = after_wait(x) + (u64)token * USED * K;
+#endif
+#ifdef RESIDUAL
+  residual = after_wait(residual);
+#endif
+  if (padding) {
+    const int row = blockIdx.x * 16 * EACH + threadIdx.x;
+    if (threadIdx.x < 16 * EACH && row < N) y[(u64)mine * N + row] = 0;
+    return;
+  }
+  auto stage = [&](int base) {  // one panel; overlaps with the loads of weights
+    const int units = GEMV_UNITS - base < PANEL ? GEMV_UNITS - base : PANEL;
+    for (int first = threadIdx.x; first < units * (UNIT / 4); first += 256 * Items::count) {
+#if PAIR
+      if (base || first >= 256) square += items.load(x, GAIN, weights, base, base + units, first);
+#else
+      items.load(x, GAIN, weights, base, base + units, first);
+#endif
+      items.store(memory.panel, units, first);
+    }
+  };
+#if PAIR
+  stage(0);
+#ifdef NORM_EPS
+#pragma unroll
+  for (int i = 16; i; i /= 2) square += __shfl_xor_sync(~0u, square, i);
+  if (lane == 0) squares[warp] = square;
+#endif
+  __syncthreads();
+#endif
+  float acc[GEMV_GROUPS][4] = {};
+  for (int first = 0; first < TURNS; first += DEPTH)
+#pragma unroll
+    for (int d = 0; d < DEPTH; d++) {
+      const int turn = first + d, unit = turn % OWN * 8;  // of the first warp
+      if (turn >= TURNS) break;
+      if (unit % PANEL == 0 && (PANEL < GEMV_UNITS ? !PAIR || turn > 0 : !PAIR)) {
+        if (turn > 0) __syncthreads();
+        stage(unit);
+        __syncthreads();
+      }
+      const Run now = next[d];
+      source.load(next[d], turn + DEPTH);
+      source.prefetch(turn + AHEAD);
+      if (unit + warp < GEMV_UNITS) multiply_run(acc, now, memory.panel, unit % PANEL + warp);
+      if (turn % OWN != OWN - 1) continue;
+#pragma unroll
+      for (int g = 0; g < GEMV_GROUPS; g++) {
+        memory.sums[turn / OWN][warp][g][lane] = make_float4(acc[g][0], acc[g][1], acc[g][2], acc[g][3]);
+        acc[g][0] = acc[g][1] = acc[g][2] = acc[g][3] = 0;
+      }
+    }
+  __syncthreads();
+  if (warp >= EACH) return;
   float2 total[GEMV_GROUPS];  // rows lane/4 and lane/4 + 8
 #pragma unroll
   for (int g = 0; g < GEMV_GROUPS; g++) {
     float4 sum = make_float4(0, 0, 0, 0);
     for (int i = 0; i < 8; i++) {
-      const float4 s = memory.sums[i][g][lane];
+      const float4 s = memory.sums[warp][i][g][lane];
       sum = make_float4(sum.x + s.x, sum.y + s.y, sum.z + s.z, sum.w + s.w);
     }
     total[g] = sum_parts(sum);
   }
+#ifdef NORM_EPS
+  float total_square = 0;
+#pragma unroll
+  for (int i = 0; i < 8; i++) total_square += squares[i];
+  const float factor = 1 / sqrtf(total_square / K + NORM_EPS);
+#pragma unroll
+  for (int g = 0; g < GEMV_GROUPS; g++) total[g].x *= factor, total[g].y *= factor;
+#endif
   if (lane % 4) return;
 #pragma unroll
   for (int half = 0; half < 2; half++) {
-    const int row = blockIdx.x * 16 + half * 8 + lane / 4;
+    const int row = (blockIdx.x * EACH + warp) * 16 + half * 8 + lane / 4;
     float v = half ? total[0].y : total[0].x;
     if (row >= N) break;
 #if PAIR

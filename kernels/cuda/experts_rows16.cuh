@@ -4,7 +4,7 @@
 // bf16 weight is used as it is; an f16 weight is the sum of two bf16 parts.
 
 constexpr u64 MATRIX_BYTES = (u64)N * K * 2;
-constexpr int FIT = 65536 / 384 / 8 * 8;  // units; a multiple of 8
+constexpr int FIT = 192;  // units
 constexpr int PANEL = GEMV_UNITS < FIT ? GEMV_UNITS : FIT;
 
 struct Panel {

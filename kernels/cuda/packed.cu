@@ -70,6 +70,8 @@
 //              EPILOGUE 0  (parts, w, [bias,] groups, y)             y = x.w^T + bias
 //              BIAS (0, 1), ACT, LIMIT and SLOPE as in experts_act.cuh; grid.x is the most tiles of a batch
 //   GEMV       experts_gemv.cuh
+//
+// TOKEN        packed_token.cuh: products of one token, with a norm before and a bias or residual after them
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -108,25 +110,35 @@ __device__ __forceinline__ void split_bf16(u32 (&part)[3], float low, float high
   }
 }
 
-#ifdef ROWS16
+// The sum of the products of one x's three parts for rows lane/4 and lane/4 + 8, smallest first, for
+// accuracy. In a group of four lanes, the first has columns 0 and 1 of the fragment, the second column 2.
+__device__ __forceinline__ float2 sum_parts(float4 v) {
+  const int second = threadIdx.x % 32 / 4 * 4 + 1;
+  const float upper = __shfl_sync(~0u, v.x, second), lower = __shfl_sync(~0u, v.z, second);
+  return make_float2((upper + v.y) + v.x, (lower + v.w) + v.z);
+}
+
+#if defined(ROWS16) || defined(ROWS32)
 #define SUMS 0
 #endif
 
 #if defined(CUT)
 #include "packed_split.cuh"
-#elif defined(ROWS16) && !defined(GEMV)
+#elif defined(ROWS16) && !defined(GEMV) && !defined(TOKEN)
 #include "packed_linear.cuh"
 #else
 #if defined(EPILOGUE) && EPILOGUE == 2
 #define FEW_REGISTERS  // two matrices at once
 #endif
-#ifndef ROWS16
+#if !defined(ROWS16) && !defined(ROWS32)
 #include "packed_tiles.cuh"
 #endif
 #if defined(EMBED)
 #include "packed_embed.cuh"
 #elif defined(EXPERTS) && defined(GEMV)
 #include "experts_gemv.cuh"
+#elif defined(TOKEN)
+#include "packed_token.cuh"
 #elif defined(GEMV)
 #include "packed_gemv.cuh"
 #else

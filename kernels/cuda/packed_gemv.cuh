@@ -4,13 +4,17 @@
 // next groups. The tiles along K are assigned to the warps of a team round-robin, so that many loads are in
 // flight even with few rows. x is split into bf16 parts in shared memory, a panel of K at a time, in the
 // layout of tensor-core fragments.
-#ifndef EXPERTS
+#if !defined(EXPERTS) && !defined(TOKEN)
 constexpr int TEAMS = 8 / GEMV_WARPS;
 constexpr int STEPS = (N + 16 * GEMV_GROUPS * TEAMS - 1) / (16 * GEMV_GROUPS * TEAMS);
 constexpr int AHEAD = 4;  // runs of a warp that are prefetched into L2, besides the one loaded to registers
 #endif
+#ifdef EXPERTS
+constexpr int FIT = 96;  // runs
+#else
 constexpr int FIT =
     65536 / (M * 784) / 8 * 8;  // runs; a multiple of 8, so a warp has the same runs for any M
+#endif
 #ifndef GEMV_UNITS
 #define GEMV_UNITS RUNS  // runs of all matrices that a sum is over
 #endif
@@ -30,6 +34,13 @@ struct Memory {
   float4 sums[2][8][GEMV_GROUPS][32];
   Panel panel;
 };
+
+// One x: |sum| is that of the four columns of |item|; 8 neighbouring lanes have a piece of 32.
+__device__ __forceinline__ void store_sum(Panel &panel, int item, float sum) {
+#pragma unroll
+  for (int i = 1; i < 8; i *= 2) sum += __shfl_xor_sync(~0u, sum, i);
+  if (item % 8 == 0) panel.sum[item / 32][item / 8 % 4][0] = sum;
+}
 
 __device__ __forceinline__ void stage(Panel &panel, const float *__restrict__ x, int base, int count) {
   for (int i = threadIdx.x; i < count * 32 * M; i += 256) {
@@ -133,7 +144,7 @@ __device__ __forceinline__ void multiply_run(float (&acc)[GEMV_GROUPS][4], const
   }
 }
 
-#ifndef EXPERTS  // experts_gemv.cuh has its own kernel
+#if !defined(EXPERTS) && !defined(TOKEN)  // experts_gemv.cuh and packed_token.cuh have their own kernels
 
 // Position of a warp in its runs. It visits all its runs of one step, then those of the next step.
 struct Cursor {

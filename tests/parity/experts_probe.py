@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Tests the kernels of mixtures of experts (kernels/cuda/experts.cu, and packed.cu with EXPERTS) on their own, for accuracy and speed.
+"""Tests the kernels of mixtures of experts (kernels/cuda/experts.cu, and packed.cu with EXPERTS or TOKEN) on their own, for accuracy and speed.
 
-  experts_probe.py [--compile [sm_80,...]] [--cache DIR] [--nvrtc LIBRARY] [--only route,scores,gemv,gemm,portable,speed] [--formats q4_0,...] [--tile BM]
+  experts_probe.py [--compile [sm_80,...]] [--cache DIR] [--nvrtc LIBRARY] [--only route,scores,token,gemv,gemm,portable,speed] [--formats q4_0,...] [--tile BM]
 
 Compiling (--compile does only that) needs NVRTC and gcc; running needs a GPU and torch. Each kernel is compared with float64, next to f32. "off" is
 the norm of the difference divided by the norm of the result. --tile times the products of a prefill with tiles of another number of tokens.
@@ -16,6 +16,7 @@ import packed_probe as probe
 from packed_probe import OPS, ROWS16, Tile
 
 LIMIT, SLOPE = 7.0, 1.702  # of gpt-oss
+EPS = 1e-5
 SHAPES = {  # experts, used, hidden, ffn, format, biases and clamping as in gpt-oss, layers
     "gpt-oss-20b": (32, 4, 2880, 2880, "mxfp4", True, 24), "Qwen3-30B-A3B": (128, 8, 2048, 768, "q4_0", False, 48)}
 
@@ -26,7 +27,9 @@ class Groups(ctypes.Structure):
 
 OPS.mlx_experts_tile.restype, OPS.mlx_experts_tile.argtypes = Tile, [ctypes.c_int64] * 3 + [ctypes.c_bool] * 2
 OPS.mlx_experts_groups.restype, OPS.mlx_experts_groups.argtypes = Groups, [ctypes.c_int64] * 4
-OPS.mlx_experts_gemv_shared_bytes.restype, OPS.mlx_experts_gemv_shared_bytes.argtypes = ctypes.c_int64, [ctypes.c_int64] * 2 + [ctypes.c_bool] * 2
+OPS.mlx_experts_gemv_shared_bytes.restype, OPS.mlx_experts_gemv_shared_bytes.argtypes = ctypes.c_int64, [ctypes.c_int64] * 2 + [ctypes.c_bool] * 2 + [ctypes.c_int64]
+OPS.mlx_experts_gemv_each.restype, OPS.mlx_experts_gemv_each.argtypes = ctypes.c_int64, [ctypes.c_int64] * 3
+OPS.mlx_token_shared_bytes.restype, OPS.mlx_token_shared_bytes.argtypes = ctypes.c_int64, [ctypes.c_int64, ctypes.c_bool]
 
 
 class Case:
@@ -38,6 +41,7 @@ class Case:
             for t in self.tiles:
                 t.m = tile
         self.groups = OPS.mlx_experts_groups(tokens, used, experts, self.tiles[0].m)
+        self.each = OPS.mlx_experts_gemv_each(ffn, self.groups.pairs, probe.PROCESSORS)
 
     def __str__(self):
         return f"{self.form} {self.tokens} tokens, {self.used} of {self.experts} experts, {self.hidden} x {self.ffn}{', biases' if self.biased else ''}, {self.arch}"
@@ -60,7 +64,11 @@ class Case:
         return probe.weight_definitions(self.form, m, n, k) + (f"EXPERTS={self.experts}", f"USED={self.used}", f"BIAS={int(self.biased)}") + act
 
     def gemv(self, pair):
-        return ("packed.cu", self.products(1, pair) + ("GEMV", f"PAIR={int(pair)}", "SUM_TO_ONE=1") + (() if pair else ("RESIDUAL",)), self.arch)
+        return ("packed.cu", self.products(1, pair) + ("GEMV", f"PAIR={int(pair)}", f"EACH={self.each if pair else 1}", "SUM_TO_ONE=1") + self.norm() * pair + (() if pair else ("RESIDUAL",)), self.arch)
+
+    def norm(self):
+        """One token: gate and up normalize x."""
+        return (f"NORM_EPS={EPS}f",) if self.tokens == 1 else ()
 
     def gemm(self, pair):
         t = self.tiles[0 if pair else 1]
@@ -74,6 +82,45 @@ class Case:
 
     def jobs(self, few):
         return ([self.gemv(True), self.gemv(False)] if few else [self.route(), self.group(), self.combine(), self.gemm(True), self.gemm(False), self.cut(True), self.cut(False)])
+
+
+def normalized(x, gain):
+    return x * (x.square().mean(1, keepdim=True) + EPS).rsqrt() * gain.to(x.dtype)
+
+
+def token_job(form, rows, k, normed, biased, adds, arch):
+    sizes = probe.weight_definitions(form, 1, rows[0], k) if form != "F32" else ("NAME=probe", "M=1", f"N={rows[0]}", f"K={k}", "ROWS32=1")
+    return ("packed.cu", sizes + ("TOKEN=1", f"N2={(rows + (0, 0))[1]}", f"N3={(rows + (0, 0))[2]}", f"BIAS={int(biased)}") + ((f"NORM_EPS={EPS}f",) if normed else ())
+            + (("RESIDUAL",) if adds else ()), arch)
+
+
+def check_token(d, form, rows, k, normed, biased, adds, times):
+    torch = d.torch
+    def matrix(n, seed):
+        if form != "F32":
+            return probe.Matrix(form, n, k, seed)
+        m = type("Rows", (), {})()
+        m.f32 = m.bytes = torch.randn(n, k, device="cuda") * k ** -0.5
+        m.exact = m.f32.double()
+        return m
+    copies = 12 if times else 1  # more than L2 holds
+    weights = [[matrix(n, i * 10 + c) for i, n in enumerate(rows)] for c in range(copies)]
+    normal = lambda n: torch.randn(n, device="cuda")
+    x, gain, biases, residual, y = normal(k)[None] * 3, normal(k), [normal(n) for n in rows], normal(rows[0]), [d.poisoned(n) for n in rows]
+    tiles = form not in ROWS16 and form != "F32"
+    grid, shared = sum(math.ceil(n / (16 if tiles else 8)) for n in rows), OPS.mlx_token_shared_bytes(k, tiles)
+    def run(nth=0):
+        d.launch(token_job(form, rows, k, normed, biased, adds, d.arch), (grid, 1, 1), 256,
+                 [x] + [gain] * normed + [m.bytes for m in weights[nth]] + biases * biased + [residual] * adds + y, shared)
+    run()
+    torch.cuda.synchronize()
+    def reference(kind):
+        v = normalized(x.to(kind), gain) if normed else x.to(kind)
+        out = [(v @ m.exact.to(kind).T)[0] + (b.to(kind) if biased else 0) for m, b in zip(weights[0], biases)]
+        return torch.cat([out[0] + residual.to(kind)] if adds else out)
+    first = torch.cat(y)
+    elapsed = f", {d.time(lambda: [run(c) for c in range(copies)]) / copies:.1f} us" if times else ""
+    probe.report(f"token {form} {' + '.join(map(str, rows))} x {k}{', norm' * normed}{', bias' * biased}{', residual' * adds}{elapsed}", first, reference(torch.float64), reference(torch.float32))
 
 
 def scores_job(n, k, vector, arch):
@@ -94,7 +141,7 @@ class Experts:
             matrices(c.ffn, c.hidden, 0), matrices(c.ffn, c.hidden, 1), matrices(c.hidden, c.ffn, 2))
         normal = lambda *dims: torch.randn(*dims, device="cuda")
         self.biases = [normal(c.experts, c.ffn), normal(c.experts, c.ffn), normal(c.experts, c.hidden)]
-        self.x, self.scores = normal(c.tokens, c.hidden) * 2, normal(c.tokens, c.experts)
+        self.x, self.scores, self.gain = normal(c.tokens, c.hidden) * 2, normal(c.tokens, c.experts), normal(c.hidden)
         g = c.groups
         self.routing = torch.full((2 * g.pairs,), -7, dtype=torch.int32, device="cuda")
         self.grouped = torch.full((g.words,), -7, dtype=torch.int32, device="cuda")
@@ -110,12 +157,12 @@ class Experts:
 
     def gemv_pair(self):
         c = self.c
-        shared = OPS.mlx_experts_gemv_shared_bytes(1, c.hidden, True, c.form in ROWS16)
-        self.d.launch(c.gemv(True), (math.ceil(c.ffn / 16), c.groups.pairs, 1), 256, [self.x, self.gate, self.up] + self.with_biases(True) + [self.scores, self.inner], shared)
+        shared = OPS.mlx_experts_gemv_shared_bytes(1, c.hidden, True, c.form in ROWS16, c.each)
+        self.d.launch(c.gemv(True), (math.ceil(c.ffn / (16 * c.each)), c.groups.pairs, 1), 256, [self.x] + [self.gain] * len(c.norm()) + [self.gate, self.up] + self.with_biases(True) + [self.scores, self.inner], shared)
 
     def gemv_down(self):
         c = self.c
-        shared = OPS.mlx_experts_gemv_shared_bytes(c.used, c.ffn, False, c.form in ROWS16)
+        shared = OPS.mlx_experts_gemv_shared_bytes(c.used, c.ffn, False, c.form in ROWS16, 1)
         self.d.launch(c.gemv(False), (math.ceil(c.hidden / 16), c.tokens, 1), 256, [self.inner, self.down] + self.with_biases(False) + [self.scores, self.residual, self.y], shared)
 
     def group(self):
@@ -154,6 +201,7 @@ class Experts:
         torch, c = self.d.torch, self.c
         order, weights = self.chosen()
         x, y = self.x.to(kind), self.residual.to(kind).clone()
+        x = normalized(x, self.gain) if c.norm() else x
         gate_bias, up_bias, down_bias = (b.to(kind) for b in self.biases)
         for e in range(c.experts):
             at, nth = (order == e).nonzero(as_tuple=True)
@@ -232,6 +280,11 @@ FEW = [(1, 8, 2, 256, 96, "q4_0", False), (3, 32, 4, 576, 544, "mxfp4", True), (
 MANY = [(16, 8, 2, 256, 96, "q4_0", False), (16, 32, 4, 576, 544, "mxfp4", True), (130, 8, 3, 512, 768, "q6_k", True), (64, 16, 8, 2048, 768, "q4_1", False), (100, 8, 4, 96, 288, "q8_0", True),
         (256, 6, 3, 256, 512, "q4_k", True), (512, 16, 4, 576, 576, "q4_0", False), (40, 8, 4, 288, 96, "BF16", True), (512, 8, 2, 544, 768, "F16", False)]
 ROUTES = [(1, 32, 4), (5, 6, 3), (512, 128, 8), (256, 60, 4), (16, 1000, 32)]
+TOKENS = [("q4_0", (4096, 512, 512), 2048, True, False, False, True), ("q4_0", (2048,), 4096, False, False, True, True), ("F32", (128,), 2048, True, False, False, True),
+          ("BF16", (4096, 512, 512), 2880, True, True, False, True), ("BF16", (2880,), 4096, False, True, True, True), ("BF16", (32,), 2880, True, True, False, True),
+          ("q4_1", (72, 40), 96, True, True, False, False), ("q6_k", (100,), 768, True, False, True, False), ("q8_0", (33, 16, 9), 1568, False, True, False, False),
+          ("q4_k", (256, 64), 512, True, False, False, False), ("q2_k", (48,), 10240, True, True, True, False), ("mxfp4", (40,), 544, True, True, False, False),
+          ("F16", (100, 36), 96, True, False, False, False), ("F16", (17,), 10240, True, True, True, False), ("F32", (1,), 64, False, True, False, False)]
 SCORES = [(1, 128, 2048), (512, 128, 2048), (17, 1, 96), (64, 32, 2880), (256, 60, 64)]
 
 
@@ -242,10 +295,16 @@ def speed_cases(sizes, arch, formats, tile=None):
 
 def measure(d, name, layers, case):
     e, few = Experts(d, case, exact=False), case.tokens <= 8
-    copies = [Experts(d, case, exact=False) for _ in range(1)] if few else []
-    times = [(what, d.time(lambda: [step() for _ in range(4)]) / 4) for what, step in (e.few() if few else e.many())]
-    sets = [e] + copies
-    whole = d.time(lambda: [step() for one in sets for _, step in (one.few() if few else one.many())]) / len(sets)
+    steps = e.few() if few else e.many()
+    choices = [e.scores]
+    if case.tokens == 1:                                             # other experts each time, so that L2 does not have them
+        choices = [e.scores + 99 * (d.torch.arange(case.experts, device="cuda") // case.used == i) for i in range(case.experts // case.used)]
+    def run(chosen):
+        for e.scores in choices:
+            for _, step in chosen:
+                step()
+    times = [(what, d.time(lambda: run([(what, step)])) / len(choices)) for what, step in steps]
+    whole = d.time(lambda: run(steps)) / len(choices)
     used = (e.gate.numel() + e.up.numel() + e.down.numel()) / case.experts * min(case.experts, case.groups.pairs)
     flops = case.groups.pairs * case.hidden * case.ffn * 6
     print(f"{name}: {case}, tiles {case.tiles[0].m}: {whole:.1f} us a layer, {layers * whole / 1000:.2f} ms for {layers} layers, {used / whole / 1e6:.2f} TB/s, "
@@ -257,7 +316,7 @@ def main():
     parser.add_argument("--compile", nargs="?", const="sm_80,sm_90,sm_90a")
     parser.add_argument("--cache", default=str(pathlib.Path(tempfile.gettempdir()) / "packed-probe"))
     parser.add_argument("--nvrtc")
-    parser.add_argument("--only", default="route,scores,gemv,gemm,portable,speed")
+    parser.add_argument("--only", default="route,scores,token,gemv,gemm,portable,speed")
     parser.add_argument("--formats", default="")
     parser.add_argument("--m", default="1,16,512")
     parser.add_argument("--tile", type=int)
@@ -271,6 +330,8 @@ def main():
         jobs += [j for m, experts, used in ROUTES for c in [Case(m, experts, used, 128, 128, "q4_0", False, "sm_90a", 16)] for j in (c.route(), c.group())]
     if "scores" in wanted:
         jobs += [scores_job(n, k, vector, "sm_90a") for _, n, k in SCORES for vector in (True, False)]
+    if "token" in wanted:
+        jobs += [token_job(*c[:6], "sm_90a") for c in TOKENS]
     if "speed" in wanted:
         jobs += [j for _, _, c in speed_cases(sizes, "sm_90a", formats, a.tile) for j in c.jobs(c.tokens <= 8)]
     builder.build([j for j in jobs if not a.compile or j[2] in a.compile.split(",")])
@@ -281,6 +342,8 @@ def main():
         check_route(d, m, experts, used)
     for shape in SCORES if "scores" in wanted else ():
         check_scores(d, *shape)
+    for case in TOKENS if "token" in wanted else ():
+        check_token(d, *case)
     for arch in archs[:2]:
         for few, cases in ((True, FEW), (False, MANY)):
             for c in chosen(cases) if ("gemv" if few else "gemm") in wanted else ():
