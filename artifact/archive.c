@@ -96,16 +96,28 @@ static mlx_status_t make_front(const mlx_archive_item_t *items, size_t count, ml
   return mlx_text_finish(front);
 }
 
-// Hashes in pieces that are still in the CPU's cache when the system copies them.
+static mlx_status_t put_piece(mlx_archive_writer_t *writer) {
+  MLX_TRY(mlx_writer_write(&writer->file, writer->piece, writer->held));
+  writer->held = 0;
+  return NULL;
+}
+
+// Hashes bytes that are still in the CPU's cache when they are copied.
 static mlx_status_t put_bytes(mlx_archive_writer_t *writer, const void *bytes, size_t length) {
   const char *from = bytes;
   for (size_t part; length; from += part, length -= part) {
-    part = length < HASHED_PIECE ? length : HASHED_PIECE;
+    part = MLX_ARCHIVE_PIECE - writer->held;
+    if (part > length) part = length;
+    if (part > HASHED_PIECE) part = HASHED_PIECE;
     mlx_file_hasher_add(&writer->hasher, from, part);
-    MLX_TRY(mlx_writer_write(&writer->file, from, part));
+    memcpy(writer->piece + writer->held, from, part);
+    writer->held += part;
+    if (writer->held == MLX_ARCHIVE_PIECE) MLX_TRY(put_piece(writer));
   }
   return NULL;
 }
+
+static uint64_t written(const mlx_archive_writer_t *writer) { return writer->file.offset + writer->held; }
 
 mlx_status_t mlx_archive_create(const char *path, const mlx_archive_item_t *items, size_t count,
                                 mlx_archive_writer_t *out_writer) {
@@ -113,6 +125,7 @@ mlx_status_t mlx_archive_create(const char *path, const mlx_archive_item_t *item
   mlx_file_hasher_begin(&out_writer->hasher);
   mlx_text_t front = {0};
   mlx_status_t status = make_front(items, count, &front, &out_writer->end);
+  if (!status) status = mlx_alloc(MLX_ARCHIVE_PIECE, 1, &out_writer->piece);
   if (!status) status = mlx_writer_open(path, &out_writer->file);
   if (!status) status = put_bytes(out_writer, front.data, front.length);
   if (status) mlx_archive_abandon(out_writer);
@@ -121,7 +134,7 @@ mlx_status_t mlx_archive_create(const char *path, const mlx_archive_item_t *item
 }
 
 static mlx_status_t pad_to(mlx_archive_writer_t *writer, uint64_t alignment) {
-  return put_bytes(writer, zeros, (size_t)(round_up(writer->file.offset, alignment) - writer->file.offset));
+  return put_bytes(writer, zeros, (size_t)(round_up(written(writer), alignment) - written(writer)));
 }
 
 mlx_status_t mlx_archive_next(mlx_archive_writer_t *writer) { return pad_to(writer, MLX_ARCHIVE_ALIGNMENT); }
@@ -131,18 +144,22 @@ mlx_status_t mlx_archive_write(mlx_archive_writer_t *writer, const void *bytes, 
 }
 
 mlx_status_t mlx_archive_finish(mlx_archive_writer_t *writer) {
-  mlx_status_t status =
-      writer->file.offset == writer->end
-          ? pad_to(writer, FILE_ALIGNMENT)
-          : mlx_error(MLX_INTERNAL, "wrote %llu bytes to a weights archive that needs %llu",
-                      (unsigned long long)writer->file.offset, (unsigned long long)writer->end);
+  mlx_status_t status = written(writer) == writer->end
+                            ? pad_to(writer, FILE_ALIGNMENT)
+                            : mlx_error(MLX_INTERNAL, "wrote %llu bytes to a weights archive that needs %llu",
+                                        (unsigned long long)written(writer), (unsigned long long)writer->end);
+  if (!status) status = put_piece(writer);
   mlx_file_hasher_end(&writer->hasher, &writer->digests);
-  if (!status) return mlx_writer_close(&writer->file);
+  if (!status) status = mlx_writer_close(&writer->file);
   mlx_archive_abandon(writer);
   return status;
 }
 
-void mlx_archive_abandon(mlx_archive_writer_t *writer) { mlx_writer_abandon(&writer->file); }
+void mlx_archive_abandon(mlx_archive_writer_t *writer) {
+  mlx_writer_abandon(&writer->file);
+  mlx_free(writer->piece);
+  writer->piece = NULL;
+}
 
 // ----------------------------------------------------------------------------------------------------------
 // Reading

@@ -13,6 +13,9 @@
 #include "base/status.h"
 
 #define MLX_ARCHIVE_ALIGNMENT 64  // of every entry, in bytes
+// The file is written in pieces of a huge page. Linux file systems with large folios then cache it in huge
+// pages, and a mapping of it uses them: decoding reads all weights per token, and misses the TLB less.
+#define MLX_ARCHIVE_PIECE ((size_t)2 << 20)
 
 // ---- writing: declare all entries with their sizes, then write them in that order ----
 
@@ -23,6 +26,8 @@ typedef struct mlx_archive_item {
 
 typedef struct mlx_archive_writer {
   mlx_writer_t file;
+  char *piece;   // [MLX_ARCHIVE_PIECE] owned; bytes that the file does not have yet
+  size_t held;   // how many
   uint64_t end;  // file offset of the last entry's end
   mlx_file_hasher_t hasher;
   mlx_file_digests_t digests;  // of the file; valid after mlx_archive_finish

@@ -18,6 +18,7 @@
 #include "base/text.h"
 
 #define READ_BYTES (1u << 20)
+#define HUGE_BYTES ((size_t)2 << 20)
 #define FLUSH_BYTES (64u << 20)  // start_flush: fewer, larger requests to the disk
 
 static int system_open(const char *path, int flags, int mode) { return open(path, flags, mode); }
@@ -126,6 +127,16 @@ mlx_status_t mlx_open_file(const char *path, int *out_fd, uint64_t *out_size) {
   return NULL;
 }
 
+// Reads a file that is not cached yet in huge pages, if its file system can. A file that is cached already
+// keeps the pages that it has (MLX_ARCHIVE_PIECE in artifact/archive.h).
+static void use_huge_pages(void *data, size_t size) {
+#ifdef __linux__
+  if (size >= HUGE_BYTES) (void)!madvise(data, size, MADV_HUGEPAGE);
+#else
+  (void)data, (void)size;
+#endif
+}
+
 mlx_status_t mlx_map_file(const char *path, mlx_map_t *out_map) {
   uint64_t size = 0;
   int fd;
@@ -140,6 +151,7 @@ mlx_status_t mlx_map_file(const char *path, mlx_map_t *out_map) {
       status = mlx_io_error("map", path);
     } else {
       *out_map = (mlx_map_t){.data = data, .size = (size_t)size};
+      use_huge_pages(data, (size_t)size);
       mlx_fault_add_map(data, size, path);
     }
   }

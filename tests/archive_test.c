@@ -53,6 +53,40 @@ TEST(every_tensor_starts_on_a_64_byte_boundary_with_its_bytes) {
   drop_archive(&map);
 }
 
+// Writes of the file that do not start at a multiple of a huge page, or that end before the next one.
+static uint64_t write_offset;
+static int small_writes;
+
+static ssize_t count_write(int fd, const void *bytes, size_t length) {
+  if (write_offset % MLX_ARCHIVE_PIECE || length < MLX_ARCHIVE_PIECE) ++small_writes;
+  write_offset += length;
+  return mlx_file_system_calls.write(fd, bytes, length);
+}
+
+TEST(archive_is_written_in_huge_pages_so_that_linux_caches_it_in_them) {
+  const mlx_archive_item_t large = {"large", 2 * MLX_ARCHIVE_PIECE + 4096};
+  mlx_file_calls_t calls = mlx_file_system_calls;
+  mlx_archive_writer_t writer;
+  char path[96], panel[720] = {1};
+  strcpy(archive_folder, "/tmp/mlxcel-archive-XXXXXX");
+  CHECK(mkdtemp(archive_folder));
+  snprintf(path, sizeof path, "%s/x.irpa", archive_folder);
+  calls.write = count_write;
+  write_offset = 0;
+  small_writes = 0;
+  mlx_file_set_calls(&calls);
+  CHECK_OK(mlx_archive_create(path, &large, 1, &writer));
+  CHECK_OK(mlx_archive_next(&writer));
+  for (uint64_t at = 0; at < large.size; at += sizeof panel)
+    CHECK_OK(
+        mlx_archive_write(&writer, panel, large.size - at < sizeof panel ? large.size - at : sizeof panel));
+  CHECK_OK(mlx_archive_finish(&writer));
+  mlx_file_set_calls(NULL);
+  CHECK_INT(small_writes, 1);  // the end of the file
+  CHECK_INT(write_offset, writer.file.offset);
+  CHECK_OK(mlx_remove_tree(archive_folder));
+}
+
 TEST(truncated_archive_is_an_error_at_every_length) {
   mlx_map_t map = make_archive();
   mlx_archive_t archive;
@@ -94,5 +128,6 @@ TEST(incomplete_archive_is_removed) {
 }
 
 TEST_MAIN(CASE(every_tensor_starts_on_a_64_byte_boundary_with_its_bytes),
+          CASE(archive_is_written_in_huge_pages_so_that_linux_caches_it_in_them),
           CASE(truncated_archive_is_an_error_at_every_length),
           CASE(flipped_bit_is_an_error_or_keeps_entries_inside_the_file), CASE(incomplete_archive_is_removed))

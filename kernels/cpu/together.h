@@ -13,10 +13,8 @@
 #include "integers.h"
 #include "tiles.h"
 
-// Panels that are multiplied together, and the most blocks of a panel that are unpacked at a time. Their
-// codes and the digits of 16 vectors fit in the L1 cache.
-#define SUM_PANELS 4
-#define UNPACKED_BLOCKS 4
+#define SUM_PANELS 4    // panels that are multiplied together
+#define BLOCKS_AHEAD 4  // blocks that each panel is prefetched ahead
 
 // Sums of a panel with several vectors: GROUP_VECTORS per group. Without integers, |second| has the sums of
 // the second halves' scaled codes, or of the offsets, and the product is total + second.
@@ -55,10 +53,11 @@ INLINE v16 sum_at(const panel_sums_t *sums, const vectors_t *x, int nth) {
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
+// A block of a panel.
 typedef struct unpacked {
   // Codes in bf16: [16 pairs of columns][16 rows][2]. The order of the columns is that of order_columns().
-  _Alignas(64) uint16_t codes[UNPACKED_BLOCKS][TILE];
-  v16 scale[UNPACKED_BLOCKS], second[UNPACKED_BLOCKS];
+  _Alignas(64) uint16_t codes[TILE];
+  v16 scale, second;
 } unpacked_t;
 
 // Tiles 0 to 3: sums of |rows| vectors. 4 to 6: digits. 7: codes.
@@ -95,131 +94,132 @@ INLINE void unpack_bytes(int32_t format, const uint8_t *codes, uint16_t *to) {
     split_pair(load_bytes(format, codes + 16 * i), load_bytes(format, codes + 16 * i + 64), 1, to + 32 * i);
 }
 
-INLINE void unpack_block(int32_t format, const uint8_t *block, int nth, unpacked_t *out, int to) {
-  const uint8_t *codes = block + scale_bytes(format);
-  out->scale[to] = load_scale(format, block, nth);
-  if (has_two_scales(format) || has_offsets(format)) out->second[to] = load_second(format, block, nth);
+// Unpacks block |nth| of a panel. Prefetches the block BLOCKS_AHEAD later: after the |end| blocks of the
+// panel, of the panel |next| bytes later.
+INLINE void unpack_block(int32_t format, const uint8_t *panel, int nth, int end, int64_t next,
+                         unpacked_t *out) {
+  const uint8_t *block = panel + mlx_panel_block_at(format, nth), *codes = block + scale_bytes(format);
+  const int later = nth + BLOCKS_AHEAD;
+  prefetch(panel + (later < end ? mlx_panel_block_at(format, later)
+                                : next + mlx_panel_block_at(format, later - end)),
+           (int)mlx_panel_block_stride(format));
+  out->scale = load_scale(format, block, nth);
+  if (has_two_scales(format) || has_offsets(format)) out->second = load_second(format, block, nth);
+  UNROLL
   for (int i = 0; i < 4; ++i) {
     if (is_q4(format))
-      unpack_nibbles(format, codes + 64 * i, out->codes[to] + 128 * i);
+      unpack_nibbles(format, codes + 64 * i, out->codes + 128 * i);
     else
-      unpack_bytes(format, codes + 128 * i, out->codes[to] + 128 * i);
+      unpack_bytes(format, codes + 128 * i, out->codes + 128 * i);
   }
 }
 
-// Multiplies the codes of a block, or the second half of them, with the digits of a group of vectors.
-// |tiles|: its digits, |digit| values apart.
-#define MULTIPLY_CODES(sum, codes, tiles, digit) \
-  do {                                           \
-    TILE_LOAD(7, codes, 64);                     \
-    TILE_LOAD(4, tiles, 64);                     \
-    TILE_ZERO(sum);                              \
-    TILE_MULTIPLY(sum, 4, 7);                    \
-    TILE_LOAD(5, (tiles) + (digit), 64);         \
-    TILE_MULTIPLY(sum, 5, 7);                    \
-    TILE_LOAD(6, (tiles) + 2 * (digit), 64);     \
-    TILE_MULTIPLY(sum, 6, 7);                    \
-  } while (0)
+// One block of codes, or half of one, times one group of vectors: what is left to do when the tile unit has
+// multiplied it.
+typedef struct sums_job {
+  const unpacked_t *u;  // [panels]; NULL: nothing
+  bool half;            // the second half, of a format with two scales
+  const float *sums;    // the vectors' sums of the block
+  v16 *total;           // of the first panel
+} sums_job_t;
 
-// Adds a tile of sums to the totals of VECTORS vectors: |part| of the unpacked blocks. |sums|: the vectors'
-// sums of the block.
-INLINE void scale_sums(int32_t format, int VECTORS, const unpacked_t *u, int part, const float *tile,
-                       const float *sums, v16 *total) {
-  const bool second = has_two_scales(format) && part % 2;
-  const int k = has_two_scales(format) ? part / 2 : part;
-  const v16 scale = second ? u->second[k] : u->scale[k], offset = u->second[k];
+// Adds a tile of sums, scaled, to the totals of VECTORS vectors with panel |p|.
+INLINE void scale_sums(int32_t format, int VECTORS, const sums_job_t *job, int p, const float *tile) {
+  const unpacked_t *u = job->u + p;
+  v16 *total = job->total + p * (sizeof(panel_sums_t) / sizeof(v16));
+  const v16 scale = has_two_scales(format) && job->half ? u->second : u->scale, offset = u->second;
   UNROLL
   for (int t = 0; t < VECTORS; ++t) {
-    total[t] = v_fma(scale, v_load(tile + 16 * t), total[t]);
-    if (has_offsets(format)) total[t] = v_fma(offset, v_all(sums[t]), total[t]);
+    v16 value = v_fma(scale, v_load(tile + 16 * t), total[t]);
+    if (has_offsets(format)) value = v_fma(offset, v_all(job->sums[t]), value);
+    total[t] = value;
   }
 }
 
-INLINE void copy_totals(int VECTORS, const v16 *from, v16 *to) {
-  UNROLL
-  for (int t = 0; t < VECTORS; ++t) to[t] = from[t];
-}
-
-// The blocks of |panels| unpacked panels times the vectors of a group, at most VECTORS. The digits stay in
-// the L1 cache from one panel to the next. |digits|, |sums| and |out|: of the group's first block. The tile
-// unit works on four parts at a time, a block each or half of one. Sums are stored three parts later, and
-// scaled one part after that: so no part waits for the one before it. Prefetches |bytes| bytes per part from
-// |ahead| on, where panels are |stride| bytes apart.
-INLINE void multiply_unpacked(int32_t format, int VECTORS, const unpacked_t *u, int panels, int blocks,
-                              int group, const uint16_t *digits, const float *sums, const uint8_t *ahead,
-                              int64_t stride, int bytes, float (*tile)[256], panel_sums_t *out, int nth) {
-  const int halves = has_two_scales(format) ? 2 : 1, parts = halves * blocks, all = panels * parts,
-            digit = group * MLX_PANEL_BLOCK;
-  const unpacked_t *scaled_u = u;
-  int part = 0, scaled = 0;
-  v16 total[GROUP_VECTORS], *to = out->total + nth * GROUP_VECTORS;
-  copy_totals(VECTORS, to, total);
-#define PART(now, before)                                                                              \
-  do {                                                                                                 \
-    if (i + (now) < all) {                                                                             \
-      prefetch(ahead + part * bytes, bytes);                                                           \
-      MULTIPLY_CODES(now, u->codes[part / halves] + part % halves * (TILE / 2),                        \
-                     digits + part / halves * DIGITS * digit + part % halves * 16, digit);             \
-      if (++part == parts) part = 0, ++u, ahead += stride;                                             \
-    }                                                                                                  \
-    if (i + (now) >= 3 && i + (now) < all + 3) TILE_STORE(before, tile[before], 64);                   \
-    if (i + (now) >= 4 && i + (now) < all + 4) {                                                       \
-      scale_sums(format, VECTORS, scaled_u, scaled, tile[now], sums + scaled / halves * group, total); \
-      if (++scaled == parts) {                                                                         \
-        copy_totals(VECTORS, total, to);                                                               \
-        scaled = 0, ++scaled_u, to = (++out)->total + nth * GROUP_VECTORS;                             \
-        if (i + (now) < all + 3) copy_totals(VECTORS, to, total);                                      \
-      }                                                                                                \
-    }                                                                                                  \
+// Tile |p| = the codes of panel |p| times the digits in tiles 4 to 6, the lowest digit first.
+#define MULTIPLY_CODES(p)                                   \
+  do {                                                      \
+    if ((p) < panels) {                                     \
+      TILE_LOAD(7, job.u[p].codes + half * (TILE / 2), 64); \
+      TILE_ZERO(p);                                         \
+      TILE_MULTIPLY(p, 4, 7);                               \
+      TILE_MULTIPLY(p, 5, 7);                               \
+      TILE_MULTIPLY(p, 6, 7);                               \
+    }                                                       \
   } while (0)
-  for (int i = 0; i < all + 4; i += 4) {
-    PART(0, 1);
-    PART(1, 2);
-    PART(2, 3);
-    PART(3, 0);
+#define STORE_SUMS(p)                             \
+  do {                                            \
+    if ((p) < panels) TILE_STORE(p, tile[p], 64); \
+  } while (0)
+// Finishes panel |p| of the last job, and unpacks the next block of it.
+#define FINISH(p)                                                                        \
+  do {                                                                                   \
+    if ((p) < panels && last.u) scale_sums(format, VECTORS, &last, p, tile[p]);          \
+    if ((p) < panels && unpacks)                                                         \
+      unpack_block(format, panel + (p) * stride, x->first + k + 1, end, panels * stride, \
+                   &unpacked[(k + 1) % 2][p]);                                           \
+  } while (0)
+
+// The blocks of |panels| panels times all groups of vectors, VECTORS vectors each. A job multiplies the
+// panels with the same digits, which are loaded once. The tile unit takes long for a sum, so a sum is stored
+// three panels later and scaled during the next job. The next block is unpacked during a job of this block.
+// Nothing waits for the tile unit until the last job.
+INLINE void multiply_groups(int32_t format, int VECTORS, const uint8_t *panel, int64_t stride, int panels,
+                            const vectors_t *x, panel_sums_t *out) {
+  // Rows of sums that the tile unit does not write are zero: the sum of denormal numbers is slow.
+  _Alignas(64) float tile[SUM_PANELS][256];
+  unpacked_t unpacked[2][SUM_PANELS];
+  const int halves = has_two_scales(format) ? 2 : 1, jobs = halves * group_count(x->count),
+            digit = x->group * MLX_PANEL_BLOCK, end = x->first + x->blocks;
+  sums_job_t last = {0};
+  for (int i = 0; i < SUM_PANELS * 256; i += 16) v_store(tile[0] + i, v_zero());
+  for (int p = 0; p < panels; ++p)
+    unpack_block(format, panel + p * stride, x->first, end, panels * stride, &unpacked[0][p]);
+  for (int k = 0; k < x->blocks; ++k) {
+    for (int i = 0; i < jobs; ++i) {
+      const int half = i % halves, nth = i / halves;
+      const int64_t at = entry_of(x, k, nth);
+      const uint16_t *digits = x->tiles + at * DIGITS * MLX_PANEL_BLOCK + half * 16;
+      const bool unpacks = i == 0 && k + 1 < x->blocks;
+      const sums_job_t job = {unpacked[k % 2], half, x->sums + at, out->total + nth * GROUP_VECTORS};
+      TILE_LOAD(4, digits, 64);
+      TILE_LOAD(5, digits + digit, 64);
+      TILE_LOAD(6, digits + 2 * digit, 64);
+      MULTIPLY_CODES(0);
+      if (last.u) STORE_SUMS(1);
+      FINISH(0);
+      MULTIPLY_CODES(1);
+      if (last.u) STORE_SUMS(2);
+      FINISH(1);
+      MULTIPLY_CODES(2);
+      if (last.u) STORE_SUMS(3);
+      FINISH(2);
+      STORE_SUMS(0);
+      MULTIPLY_CODES(3);
+      FINISH(3);
+      last = job;
+    }
   }
-#undef PART
+  STORE_SUMS(1);
+  STORE_SUMS(2);
+  STORE_SUMS(3);
+  for (int p = 0; p < panels && last.u; ++p) scale_sums(format, VECTORS, &last, p, tile[p]);
 }
+#undef FINISH
+#undef STORE_SUMS
+#undef MULTIPLY_CODES
 
-INLINE void multiply_group(int32_t format, const unpacked_t *u, int panels, int blocks, const vectors_t *x,
-                           int first, int nth, const uint8_t *ahead, int64_t stride, int bytes,
-                           float (*tile)[256], panel_sums_t *out) {
-  const int64_t at = entry_of(x, first, nth);
-  const uint16_t *digits = x->tiles + at * DIGITS * MLX_PANEL_BLOCK;
-  if (x->group <= GROUP_VECTORS / 2)
-    multiply_unpacked(format, GROUP_VECTORS / 2, u, panels, blocks, x->group, digits, x->sums + at, ahead,
-                      stride, bytes, tile, out, nth);
-  else
-    multiply_unpacked(format, GROUP_VECTORS, u, panels, blocks, x->group, digits, x->sums + at, ahead, stride,
-                      bytes, tile, out, nth);
-}
-
-// Blocks are unpacked in pieces of equal size. The next piece is fetched during the products with the first
-// group of vectors.
 INLINE void multiply_prepared(int32_t format, const uint8_t *panel, int64_t stride, int panels,
                               const vectors_t *x, panel_sums_t *out) {
-  // Rows of sums that the tile unit does not write are zero: the sum of denormal numbers is slow.
-  _Alignas(64) float tile[4][256];
-  unpacked_t unpacked[SUM_PANELS];
-  const int bytes = (int)mlx_panel_block_stride(format) / (has_two_scales(format) ? 2 : 1),
-            pieces = (x->blocks + UNPACKED_BLOCKS - 1) / UNPACKED_BLOCKS,
-            piece = (x->blocks + pieces - 1) / pieces;
-  for (int i = 0; i < 4 * 256; i += 16) v_store(tile[0] + i, v_zero());
-  for (int k = 0; k < x->blocks; k += piece) {
-    const int count = x->blocks - k < piece ? x->blocks - k : piece, next = k + count;
-    const uint8_t *ahead =
-        next < x->blocks ? panel + mlx_panel_block_at(format, x->first + next) : panel + panels * stride;
-    for (int p = 0; p < panels; ++p) {
-      for (int i = 0; i < count; ++i)
-        unpack_block(format, panel + p * stride + mlx_panel_block_at(format, x->first + k + i),
-                     x->first + k + i, &unpacked[p], i);
-    }
-    for (int nth = 0; nth * x->group < x->count; ++nth)
-      multiply_group(format, unpacked, panels, count, x, k, nth, ahead, stride, nth ? 0 : bytes, tile, out);
-  }
+  if (x->group <= GROUP_VECTORS / 2)
+    multiply_groups(format, GROUP_VECTORS / 2, panel, stride, panels, x, out);
+  else
+    multiply_groups(format, GROUP_VECTORS, panel, stride, panels, x, out);
 }
 
 #else
+
+#define UNPACKED_BLOCKS 4  // blocks of a panel that are unpacked at a time
 
 // The codes of a block as f32: [32 columns][16 rows].
 typedef struct unpacked {
