@@ -74,10 +74,18 @@ void mlx_builder_free(mlx_builder_t *b) {
   clear_function(b);
   mlx_free(b->values);
   mlx_free(b->globals);
+  for (size_t i = 0; i < b->executable_count; ++i) mlx_free(b->executables[i]);
+  mlx_free(b->executables);
   mlx_text_clear(&b->prelude);
   mlx_text_clear(&b->module);
   mlx_status_free(b->status);
   mlx_free(b);
+}
+
+static void put_executables(mlx_builder_t *b) {
+  if (b->executable_count) mlx_text_puts(&b->module, "\n  // The CUDA kernels.\n");
+  for (size_t i = 0; i < b->executable_count; ++i)
+    mlx_text_printf(&b->module, "  hal.executable private @kernel%zu%s", i, b->executables[i]);
 }
 
 mlx_status_t mlx_builder_finish(mlx_builder_t *b, char **out_text, size_t *out_length) {
@@ -85,6 +93,7 @@ mlx_status_t mlx_builder_finish(mlx_builder_t *b, char **out_text, size_t *out_l
   b->status = NULL;
   *out_text = NULL;
   if (status) return status;
+  put_executables(b);
   mlx_text_puts(&b->module, "}\n");
   if (!b->prelude.length) return mlx_text_take(&b->module, out_text, out_length);
   if (b->module.failed) return mlx_text_finish(&b->module);

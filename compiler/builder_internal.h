@@ -1,4 +1,5 @@
-// Internals of the builder, shared by builder.c, build_ops.c, build_state.c and build_linked.c.
+// Internals of the builder, shared by builder.c, build_ops.c, build_state.c, build_linked.c and
+// build_extern.c.
 #ifndef MLXCEL_COMPILER_BUILDER_INTERNAL_H_
 #define MLXCEL_COMPILER_BUILDER_INTERNAL_H_
 
@@ -28,6 +29,8 @@ struct mlx_builder {
   mlx_text_t module;
   mlx_global_t *globals;
   size_t global_count, global_capacity;
+  char **executables;  // of CUDA kernels, without their names; owned, as are the elements
+  size_t executable_count, executable_capacity;
   // Of the function being built.
   mlx_text_t arguments, body;
   char scope[64];

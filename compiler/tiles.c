@@ -132,11 +132,17 @@ static int e2m1_index(int doubled) {
   return doubled < 0 ? index | 8 : index;
 }
 
-// The integer that is stored for |code|.
-static int stored_code(mlx_tiles_t tiles, int code) {
-  if (tiles.center == MLX_TILE_E2M1) return e2m1_index(code);
-  if (tiles.center == MLX_TILE_IQ4) return iq4_index(code);
-  return code + tiles.center;
+// The integers that are stored for |code|, after |shift| is subtracted and |factor| multiplied.
+static void store_codes(mlx_tiles_t tiles, int factor, int shift, const int16_t code[BLOCK],
+                        int16_t out[BLOCK]) {
+  if (tiles.center == MLX_TILE_E2M1) {
+    for (int i = 0; i < BLOCK; ++i) out[i] = (int16_t)e2m1_index(code[i] * factor);
+  } else if (tiles.center == MLX_TILE_IQ4) {
+    for (int i = 0; i < BLOCK; ++i) out[i] = (int16_t)iq4_index(code[i]);
+  } else {
+    const int add = tiles.center - shift;
+    for (int i = 0; i < BLOCK; ++i) out[i] = (int16_t)(code[i] + add);
+  }
 }
 
 // ORs |value| into the two bytes at |half| from bit |at| on.
@@ -152,37 +158,68 @@ static uint8_t *half_word(uint8_t *tile, int bits, int64_t lane, int nth, int od
   return tile + (nth < first ? 0 : 128 * first) + (lane * count + nth % first) * 4 + odd * 2;
 }
 
-// Codes are stored in the order of mma fragments. Lane 4 * row + quad holds four pairs of columns of a block.
-// Pair half + 2 * i (half and i are 0 or 1) is columns 16 * half + 8 * i + 2 * quad and the next one.
-static int column_of(int quad, int pair, int odd) { return pair % 2 * 16 + pair / 2 * 8 + quad * 2 + odd; }
+// Codes are in the order of mma fragments. Lane 4 * row + quad holds four pairs of columns of a block. Pair
+// half + 2 * i (half and i are 0 or 1) is columns 16 * half + 8 * i + 2 * quad and the next one.
 
-// Stores code number |nth| of a half of a lane, for bits that do not divide 8.
-static void put_code(int bits, uint8_t *tile, int64_t lane, int nth, int odd, int code) {
-  const int each = 16 / bits, left = nth - each * bits;
+// Stores one code of 2, 3 or 5 bits.
+static inline void put_code(int bits, uint8_t *tile, int64_t row, int block, int column, int code) {
+  const int half = column / 16, quad = column / 2 % 4, pair = half + column / 8 % 2 * 2, odd = column % 2;
+  const int64_t lane = row * 4 + quad;
+  const int each = 16 / bits, nth = block * 4 + pair, left = nth - each * bits;
   if (left < 0) {
     put_bits(half_word(tile, bits, lane, nth / each, odd), code, nth % each * bits);
-  } else if (bits == 6) {  // four codes are left, and four bits in each of the six half words
-    put_bits(half_word(tile, bits, lane, left, odd), code & 15, 12);
-    put_bits(half_word(tile, bits, lane, 4 + left / 2, odd), code >> 4, 12 + left % 2 * 2);
   } else {  // one code is left, and one bit in each half word
     for (int i = 0; i < bits; ++i) put_bits(half_word(tile, bits, lane, i, odd), code >> i & 1, 15);
   }
 }
 
-static void put_codes(int bits, uint8_t *tile, int64_t row, int block, const int codes[BLOCK]) {
-  for (int i = 0; i < 8; ++i) {
-    const int quad = i / 2, odd = i % 2;
-    const int64_t lane = row * 4 + quad;
-    int own[4];  // by pair
-    for (int pair = 0; pair < 4; ++pair) own[pair] = codes[column_of(quad, pair, odd)];
-    if (bits == 8) {
-      uint8_t *to = tile + block / 2 * 512 + lane * 16 + block % 2 * 8 + odd * 2;
-      for (int pair = 0; pair < 4; ++pair) to[pair / 2 * 4 + pair % 2] = (uint8_t)own[pair];
-    } else if (bits == 4) {
-      put_bits(half_word(tile, 4, lane, block, odd), own[0] | own[1] << 4 | own[2] << 8 | own[3] << 12, 0);
-    } else {
-      for (int pair = 0; pair < 4; ++pair) put_code(bits, tile, lane, block * 4 + pair, odd, own[pair]);
+// |bits| is a constant at each call, so that put_code has no division.
+static inline void put_each(int bits, uint8_t *tile, int64_t row, int block, const int16_t code[BLOCK]) {
+  for (int i = 0; i < BLOCK; ++i) put_code(bits, tile, row, block, i, code[i]);
+}
+
+// 6 bits: a half word has two codes. Those of block 3 use the four bits that are left in each of the six.
+static void put_sixes(uint8_t *tile, int64_t row, int block, const int16_t code[BLOCK]) {
+  for (int i = 0; i < 8; ++i) {  // 2 * quad + odd
+    const int64_t lane = row * 4 + i / 2;
+    const int odd = i % 2, pairs[4] = {code[i], code[16 + i], code[8 + i], code[24 + i]};
+    for (int k = 0; block < 3 && k < 2; ++k)
+      put_bits(half_word(tile, 6, lane, 2 * block + k, odd), pairs[2 * k] | pairs[2 * k + 1] << 6, 0);
+    for (int k = 0; block == 3 && k < 4; ++k) {
+      put_bits(half_word(tile, 6, lane, k, odd), pairs[k] & 15, 12);
+      put_bits(half_word(tile, 6, lane, 4 + k / 2, odd), pairs[k] >> 4, 12 + k % 2 * 2);
     }
+  }
+}
+
+// 4 bits: the four pairs of a lane are one word.
+static void put_nibbles(uint8_t *tile, int64_t row, int block, const int16_t code[BLOCK]) {
+  for (int quad = 0; quad < 4; ++quad, code += 2) {
+    uint8_t *word = tile + ((row * 4 + quad) * 4 + block) * 4;
+    for (int odd = 0; odd < 2; ++odd) {
+      word[2 * odd] = (uint8_t)(code[odd] | code[16 + odd] << 4);
+      word[2 * odd + 1] = (uint8_t)(code[8 + odd] | code[24 + odd] << 4);
+    }
+  }
+}
+
+// 8 bits: the four pairs of a lane are two words.
+static void put_bytes(uint8_t *tile, int64_t row, int block, const int16_t code[BLOCK]) {
+  for (int quad = 0; quad < 4; ++quad, code += 2) {
+    uint8_t *words = tile + block / 2 * 512 + (row * 4 + quad) * 16 + block % 2 * 8;
+    for (int i = 0; i < 8; ++i) words[i] = (uint8_t)code[i / 4 * 8 + i % 2 * 16 + i / 2 % 2];
+  }
+}
+
+// Stores the codes of a block, each below 2^bits (or a signed byte), in a tile that the caller zeroed.
+static void put_codes(int bits, uint8_t *tile, int64_t row, int block, const int16_t code[BLOCK]) {
+  switch (bits) {
+    case 2: put_each(2, tile, row, block, code); break;
+    case 3: put_each(3, tile, row, block, code); break;
+    case 4: put_nibbles(tile, row, block, code); break;
+    case 5: put_each(5, tile, row, block, code); break;
+    case 6: put_sixes(tile, row, block, code); break;
+    default: put_bytes(tile, row, block, code);
   }
 }
 
@@ -242,9 +279,17 @@ static void put_numbers(mlx_tiles_t tiles, const mlx_codes_t *c, uint8_t *number
 static void put_mxfp4(mlx_tiles_t tiles, const mlx_codes_t *c, uint8_t *tile, int64_t row, int64_t nth) {
   const int e = exponent_of(c->scale[0]), factor = e == 255 ? 2 : 1;
   tile[code_bytes(tiles) + row * BLOCKS + nth % BLOCKS] = (uint8_t)(e == 255 ? 254 : e);
-  int codes[BLOCK];
-  for (int i = 0; i < BLOCK; ++i) codes[i] = stored_code(tiles, c->code[i] * factor);
-  put_codes(tiles.bits, tile, row, (int)(nth % BLOCKS), codes);
+  int16_t stored[BLOCK];
+  store_codes(tiles, factor, 0, c->code, stored);
+  put_codes(tiles.bits, tile, row, (int)(nth % BLOCKS), stored);
+}
+
+// Q3_K: |code| is a multiple of the factor of its half block. The code of the file is the quotient.
+static void divide_codes(const mlx_codes_t *c, int16_t out[BLOCK]) {
+  for (int i = 0; i < BLOCK; ++i) {
+    const int factor = -c->scale_factor[i / 16];
+    out[i] = (int16_t)(factor ? c->code[i] / factor : 0);
+  }
 }
 
 void mlx_tiles_put(mlx_tiles_t tiles, const mlx_codes_t *codes, int64_t row, int64_t nth, uint8_t *out) {
@@ -253,14 +298,12 @@ void mlx_tiles_put(mlx_tiles_t tiles, const mlx_codes_t *codes, int64_t row, int
     put_mxfp4(tiles, codes, tile, row, nth);
     return;
   }
-  int largest = 0, stored[BLOCK];
-  for (int i = 0; i < BLOCK; ++i) largest = max_int(largest, codes->code[i]);
-  const int shift = largest > 127 ? 128 : 0;
-  for (int i = 0; i < BLOCK; ++i) {
-    const int factor = is_grouped(tiles) && codes->multiplied ? -codes->scale_factor[i / 16] : 1;
-    const int code = factor == 1 ? codes->code[i] : factor ? codes->code[i] / factor : 0;
-    stored[i] = stored_code(tiles, code - shift);
-  }
+  int16_t divided[BLOCK], stored[BLOCK];
+  const bool divides = is_grouped(tiles) && codes->multiplied;
+  int shift = 0;
+  for (int i = 0; i < BLOCK; ++i) shift = codes->code[i] > 127 ? 128 : shift;
+  if (divides) divide_codes(codes, divided);
+  store_codes(tiles, 1, shift, divides ? divided : codes->code, stored);
   put_codes(tiles.bits, tile, row, (int)(nth % BLOCKS), stored);
   if (is_grouped(tiles)) {
     put_factors(tiles, codes, numbers, row, nth);

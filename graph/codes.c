@@ -22,10 +22,11 @@ static void set_factors(mlx_codes_t *out, int half, int scale, int offset) {
 // Types with blocks of 32: byte j of the nibbles holds element j in its low half and element j + 16 in its
 // high half. |high|: fifth bits, or NULL. |bias| is subtracted from each code.
 static void read_nibbles(const uint8_t *nibbles, const uint8_t *high, int bias, int16_t code[MLX_CODES]) {
-  for (int j = 0; j < MLX_CODES; ++j) {
-    const int low = nibbles[j % 16] >> j / 16 * 4 & 15, fifth = high ? (high[j / 8] >> j % 8 & 1) << 4 : 0;
-    code[j] = (int16_t)((low | fifth) - bias);
+  for (int j = 0; j < MLX_CODES / 2; ++j) {
+    code[j] = (int16_t)((nibbles[j] & 15) - bias);
+    code[j + MLX_CODES / 2] = (int16_t)((nibbles[j] >> 4) - bias);
   }
+  for (int j = 0; high && j < MLX_CODES; ++j) code[j] = (int16_t)(code[j] + (high[j / 8] >> j % 8 & 1) * 16);
 }
 
 static void read_q4_k(const uint8_t *block, int group, const uint8_t *nibbles, const uint8_t *high,
@@ -35,10 +36,11 @@ static void read_q4_k(const uint8_t *block, int group, const uint8_t *nibbles, c
   out->block_scale = mlx_load_f16(block);
   out->block_offset = -mlx_load_f16(block + 2);
   for (int half = 0; half < 2; ++half) set_factors(out, half, scale, minimum);
-  for (int j = 0; j < MLX_CODES; ++j) {
-    out->code[j] = (int16_t)((nibbles[group / 2 * 32 + j] >> group % 2 * 4 & 15) |
-                             (high ? (high[j] >> group & 1) << 4 : 0));
-  }
+  nibbles += group / 2 * 32;
+  const int shift = group % 2 * 4;
+  for (int j = 0; j < MLX_CODES; ++j) out->code[j] = (int16_t)(nibbles[j] >> shift & 15);
+  for (int j = 0; high && j < MLX_CODES; ++j)
+    out->code[j] = (int16_t)(out->code[j] | (high[j] >> group & 1) << 4);
 }
 
 // Groups have 16 elements: reads groups 2 * pair and 2 * pair + 1.

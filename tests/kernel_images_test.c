@@ -99,6 +99,25 @@ TEST(grid_is_an_operand_of_the_launch) {
   mlx_kernels_clear(&kernels);
 }
 
+static size_t count_text(const char *text, const char *part) {
+  size_t count = 0;
+  for (const char *at = text; (at = strstr(at, part)); at += strlen(part)) ++count;
+  return count;
+}
+
+// An executable for each launch made iree-compile compare thousands of equal ones.
+TEST(launches_of_a_kernel_share_an_executable) {
+  mlx_kernels_t kernels;
+  char *text = emit(random_llama_write(&two_layers, root, "two-layers"), 512, &kernels);
+  const size_t executables = count_text(text, "hal.executable private @kernel"),
+               launches = count_text(text, " = flow.dispatch @kernel");
+  CHECK(executables >= kernels.count && executables < 2 * kernels.count);
+  CHECK(launches > 2 * executables);
+  CHECK(!strstr(text, "hal.dispatch.extern"));
+  mlx_free(text);
+  mlx_kernels_clear(&kernels);
+}
+
 int main(int argc, char **argv) {
   snprintf(root, sizeof root, "/tmp/mlxcel-images-XXXXXX");
   if (!mkdtemp(root)) return 1;
@@ -107,6 +126,7 @@ int main(int argc, char **argv) {
       CASE(products_with_and_without_a_residual_share_an_image),
       CASE(a_llama_leaves_no_dispatch_to_iree),
       CASE(grid_is_an_operand_of_the_launch),
+      CASE(launches_of_a_kernel_share_an_executable),
   };
   const int failed = check_run(cases, sizeof cases / sizeof *cases, argc, argv);
   mlx_status_free(mlx_remove_tree(root));

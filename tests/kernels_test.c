@@ -298,9 +298,9 @@ TEST(layers_with_and_without_a_window_have_kernels_of_their_own) {
   CHECK_CONTAINS(text, "x32xbf16> {iree.abi.output = 1");  // 2 KV heads of 16
   // Functions of 16, 64, 256 and 512 tokens: 7 products in each of 2 layers, and the head. The decode kernel
   // computes step_1.
-  CHECK_INT(count_text(text, "\"mlx_linear\"") + count_text(text, "\"mlx_gemv\""), 4 * (7 * 2 + 1));
+  CHECK_INT(count_text(text, "::@mlx_linear[") + count_text(text, "::@mlx_gemv["), 4 * (7 * 2 + 1));
   // 2 layers; from 64 tokens on a second launch for long segments
-  CHECK_INT(count_text(text, "\"mlx_attend\""), 2 + 3 * 2 * 2);
+  CHECK_INT(count_text(text, "::@mlx_attend["), 2 + 3 * 2 * 2);
   CHECK(!strstr(text, "by_output"));  // a product on the generic path
   size_t windows = 0, plain = 0;
   for (size_t i = 0; i < kernels.count; ++i) {
@@ -344,10 +344,10 @@ TEST(quantized_products_keep_their_kernels_beside_a_generic_product) {
   // it.
   CHECK_CONTAINS(text, "mlp.down_proj.weight\"> : tensor<32x48xf32>");
   CHECK(!mlx_kernels_use(&kernels, MLX_KERNEL_LINEAR));
-  CHECK_INT(count_text(text, "\"mlx_packed_linear\"") + count_text(text, "\"mlx_packed_gemv\""),
+  CHECK_INT(count_text(text, "::@mlx_packed_linear[") + count_text(text, "::@mlx_packed_gemv["),
             4 * (6 * 2 + 1) + 1);
-  CHECK_INT(count_text(text, "\"mlx_token\""), 3 * 2);   // one token: q, k and v; o; gate and up
-  CHECK_INT(count_text(text, "\"mlx_scores\""), 5 * 2);  // per function and layer
+  CHECK_INT(count_text(text, "::@mlx_token["), 3 * 2);   // one token: q, k and v; o; gate and up
+  CHECK_INT(count_text(text, "::@mlx_scores["), 5 * 2);  // per function and layer
   CHECK(!strstr(text, "by_output"));                     // a product on the generic path
   mlx_free(text);
   mlx_kernels_clear(&kernels);
@@ -361,7 +361,7 @@ TEST(generic_attention_beside_kernels_reads_chunks) {
   CHECK_TEXT(missing, "attention heads of this size");
   CHECK_INT(count_text(text, "%chunks: i32"), 3);
   CHECK_INT(count_text(text, "scf.for"), 3 * 2);  // per function and layer
-  CHECK_INT(count_text(text, "\"mlx_sample\""), 3);
+  CHECK_INT(count_text(text, "::@mlx_sample["), 3);
   CHECK(!strstr(text, "mlx_attend") && !strstr(text, "mlx_place\""));
   mlx_free(text);
   mlx_kernels_clear(&kernels);

@@ -36,13 +36,7 @@ module @mlxcel {
     %placed_grid0 = arith.constant 1 : index
     %placed_grid1 = arith.constant 1 : index
     %placed_grid2 = arith.constant 1 : index
-    %placed:2 = hal.dispatch.extern "mlx_place"[%placed_grid0, %placed_grid1, %placed_grid2](%placed_constant0, %placed_constant1, %placed_constant2, %placed_constant3, %batch, %history) : (i32, i32, i32, i32, tensor<912xi32>, tensor<1xi32>) -> (%history, tensor<644xi32>)
-      count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
-        hal.return %x, %y, %z : index, index, index
-      }
-      layout(#hal.pipeline.layout<constants = 4, bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>)
-      objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "place1.fatbin"}>] })
-      <workgroup_size = [512 : index, 1 : index, 1 : index]>
+    %placed:2 = flow.dispatch @kernel0::@cuda_nvptx_fb::@mlx_place[%placed_grid0, %placed_grid1, %placed_grid2](%placed_constant0, %placed_constant1, %placed_constant2, %placed_constant3, %batch, %history) : (i32, i32, i32, i32, tensor<912xi32>, tensor<1xi32>) -> (%history, tensor<644xi32>)
     %token_ids = stablehlo.slice %placed#1 [580:644] : (tensor<644xi32>) -> tensor<64xi32>
     %model.embed_tokens.weight = util.global.load @"model.embed_tokens.weight" : tensor<320x64xbf16>
 
@@ -52,13 +46,7 @@ module @mlxcel {
     %embedded_grid0 = arith.constant 64 : index
     %embedded_grid1 = arith.constant 1 : index
     %embedded_grid2 = arith.constant 1 : index
-    %embedded:1 = hal.dispatch.extern "mlx_embed_rows"[%embedded_grid0, %embedded_grid1, %embedded_grid2](%embedded_constant0, %embedded_constant1, %token_ids, %model.embed_tokens.weight) : (i32, i32, tensor<64xi32>, tensor<320x64xbf16>) -> (tensor<64x64xf32>)
-      count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
-        hal.return %x, %y, %z : index, index, index
-      }
-      layout(#hal.pipeline.layout<constants = 2, bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>)
-      objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "rows2.fatbin"}>] })
-      <workgroup_size = [256 : index, 1 : index, 1 : index]>
+    %embedded:1 = flow.dispatch @kernel1::@cuda_nvptx_fb::@mlx_embed_rows[%embedded_grid0, %embedded_grid1, %embedded_grid2](%embedded_constant0, %embedded_constant1, %token_ids, %model.embed_tokens.weight) : (i32, i32, tensor<64xi32>, tensor<320x64xbf16>) -> (tensor<64x64xf32>)
 
     // ---- layer0 ----
     %model.layers.0.input_layernorm.weight = util.global.load @"model.layers.0.input_layernorm.weight" : tensor<64xf32>
@@ -79,105 +67,51 @@ module @mlxcel {
     %layer0.q_grid0 = arith.constant 1 : index
     %layer0.q_grid1 = arith.constant 1 : index
     %layer0.q_grid2 = arith.constant 1 : index
-    %layer0.q:1 = hal.dispatch.extern "mlx_linear"[%layer0.q_grid0, %layer0.q_grid1, %layer0.q_grid2](%layer0.narrow, %model.layers.0.self_attn.q_proj.weight) : (tensor<64x64xbf16>, tensor<64x64xbf16>) -> (tensor<64x64xf32>)
-      count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
-        hal.return %x, %y, %z : index, index, index
-      }
-      layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>)
-      objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "linear3.fatbin"}>] })
-      <workgroup_size = [256 : index, 1 : index, 1 : index], workgroup_local_memory = 131200>
+    %layer0.q:1 = flow.dispatch @kernel2::@cuda_nvptx_fb::@mlx_linear[%layer0.q_grid0, %layer0.q_grid1, %layer0.q_grid2](%layer0.narrow, %model.layers.0.self_attn.q_proj.weight) : (tensor<64x64xbf16>, tensor<64x64xbf16>) -> (tensor<64x64xf32>)
     %model.layers.0.self_attn.k_proj.weight = util.global.load @"model.layers.0.self_attn.k_proj.weight" : tensor<32x64xbf16>
     %layer0.narrow_2 = stablehlo.convert %layer0.attn_in : (tensor<64x64xf32>) -> tensor<64x64xbf16>
     %layer0.k_grid0 = arith.constant 1 : index
     %layer0.k_grid1 = arith.constant 1 : index
     %layer0.k_grid2 = arith.constant 1 : index
-    %layer0.k:1 = hal.dispatch.extern "mlx_linear"[%layer0.k_grid0, %layer0.k_grid1, %layer0.k_grid2](%layer0.narrow_2, %model.layers.0.self_attn.k_proj.weight) : (tensor<64x64xbf16>, tensor<32x64xbf16>) -> (tensor<64x32xf32>)
-      count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
-        hal.return %x, %y, %z : index, index, index
-      }
-      layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>)
-      objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "linear4.fatbin"}>] })
-      <workgroup_size = [256 : index, 1 : index, 1 : index], workgroup_local_memory = 131200>
+    %layer0.k:1 = flow.dispatch @kernel3::@cuda_nvptx_fb::@mlx_linear[%layer0.k_grid0, %layer0.k_grid1, %layer0.k_grid2](%layer0.narrow_2, %model.layers.0.self_attn.k_proj.weight) : (tensor<64x64xbf16>, tensor<32x64xbf16>) -> (tensor<64x32xf32>)
     %model.layers.0.self_attn.v_proj.weight = util.global.load @"model.layers.0.self_attn.v_proj.weight" : tensor<32x64xbf16>
     %layer0.narrow_3 = stablehlo.convert %layer0.attn_in : (tensor<64x64xf32>) -> tensor<64x64xbf16>
     %layer0.v_grid0 = arith.constant 1 : index
     %layer0.v_grid1 = arith.constant 1 : index
     %layer0.v_grid2 = arith.constant 1 : index
-    %layer0.v:1 = hal.dispatch.extern "mlx_linear"[%layer0.v_grid0, %layer0.v_grid1, %layer0.v_grid2](%layer0.narrow_3, %model.layers.0.self_attn.v_proj.weight) : (tensor<64x64xbf16>, tensor<32x64xbf16>) -> (tensor<64x32xf32>)
-      count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
-        hal.return %x, %y, %z : index, index, index
-      }
-      layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>)
-      objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "linear4.fatbin"}>] })
-      <workgroup_size = [256 : index, 1 : index, 1 : index], workgroup_local_memory = 131200>
+    %layer0.v:1 = flow.dispatch @kernel3::@cuda_nvptx_fb::@mlx_linear[%layer0.v_grid0, %layer0.v_grid1, %layer0.v_grid2](%layer0.narrow_3, %model.layers.0.self_attn.v_proj.weight) : (tensor<64x64xbf16>, tensor<32x64xbf16>) -> (tensor<64x32xf32>)
     %layer0.rope_cos_constant0 = arith.constant 64 : i32
     %layer0.rope_cos_constant1 = arith.constant 0 : i32
     %layer0.rope_cos_grid0 = arith.constant 2 : index
     %layer0.rope_cos_grid1 = arith.constant 1 : index
     %layer0.rope_cos_grid2 = arith.constant 1 : index
-    %layer0.rope_cos:1 = hal.dispatch.extern "mlx_rope"[%layer0.rope_cos_grid0, %layer0.rope_cos_grid1, %layer0.rope_cos_grid2](%layer0.rope_cos_constant0, %layer0.rope_cos_constant1, %batch) : (i32, i32, tensor<912xi32>) -> (tensor<64x8xf32>)
-      count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
-        hal.return %x, %y, %z : index, index, index
-      }
-      layout(#hal.pipeline.layout<constants = 2, bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>)
-      objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "rows5.fatbin"}>] })
-      <workgroup_size = [256 : index, 1 : index, 1 : index]>
+    %layer0.rope_cos:1 = flow.dispatch @kernel4::@cuda_nvptx_fb::@mlx_rope[%layer0.rope_cos_grid0, %layer0.rope_cos_grid1, %layer0.rope_cos_grid2](%layer0.rope_cos_constant0, %layer0.rope_cos_constant1, %batch) : (i32, i32, tensor<912xi32>) -> (tensor<64x8xf32>)
     %layer0.rope_sin_constant0 = arith.constant 64 : i32
     %layer0.rope_sin_constant1 = arith.constant 1 : i32
     %layer0.rope_sin_grid0 = arith.constant 2 : index
     %layer0.rope_sin_grid1 = arith.constant 1 : index
     %layer0.rope_sin_grid2 = arith.constant 1 : index
-    %layer0.rope_sin:1 = hal.dispatch.extern "mlx_rope"[%layer0.rope_sin_grid0, %layer0.rope_sin_grid1, %layer0.rope_sin_grid2](%layer0.rope_sin_constant0, %layer0.rope_sin_constant1, %batch) : (i32, i32, tensor<912xi32>) -> (tensor<64x8xf32>)
-      count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
-        hal.return %x, %y, %z : index, index, index
-      }
-      layout(#hal.pipeline.layout<constants = 2, bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>)
-      objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "rows5.fatbin"}>] })
-      <workgroup_size = [256 : index, 1 : index, 1 : index]>
+    %layer0.rope_sin:1 = flow.dispatch @kernel4::@cuda_nvptx_fb::@mlx_rope[%layer0.rope_sin_grid0, %layer0.rope_sin_grid1, %layer0.rope_sin_grid2](%layer0.rope_sin_constant0, %layer0.rope_sin_constant1, %batch) : (i32, i32, tensor<912xi32>) -> (tensor<64x8xf32>)
     %layer0.append_constant0 = arith.constant 0 : i32
     %layer0.append_grid0 = arith.constant 4 : index
     %layer0.append_grid1 = arith.constant 1 : index
     %layer0.append_grid2 = arith.constant 1 : index
-    %layer0.append:2 = hal.dispatch.extern "mlx_append"[%layer0.append_grid0, %layer0.append_grid1, %layer0.append_grid2](%layer0.append_constant0, %layer0.q#0, %layer0.k#0, %layer0.v#0, %layer0.rope_cos#0, %layer0.rope_sin#0, %batch, %kv) : (i32, tensor<64x64xf32>, tensor<64x32xf32>, tensor<64x32xf32>, tensor<64x8xf32>, tensor<64x8xf32>, tensor<912xi32>, tensor<1x32xbf16>) -> (%kv, tensor<64x64xf32>)
-      count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
-        hal.return %x, %y, %z : index, index, index
-      }
-      layout(#hal.pipeline.layout<constants = 1, bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>)
-      objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "attention_f326.fatbin"}>] })
-      <workgroup_size = [256 : index, 1 : index, 1 : index]>
+    %layer0.append:2 = flow.dispatch @kernel5::@cuda_nvptx_fb::@mlx_append[%layer0.append_grid0, %layer0.append_grid1, %layer0.append_grid2](%layer0.append_constant0, %layer0.q#0, %layer0.k#0, %layer0.v#0, %layer0.rope_cos#0, %layer0.rope_sin#0, %batch, %kv) : (i32, tensor<64x64xf32>, tensor<64x32xf32>, tensor<64x32xf32>, tensor<64x8xf32>, tensor<64x8xf32>, tensor<912xi32>, tensor<1x32xbf16>) -> (%kv, tensor<64x64xf32>)
     %layer0.attended_constant0 = arith.constant 0 : i32
     %layer0.attended_grid0 = arith.constant 2 : index
     %layer0.attended_grid1 = arith.constant 64 : index
     %layer0.attended_grid2 = arith.constant 4 : index
-    %layer0.attended:1 = hal.dispatch.extern "mlx_attend"[%layer0.attended_grid0, %layer0.attended_grid1, %layer0.attended_grid2](%layer0.attended_constant0, %layer0.append#1, %layer0.append#0, %batch, %placed#1) : (i32, tensor<64x64xf32>, tensor<1x32xbf16>, tensor<912xi32>, tensor<644xi32>) -> (tensor<64x64xbf16>)
-      count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
-        hal.return %x, %y, %z : index, index, index
-      }
-      layout(#hal.pipeline.layout<constants = 1, bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>)
-      objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "attention_f326.fatbin"}>] })
-      <workgroup_size = [64 : index, 1 : index, 1 : index], workgroup_local_memory = 7872>
+    %layer0.attended:1 = flow.dispatch @kernel6::@cuda_nvptx_fb::@mlx_attend[%layer0.attended_grid0, %layer0.attended_grid1, %layer0.attended_grid2](%layer0.attended_constant0, %layer0.append#1, %layer0.append#0, %batch, %placed#1) : (i32, tensor<64x64xf32>, tensor<1x32xbf16>, tensor<912xi32>, tensor<644xi32>) -> (tensor<64x64xbf16>)
     %layer0.attended_2_constant0 = arith.constant 0 : i32
     %layer0.attended_2_grid0 = arith.constant 4 : index
     %layer0.attended_2_grid1 = arith.constant 8 : index
     %layer0.attended_2_grid2 = arith.constant 1 : index
-    %layer0.attended_2:1 = hal.dispatch.extern "mlx_attend"[%layer0.attended_2_grid0, %layer0.attended_2_grid1, %layer0.attended_2_grid2](%layer0.attended_2_constant0, %layer0.append#1, %layer0.append#0, %batch, %placed#1, %layer0.attended#0) : (i32, tensor<64x64xf32>, tensor<1x32xbf16>, tensor<912xi32>, tensor<644xi32>, tensor<64x64xbf16>) -> (%layer0.attended#0)
-      count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
-        hal.return %x, %y, %z : index, index, index
-      }
-      layout(#hal.pipeline.layout<constants = 1, bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>)
-      objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "attention7.fatbin"}>] })
-      <workgroup_size = [256 : index, 1 : index, 1 : index], workgroup_local_memory = 13312>
+    %layer0.attended_2:1 = flow.dispatch @kernel7::@cuda_nvptx_fb::@mlx_attend[%layer0.attended_2_grid0, %layer0.attended_2_grid1, %layer0.attended_2_grid2](%layer0.attended_2_constant0, %layer0.append#1, %layer0.append#0, %batch, %placed#1, %layer0.attended#0) : (i32, tensor<64x64xf32>, tensor<1x32xbf16>, tensor<912xi32>, tensor<644xi32>, tensor<64x64xbf16>) -> (%layer0.attended#0)
     %model.layers.0.self_attn.o_proj.weight = util.global.load @"model.layers.0.self_attn.o_proj.weight" : tensor<64x64xbf16>
     %layer0.after_attn_grid0 = arith.constant 1 : index
     %layer0.after_attn_grid1 = arith.constant 1 : index
     %layer0.after_attn_grid2 = arith.constant 1 : index
-    %layer0.after_attn:1 = hal.dispatch.extern "mlx_linear"[%layer0.after_attn_grid0, %layer0.after_attn_grid1, %layer0.after_attn_grid2](%layer0.attended_2#0, %model.layers.0.self_attn.o_proj.weight, %embedded#0) : (tensor<64x64xbf16>, tensor<64x64xbf16>, tensor<64x64xf32>) -> (tensor<64x64xf32>)
-      count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
-        hal.return %x, %y, %z : index, index, index
-      }
-      layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>)
-      objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "linear8.fatbin"}>] })
-      <workgroup_size = [256 : index, 1 : index, 1 : index], workgroup_local_memory = 131200>
+    %layer0.after_attn:1 = flow.dispatch @kernel8::@cuda_nvptx_fb::@mlx_linear[%layer0.after_attn_grid0, %layer0.after_attn_grid1, %layer0.after_attn_grid2](%layer0.attended_2#0, %model.layers.0.self_attn.o_proj.weight, %embedded#0) : (tensor<64x64xbf16>, tensor<64x64xbf16>, tensor<64x64xf32>) -> (tensor<64x64xf32>)
     %model.layers.0.post_attention_layernorm.weight = util.global.load @"model.layers.0.post_attention_layernorm.weight" : tensor<64xf32>
     %layer0.square_2 = stablehlo.multiply %layer0.after_attn#0, %layer0.after_attn#0 : tensor<64x64xf32>
     %layer0.start_2 = stablehlo.constant dense<0.000000000e+00> : tensor<f32>
@@ -197,24 +131,12 @@ module @mlxcel {
     %layer0.act_grid0 = arith.constant 1 : index
     %layer0.act_grid1 = arith.constant 2 : index
     %layer0.act_grid2 = arith.constant 1 : index
-    %layer0.act:1 = hal.dispatch.extern "mlx_linear"[%layer0.act_grid0, %layer0.act_grid1, %layer0.act_grid2](%layer0.narrow_4, %model.layers.0.mlp.gate_proj.weight, %model.layers.0.mlp.up_proj.weight) : (tensor<64x64xbf16>, tensor<96x64xbf16>, tensor<96x64xbf16>) -> (tensor<64x96xbf16>)
-      count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
-        hal.return %x, %y, %z : index, index, index
-      }
-      layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>)
-      objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "linear9.fatbin"}>] })
-      <workgroup_size = [256 : index, 1 : index, 1 : index], workgroup_local_memory = 147552>
+    %layer0.act:1 = flow.dispatch @kernel9::@cuda_nvptx_fb::@mlx_linear[%layer0.act_grid0, %layer0.act_grid1, %layer0.act_grid2](%layer0.narrow_4, %model.layers.0.mlp.gate_proj.weight, %model.layers.0.mlp.up_proj.weight) : (tensor<64x64xbf16>, tensor<96x64xbf16>, tensor<96x64xbf16>) -> (tensor<64x96xbf16>)
     %model.layers.0.mlp.down_proj.weight = util.global.load @"model.layers.0.mlp.down_proj.weight" : tensor<64x96xbf16>
     %layer0.out_grid0 = arith.constant 1 : index
     %layer0.out_grid1 = arith.constant 1 : index
     %layer0.out_grid2 = arith.constant 1 : index
-    %layer0.out:1 = hal.dispatch.extern "mlx_linear"[%layer0.out_grid0, %layer0.out_grid1, %layer0.out_grid2](%layer0.act#0, %model.layers.0.mlp.down_proj.weight, %layer0.after_attn#0) : (tensor<64x96xbf16>, tensor<64x96xbf16>, tensor<64x64xf32>) -> (tensor<64x64xf32>)
-      count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
-        hal.return %x, %y, %z : index, index, index
-      }
-      layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>)
-      objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "linear10.fatbin"}>] })
-      <workgroup_size = [256 : index, 1 : index, 1 : index], workgroup_local_memory = 131200>
+    %layer0.out:1 = flow.dispatch @kernel10::@cuda_nvptx_fb::@mlx_linear[%layer0.out_grid0, %layer0.out_grid1, %layer0.out_grid2](%layer0.act#0, %model.layers.0.mlp.down_proj.weight, %layer0.after_attn#0) : (tensor<64x96xbf16>, tensor<64x96xbf16>, tensor<64x64xf32>) -> (tensor<64x64xf32>)
     %model.norm.weight = util.global.load @"model.norm.weight" : tensor<64xf32>
     %square = stablehlo.multiply %layer0.out#0, %layer0.out#0 : tensor<64x64xf32>
     %start = stablehlo.constant dense<0.000000000e+00> : tensor<f32>
@@ -233,37 +155,19 @@ module @mlxcel {
     %wanted_grid0 = arith.constant 16 : index
     %wanted_grid1 = arith.constant 1 : index
     %wanted_grid2 = arith.constant 1 : index
-    %wanted:2 = hal.dispatch.extern "mlx_pick"[%wanted_grid0, %wanted_grid1, %wanted_grid2](%final, %batch, %hidden) : (tensor<64x64xf32>, tensor<912xi32>, tensor<16x64xf32>) -> (%hidden, tensor<16x64xf32>)
-      count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
-        hal.return %x, %y, %z : index, index, index
-      }
-      layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>)
-      objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "place11.fatbin"}>] })
-      <workgroup_size = [256 : index, 1 : index, 1 : index]>
+    %wanted:2 = flow.dispatch @kernel11::@cuda_nvptx_fb::@mlx_pick[%wanted_grid0, %wanted_grid1, %wanted_grid2](%final, %batch, %hidden) : (tensor<64x64xf32>, tensor<912xi32>, tensor<16x64xf32>) -> (%hidden, tensor<16x64xf32>)
     %lm_head.weight = util.global.load @"lm_head.weight" : tensor<320x64xbf16>
     %narrow = stablehlo.convert %wanted#1 : (tensor<16x64xf32>) -> tensor<16x64xbf16>
     %logits_2_grid0 = arith.constant 1 : index
     %logits_2_grid1 = arith.constant 5 : index
     %logits_2_grid2 = arith.constant 1 : index
-    %logits_2:1 = hal.dispatch.extern "mlx_linear"[%logits_2_grid0, %logits_2_grid1, %logits_2_grid2](%narrow, %lm_head.weight, %logits) : (tensor<16x64xbf16>, tensor<320x64xbf16>, tensor<16x320xf32>) -> (%logits)
-      count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
-        hal.return %x, %y, %z : index, index, index
-      }
-      layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>)
-      objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "linear12.fatbin"}>] })
-      <workgroup_size = [128 : index, 1 : index, 1 : index], workgroup_local_memory = 82048>
+    %logits_2:1 = flow.dispatch @kernel12::@cuda_nvptx_fb::@mlx_linear[%logits_2_grid0, %logits_2_grid1, %logits_2_grid2](%narrow, %lm_head.weight, %logits) : (tensor<16x64xbf16>, tensor<320x64xbf16>, tensor<16x320xf32>) -> (%logits)
 
     // sampling
     %sampled_grid0 = arith.constant 16 : index
     %sampled_grid1 = arith.constant 1 : index
     %sampled_grid2 = arith.constant 1 : index
-    %sampled:2 = hal.dispatch.extern "mlx_sample"[%sampled_grid0, %sampled_grid1, %sampled_grid2](%batch, %logits_2#0, %placed#0, %results) : (tensor<912xi32>, tensor<16x320xf32>, tensor<1xi32>, tensor<16x48xi32>) -> (%placed#0, %results)
-      count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
-        hal.return %x, %y, %z : index, index, index
-      }
-      layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>)
-      objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "sample13.fatbin"}>] })
-      <workgroup_size = [1024 : index, 1 : index, 1 : index]>
+    %sampled:2 = flow.dispatch @kernel13::@cuda_nvptx_fb::@mlx_sample[%sampled_grid0, %sampled_grid1, %sampled_grid2](%batch, %logits_2#0, %placed#0, %results) : (tensor<912xi32>, tensor<16x320xf32>, tensor<1xi32>, tensor<16x48xi32>) -> (%placed#0, %results)
     return %sampled#0, %layer0.append#0, %logits_2#0, %wanted#0, %sampled#1 : tensor<1xi32>, tensor<1x32xbf16>, tensor<16x320xf32>, tensor<16x64xf32>, tensor<16x48xi32>
   }
 
@@ -280,13 +184,7 @@ module @mlxcel {
     %decoded_grid0 = arith.constant 64 : index
     %decoded_grid1 = arith.constant 1 : index
     %decoded_grid2 = arith.constant 1 : index
-    %decoded:6 = hal.dispatch.extern "mlx_decode"[%decoded_grid0, %decoded_grid1, %decoded_grid2](%all_weights, %batch, %history, %kv, %logits, %hidden, %results, %state.scratch) : (tensor<36032xi32>, tensor<96xi32>, tensor<1xi32>, tensor<1x32xbf16>, tensor<1x320xf32>, tensor<1x64xf32>, tensor<1x48xi32>, tensor<37056xi32>) -> (%history, %kv, %logits, %hidden, %results, %state.scratch)
-      count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
-        hal.return %x, %y, %z : index, index, index
-      }
-      layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>)
-      objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "decode14.fatbin"}>] })
-      <workgroup_size = [288 : index, 1 : index, 1 : index], workgroup_local_memory = 232448>
+    %decoded:6 = flow.dispatch @kernel14::@cuda_nvptx_fb::@mlx_decode[%decoded_grid0, %decoded_grid1, %decoded_grid2](%all_weights, %batch, %history, %kv, %logits, %hidden, %results, %state.scratch) : (tensor<36032xi32>, tensor<96xi32>, tensor<1xi32>, tensor<1x32xbf16>, tensor<1x320xf32>, tensor<1x64xf32>, tensor<1x48xi32>, tensor<37056xi32>) -> (%history, %kv, %logits, %hidden, %results, %state.scratch)
     util.global.store %decoded#5, @"state.scratch" : tensor<37056xi32>
     return %decoded#0, %decoded#1, %decoded#2, %decoded#3, %decoded#4 : tensor<1xi32>, tensor<1x32xbf16>, tensor<1x320xf32>, tensor<1x64xf32>, tensor<1x48xi32>
   }
@@ -304,26 +202,121 @@ module @mlxcel {
     %decoded_grid0 = arith.constant 64 : index
     %decoded_grid1 = arith.constant 1 : index
     %decoded_grid2 = arith.constant 1 : index
-    %decoded:6 = hal.dispatch.extern "mlx_decode"[%decoded_grid0, %decoded_grid1, %decoded_grid2](%all_weights, %batch, %history, %kv, %logits, %hidden, %results, %state.scratch) : (tensor<36032xi32>, tensor<96xi32>, tensor<1xi32>, tensor<1x32xbf16>, tensor<1x320xf32>, tensor<1x64xf32>, tensor<1x48xi32>, tensor<37056xi32>) -> (%history, %kv, %logits, %hidden, %results, %state.scratch)
-      count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
-        hal.return %x, %y, %z : index, index, index
-      }
-      layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>)
-      objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "decode14.fatbin"}>] })
-      <workgroup_size = [288 : index, 1 : index, 1 : index], workgroup_local_memory = 232448>
+    %decoded:6 = flow.dispatch @kernel14::@cuda_nvptx_fb::@mlx_decode[%decoded_grid0, %decoded_grid1, %decoded_grid2](%all_weights, %batch, %history, %kv, %logits, %hidden, %results, %state.scratch) : (tensor<36032xi32>, tensor<96xi32>, tensor<1xi32>, tensor<1x32xbf16>, tensor<1x320xf32>, tensor<1x64xf32>, tensor<1x48xi32>, tensor<37056xi32>) -> (%history, %kv, %logits, %hidden, %results, %state.scratch)
     util.global.store %decoded#5, @"state.scratch" : tensor<37056xi32>
 
     // sampling
     %sampled_grid0 = arith.constant 1 : index
     %sampled_grid1 = arith.constant 1 : index
     %sampled_grid2 = arith.constant 1 : index
-    %sampled:2 = hal.dispatch.extern "mlx_sample"[%sampled_grid0, %sampled_grid1, %sampled_grid2](%batch, %decoded#2, %decoded#0, %decoded#4) : (tensor<96xi32>, tensor<1x320xf32>, tensor<1xi32>, tensor<1x48xi32>) -> (%decoded#0, %decoded#4)
-      count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
-        hal.return %x, %y, %z : index, index, index
-      }
-      layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>)
-      objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "sample13.fatbin"}>] })
-      <workgroup_size = [1024 : index, 1 : index, 1 : index]>
+    %sampled:2 = flow.dispatch @kernel13::@cuda_nvptx_fb::@mlx_sample[%sampled_grid0, %sampled_grid1, %sampled_grid2](%batch, %decoded#2, %decoded#0, %decoded#4) : (tensor<96xi32>, tensor<1x320xf32>, tensor<1xi32>, tensor<1x48xi32>) -> (%decoded#0, %decoded#4)
     return %sampled#0, %decoded#1, %decoded#2, %decoded#3, %sampled#1 : tensor<1xi32>, tensor<1x32xbf16>, tensor<1x320xf32>, tensor<1x64xf32>, tensor<1x48xi32>
+  }
+
+  // The CUDA kernels.
+  hal.executable private @kernel0 {
+    hal.executable.variant public @cuda_nvptx_fb target(<"cuda", "cuda-nvptx-fb">) objects([#hal.executable.object<{path = "place1.fatbin"}>]) {
+      hal.executable.export public @mlx_place ordinal(0) layout(#hal.pipeline.layout<constants = 4, bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>) count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
+        hal.return %x, %y, %z : index, index, index
+      } <workgroup_size = [512 : index, 1 : index, 1 : index]>
+    }
+  }
+  hal.executable private @kernel1 {
+    hal.executable.variant public @cuda_nvptx_fb target(<"cuda", "cuda-nvptx-fb">) objects([#hal.executable.object<{path = "rows2.fatbin"}>]) {
+      hal.executable.export public @mlx_embed_rows ordinal(0) layout(#hal.pipeline.layout<constants = 2, bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>) count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
+        hal.return %x, %y, %z : index, index, index
+      } <workgroup_size = [256 : index, 1 : index, 1 : index]>
+    }
+  }
+  hal.executable private @kernel2 {
+    hal.executable.variant public @cuda_nvptx_fb target(<"cuda", "cuda-nvptx-fb">) objects([#hal.executable.object<{path = "linear3.fatbin"}>]) {
+      hal.executable.export public @mlx_linear ordinal(0) layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>) count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
+        hal.return %x, %y, %z : index, index, index
+      } <workgroup_size = [256 : index, 1 : index, 1 : index], workgroup_local_memory = 131200>
+    }
+  }
+  hal.executable private @kernel3 {
+    hal.executable.variant public @cuda_nvptx_fb target(<"cuda", "cuda-nvptx-fb">) objects([#hal.executable.object<{path = "linear4.fatbin"}>]) {
+      hal.executable.export public @mlx_linear ordinal(0) layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>) count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
+        hal.return %x, %y, %z : index, index, index
+      } <workgroup_size = [256 : index, 1 : index, 1 : index], workgroup_local_memory = 131200>
+    }
+  }
+  hal.executable private @kernel4 {
+    hal.executable.variant public @cuda_nvptx_fb target(<"cuda", "cuda-nvptx-fb">) objects([#hal.executable.object<{path = "rows5.fatbin"}>]) {
+      hal.executable.export public @mlx_rope ordinal(0) layout(#hal.pipeline.layout<constants = 2, bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>) count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
+        hal.return %x, %y, %z : index, index, index
+      } <workgroup_size = [256 : index, 1 : index, 1 : index]>
+    }
+  }
+  hal.executable private @kernel5 {
+    hal.executable.variant public @cuda_nvptx_fb target(<"cuda", "cuda-nvptx-fb">) objects([#hal.executable.object<{path = "attention_f326.fatbin"}>]) {
+      hal.executable.export public @mlx_append ordinal(0) layout(#hal.pipeline.layout<constants = 1, bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>) count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
+        hal.return %x, %y, %z : index, index, index
+      } <workgroup_size = [256 : index, 1 : index, 1 : index]>
+    }
+  }
+  hal.executable private @kernel6 {
+    hal.executable.variant public @cuda_nvptx_fb target(<"cuda", "cuda-nvptx-fb">) objects([#hal.executable.object<{path = "attention_f326.fatbin"}>]) {
+      hal.executable.export public @mlx_attend ordinal(0) layout(#hal.pipeline.layout<constants = 1, bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>) count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
+        hal.return %x, %y, %z : index, index, index
+      } <workgroup_size = [64 : index, 1 : index, 1 : index], workgroup_local_memory = 7872>
+    }
+  }
+  hal.executable private @kernel7 {
+    hal.executable.variant public @cuda_nvptx_fb target(<"cuda", "cuda-nvptx-fb">) objects([#hal.executable.object<{path = "attention7.fatbin"}>]) {
+      hal.executable.export public @mlx_attend ordinal(0) layout(#hal.pipeline.layout<constants = 1, bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>) count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
+        hal.return %x, %y, %z : index, index, index
+      } <workgroup_size = [256 : index, 1 : index, 1 : index], workgroup_local_memory = 13312>
+    }
+  }
+  hal.executable private @kernel8 {
+    hal.executable.variant public @cuda_nvptx_fb target(<"cuda", "cuda-nvptx-fb">) objects([#hal.executable.object<{path = "linear8.fatbin"}>]) {
+      hal.executable.export public @mlx_linear ordinal(0) layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>) count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
+        hal.return %x, %y, %z : index, index, index
+      } <workgroup_size = [256 : index, 1 : index, 1 : index], workgroup_local_memory = 131200>
+    }
+  }
+  hal.executable private @kernel9 {
+    hal.executable.variant public @cuda_nvptx_fb target(<"cuda", "cuda-nvptx-fb">) objects([#hal.executable.object<{path = "linear9.fatbin"}>]) {
+      hal.executable.export public @mlx_linear ordinal(0) layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>) count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
+        hal.return %x, %y, %z : index, index, index
+      } <workgroup_size = [256 : index, 1 : index, 1 : index], workgroup_local_memory = 147552>
+    }
+  }
+  hal.executable private @kernel10 {
+    hal.executable.variant public @cuda_nvptx_fb target(<"cuda", "cuda-nvptx-fb">) objects([#hal.executable.object<{path = "linear10.fatbin"}>]) {
+      hal.executable.export public @mlx_linear ordinal(0) layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>) count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
+        hal.return %x, %y, %z : index, index, index
+      } <workgroup_size = [256 : index, 1 : index, 1 : index], workgroup_local_memory = 131200>
+    }
+  }
+  hal.executable private @kernel11 {
+    hal.executable.variant public @cuda_nvptx_fb target(<"cuda", "cuda-nvptx-fb">) objects([#hal.executable.object<{path = "place11.fatbin"}>]) {
+      hal.executable.export public @mlx_pick ordinal(0) layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>) count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
+        hal.return %x, %y, %z : index, index, index
+      } <workgroup_size = [256 : index, 1 : index, 1 : index]>
+    }
+  }
+  hal.executable private @kernel12 {
+    hal.executable.variant public @cuda_nvptx_fb target(<"cuda", "cuda-nvptx-fb">) objects([#hal.executable.object<{path = "linear12.fatbin"}>]) {
+      hal.executable.export public @mlx_linear ordinal(0) layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>) count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
+        hal.return %x, %y, %z : index, index, index
+      } <workgroup_size = [128 : index, 1 : index, 1 : index], workgroup_local_memory = 82048>
+    }
+  }
+  hal.executable private @kernel13 {
+    hal.executable.variant public @cuda_nvptx_fb target(<"cuda", "cuda-nvptx-fb">) objects([#hal.executable.object<{path = "sample13.fatbin"}>]) {
+      hal.executable.export public @mlx_sample ordinal(0) layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>) count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
+        hal.return %x, %y, %z : index, index, index
+      } <workgroup_size = [1024 : index, 1 : index, 1 : index]>
+    }
+  }
+  hal.executable private @kernel14 {
+    hal.executable.variant public @cuda_nvptx_fb target(<"cuda", "cuda-nvptx-fb">) objects([#hal.executable.object<{path = "decode14.fatbin"}>]) {
+      hal.executable.export public @mlx_decode ordinal(0) layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>) count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
+        hal.return %x, %y, %z : index, index, index
+      } <workgroup_size = [288 : index, 1 : index, 1 : index], workgroup_local_memory = 232448>
+    }
   }
 }
