@@ -52,11 +52,16 @@ typedef unsigned long long u64;
 #define TILE 8   // rows of a stage
 #define BATCH 8  // tiles whose sums are completed together
 #define MAX_CANDIDATES MLX_BURST_TOP_K
-#define PARTS 3  // 16-bit numbers that add up to an activation: three bf16 parts hold all 24 bits
 #ifdef PACKED
+#ifndef IN_FLIGHT
 #define IN_FLIGHT 5  // stages whose copies are in flight
+#endif
+#define STAGED_RUNS (SHARED_BYTES >= 200 << 10 ? 16 : 2)
+#define MAX_RUNS 16  // largest number of runs (see Tiling) whose activations are kept in registers
 #else
 #define IN_FLIGHT 3  // more copies in flight only lengthen the memory queue that other blocks wait in
+#define STAGED_RUNS 2
+#define MAX_RUNS 8
 #endif
 
 // ----------------------------------------------------------------------------------------------------------
@@ -69,8 +74,7 @@ static __host__ __device__ constexpr int max_of(int a, int b) { return a > b ? a
 static __host__ __device__ constexpr int min_of(int a, int b) { return a < b ? a : b; }
 
 // How rows of K columns are divided: into segments of a multiple of 256 columns, one per stage; a segment
-// into runs of 128 columns, which are assigned to the warps round-robin. A run is four pieces of 32 columns:
-// the operand of one tensor-core instruction for eight rows.
+// into runs of 128 columns, which are assigned to the warps round-robin. A run is four pieces of 32 columns.
 //
 // Activations of up to MAX_RUNS runs are kept in registers. The hidden values of a wider MLP are divided into
 // parts, multiplied one after the other; K = PART_OF(FFN, part) stands for the segments of one part.
@@ -87,7 +91,6 @@ static __host__ __device__ constexpr int best_segments(int width) {
   return best;
 }
 
-#define MAX_RUNS 8
 #define PART_UNIT (1 << 24)
 #define PART_OF(k, part) ((k) + ((part) + 1) * PART_UNIT)
 template <int K>
@@ -104,8 +107,7 @@ struct Tiling {
   static constexpr bool even =
       width % columns == 0 && columns % (128 * WARPS) == 0;  // every warp has every run
   static constexpr bool in_registers = runs <= MAX_RUNS;     // activations stay in registers
-  static constexpr int staged =
-      in_registers ? (runs < 2 ? runs : 2) : runs;  // runs in shared memory at a time
+  static constexpr int staged = in_registers ? min_of(runs, STAGED_RUNS) : runs;  // in shared memory at a time
 
   static __device__ __forceinline__ int column(int run) {  // first column of this warp's |run|
     return (first + run / segment_runs) * columns +
@@ -123,17 +125,6 @@ struct Tiling {
 #define LARGEST(field)                                          \
   max_of(max_of(Tiling<HIDDEN>::field, Tiling<Q_WIDTH>::field), \
          Tiling<FFN_PARTS == 1 ? FFN : PART_OF(FFN, 0)>::field)
-
-// Activations of a warp's columns: the two-register B fragment of the instruction, per piece of each run.
-template <int K>
-struct Activations {
-  uint2 fragment[Tiling<K>::in_registers ? Tiling<K>::runs : 1][4];
-  float sum[Tiling<K>::runs];  // sum over piece |quad|: multiplied with the offset of quantized weights
-  float unscale;               // factor of the row sums, with f16 parts
-};
-
-template <int K, typename S>
-static __device__ __forceinline__ uint2 fragment_of(const S *s, const Activations<K> &x, int run, int piece);
 
 #include "decode_copies.cuh"
 #include "decode_primitives.cuh"
@@ -168,7 +159,6 @@ using DownFormat2 = DownFormat;
 // ----------------------------------------------------------------------------------------------------------
 // Shared memory
 
-#define PIECE_BYTES (PARTS * 64)
 #define RUN_BYTES (4 * PIECE_BYTES)
 
 #define QUERY_BATCH 4  // queries processed together
@@ -212,7 +202,7 @@ struct Merge {  // partial attention results of one head
 };
 
 union Work {
-  __align__(16) u8 runs[WARPS][LARGEST(staged) * RUN_BYTES];
+  __align__(16) u8 runs[WARPS][(LARGEST(staged) + 1) / 2 * 2 * RUN_BYTES];
   Attention attention;
   Merge merge;
 };

@@ -123,7 +123,7 @@ def compile_kernel(text, shape, form, layout, dtype, kv, library, target, extra=
     options += [f"KV_{kv.upper()}=1", *extra]
     if not layout.tiles:
         options.append(f"DTYPE_{dtype.upper()}=1")
-    arguments = ["--std=c++17", "--gpu-architecture=" + target] + ["-D" + o for o in options]
+    arguments = ["--std=c++17", "-lineinfo", "--gpu-architecture=" + target] + ["-D" + o for o in options]
     found = [library] if library else glob.glob("/usr/local/cuda*/**/libnvrtc.so.13", recursive=True) + ["libnvrtc.so.13"]
     nvrtc, program, size = ctypes.CDLL(found[0]), ctypes.c_void_p(), ctypes.c_size_t()
     nvrtc.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"decode.cu", 0, None, None)
@@ -311,6 +311,7 @@ def main():
     parser.add_argument("--nvrtc")
     parser.add_argument("--check-source", action="store_true")
     parser.add_argument("--compile-only")
+    parser.add_argument("--image")
     options = parser.parse_args()
     SHARED_BYTES = options.shared
     text = source("decode.cu")
@@ -328,6 +329,8 @@ def main():
     if options.compile_only:
         image = compile_kernel(text, shape, form, layout, options.dtype, kv, options.nvrtc, options.compile_only, options.define)
         print(f"{options.shape}, {options.dtype}: {code_bytes(image)} bytes of code")
+        if options.image:
+            open(options.image, "wb").write(image.raw)
         return
     if not torch:
         sys.exit("decode_probe.py needs torch and a GPU")
