@@ -38,7 +38,9 @@ typedef unsigned long long u64;
 #include "step.h"
 
 #define PAGE MLX_KV_PAGE
+#ifndef WARPS
 #define WARPS 8
+#endif
 #define THREADS (WARPS * 32)  // consumer threads; the producer warp comes after them
 #define EMPTY 0xffffffffu     // a word of |scratch| without a value; the scratch tensor is initialized to it
 #define MINUS_INFINITY __uint_as_float(0xff800000u)
@@ -47,7 +49,9 @@ typedef unsigned long long u64;
 #define Q_WIDTH (HEADS * HEAD_DIM)
 #define KV_WIDTH (KV_HEADS * HEAD_DIM)
 #define QKV_WIDTH (Q_WIDTH + 2 * KV_WIDTH)
+#ifndef SPLIT
 #define SPLIT 256  // positions of an attention task, as long as there are enough blocks for all tasks
+#endif
 #define MAX_SPLITS max_of(1, BLOCKS / KV_HEADS)
 #define TILE 8   // rows of a stage
 #define BATCH 8  // tiles whose sums are completed together
@@ -56,7 +60,9 @@ typedef unsigned long long u64;
 #ifndef IN_FLIGHT
 #define IN_FLIGHT 5  // stages whose copies are in flight
 #endif
-#define STAGED_RUNS (SHARED_BYTES >= 200 << 10 ? 16 : 2)
+#ifndef STAGED_RUNS
+#define STAGED_RUNS 4
+#endif
 #define MAX_RUNS 16  // largest number of runs (see Tiling) whose activations are kept in registers
 #else
 #define IN_FLIGHT 3  // more copies in flight only lengthen the memory queue that other blocks wait in
@@ -165,7 +171,9 @@ using DownFormat2 = DownFormat;
 
 // VALUE_WARPS warps share the same positions, and each accumulates some columns of the values.
 #if defined(KV_F32) || defined(KV_Q8)
-#define VALUE_WARPS (HEAD_DIM <= 128 ? 1 : 2)
+#ifndef VALUE_WARPS
+#define VALUE_WARPS (HEAD_DIM <= 128 || GROUP <= 4 ? 1 : 2)
+#endif
 #ifdef KV_Q8
 typedef u8 kv_t;  // codes; each page of a head ends with PAGE f32 scales
 #else
@@ -595,7 +603,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, 1)
 #pragma unroll 1
     for (int i = 0; i < STAGES; ++i) {
       barrier_init(&s->full[i], FULL_ARRIVALS);
-      barrier_init(&s->free[i], THREADS);
+      barrier_init(&s->free[i], FREE_ARRIVALS);
     }
 #if __CUDA_ARCH__ >= 900
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

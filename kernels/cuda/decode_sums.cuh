@@ -155,6 +155,17 @@ static __device__ __forceinline__ void embed(const Model &m, Shared *s, int toke
 // ----------------------------------------------------------------------------------------------------------
 // Consumers: row sums
 
+#if WARP_ARRIVES
+#define FREE_ARRIVALS WARPS
+#define RELEASE(barrier) \
+  do {                   \
+    __syncwarp();        \
+    if ((threadIdx.x & 31) == 0) barrier_arrive(barrier); \
+  } while (0)
+#else
+#define FREE_ARRIVALS THREADS
+#define RELEASE(barrier) barrier_arrive(barrier)
+#endif
 struct Consumer {
   Shared *s;
   RingPosition at;
@@ -170,7 +181,7 @@ struct Consumer {
     for (int segment = 0; segment < Tiling<K>::segments; ++segment) {
       barrier_wait(&s->full[at.stage], at.parity);
       F::template multiply_stage<K>(s, s->ring + at.stage * STAGE_BYTES, segment, x, sum);
-      barrier_arrive(&s->free[at.stage]);
+      RELEASE(&s->free[at.stage]);
       at.next();
     }
     float total = F::total(sum, lane & 2);

@@ -47,7 +47,7 @@ def replaced(text, *pairs):
 def without(text, part):
     if part == "ring":
         return replaced(text, ("      barrier_wait(&s->full[at.stage], at.parity);\n", ""),
-                        ("      barrier_arrive(&s->free[at.stage]);\n", ""), ("      produce(m, s, steps);", ""))
+                        ("      RELEASE(&s->free[at.stage]);\n", ""), ("      produce(m, s, steps);", ""))
     if part == "waits":
         return replaced(text, ("  while (is_empty(value));", "  while (0);"), ("for (bool again = true; again;)", "for (bool again = false; again;)"),
                         ("  *not_finite = s->not_finite;\n  return best.token;", "  *not_finite = false;\n  return 5;"))
@@ -111,8 +111,11 @@ def scratch_words(shape, unit=1):
     return 64 + choice + 3 * hidden + 2 * queries + 2 * keys + 2 * ffn + heads * max(1, blocks // kv_heads) * (head_dim + 2)
 
 
+SEGMENT = None
+
+
 def segment_of(layout):
-    return 2048 if layout.tiles and SHARED_BYTES >= 160 << 10 else 1024
+    return SEGMENT or 2048 if layout.tiles and SHARED_BYTES >= 160 << 10 else 1024
 
 
 def compile_kernel(text, shape, form, layout, dtype, kv, library, target, extra=()):
@@ -123,7 +126,7 @@ def compile_kernel(text, shape, form, layout, dtype, kv, library, target, extra=
     options += [f"KV_{kv.upper()}=1", *extra]
     if not layout.tiles:
         options.append(f"DTYPE_{dtype.upper()}=1")
-    arguments = ["--std=c++17", "-lineinfo", "--gpu-architecture=" + target] + ["-D" + o for o in options]
+    arguments = ["--std=c++17", "-lineinfo", "--ptxas-options=-v", "--gpu-architecture=" + target] + ["-D" + o for o in options]
     found = [library] if library else glob.glob("/usr/local/cuda*/**/libnvrtc.so.13", recursive=True) + ["libnvrtc.so.13"]
     nvrtc, program, size = ctypes.CDLL(found[0]), ctypes.c_void_p(), ctypes.c_size_t()
     nvrtc.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"decode.cu", 0, None, None)
@@ -131,6 +134,7 @@ def compile_kernel(text, shape, form, layout, dtype, kv, library, target, extra=
     nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
     log = ctypes.create_string_buffer(size.value)
     nvrtc.nvrtcGetProgramLog(program, log)
+    print(log.value.decode()) if extra and "SHOW=1" in extra else None
     if failed:
         sys.exit(log.value.decode())
     size_of, read = (nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX) if "compute" in target else (nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)
