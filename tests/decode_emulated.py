@@ -68,6 +68,7 @@ static float multiply_signed(Four a, Two b);
 #define WARPS 2
 #define TILE 8
 #define STAGED_RUNS 2
+#define STAGE_LIMIT 1200
 #define MAX_RUNS %(registers)d
 #define SHARED_BYTES (64 << 10)
 #define SEGMENT 512
@@ -136,7 +137,11 @@ int main() {
       stage_all<COLUMNS>(&memory, a, value);
       Format::Sum sum = {};
       for (int segment = 0; segment < C::segments; segment++)
-        Format::multiply_stage<COLUMNS>(&memory, tiles + segment * C::columns / 128 * Format::bytes, segment, a, sum);
+        for (int nth = 0; nth < Format::Stage<COLUMNS>::count; nth++) {
+          const int first = segment * C::columns / 128 + nth * Format::Stage<COLUMNS>::tiles;
+          if (Format::is_empty_stage<COLUMNS>(segment, nth)) continue;
+          Format::multiply_stage<COLUMNS>(&memory, tiles + first * Format::bytes, segment, nth, a, sum);
+        }
       float total = Format::total(sum, lane & 2);
       total += __shfl_xor_sync(~0u, total, 1);
       total += __shfl_xor_sync(~0u, total, 2);

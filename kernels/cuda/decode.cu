@@ -63,6 +63,9 @@ typedef unsigned long long u64;
 #ifndef STAGED_RUNS
 #define STAGED_RUNS 4
 #endif
+#ifndef STAGE_LIMIT
+#define STAGE_LIMIT (12 << 10)  // bytes of a stage
+#endif
 #define MAX_RUNS 16  // largest number of runs (see Tiling) whose activations are kept in registers
 #else
 #define IN_FLIGHT 3  // more copies in flight only lengthen the memory queue that other blocks wait in

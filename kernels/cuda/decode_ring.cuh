@@ -144,21 +144,6 @@ static __device__ __forceinline__ float qkv_bias(const Model &m, int layer, int 
 template <typename F, int K, typename At>
 static __device__ __forceinline__ void copy_rows(Producer &p, int first, int count, At at) {
   const auto row_at = [&](int row) { return at.template row<F, Tiling<K>::width>(row); };
-#ifdef PACKED
-  if constexpr (Tiling<K>::part >= 0) {
-    using C = Tiling<K>;
-    const u8 *from = row_at(first) + C::first * (C::columns / 128) * F::bytes;
-#pragma unroll 1
-    for (int segment = 0; segment < C::segments; ++segment) {
-      const int size = ceil_div(C::segment_columns(segment), 128) * F::bytes;
-      u8 *to = p.begin(size);
-      if (!to) return;
-      copy_bytes(to, from + segment * (C::columns / 128) * F::bytes, size, threadIdx.x & 31, 32, p.full());
-      p.end();
-    }
-    return;
-  }
-#endif
   F::template copy_tile<K>(p, first, count, row_at);
 }
 

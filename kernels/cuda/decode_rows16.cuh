@@ -31,6 +31,7 @@ struct Rows16 {
     // Bytes of a row. The padding of 64 bytes puts eight rows into different banks.
     static constexpr int stride = Tiling<K>::columns * 2 + 64;
     static constexpr int bytes = TILE * stride;
+    static constexpr int count = 1;  // stages of a segment
   };
 
   template <int K>
@@ -56,9 +57,14 @@ struct Rows16 {
     }
   }
 
+  template <int K>
+  static __device__ constexpr bool is_empty_stage(int, int) {
+    return false;
+  }
+
   // Multiplies this warp's runs of one stage and adds them to the sums of the tile.
   template <int K, typename S>
-  static __device__ __forceinline__ void multiply_stage(const S *s, const u8 *stage, int segment,
+  static __device__ __forceinline__ void multiply_stage(const S *s, const u8 *stage, int segment, int,
                                                         const Activations<K> &x, Sum &sum) {
     using C = Tiling<K>;
     const int lane = threadIdx.x & 31, row = lane >> 2, quad = lane & 3;

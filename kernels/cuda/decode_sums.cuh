@@ -177,10 +177,12 @@ struct Consumer {
   __device__ __forceinline__ void multiply_tile(const Activations<K> &x, int nth) {
     const int lane = threadIdx.x & 31;
     typename F::Sum sum = {};
+    constexpr int stages = F::template Stage<K>::count;
 #pragma unroll
-    for (int segment = 0; segment < Tiling<K>::segments; ++segment) {
+    for (int i = 0; i < Tiling<K>::segments * stages; ++i) {
+      if (F::template is_empty_stage<K>(i / stages, i % stages)) continue;
       barrier_wait(&s->full[at.stage], at.parity);
-      F::template multiply_stage<K>(s, s->ring + at.stage * STAGE_BYTES, segment, x, sum);
+      F::template multiply_stage<K>(s, s->ring + at.stage * STAGE_BYTES, i / stages, i % stages, x, sum);
       RELEASE(&s->free[at.stage]);
       at.next();
     }

@@ -64,9 +64,15 @@ struct Tiles : TileFormat<BITS, NUMBERS, OFFSET, HALVES, CENTER> {
     float part[2], offset;
   };
 
+  // A stage has as many runs of each warp as fit into STAGE_LIMIT: a segment may need several stages.
   template <int K>
   struct Stage {
-    static constexpr int bytes = Tiling<K>::columns / 128 * Format::bytes;
+    static constexpr int segment = Tiling<K>::columns / 128;  // tiles
+    static constexpr int warp_runs =
+        segment * Format::bytes <= STAGE_LIMIT ? Tiling<K>::segment_runs
+                                               : max_of(1, STAGE_LIMIT / (WARPS * Format::bytes));
+    static constexpr int tiles = min_of(segment, warp_runs * WARPS), bytes = tiles * Format::bytes;
+    static constexpr int count = ceil_div(Tiling<K>::segment_runs, warp_runs);  // stages of a segment
   };
 
   template <int K>
@@ -76,29 +82,41 @@ struct Tiles : TileFormat<BITS, NUMBERS, OFFSET, HALVES, CENTER> {
 
   template <int K, typename P, typename At>
   static __device__ __forceinline__ void copy_tile(P &p, int first, int, At at) {
+    using C = Tiling<K>;
     const u8 *from = at(first);
-    constexpr int runs = Tiling<K>::columns / 128;
 #pragma unroll 1
-    for (int run = 0; run < ceil_div(K, 128); run += runs) {
-      const int size = min(runs, ceil_div(K, 128) - run) * bytes;
-      u8 *to = p.begin(size);
-      if (!to) return;
-      copy_bytes(to, from + run * bytes, size, threadIdx.x & 31, 32, p.full());
-      p.end();
+    for (int segment = 0; segment < C::segments; ++segment) {
+      const int begin = (C::first + segment) * Stage<K>::segment,
+                end = min(begin + Stage<K>::segment, ceil_div(C::width, 128));
+#pragma unroll 1
+      for (int tile = begin; tile < end; tile += Stage<K>::tiles) {
+        const int size = min(Stage<K>::tiles, end - tile) * bytes;
+        u8 *to = p.begin(size);
+        if (!to) return;
+        copy_bytes(to, from + tile * bytes, size, threadIdx.x & 31, 32, p.full());
+        p.end();
+      }
     }
   }
 
-  // Multiplies the runs of this warp in one stage and adds them to the sums of the tile.
+  // Whether stage |nth| of a segment of a part has no tiles: the last segment is narrower.
+  template <int K>
+  static __device__ constexpr bool is_empty_stage(int segment, int nth) {
+    return nth * Stage<K>::tiles * 128 >= Tiling<K>::segment_columns(segment);
+  }
+
+  // Multiplies the runs of this warp in stage |nth_stage| of a segment and adds them to the sums of the tile.
   template <int K, typename S>
-  static __device__ __forceinline__ void multiply_stage(const S *s, const u8 *stage, int segment,
+  static __device__ __forceinline__ void multiply_stage(const S *s, const u8 *stage, int segment, int nth_stage,
                                                         const Activations<K> &x, Sum &sum) {
     using C = Tiling<K>;
     static_assert(C::columns % 256 == 0, "two tiles that share numbers are in one stage");
     const int lane = threadIdx.x & 31, row = lane >> 2, quad = lane & 3;
 #pragma unroll
-    for (int nth_run = 0; nth_run < C::segment_runs; ++nth_run) {
-      const int run = segment * C::segment_runs + nth_run;
-      if (!C::has(run, C::column(run))) break;
+    for (int nth_run = 0; nth_run < Stage<K>::warp_runs; ++nth_run) {
+      const int in_segment = nth_stage * Stage<K>::warp_runs + nth_run,
+                run = segment * C::segment_runs + in_segment;
+      if (in_segment >= C::segment_runs || !C::has(run, C::column(run))) break;
       const int nth = nth_run * WARPS + (int)(threadIdx.x >> 5);
       const u8 *tile = stage + nth * bytes;
       u32 codes[Format::loads][Format::words];
