@@ -139,8 +139,8 @@ int main() {
       for (int segment = 0; segment < C::segments; segment++)
         for (int nth = 0; nth < Format::Stage<COLUMNS>::count; nth++) {
           const int first = segment * C::columns / 128 + nth * Format::Stage<COLUMNS>::tiles;
-          if (Format::is_empty_stage<COLUMNS>(segment, nth)) continue;
-          Format::multiply_stage<COLUMNS>(&memory, tiles + first * Format::bytes, segment, nth, a, sum);
+          if (Format::is_empty_stage<COLUMNS, 1>(segment, nth)) continue;
+          Format::multiply_stage<COLUMNS, 1>(&memory, tiles + first * Format::bytes, segment, nth, a, sum);
         }
       float total = Format::total(sum, lane & 2);
       total += __shfl_xor_sync(~0u, total, 1);

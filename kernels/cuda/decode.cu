@@ -64,10 +64,14 @@ typedef unsigned long long u64;
 #define STAGED_RUNS 4
 #endif
 #ifndef STAGE_LIMIT
-#define STAGE_LIMIT (12 << 10)  // bytes of a stage
+#define STAGE_LIMIT (24 << 10)  // bytes of a stage
+#endif
+#ifndef PAIR_ROWS
+#define PAIR_ROWS 2
 #endif
 #define MAX_RUNS 16  // largest number of runs (see Tiling) whose activations are kept in registers
 #else
+#define PAIR_ROWS 1
 #define IN_FLIGHT 3  // more copies in flight only lengthen the memory queue that other blocks wait in
 #define STAGED_RUNS 2
 #define MAX_RUNS 8
@@ -245,9 +249,12 @@ struct State {
 
 #define STAGE_OF(format, k) format::Stage<k>::bytes
 #define LARGER_STAGE(format, k) max_of(STAGE_OF(format, k), STAGE_OF(format##2, k))
+#define PAIR_STAGE                                             \
+  max_of((GateFormat::Stage<HIDDEN, PAIR_ROWS>::bytes), \
+         (GateFormat2::Stage<HIDDEN, PAIR_ROWS>::bytes))
 #define STAGE_BYTES                                                                     \
   max_of(max_of(LARGER_STAGE(QkvFormat, HIDDEN), LARGER_STAGE(OFormat, Q_WIDTH)),       \
-         max_of(max_of(LARGER_STAGE(GateFormat, HIDDEN), STAGE_OF(HeadFormat, HIDDEN)), \
+         max_of(max_of(PAIR_STAGE, STAGE_OF(HeadFormat, HIDDEN)), \
                 LARGER_STAGE(DownFormat, FFN)))
 // As many stages as fit.
 #define STAGES ((int)((SHARED_BYTES - sizeof(State) - 128) / (STAGE_BYTES + 2 * sizeof(u64))))
@@ -487,7 +494,7 @@ static __device__ __forceinline__ bool is_end(const int *batch, int token) {
 // Decodes up to |steps| tokens and returns their number. |results| is NULL in step_1, |hidden| in burst.
 static __device__ __forceinline__ int consume(const Model &m, Shared *s, int steps, int token, int position,
                                               float *hidden, int *results) {
-  Consumer c = {s, {0, 0}, 0};
+  Consumer c = {s, {0, 0}, 0, false};
   const bool writes = s->block == 0 && threadIdx.x == 0;
   int parity = 0, step = 0;
   if (writes) m.history[position] = token;

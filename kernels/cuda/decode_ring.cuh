@@ -182,6 +182,26 @@ static __device__ __forceinline__ void stream_down(Producer &p, Rows rows, bool 
   }
 }
 
+#if PAIR_ROWS == 2
+template <typename F>
+static __device__ __forceinline__ void copy_pair(Producer &p, int row, const u8 *gate, const u8 *up) {
+  const u64 at = F::template row_offset<HIDDEN>(row);
+  const u8 *const from[2] = {gate + at, up + at};
+  F::template copy_tiles<HIDDEN>(p, from);
+}
+
+// A stage has a tile row of gate and one of up, so that one thread gets the sums of both.
+static __device__ __forceinline__ void stream_pairs(Producer &p, Rows rows, bool second, const u8 *gate,
+                                                    const u8 *up) {
+#pragma unroll 1
+  for (int r = rows.begin; r < rows.end && !p.stopped; r += TILE) {
+    if (!Same<GateFormat, GateFormat2>::value && second)
+      copy_pair<GateFormat2>(p, r, gate, up);
+    else
+      copy_pair<GateFormat>(p, r, gate, up);
+  }
+}
+#else
 // Tiles of gate and up alternate, so that one thread gets the sums of both.
 static __device__ __forceinline__ void stream_pairs(Producer &p, Rows rows, bool second, const u8 *gate,
                                                     const u8 *up) {
@@ -194,6 +214,8 @@ static __device__ __forceinline__ void stream_pairs(Producer &p, Rows rows, bool
     }
   }
 }
+
+#endif
 
 static __device__ void produce(const Model &m, Shared *s, int steps) {
   Producer p = {s, {0, 0}, {0, 0}, 0, false};

@@ -26,12 +26,12 @@ struct Rows16 {
     float part[4][4];
   };
 
-  template <int K>
+  template <int K, int ROWS = 1>
   struct Stage {
     // Bytes of a row. The padding of 64 bytes puts eight rows into different banks.
     static constexpr int stride = Tiling<K>::columns * 2 + 64;
     static constexpr int bytes = TILE * stride;
-    static constexpr int count = 1;  // stages of a segment
+    static constexpr int row_bytes = bytes, count = 1;  // stages of a segment
   };
 
   template <int K>
@@ -57,13 +57,13 @@ struct Rows16 {
     }
   }
 
-  template <int K>
+  template <int K, int ROWS>
   static __device__ constexpr bool is_empty_stage(int, int) {
     return false;
   }
 
   // Multiplies this warp's runs of one stage and adds them to the sums of the tile.
-  template <int K, typename S>
+  template <int K, int ROWS, typename S>
   static __device__ __forceinline__ void multiply_stage(const S *s, const u8 *stage, int segment, int,
                                                         const Activations<K> &x, Sum &sum) {
     using C = Tiling<K>;

@@ -170,43 +170,63 @@ struct Consumer {
   Shared *s;
   RingPosition at;
   int buffer;  // index of the partial sums in use
+  bool ready;  // the current stage is known to be full
 
-  // Multiplies eight rows; their sums are tile |nth| of the batch. ADD: adds them to the sums of the parts
-  // before this one.
-  template <typename F, int K, bool ADD>
+  // Waits for the current stage. Whether the next one is ready is asked now, long before it is needed.
+  __device__ __forceinline__ void wait_for_stage() {
+#if EARLY
+    if (!ready) barrier_wait(&s->full[at.stage], at.parity);
+    RingPosition after = at;
+    after.next();
+    ready = barrier_passed_now(&s->full[after.stage], after.parity);
+#else
+      barrier_wait(&s->full[at.stage], at.parity);
+#endif
+  }
+
+  // Multiplies ROWS tile rows of eight rows; their sums are tiles ROWS * nth and up of the batch. ADD: adds
+  // them to the sums of the parts before this one.
+  template <typename F, int K, bool ADD, int ROWS>
   __device__ __forceinline__ void multiply_tile(const Activations<K> &x, int nth) {
     const int lane = threadIdx.x & 31;
-    typename F::Sum sum = {};
-    constexpr int stages = F::template Stage<K>::count;
+    typename F::Sum sum[ROWS] = {};
+    using Stage = typename F::template Stage<K, ROWS>;
 #pragma unroll
-    for (int i = 0; i < Tiling<K>::segments * stages; ++i) {
-      if (F::template is_empty_stage<K>(i / stages, i % stages)) continue;
-      barrier_wait(&s->full[at.stage], at.parity);
-      F::template multiply_stage<K>(s, s->ring + at.stage * STAGE_BYTES, i / stages, i % stages, x, sum);
+    for (int i = 0; i < Tiling<K>::segments * Stage::count; ++i) {
+      const int segment = i / Stage::count, part = i % Stage::count;
+      if (F::template is_empty_stage<K, ROWS>(segment, part)) continue;
+      wait_for_stage();
+#pragma unroll
+      for (int r = 0; r < ROWS; ++r)
+        F::template multiply_stage<K, ROWS>(s, s->ring + at.stage * STAGE_BYTES + r * Stage::row_bytes, segment, part,
+                                            x, sum[r]);
       RELEASE(&s->free[at.stage]);
       at.next();
     }
-    float total = F::total(sum, lane & 2);
-    total += __shfl_xor_sync(~0u, total, 1);
-    total += __shfl_xor_sync(~0u, total, 2);
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r) {
+      float total = F::total(sum[r], lane & 2);
+      total += __shfl_xor_sync(~0u, total, 1);
+      total += __shfl_xor_sync(~0u, total, 2);
 #ifdef DTYPE_F16
-    total *= x.unscale;
+      total *= x.unscale;
 #endif
-    float *sums = &s->partial[buffer][threadIdx.x >> 5][nth * TILE + (lane >> 2)];
-    if ((lane & 3) == 0) *sums = ADD ? *sums + total : total;
+      float *sums = &s->partial[buffer][threadIdx.x >> 5][(nth * ROWS + r) * TILE + (lane >> 2)];
+      if ((lane & 3) == 0) *sums = ADD ? *sums + total : total;
+    }
   }
 
-  // Multiplies |tiles| tiles, in the format F, or G if second(tile).
-  template <typename F, typename G, int K, bool ADD, typename Second>
-  __device__ __forceinline__ void multiply_batch(const Activations<K> &x, int tiles, Second second) {
+  // Multiplies |count| times ROWS tile rows, in the format F, or G if second(nth).
+  template <typename F, typename G, int K, bool ADD, int ROWS, typename Second>
+  __device__ __forceinline__ void multiply_batch(const Activations<K> &x, int count, Second second) {
 #pragma unroll 1
-    for (int i = 0; i < tiles; ++i) {
+    for (int i = 0; i < count; ++i) {
       if constexpr (Same<F, G>::value) {
-        multiply_tile<F, K, ADD>(x, i);
+        multiply_tile<F, K, ADD, ROWS>(x, i);
       } else if (second(i)) {
-        multiply_tile<G, K, ADD>(x, i);
+        multiply_tile<G, K, ADD, ROWS>(x, i);
       } else {
-        multiply_tile<F, K, ADD>(x, i);
+        multiply_tile<F, K, ADD, ROWS>(x, i);
       }
     }
   }
@@ -227,7 +247,7 @@ struct Consumer {
     for (int begin = rows.begin; begin < rows.end; begin += BATCH * TILE) {
       const int count = min(BATCH * TILE, rows.end - begin), row = begin + (int)threadIdx.x;
       const float old = (int)threadIdx.x < count ? before(row) : 0.0f;
-      multiply_batch<F, G, K, false>(x, ceil_div(count, TILE),
+      multiply_batch<F, G, K, false, 1>(x, ceil_div(count, TILE),
                                      [&](int i) { return second(begin + i * TILE); });
       sync_consumers();
       if ((int)threadIdx.x < count) done(row, total(threadIdx.x), old);
@@ -241,7 +261,7 @@ struct Consumer {
     {
       Activations<PART_OF(FFN, PART)> x;
       receive_activations<PART_OF(FFN, PART)>(s, words, x);
-      multiply_batch<F, G, PART_OF(FFN, PART), (PART > 0)>(x, ceil_div(count, TILE),
+      multiply_batch<F, G, PART_OF(FFN, PART), (PART > 0), 1>(x, ceil_div(count, TILE),
                                                            [=](int) { return second; });
     }
     if constexpr (PART + 1 < FFN_PARTS) multiply_parts<F, G, PART + 1>(words, count, second);
@@ -271,7 +291,7 @@ struct Consumer {
 #pragma unroll 1
     for (int begin = rows.begin; begin < rows.end; begin += BATCH / 2 * TILE) {
       const int count = min(BATCH / 2 * TILE, rows.end - begin);
-      multiply_batch<F, G, HIDDEN, false>(x, 2 * ceil_div(count, TILE), [=](int) { return second; });
+      multiply_batch<F, G, HIDDEN, false, PAIR_ROWS>(x, 2 / PAIR_ROWS * ceil_div(count, TILE), [=](int) { return second; });
       sync_consumers();
       if (begin == rows.begin) {
         first();

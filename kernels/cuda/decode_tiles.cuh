@@ -64,14 +64,17 @@ struct Tiles : TileFormat<BITS, NUMBERS, OFFSET, HALVES, CENTER> {
     float part[2], offset;
   };
 
-  // A stage has as many runs of each warp as fit into STAGE_LIMIT: a segment may need several stages.
-  template <int K>
+  // A stage has as many runs of each warp as fit into STAGE_LIMIT: a segment may need several stages. |ROWS|:
+  // tile rows of a stage, of different matrices.
+  template <int K, int ROWS = 1>
   struct Stage {
     static constexpr int segment = Tiling<K>::columns / 128;  // tiles
     static constexpr int warp_runs =
-        segment * Format::bytes <= STAGE_LIMIT ? Tiling<K>::segment_runs
-                                               : max_of(1, STAGE_LIMIT / (WARPS * Format::bytes));
-    static constexpr int tiles = min_of(segment, warp_runs * WARPS), bytes = tiles * Format::bytes;
+        ROWS * segment * Format::bytes <= STAGE_LIMIT
+            ? Tiling<K>::segment_runs
+            : max_of(1, STAGE_LIMIT / (ROWS * WARPS * Format::bytes));
+    static constexpr int tiles = min_of(segment, warp_runs * WARPS), row_bytes = tiles * Format::bytes;
+    static constexpr int bytes = ROWS * row_bytes;
     static constexpr int count = ceil_div(Tiling<K>::segment_runs, warp_runs);  // stages of a segment
   };
 
@@ -80,41 +83,51 @@ struct Tiles : TileFormat<BITS, NUMBERS, OFFSET, HALVES, CENTER> {
     return (u64)(row / TILE) * (ceil_div(K, 128) * bytes);
   }
 
-  template <int K, typename P, typename At>
-  static __device__ __forceinline__ void copy_tile(P &p, int first, int, At at) {
+  // Copies tile rows |from|[0] to |from|[ROWS - 1].
+  template <int K, int ROWS, typename P>
+  static __device__ __forceinline__ void copy_tiles(P &p, const u8 *const (&from)[ROWS]) {
     using C = Tiling<K>;
-    const u8 *from = at(first);
+    using S = Stage<K, ROWS>;
 #pragma unroll 1
     for (int segment = 0; segment < C::segments; ++segment) {
-      const int begin = (C::first + segment) * Stage<K>::segment,
-                end = min(begin + Stage<K>::segment, ceil_div(C::width, 128));
+      const int begin = (C::first + segment) * S::segment,
+                end = min(begin + S::segment, ceil_div(C::width, 128));
 #pragma unroll 1
-      for (int tile = begin; tile < end; tile += Stage<K>::tiles) {
-        const int size = min(Stage<K>::tiles, end - tile) * bytes;
-        u8 *to = p.begin(size);
+      for (int tile = begin; tile < end; tile += S::tiles) {
+        const int size = min(S::tiles, end - tile) * bytes;
+        u8 *to = p.begin(ROWS * size);
         if (!to) return;
-        copy_bytes(to, from + tile * bytes, size, threadIdx.x & 31, 32, p.full());
+#pragma unroll
+        for (int i = 0; i < ROWS; ++i)
+          copy_bytes(to + i * S::row_bytes, from[i] + tile * bytes, size, threadIdx.x & 31, 32, p.full());
         p.end();
       }
     }
   }
 
+  template <int K, typename P, typename At>
+  static __device__ __forceinline__ void copy_tile(P &p, int first, int, At at) {
+    const u8 *const from[1] = {at(first)};
+    copy_tiles<K>(p, from);
+  }
+
   // Whether stage |nth| of a segment of a part has no tiles: the last segment is narrower.
-  template <int K>
+  template <int K, int ROWS>
   static __device__ constexpr bool is_empty_stage(int segment, int nth) {
-    return nth * Stage<K>::tiles * 128 >= Tiling<K>::segment_columns(segment);
+    return nth * Stage<K, ROWS>::tiles * 128 >= Tiling<K>::segment_columns(segment);
   }
 
   // Multiplies the runs of this warp in stage |nth_stage| of a segment and adds them to the sums of the tile.
-  template <int K, typename S>
+  template <int K, int ROWS, typename S>
   static __device__ __forceinline__ void multiply_stage(const S *s, const u8 *stage, int segment, int nth_stage,
                                                         const Activations<K> &x, Sum &sum) {
+    constexpr int warp_runs = Stage<K, ROWS>::warp_runs;
     using C = Tiling<K>;
     static_assert(C::columns % 256 == 0, "two tiles that share numbers are in one stage");
     const int lane = threadIdx.x & 31, row = lane >> 2, quad = lane & 3;
 #pragma unroll
-    for (int nth_run = 0; nth_run < Stage<K>::warp_runs; ++nth_run) {
-      const int in_segment = nth_stage * Stage<K>::warp_runs + nth_run,
+    for (int nth_run = 0; nth_run < warp_runs; ++nth_run) {
+      const int in_segment = nth_stage * warp_runs + nth_run,
                 run = segment * C::segment_runs + in_segment;
       if (in_segment >= C::segment_runs || !C::has(run, C::column(run))) break;
       const int nth = nth_run * WARPS + (int)(threadIdx.x >> 5);

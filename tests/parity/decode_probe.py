@@ -33,7 +33,7 @@ except ImportError:
 
 SHAPES = {**SHAPES, **OTHER_SHAPES}
 PAGE, CONTEXT, SHARED_BYTES, BLOCKS, THREADS = 16, 8192, 232448, 132, 288
-PHASES = ["full", "x0", "qkv", "attend", "merge", "attended", "o", "x1", "", "pairs", "hidden", "down", "head", "", "embed"]
+PHASES = ["full", "x0", "qkv", "attend", "merge", "attended", "o", "x1", "(attend: wait)", "pairs", "hidden", "down", "head", "(attend: passes)", "embed"]
 
 
 def replaced(text, *pairs):
@@ -63,6 +63,9 @@ def with_clocks(text):
         ("// |x| is the layer's input", "#define SINCE(i) { long long now = clock64(); if (threadIdx.x == 0) s->clocks[i] += now - since; since = now; }\n// |x| is the layer's input"),
         ("  c.rows<QkvFormat, QkvFormat2>(\n", "  long long since = clock64();\n  c.rows<QkvFormat, QkvFormat2>(\n"),
         ("  attend(m, s, l, plan, position);", "  SINCE(2) attend(m, s, l, plan, position); SINCE(3)"),
+        ("  receive_qkv(m, s, layer, query, plan.queries, position, end == position + 1);\n  sync_consumers();\n",
+         "  long long asked = clock64();\n  receive_qkv(m, s, layer, query, plan.queries, position, end == position + 1);\n  sync_consumers();\n  if (threadIdx.x == 0) s->clocks[8] += clock64() - asked; asked = clock64();\n"),
+        ("  publish_split(m, a, query, plan.queries, split, plan.splits);\n", "  if (threadIdx.x == 0) s->clocks[13] += clock64() - asked;\n  publish_split(m, a, query, plan.queries, split, plan.splits);\n"),
         ("  merge_heads(m, s, plan.splits);", "  merge_heads(m, s, plan.splits); SINCE(4)"),
         ("w->attended, attended);", "w->attended, attended); SINCE(5)"),
         ("  receive_and_normalize(s, w->x1[parity], AFTER_ATTENTION(l), BEFORE_MLP(l), x);",
@@ -74,7 +77,7 @@ def with_clocks(text):
          "      long long asked = clock64(); barrier_wait(&s->full[at.stage], at.parity); if (threadIdx.x == 0) s->clocks[0] += clock64() - asked;\n"),
         ("    token = choose_token(m, c, s->epoch + step, position, x, &not_finite);",
          "    long long head = clock64(); token = choose_token(m, c, s->epoch + step, position, x, &not_finite); if (threadIdx.x == 0) s->clocks[12] += clock64() - head;"),
-        ("  Consumer c = {s, {0, 0}, 0};\n", "  Consumer c = {s, {0, 0}, 0};\n  long long begin = clock64();\n  if (threadIdx.x == 0) for (int i = 0; i < 20; ++i) s->clocks[i] = 0;\n"),
+        ("  Consumer c = {s, {0, 0}, 0, false};\n", "  Consumer c = {s, {0, 0}, 0, false};\n  long long begin = clock64();\n  if (threadIdx.x == 0) for (int i = 0; i < 20; ++i) s->clocks[i] = 0;\n"),
         ("  return step;\n}\n\n// ------", """  const int nth = s->block == 0 ? 0 : s->block == s->blocks / 2 ? 1 : s->block == s->blocks - 1 ? 2 : -1;
   s->clocks[19] = clock64() - begin;
   if (threadIdx.x == 0 && nth >= 0) for (int i = 0; i < 20; ++i) ((float *)m.scratch->padding)[nth * 20 + i] = (float)s->clocks[i] / step;
@@ -331,6 +334,8 @@ def main():
     kv = options.kv or ("f32" if options.dtype not in ("bf16", "f16") else options.dtype)
     layout = Layout(shape, () if options.dtype in ("bf16", "f16") else options.dtype.split(","), form, options.second)
     if options.compile_only:
+        for part in options.without.split(",") if options.without else ():
+            text = without(text, part)
         image = compile_kernel(text, shape, form, layout, options.dtype, kv, options.nvrtc, options.compile_only, options.define)
         print(f"{options.shape}, {options.dtype}: {code_bytes(image)} bytes of code")
         if options.image:
