@@ -402,13 +402,21 @@ static int64_t attention_bytes(const mlx_config_t *c, mlx_dtype_t kv) {
   return max_int(merge, mixed + (group + 3) / 4 * ((d + 31) / 32) * 1024 + 4 * d + 256);
 }
 
-// One stage of the ring buffer that weights stream through, with its barriers.
+// Large GPUs have stages of up to 24 KB, and stages with rows of both gate and up.
+static bool has_large_stages(const mlx_decode_plan_t *plan) { return plan->shared_bytes >= 160 << 10; }
+
+// The largest stage of the ring buffer that weights stream through, with its barriers. A stage has at least
+// one tile (128 columns) for each of 8 warps.
 static int64_t stage_bytes(const mlx_decode_plan_t *plan, bool quantized) {
   if (!quantized) return 8 * (2 * plan->segment + 64) + 16;
   int64_t largest = 0;
   for (int i = 0; i < 2 * MLX_DECODE_ROLES; ++i) {
     const mlx_tiles_t tiles = plan->tiles[i / 2][i % 2];
-    if (tiles.bits) largest = max_int(largest, (int64_t)mlx_tiles_bytes(tiles, 1, plan->segment));
+    const int64_t rows = i / 2 == MLX_DECODE_ROLE_GATE && has_large_stages(plan) ? 2 : 1;
+    if (!tiles.bits) continue;
+    const int64_t least = rows * (int64_t)mlx_tiles_bytes(tiles, 1, 1024),
+                  whole = rows * (int64_t)mlx_tiles_bytes(tiles, 1, plan->segment);
+    largest = max_int(largest, min_int(whole, max_int(least, 24 << 10)));
   }
   return largest + 16;
 }
@@ -444,10 +452,9 @@ static bool segment_fits(const mlx_model_t *model, mlx_dtype_t kv, bool quantize
          (quantized ? 6 : 4) * stage_bytes(plan, quantized) + work + (8 << 10) <= plan->shared_bytes;
 }
 
-// Chooses the widest segments that fit. Those of 2048 columns save barriers, but need the shared memory that
-// more stages would have.
+// Chooses the widest segments that fit: they save barriers.
 static bool launch_fits(const mlx_model_t *model, mlx_dtype_t kv, bool quantized, mlx_decode_plan_t *plan) {
-  plan->segment = !quantized || plan->shared_bytes < 160 << 10 ? 1024 : 2048;
+  plan->segment = quantized && has_large_stages(plan) ? 4096 : 1024;
   for (; plan->segment >= 512; plan->segment /= 2) {
     if (segment_fits(model, kv, quantized, plan)) return true;
   }

@@ -64,10 +64,10 @@ typedef unsigned long long u64;
 #define STAGED_RUNS 4
 #endif
 #ifndef STAGE_LIMIT
-#define STAGE_LIMIT (24 << 10)  // bytes of a stage
+#define STAGE_LIMIT (24 << 10)  // largest number of bytes in a stage
 #endif
 #ifndef PAIR_ROWS
-#define PAIR_ROWS 2
+#define PAIR_ROWS (SHARED_BYTES >= 160 << 10 ? 2 : 1)  // 2: a stage has rows of both gate and up
 #endif
 #define MAX_RUNS 16  // largest number of runs (see Tiling) whose activations are kept in registers
 #else

@@ -118,7 +118,7 @@ SEGMENT = None
 
 
 def segment_of(layout):
-    return SEGMENT or 2048 if layout.tiles and SHARED_BYTES >= 160 << 10 else 1024
+    return SEGMENT or 4096 if layout.tiles and SHARED_BYTES >= 160 << 10 else 1024
 
 
 def compile_kernel(text, shape, form, layout, dtype, kv, library, target, extra=()):
