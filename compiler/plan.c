@@ -442,10 +442,9 @@ static bool segment_fits(const mlx_model_t *model, mlx_dtype_t kv, bool quantize
                          const mlx_decode_plan_t *plan) {
   const mlx_config_t *c = &model->config;
   const int64_t segment = plan->segment, queries = c->heads * c->head_dim;
-  const int64_t staged =
-      max_int(staged_bytes(c->hidden, segment, false, quantized),
-              max_int(staged_bytes(c->ffn, segment, true, quantized),
-                      staged_bytes(queries, segment, false, quantized)));
+  const int64_t staged = max_int(staged_bytes(c->hidden, segment, false, quantized),
+                                 max_int(staged_bytes(c->ffn, segment, true, quantized),
+                                         staged_bytes(queries, segment, false, quantized)));
   const int64_t residual = has_post_norms(&plan->form) ? 4 * c->hidden : 0;
   const int64_t work = max_int(attention_bytes(c, kv), staged) + residual, unit = quantized ? MLX_CODES : 8;
   return c->hidden % unit == 0 && c->ffn % unit == 0 && c->head_dim % 16 == 0 && c->head_dim <= 256 &&

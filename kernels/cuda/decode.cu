@@ -120,7 +120,8 @@ struct Tiling {
   static constexpr bool even =
       width % columns == 0 && columns % (128 * WARPS) == 0;  // every warp has every run
   static constexpr bool in_registers = runs <= MAX_RUNS;     // activations stay in registers
-  static constexpr int staged = in_registers ? min_of(runs, STAGED_RUNS) : runs;  // in shared memory at a time
+  static constexpr int staged =
+      in_registers ? min_of(runs, STAGED_RUNS) : runs;  // in shared memory at a time
 
   static __device__ __forceinline__ int column(int run) {  // first column of this warp's |run|
     return (first + run / segment_runs) * columns +
@@ -249,13 +250,11 @@ struct State {
 
 #define STAGE_OF(format, k) format::Stage<k>::bytes
 #define LARGER_STAGE(format, k) max_of(STAGE_OF(format, k), STAGE_OF(format##2, k))
-#define PAIR_STAGE                                             \
-  max_of((GateFormat::Stage<HIDDEN, PAIR_ROWS>::bytes), \
-         (GateFormat2::Stage<HIDDEN, PAIR_ROWS>::bytes))
-#define STAGE_BYTES                                                                     \
-  max_of(max_of(LARGER_STAGE(QkvFormat, HIDDEN), LARGER_STAGE(OFormat, Q_WIDTH)),       \
-         max_of(max_of(PAIR_STAGE, STAGE_OF(HeadFormat, HIDDEN)), \
-                LARGER_STAGE(DownFormat, FFN)))
+#define PAIR_STAGE \
+  max_of((GateFormat::Stage<HIDDEN, PAIR_ROWS>::bytes), (GateFormat2::Stage<HIDDEN, PAIR_ROWS>::bytes))
+#define STAGE_BYTES                                                               \
+  max_of(max_of(LARGER_STAGE(QkvFormat, HIDDEN), LARGER_STAGE(OFormat, Q_WIDTH)), \
+         max_of(max_of(PAIR_STAGE, STAGE_OF(HeadFormat, HIDDEN)), LARGER_STAGE(DownFormat, FFN)))
 // As many stages as fit.
 #define STAGES ((int)((SHARED_BYTES - sizeof(State) - 128) / (STAGE_BYTES + 2 * sizeof(u64))))
 

@@ -7,7 +7,9 @@
 #define KEY_LANES (HEAD_DIM <= 128 || VALUE_WARPS > 1 ? 4 : 8)
 #define PASS (HEAD_DIM <= 64 ? 16 : 32 / KEY_LANES)
 #define ROUND (WARPS / VALUE_WARPS * PASS)
+#ifndef BUFFERS
 #define BUFFERS 1
+#endif
 #define KEY_ROWS (PASS * KEY_LANES / 32)
 #define ROW_STEP (32 / KEY_LANES)
 #define KEY_STEP (4 * KEY_LANES)
@@ -86,7 +88,8 @@ static __device__ __forceinline__ void load_pass(const Model &m, Pass &pass, int
   float scale[PASS];
 #pragma unroll
   for (int i = 0; i < KEY_ROWS; ++i)
-    scale[i] = first + lane_row() + i * ROW_STEP < end ? scale_of(from, place, lane_row() + i * ROW_STEP) : 0.0f;
+    scale[i] =
+        first + lane_row() + i * ROW_STEP < end ? scale_of(from, place, lane_row() + i * ROW_STEP) : 0.0f;
 #define LOAD_KEY(at, row) load_codes4(at, scale[row])
 #define LOAD_VALUE(at, position) load_code(at, scale[position])
 #else
@@ -120,7 +123,8 @@ static __device__ __forceinline__ void insert_newest(const Attention *a, Pass &p
 #pragma unroll
   for (int i = 0; i < KEY_ROWS * KEY_FOURS; ++i) {
     if (lane_row() + i / KEY_FOURS * ROW_STEP != nth) continue;
-    pass.k[i / KEY_FOURS][i % KEY_FOURS] = *(const float4 *)(a->k + i % KEY_FOURS * KEY_STEP + lane_quad() * 4);
+    pass.k[i / KEY_FOURS][i % KEY_FOURS] =
+        *(const float4 *)(a->k + i % KEY_FOURS * KEY_STEP + lane_quad() * 4);
   }
 #pragma unroll
   for (int i = 0; i < PASS * VALUE_COLUMNS; ++i) {
@@ -148,7 +152,8 @@ static __device__ __forceinline__ void scores_of(const Pass &pass, const Attenti
     float sum[KEY_ROWS] = {};
 #pragma unroll
     for (int i = 0; i < KEY_FOURS; ++i) {
-      const float4 query_data = *(const float4 *)(a->query_data[first_query + q] + i * KEY_STEP + lane_quad() * 4);
+      const float4 query_data =
+          *(const float4 *)(a->query_data[first_query + q] + i * KEY_STEP + lane_quad() * 4);
 #pragma unroll
       for (int r = 0; r < KEY_ROWS; ++r) sum[r] = dot(pass.k[r][i], query_data, sum[r]);
     }
@@ -177,7 +182,8 @@ static __device__ __forceinline__ void accumulate_pass(OnlineSoftmax &softmax, c
   for (int r = 0; r < KEY_ROWS; ++r) {
     const float factor = exp_of(score[r] - peak);
     softmax.sum += factor;
-    if (KEY_LANES == 4 || lane_quad() < 4) ((float *)&factors[lane_row() + r * ROW_STEP])[lane_quad()] = factor;
+    if (KEY_LANES == 4 || lane_quad() < 4)
+      ((float *)&factors[lane_row() + r * ROW_STEP])[lane_quad()] = factor;
   }
 #pragma unroll
   for (int i = 0; i < QUERIES * VALUE_COLUMNS; ++i)
@@ -203,7 +209,8 @@ static __device__ __forceinline__ void store_warp_result(Attention *a, OnlineSof
                                                          int count) {
   const int warp = threadIdx.x / 32 / VALUE_WARPS, quad = lane_quad();
 #pragma unroll
-  for (int lanes = KEY_LANES; lanes < 32; lanes <<= 1) softmax.sum += __shfl_xor_sync(~0u, softmax.sum, lanes);
+  for (int lanes = KEY_LANES; lanes < 32; lanes <<= 1)
+    softmax.sum += __shfl_xor_sync(~0u, softmax.sum, lanes);
   if (lane_row() == 0 && quad < count)
     a->peak[warp][query + quad] = softmax.peak, a->sum[warp][query + quad] = softmax.sum;
 #pragma unroll

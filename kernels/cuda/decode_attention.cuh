@@ -303,7 +303,7 @@ static __device__ __forceinline__ void publish_split(const Model &m, const Atten
 #define ATTEND_CALL __forceinline__
 #endif
 static __device__ ATTEND_CALL void attend_task(const Model &m, Shared *s, int layer, int task, Plan plan,
-                                                   int position) {
+                                               int position) {
   Attention *a = &s->work.attention;
   const int query = plan.query(task), split = plan.split(task), begin = plan.begin(split);
   const int end = min(begin + plan.positions, position + 1), cached = min(end, position);

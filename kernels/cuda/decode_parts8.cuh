@@ -18,7 +18,8 @@ static __device__ __forceinline__ uint2 staged_fragment(const Shared *s, int run
   return *(const uint2 *)(staged_piece(s, run, 2 * pair + (lane >> 4)) + (part * 4 + quad) * 8);
 }
 
-// The unit of this lane's sums: quads 0 and 1 have those of the first piece, even quads those of parts 0 and 1.
+// The unit of this lane's sums: quads 0 and 1 have those of the first piece, even quads those of parts 0
+// and 1.
 static __device__ __forceinline__ float staged_unit(const Shared *s, int run, int pair) {
   const int quad = threadIdx.x & 3;
   return *(const float *)(staged_piece(s, run, 2 * pair + (quad >> 1)) + 128 + (quad & 1) * 4);
@@ -32,7 +33,8 @@ static __device__ __forceinline__ uint2 fragment_of(const S *s, const Activation
 
 template <int K, typename S>
 static __device__ __forceinline__ float unit_of(const S *s, const Activations<K> &x, int run, int pair) {
-  return Tiling<K>::in_registers ? x.unit[Tiling<K>::in_registers ? run : 0][pair] : staged_unit(s, run, pair);
+  return Tiling<K>::in_registers ? x.unit[Tiling<K>::in_registers ? run : 0][pair]
+                                 : staged_unit(s, run, pair);
 }
 
 // The largest absolute value; NaN if there is one.

@@ -157,9 +157,9 @@ static __device__ __forceinline__ void embed(const Model &m, Shared *s, int toke
 
 #if WARP_ARRIVES
 #define FREE_ARRIVALS WARPS
-#define RELEASE(barrier) \
-  do {                   \
-    __syncwarp();        \
+#define RELEASE(barrier)                                  \
+  do {                                                    \
+    __syncwarp();                                         \
     if ((threadIdx.x & 31) == 0) barrier_arrive(barrier); \
   } while (0)
 #else
@@ -180,7 +180,7 @@ struct Consumer {
     after.next();
     ready = barrier_passed_now(&s->full[after.stage], after.parity);
 #else
-      barrier_wait(&s->full[at.stage], at.parity);
+    barrier_wait(&s->full[at.stage], at.parity);
 #endif
   }
 
@@ -198,8 +198,8 @@ struct Consumer {
       wait_for_stage();
 #pragma unroll
       for (int r = 0; r < ROWS; ++r)
-        F::template multiply_stage<K, ROWS>(s, s->ring + at.stage * STAGE_BYTES + r * Stage::row_bytes, segment, part,
-                                            x, sum[r]);
+        F::template multiply_stage<K, ROWS>(s, s->ring + at.stage * STAGE_BYTES + r * Stage::row_bytes,
+                                            segment, part, x, sum[r]);
       RELEASE(&s->free[at.stage]);
       at.next();
     }
@@ -248,7 +248,7 @@ struct Consumer {
       const int count = min(BATCH * TILE, rows.end - begin), row = begin + (int)threadIdx.x;
       const float old = (int)threadIdx.x < count ? before(row) : 0.0f;
       multiply_batch<F, G, K, false, 1>(x, ceil_div(count, TILE),
-                                     [&](int i) { return second(begin + i * TILE); });
+                                        [&](int i) { return second(begin + i * TILE); });
       sync_consumers();
       if ((int)threadIdx.x < count) done(row, total(threadIdx.x), old);
       buffer ^= 1;
@@ -262,7 +262,7 @@ struct Consumer {
       Activations<PART_OF(FFN, PART)> x;
       receive_activations<PART_OF(FFN, PART)>(s, words, x);
       multiply_batch<F, G, PART_OF(FFN, PART), (PART > 0), 1>(x, ceil_div(count, TILE),
-                                                           [=](int) { return second; });
+                                                              [=](int) { return second; });
     }
     if constexpr (PART + 1 < FFN_PARTS) multiply_parts<F, G, PART + 1>(words, count, second);
   }
@@ -291,7 +291,8 @@ struct Consumer {
 #pragma unroll 1
     for (int begin = rows.begin; begin < rows.end; begin += BATCH / 2 * TILE) {
       const int count = min(BATCH / 2 * TILE, rows.end - begin);
-      multiply_batch<F, G, HIDDEN, false, PAIR_ROWS>(x, 2 / PAIR_ROWS * ceil_div(count, TILE), [=](int) { return second; });
+      multiply_batch<F, G, HIDDEN, false, PAIR_ROWS>(x, 2 / PAIR_ROWS * ceil_div(count, TILE),
+                                                     [=](int) { return second; });
       sync_consumers();
       if (begin == rows.begin) {
         first();

@@ -1,11 +1,11 @@
 // Decode: quantized weights, in tiles of 8 rows x 128 columns, one after the other. tile_format.cuh
 // describes a tile.
 //
-// Activations are four signed bytes each (decode_parts8.cuh). One tensor-core instruction multiplies eight rows
-// x two pieces of 32 columns: lane 4 * row + quad holds its codes of the first piece in row |row| of the
+// Activations are four signed bytes each (decode_parts8.cuh). One tensor-core instruction multiplies eight
+// rows x two pieces of 32 columns: lane 4 * row + quad holds its codes of the first piece in row |row| of the
 // instruction, those of the second piece in row |row| + 8. Columns 0 to 3 of the other operand are the four
-// parts of the first piece's activations, columns 4 to 7 those of the second piece. Sums of integers are exact;
-// the scale of the row multiplies the sum of a piece.
+// parts of the first piece's activations, columns 4 to 7 those of the second piece. Sums of integers are
+// exact; the scale of the row multiplies the sum of a piece.
 //
 // A macro per role (QKV_TILES ...) gives the template arguments.
 
@@ -15,8 +15,8 @@
 
 #define PIECE_BYTES 160  // of staged activations
 
-// Activations of a warp's columns. |fragment|: the two-register B fragment of the instruction, per two pieces of
-// each run. |unit|: of the products with it, in this lane.
+// Activations of a warp's columns. |fragment|: the two-register B fragment of the instruction, per two pieces
+// of each run. |unit|: of the products with it, in this lane.
 template <int K>
 struct Activations {
   static constexpr int kept = Tiling<K>::in_registers ? Tiling<K>::runs : 1;
@@ -69,11 +69,10 @@ struct Tiles : TileFormat<BITS, NUMBERS, OFFSET, HALVES, CENTER> {
   template <int K, int ROWS = 1>
   struct Stage {
     static constexpr int segment = Tiling<K>::columns / 128;  // tiles
-    static constexpr int warp_runs =
-        ROWS * segment * Format::bytes <= STAGE_LIMIT
-            ? Tiling<K>::segment_runs
-            : max_of(1, STAGE_LIMIT / (ROWS * WARPS * Format::bytes));
-    static constexpr int tiles = min_of(segment, warp_runs * WARPS), row_bytes = tiles * Format::bytes;
+    static constexpr int warp_runs = ROWS * segment * Format::bytes <= STAGE_LIMIT
+                                         ? Tiling<K>::segment_runs
+                                         : max_of(1, STAGE_LIMIT / (ROWS * WARPS * Format::bytes));
+    static constexpr int tiles = min_of(segment, warp_runs *WARPS), row_bytes = tiles * Format::bytes;
     static constexpr int bytes = ROWS * row_bytes;
     static constexpr int count = ceil_div(Tiling<K>::segment_runs, warp_runs);  // stages of a segment
   };
@@ -119,16 +118,15 @@ struct Tiles : TileFormat<BITS, NUMBERS, OFFSET, HALVES, CENTER> {
 
   // Multiplies the runs of this warp in stage |nth_stage| of a segment and adds them to the sums of the tile.
   template <int K, int ROWS, typename S>
-  static __device__ __forceinline__ void multiply_stage(const S *s, const u8 *stage, int segment, int nth_stage,
-                                                        const Activations<K> &x, Sum &sum) {
+  static __device__ __forceinline__ void multiply_stage(const S *s, const u8 *stage, int segment,
+                                                        int nth_stage, const Activations<K> &x, Sum &sum) {
     constexpr int warp_runs = Stage<K, ROWS>::warp_runs;
     using C = Tiling<K>;
     static_assert(C::columns % 256 == 0, "two tiles that share numbers are in one stage");
     const int lane = threadIdx.x & 31, row = lane >> 2, quad = lane & 3;
 #pragma unroll
     for (int nth_run = 0; nth_run < warp_runs; ++nth_run) {
-      const int in_segment = nth_stage * warp_runs + nth_run,
-                run = segment * C::segment_runs + in_segment;
+      const int in_segment = nth_stage * warp_runs + nth_run, run = segment * C::segment_runs + in_segment;
       if (in_segment >= C::segment_runs || !C::has(run, C::column(run))) break;
       const int nth = nth_run * WARPS + (int)(threadIdx.x >> 5);
       const u8 *tile = stage + nth * bytes;
@@ -143,20 +141,22 @@ struct Tiles : TileFormat<BITS, NUMBERS, OFFSET, HALVES, CENTER> {
           return Format::four_bytes(codes[piece / Format::pieces], piece, half);
         };
         const uint4 a = {byte(2 * i, 0), byte(2 * i + 1, 0), byte(2 * i, 1), byte(2 * i + 1, 1)};
-        sum.part[i] += unit_of<K>(s, x, run, i) *
-                       multiply_pieces(tile, nth, row, 2 * i + (quad >> 1), a, scale[i], fragment_of<K>(s, x, run, i));
+        sum.part[i] += unit_of<K>(s, x, run, i) * multiply_pieces(tile, nth, row, 2 * i + (quad >> 1), a,
+                                                                  scale[i], fragment_of<K>(s, x, run, i));
       }
       if constexpr (OFFSET == 1) sum.offset += offset * x.sum[run];
     }
   }
 
   // The product with two pieces, in the unit of the activations.
-  static __device__ __forceinline__ float multiply_pieces(const u8 *tile, int nth, int row, int piece, uint4 a,
-                                                          const float (&scale)[1 + HALVES], uint2 x) {
+  static __device__ __forceinline__ float multiply_pieces(const u8 *tile, int nth, int row, int piece,
+                                                          uint4 a, const float (&scale)[1 + HALVES],
+                                                          uint2 x) {
     if constexpr (!HALVES && OFFSET < 2) {
       return scale[0] * multiply_bytes(a, x);
     } else {
-      float first = scale[0] * multiply_half(a.x, a.y, x.x), second = scale[HALVES] * multiply_half(a.z, a.w, x.y);
+      float first = scale[0] * multiply_half(a.x, a.y, x.x),
+            second = scale[HALVES] * multiply_half(a.z, a.w, x.y);
       if constexpr (OFFSET == 2) {  // the sums of x are a product with ones
         constexpr u32 ones = 0x01010101u * Format::byte_unit;
         typename Format::Offset o;

@@ -329,7 +329,8 @@ struct TileFormat {
     }
   }
 
-  // The scales of pieces |upper| and 2 + |upper| of a row, and with OFFSET_COUNT 1 the offset of piece |quad|.
+  // The scales of pieces |upper| and 2 + |upper| of a row, and with OFFSET_COUNT 1 the offset of piece
+  // |quad|.
   template <typename Memory>
   static __device__ __forceinline__ void load_half_row(float (&out)[2][1 + HALF_SCALES], float &offset,
                                                        const u8 *tile, int run, int row, int quad) {
