@@ -382,31 +382,41 @@ static int64_t runs_of(int64_t width, int64_t segments) {
 }
 
 // Shared memory for the activations that rows of |width| columns are multiplied with. Activations of up to 8
-// runs, and those that are multiplied in parts, are kept in registers.
-static int64_t staged_bytes(int64_t width, int64_t segment, bool in_parts) {
+// runs (16 with quantized weights), and those that are multiplied in parts, are kept in registers, and only
+// some runs are in shared memory at a time.
+static int64_t staged_bytes(int64_t width, int64_t segment, bool in_parts, bool quantized) {
   const int64_t least = mlx_ceil_div(width, segment);
   int64_t runs = runs_of(width, least);
   for (int64_t i = least + 1; i <= 2 * least; ++i) runs = min_int(runs, runs_of(width, i));
-  return 8 * 768 * (runs <= 8 || in_parts ? min_int(runs, 2) : runs);
+  if (runs <= (quantized ? 16 : 8) || in_parts) runs = min_int(runs, quantized ? 4 : 2);
+  return 8 * (quantized ? 640 : 768) * mlx_ceil_div(runs, 2) * 2;
 }
 
 // Shared memory of attention.
 static int64_t attention_bytes(const mlx_config_t *c, mlx_dtype_t kv) {
   const int64_t group = c->heads / c->kv_heads, d = c->head_dim;
   const bool wide = kv == MLX_F32 || kv == MLX_Q8_0;
-  const int64_t value_warps = wide ? (d <= 128 ? 1 : 2) : d <= 64 ? 1 : d <= 128 ? 2 : 4;
+  const int64_t value_warps = wide ? (d <= 128 || group <= 4 ? 1 : 2) : d <= 64 ? 1 : d <= 128 ? 2 : 4;
   const int64_t merge = 4 * (8 * d + 16), mixed = 4 * (8 / value_warps * group * (d + 2));
   if (wide) return max_int(merge, mixed + 4 * (2 + group) * d + 2048 + 256);
   return max_int(merge, mixed + (group + 3) / 4 * ((d + 31) / 32) * 1024 + 4 * d + 256);
 }
 
-// One stage of the ring buffer that weights stream through, with its barriers.
+// Large GPUs have stages of up to 24 KB, and stages with rows of both gate and up.
+static bool has_large_stages(const mlx_decode_plan_t *plan) { return plan->shared_bytes >= 160 << 10; }
+
+// The largest stage of the ring buffer that weights stream through, with its barriers. A stage has at least
+// one tile (128 columns) for each of 8 warps.
 static int64_t stage_bytes(const mlx_decode_plan_t *plan, bool quantized) {
   if (!quantized) return 8 * (2 * plan->segment + 64) + 16;
   int64_t largest = 0;
   for (int i = 0; i < 2 * MLX_DECODE_ROLES; ++i) {
     const mlx_tiles_t tiles = plan->tiles[i / 2][i % 2];
-    if (tiles.bits) largest = max_int(largest, (int64_t)mlx_tiles_bytes(tiles, 1, plan->segment));
+    const int64_t rows = i / 2 == MLX_DECODE_ROLE_GATE && has_large_stages(plan) ? 2 : 1;
+    if (!tiles.bits) continue;
+    const int64_t least = rows * (int64_t)mlx_tiles_bytes(tiles, 1, 1024),
+                  whole = rows * (int64_t)mlx_tiles_bytes(tiles, 1, plan->segment);
+    largest = max_int(largest, min_int(whole, max_int(least, 24 << 10)));
   }
   return largest + 16;
 }
@@ -432,19 +442,18 @@ static bool segment_fits(const mlx_model_t *model, mlx_dtype_t kv, bool quantize
                          const mlx_decode_plan_t *plan) {
   const mlx_config_t *c = &model->config;
   const int64_t segment = plan->segment, queries = c->heads * c->head_dim;
-  const int64_t staged =
-      max_int(staged_bytes(c->hidden, segment, false),
-              max_int(staged_bytes(c->ffn, segment, true), staged_bytes(queries, segment, false)));
+  const int64_t staged = max_int(staged_bytes(c->hidden, segment, false, quantized),
+                                 max_int(staged_bytes(c->ffn, segment, true, quantized),
+                                         staged_bytes(queries, segment, false, quantized)));
   const int64_t residual = has_post_norms(&plan->form) ? 4 * c->hidden : 0;
   const int64_t work = max_int(attention_bytes(c, kv), staged) + residual, unit = quantized ? MLX_CODES : 8;
   return c->hidden % unit == 0 && c->ffn % unit == 0 && c->head_dim % 16 == 0 && c->head_dim <= 256 &&
          (quantized ? 6 : 4) * stage_bytes(plan, quantized) + work + (8 << 10) <= plan->shared_bytes;
 }
 
-// Chooses the widest segments that fit. Those of 2048 columns save barriers, but need the shared memory that
-// more stages would have.
+// Chooses the widest segments that fit: they save barriers.
 static bool launch_fits(const mlx_model_t *model, mlx_dtype_t kv, bool quantized, mlx_decode_plan_t *plan) {
-  plan->segment = !quantized || plan->shared_bytes < 160 << 10 ? 1024 : 2048;
+  plan->segment = quantized && has_large_stages(plan) ? 4096 : 1024;
   for (; plan->segment >= 512; plan->segment /= 2) {
     if (segment_fits(model, kv, quantized, plan)) return true;
   }

@@ -38,7 +38,9 @@ typedef unsigned long long u64;
 #include "step.h"
 
 #define PAGE MLX_KV_PAGE
+#ifndef WARPS
 #define WARPS 8
+#endif
 #define THREADS (WARPS * 32)  // consumer threads; the producer warp comes after them
 #define EMPTY 0xffffffffu     // a word of |scratch| without a value; the scratch tensor is initialized to it
 #define MINUS_INFINITY __uint_as_float(0xff800000u)
@@ -47,16 +49,32 @@ typedef unsigned long long u64;
 #define Q_WIDTH (HEADS * HEAD_DIM)
 #define KV_WIDTH (KV_HEADS * HEAD_DIM)
 #define QKV_WIDTH (Q_WIDTH + 2 * KV_WIDTH)
+#ifndef SPLIT
 #define SPLIT 256  // positions of an attention task, as long as there are enough blocks for all tasks
+#endif
 #define MAX_SPLITS max_of(1, BLOCKS / KV_HEADS)
 #define TILE 8   // rows of a stage
 #define BATCH 8  // tiles whose sums are completed together
 #define MAX_CANDIDATES MLX_BURST_TOP_K
-#define PARTS 3  // 16-bit numbers that add up to an activation: three bf16 parts hold all 24 bits
 #ifdef PACKED
+#ifndef IN_FLIGHT
 #define IN_FLIGHT 5  // stages whose copies are in flight
+#endif
+#ifndef STAGED_RUNS
+#define STAGED_RUNS 4
+#endif
+#ifndef STAGE_LIMIT
+#define STAGE_LIMIT (24 << 10)  // largest number of bytes in a stage
+#endif
+#ifndef PAIR_ROWS
+#define PAIR_ROWS (SHARED_BYTES >= 160 << 10 ? 2 : 1)  // 2: a stage has rows of both gate and up
+#endif
+#define MAX_RUNS 16  // largest number of runs (see Tiling) whose activations are kept in registers
 #else
+#define PAIR_ROWS 1
 #define IN_FLIGHT 3  // more copies in flight only lengthen the memory queue that other blocks wait in
+#define STAGED_RUNS 2
+#define MAX_RUNS 8
 #endif
 
 // ----------------------------------------------------------------------------------------------------------
@@ -69,8 +87,7 @@ static __host__ __device__ constexpr int max_of(int a, int b) { return a > b ? a
 static __host__ __device__ constexpr int min_of(int a, int b) { return a < b ? a : b; }
 
 // How rows of K columns are divided: into segments of a multiple of 256 columns, one per stage; a segment
-// into runs of 128 columns, which are assigned to the warps round-robin. A run is four pieces of 32 columns:
-// the operand of one tensor-core instruction for eight rows.
+// into runs of 128 columns, which are assigned to the warps round-robin. A run is four pieces of 32 columns.
 //
 // Activations of up to MAX_RUNS runs are kept in registers. The hidden values of a wider MLP are divided into
 // parts, multiplied one after the other; K = PART_OF(FFN, part) stands for the segments of one part.
@@ -87,7 +104,6 @@ static __host__ __device__ constexpr int best_segments(int width) {
   return best;
 }
 
-#define MAX_RUNS 8
 #define PART_UNIT (1 << 24)
 #define PART_OF(k, part) ((k) + ((part) + 1) * PART_UNIT)
 template <int K>
@@ -105,7 +121,7 @@ struct Tiling {
       width % columns == 0 && columns % (128 * WARPS) == 0;  // every warp has every run
   static constexpr bool in_registers = runs <= MAX_RUNS;     // activations stay in registers
   static constexpr int staged =
-      in_registers ? (runs < 2 ? runs : 2) : runs;  // runs in shared memory at a time
+      in_registers ? min_of(runs, STAGED_RUNS) : runs;  // in shared memory at a time
 
   static __device__ __forceinline__ int column(int run) {  // first column of this warp's |run|
     return (first + run / segment_runs) * columns +
@@ -123,17 +139,6 @@ struct Tiling {
 #define LARGEST(field)                                          \
   max_of(max_of(Tiling<HIDDEN>::field, Tiling<Q_WIDTH>::field), \
          Tiling<FFN_PARTS == 1 ? FFN : PART_OF(FFN, 0)>::field)
-
-// Activations of a warp's columns: the two-register B fragment of the instruction, per piece of each run.
-template <int K>
-struct Activations {
-  uint2 fragment[Tiling<K>::in_registers ? Tiling<K>::runs : 1][4];
-  float sum[Tiling<K>::runs];  // sum over piece |quad|: multiplied with the offset of quantized weights
-  float unscale;               // factor of the row sums, with f16 parts
-};
-
-template <int K, typename S>
-static __device__ __forceinline__ uint2 fragment_of(const S *s, const Activations<K> &x, int run, int piece);
 
 #include "decode_copies.cuh"
 #include "decode_primitives.cuh"
@@ -168,14 +173,15 @@ using DownFormat2 = DownFormat;
 // ----------------------------------------------------------------------------------------------------------
 // Shared memory
 
-#define PIECE_BYTES (PARTS * 64)
 #define RUN_BYTES (4 * PIECE_BYTES)
 
 #define QUERY_BATCH 4  // queries processed together
 
 // VALUE_WARPS warps share the same positions, and each accumulates some columns of the values.
 #if defined(KV_F32) || defined(KV_Q8)
-#define VALUE_WARPS (HEAD_DIM <= 128 ? 1 : 2)
+#ifndef VALUE_WARPS
+#define VALUE_WARPS (HEAD_DIM <= 128 || GROUP <= 4 ? 1 : 2)
+#endif
 #ifdef KV_Q8
 typedef u8 kv_t;  // codes; each page of a head ends with PAGE f32 scales
 #else
@@ -212,7 +218,7 @@ struct Merge {  // partial attention results of one head
 };
 
 union Work {
-  __align__(16) u8 runs[WARPS][LARGEST(staged) * RUN_BYTES];
+  __align__(16) u8 runs[WARPS][(LARGEST(staged) + 1) / 2 * 2 * RUN_BYTES];
   Attention attention;
   Merge merge;
 };
@@ -244,10 +250,11 @@ struct State {
 
 #define STAGE_OF(format, k) format::Stage<k>::bytes
 #define LARGER_STAGE(format, k) max_of(STAGE_OF(format, k), STAGE_OF(format##2, k))
-#define STAGE_BYTES                                                                     \
-  max_of(max_of(LARGER_STAGE(QkvFormat, HIDDEN), LARGER_STAGE(OFormat, Q_WIDTH)),       \
-         max_of(max_of(LARGER_STAGE(GateFormat, HIDDEN), STAGE_OF(HeadFormat, HIDDEN)), \
-                LARGER_STAGE(DownFormat, FFN)))
+#define PAIR_STAGE \
+  max_of((GateFormat::Stage<HIDDEN, PAIR_ROWS>::bytes), (GateFormat2::Stage<HIDDEN, PAIR_ROWS>::bytes))
+#define STAGE_BYTES                                                               \
+  max_of(max_of(LARGER_STAGE(QkvFormat, HIDDEN), LARGER_STAGE(OFormat, Q_WIDTH)), \
+         max_of(max_of(PAIR_STAGE, STAGE_OF(HeadFormat, HIDDEN)), LARGER_STAGE(DownFormat, FFN)))
 // As many stages as fit.
 #define STAGES ((int)((SHARED_BYTES - sizeof(State) - 128) / (STAGE_BYTES + 2 * sizeof(u64))))
 
@@ -486,7 +493,7 @@ static __device__ __forceinline__ bool is_end(const int *batch, int token) {
 // Decodes up to |steps| tokens and returns their number. |results| is NULL in step_1, |hidden| in burst.
 static __device__ __forceinline__ int consume(const Model &m, Shared *s, int steps, int token, int position,
                                               float *hidden, int *results) {
-  Consumer c = {s, {0, 0}, 0};
+  Consumer c = {s, {0, 0}, 0, false};
   const bool writes = s->block == 0 && threadIdx.x == 0;
   int parity = 0, step = 0;
   if (writes) m.history[position] = token;
@@ -605,7 +612,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, 1)
 #pragma unroll 1
     for (int i = 0; i < STAGES; ++i) {
       barrier_init(&s->full[i], FULL_ARRIVALS);
-      barrier_init(&s->free[i], THREADS);
+      barrier_init(&s->free[i], FREE_ARRIVALS);
     }
 #if __CUDA_ARCH__ >= 900
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

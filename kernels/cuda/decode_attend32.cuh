@@ -1,14 +1,19 @@
 // Decode: attention of a warp over f32 or 8-bit keys and values, computed in f32 without tensor cores.
 //
-// A pass of a warp is PASS positions for four queries. Lane 4 * row + quad holds every fourth group of four
-// numbers of the key of |row| (and |row| + 8). Of the values every lane holds every 32nd number, for all
-// positions; with several VALUE_WARPS, of some columns only.
+// A pass of a warp is PASS positions for four queries. Lane KEY_LANES * row + quad holds some groups of four
+// numbers of the key of |row| (and of |row| + 8 with 16 positions). Of the values every lane holds every 32nd
+// number, for all positions; with several VALUE_WARPS, of some columns only.
 
-#define PASS (HEAD_DIM <= 64 ? 16 : 8)
+#define KEY_LANES (HEAD_DIM <= 128 || VALUE_WARPS > 1 ? 4 : 8)
+#define PASS (HEAD_DIM <= 64 ? 16 : 32 / KEY_LANES)
 #define ROUND (WARPS / VALUE_WARPS * PASS)
+#ifndef BUFFERS
 #define BUFFERS 1
-#define KEY_ROWS (PASS / 8)
-#define KEY_FOURS (HEAD_DIM / 16)
+#endif
+#define KEY_ROWS (PASS * KEY_LANES / 32)
+#define ROW_STEP (32 / KEY_LANES)
+#define KEY_STEP (4 * KEY_LANES)
+#define KEY_FOURS (HEAD_DIM / KEY_STEP)
 #define VALUE_COLUMNS ceil_div(HEAD_DIM, 32 * VALUE_WARPS)
 #define QUERIES min_of(QUERY_BATCH, GROUP)  // of a pass
 static_assert(PAGE % PASS == 0, "a pass must not cross a page");
@@ -23,8 +28,8 @@ struct Pass {
   float v[PASS][VALUE_COLUMNS];
 };
 
-static __device__ __forceinline__ int lane_row() { return (threadIdx.x & 31) >> 2; }
-static __device__ __forceinline__ int lane_quad() { return threadIdx.x & 3; }
+static __device__ __forceinline__ int lane_row() { return (threadIdx.x & 31) / KEY_LANES; }
+static __device__ __forceinline__ int lane_quad() { return threadIdx.x % KEY_LANES; }
 static __device__ __forceinline__ int value_column(int i) {
   return (int)(threadIdx.x & 31) + ((int)threadIdx.x / 32 % VALUE_WARPS * VALUE_COLUMNS + i) * 32;
 }
@@ -83,7 +88,8 @@ static __device__ __forceinline__ void load_pass(const Model &m, Pass &pass, int
   float scale[PASS];
 #pragma unroll
   for (int i = 0; i < KEY_ROWS; ++i)
-    scale[i] = first + lane_row() + i * 8 < end ? scale_of(from, place, lane_row() + i * 8) : 0.0f;
+    scale[i] =
+        first + lane_row() + i * ROW_STEP < end ? scale_of(from, place, lane_row() + i * ROW_STEP) : 0.0f;
 #define LOAD_KEY(at, row) load_codes4(at, scale[row])
 #define LOAD_VALUE(at, position) load_code(at, scale[position])
 #else
@@ -92,7 +98,7 @@ static __device__ __forceinline__ void load_pass(const Model &m, Pass &pass, int
 #endif
 #pragma unroll
   for (int i = 0; i < KEY_ROWS * KEY_FOURS; ++i) {
-    const int row_step = i / KEY_FOURS * 8, column = i % KEY_FOURS * 16;
+    const int row_step = i / KEY_FOURS * ROW_STEP, column = i % KEY_FOURS * KEY_STEP;
     pass.k[i / KEY_FOURS][i % KEY_FOURS] = first + lane_row() + row_step < end
                                                ? LOAD_KEY(k + row_step * HEAD_DIM + column, i / KEY_FOURS)
                                                : float4{0, 0, 0, 0};
@@ -116,8 +122,9 @@ static __device__ __forceinline__ void insert_newest(const Attention *a, Pass &p
   if (nth >= PASS) return;
 #pragma unroll
   for (int i = 0; i < KEY_ROWS * KEY_FOURS; ++i) {
-    if (lane_row() + i / KEY_FOURS * 8 != nth) continue;
-    pass.k[i / KEY_FOURS][i % KEY_FOURS] = *(const float4 *)(a->k + i % KEY_FOURS * 16 + lane_quad() * 4);
+    if (lane_row() + i / KEY_FOURS * ROW_STEP != nth) continue;
+    pass.k[i / KEY_FOURS][i % KEY_FOURS] =
+        *(const float4 *)(a->k + i % KEY_FOURS * KEY_STEP + lane_quad() * 4);
   }
 #pragma unroll
   for (int i = 0; i < PASS * VALUE_COLUMNS; ++i) {
@@ -136,7 +143,7 @@ static __device__ __forceinline__ float dot(float4 a, float4 b, float sum) {
   return fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, fmaf(a.x, b.x, sum))));
 }
 
-// Scores of query |quad| at positions |row| and |row| + 8.
+// Scores of query |quad| at positions |row| + i * ROW_STEP.
 static __device__ __forceinline__ void scores_of(const Pass &pass, const Attention *a, int first_query,
                                                  int queries, Visible visible, float (&score)[KEY_ROWS]) {
 #pragma unroll
@@ -145,15 +152,16 @@ static __device__ __forceinline__ void scores_of(const Pass &pass, const Attenti
     float sum[KEY_ROWS] = {};
 #pragma unroll
     for (int i = 0; i < KEY_FOURS; ++i) {
-      const float4 query_data = *(const float4 *)(a->query_data[first_query + q] + i * 16 + lane_quad() * 4);
+      const float4 query_data =
+          *(const float4 *)(a->query_data[first_query + q] + i * KEY_STEP + lane_quad() * 4);
 #pragma unroll
       for (int r = 0; r < KEY_ROWS; ++r) sum[r] = dot(pass.k[r][i], query_data, sum[r]);
     }
 #pragma unroll
     for (int r = 0; r < KEY_ROWS; ++r) {
-      sum[r] += __shfl_xor_sync(~0u, sum[r], 1);
-      sum[r] += __shfl_xor_sync(~0u, sum[r], 2);
-      if (lane_quad() == q) score[r] = masked_score(visible, pass.first + lane_row() + r * 8, sum[r]);
+#pragma unroll
+      for (int lanes = 1; lanes < KEY_LANES; lanes <<= 1) sum[r] += __shfl_xor_sync(~0u, sum[r], lanes);
+      if (lane_quad() == q) score[r] = masked_score(visible, pass.first + lane_row() + r * ROW_STEP, sum[r]);
     }
   }
 }
@@ -166,7 +174,7 @@ static __device__ __forceinline__ void accumulate_pass(OnlineSoftmax &softmax, c
 #pragma unroll
   for (int r = 0; r < KEY_ROWS; ++r) peak = fmaxf(peak, score[r]);
 #pragma unroll
-  for (int lanes = 4; lanes < 32; lanes <<= 1) peak = fmaxf(peak, __shfl_xor_sync(~0u, peak, lanes));
+  for (int lanes = KEY_LANES; lanes < 32; lanes <<= 1) peak = fmaxf(peak, __shfl_xor_sync(~0u, peak, lanes));
   const float keep = exp_of(softmax.peak - peak);
   softmax.peak = peak;
   softmax.sum *= keep;
@@ -174,7 +182,8 @@ static __device__ __forceinline__ void accumulate_pass(OnlineSoftmax &softmax, c
   for (int r = 0; r < KEY_ROWS; ++r) {
     const float factor = exp_of(score[r] - peak);
     softmax.sum += factor;
-    ((float *)&factors[lane_row() + r * 8])[lane_quad()] = factor;
+    if (KEY_LANES == 4 || lane_quad() < 4)
+      ((float *)&factors[lane_row() + r * ROW_STEP])[lane_quad()] = factor;
   }
 #pragma unroll
   for (int i = 0; i < QUERIES * VALUE_COLUMNS; ++i)
@@ -200,7 +209,8 @@ static __device__ __forceinline__ void store_warp_result(Attention *a, OnlineSof
                                                          int count) {
   const int warp = threadIdx.x / 32 / VALUE_WARPS, quad = lane_quad();
 #pragma unroll
-  for (int lanes = 4; lanes < 32; lanes <<= 1) softmax.sum += __shfl_xor_sync(~0u, softmax.sum, lanes);
+  for (int lanes = KEY_LANES; lanes < 32; lanes <<= 1)
+    softmax.sum += __shfl_xor_sync(~0u, softmax.sum, lanes);
   if (lane_row() == 0 && quad < count)
     a->peak[warp][query + quad] = softmax.peak, a->sum[warp][query + quad] = softmax.sum;
 #pragma unroll

@@ -137,8 +137,8 @@ static __device__ __forceinline__ void store_pair(const Model &m, Shared *s, int
   row[second] = h;
 #ifndef KV_Q8
   if (query % GROUP) return;
-  kv_t *cached =
-      kv_address(m, layer, query / GROUP, m.pages[position / PAGE], position) + (v.is_value ? KV_BLOCK : 0);
+  kv_t *cached = kv_address(m, layer, query / GROUP, __ldg(m.pages + position / PAGE), position) +
+                 (v.is_value ? KV_BLOCK : 0);
   cached[first] = l;
   cached[second] = h;
 #endif
@@ -177,8 +177,14 @@ static __device__ __forceinline__ void receive_normalized(const Model &m, Shared
               *gain = (const float *)(v.is_query ? AT(Q_NORM, layer) : AT(K_NORM, layer));
   const int lane = threadIdx.x & 31;
   float low[pairs], high[pairs], sum = 0;
+  float2 gains[pairs];  // loaded before the wait
+  if (QK_NORM_WHOLE) gain += v.is_query ? (query + v.nth) * HEAD_DIM : query / GROUP * HEAD_DIM;
 #pragma unroll
-  for (int i = 0; i < pairs; ++i) low[i] = high[i] = __uint_as_float(EMPTY);
+  for (int i = 0; i < pairs; ++i) {
+    const int pair = min(i * 32 + lane, HEAD_DIM / 2 - 1);
+    gains[i] = {__ldg(gain + pair_low(pair)), __ldg(gain + pair_high(pair))};
+    low[i] = high[i] = __uint_as_float(EMPTY);
+  }
   for (bool again = true; again;) {
     again = false;
 #pragma unroll
@@ -195,14 +201,13 @@ static __device__ __forceinline__ void receive_normalized(const Model &m, Shared
   for (int i = 0; i < pairs; ++i) sum += low[i] * low[i] + high[i] * high[i];
   const float own = QK_NORM_WHOLE ? 0 : rsqrtf(warp_sum(sum) / HEAD_DIM + NORM_EPS);
   const float scale = !QK_NORM_WHOLE ? own : v.is_query ? whole.x : whole.y;
-  if (QK_NORM_WHOLE) gain += v.is_query ? (query + v.nth) * HEAD_DIM : query / GROUP * HEAD_DIM;
 #pragma unroll
   for (int i = 0; i < pairs; ++i) {
     const int pair = i * 32 + lane;
     if (pair >= HEAD_DIM / 2) break;
     float2 after = {1, 1};
     if (!v.is_value) {
-      const float2 g = {gain[pair_low(pair)], gain[pair_high(pair)]};
+      const float2 g = gains[i];
       low[i] *= QK_NORM_AFTER_ROPE ? scale : scale * g.x;
       high[i] *= QK_NORM_AFTER_ROPE ? scale : scale * g.y;
       if (QK_NORM_AFTER_ROPE) after = g;
@@ -294,8 +299,11 @@ static __device__ __forceinline__ void publish_split(const Model &m, const Atten
   }
 }
 
-static __device__ __forceinline__ void attend_task(const Model &m, Shared *s, int layer, int task, Plan plan,
-                                                   int position) {
+#ifndef ATTEND_CALL
+#define ATTEND_CALL __forceinline__
+#endif
+static __device__ ATTEND_CALL void attend_task(const Model &m, Shared *s, int layer, int task, Plan plan,
+                                               int position) {
   Attention *a = &s->work.attention;
   const int query = plan.query(task), split = plan.split(task), begin = plan.begin(split);
   const int end = min(begin + plan.positions, position + 1), cached = min(end, position);

@@ -144,21 +144,6 @@ static __device__ __forceinline__ float qkv_bias(const Model &m, int layer, int 
 template <typename F, int K, typename At>
 static __device__ __forceinline__ void copy_rows(Producer &p, int first, int count, At at) {
   const auto row_at = [&](int row) { return at.template row<F, Tiling<K>::width>(row); };
-#ifdef PACKED
-  if constexpr (Tiling<K>::part >= 0) {
-    using C = Tiling<K>;
-    const u8 *from = row_at(first) + C::first * (C::columns / 128) * F::bytes;
-#pragma unroll 1
-    for (int segment = 0; segment < C::segments; ++segment) {
-      const int size = ceil_div(C::segment_columns(segment), 128) * F::bytes;
-      u8 *to = p.begin(size);
-      if (!to) return;
-      copy_bytes(to, from + segment * (C::columns / 128) * F::bytes, size, threadIdx.x & 31, 32, p.full());
-      p.end();
-    }
-    return;
-  }
-#endif
   F::template copy_tile<K>(p, first, count, row_at);
 }
 
@@ -197,6 +182,26 @@ static __device__ __forceinline__ void stream_down(Producer &p, Rows rows, bool 
   }
 }
 
+#if PAIR_ROWS == 2
+template <typename F>
+static __device__ __forceinline__ void copy_pair(Producer &p, int row, const u8 *gate, const u8 *up) {
+  const u64 at = F::template row_offset<HIDDEN>(row);
+  const u8 *const from[2] = {gate + at, up + at};
+  F::template copy_tiles<HIDDEN>(p, from);
+}
+
+// A stage has a tile row of gate and one of up, so that one thread gets the sums of both.
+static __device__ __forceinline__ void stream_pairs(Producer &p, Rows rows, bool second, const u8 *gate,
+                                                    const u8 *up) {
+#pragma unroll 1
+  for (int r = rows.begin; r < rows.end && !p.stopped; r += TILE) {
+    if (!Same<GateFormat, GateFormat2>::value && second)
+      copy_pair<GateFormat2>(p, r, gate, up);
+    else
+      copy_pair<GateFormat>(p, r, gate, up);
+  }
+}
+#else
 // Tiles of gate and up alternate, so that one thread gets the sums of both.
 static __device__ __forceinline__ void stream_pairs(Producer &p, Rows rows, bool second, const u8 *gate,
                                                     const u8 *up) {
@@ -209,6 +214,8 @@ static __device__ __forceinline__ void stream_pairs(Producer &p, Rows rows, bool
     }
   }
 }
+
+#endif
 
 static __device__ void produce(const Model &m, Shared *s, int steps) {
   Producer p = {s, {0, 0}, {0, 0}, 0, false};

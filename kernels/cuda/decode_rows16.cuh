@@ -7,18 +7,31 @@
 // and 3. So a lane needs two registers of activations per piece.
 
 #define SHARE_UNIT 1  // a block's share of rows is a multiple of this
-#define OFFSETS 0
+
+#define PARTS 3  // 16-bit numbers that add up to an activation: three bf16 parts hold all 24 bits
+#define PIECE_BYTES (PARTS * 64)  // of staged activations
+
+// Activations of a warp's columns: the two-register B fragment of the instruction, per piece of each run.
+template <int K>
+struct Activations {
+  uint2 fragment[Tiling<K>::in_registers ? Tiling<K>::runs : 1][4];
+  float unscale;  // factor of the row sums, with f16 parts
+};
+
+template <int K, typename S>
+static __device__ __forceinline__ uint2 fragment_of(const S *s, const Activations<K> &x, int run, int piece);
 
 struct Rows16 {
   struct Sum {
     float part[4][4];
   };
 
-  template <int K>
+  template <int K, int ROWS = 1>
   struct Stage {
     // Bytes of a row. The padding of 64 bytes puts eight rows into different banks.
     static constexpr int stride = Tiling<K>::columns * 2 + 64;
     static constexpr int bytes = TILE * stride;
+    static constexpr int row_bytes = bytes, count = 1;  // stages of a segment
   };
 
   template <int K>
@@ -44,9 +57,14 @@ struct Rows16 {
     }
   }
 
+  template <int K, int ROWS>
+  static __device__ constexpr bool is_empty_stage(int, int) {
+    return false;
+  }
+
   // Multiplies this warp's runs of one stage and adds them to the sums of the tile.
-  template <int K, typename S>
-  static __device__ __forceinline__ void multiply_stage(const S *s, const u8 *stage, int segment,
+  template <int K, int ROWS, typename S>
+  static __device__ __forceinline__ void multiply_stage(const S *s, const u8 *stage, int segment, int,
                                                         const Activations<K> &x, Sum &sum) {
     using C = Tiling<K>;
     const int lane = threadIdx.x & 31, row = lane >> 2, quad = lane & 3;
@@ -91,9 +109,3 @@ using GateFormat = Rows16;
 using DownFormat = Rows16;
 using HeadFormat = Rows16;
 using EmbedFormat = Rows16;
-
-// Byte offset in a staged piece of activation pair |pair| of |lane|: see stage().
-static __device__ __forceinline__ int staged_at(int lane, int pair) {
-  const int quad = lane >> 1 & 3, fragment = lane & 1;
-  return (pair * 4 + quad) * PARTS * 8 + fragment * 4;
-}

@@ -4,122 +4,11 @@ static __device__ __forceinline__ void sync_consumers() {
   asm volatile("barrier.sync 1, %0;" ::"n"(THREADS) : "memory");
 }
 
-// This lane's B fragment of a staged piece; zero for columns past the last part.
-static __device__ __forceinline__ uint2 staged_fragment(const Shared *s, int run, int piece) {
-  const int lane = threadIdx.x & 31, quad = lane & 3, part = lane >> 2 & 3, half = lane >> 4;
-  const u8 *from = s->work.runs[threadIdx.x >> 5] + run * RUN_BYTES + piece * PIECE_BYTES +
-                   ((half * 4 + quad) * PARTS + part) * 8;
-  return part < PARTS ? *(const uint2 *)from : uint2{0, 0};
-}
-
-template <int K, typename S>
-static __device__ __forceinline__ uint2 fragment_of(const S *s, const Activations<K> &x, int run, int piece) {
-  return Tiling<K>::in_registers ? x.fragment[Tiling<K>::in_registers ? run : 0][piece]
-                                 : staged_fragment(s, run, piece);
-}
-
-// Stores the parts of activations 4i to 4i + 3 of the run, held by lane i, in the order of the instruction.
-static __device__ __forceinline__ void stage(Shared *s, int run, float4 x) {
-  const int lane = threadIdx.x & 31;
-  u8 *to = s->work.runs[threadIdx.x >> 5] + run * RUN_BYTES + (lane >> 3) * PIECE_BYTES;
-#pragma unroll
-  for (int i = 0; i < PARTS; ++i) {
-    const u32 first = Number::narrow2(x.x, x.y), second = Number::narrow2(x.z, x.w);
-    *(u32 *)(to + staged_at(lane, 0) + i * 8) = first;
-    *(u32 *)(to + staged_at(lane, 1) + i * 8) = second;
-    x = {x.x - Number::low(first), x.y - Number::high(first), x.z - Number::low(second),
-         x.w - Number::high(second)};
-  }
-}
-
-// Adds |v| of the eight lanes of a piece. Each step halves the number of sums that a lane completes, so that
-// few values are exchanged: of eight sums, lane i of eight gets the one whose index has the bits of i in
-// reverse.
-template <int COUNT>
-static __device__ __forceinline__ void sum_lanes(float (&v)[COUNT]) {
-  int count = COUNT;
-#pragma unroll
-  for (int lanes = 1; lanes < 8; lanes <<= 1) {
-    const bool upper = threadIdx.x & lanes;
-    if (count == 1) v[0] += __shfl_xor_sync(~0u, v[0], lanes);
-#pragma unroll
-    for (int i = 0; i < count / 2; ++i) {
-      const float other = __shfl_xor_sync(~0u, upper ? v[i] : v[i + count / 2], lanes);
-      v[i] = (upper ? v[i + count / 2] : v[i]) + other;
-    }
-    if (count > 1) count /= 2;
-  }
-}
-
-// Sums of each run over piece |quad|, from the four activations of each lane.
-template <int COUNT>
-static __device__ __forceinline__ void sum_pieces(const float4 (&value)[COUNT], float (&sum)[COUNT]) {
-  constexpr int together = COUNT > 4 ? 8 : COUNT > 2 ? 4 : COUNT;  // a power of two
-#pragma unroll
-  for (int begin = 0; begin < COUNT; begin += together) {
-    float v[together];
-#pragma unroll
-    for (int i = 0; i < together; ++i) {
-      const float4 x = begin + i < COUNT ? value[begin + i < COUNT ? begin + i : 0] : float4{0, 0, 0, 0};
-      v[i] = (x.x + x.y) + (x.z + x.w);
-    }
-    sum_lanes(v);
-#pragma unroll
-    for (int i = 0; i < together && begin + i < COUNT; ++i) {
-      const int lane = together == 8   ? i >> 2 | (i & 2) | (i & 1) << 2
-                       : together == 4 ? i >> 1 | (i & 1) << 1
-                                       : i;
-      sum[begin + i] = __shfl_sync(~0u, v[0], (threadIdx.x & 3) * 8 + lane);
-    }
-  }
-}
-
-#ifdef DTYPE_F16
-// Scales the warp's values by a power of two, so that the largest is near 2^14: f16 parts neither overflow
-// nor lose the small values. Row sums are multiplied by |unscale|.
-template <int K>
-static __device__ __forceinline__ void scale_for_f16(Activations<K> &x, float4 (&value)[Tiling<K>::runs]) {
-  u32 largest = 0;  // floats of one sign are ordered as their bits
-#pragma unroll
-  for (int i = 0; i < Tiling<K>::runs; ++i) {
-    const float4 v = value[i];
-    largest =
-        max(largest, __float_as_uint(fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)))));
-  }
-#pragma unroll
-  for (int lanes = 1; lanes < 32; lanes <<= 1) largest = max(largest, __shfl_xor_sync(~0u, largest, lanes));
-  const int exponent = min(max((int)(largest >> 23), 16), 240);  // biased; both factors stay normal numbers
-  const float scale = __uint_as_float((u32)(127 + 127 + 14 - exponent) << 23);
-  x.unscale = __uint_as_float((u32)(exponent - 14) << 23);
-#pragma unroll
-  for (int i = 0; i < Tiling<K>::runs; ++i) {
-    const float4 v = value[i];
-    value[i] = {v.x * scale, v.y * scale, v.z * scale, v.w * scale};
-  }
-}
+#ifdef PACKED
+#include "decode_parts8.cuh"
+#else
+#include "decode_parts16.cuh"
 #endif
-
-// Converts the values of this warp's columns to activation fragments.
-template <int K>
-static __device__ __forceinline__ void stage_all(Shared *s, Activations<K> &x,
-                                                 float4 (&value)[Tiling<K>::runs]) {
-  using C = Tiling<K>;
-#ifdef DTYPE_F16
-  scale_for_f16<K>(x, value);
-#endif
-  if (OFFSETS) sum_pieces(value, x.sum);
-#pragma unroll
-  for (int begin = 0; begin < C::runs; begin += C::staged) {
-    __syncwarp();
-#pragma unroll
-    for (int i = 0; i < C::staged && begin + i < C::runs; ++i) stage(s, i, value[begin + i]);
-    __syncwarp();
-    if (!C::in_registers) return;
-#pragma unroll
-    for (int i = 0; i < 4 * C::staged && begin + i / 4 < C::runs; ++i)
-      x.fragment[begin + i / 4][i % 4] = staged_fragment(s, i / 4, i % 4);
-  }
-}
 
 // Loads all words first, then reloads the words that were EMPTY.
 template <int K>
@@ -266,45 +155,78 @@ static __device__ __forceinline__ void embed(const Model &m, Shared *s, int toke
 // ----------------------------------------------------------------------------------------------------------
 // Consumers: row sums
 
+#if WARP_ARRIVES
+#define FREE_ARRIVALS WARPS
+#define RELEASE(barrier)                                  \
+  do {                                                    \
+    __syncwarp();                                         \
+    if ((threadIdx.x & 31) == 0) barrier_arrive(barrier); \
+  } while (0)
+#else
+#define FREE_ARRIVALS THREADS
+#define RELEASE(barrier) barrier_arrive(barrier)
+#endif
 struct Consumer {
   Shared *s;
   RingPosition at;
   int buffer;  // index of the partial sums in use
+  bool ready;  // the current stage is known to be full
 
-  // Multiplies eight rows; their sums are tile |nth| of the batch. ADD: adds them to the sums of the parts
-  // before this one.
-  template <typename F, int K, bool ADD>
-  __device__ __forceinline__ void multiply_tile(const Activations<K> &x, int nth) {
-    const int lane = threadIdx.x & 31;
-    typename F::Sum sum = {};
-#pragma unroll
-    for (int segment = 0; segment < Tiling<K>::segments; ++segment) {
-      barrier_wait(&s->full[at.stage], at.parity);
-      F::template multiply_stage<K>(s, s->ring + at.stage * STAGE_BYTES, segment, x, sum);
-      barrier_arrive(&s->free[at.stage]);
-      at.next();
-    }
-    float total = F::total(sum, lane & 2);
-    total += __shfl_xor_sync(~0u, total, 1);
-    total += __shfl_xor_sync(~0u, total, 2);
-#ifdef DTYPE_F16
-    total *= x.unscale;
+  // Waits for the current stage. Whether the next one is ready is asked now, long before it is needed.
+  __device__ __forceinline__ void wait_for_stage() {
+#if EARLY
+    if (!ready) barrier_wait(&s->full[at.stage], at.parity);
+    RingPosition after = at;
+    after.next();
+    ready = barrier_passed_now(&s->full[after.stage], after.parity);
+#else
+    barrier_wait(&s->full[at.stage], at.parity);
 #endif
-    float *sums = &s->partial[buffer][threadIdx.x >> 5][nth * TILE + (lane >> 2)];
-    if ((lane & 3) == 0) *sums = ADD ? *sums + total : total;
   }
 
-  // Multiplies |tiles| tiles, in the format F, or G if second(tile).
-  template <typename F, typename G, int K, bool ADD, typename Second>
-  __device__ __forceinline__ void multiply_batch(const Activations<K> &x, int tiles, Second second) {
+  // Multiplies ROWS tile rows of eight rows; their sums are tiles ROWS * nth and up of the batch. ADD: adds
+  // them to the sums of the parts before this one.
+  template <typename F, int K, bool ADD, int ROWS>
+  __device__ __forceinline__ void multiply_tile(const Activations<K> &x, int nth) {
+    const int lane = threadIdx.x & 31;
+    typename F::Sum sum[ROWS] = {};
+    using Stage = typename F::template Stage<K, ROWS>;
+#pragma unroll
+    for (int i = 0; i < Tiling<K>::segments * Stage::count; ++i) {
+      const int segment = i / Stage::count, part = i % Stage::count;
+      if (F::template is_empty_stage<K, ROWS>(segment, part)) continue;
+      wait_for_stage();
+#pragma unroll
+      for (int r = 0; r < ROWS; ++r)
+        F::template multiply_stage<K, ROWS>(s, s->ring + at.stage * STAGE_BYTES + r * Stage::row_bytes,
+                                            segment, part, x, sum[r]);
+      RELEASE(&s->free[at.stage]);
+      at.next();
+    }
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r) {
+      float total = F::total(sum[r], lane & 2);
+      total += __shfl_xor_sync(~0u, total, 1);
+      total += __shfl_xor_sync(~0u, total, 2);
+#ifdef DTYPE_F16
+      total *= x.unscale;
+#endif
+      float *sums = &s->partial[buffer][threadIdx.x >> 5][(nth * ROWS + r) * TILE + (lane >> 2)];
+      if ((lane & 3) == 0) *sums = ADD ? *sums + total : total;
+    }
+  }
+
+  // Multiplies |count| times ROWS tile rows, in the format F, or G if second(nth).
+  template <typename F, typename G, int K, bool ADD, int ROWS, typename Second>
+  __device__ __forceinline__ void multiply_batch(const Activations<K> &x, int count, Second second) {
 #pragma unroll 1
-    for (int i = 0; i < tiles; ++i) {
+    for (int i = 0; i < count; ++i) {
       if constexpr (Same<F, G>::value) {
-        multiply_tile<F, K, ADD>(x, i);
+        multiply_tile<F, K, ADD, ROWS>(x, i);
       } else if (second(i)) {
-        multiply_tile<G, K, ADD>(x, i);
+        multiply_tile<G, K, ADD, ROWS>(x, i);
       } else {
-        multiply_tile<F, K, ADD>(x, i);
+        multiply_tile<F, K, ADD, ROWS>(x, i);
       }
     }
   }
@@ -325,8 +247,8 @@ struct Consumer {
     for (int begin = rows.begin; begin < rows.end; begin += BATCH * TILE) {
       const int count = min(BATCH * TILE, rows.end - begin), row = begin + (int)threadIdx.x;
       const float old = (int)threadIdx.x < count ? before(row) : 0.0f;
-      multiply_batch<F, G, K, false>(x, ceil_div(count, TILE),
-                                     [&](int i) { return second(begin + i * TILE); });
+      multiply_batch<F, G, K, false, 1>(x, ceil_div(count, TILE),
+                                        [&](int i) { return second(begin + i * TILE); });
       sync_consumers();
       if ((int)threadIdx.x < count) done(row, total(threadIdx.x), old);
       buffer ^= 1;
@@ -339,8 +261,8 @@ struct Consumer {
     {
       Activations<PART_OF(FFN, PART)> x;
       receive_activations<PART_OF(FFN, PART)>(s, words, x);
-      multiply_batch<F, G, PART_OF(FFN, PART), (PART > 0)>(x, ceil_div(count, TILE),
-                                                           [=](int) { return second; });
+      multiply_batch<F, G, PART_OF(FFN, PART), (PART > 0), 1>(x, ceil_div(count, TILE),
+                                                              [=](int) { return second; });
     }
     if constexpr (PART + 1 < FFN_PARTS) multiply_parts<F, G, PART + 1>(words, count, second);
   }
@@ -369,7 +291,8 @@ struct Consumer {
 #pragma unroll 1
     for (int begin = rows.begin; begin < rows.end; begin += BATCH / 2 * TILE) {
       const int count = min(BATCH / 2 * TILE, rows.end - begin);
-      multiply_batch<F, G, HIDDEN, false>(x, 2 * ceil_div(count, TILE), [=](int) { return second; });
+      multiply_batch<F, G, HIDDEN, false, PAIR_ROWS>(x, 2 / PAIR_ROWS * ceil_div(count, TILE),
+                                                     [=](int) { return second; });
       sync_consumers();
       if (begin == rows.begin) {
         first();

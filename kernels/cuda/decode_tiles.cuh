@@ -1,10 +1,11 @@
 // Decode: quantized weights, in tiles of 8 rows x 128 columns, one after the other. tile_format.cuh
 // describes a tile.
 //
-// As with 16-bit rows, an instruction processes eight rows x 32 columns, a piece. Lane 4 * row + quad holds
-// the column pairs that start at 2 * quad and 2 * quad + 8 in each half of the piece. The halves are the two
-// rows of the instruction. Codes are exact in bf16, so the sum of a piece has f32 accuracy. The scale of the
-// row in this piece multiplies that sum.
+// Activations are four signed bytes each (decode_parts8.cuh). One tensor-core instruction multiplies eight
+// rows x two pieces of 32 columns: lane 4 * row + quad holds its codes of the first piece in row |row| of the
+// instruction, those of the second piece in row |row| + 8. Columns 0 to 3 of the other operand are the four
+// parts of the first piece's activations, columns 4 to 7 those of the second piece. Sums of integers are
+// exact; the scale of the row multiplies the sum of a piece.
 //
 // A macro per role (QKV_TILES ...) gives the template arguments.
 
@@ -12,18 +13,68 @@
 
 #include "tile_format.cuh"
 
+#define PIECE_BYTES 160  // of staged activations
+
+// Activations of a warp's columns. |fragment|: the two-register B fragment of the instruction, per two pieces
+// of each run. |unit|: of the products with it, in this lane.
+template <int K>
+struct Activations {
+  static constexpr int kept = Tiling<K>::in_registers ? Tiling<K>::runs : 1;
+  uint2 fragment[kept][2];
+  float unit[kept][2];
+  float sum[OFFSETS ? Tiling<K>::runs : 1];  // sum over piece |quad|: multiplied with offsets
+};
+
+template <int K, typename S>
+static __device__ __forceinline__ uint2 fragment_of(const S *s, const Activations<K> &x, int run, int pair);
+template <int K, typename S>
+static __device__ __forceinline__ float unit_of(const S *s, const Activations<K> &x, int run, int pair);
+
+// The sum of two parts of the activations times the codes, from the instruction's result.
+static __device__ __forceinline__ float two_parts(const int (&sum)[4]) {
+  const bool upper = threadIdx.x & 2;
+  return (float)((upper ? sum[3] : sum[1]) * 256 + (upper ? sum[2] : sum[0]));
+}
+
+// Eight rows x two pieces of 32 columns.
+static __device__ __forceinline__ float multiply_bytes(uint4 a, uint2 x) {
+  int sum[4];
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%10, %10, %10, %10};"
+      : "=r"(sum[0]), "=r"(sum[1]), "=r"(sum[2]), "=r"(sum[3])
+      : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(x.x), "r"(x.y), "r"(0));
+  return two_parts(sum);
+}
+
+// The same for 16 columns of each piece.
+static __device__ __forceinline__ float multiply_half(u32 first, u32 second, u32 x) {
+  int sum[4];
+  asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %7, %7, %7};"
+      : "=r"(sum[0]), "=r"(sum[1]), "=r"(sum[2]), "=r"(sum[3])
+      : "r"(first), "r"(second), "r"(x), "r"(0));
+  return two_parts(sum);
+}
+
 template <int BITS, int NUMBERS, int OFFSET, bool HALVES, int CENTER>
 struct Tiles : TileFormat<BITS, NUMBERS, OFFSET, HALVES, CENTER> {
   using Format = TileFormat<BITS, NUMBERS, OFFSET, HALVES, CENTER>;
   using Format::bytes;
 
   struct Sum {
-    float part[4], offset;
+    float part[2], offset;
   };
 
-  template <int K>
+  // A stage has as many runs of each warp as fit into STAGE_LIMIT: a segment may need several stages. |ROWS|:
+  // tile rows of a stage, of different matrices.
+  template <int K, int ROWS = 1>
   struct Stage {
-    static constexpr int bytes = Tiling<K>::columns / 128 * Format::bytes;
+    static constexpr int segment = Tiling<K>::columns / 128;  // tiles
+    static constexpr int warp_runs = ROWS * segment * Format::bytes <= STAGE_LIMIT
+                                         ? Tiling<K>::segment_runs
+                                         : max_of(1, STAGE_LIMIT / (ROWS * WARPS * Format::bytes));
+    static constexpr int tiles = min_of(segment, warp_runs *WARPS), row_bytes = tiles * Format::bytes;
+    static constexpr int bytes = ROWS * row_bytes;
+    static constexpr int count = ceil_div(Tiling<K>::segment_runs, warp_runs);  // stages of a segment
   };
 
   template <int K>
@@ -31,74 +82,95 @@ struct Tiles : TileFormat<BITS, NUMBERS, OFFSET, HALVES, CENTER> {
     return (u64)(row / TILE) * (ceil_div(K, 128) * bytes);
   }
 
-  template <int K, typename P, typename At>
-  static __device__ __forceinline__ void copy_tile(P &p, int first, int, At at) {
-    const u8 *from = at(first);
-    constexpr int runs = Tiling<K>::columns / 128;
+  // Copies tile rows |from|[0] to |from|[ROWS - 1].
+  template <int K, int ROWS, typename P>
+  static __device__ __forceinline__ void copy_tiles(P &p, const u8 *const (&from)[ROWS]) {
+    using C = Tiling<K>;
+    using S = Stage<K, ROWS>;
 #pragma unroll 1
-    for (int run = 0; run < ceil_div(K, 128); run += runs) {
-      const int size = min(runs, ceil_div(K, 128) - run) * bytes;
-      u8 *to = p.begin(size);
-      if (!to) return;
-      copy_bytes(to, from + run * bytes, size, threadIdx.x & 31, 32, p.full());
-      p.end();
+    for (int segment = 0; segment < C::segments; ++segment) {
+      const int begin = (C::first + segment) * S::segment,
+                end = min(begin + S::segment, ceil_div(C::width, 128));
+#pragma unroll 1
+      for (int tile = begin; tile < end; tile += S::tiles) {
+        const int size = min(S::tiles, end - tile) * bytes;
+        u8 *to = p.begin(ROWS * size);
+        if (!to) return;
+#pragma unroll
+        for (int i = 0; i < ROWS; ++i)
+          copy_bytes(to + i * S::row_bytes, from[i] + tile * bytes, size, threadIdx.x & 31, 32, p.full());
+        p.end();
+      }
     }
   }
 
-  static __device__ __forceinline__ uint4 unpack(const u32 (&codes)[Format::words], int piece) {
-    return {Format::pair(codes, piece, 0), Format::pair(codes, piece, 1), Format::pair(codes, piece, 2),
-            Format::pair(codes, piece, 3)};
+  template <int K, typename P, typename At>
+  static __device__ __forceinline__ void copy_tile(P &p, int first, int, At at) {
+    const u8 *const from[1] = {at(first)};
+    copy_tiles<K>(p, from);
   }
 
-  // Adds the offsets of 16 columns each. The sums of x come from a product with ones.
-  static __device__ __forceinline__ void add_half_offsets(const u8 *tile, int nth, int row, int piece,
-                                                          uint2 x, Sum &sum) {
-    typename Format::Offset o;
-    float ones[4];
-    Format::template load_offset<Plain>(o, tile, nth, row, piece);
-    Bf16::multiply_once(ones, {Format::ones, Format::ones, Format::ones, Format::ones}, x);
-    const float first = Format::offset_of(o, piece, 0), second = Format::offset_of(o, piece, 1);
-    sum.part[0] += first * ones[0];
-    sum.part[1] += first * ones[1];
-    sum.part[2] += second * ones[2];
-    sum.part[3] += second * ones[3];
+  // Whether stage |nth| of a segment of a part has no tiles: the last segment is narrower.
+  template <int K, int ROWS>
+  static __device__ constexpr bool is_empty_stage(int segment, int nth) {
+    return nth * Stage<K, ROWS>::tiles * 128 >= Tiling<K>::segment_columns(segment);
   }
 
-  template <int K, typename S>
+  // Multiplies the runs of this warp in stage |nth_stage| of a segment and adds them to the sums of the tile.
+  template <int K, int ROWS, typename S>
   static __device__ __forceinline__ void multiply_stage(const S *s, const u8 *stage, int segment,
-                                                        const Activations<K> &x, Sum &sum) {
+                                                        int nth_stage, const Activations<K> &x, Sum &sum) {
+    constexpr int warp_runs = Stage<K, ROWS>::warp_runs;
     using C = Tiling<K>;
     static_assert(C::columns % 256 == 0, "two tiles that share numbers are in one stage");
     const int lane = threadIdx.x & 31, row = lane >> 2, quad = lane & 3;
 #pragma unroll
-    for (int parity = 0; parity < C::segment_runs; ++parity) {
-      const int run = segment * C::segment_runs + parity;
-      if (!C::has(run, C::column(run))) break;
-      const int nth = parity * WARPS + (int)(threadIdx.x >> 5);
+    for (int nth_run = 0; nth_run < warp_runs; ++nth_run) {
+      const int in_segment = nth_stage * warp_runs + nth_run, run = segment * C::segment_runs + in_segment;
+      if (in_segment >= C::segment_runs || !C::has(run, C::column(run))) break;
+      const int nth = nth_run * WARPS + (int)(threadIdx.x >> 5);
       const u8 *tile = stage + nth * bytes;
       u32 codes[Format::loads][Format::words];
-      float scale[Format::row_scales], piece[4][4], offset;
+      float scale[2][1 + HALVES], offset;
 #pragma unroll
       for (int i = 0; i < Format::loads; ++i) Format::template load_codes<Plain>(codes[i], tile, lane, i);
-      Format::template load_row<Plain>(scale, offset, tile, nth, row, quad);
+      Format::template load_half_row<Plain>(scale, offset, tile, nth, row, quad);
 #pragma unroll
-      for (int i = 0; i < 4; ++i)
-        Bf16::multiply_once(piece[i], unpack(codes[i / Format::pieces], i), fragment_of<K>(s, x, run, i));
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float first = scale[i * (1 + HALVES)], second = scale[i * (1 + HALVES) + HALVES];
-        sum.part[0] += first * piece[i][0];
-        sum.part[1] += first * piece[i][1];
-        sum.part[2] += second * piece[i][2];
-        sum.part[3] += second * piece[i][3];
-        if constexpr (OFFSET == 2) add_half_offsets(tile, nth, row, i, fragment_of<K>(s, x, run, i), sum);
+      for (int i = 0; i < 2; ++i) {
+        const auto byte = [&](int piece, int half) {
+          return Format::four_bytes(codes[piece / Format::pieces], piece, half);
+        };
+        const uint4 a = {byte(2 * i, 0), byte(2 * i + 1, 0), byte(2 * i, 1), byte(2 * i + 1, 1)};
+        sum.part[i] += unit_of<K>(s, x, run, i) * multiply_pieces(tile, nth, row, 2 * i + (quad >> 1), a,
+                                                                  scale[i], fragment_of<K>(s, x, run, i));
       }
       if constexpr (OFFSET == 1) sum.offset += offset * x.sum[run];
     }
   }
 
-  static __device__ __forceinline__ float total(const Sum &sum, bool other) {
-    return (other ? sum.part[2] + sum.part[3] : sum.part[0] + sum.part[1]) + sum.offset;
+  // The product with two pieces, in the unit of the activations.
+  static __device__ __forceinline__ float multiply_pieces(const u8 *tile, int nth, int row, int piece,
+                                                          uint4 a, const float (&scale)[1 + HALVES],
+                                                          uint2 x) {
+    if constexpr (!HALVES && OFFSET < 2) {
+      return scale[0] * multiply_bytes(a, x);
+    } else {
+      float first = scale[0] * multiply_half(a.x, a.y, x.x),
+            second = scale[HALVES] * multiply_half(a.z, a.w, x.y);
+      if constexpr (OFFSET == 2) {  // the sums of x are a product with ones
+        constexpr u32 ones = 0x01010101u * Format::byte_unit;
+        typename Format::Offset o;
+        Format::template load_offset<Plain>(o, tile, nth, row, piece);
+        first += Format::offset_of(o, piece, 0) * multiply_half(ones, ones, x.x);
+        second += Format::offset_of(o, piece, 1) * multiply_half(ones, ones, x.y);
+      }
+      return first + second;
+    }
+  }
+
+  // Row sum of this lane.
+  static __device__ __forceinline__ float total(const Sum &sum, bool) {
+    return (sum.part[0] + sum.part[1]) * (1.0f / Format::byte_unit) + sum.offset;
   }
 
   // Columns |column| and the next one; |column| is even.
@@ -128,8 +200,3 @@ using GateFormat = Tiles<GATE_TILES>;
 using DownFormat = Tiles<DOWN_TILES>;
 using HeadFormat = Tiles<HEAD_TILES>;
 using EmbedFormat = Tiles<EMBED_TILES>;
-
-static __device__ __forceinline__ int staged_at(int lane, int pair) {
-  const int half = lane >> 2 & 1, fragment = lane >> 1 & 1, quad = (lane & 1) * 2 + pair;
-  return (half * 4 + quad) * PARTS * 8 + fragment * 4;
-}

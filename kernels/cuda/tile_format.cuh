@@ -58,6 +58,12 @@ __device__ __forceinline__ u32 and_or(u32 a, u32 mask, u32 more) {
 #endif
 }
 
+__device__ __forceinline__ u32 and_xor(u32 a, u32 mask, u32 flip) {  // in one instruction
+  u32 d;
+  asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(d) : "r"(a), "r"(mask), "r"(flip));
+  return d;
+}
+
 __device__ __forceinline__ u32 shift_right(u32 v, int by) { return by < 0 ? v << -by : v >> by; }
 
 // CODE_BITS: 2 to 6, or 8 (signed). OFFSET_COUNT: offsets for each 32 columns, 0 to 2. HALF_SCALES: each 16
@@ -143,6 +149,34 @@ struct TileFormat {
     const u32 low = __byte_perm(0xbfad9881u, 0xf6eaddcfu, w & 0x7777u),  // -127 -104 -83 -65 -49 -35 -22 -10
         high = __byte_perm(0x26190d01u, 0x71594535u, w & 0x7777u);       // 1 13 25 38 53 69 89 113
     return __byte_perm(low, high, (w & 0x8888u) >> 1 | 0x3210u);
+  }
+  static __device__ __forceinline__ u32 e2m1_twice(u32 w) {
+    const u32 low = __byte_perm(0x03020100u, 0x0c080604u, w & 0x7777u),  // 0 1 2 3 4 6 8 12
+        high = __byte_perm(0xfdfeff00u, 0xf4f8fafcu, w & 0x7777u);       // the same, negative
+    return __byte_perm(low, high, (w & 0x8888u) >> 1 | 0x3210u);
+  }
+
+  // Four weights of 16 columns of a piece, starting at 16 * half, as signed bytes: the first of pairs |half|
+  // and |half| + 2, then the second of both. They are |byte_unit| times too large.
+  static constexpr bool centered_nibbles = CODE_BITS == 4 && ZERO == 8;
+  static constexpr int byte_unit = centered_nibbles ? 16 : ZERO == TABLE_E2M1 ? 2 : 1;
+  static __device__ __forceinline__ u32 four_bytes(const u32 (&w)[words], int piece, int half) {
+    if constexpr (CODE_BITS == 8) {
+      return __byte_perm(w[piece % 2 * 2], w[piece % 2 * 2 + 1], half ? 0x7351 : 0x6240);
+    } else if constexpr (ZERO < 0) {
+      const u32 even = ZERO == TABLE_IQ4 ? iq4(w[piece]) : e2m1_twice(w[piece]),
+                odd = ZERO == TABLE_IQ4 ? iq4(w[piece] >> 16) : e2m1_twice(w[piece] >> 16);
+      return __byte_perm(even, odd, half ? 0x7531 : 0x6420);
+    } else if constexpr (centered_nibbles) {  // the upper four bits of a byte: 8 more is a sign bit flipped
+      return and_xor(half ? w[piece] : w[piece] << 4, 0xf0f0f0f0u, 0x80808080u);
+    } else if constexpr (CODE_BITS == 4 && ZERO == 0) {
+      return (half ? w[piece] >> 4 : w[piece]) & 0x0f0f0f0fu;
+    } else {
+      const u32 first = code_pair(w, piece * 4 + half, 0), second = code_pair(w, piece * 4 + half + 2, 0);
+      if constexpr (ZERO == 0) return first | second << 8;
+      // With the highest bit set, no byte borrows from the next one.
+      return ((first | second << 8 | 0x80808080u) - ZERO * 0x01010101u) ^ 0x80808080u;
+    }
   }
 
   // The A operand of an m16k16 product: rows g and g + 8 (of the upper and the lower tile), 16 columns of a
@@ -287,6 +321,34 @@ struct TileFormat {
       offset = offset_of({v.x >> quad * 8 & 255, load_block<Memory>(tile, run, row, true), v.y}, quad, 0);
     } else {
       load_row_scales<Memory>(out, tile, run, row);
+      if constexpr (OFFSET_COUNT == 1) {
+        Offset o;
+        load_offset<Memory>(o, tile, run, row, quad);
+        offset = offset_of(o, quad, 0);
+      }
+    }
+  }
+
+  // The scales of pieces |upper| and 2 + |upper| of a row, and with OFFSET_COUNT 1 the offset of piece
+  // |quad|.
+  template <typename Memory>
+  static __device__ __forceinline__ void load_half_row(float (&out)[2][1 + HALF_SCALES], float &offset,
+                                                       const u8 *tile, int run, int row, int quad) {
+    const int upper = quad >> 1;
+    if constexpr (KIND == NUMBERS_K6) {
+      const uint2 v = Memory::load64(tile + scales_at + row * record);
+      const float block = f16_to_float(load_block<Memory>(tile, run, row, false));
+      out[0][0] = times(v.x & 0x3f3f3f3f, upper, block);
+      out[1][0] = times(v.x & 0x3f3f3f3f, 2 + upper, block);
+      offset = offset_of({v.x >> quad * 8 & 255, load_block<Memory>(tile, run, row, true), v.y}, quad, 0);
+    } else {
+#pragma unroll
+      for (int i = 0; i < 2; i++) {
+        Scale s;
+        load_scale<Memory>(s, tile, run, row, 2 * i + upper);
+#pragma unroll
+        for (int h = 0; h <= HALF_SCALES; h++) out[i][h] = scale_of(s, h);
+      }
       if constexpr (OFFSET_COUNT == 1) {
         Offset o;
         load_offset<Memory>(o, tile, run, row, quad);
