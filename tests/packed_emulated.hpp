@@ -16,6 +16,10 @@ struct alignas(16) float4 {
   float x, y, z, w;
 };
 static uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
+struct alignas(8) float2 {
+  float x, y;
+};
+static float2 make_float2(float x, float y) { return {x, y}; }
 static float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
 struct Index {
@@ -47,6 +51,10 @@ static T shuffle(T value, int lane) {
 template <class T>
 static T __shfl_xor_sync(unsigned, T value, int bits) {
   return shuffle(value, threadIdx.x % 32 ^ bits);
+}
+template <class T>
+static T __shfl_sync(unsigned, T value, int lane) {
+  return shuffle(value, lane % 32);
 }
 static float __uint_as_float(unsigned word) {
   float value;
