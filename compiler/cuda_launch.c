@@ -139,7 +139,7 @@ int64_t mlx_attend_f32_bytes(mlx_attend_f32_tile_t t, int64_t head_dim, int64_t 
   const int64_t values = t.stages * t.step * value;
   return t.queries * 4 * (head_dim + (odd ? 0 : 16)) +
          groups * (t.stages * t.step * key + (values > part ? values : part)) +
-         (part ? 8 * groups * t.queries : 0);
+         (part ? 8 * groups * t.queries : 0) + (t.split > 1 ? 4 * groups * t.queries * (head_dim + 2) : 0);
 }
 
 // Segments of few tokens: the warps of a block divide the keys. With few blocks each has a multiprocessor of
@@ -153,12 +153,11 @@ mlx_attend_f32_tile_t mlx_attend_f32_tile(bool is_long, int64_t tokens, int64_t 
                 share = heads / kv_heads;
   mlx_attend_f32_tile_t t = {.step = head_dim <= 128 ? 32 : 16, .split = 1, .stages = 1};
   if (is_long) {
-    t.queries = head_dim <= 128 ? 64 : 32;
+    t.queries = head_dim <= 128 ? 64 : 16;
     t.threads = 128;
     t.stages = head_dim <= 128 ? 2 : 1;
-    const int64_t limit = head_dim <= 128 ? room : most;
-    if (mlx_attend_f32_bytes(t, head_dim, kv_bytes) > limit) t.stages = 1;
-    if (mlx_attend_f32_bytes(t, head_dim, kv_bytes) > limit) t.queries = 32, t.threads = 64;
+    if (head_dim <= 128 && mlx_attend_f32_bytes(t, head_dim, kv_bytes) > room) t.stages = 1;
+    if (mlx_attend_f32_bytes(t, head_dim, kv_bytes) > most) t.threads = 64;
     t.shared_bytes = mlx_attend_f32_bytes(t, head_dim, kv_bytes);
     return t;
   }
@@ -166,7 +165,7 @@ mlx_attend_f32_tile_t mlx_attend_f32_tile(bool is_long, int64_t tokens, int64_t 
   const int64_t blocks = kv_heads * mlx_ceil_div(share, t.queries) * tokens;
   const bool few = blocks <= processors;
   while (hopper && t.split < 8 && blocks * t.split * 2 <= processors) t.split *= 2;
-  t.threads = few ? 256 : 64;
+  t.threads = few ? 256 : head_dim <= 64 ? 64 : 32;
   while (t.threads > 32 && mlx_attend_f32_bytes(t, head_dim, kv_bytes) > (few ? most : room)) t.threads -= 32;
   t.shared_bytes = mlx_attend_f32_bytes(t, head_dim, kv_bytes);
   return t;

@@ -172,28 +172,20 @@ __device__ __forceinline__ Operand operand_of(float a0, float a1, float a2, floa
   return o;
 }
 
-// Sums of products: of the parts of 11 bits, and of the products with a rest. Three sums, because an
-// instruction waits for the one before it on the same sum.
+// Sums of products: of the parts of 11 bits, and of the products with a rest.
 struct Products {
-  float large[4], small[2][4];
-  __device__ __forceinline__ float rest(int e) const {
-#ifdef KV_F32
-    return small[0][e] + small[1][e];
-#else
-    return small[0][e];
-#endif
-  }
+  float large[4], small[4];
 };
 __device__ __forceinline__ void multiply_exact(Products &sum, const Operand &a, float b0, float b1) {
 #ifdef KV_F32
   u32 high[2], low[2];
   split(high[0], low[0], b0);
   split(high[1], low[1], b1);
-  multiply(sum.small[0], a.low, high[0], high[1]);
-  multiply(sum.small[1], a.high, low[0], low[1]);
+  multiply(sum.small, a.low, high[0], high[1]);
   multiply(sum.large, a.high, high[0], high[1]);
+  multiply(sum.small, a.high, low[0], low[1]);
 #else
-  multiply(sum.small[0], a.low, __float_as_uint(b0), __float_as_uint(b1));
+  multiply(sum.small, a.low, __float_as_uint(b0), __float_as_uint(b1));
   multiply(sum.large, a.high, __float_as_uint(b0), __float_as_uint(b1));
 #endif
 }
@@ -248,7 +240,7 @@ __device__ __forceinline__ void score_keys(float (&score)[FRAGMENTS][4], const f
   for (int f = 0; f < FRAGMENTS; f++)
 #pragma unroll
     for (int e = 0; e < 4; e++) {
-      score[f][e] += sums[f].rest(e);
+      score[f][e] += sums[f].small[e];
 #ifdef KV_Q8
       score[f][e] *=
           *(const float *)(keys + ((f * 8 - lane_row() + lane_quad() * 2 + e % 2) * KEY_ROW + HEAD_DIM));
@@ -334,8 +326,8 @@ __device__ __forceinline__ void add_values(const float (&weight)[FRAGMENTS][4], 
       if (HEAD_DIM % 32 && column + n * 16 >= HEAD_DIM) break;
       const Products &even = sums[n * 2], &odd = sums[n * 2 + 1];
       use(column / 16 + n, i % HALVES,
-          make_float4(even.large[e] + even.rest(e), odd.large[e] + odd.rest(e),
-                      even.large[e + 1] + even.rest(e + 1), odd.large[e + 1] + odd.rest(e + 1)));
+          make_float4(even.large[e] + even.small[e], odd.large[e] + odd.small[e],
+                      even.large[e + 1] + even.small[e + 1], odd.large[e + 1] + odd.small[e + 1]));
     }
   }
 }
@@ -393,73 +385,94 @@ struct Merged {
   float peak, weight;
 };
 
-// The sums of the units of a round in shared memory: [WK] units of a block, of all blocks of a cluster.
+// The sums of the units of a round in shared memory. With several blocks, a block gathers the sums of its
+// LINES queries from the others.
+constexpr int LINES = QUERIES / SPLIT;
 struct Parts {
   unsigned char *sums;      // of the first unit; the next one is KEY_BYTES + VALUE_BYTES later
   float *peaks, *weights;   // [WK][QUERIES]
+  float *gathered;          // [LINES][WK * SPLIT][HEAD_DIM], then peaks and weights [LINES][WK * SPLIT]
   bool alone;               // the first block has all units
   int line, place, places;  // the query that this thread merges, and its place among the query's threads
+  __device__ __forceinline__ Parts(unsigned char *groups, bool only, int rank) {
+    sums = groups + KEY_BYTES, alone = only;
+    peaks = (float *)(groups + WK * (KEY_BYTES + VALUE_BYTES)), weights = peaks + WK * QUERIES;
+    gathered = weights + WK * QUERIES;
+    places = THREADS / (only ? QUERIES : LINES), place = threadIdx.x % places;
+    line = threadIdx.x / places + (only ? 0 : rank * LINES);
+  }
   __device__ __forceinline__ int column_of(int own) const { return (place + own * places) * 4; }
-  __device__ __forceinline__ float read(const float *from, int block) const {
-#if SPLIT > 1
-    if (!alone) return read_cluster(from, block);
-#endif
-    return *from;
-  }
-  __device__ __forceinline__ float4 read4(const float *from, int block) const {
-#if SPLIT > 1
-    if (!alone) return read_cluster4((u32)__cvta_generic_to_shared(from), block);
-#endif
-    return *(const float4 *)from;
-  }
-  __device__ __forceinline__ void wait() const {
-#if SPLIT > 1
-    if (!alone) return wait_cluster();
-#endif
-    __syncthreads();
+  __device__ __forceinline__ float *sums_of(int group) const {
+    return (float *)(sums + group * (KEY_BYTES + VALUE_BYTES));
   }
   __device__ __forceinline__ void store(int group, int query, const Sums &s) const {
 #pragma unroll
     for (int half = 0; half < HALVES; half++) {
       const int line = query + lane_row() + half * 8;
-      float *to = (float *)(sums + group * (KEY_BYTES + VALUE_BYTES)) + line * PART_PITCH + lane_quad() * 4;
+      float *to = sums_of(group) + line * PART_PITCH + lane_quad() * 4;
 #pragma unroll
       for (int i = 0; i < SIXTEENS; i++) *(float4 *)(to + i * 16) = s.sum[half][i];
-      if (lane_quad() == 0)
-        peaks[group * QUERIES + line] = s.soft.peak[half],
-                                weights[group * QUERIES + line] = s.soft.weight[half];
+      if (lane_quad() > 0) continue;
+      peaks[group * QUERIES + line] = s.soft.peak[half];
+      weights[group * QUERIES + line] = s.soft.weight[half];
     }
   }
-  // Merges |units| units in ascending order, those of a block at a time. A unit that a query does not see has
-  // no peak and zeros.
-  __device__ __forceinline__ void merge_units(Merged &total, int units) const {
-    for (int first = 0; first < units && place * 4 < HEAD_DIM; first += WK) {
-      const int block = first / WK;
-      float peak[WK], weight[WK];
-      Factors factors[WK];
+#if SPLIT > 1
+  static constexpr int ROUND = WK * SPLIT;
+  __device__ __forceinline__ void gather(int units, int first_line) const {
+    constexpr int FOURS = HEAD_DIM / 4;
+#pragma unroll 4
+    for (int i = threadIdx.x; i < LINES * units * FOURS; i += THREADS) {
+      const int unit = i / FOURS % units, nth = i / FOURS / units;
+      const float *from = sums_of(unit % WK) + (first_line + nth) * PART_PITCH + i % FOURS * 4;
+      *(float4 *)(gathered + (nth * ROUND + unit) * HEAD_DIM + i % FOURS * 4) =
+          read_cluster4((u32)__cvta_generic_to_shared(from), unit / WK);
+    }
+    for (int i = threadIdx.x; i < LINES * units; i += THREADS) {
+      const int unit = i % units, nth = i / units, at = unit % WK * QUERIES + first_line + nth;
+      float *to = gathered + LINES * ROUND * HEAD_DIM + nth * ROUND + unit;
+      to[0] = read_cluster(peaks + at, unit / WK);
+      to[LINES * ROUND] = read_cluster(weights + at, unit / WK);
+    }
+  }
+#endif
+  // Merges |units| units in ascending order. A unit that a query does not see has no peak and zeros. Called
+  // by all threads after store().
+  __device__ __forceinline__ void merge_units(Merged &total, int units, int rank) const {
+    const float *part = sums_of(0) + line * PART_PITCH, *peak = peaks + line, *weight = weights + line;
+    int part_pitch = (KEY_BYTES + VALUE_BYTES) / 4, pitch = QUERIES;
+#if SPLIT > 1
+    if (!alone) {
+      const int nth = line - rank * LINES;
+      wait_cluster();
+      gather(units, rank * LINES);
+      wait_cluster();  // before a block overwrites its parts, or exits
+      part = gathered + nth * ROUND * HEAD_DIM, part_pitch = HEAD_DIM, pitch = 1;
+      peak = gathered + LINES * ROUND * HEAD_DIM + nth * ROUND, weight = peak + LINES * ROUND;
+    }
+#endif
+    if (alone) __syncthreads();
+#pragma unroll 1
+    for (int first = 0; first < units && place * 4 < HEAD_DIM; first += 4) {
+      Factors factors[4];
 #pragma unroll
-      for (int n = 0; n < WK; n++) {
+      for (int n = 0; n < 4; n++) {
         const bool exists = first + n < units;
-        peak[n] = exists ? read(peaks + n * QUERIES + line, block) : NO_SCORE;
-        weight[n] = exists ? read(weights + n * QUERIES + line, block) : 0;
-      }
-#pragma unroll
-      for (int n = 0; n < WK; n++) {
-        factors[n] = merge_peaks(total.peak, peak[n]);
-        total.weight = merge(factors[n], total.weight, weight[n]);
+        factors[n] = merge_peaks(total.peak, exists ? peak[(first + n) * pitch] : NO_SCORE);
+        total.weight = merge(factors[n], total.weight, exists ? weight[(first + n) * pitch] : 0);
       }
 #pragma unroll
       for (int own = 0; own < OWN; own++) {
         if (column_of(own) >= HEAD_DIM) break;
 #pragma unroll
-        for (int n = 0; n < WK; n++) {
-          const float *from =
-              (const float *)(sums + n * (KEY_BYTES + VALUE_BYTES)) + line * PART_PITCH + column_of(own);
-          const float4 part = first + n < units ? read4(from, block) : make_float4(0, 0, 0, 0);
-          total.sum[own] = merge4(factors[n], total.sum[own], part);
+        for (int n = 0; n < 4; n++) {
+          const float *from = part + (first + n) * part_pitch + column_of(own);
+          total.sum[own] = merge4(factors[n], total.sum[own],
+                                  first + n < units ? *(const float4 *)from : make_float4(0, 0, 0, 0));
         }
       }
     }
+    if (alone) __syncthreads();  // before a warp overwrites its parts
   }
 };
 
@@ -534,11 +547,13 @@ struct Copies {
       const unsigned char *from = pool + (valid[page] ? (blocks[page] + WHAT) * BLOCK : 0);
       const int rows = valid[page] ? work.visible - first - page * PAGE : 0;
 #pragma unroll
-      for (int i = thread; i < PAGE * CHUNKS16; i += 32 * WQ) {
-        const int row = i / CHUNKS16;
-        const int chunk = WHAT ? value_chunk(i % CHUNKS16, row) : key_chunk(i % CHUNKS16, row);
-        copy_bytes<16>(to + (page * PAGE + row) * PITCH + chunk * 16, from + (row < rows ? i * 16 : 0),
-                       row < rows);
+      for (int i = 0; i < PAGE * CHUNKS16; i += 32 * WQ) {
+        constexpr bool WHOLE = 32 * WQ % CHUNKS16 == 0;  // whole rows at a time
+        const int row = WHOLE ? thread / CHUNKS16 + i / CHUNKS16 : (thread + i) / CHUNKS16;
+        const int nth = WHOLE ? thread % CHUNKS16 : (thread + i) % CHUNKS16;
+        if (PAGE * CHUNKS16 % (32 * WQ) && thread + i >= PAGE * CHUNKS16) break;
+        const int chunk = WHAT ? value_chunk(nth, row) : key_chunk(nth, row);
+        copy_bytes<16>(to + (page * PAGE + row) * PITCH + chunk * 16, from + (thread + i) * 16, row < rows);
       }
 #ifdef KV_Q8
       if (thread < PAGE)
@@ -604,9 +619,7 @@ __device__ __forceinline__ void add_units(Sums &sums, Merged &total, const Parts
     if (MERGED) {
       const int left = work.units - round * work.each;
       if (unit < work.units) parts.store(work.wk, work.wq * 16, sums);
-      parts.wait();
-      parts.merge_units(total, left < work.each ? left : work.each);
-      parts.wait();  // before a block overwrites its parts, or exits
+      parts.merge_units(total, left < work.each ? left : work.each, work.rank);
     }
     if (STAGES == 1) copies.start<1>(work, pages, layer, round + 1);
   }
@@ -637,9 +650,8 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, RESIDENT)
   const Pages pages(batch, tile.slot);
   const Work work(tile);
   if (work.alone && work.rank > 0) return;
-  float *queries = (float *)memory;                                   // [QUERIES][QUERY_PITCH]
-  unsigned char *groups = memory + QUERIES * QUERY_PITCH * 4;         // [WK]: keys, then values
-  float *peaks = (float *)(groups + WK * (KEY_BYTES + VALUE_BYTES));  // [2][WK][QUERIES]
+  float *queries = (float *)memory;                            // [QUERIES][QUERY_PITCH]
+  unsigned char *groups = memory + QUERIES * QUERY_PITCH * 4;  // [WK]: keys, then values; then Parts
   Copies copies;
   copies.pool = (const unsigned char *)pool;
   copies.keys = groups + work.wk * (KEY_BYTES + VALUE_BYTES), copies.values = copies.keys + KEY_BYTES;
@@ -661,10 +673,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, RESIDENT)
 
   Sums sums;
   Merged total;
-  const int places = (work.alone ? THREADS : THREADS * SPLIT) / QUERIES,
-            thread = work.rank * THREADS + threadIdx.x;
-  const Parts parts = {groups + KEY_BYTES, peaks, peaks + WK * QUERIES, work.alone, thread / places,
-                       thread % places,    places};
+  const Parts parts(groups, work.alone, work.rank);
   clear(sums);
 #pragma unroll
   for (int i = 0; i < OWN; i++) total.sum[i] = make_float4(0, 0, 0, 0);
