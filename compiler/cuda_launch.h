@@ -64,11 +64,16 @@ typedef struct mlx_experts_groups {
 // Tile of the products of experts. |pair|: gate and up.
 mlx_quantized_tile_t mlx_experts_tile(int64_t tokens, int64_t used, int64_t experts, bool pair, bool hopper);
 mlx_experts_groups_t mlx_experts_groups(int64_t tokens, int64_t used, int64_t experts, int64_t tile);
-// experts_gemv.cuh: EACH of gate and up, for |pairs| of tokens and experts with |rows| rows.
-int64_t mlx_experts_gemv_each(int64_t rows, int64_t pairs, int64_t processors);
-// Dynamic shared memory of experts_gemv.cuh. |matrices|: that a block multiplies by its x: 1 for gate and up,
-// the used experts for down.
-int64_t mlx_experts_gemv_shared_bytes(int64_t matrices, int64_t k, bool pair, bool rows16, int64_t each);
+// Launch of experts_gemv.cuh.
+typedef struct mlx_experts_gemv {
+  int64_t each, split, resident;  // EACH, SPLIT, RESIDENT
+  int64_t shared_bytes;           // dynamic shared memory
+} mlx_experts_gemv_t;
+
+// |pair|: gate and up of |pairs| of tokens and experts; else down, with |used| experts of a token. |n| rows and
+// |k| columns of a matrix. |small|: a group of 16 rows takes few registers, as with 4 bits and a scale.
+mlx_experts_gemv_t mlx_experts_gemv(bool pair, int64_t pairs, int64_t used, int64_t n, int64_t k, bool rows16,
+                                    bool small, bool hopper, int64_t processors);
 
 // Segments of at least this many tokens are long: a kernel with large tiles computes their attention, in
 // functions of at least MLX_LONG_STEP tokens. All other segments are short.

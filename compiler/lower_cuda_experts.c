@@ -93,23 +93,32 @@ static mlx_value_t call_product(const mixture_t *m, const char *name, bool pair,
   return mlx_cuda_call(m->g, name, &kernel);
 }
 
+// Whether tiles of |weight| take few registers when they are unpacked.
+static bool is_small(const mixture_t *m, mlx_value_t weight) {
+  if (!weight.quantized_weight) return false;
+  const mlx_tiles_t tiles = m->g->options->kernels->tiles[weight.quantized_weight - 1];
+  return tiles.bits == 4 && !tiles.offset && tiles.center >= 0;
+}
+
 static mlx_value_t gemv(const mixture_t *m, const char *name, mlx_value_t x, bool pair) {
-  const bool rows16 = !(pair ? m->gate : m->down).quantized_weight;
+  const mlx_value_t weight = pair ? m->gate : m->down;
   const int64_t n = pair ? m->ffn : m->hidden, k = pair ? m->hidden : m->ffn;
   const int64_t results = pair ? m->tokens * m->e->used : m->tokens;
-  const int64_t each = pair ? mlx_experts_gemv_each(n, results, m->g->options->kernels->gpu->blocks) : 1;
+  const mlx_experts_gemv_t s =
+      mlx_experts_gemv(pair, results, m->e->used, n, k, !weight.quantized_weight, is_small(m, weight),
+                       mlx_cuda_is_hopper(m->g), m->g->options->kernels->gpu->blocks);
   mlx_text_t d = define_product(m, "mlx_experts_gemv", pair);
-  MLX_DEFINE(&d, {"GEMV", 1}, {"M", 1}, {"PAIR", pair}, {"EACH", each});
+  MLX_DEFINE(&d, {"GEMV", 1}, {"M", 1}, {"PAIR", pair}, {"EACH", s.each}, {"SPLIT", s.split},
+             {"RESIDENT", s.resident});
   define_choice(m, &d);
   const mlx_value_t residual = pair ? MLX_NONE : m->residual;
   if (residual.id) MLX_DEFINE(&d, {"RESIDUAL", 1});
   if (pair && m->norm.gain.id) mlx_text_printf(&d, "NORM_EPS=%.9ef\n", m->norm.eps);
   return call_product(m, name, pair, &d,
                       (mlx_extern_t){.symbol = "mlx_experts_gemv",
-                                     .grid = {mlx_ceil_div(n, 16 * each), results, 1},
+                                     .grid = {mlx_ceil_div(n, 16 * s.each), results, s.split},
                                      .threads = 256,
-                                     .shared_bytes = mlx_experts_gemv_shared_bytes(pair ? 1 : m->e->used, k,
-                                                                                   pair, rows16, each),
+                                     .shared_bytes = s.shared_bytes,
                                      .result = MLX_TYPE(MLX_F32, results, n)},
                       x, (mlx_value_t[3]){m->scores, batch_of(m), residual});
 }

@@ -9,9 +9,10 @@
 // PAIR 0   (x[tokens * USED, K] f32, w, [bias,] scores, [batch,] [residual[tokens,N] f32,] y[tokens,N] f32)
 //   y = the sum of (x.w^T + bias) * weight over the experts of a token, with RESIDUAL plus the residual. x is
 //   multiplied by the weight first, so that all experts of a token are one sum over USED * K columns.
-//   Launch: grid (ceil(N/16), tokens, 1)
+//   Launch: grid (ceil(N/16), tokens, SPLIT). The SPLIT blocks of a cluster (sm_90) divide the experts
 // Both: block (256, 1, 1); dynamic shared memory PANEL * UNIT_BYTES + 4096 * (1 + PAIR) * EACH bytes
 // (cuda_launch.c). EACH (1 to 8; PAIR 0: 1): groups of 16 rows that a block computes one after the other.
+// RESIDENT: blocks of a multiprocessor.
 //
 // Every block chooses the experts of its token by itself: scores, BATCH and SUM_TO_ONE as in experts.cu with
 // -DROUTE. That takes less time than another launch. PAIR 0 must follow PAIR 1 in the stream: it chooses and
@@ -26,8 +27,9 @@ constexpr int UNIT = 64;  // columns
 constexpr int UNIT = 128;
 #endif
 constexpr int STEPS_K = (K + UNIT - 1) / UNIT;  // units of one matrix
-#define GEMV_UNITS (PAIR ? STEPS_K : USED * STEPS_K)
-static_assert(M == 1, "one vector");
+#define USED_EACH (USED / SPLIT)  // PAIR 0: experts of a block
+#define GEMV_UNITS (PAIR ? STEPS_K : USED_EACH * STEPS_K)
+static_assert(M == 1 && USED % SPLIT == 0 && (!PAIR || SPLIT == 1), "one vector");
 
 #ifdef ROWS16
 #include "experts_rows16.cuh"
@@ -36,6 +38,7 @@ static_assert(M == 1, "one vector");
 constexpr u64 MATRIX_BYTES = (u64)TILES * RUNS * TILE_BYTES;
 #endif
 #include "experts_choose.cuh"
+#include "cluster.cuh"
 #if PAIR
 #include "experts_act.cuh"
 #endif
@@ -183,15 +186,7 @@ struct Source {
 #endif
 };
 
-// Blocks of a multiprocessor. Three of gate and up hold all rows of most models at once.
-#ifdef RESIDENT  // the probe tries other numbers
-#elif !defined(ROWS16) && PAIR && BITS == 4 && OFFSET == 0
-#define RESIDENT 3
-#else
-#define RESIDENT 2
-#endif
-
-extern "C" __global__ void __launch_bounds__(256, RESIDENT)
+extern "C" __global__ void CLUSTER __launch_bounds__(256, RESIDENT)
     NAME(const float *__restrict__ x, GAIN_PARAMETER const u8 *__restrict__ w,
 #if PAIR
          const u8 *__restrict__ w2,
@@ -227,7 +222,8 @@ extern "C" __global__ void __launch_bounds__(256, RESIDENT)
 #else
   // The launch of gate and up comes before this one and started it after waiting for the scores, so that they
   // are complete. Only x is not.
-  const Source source = {w, w, experts};
+  const int own = SPLIT > 1 ? blockIdx.z * USED_EACH : 0;  // first expert of this block
+  const Source source = {w, w, experts + own};
   start_next_kernel();
 #endif
   Items items;
@@ -251,7 +247,7 @@ extern "C" __global__ void __launch_bounds__(256, RESIDENT)
   }
 #if !PAIR
   wait_for_previous_kernel();
-  x = after_wait(x) + (u64)token * USED * K;
+  x = after_wait(x) + ((u64)token * USED + own) * K;
 #endif
 #ifdef RESIDUAL
   residual = after_wait(residual);
@@ -267,7 +263,7 @@ extern "C" __global__ void __launch_bounds__(256, RESIDENT)
 #if PAIR
       if (base || first >= 256) square += items.load(x, GAIN, weights, base, base + units, first);
 #else
-      items.load(x, GAIN, weights, base, base + units, first);
+      items.load(x, GAIN, weights + own, base, base + units, first);
 #endif
       items.store(memory.panel, units, first);
     }
@@ -315,6 +311,17 @@ extern "C" __global__ void __launch_bounds__(256, RESIDENT)
     }
     total[g] = sum_parts(sum);
   }
+#if SPLIT > 1  // the first block adds the sums of the others
+  __shared__ float2 partial[32];
+  partial[lane] = total[0];
+  wait_cluster();
+  for (int i = 1; blockIdx.z == 0 && i < SPLIT; i++) {
+    const float2 other = read_cluster2((const float *)&partial[lane], i);
+    total[0].x += other.x, total[0].y += other.y;
+  }
+  wait_cluster();  // a block must not exit while the first one reads its shared memory
+  if (blockIdx.z) return;
+#endif
 #ifdef NORM_EPS
   float total_square = 0;
 #pragma unroll

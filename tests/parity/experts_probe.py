@@ -25,10 +25,13 @@ class Groups(ctypes.Structure):
     _fields_ = [(name, ctypes.c_int64) for name in ("pairs", "tiles", "rows", "list_at", "rows_at", "words")]
 
 
+class Gemv(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int64) for name in ("each", "split", "resident", "shared")]
+
+
 OPS.mlx_experts_tile.restype, OPS.mlx_experts_tile.argtypes = Tile, [ctypes.c_int64] * 3 + [ctypes.c_bool] * 2
 OPS.mlx_experts_groups.restype, OPS.mlx_experts_groups.argtypes = Groups, [ctypes.c_int64] * 4
-OPS.mlx_experts_gemv_shared_bytes.restype, OPS.mlx_experts_gemv_shared_bytes.argtypes = ctypes.c_int64, [ctypes.c_int64] * 2 + [ctypes.c_bool] * 2 + [ctypes.c_int64]
-OPS.mlx_experts_gemv_each.restype, OPS.mlx_experts_gemv_each.argtypes = ctypes.c_int64, [ctypes.c_int64] * 3
+OPS.mlx_experts_gemv.restype, OPS.mlx_experts_gemv.argtypes = Gemv, [ctypes.c_bool] + [ctypes.c_int64] * 4 + [ctypes.c_bool] * 3 + [ctypes.c_int64]
 OPS.mlx_token_shared_bytes.restype, OPS.mlx_token_shared_bytes.argtypes = ctypes.c_int64, [ctypes.c_int64, ctypes.c_bool]
 
 
@@ -41,7 +44,9 @@ class Case:
             for t in self.tiles:
                 t.m = tile
         self.groups = OPS.mlx_experts_groups(tokens, used, experts, self.tiles[0].m)
-        self.each = OPS.mlx_experts_gemv_each(ffn, self.groups.pairs, probe.PROCESSORS)
+        small = form not in ROWS16 and probe.Tiles(form).arguments[0] == 4 and not probe.Tiles(form).arguments[2] and probe.Tiles(form).arguments[4] >= 0
+        self.vector = {pair: OPS.mlx_experts_gemv(pair, self.groups.pairs, used, *((ffn, hidden) if pair else (hidden, ffn)), form in ROWS16, small, arch != "sm_80", probe.PROCESSORS)
+                       for pair in (True, False)}
 
     def __str__(self):
         return f"{self.form} {self.tokens} tokens, {self.used} of {self.experts} experts, {self.hidden} x {self.ffn}{', biases' if self.biased else ''}, {self.arch}"
@@ -64,7 +69,7 @@ class Case:
         return probe.weight_definitions(self.form, m, n, k) + (f"EXPERTS={self.experts}", f"USED={self.used}", f"BIAS={int(self.biased)}") + act
 
     def gemv(self, pair):
-        return ("packed.cu", self.products(1, pair) + ("GEMV", f"PAIR={int(pair)}", f"EACH={self.each if pair else 1}", "SUM_TO_ONE=1") + self.norm() * pair + (() if pair else ("RESIDUAL",)), self.arch)
+        return ("packed.cu", self.products(1, pair) + ("GEMV", f"PAIR={int(pair)}", "SUM_TO_ONE=1") + tuple(f"{name.upper()}={getattr(self.vector[pair], name)}" for name in ("each", "split", "resident")) + self.norm() * pair + (() if pair else ("RESIDUAL",)), self.arch)
 
     def norm(self):
         """One token: gate and up normalize x."""
@@ -157,13 +162,13 @@ class Experts:
 
     def gemv_pair(self):
         c = self.c
-        shared = OPS.mlx_experts_gemv_shared_bytes(1, c.hidden, True, c.form in ROWS16, c.each)
-        self.d.launch(c.gemv(True), (math.ceil(c.ffn / (16 * c.each)), c.groups.pairs, 1), 256, [self.x] + [self.gain] * len(c.norm()) + [self.gate, self.up] + self.with_biases(True) + [self.scores, self.inner], shared)
+        shape = c.vector[True]
+        self.d.launch(c.gemv(True), (math.ceil(c.ffn / (16 * shape.each)), c.groups.pairs, 1), 256, [self.x] + [self.gain] * len(c.norm()) + [self.gate, self.up] + self.with_biases(True) + [self.scores, self.inner], shape.shared)
 
     def gemv_down(self):
         c = self.c
-        shared = OPS.mlx_experts_gemv_shared_bytes(c.used, c.ffn, False, c.form in ROWS16, 1)
-        self.d.launch(c.gemv(False), (math.ceil(c.hidden / 16), c.tokens, 1), 256, [self.inner, self.down] + self.with_biases(False) + [self.scores, self.residual, self.y], shared)
+        shape = c.vector[False]
+        self.d.launch(c.gemv(False), (math.ceil(c.hidden / 16), c.tokens, shape.split), 256, [self.inner, self.down] + self.with_biases(False) + [self.scores, self.residual, self.y], shape.shared)
 
     def group(self):
         self.d.launch(self.c.group(), (1, 1, 1), 512, [self.routing, self.grouped], 0, [self.c.tokens])
