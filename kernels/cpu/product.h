@@ -236,6 +236,36 @@ static void add_panels(int32_t format, const uint8_t *panel, int panels, vectors
     multiply_each(format, panel + i * stride, x, columns, &sums[i]);
 }
 
+// Whether apply_epilogue() only adds a bias, applies SiLU to the gate or adds |b|, and stores f32 values.
+INLINE bool has_plain_epilogue(const product_t *p, int panel) {
+  const mlx_instruction_t *i = p->i;
+  return !p->pairs && !i->logits && !i->out.parts && !has_weight(&i->up_bias) && i->slope == 0 &&
+         i->clip == 0 && i->factor == 0 && i->cap == 0 && 16 * panel + 16 <= p->rows &&
+         i->act == (p->up ? MLX_RUN_SILU : MLX_RUN_NO_ACT);
+}
+
+// apply_epilogue() for |count| rows, starting at |row|. |up|: sums of the second matrix, if there is one.
+static void apply_epilogues(const call_t *c, const product_t *p, int row, int count, int panel,
+                            const vectors_t *x, const panel_sums_t *one, const panel_sums_t *up) {
+  const mlx_instruction_t *i = p->i;
+  if (!has_plain_epilogue(p, panel)) {
+    for (int t = 0; t < count; ++t)
+      apply_epilogue(c, p, row + t, panel, sum_at(one, x, t), sum_at(p->up ? up : one, x, t));
+    return;
+  }
+  const bool has_bias = has_weight(&i->bias), adds = i->adds;
+  const v16 bias = has_bias ? load_bias(c, p, &i->bias, panel, 16) : v_zero();
+  float *out = row_at(c, &i->out, row) + 16 * panel;
+  const float *b = adds ? row_at(c, &i->b, row) + 16 * panel : out;
+  const int64_t stride = i->out.stride, b_stride = i->b.stride;
+  for (int t = 0; t < count; ++t, out += stride, b += b_stride) {
+    v16 value = sum_at(one, x, t);
+    if (has_bias) value = v_add(value, bias);
+    if (p->up) value = v_mul(v_silu(value), sum_at(up, x, t));
+    v_store(out, adds ? v_add(v_load(b), value) : value);
+  }
+}
+
 // |count| rows of a quantized product, starting at |row|, with up to SUM_PANELS panels. Rows that are too
 // wide to be prepared at once are prepared in pieces.
 static void multiply_rows(const call_t *c, const product_t *p, worker_t *worker, uint64_t phase, int row,
@@ -250,10 +280,8 @@ static void multiply_rows(const call_t *c, const product_t *p, worker_t *worker,
       add_panels(p->up_format, p->up + from * mlx_panel_bytes(p->up_format, p->columns), to - from, x,
                  p->columns, sums[1]);
   }
-  for (int panel = from; panel < to; ++panel) {
-    const panel_sums_t *one = &sums[0][panel - from], *up = p->up ? &sums[1][panel - from] : one;
-    for (int t = 0; t < count; ++t) apply_epilogue(c, p, row + t, panel, sum_at(one, x, t), sum_at(up, x, t));
-  }
+  for (int panel = from; panel < to; ++panel)
+    apply_epilogues(c, p, row, count, panel, x, &sums[0][panel - from], &sums[1][panel - from]);
 }
 
 // Items [from, to) of a share: panels of the first vector_rows() rows, then of the next ones.
