@@ -1,11 +1,13 @@
 // Load generator for a server with OpenAI's API: N clients, each with one connection and one request at a
 // time, all streamed.
 //
-//   load HOST PORT CLIENTS REQUESTS PROMPT_WORDS TOKENS [MODEL]
+//   load HOST PORT CLIENTS REQUESTS PROMPT_WORDS TOKENS SECONDS [MODEL]
 //
 // Each client sends REQUESTS requests. Every prompt is different, so that no prefix is shared. Prints one
 // line of JSON: tokens per second in all, and the median and 99th percentile of the time to the first token
-// and of the time between two pieces of text, in milliseconds. bench/serve compiles and runs it.
+// and of the time between two pieces of text, in milliseconds; -1 if no piece of text came. A request fails
+// if the server refuses it or sends nothing for SECONDS; the first reason is printed, and no further requests
+// are sent. bench/serve compiles and runs it.
 #include <errno.h>
 #include <netdb.h>
 #include <pthread.h>
@@ -15,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -26,7 +29,7 @@ typedef struct samples {
 } samples_t;
 
 static const char *host, *port, *model;
-static int clients, requests, prompt_words, tokens;
+static int clients, requests, prompt_words, tokens, limit_seconds;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static samples_t first_token, between_tokens;
 static long generated;
@@ -48,15 +51,31 @@ static int compare(const void *a, const void *b) {
 }
 
 static double percentile(samples_t *samples, double part) {
-  if (!samples->count) return 0;
+  if (!samples->count) return -1;
   qsort(samples->items, samples->count, sizeof *samples->items, compare);
   return samples->items[(size_t)(part * (double)(samples->count - 1))];
+}
+
+// Counts a failed request. Prints the reason of the first one.
+static void fail(const char *reason, const char *detail) {
+  pthread_mutex_lock(&lock);
+  if (!failures++) fprintf(stderr, "load: %s%s%s\n", reason, *detail ? ": " : "", detail);
+  pthread_mutex_unlock(&lock);
+}
+
+static bool has_failed(void) {
+  pthread_mutex_lock(&lock);
+  const bool failed = failures > 0;
+  pthread_mutex_unlock(&lock);
+  return failed;
 }
 
 static int open_connection(void) {
   struct addrinfo *found, hints = {.ai_socktype = SOCK_STREAM};
   if (getaddrinfo(host, port, &hints, &found)) return -1;
   const int fd = socket(found->ai_family, found->ai_socktype, 0);
+  const struct timeval limit = {.tv_sec = limit_seconds};
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   const int result = connect(fd, found->ai_addr, found->ai_addrlen);
   freeaddrinfo(found);
   return result ? -1 : fd;
@@ -70,7 +89,7 @@ static bool send_request(int fd, int client, int number) {
                                    "{\"model\":\"%s\",\"messages\":[{\"role\":\"user\",\"content\":\"%d %d",
                                    model, client, number);
   uint32_t state = (uint32_t)(client * 7919 + number * 104729 + 1);
-  for (int i = 0; i < prompt_words; ++i) {
+  for (int i = 0; i < prompt_words && length < sizeof body - 512; ++i) {
     state = state * 1664525u + 1013904223u;
     length += (size_t)snprintf(body + length, sizeof body - length, " %s", words[(state >> 16) % 12]);
   }
@@ -81,28 +100,53 @@ static bool send_request(int fd, int client, int number) {
   const size_t head_length =
       (size_t)snprintf(head, sizeof head,
                        "POST /v1/chat/completions HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n"
-                       "Content-Length: %zu\r\n\r\n",
+                       "Content-Length: %zu\r\nConnection: close\r\n\r\n",
                        host, length);
   return send(fd, head, head_length, MSG_NOSIGNAL) == (ssize_t)head_length &&
          send(fd, body, length, MSG_NOSIGNAL) == (ssize_t)length;
 }
 
-// Reads one streamed response. Chunk sizes and headers are skipped: only lines that begin with "data:"
-// matter.
+// Reads the rest of a response that is not a stream, and fails with its body. |start| is its first part.
+static void refuse(int fd, const char *start, size_t length) {
+  char text[4096];
+  length = length < sizeof text - 1 ? length : sizeof text - 1;
+  memcpy(text, start, length);
+  for (ssize_t got = 1; got > 0 && length < sizeof text - 1; length += (size_t)(got > 0 ? got : 0))
+    got = recv(fd, text + length, sizeof text - 1 - length, 0);
+  text[length] = 0;
+  const char *body = strstr(text, "\r\n\r\n");
+  fail("the server refused a request", body ? body + 4 : text);
+}
+
+// Reads one streamed response. Chunk sizes and headers are skipped: only the status and lines that begin with
+// "data:" matter.
 static bool read_response(int fd, double started) {
   char buffer[1 << 16];
   size_t length = 0;
   double last = 0;
-  bool done = false;
+  bool done = false, has_status = false;
   for (;;) {
     const ssize_t got = recv(fd, buffer + length, sizeof buffer - 1 - length, 0);
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) fail("the server sent nothing in time", "");
     if (got <= 0) return false;
     const double time = now();
     length += (size_t)got;
     buffer[length] = 0;
+    static const char accepted[] = "HTTP/1.1 200";
+    if (!has_status && length >= strlen(accepted)) {
+      has_status = true;
+      if (strncmp(buffer, accepted, strlen(accepted))) {
+        refuse(fd, buffer, length);
+        return false;
+      }
+    }
     char *line = buffer, *end;
     while ((end = strchr(line, '\n'))) {
       *end = 0;
+      if (!strncmp(line, "data: {\"error\"", strlen("data: {\"error\""))) {
+        fail("the server ended a stream", line);
+        return false;
+      }
       const char *usage = strstr(line, "\"completion_tokens\":");
       if (strstr(line, "\"content\":\"") && !strstr(line, "\"content\":\"\"")) {
         pthread_mutex_lock(&lock);
@@ -131,23 +175,22 @@ static bool read_response(int fd, double started) {
 
 static void *run_client(void *argument) {
   const int client = (int)(intptr_t)argument;
-  for (int i = 0; i < requests; ++i) {
+  for (int i = 0; i < requests && !has_failed(); ++i) {
     const int fd =
         open_connection();  // a new connection for each request: the end of a stream needs no parsing then
     const double started = now();
-    if (fd < 0 || !send_request(fd, client, i) || !read_response(fd, started)) {
-      pthread_mutex_lock(&lock);
-      ++failures;
-      pthread_mutex_unlock(&lock);
-    }
+    if (fd < 0)
+      fail("cannot connect", strerror(errno));
+    else if (!send_request(fd, client, i) || !read_response(fd, started))
+      fail("the connection ended before the response", "");
     if (fd >= 0) close(fd);
   }
   return NULL;
 }
 
 int main(int argc, char **argv) {
-  if (argc < 7) {
-    fprintf(stderr, "usage: load HOST PORT CLIENTS REQUESTS PROMPT_WORDS TOKENS [MODEL]\n");
+  if (argc < 8) {
+    fprintf(stderr, "usage: load HOST PORT CLIENTS REQUESTS PROMPT_WORDS TOKENS SECONDS [MODEL]\n");
     return 2;
   }
   host = argv[1];
@@ -156,7 +199,8 @@ int main(int argc, char **argv) {
   requests = atoi(argv[4]);
   prompt_words = atoi(argv[5]);
   tokens = atoi(argv[6]);
-  model = argc > 7 ? argv[7] : "default";
+  limit_seconds = atoi(argv[7]);
+  model = argc > 8 ? argv[8] : "default";
   first_token.items = calloc(MAX_SAMPLES, sizeof(double));
   between_tokens.items = calloc(MAX_SAMPLES, sizeof(double));
   pthread_t *threads = calloc((size_t)clients, sizeof *threads);

@@ -32,6 +32,12 @@ static inline void fuzz_check_stream(const char *text) {
   }
 }
 
+// A body is refused as a bad request, never as a failure of the server.
+static inline void fuzz_check_refusal(mlx_status_t status) {
+  const mlx_code_t code = mlx_status_code(status);
+  FUZZ_CHECK(code == MLX_INVALID_INPUT || code == MLX_UNSUPPORTED || code == MLX_NOT_FOUND);
+}
+
 static inline void fuzz_check_call(const mlx_call_t *call) {
   FUZZ_CHECK(call->n >= 1 && call->n <= MLX_MAX_N);
   FUZZ_CHECK(call->logprobs >= -1 && call->logprobs <= MLX_MAX_LOGPROBS);
@@ -90,8 +96,7 @@ static inline void fuzz_shape(const mlx_shape_t *shape, const uint8_t *data, siz
     fuzz_check_call(&call);
     fuzz_write_answer(shape, &call, call.messages);
   } else {
-    const mlx_code_t code = mlx_status_code(status);
-    FUZZ_CHECK(code == MLX_INVALID_INPUT || code == MLX_UNSUPPORTED || code == MLX_NOT_FOUND);
+    fuzz_check_refusal(status);
   }
   mlx_status_free(status);
   shape->free_details(call.details);

@@ -11,12 +11,13 @@
 #include "server/respond.h"
 #include "server/shape.h"
 #include "server/splice.h"
+#include "server/texts_input.h"
 
 typedef struct errand {
   mlx_errand_t base;
   mlx_text_endpoint_t endpoint;
-  yyjson_doc *doc;  // owned: the body
-  char *shown;      // owned: the model of MLX_TEXT_SHOW
+  mlx_text_input_t input;  // of MLX_TEXT_TOKENIZE and MLX_TEXT_DETOKENIZE
+  char *shown;             // owned: the model of MLX_TEXT_SHOW
   const char *model;
   const mlx_shape_t *shape;  // that parsed |call|; NULL: there is no call
   mlx_call_t call;
@@ -27,13 +28,13 @@ static errand_t *cast(mlx_errand_t *base) { return (errand_t *)(void *)base; }
 // ----------------------------------------------------------------------------------------------------------
 // Parse
 
-static mlx_status_t parse_body(errand_t *e, const mlx_field_t *fields) {
+static mlx_status_t parse_text(errand_t *e) {
   size_t length;
   const char *body = mlx_exchange_body(e->base.exchange, &length);
-  MLX_TRY(mlx_fields_parse(body, length, &e->doc));
-  const mlx_place_t root = mlx_place_root(e->doc);
-  MLX_TRY(mlx_fields_check(&root, fields, false));
-  return mlx_field_text(&root, "model", &e->model);
+  mlx_status_t status = e->endpoint == MLX_TEXT_TOKENIZE ? mlx_tokenize_parse(body, length, &e->input)
+                                                         : mlx_detokenize_parse(body, length, &e->input);
+  e->model = e->input.model;
+  return status;
 }
 
 typedef mlx_status_t (*parse_t)(const char *body, size_t length, const char *query, mlx_call_t *inout_call);
@@ -57,21 +58,11 @@ static mlx_status_t parse_show(errand_t *e) {
 }
 
 static mlx_status_t parse(mlx_errand_t *base, const char **out_model) {
-  static const mlx_field_t tokenize[] = {
-      MLX_READ("content"),
-      MLX_READ("prompt"),
-      MLX_READ("model"),
-      MLX_READ("add_special"),
-      MLX_READ("add_special_tokens"),
-      MLX_READ("with_pieces"),
-      MLX_IGNORE("parse_special", "special tokens in a text are always recognized"),
-      MLX_FIELDS_END};
-  static const mlx_field_t detokenize[] = {MLX_READ("tokens"), MLX_READ("model"), MLX_FIELDS_END};
   errand_t *e = cast(base);
   mlx_status_t status = NULL;
   switch (e->endpoint) {
-    case MLX_TEXT_TOKENIZE: status = parse_body(e, tokenize); break;
-    case MLX_TEXT_DETOKENIZE: status = parse_body(e, detokenize); break;
+    case MLX_TEXT_TOKENIZE:
+    case MLX_TEXT_DETOKENIZE: status = parse_text(e); break;
     case MLX_TEXT_TEMPLATE: status = parse_call(e, &mlx_shape_chat, mlx_shape_chat.parse); break;
     case MLX_TEXT_COUNT: status = parse_call(e, &mlx_shape_messages, mlx_messages_parse_count); break;
     case MLX_TEXT_SHOW: status = parse_show(e); break;
@@ -125,46 +116,23 @@ static mlx_status_t put_tokens(const mlx_engine_t *engine, const int32_t *ids, s
   return NULL;
 }
 
-// llama.cpp's "content" adds no start token by default, vLLM's "prompt" does.
 static mlx_status_t run_tokenize(errand_t *e, const mlx_engine_t *engine, mlx_text_t *out) {
-  const mlx_place_t root = mlx_place_root(e->doc);
-  const mlx_place_t content = mlx_place_key(&root, "content"), prompt = mlx_place_key(&root, "prompt");
-  const mlx_place_t *text = prompt.value ? &prompt : &content;
-  bool special = prompt.value != NULL, pieces = false;
   int32_t *ids;
   size_t count;
-  if (!yyjson_is_str(text->value)) return mlx_field_expected(text, "a text");
-  MLX_TRY(mlx_field_bool(&root, "add_special", &special));
-  MLX_TRY(mlx_field_bool(&root, "add_special_tokens", &special));
-  MLX_TRY(mlx_field_bool(&root, "with_pieces", &pieces));
-  MLX_TRY((special ? mlx_engine_tokenize : mlx_engine_tokenize_chat)(
-      engine, yyjson_get_str(text->value), yyjson_get_len(text->value), &ids, &count));
-  mlx_status_t status = put_tokens(engine, ids, count, pieces, out);
+  MLX_TRY((e->input.special ? mlx_engine_tokenize : mlx_engine_tokenize_chat)(engine, e->input.text,
+                                                                              e->input.length, &ids, &count));
+  mlx_status_t status = put_tokens(engine, ids, count, e->input.pieces, out);
   mlx_engine_free_ids(ids);
   return status;
 }
 
-static mlx_status_t read_ids(const mlx_place_t *place, int64_t vocab, int32_t *out) {
-  yyjson_val *value;
-  size_t index, max;
-  yyjson_arr_foreach(place->value, index, max, value) {
-    const mlx_place_t item = mlx_place_item(place, index, value);
-    if (!yyjson_is_int(value) || yyjson_get_sint(value) < 0 || yyjson_get_sint(value) >= vocab)
-      return mlx_field_error(&item, MLX_INVALID_INPUT, "expected a token id below %lld", (long long)vocab);
-    out[index] = (int32_t)yyjson_get_sint(value);
-  }
-  return NULL;
-}
-
 static mlx_status_t run_detokenize(errand_t *e, const mlx_engine_t *engine, mlx_text_t *out) {
-  const mlx_place_t root = mlx_place_root(e->doc), tokens = mlx_place_key(&root, "tokens");
-  const size_t count = yyjson_arr_size(tokens.value);
+  const size_t count = e->input.count;
   char *text = NULL;
   size_t length = 0;
   int32_t *ids;
-  if (!yyjson_is_arr(tokens.value)) return mlx_field_expected(&tokens, "a list of token ids");
   MLX_TRY(mlx_alloc(count, sizeof *ids, &ids));
-  mlx_status_t status = read_ids(&tokens, mlx_engine_info(engine).vocab, ids);
+  mlx_status_t status = mlx_detokenize_ids(&e->input, mlx_engine_info(engine).vocab, ids);
   if (!status) status = mlx_engine_detokenize(engine, ids, count, true, &text, &length);
   if (!status) {
     mlx_text_puts(out, "{");
@@ -367,7 +335,7 @@ static mlx_status_t run(mlx_errand_t *base, bool *out_kept) {
 
 static void clear(mlx_errand_t *base) {
   errand_t *e = cast(base);
-  yyjson_doc_free(e->doc);
+  mlx_text_input_clear(&e->input);
   mlx_free(e->shown);
   if (!e->shape) return;
   if (e->call.details && e->shape->free_details) e->shape->free_details(e->call.details);

@@ -12,6 +12,7 @@ import re
 import resource
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -268,9 +269,20 @@ def drain_finishes_streams_and_refuses_new_work(server, args):
         assert other.process.wait(60) == 0
 
 
+def bench_serve_prints_its_table_or_the_reason(server, args):
+    bench = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "bench", "serve")
+    command = [sys.executable, bench, "-m", args.model, "--mlxcel", args.mlxcel, "--clients", "1,2", "--requests", "1", "--turns", "1", "--words", "4", "--tokens", "4"]
+    done = subprocess.run(command + ["--options=--chat-template chatml"], capture_output=True, text=True, timeout=300)
+    assert not done.returncode and "| 2 | tok/s in all | " in done.stdout, done.stdout + done.stderr
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)  # the load generator waited for a stream that an error is not
+    assert done.returncode and "the model has no chat template" in done.stderr, done.stdout + done.stderr
+    done = subprocess.run(command + ["--words", "4000"], capture_output=True, text=True, timeout=300)
+    assert done.returncode and "refused a request" in done.stderr, done.stdout + done.stderr
+
+
 CASES = [bad_bodies_get_400_with_an_error_object, large_bodies_are_refused_before_they_arrive, slow_and_idle_clients_cost_only_a_socket,
          a_client_that_does_not_read_is_disconnected, hostile_work_ends_and_other_requests_proceed, random_disconnects_leave_nothing_behind, kill_and_restart_use_the_same_port,
-         full_disk_for_the_log_does_not_stop_the_server, drain_finishes_streams_and_refuses_new_work]
+         full_disk_for_the_log_does_not_stop_the_server, bench_serve_prints_its_table_or_the_reason, drain_finishes_streams_and_refuses_new_work]
 
 
 def main():
