@@ -47,7 +47,7 @@ def replaced(text, *pairs):
 def without(text, part):
     if part == "ring":
         return replaced(text, ("      barrier_wait(&s->full[at.stage], at.parity);\n", ""),
-                        ("      RELEASE(&s->free[at.stage]);\n", ""), ("      produce(m, s, steps);", ""))
+                        ("      barrier_arrive(&s->free[at.stage]);\n", ""), ("      produce(m, s, steps);", ""))
     if part == "waits":
         return replaced(text, ("  while (is_empty(value));", "  while (0);"), ("for (bool again = true; again;)", "for (bool again = false; again;)"),
                         ("  *not_finite = s->not_finite;\n  return best.token;", "  *not_finite = false;\n  return 5;"))
@@ -77,7 +77,7 @@ def with_clocks(text):
          "      long long asked = clock64(); barrier_wait(&s->full[at.stage], at.parity); if (threadIdx.x == 0) s->clocks[0] += clock64() - asked;\n"),
         ("    token = choose_token(m, c, s->epoch + step, position, x, &not_finite);",
          "    long long head = clock64(); token = choose_token(m, c, s->epoch + step, position, x, &not_finite); if (threadIdx.x == 0) s->clocks[12] += clock64() - head;"),
-        ("  Consumer c = {s, {0, 0}, 0, false};\n", "  Consumer c = {s, {0, 0}, 0, false};\n  long long begin = clock64();\n  if (threadIdx.x == 0) for (int i = 0; i < 20; ++i) s->clocks[i] = 0;\n"),
+        ("  Consumer c = {s, {0, 0}, 0};\n", "  Consumer c = {s, {0, 0}, 0};\n  long long begin = clock64();\n  if (threadIdx.x == 0) for (int i = 0; i < 20; ++i) s->clocks[i] = 0;\n"),
         ("  return step;\n}\n\n// ------", """  const int nth = s->block == 0 ? 0 : s->block == s->blocks / 2 ? 1 : s->block == s->blocks - 1 ? 2 : -1;
   s->clocks[19] = clock64() - begin;
   if (threadIdx.x == 0 && nth >= 0) for (int i = 0; i < 20; ++i) ((float *)m.scratch->padding)[nth * 20 + i] = (float)s->clocks[i] / step;
