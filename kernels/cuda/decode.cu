@@ -222,7 +222,7 @@ struct Merge {  // partial attention results of one head
 };
 
 union Work {
-  __align__(16) u8 runs[WARPS][(LARGEST(staged) + 1) / 2 * 2 * RUN_BYTES];
+  __align__(16) u8 runs[WARPS][LARGEST(staged) * RUN_BYTES];
   Attention attention;
   Merge merge;
 };
@@ -391,14 +391,15 @@ static __device__ __forceinline__ void layer(const Model &m, Consumer &c, int l,
   };
   bool fenced = false;
   const bool second_gate = uses_second(l, SECOND_GATE), second_down = uses_second(l, SECOND_DOWN);
-  c.pairs<GateFormat, GateFormat2>(x, s->ffn, second_gate, first, [&](int row, float gate, float up, bool last) {
-    // Orders the EMPTY words and the new keys and values before the results.
-    if (LATE_FENCE ? last : !fenced) __threadfence();
-    fenced = true;
-    const float scale = layer_scale(s);
-    gate = gate * scale + GATE_BIAS_OF(l, row);
-    publish(&w->hidden[parity][row], activate(gate) * (up * scale + UP_BIAS_OF(l, row)));
-  });
+  c.pairs<GateFormat, GateFormat2>(
+      x, s->ffn, second_gate, first, [&](int row, float gate, float up, bool last) {
+        // Orders the EMPTY words and the new keys and values before the results.
+        if (LATE_FENCE ? last : !fenced) __threadfence();
+        fenced = true;
+        const float scale = layer_scale(s);
+        gate = gate * scale + GATE_BIAS_OF(l, row);
+        publish(&w->hidden[parity][row], activate(gate) * (up * scale + UP_BIAS_OF(l, row)));
+      });
   const auto residual = [&](int row) { return POST_NORMS ? 0.0f : receive(&w->x1[parity][row]); };
   const auto store_x0 = [&](int row, float sum, float old) {
     publish(&w->x0[row], old + (sum + DOWN_BIAS_OF(l, row)) * (float)RESIDUAL_SCALE);

@@ -1,8 +1,8 @@
 // Decode: attention of a warp over f32 or 8-bit keys and values, computed in f32 without tensor cores.
 //
 // A pass of a warp is PASS positions for four queries. Lane KEY_LANES * row + quad holds some groups of four
-// numbers of the key of |row| (and of |row| + 8 with 16 positions). Of the values every lane holds some groups
-// of VALUE_VECTOR numbers, for all positions; with several VALUE_WARPS, of some columns only.
+// numbers of the key of |row| (and of |row| + 8 with 16 positions). Of the values every lane holds some
+// groups of VALUE_VECTOR numbers, for all positions; with several VALUE_WARPS, of some columns only.
 
 #define KEY_LANES (HEAD_DIM <= 128 || VALUE_WARPS > 1 ? 4 : 8)
 #define PASS (HEAD_DIM <= 64 ? 16 : 32 / KEY_LANES)
@@ -79,15 +79,14 @@ static __device__ __forceinline__ void quantize_row(float *row, u8 *pool, int pl
 }
 #endif
 
-// Loads positions from |first| up to |end|. The newest position is not in the pool yet.
-static __device__ __forceinline__ void load_pass(const Model &m, Pass &pass, int layer, int head, int first,
+// Loads the keys of positions from |first| up to |end|. The newest position is not in the pool yet.
+static __device__ __forceinline__ void load_keys(const Model &m, Pass &pass, int layer, int head, int first,
                                                  int end) {
   const kv_t *from = kv_address(m, layer, head, first < end ? __ldg(m.pages + first / PAGE) : 0, first);
-  const kv_t *k = from + lane_row() * HEAD_DIM + lane_quad() * 4, *v = from + KV_BLOCK;
-  pass.first = first;
+  const kv_t *k = from + lane_row() * HEAD_DIM + lane_quad() * 4;
 #ifdef KV_Q8
   const int place = first % PAGE;
-  float scale[PASS];
+  float scale[KEY_ROWS];
 #pragma unroll
   for (int i = 0; i < KEY_ROWS; ++i)
     scale[i] =
@@ -105,7 +104,17 @@ static __device__ __forceinline__ void load_pass(const Model &m, Pass &pass, int
                                                ? LOAD_FOUR(k + row_step * HEAD_DIM + column, i / KEY_FOURS)
                                                : float4{0, 0, 0, 0};
   }
+}
+
+// Loads the values. The keys of the same pass are loaded before.
+static __device__ __forceinline__ void load_values(const Model &m, Pass &pass, int layer, int head, int first,
+                                                   int end) {
+  const kv_t *v =
+      kv_address(m, layer, head, first < end ? __ldg(m.pages + first / PAGE) : 0, first) + KV_BLOCK;
+  pass.first = first;
 #ifdef KV_Q8
+  const int place = first % PAGE;
+  float scale[PASS];
 #pragma unroll
   for (int i = 0; i < PASS; ++i) scale[i] = first + i < end ? scale_of(v, place, i) : 0.0f;
 #endif
@@ -174,11 +183,15 @@ static __device__ __forceinline__ void scores_of(const Pass &pass, const Attenti
   }
 }
 
+// Calls scored() when the keys are no longer needed.
+template <typename Scored>
 static __device__ __forceinline__ void accumulate_pass(OnlineSoftmax &softmax, const Pass &pass, Attention *a,
-                                                       int first_query, int queries, Visible visible) {
+                                                       int first_query, int queries, Visible visible,
+                                                       Scored scored) {
   float4 *factors = a->factors[threadIdx.x >> 5];
   float score[KEY_ROWS] = {}, peak = softmax.peak;
   scores_of(pass, a, first_query, queries, visible, score);
+  scored();
 #pragma unroll
   for (int r = 0; r < KEY_ROWS; ++r) peak = fmaxf(peak, score[r]);
 #pragma unroll

@@ -74,7 +74,9 @@ struct Plan {
   __device__ __forceinline__ int query(int task) const {
     return queries == 1 ? task % HEADS : task % KV_HEADS * GROUP;
   }
-  __device__ __forceinline__ int split(int task) const { return queries == 1 ? task / HEADS : task / KV_HEADS; }
+  __device__ __forceinline__ int split(int task) const {
+    return queries == 1 ? task / HEADS : task / KV_HEADS;
+  }
 };
 
 static __device__ __forceinline__ Plan plan_of(int position, int start) {
@@ -304,6 +306,12 @@ static __device__ __forceinline__ void publish_split(const Model &m, const Atten
 #ifndef ATTEND_CALL
 #define ATTEND_CALL __noinline__
 #endif
+static __device__ __forceinline__ void load_pass(const Model &m, Pass &pass, int layer, int head, int first,
+                                                 int end) {
+  load_keys(m, pass, layer, head, first, end);
+  load_values(m, pass, layer, head, first, end);
+}
+
 static __device__ ATTEND_CALL void attend_task(const Model &m, Shared *s, int layer, int task, Plan plan,
                                                int position) {
   Attention *a = &s->work.attention;
@@ -324,8 +332,10 @@ static __device__ ATTEND_CALL void attend_task(const Model &m, Shared *s, int la
       for (int i = 0; i < BUFFERS; ++i) {
         if (pass[i].first >= end) break;
         insert_newest(a, pass[i], position);
-        accumulate_pass(softmax, pass[i], a, first_query, plan.queries, {plan.start, end});
-        load_pass(m, pass[i], layer, head, first + (i + BUFFERS) * ROUND, cached);
+        const int next = first + (i + BUFFERS) * ROUND;
+        accumulate_pass(softmax, pass[i], a, first_query, plan.queries, {plan.start, end},
+                        [&] { load_keys(m, pass[i], layer, head, next, cached); });
+        load_values(m, pass[i], layer, head, next, cached);
       }
     }
     if (first_query + QUERY_BATCH < plan.queries) {

@@ -258,8 +258,8 @@ struct Consumer {
     }
   }
 
-  // Calls done(row, gate sum, up sum, whether the row is in the last batch) for each row. All threads call first() once before the first done(),
-  // when all consumers have received their activations.
+  // Calls done(row, gate sum, up sum, whether the row is in the last batch) for each row. All threads call
+  // first() once before the first done(), when all consumers have received their activations.
   template <typename F, typename G, typename First, typename Done>
   __device__ __forceinline__ void pairs(const Activations<HIDDEN> &x, Rows rows, bool second, First first,
                                         Done done) {

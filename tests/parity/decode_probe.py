@@ -114,11 +114,8 @@ def scratch_words(shape, unit=1):
     return 64 + choice + 3 * hidden + 2 * queries + 2 * keys + 2 * ffn + heads * max(1, blocks // kv_heads) * (head_dim + 2)
 
 
-SEGMENT = None
-
-
 def segment_of(layout):
-    return SEGMENT or 4096 if layout.tiles and SHARED_BYTES >= 160 << 10 else 1024
+    return 4096 if layout.tiles and SHARED_BYTES >= 160 << 10 else 1024
 
 
 def compile_kernel(text, shape, form, layout, dtype, kv, library, target, extra=()):
@@ -129,7 +126,7 @@ def compile_kernel(text, shape, form, layout, dtype, kv, library, target, extra=
     options += [f"KV_{kv.upper()}=1", *extra]
     if not layout.tiles:
         options.append(f"DTYPE_{dtype.upper()}=1")
-    arguments = ["--std=c++17", "-lineinfo", "--ptxas-options=-v", "--gpu-architecture=" + target] + ["-D" + o for o in options]
+    arguments = ["--std=c++17", "--gpu-architecture=" + target] + ["-D" + o for o in options]
     found = [library] if library else glob.glob("/usr/local/cuda*/**/libnvrtc.so.13", recursive=True) + ["libnvrtc.so.13"]
     nvrtc, program, size = ctypes.CDLL(found[0]), ctypes.c_void_p(), ctypes.c_size_t()
     nvrtc.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"decode.cu", 0, None, None)
@@ -137,7 +134,6 @@ def compile_kernel(text, shape, form, layout, dtype, kv, library, target, extra=
     nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
     log = ctypes.create_string_buffer(size.value)
     nvrtc.nvrtcGetProgramLog(program, log)
-    print(log.value.decode()) if extra and "SHOW=1" in extra else None
     if failed:
         sys.exit(log.value.decode())
     size_of, read = (nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX) if "compute" in target else (nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)
@@ -318,7 +314,6 @@ def main():
     parser.add_argument("--nvrtc")
     parser.add_argument("--check-source", action="store_true")
     parser.add_argument("--compile-only")
-    parser.add_argument("--image")
     options = parser.parse_args()
     SHARED_BYTES = options.shared
     text = source("decode.cu")
@@ -334,12 +329,8 @@ def main():
     kv = options.kv or ("f32" if options.dtype not in ("bf16", "f16") else options.dtype)
     layout = Layout(shape, () if options.dtype in ("bf16", "f16") else options.dtype.split(","), form, options.second)
     if options.compile_only:
-        for part in options.without.split(",") if options.without else ():
-            text = without(text, part)
         image = compile_kernel(text, shape, form, layout, options.dtype, kv, options.nvrtc, options.compile_only, options.define)
         print(f"{options.shape}, {options.dtype}: {code_bytes(image)} bytes of code")
-        if options.image:
-            open(options.image, "wb").write(image.raw)
         return
     if not torch:
         sys.exit("decode_probe.py needs torch and a GPU")
