@@ -448,7 +448,7 @@ static bool segment_fits(const mlx_model_t *model, mlx_dtype_t kv, bool quantize
   const int64_t residual = has_post_norms(&plan->form) ? 4 * c->hidden : 0;
   const int64_t work = max_int(attention_bytes(c, kv), staged) + residual, unit = quantized ? MLX_CODES : 8;
   return c->hidden % unit == 0 && c->ffn % unit == 0 && c->head_dim % 16 == 0 && c->head_dim <= 256 &&
-         (quantized ? 6 : 4) * stage_bytes(plan, quantized) + work + (8 << 10) <= plan->shared_bytes;
+         4 * stage_bytes(plan, quantized) + work + (8 << 10) <= plan->shared_bytes;
 }
 
 // Chooses the widest segments that fit: they save barriers.

@@ -49,16 +49,19 @@ typedef unsigned long long u64;
 #define Q_WIDTH (HEADS * HEAD_DIM)
 #define KV_WIDTH (KV_HEADS * HEAD_DIM)
 #define QKV_WIDTH (Q_WIDTH + 2 * KV_WIDTH)
-#ifndef SPLIT
-#define SPLIT 256  // positions of an attention task, as long as there are enough blocks for all tasks
+#ifndef SPLIT  // positions of an attention task, as long as there are enough blocks for all tasks
+#define SPLIT (HEAD_DIM <= 128 ? 256 : 128)
 #endif
 #define MAX_SPLITS max_of(1, BLOCKS / KV_HEADS)
 #define TILE 8   // rows of a stage
 #define BATCH 8  // tiles whose sums are completed together
 #define MAX_CANDIDATES MLX_BURST_TOP_K
 #ifdef PACKED
+#ifndef LATE_FENCE
+#define LATE_FENCE 0
+#endif
 #ifndef IN_FLIGHT
-#define IN_FLIGHT 5  // stages whose copies are in flight
+#define IN_FLIGHT 3  // stages whose copies are in flight
 #endif
 #ifndef STAGED_RUNS
 #define STAGED_RUNS 4
@@ -71,6 +74,7 @@ typedef unsigned long long u64;
 #endif
 #define MAX_RUNS 16  // largest number of runs (see Tiling) whose activations are kept in registers
 #else
+#define LATE_FENCE 0
 #define PAIR_ROWS 1
 #define IN_FLIGHT 3  // more copies in flight only lengthen the memory queue that other blocks wait in
 #define STAGED_RUNS 2
@@ -218,7 +222,7 @@ struct Merge {  // partial attention results of one head
 };
 
 union Work {
-  __align__(16) u8 runs[WARPS][(LARGEST(staged) + 1) / 2 * 2 * RUN_BYTES];
+  __align__(16) u8 runs[WARPS][LARGEST(staged) * RUN_BYTES];
   Attention attention;
   Merge merge;
 };
@@ -387,13 +391,15 @@ static __device__ __forceinline__ void layer(const Model &m, Consumer &c, int l,
   };
   bool fenced = false;
   const bool second_gate = uses_second(l, SECOND_GATE), second_down = uses_second(l, SECOND_DOWN);
-  c.pairs<GateFormat, GateFormat2>(x, s->ffn, second_gate, first, [&](int row, float gate, float up) {
-    if (!fenced) __threadfence();  // order the EMPTY words and the new keys and values before the results
-    fenced = true;
-    const float scale = layer_scale(s);
-    gate = gate * scale + GATE_BIAS_OF(l, row);
-    publish(&w->hidden[parity][row], activate(gate) * (up * scale + UP_BIAS_OF(l, row)));
-  });
+  c.pairs<GateFormat, GateFormat2>(
+      x, s->ffn, second_gate, first, [&](int row, float gate, float up, bool last) {
+        // Orders the EMPTY words and the new keys and values before the results.
+        if (LATE_FENCE ? last : !fenced) __threadfence();
+        fenced = true;
+        const float scale = layer_scale(s);
+        gate = gate * scale + GATE_BIAS_OF(l, row);
+        publish(&w->hidden[parity][row], activate(gate) * (up * scale + UP_BIAS_OF(l, row)));
+      });
   const auto residual = [&](int row) { return POST_NORMS ? 0.0f : receive(&w->x1[parity][row]); };
   const auto store_x0 = [&](int row, float sum, float old) {
     publish(&w->x0[row], old + (sum + DOWN_BIAS_OF(l, row)) * (float)RESIDUAL_SCALE);
@@ -493,7 +499,7 @@ static __device__ __forceinline__ bool is_end(const int *batch, int token) {
 // Decodes up to |steps| tokens and returns their number. |results| is NULL in step_1, |hidden| in burst.
 static __device__ __forceinline__ int consume(const Model &m, Shared *s, int steps, int token, int position,
                                               float *hidden, int *results) {
-  Consumer c = {s, {0, 0}, 0, false};
+  Consumer c = {s, {0, 0}, 0};
   const bool writes = s->block == 0 && threadIdx.x == 0;
   int parity = 0, step = 0;
   if (writes) m.history[position] = token;
@@ -612,7 +618,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, 1)
 #pragma unroll 1
     for (int i = 0; i < STAGES; ++i) {
       barrier_init(&s->full[i], FULL_ARRIVALS);
-      barrier_init(&s->free[i], FREE_ARRIVALS);
+      barrier_init(&s->free[i], THREADS);
     }
 #if __CUDA_ARCH__ >= 900
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

@@ -1,8 +1,8 @@
 // Decode: attention of a warp over f32 or 8-bit keys and values, computed in f32 without tensor cores.
 //
 // A pass of a warp is PASS positions for four queries. Lane KEY_LANES * row + quad holds some groups of four
-// numbers of the key of |row| (and of |row| + 8 with 16 positions). Of the values every lane holds every 32nd
-// number, for all positions; with several VALUE_WARPS, of some columns only.
+// numbers of the key of |row| (and of |row| + 8 with 16 positions). Of the values every lane holds some
+// groups of VALUE_VECTOR numbers, for all positions; with several VALUE_WARPS, of some columns only.
 
 #define KEY_LANES (HEAD_DIM <= 128 || VALUE_WARPS > 1 ? 4 : 8)
 #define PASS (HEAD_DIM <= 64 ? 16 : 32 / KEY_LANES)
@@ -15,6 +15,7 @@
 #define KEY_STEP (4 * KEY_LANES)
 #define KEY_FOURS (HEAD_DIM / KEY_STEP)
 #define VALUE_COLUMNS ceil_div(HEAD_DIM, 32 * VALUE_WARPS)
+#define VALUE_VECTOR (VALUE_COLUMNS % 4 == 0 ? 4 : 1)
 #define QUERIES min_of(QUERY_BATCH, GROUP)  // of a pass
 static_assert(PAGE % PASS == 0, "a pass must not cross a page");
 
@@ -31,7 +32,8 @@ struct Pass {
 static __device__ __forceinline__ int lane_row() { return (threadIdx.x & 31) / KEY_LANES; }
 static __device__ __forceinline__ int lane_quad() { return threadIdx.x % KEY_LANES; }
 static __device__ __forceinline__ int value_column(int i) {
-  return (int)(threadIdx.x & 31) + ((int)threadIdx.x / 32 % VALUE_WARPS * VALUE_COLUMNS + i) * 32;
+  const int vector = (int)threadIdx.x / 32 % VALUE_WARPS * (VALUE_COLUMNS / VALUE_VECTOR) + i / VALUE_VECTOR;
+  return (vector * 32 + (int)(threadIdx.x & 31)) * VALUE_VECTOR + i % VALUE_VECTOR;
 }
 
 #ifdef KV_Q8
@@ -77,42 +79,57 @@ static __device__ __forceinline__ void quantize_row(float *row, u8 *pool, int pl
 }
 #endif
 
-// Loads positions from |first| up to |end|. The newest position is not in the pool yet.
-static __device__ __forceinline__ void load_pass(const Model &m, Pass &pass, int layer, int head, int first,
+// Loads the keys of positions from |first| up to |end|. The newest position is not in the pool yet.
+static __device__ __forceinline__ void load_keys(const Model &m, Pass &pass, int layer, int head, int first,
                                                  int end) {
   const kv_t *from = kv_address(m, layer, head, first < end ? __ldg(m.pages + first / PAGE) : 0, first);
-  const kv_t *k = from + lane_row() * HEAD_DIM + lane_quad() * 4, *v = from + KV_BLOCK;
-  pass.first = first;
+  const kv_t *k = from + lane_row() * HEAD_DIM + lane_quad() * 4;
 #ifdef KV_Q8
   const int place = first % PAGE;
-  float scale[PASS];
+  float scale[KEY_ROWS];
 #pragma unroll
   for (int i = 0; i < KEY_ROWS; ++i)
     scale[i] =
         first + lane_row() + i * ROW_STEP < end ? scale_of(from, place, lane_row() + i * ROW_STEP) : 0.0f;
-#define LOAD_KEY(at, row) load_codes4(at, scale[row])
+#define LOAD_FOUR(at, row) load_codes4(at, scale[row])
 #define LOAD_VALUE(at, position) load_code(at, scale[position])
 #else
-#define LOAD_KEY(at, row) load_relaxed4(at)
+#define LOAD_FOUR(at, row) load_relaxed4(at)
 #define LOAD_VALUE(at, position) load_relaxed(at)
 #endif
 #pragma unroll
   for (int i = 0; i < KEY_ROWS * KEY_FOURS; ++i) {
     const int row_step = i / KEY_FOURS * ROW_STEP, column = i % KEY_FOURS * KEY_STEP;
     pass.k[i / KEY_FOURS][i % KEY_FOURS] = first + lane_row() + row_step < end
-                                               ? LOAD_KEY(k + row_step * HEAD_DIM + column, i / KEY_FOURS)
+                                               ? LOAD_FOUR(k + row_step * HEAD_DIM + column, i / KEY_FOURS)
                                                : float4{0, 0, 0, 0};
   }
+}
+
+// Loads the values. The keys of the same pass are loaded before.
+static __device__ __forceinline__ void load_values(const Model &m, Pass &pass, int layer, int head, int first,
+                                                   int end) {
+  const kv_t *v =
+      kv_address(m, layer, head, first < end ? __ldg(m.pages + first / PAGE) : 0, first) + KV_BLOCK;
+  pass.first = first;
 #ifdef KV_Q8
+  const int place = first % PAGE;
+  float scale[PASS];
 #pragma unroll
   for (int i = 0; i < PASS; ++i) scale[i] = first + i < end ? scale_of(v, place, i) : 0.0f;
 #endif
 #pragma unroll
-  for (int i = 0; i < PASS * VALUE_COLUMNS; ++i) {
+  for (int i = 0; i < PASS * VALUE_COLUMNS; i += VALUE_VECTOR) {
     const int position = i / VALUE_COLUMNS, column = value_column(i % VALUE_COLUMNS);
     const bool valid = first + position < end && column < HEAD_DIM;
-    pass.v[position][i % VALUE_COLUMNS] =
-        valid ? LOAD_VALUE(v + position * HEAD_DIM + column, position) : 0.0f;
+    const kv_t *at = v + position * HEAD_DIM + column;
+    float *to = &pass.v[position][i % VALUE_COLUMNS];
+    if constexpr (VALUE_VECTOR == 4) {
+      const float4 four = valid ? LOAD_FOUR(at, position) : float4{0, 0, 0, 0};
+      to[0] = four.x, to[1] = four.y, to[2] = four.z, to[3] = four.w;
+    } else {
+      *to = valid ? LOAD_VALUE(at, position) : 0.0f;
+    }
   }
 }
 
@@ -166,11 +183,15 @@ static __device__ __forceinline__ void scores_of(const Pass &pass, const Attenti
   }
 }
 
+// Calls scored() when the keys are no longer needed.
+template <typename Scored>
 static __device__ __forceinline__ void accumulate_pass(OnlineSoftmax &softmax, const Pass &pass, Attention *a,
-                                                       int first_query, int queries, Visible visible) {
+                                                       int first_query, int queries, Visible visible,
+                                                       Scored scored) {
   float4 *factors = a->factors[threadIdx.x >> 5];
   float score[KEY_ROWS] = {}, peak = softmax.peak;
   scores_of(pass, a, first_query, queries, visible, score);
+  scored();
 #pragma unroll
   for (int r = 0; r < KEY_ROWS; ++r) peak = fmaxf(peak, score[r]);
 #pragma unroll

@@ -70,9 +70,13 @@ struct Plan {
   __device__ __forceinline__ int begin(int split) const {  // a pass of the first split includes |start|
     return (start & -PASS) + split * positions;
   }
-  __device__ __forceinline__ int tasks() const { return HEADS / queries * splits; }
-  __device__ __forceinline__ int query(int task) const { return task % (HEADS / queries) * queries; }
-  __device__ __forceinline__ int split(int task) const { return task / (HEADS / queries); }
+  __device__ __forceinline__ int tasks() const { return (queries == 1 ? HEADS : KV_HEADS) * splits; }
+  __device__ __forceinline__ int query(int task) const {
+    return queries == 1 ? task % HEADS : task % KV_HEADS * GROUP;
+  }
+  __device__ __forceinline__ int split(int task) const {
+    return queries == 1 ? task / HEADS : task / KV_HEADS;
+  }
 };
 
 static __device__ __forceinline__ Plan plan_of(int position, int start) {
@@ -300,8 +304,14 @@ static __device__ __forceinline__ void publish_split(const Model &m, const Atten
 }
 
 #ifndef ATTEND_CALL
-#define ATTEND_CALL __forceinline__
+#define ATTEND_CALL __noinline__
 #endif
+static __device__ __forceinline__ void load_pass(const Model &m, Pass &pass, int layer, int head, int first,
+                                                 int end) {
+  load_keys(m, pass, layer, head, first, end);
+  load_values(m, pass, layer, head, first, end);
+}
+
 static __device__ ATTEND_CALL void attend_task(const Model &m, Shared *s, int layer, int task, Plan plan,
                                                int position) {
   Attention *a = &s->work.attention;
@@ -322,8 +332,10 @@ static __device__ ATTEND_CALL void attend_task(const Model &m, Shared *s, int la
       for (int i = 0; i < BUFFERS; ++i) {
         if (pass[i].first >= end) break;
         insert_newest(a, pass[i], position);
-        accumulate_pass(softmax, pass[i], a, first_query, plan.queries, {plan.start, end});
-        load_pass(m, pass[i], layer, head, first + (i + BUFFERS) * ROUND, cached);
+        const int next = first + (i + BUFFERS) * ROUND;
+        accumulate_pass(softmax, pass[i], a, first_query, plan.queries, {plan.start, end},
+                        [&] { load_keys(m, pass[i], layer, head, next, cached); });
+        load_values(m, pass[i], layer, head, next, cached);
       }
     }
     if (first_query + QUERY_BATCH < plan.queries) {
@@ -343,8 +355,11 @@ static __device__ __forceinline__ void attend(const Model &m, Shared *s, int lay
     attend_task(m, s, layer, task, plan, position);
 }
 
+#ifndef MERGE_CALL
+#define MERGE_CALL __forceinline__
+#endif
 // Merges the splits of a head: each warp merges every WARPS-th split in order, then the warps are combined.
-static __device__ __forceinline__ void merge_head(const Model &m, Shared *s, int head, int splits) {
+static __device__ MERGE_CALL void merge_head(const Model &m, Shared *s, int head, int splits) {
   Merge *g = &s->work.merge;
   // Lanes hold the values, then the peak and the sum.
   constexpr int words = ceil_div(HEAD_DIM + 2, 32), mine = ceil_div(MAX_SPLITS, WARPS);

@@ -27,16 +27,6 @@ static __device__ __forceinline__ bool barrier_passed(u64 *barrier, u32 parity) 
   return passed;
 }
 
-// The same without a pause.
-static __device__ __forceinline__ bool barrier_passed_now(u64 *barrier, u32 parity) {
-  u32 passed;
-  asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-               : "=r"(passed)
-               : "r"(shared_address(barrier)), "r"(parity)
-               : "memory");
-  return passed;
-}
-
 static __device__ __forceinline__ void barrier_wait(u64 *barrier, u32 parity) {
   while (!barrier_passed(barrier, parity)) {}
 }

@@ -155,34 +155,10 @@ static __device__ __forceinline__ void embed(const Model &m, Shared *s, int toke
 // ----------------------------------------------------------------------------------------------------------
 // Consumers: row sums
 
-#if WARP_ARRIVES
-#define FREE_ARRIVALS WARPS
-#define RELEASE(barrier)                                  \
-  do {                                                    \
-    __syncwarp();                                         \
-    if ((threadIdx.x & 31) == 0) barrier_arrive(barrier); \
-  } while (0)
-#else
-#define FREE_ARRIVALS THREADS
-#define RELEASE(barrier) barrier_arrive(barrier)
-#endif
 struct Consumer {
   Shared *s;
   RingPosition at;
   int buffer;  // index of the partial sums in use
-  bool ready;  // the current stage is known to be full
-
-  // Waits for the current stage. Whether the next one is ready is asked now, long before it is needed.
-  __device__ __forceinline__ void wait_for_stage() {
-#if EARLY
-    if (!ready) barrier_wait(&s->full[at.stage], at.parity);
-    RingPosition after = at;
-    after.next();
-    ready = barrier_passed_now(&s->full[after.stage], after.parity);
-#else
-    barrier_wait(&s->full[at.stage], at.parity);
-#endif
-  }
 
   // Multiplies ROWS tile rows of eight rows; their sums are tiles ROWS * nth and up of the batch. ADD: adds
   // them to the sums of the parts before this one.
@@ -195,12 +171,12 @@ struct Consumer {
     for (int i = 0; i < Tiling<K>::segments * Stage::count; ++i) {
       const int segment = i / Stage::count, part = i % Stage::count;
       if (F::template is_empty_stage<K, ROWS>(segment, part)) continue;
-      wait_for_stage();
+      barrier_wait(&s->full[at.stage], at.parity);
 #pragma unroll
       for (int r = 0; r < ROWS; ++r)
         F::template multiply_stage<K, ROWS>(s, s->ring + at.stage * STAGE_BYTES + r * Stage::row_bytes,
                                             segment, part, x, sum[r]);
-      RELEASE(&s->free[at.stage]);
+      barrier_arrive(&s->free[at.stage]);
       at.next();
     }
 #pragma unroll
@@ -282,8 +258,8 @@ struct Consumer {
     }
   }
 
-  // Calls done(row, gate sum, up sum) for each row. All threads call first() once before the first done(),
-  // when all consumers have received their activations.
+  // Calls done(row, gate sum, up sum, whether the row is in the last batch) for each row. All threads call
+  // first() once before the first done(), when all consumers have received their activations.
   template <typename F, typename G, typename First, typename Done>
   __device__ __forceinline__ void pairs(const Activations<HIDDEN> &x, Rows rows, bool second, First first,
                                         Done done) {
@@ -298,7 +274,8 @@ struct Consumer {
         first();
         sync_consumers();
       }
-      if (t < count) done(begin + t, total(low), total(low + TILE));
+      const bool last = begin + BATCH / 2 * TILE >= rows.end;
+      if (t < count) done(begin + t, total(low), total(low + TILE), last);
       buffer ^= 1;
     }
   }

@@ -47,7 +47,7 @@ def replaced(text, *pairs):
 def without(text, part):
     if part == "ring":
         return replaced(text, ("      barrier_wait(&s->full[at.stage], at.parity);\n", ""),
-                        ("      RELEASE(&s->free[at.stage]);\n", ""), ("      produce(m, s, steps);", ""))
+                        ("      barrier_arrive(&s->free[at.stage]);\n", ""), ("      produce(m, s, steps);", ""))
     if part == "waits":
         return replaced(text, ("  while (is_empty(value));", "  while (0);"), ("for (bool again = true; again;)", "for (bool again = false; again;)"),
                         ("  *not_finite = s->not_finite;\n  return best.token;", "  *not_finite = false;\n  return 5;"))
@@ -77,7 +77,7 @@ def with_clocks(text):
          "      long long asked = clock64(); barrier_wait(&s->full[at.stage], at.parity); if (threadIdx.x == 0) s->clocks[0] += clock64() - asked;\n"),
         ("    token = choose_token(m, c, s->epoch + step, position, x, &not_finite);",
          "    long long head = clock64(); token = choose_token(m, c, s->epoch + step, position, x, &not_finite); if (threadIdx.x == 0) s->clocks[12] += clock64() - head;"),
-        ("  Consumer c = {s, {0, 0}, 0, false};\n", "  Consumer c = {s, {0, 0}, 0, false};\n  long long begin = clock64();\n  if (threadIdx.x == 0) for (int i = 0; i < 20; ++i) s->clocks[i] = 0;\n"),
+        ("  Consumer c = {s, {0, 0}, 0};\n", "  Consumer c = {s, {0, 0}, 0};\n  long long begin = clock64();\n  if (threadIdx.x == 0) for (int i = 0; i < 20; ++i) s->clocks[i] = 0;\n"),
         ("  return step;\n}\n\n// ------", """  const int nth = s->block == 0 ? 0 : s->block == s->blocks / 2 ? 1 : s->block == s->blocks - 1 ? 2 : -1;
   s->clocks[19] = clock64() - begin;
   if (threadIdx.x == 0 && nth >= 0) for (int i = 0; i < 20; ++i) ((float *)m.scratch->padding)[nth * 20 + i] = (float)s->clocks[i] / step;
@@ -114,11 +114,8 @@ def scratch_words(shape, unit=1):
     return 64 + choice + 3 * hidden + 2 * queries + 2 * keys + 2 * ffn + heads * max(1, blocks // kv_heads) * (head_dim + 2)
 
 
-SEGMENT = None
-
-
 def segment_of(layout):
-    return SEGMENT or 4096 if layout.tiles and SHARED_BYTES >= 160 << 10 else 1024
+    return 4096 if layout.tiles and SHARED_BYTES >= 160 << 10 else 1024
 
 
 def compile_kernel(text, shape, form, layout, dtype, kv, library, target, extra=()):
@@ -129,7 +126,7 @@ def compile_kernel(text, shape, form, layout, dtype, kv, library, target, extra=
     options += [f"KV_{kv.upper()}=1", *extra]
     if not layout.tiles:
         options.append(f"DTYPE_{dtype.upper()}=1")
-    arguments = ["--std=c++17", "-lineinfo", "--ptxas-options=-v", "--gpu-architecture=" + target] + ["-D" + o for o in options]
+    arguments = ["--std=c++17", "--gpu-architecture=" + target] + ["-D" + o for o in options]
     found = [library] if library else glob.glob("/usr/local/cuda*/**/libnvrtc.so.13", recursive=True) + ["libnvrtc.so.13"]
     nvrtc, program, size = ctypes.CDLL(found[0]), ctypes.c_void_p(), ctypes.c_size_t()
     nvrtc.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"decode.cu", 0, None, None)
@@ -137,7 +134,6 @@ def compile_kernel(text, shape, form, layout, dtype, kv, library, target, extra=
     nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
     log = ctypes.create_string_buffer(size.value)
     nvrtc.nvrtcGetProgramLog(program, log)
-    print(log.value.decode()) if extra and "SHOW=1" in extra else None
     if failed:
         sys.exit(log.value.decode())
     size_of, read = (nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX) if "compute" in target else (nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)
@@ -318,7 +314,6 @@ def main():
     parser.add_argument("--nvrtc")
     parser.add_argument("--check-source", action="store_true")
     parser.add_argument("--compile-only")
-    parser.add_argument("--image")
     options = parser.parse_args()
     SHARED_BYTES = options.shared
     text = source("decode.cu")
@@ -334,12 +329,8 @@ def main():
     kv = options.kv or ("f32" if options.dtype not in ("bf16", "f16") else options.dtype)
     layout = Layout(shape, () if options.dtype in ("bf16", "f16") else options.dtype.split(","), form, options.second)
     if options.compile_only:
-        for part in options.without.split(",") if options.without else ():
-            text = without(text, part)
         image = compile_kernel(text, shape, form, layout, options.dtype, kv, options.nvrtc, options.compile_only, options.define)
         print(f"{options.shape}, {options.dtype}: {code_bytes(image)} bytes of code")
-        if options.image:
-            open(options.image, "wb").write(image.raw)
         return
     if not torch:
         sys.exit("decode_probe.py needs torch and a GPU")
