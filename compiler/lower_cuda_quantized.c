@@ -121,19 +121,34 @@ mlx_value_t mlx_cuda_norm_parts(mlx_function_t *g, const char *name, mlx_value_t
   return (mlx_value_t){.id = parts.id, .dtype = MLX_F32, .rank = 2, .dims = {m, k}, .is_parts = true};
 }
 
-static void define_tile(mlx_text_t *definitions, mlx_epilogue_t epilogue, mlx_quantized_tile_t t) {
+// The launch of a product y[m, n] with tiles |t|, without operands and results.
+static mlx_extern_t launch_tiles(mlx_function_t *g, mlx_text_t *definitions, mlx_epilogue_t epilogue,
+                                 mlx_quantized_tile_t t, int64_t m, int64_t n) {
   MLX_DEFINE(definitions, {"EPILOGUE", epilogue}, {"BM", t.m}, {"BN", t.n}, {"SPLIT", t.split},
              {"STAGES", t.stages}, {"WARPS", t.warps});
-}
-
-// The launch of a product y[m, n] with tiles |t|, without operands and results.
-static mlx_extern_t launch_tiles(mlx_function_t *g, mlx_text_t *definitions, mlx_quantized_tile_t t,
-                                 int64_t m, int64_t n) {
   return (mlx_extern_t){.symbol = "mlx_packed_linear",
                         .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, definitions),
                         .grid = {mlx_ceil_div(m, t.m), mlx_ceil_div(n, t.n), t.split},
                         .threads = 32 * t.warps,
                         .shared_bytes = mlx_quantized_tile_shared_bytes(t)};
+}
+
+// The launch of a product of 9 to 16 tokens with rows of 16-bit weights, without operands and results. The
+// kernel splits x into parts itself if it is not split.
+static mlx_extern_t launch_few(mlx_function_t *g, mlx_text_t *definitions, mlx_epilogue_t epilogue,
+                               mlx_few_tile_t t, bool x_is_parts) {
+  MLX_DEFINE(definitions, {"FEW", 1}, {"EPILOGUE", epilogue}, {"X_PARTS", x_is_parts}, {"GROUPS", t.groups},
+             {"SPLIT", t.split}, {"TALL", t.tall}, {"ALONG", t.along}, {"DEPTH", t.depth});
+  return (mlx_extern_t){.symbol = "mlx_packed_linear",
+                        .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, definitions),
+                        .grid = {1, t.clusters, t.split},
+                        .threads = 32 * t.tall * t.along,
+                        .shared_bytes = t.shared_bytes};
+}
+
+static mlx_few_tile_t few_tile(const mlx_function_t *g, int64_t m, int64_t n, int64_t k, bool pair) {
+  return mlx_cuda_is_hopper(g) ? mlx_few_tile(m, n, k, pair, g->options->kernels->gpu->blocks)
+                               : (mlx_few_tile_t){0};
 }
 
 mlx_value_t mlx_cuda_exact_gemm(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
@@ -142,18 +157,21 @@ mlx_value_t mlx_cuda_exact_gemm(mlx_function_t *g, const char *name, mlx_value_t
                 processors = g->options->kernels->gpu->blocks;
   const bool rows16 = !weight.quantized_weight, pair = epilogue == MLX_EPILOGUE_SWIGLU;
   const mlx_quantized_tile_t t = mlx_quantized_tile(m, n, k, pair, rows16, mlx_cuda_is_hopper(g), processors);
-  const mlx_value_t parts = split_into_parts(g, x, rows16);
+  const mlx_few_tile_t few = rows16 ? few_tile(g, m, n, k, pair) : (mlx_few_tile_t){0};
+  const mlx_value_t input = few.groups && !x.is_parts ? x : split_into_parts(g, x, rows16);
   // A product without a residual shares the image of one with a residual, and passes any buffer in its place.
   // Only an LM head is large enough for split 1: its image is smaller without the residual.
-  const bool adds = epilogue == MLX_EPILOGUE_ADD, shares = epilogue == MLX_EPILOGUE_NONE && t.split > 1;
-  if (shares) other = parts;
+  const bool adds = epilogue == MLX_EPILOGUE_ADD,
+             shares = epilogue == MLX_EPILOGUE_NONE && (few.groups || t.split > 1);
+  if (shares) other = input;
   mlx_text_t definitions = {0};
   mlx_text_puts(&definitions, "NAME=mlx_packed_linear\n");
   define_format(g, &definitions, weight);
   MLX_DEFINE(&definitions, {"SIZES", 1}, {"WHOLE_RUNS", k % 128 == 0});
-  define_tile(&definitions, shares ? MLX_EPILOGUE_ADD : epilogue, t);
-  mlx_extern_t kernel = launch_tiles(g, &definitions, t, m, n);
-  kernel.operands[0] = parts;
+  if (shares) epilogue = MLX_EPILOGUE_ADD;
+  mlx_extern_t kernel = few.groups ? launch_few(g, &definitions, epilogue, few, x.is_parts)
+                                   : launch_tiles(g, &definitions, epilogue, t, m, n);
+  kernel.operands[0] = input;
   kernel.operands[1] = mlx_cuda_words(g, weight);
   kernel.operands[2] = mlx_cuda_words(g, other);
   kernel.operand_count = kernel.updated_from = other.id ? 3 : 2;
@@ -174,9 +192,10 @@ void mlx_cuda_exact_group(mlx_function_t *g, const char *name, mlx_value_t x, co
   mlx_text_puts(&definitions, "NAME=mlx_packed_linear\n");
   mlx_cuda_define_weight(g, &definitions, weights[0]);
   MLX_DEFINE(&definitions, {"N2", weights[1].dims[0]}, {"N3", last}, {"M", m});
-  define_tile(&definitions, MLX_EPILOGUE_GROUP, t);
-  mlx_extern_t kernel = launch_tiles(g, &definitions, t, m, n);
-  kernel.operands[0] = split_into_parts(g, x, true);
+  const mlx_few_tile_t few = few_tile(g, m, n, k, false);
+  mlx_extern_t kernel = few.groups ? launch_few(g, &definitions, MLX_EPILOGUE_GROUP, few, x.is_parts)
+                                   : launch_tiles(g, &definitions, MLX_EPILOGUE_GROUP, t, m, n);
+  kernel.operands[0] = few.groups && !x.is_parts ? x : split_into_parts(g, x, true);
   memcpy(kernel.operands + 1, weights, (size_t)count * sizeof *weights);
   kernel.operand_count = kernel.updated_from = 1 + (size_t)count;
   kernel.result = MLX_TYPE(MLX_F32, m, weights[0].dims[0]);

@@ -114,6 +114,8 @@ __device__ __forceinline__ void split_bf16(u32 (&part)[3], float low, float high
 
 #if defined(CUT)
 #include "packed_split.cuh"
+#elif defined(FEW)
+#include "packed_linear_few.cuh"
 #elif defined(ROWS16) && !defined(GEMV)
 #include "packed_linear.cuh"
 #else

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Tests kernels/cuda/packed.cu and attention_f32.cu on their own for accuracy (f32 rounding) and speed.
 
-  packed_probe.py [--compile [sm_80,...]] [--cache DIR] [--nvrtc LIBRARY] [--only linear,portable,gemv,embed,cut,attention,speed] [--small] [--m 512,...]
+  packed_probe.py [--compile [sm_80,...]] [--cache DIR] [--nvrtc LIBRARY] [--only linear,few,portable,gemv,embed,cut,attention,speed] [--small] [--m 512,...]
                   [--formats q4_0,...] [--tile BM,BN,SPLIT,STAGES,WARPS]... [--attend QUERIES,STEP,SPLIT,STAGES,THREADS]...
-                  [--stream GROUPS,WARPS,BLOCKS_A_MULTIPROCESSOR]...
+                  [--stream GROUPS,WARPS,BLOCKS_A_MULTIPROCESSOR]... [--few GROUPS,SPLIT,TALL,ALONG,DEPTH]...
 
 Compiling (--compile does only that) needs NVRTC and gcc; running needs a GPU and torch. Each kernel is compared with a float64 product of the
 dequantized weights, next to torch's f32 product (TF32 off). "off" is the norm of the difference divided by the norm of the result. --small
 omits the large shapes, for compute-sanitizer. --tile times the products of the 1B shape with another tile than the compiler chooses,
---attend the attention, --stream the streaming product.
+--attend the attention, --stream the streaming product, --few the product of 9 to 16 tokens with 16-bit weights.
 """
 import argparse
 import ctypes
@@ -46,6 +46,13 @@ class Stream(ctypes.Structure):
         return f"{self.groups} groups, {self.warps} warps, {self.blocks} blocks"
 
 
+class Few(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int64) for name in ("groups", "split", "tall", "along", "depth", "clusters", "shared")]
+
+    def __str__(self):
+        return f"{self.groups} groups split {self.split}, {self.tall} x {self.along} warps, depth {self.depth}, {self.clusters} clusters, {self.shared} bytes"
+
+
 class AttendTile(ctypes.Structure):
     _fields_ = [(name, ctypes.c_int64) for name in ("queries", "step", "split", "stages", "threads", "shared")]
 
@@ -62,6 +69,7 @@ def load_ops():
     ops.mlx_quantized_tile_shared_bytes.restype, ops.mlx_quantized_tile_shared_bytes.argtypes = ctypes.c_int64, [Tile]
     ops.mlx_quantized_parts_bytes.restype, ops.mlx_quantized_parts_bytes.argtypes = ctypes.c_int64, [ctypes.c_int64] * 2
     ops.mlx_quantized_gemv.restype, ops.mlx_quantized_gemv.argtypes = Stream, [ctypes.c_int64] * 4
+    ops.mlx_few_tile.restype, ops.mlx_few_tile.argtypes = Few, [ctypes.c_int64] * 3 + [ctypes.c_bool, ctypes.c_int64]
     ops.mlx_attend_f32_tile.restype, ops.mlx_attend_f32_tile.argtypes = AttendTile, [ctypes.c_bool] + [ctypes.c_int64] * 5 + [ctypes.c_bool, ctypes.c_int64]
     return ops
 
@@ -134,6 +142,20 @@ def linear_job(form, m, n, k, end, tile, arch):
     form = tuple(d for d in weight_definitions(form, m, n, k) if d[:2] not in ("M=", "N=", "K="))
     return ("packed.cu", form + ("SIZES=1", f"WHOLE_RUNS={int(k % 128 == 0)}", f"EPILOGUE={1 if shares(end, tile) else end}", f"BM={tile.m}", f"BN={tile.n}",
             f"SPLIT={tile.split}", f"STAGES={tile.stages}", f"WARPS={tile.warps}"), arch)
+
+
+def few_for(m, n, k, end, other=None):
+    few = OPS.mlx_few_tile(m, n, k, end == 2, PROCESSORS)
+    if other:
+        few = Few(*other, 0, 0)
+        few.clusters = math.ceil(math.ceil(n * (2 if end == 2 else 1) / (16 * few.groups)) / few.tall)
+        few.shared = few.tall * few.along * few.depth * few.groups * 1024 + math.ceil(math.ceil(k / 128) / few.split) * 2 * 6152
+    return few
+
+
+def few_job(form, k, end, few, parts, arch):
+    return ("packed.cu", ("NAME=probe", "ROWS16=1", f"DTYPE_{form}=1", "SIZES=1", f"WHOLE_RUNS={int(k % 128 == 0)}", "FEW=1", f"EPILOGUE={end or 1}", f"X_PARTS={int(parts)}",
+            f"GROUPS={few.groups}", f"SPLIT={few.split}", f"TALL={few.tall}", f"ALONG={few.along}", f"DEPTH={few.depth}"), arch)
 
 
 def cut_job(form, m, k, arch):
@@ -279,6 +301,13 @@ class Driver:
         self.launch(linear_job(form, m, n, k, end, tile, arch), (math.ceil(m / tile.m), math.ceil(n / tile.n), tile.split), 32 * tile.warps, tensors, shared,
                     constants=(m, n, k, int(end == 1))[:4 if end or shares(end, tile) else 3])
 
+    def few(self, form, m, n, k, end, few, x, tensors):
+        """|x|: f32, or its parts (bytes). |tensors|: w, then residual, w2 or nothing, then y."""
+        if end == 0:
+            tensors = [tensors[0], x, tensors[1]]                    # any buffer in place of the residual
+        parts = x.dtype == self.torch.uint8
+        self.launch(few_job(form, k, end, few, parts, self.arch), (1, few.clusters, few.split), 32 * few.tall * few.along, [x, *tensors], few.shared, constants=(m, n, k, int(end == 1)))
+
     def gemv(self, form, x, w, y, other=None):
         (m, k), n = x.shape, y.shape[1]
         stream = stream_for(m, n, k, other)
@@ -346,6 +375,31 @@ def check_linear(d, form, m, n, k, end, tile=None, arch=None):
             FAILED.append("repeat")
             print("BAD  not the same bits twice")
     report(f"linear {form} {m}x{n}x{k} end {end} {arch or ''} {tile or tile_for(form, m, n, k, end, arch or d.arch)}", first, exact, f32)
+
+
+def check_few(d, form, m, n, k, end, others=()):
+    torch = d.torch
+    x, w, up, old = torch.randn(m, k, device="cuda") * 2, Matrix(form, n, k), Matrix(form, n, k, 1), torch.randn(m, n, device="cuda")
+    exact, f32 = x.double() @ w.exact.T, x @ w.f32.T
+    if end == 1:
+        exact, f32 = exact + old.double(), f32 + old
+    if end == 2:
+        exact, f32 = silu(exact) * (x.double() @ up.exact.T), silu(f32) * (x @ up.f32.T)
+    parts = d.parts(m, k)
+    d.cut(form, x, parts)
+    for few in [few_for(m, n, k, end)] + [few_for(m, n, k, end, other) for other in others]:
+        if not few.groups:
+            continue
+        results = []
+        for source_of_x in (x, parts):
+            y = d.poisoned(m, n)
+            d.few(form, m, n, k, end, few, source_of_x, [w.bytes] + ([old] if end == 1 else [up.bytes] if end == 2 else []) + [y])
+            torch.cuda.synchronize()
+            results.append(y)
+        if not torch.equal(*results):
+            FAILED.append("few parts")
+            print("BAD  x and its parts give other bits")
+        report(f"few {form} {m}x{n}x{k} end {end} {few}", results[0], exact, f32)
 
 
 def check_cut(d, m, k):
@@ -470,6 +524,8 @@ SMALL_CASES = [("q4_0", 17, 49, 96, 0), ("q4_1", 130, 136, 576, 2), ("mixed", 40
 SMALL_CASES += [(form, 40, 72, 768, 1) for form in NARROW]
 GEMV_CASES = [("q4_0", 1, 3072, 2048), ("q4_1", 3, 49, 96), ("q8_0", 8, 576, 1536), ("mixed", 2, 1003, 1536), ("q4_1", 8, 16411, 2048)]
 GEMV_CASES += [(form, *case) for form in NARROW for case in ((2, 49, 768), (5, 2048, 8192))]
+FEW_CASES = [(form, *case) for form in ROWS16 for case in ((16, 3072, 2048, 0), (16, 8192, 2048, 2), (16, 2048, 8192, 1), (13, 2048, 2048, 1), (16, 576, 576, 0), (9, 1536, 576, 2),
+             (16, 64, 64, 1), (16, 192, 96, 2))]
 EMBED_CASES = [("q4_0", 17, 4999, 576), ("q4_1", 512, 1003, 2048), ("q8_0", 3, 49, 96), ("mixed", 16, 1003, 96)] + [(form, 33, 1003, 768) for form in NARROW]
 
 
@@ -486,6 +542,9 @@ def check_all(d, wanted, small, formats):
     if "linear" in wanted:
         for case in linears:
             check_linear(d, *case)
+    if "few" in wanted:
+        for case in [c for c in FEW_CASES if not formats or c[0] in formats]:
+            check_few(d, *case)
     if "portable" in wanted:                                         # mma.sync, compiled for an older GPU and for this one
         for case in linears:
             check_linear(d, *case, tile=portable_tiles(*case), arch="sm_90")
@@ -542,6 +601,27 @@ def measure(d, form, tiles, m):
     print(f"{form}: cuts and products of {LAYERS} layers, tiles as chosen: {total * LAYERS / 1000:.2f} ms", flush=True)
 
 
+def measure_few(d, form, m, others):
+    torch = d.torch
+    shapes = {**LINEARS, "head": (128256, 2048, 0)}
+    x = {k: torch.randn(m, k, device="cuda") for k in (2048, 8192)}
+    parts = {k: d.parts(m, k) for k in x}
+    for k in x:
+        d.cut(form, x[k], parts[k])
+    for name, (n, k, end) in shapes.items():
+        w, y = Matrix(form, n, k), torch.zeros(m, n, device="cuda")
+        copies = [w.bytes.clone() for _ in range(2 if name == "head" else LAYERS * (1 + (end == 2)))]
+        for few in [few_for(m, n, k, end)] + [few_for(m, n, k, end, other) for other in others]:
+            if not few.groups or few.shared > 232448 or (end == 2) != (few.groups > 2 or few.split < 8):
+                continue
+            source_of_x = x[k] if name in ("o", "down") else parts[k]
+            def work():
+                for i in range(0, len(copies), 1 + (end == 2)):
+                    d.few(form, m, n, k, end, few, source_of_x, [copies[i]] + ([y] if end == 1 else [copies[i + 1]] if end == 2 else []) + [y])
+            us = d.time(work) * (1 + (end == 2)) / len(copies)
+            print(f"few {form} {name} {m}x{n}x{k}, {few}: {us:.1f} us, {2 * n * k * (1 + (end == 2)) / us / 1e6:.2f} TB/s", flush=True)
+
+
 GEMV_SHAPES = ((32768, 2048), (2048, 2048), (8192, 2048), (2048, 8192))
 
 
@@ -565,6 +645,8 @@ def compile_jobs(wanted, tiles, attend_tiles, formats, small, sizes, streams):
         if "portable" in wanted:
             jobs += [linear_job(form, m, n, k, end, portable_tiles(form, m, n, k, end), arch) for arch in ("sm_80", "sm_89", "sm_90")]
             jobs.append(linear_job(form, m, n, k, end, tile_for(form, m, n, k, end, "sm_90a"), "sm_90"))
+    if "few" in wanted:
+        jobs += [few_job(form, k, end, few_for(m, n, k, end), parts, "sm_90a") for form, m, n, k, end in FEW_CASES if not formats or form in formats for parts in (0, 1)]
     if "gemv" in wanted:
         jobs += [gemv_job(*case[:1], m, *case[2:], arch) for case in GEMV_CASES for m in (1, case[1]) for arch in ("sm_80", "sm_90a") if not formats or case[0] in formats]
     if "embed" in wanted:
@@ -587,17 +669,19 @@ def main():
     parser.add_argument("--compile", nargs="?", const="sm_80,sm_89,sm_90,sm_90a")
     parser.add_argument("--cache", default=str(pathlib.Path(tempfile.gettempdir()) / "packed-probe"))
     parser.add_argument("--nvrtc")
-    parser.add_argument("--only", default="cut,linear,portable,gemv,embed,attention,speed")
+    parser.add_argument("--only", default="cut,linear,few,portable,gemv,embed,attention,speed")
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--m", default="512")
     parser.add_argument("--formats", default="")
     parser.add_argument("--tile", action="append", default=[])
     parser.add_argument("--stream", action="append", default=[])
+    parser.add_argument("--few", action="append", default=[])
     parser.add_argument("--attend", action="append", default=[])
     a = parser.parse_args()
     wanted, formats = a.only.split(","), [f for f in a.formats.split(",") if f]
     tiles = [Tile(*map(int, t.split(","))) for t in a.tile]
     streams = [tuple(map(int, s.split(","))) for s in a.stream]
+    fews = [tuple(map(int, s.split(","))) for s in a.few]
     sizes = [int(m) for m in a.m.split(",")]
     attend_tiles = [AttendTile(*map(int, t.split(","))) for t in a.attend]
     for t in attend_tiles:
@@ -612,6 +696,8 @@ def main():
         for form in formats or ["q4_0"]:
             for m in sizes:
                 measure(d, form, [t for t in tiles if t.m <= max(16, m)], m)
+                if form in ROWS16 and 8 < m <= 16:
+                    measure_few(d, form, m, fews)
             if form not in ROWS16:
                 measure_gemv(d, form, 1, streams)
         measure_attention(d, attend_tiles)
