@@ -82,7 +82,7 @@ mlx_few_tile_t mlx_few_tile(int64_t m, int64_t n, int64_t k, bool pair, int64_t 
   const int64_t runs = mlx_ceil_div(k, 128), most_warps = pair ? 8 : 12;
   const mlx_few_tile_t none = {0};
   mlx_few_tile_t t = {.groups = pair ? 4 : 2, .split = pair ? 4 : 8, .depth = pair ? 3 : 4, .along = 1};
-  if (m <= 8 || m > 16 || n % 16) return none;
+  if (m <= MLX_GEMV_TOKENS || m > MLX_FEW_TOKENS || n % 16) return none;
   while (t.split > runs) t.split /= 2;
   if (pair && mlx_ceil_div(runs, t.split) > 12) t.split = 8;  // the slice of x would leave too little room
   const int64_t tiles = mlx_ceil_div(n * (pair ? 2 : 1), t.groups * 16), slice = mlx_ceil_div(runs, t.split),
@@ -93,7 +93,7 @@ mlx_few_tile_t mlx_few_tile(int64_t m, int64_t n, int64_t k, bool pair, int64_t 
   t.clusters = mlx_ceil_div(tiles, t.tall);
   while (t.along * 2 * t.tall <= 8 && slice * 4 >= t.along * 2 * 4) t.along *= 2;
   do {
-    t.shared_bytes = t.tall * t.along * t.depth * t.groups * 1024 + slice * 2 * (16 * 384 + 8);
+    t.shared_bytes = t.tall * t.along * t.depth * t.groups * 1024 + slice * 2 * (16 * 384 + 64) + 64;
   } while (t.shared_bytes > 227 * 1024 && --t.depth >= 2);
   return t.depth >= 2 ? t : none;
 }

@@ -44,7 +44,7 @@ static size_t count_images(const mlx_kernels_t *kernels, mlx_kernel_kind_t kind,
 TEST(all_steps_share_the_images_whose_tile_is_the_same) {
   const char *folder = random_llama_write(&two_layers, root, "two-layers");
   mlx_kernels_t few, all;
-  mlx_free(emit(folder, 16, &few));
+  mlx_free(emit(folder, 64, &few));
   mlx_free(emit(folder, 512, &all));
   static const struct {
     mlx_kernel_kind_t kind;

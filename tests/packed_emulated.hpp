@@ -35,6 +35,7 @@ static thread_local Block *block;
 
 static char *shared_of(Block *of) { return (char *)(((uintptr_t)of->memory.data() + 1023) / 1024 * 1024); }
 static char *shared() { return shared_of(block); }
+static float read_cluster(const float *mine, unsigned rank) { return *(float *)(shared_of(block->first + rank) + ((char *)mine - shared())); }
 static float4 read_cluster4(unsigned address, unsigned rank) { return *(float4 *)(shared_of(block->first + rank) + address); }
 static void __syncthreads() { pthread_barrier_wait(&block->all); }
 static void wait_cluster() { pthread_barrier_wait(block->cluster); }

@@ -31,10 +31,6 @@ BODIES = {  # of functions with inline assembly
     "void wait_barrier(u32 barrier, u32 parity)": "",
     "void copy_bulk(u32 to, const u8 *from, u32 bytes, u32 barrier)": "",
     "void copy16(u32 to, const u8 *from, bool valid)": "if (valid) memcpy(shared() + to, from, 16); else memset(shared() + to, 0, 16);",
-    "void begin_barriers(u32 barriers, int chunks)": "",
-    "void copy_slice(u32 to, u32 barriers, const u8 *parts, int chunks)": """
-        for (int i = threadIdx.x; i < chunks * CHUNK_BYTES / 16; i += THREADS) memcpy(shared() + to + i * 16, parts + i * 16, 16);
-        __syncthreads();""",
     "void multiply_all(float (&acc)[GROUPS][FT][4], Weights &v, const u8 *parts,": """
         multiply_chunks(acc, v, chunks, [&](int chunk) {  // copies by all threads instead of by the tensor memory accelerator
           const u32 stage = stages + chunk % STAGES * STAGE_BYTES;
@@ -48,9 +44,9 @@ BODIES = {  # of functions with inline assembly
 }
 CASES = [  # M, rows of three matrices, K, BM, BN, warps
     (16, (64, 64, 64), 64, 16, 64, 4), (13, (128, 64, 48), 192, 16, 64, 4), (64, (64, 64, 64), 576, 64, 64, 4), (40, (128, 128, 64), 320, 64, 128, 8)]
-FEW_CASES = [  # M, rows of up to three matrices, K, epilogue, x as parts, groups, blocks of a cluster, tiles, warps of a tile, pieces in flight
-    (16, (96, 64, 32), 128, 3, 1, 2, 1, 2, 1, 3), (13, (64, 32, 64), 320, 3, 1, 2, 2, 2, 2, 2), (16, (48, 0, 0), 576, 1, 0, 2, 2, 1, 4, 4), (9, (80, 0, 0), 160, 1, 0, 2, 4, 1, 1, 2),
-    (16, (112, 0, 0), 384, 2, 1, 4, 2, 2, 1, 3), (11, (32, 0, 0), 96, 2, 0, 2, 1, 1, 2, 2)]
+FEW_CASES = [  # M, rows of up to three matrices, K, epilogue, groups, blocks of a cluster, tiles, warps of a tile, pieces in flight, norm
+    (16, (96, 64, 32), 128, 3, 2, 1, 2, 1, 3, 1), (13, (64, 32, 64), 320, 3, 2, 2, 2, 2, 2, 0), (16, (48, 0, 0), 576, 1, 2, 2, 1, 4, 4, 0), (9, (80, 0, 0), 160, 1, 2, 4, 1, 1, 2, 1),
+    (16, (112, 0, 0), 384, 2, 4, 2, 2, 1, 3, 1), (11, (32, 0, 0), 96, 2, 2, 1, 1, 2, 2, 0)]
 CUT = """
 void run_cut(const float *x, void *parts) { launch((MP * ROW_THREADS + 255) / 256, 1, 1, 256, 0, [=] { probe(x, (u8 *)parts); }); }
 """
@@ -90,43 +86,47 @@ int main() {
 FEW = """
 #include <math.h>
 #include <random>
-void run_cut(const float *x, void *parts);
 int main() {
   std::mt19937 random(3);
   std::normal_distribution<float> normal;
   const int rows[3] = {N, N2, N3}, matrices = EPILOGUE == 3 ? 3 : WEIGHTS;
-  std::vector<float> x(M * K), y[3], residual(M * N);
+  std::vector<float> x(M * K), gain(K), y[3], residual(M * N);
   std::vector<uint16_t> w[3];
   for (float &v : x) v = normal(random);
   for (float &v : residual) v = normal(random);
+  for (float &v : gain) v = normal(random);
   for (int i = 0; i < matrices; i++) {
     w[i].resize((EPILOGUE == 3 ? rows[i] : N) * K);
     for (uint16_t &v : w[i]) v = bf16_of(normal(random) / 8);
     y[i].assign(M * rows[i], NAN);
   }
-  std::vector<uint4> parts(((K + 127) / 128 * 2 + (K + 2047) / 2048) * 16 * 24, uint4{~0u, ~0u, ~0u, ~0u});
-  run_cut(x.data(), parts.data());
   const int tiles = (N + N2 + N3 + TILE_ROWS - 1) / TILE_ROWS;
-  launch(1, (tiles + TALL - 1) / TALL, SPLIT, THREADS, TALL * ALONG * RING_BYTES + RUNS_EACH * 2 * (CHUNK_BYTES + 8), [&] {
-#if X_PARTS
-    const u8 *from = (const u8 *)parts.data();
+  launch(1, (tiles + TALL - 1) / TALL, SPLIT, THREADS, TALL * ALONG * RING_BYTES + RUNS_EACH * 2 * (CHUNK_BYTES + 64) + 64, [&] {
+#ifdef NORM_EPS
+#define FROM x.data(), gain.data()
 #else
-    const float *from = x.data();
+#define FROM x.data()
 #endif
 #if EPILOGUE == 3
-    probe(from, (const u8 *)w[0].data(), (const u8 *)w[1].data(), (const u8 *)w[2].data(), y[0].data(), y[1].data(), y[2].data());
+    probe(FROM, (const u8 *)w[0].data(), (const u8 *)w[1].data(), (const u8 *)w[2].data(), y[0].data(), y[1].data(), y[2].data());
 #elif EPILOGUE == 2
-    probe(from, (const u8 *)w[0].data(), (const u8 *)w[1].data(), y[0].data());
+    probe(FROM, (const u8 *)w[0].data(), (const u8 *)w[1].data(), y[0].data());
 #else
-    probe(from, (const u8 *)w[0].data(), residual.data(), y[0].data());
+    probe(FROM, (const u8 *)w[0].data(), residual.data(), y[0].data());
 #endif
   });
   double worst = 0;
   for (int i = 0; i < (EPILOGUE == 3 ? 3 : 1); i++)
     for (int at = 0; at < M * rows[i]; at++) {
-      double sum[2] = {};
+      double sum[2] = {}, squares = 0, scale = 1;
+      for (int k = 0; k < K; k++) squares += (double)x[at / rows[i] * K + k] * x[at / rows[i] * K + k];
+#ifdef NORM_EPS
+      scale = 1 / sqrt(squares / K + NORM_EPS);
+#else
+      for (float &v : gain) v = 1;
+#endif
       for (int n = 0; n < WEIGHTS; n++)
-        for (int k = 0; k < K; k++) sum[n] += (double)x[at / rows[i] * K + k] * half_of(w[i + n][at % rows[i] * K + k], 0);
+        for (int k = 0; k < K; k++) sum[n] += scale * x[at / rows[i] * K + k] * gain[k] * half_of(w[i + n][at % rows[i] * K + k], 0);
       const double expected = EPILOGUE == 1 ? residual[at] + sum[0] : EPILOGUE == 2 ? sum[0] / (1 + exp(-sum[0])) * sum[1] : sum[0], off = fabs(expected - y[i][at]);
       worst = off <= worst ? worst : off;  // NaN counts
       if (!(off < 2e-5)) return printf("matrix %d, element %d: %g, expected %g\\n", i, at, y[i][at], expected), 1;
@@ -162,7 +162,7 @@ def kernel():
         text = replace_body(text, name, ";").replace(f"__device__ __forceinline__ {name}", f"static void unused_{name[5:]}")
     text = re.sub(r'asm volatile\("(?:wgmma|cp\.async|prefetch|griddepcontrol|mbarrier|fence)[^;]*;"[^;]*;', ";", text)
     text = text.replace("extern __shared__ __align__(1024) unsigned char memory[];", "unsigned char *memory = (unsigned char *)shared();")
-    text = text.replace("(u32)__cvta_generic_to_shared(memory)", "0").replace('extern "C" __global__', "static __global__")
+    text = text.replace("(u32)__cvta_generic_to_shared(memory)", "0").replace("(u32)__cvta_generic_to_shared(at)", "(u32)((char *)at - shared())").replace('extern "C" __global__', "static __global__")
     text = text.replace('extern "C" __device__ int mlx_overlap = 1;', "")
     text = text.replace("  Weights weights;", "  Weights weights;\n  memset(&weights, 0xff, sizeof weights);")
     return f'#include "packed_emulated.hpp"\n#define NAME probe\n{text}'
@@ -178,10 +178,10 @@ def main():
         (path / "linear.cpp").write_text(kernel() + LINEAR)
         (path / "few.cpp").write_text("#define FEW 1\n" + kernel() + FEW)
         cases = [("linear", dict(M=m, N=rows[0], N2=rows[1], N3=rows[2], K=k, BM=bm, BN=bn, WARPS=warps, SPLIT=1, STAGES=3, EPILOGUE=3, __CUDA_ARCH_FEAT_SM90_ALL=1)) for m, rows, k, bm, bn, warps in CASES]
-        cases += [("few", dict(zip(("M", "N", "N2", "N3", "K", "EPILOGUE", "X_PARTS", "GROUPS", "SPLIT", "TALL", "ALONG", "DEPTH"), (m, *rows, *others)))) for m, rows, *others in FEW_CASES]
+        cases += [("few", dict(zip(("M", "N", "N2", "N3", "K", "EPILOGUE", "GROUPS", "SPLIT", "TALL", "ALONG", "DEPTH"), (m, *rows, *others)), **({"NORM_EPS": "0.5f"} if norm else {}))) for m, rows, *others, norm in FEW_CASES]
         for name, sizes in cases:
             command = [compiler, "-std=c++17", "-O1", "-w", f"-I{ROOT}/tests", "-DROWS16=1", "-DDTYPE_BF16=1", "-D__CUDA_ARCH__=900", *(f"-D{name}={value}" for name, value in sizes.items())]
-            subprocess.run([*command, path / "cut.cpp", path / f"{name}.cpp", "-o", path / "test", "-lpthread"], check=True)
+            subprocess.run([*command, *([path / "cut.cpp"] if name == "linear" else []), path / f"{name}.cpp", "-o", path / "test", "-lpthread"], check=True)
             subprocess.run([path / "test"], check=True, timeout=60)
 
 

@@ -104,32 +104,11 @@ __device__ __forceinline__ void multiply_piece(float (&acc)[GROUPS][2][4], const
   }
 }
 
-#if X_PARTS
-
-__device__ __forceinline__ void begin_barriers(u32 barriers, int chunks) {
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < chunks; i++)
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barriers + i * 8) : "memory");
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-  }
-  __syncthreads();
-}
-
-// Starts the copies of all chunks of a slice. Each has its barrier, so that products start with the first.
-__device__ __forceinline__ void copy_slice(u32 to, u32 barriers, const u8 *parts, int chunks) {
-  for (int i = threadIdx.x; i < chunks; i += THREADS) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barriers + i * 8),
-                 "r"(CHUNK_BYTES)
-                 : "memory");
-    copy_bulk(to + i * CHUNK_BYTES, parts + (u64)i * CHUNK_BYTES, CHUNK_BYTES, barriers + i * 8);
-  }
-}
-
-#else
-
 // Splits columns [first, first + 64 * chunks) of x into bf16 parts. Eight neighbouring threads have 64
-// columns of a row; 128 threads have a chunk.
-__device__ __forceinline__ void cut_slice(u8 *to, const float *x, int first, int chunks) {
+// columns of a row; 128 threads have a chunk. With NORM_EPS x is multiplied by |gain|, and |squares| gets the
+// sum of squares of x over each chunk and row.
+__device__ __forceinline__ void cut_slice(u8 *to, const float *x, const float *gain, float *squares,
+                                          int first, int chunks) {
   constexpr int BATCH = 4;  // loads in flight
   for (int base = threadIdx.x; base < chunks * 128; base += BATCH * THREADS) {
     float v[BATCH][8] = {};
@@ -141,42 +120,89 @@ __device__ __forceinline__ void cut_slice(u8 *to, const float *x, int first, int
 #pragma unroll
     for (int i = 0; i < BATCH; i++) {
       const int at = base + i * THREADS;
-      if (at < chunks * 128) store_parts(to, at / 8 % 16, at / 128 * 8 + at % 8, v[i]);
+      if (at >= chunks * 128) break;  // the same for all threads of a warp
+#ifdef NORM_EPS
+      const int column = first + (at / 128 * 8 + at % 8) * 8;
+      float square = 0, g[8] = {};
+      if (column < K) load8(g, gain + column);
+#pragma unroll
+      for (int e = 0; e < 8; e++) square += v[i][e] * v[i][e], v[i][e] *= g[e];
+#pragma unroll
+      for (int step = 1; step < 8; step *= 2) square += __shfl_xor_sync(~0u, square, step);
+      if (at % 8 == 0) squares[at / 8] = square;
+#endif
+      store_parts(to, at / 8 % 16, at / 128 * 8 + at % 8, v[i]);
     }
   }
 }
 
+// ---- epilogue: sums of the cluster, scale of the norm, residual, activation ----
+
+__device__ __forceinline__ void meet() {
+#if SPLIT > 1
+  wait_cluster();
+#else
+  __syncthreads();
+#endif
+}
+
+// This lane's sums of a fragment, at |from| in the ring of the first warp of its tile; in a fixed order.
+__device__ __forceinline__ void sum_fragment(float (&v)[4], const u8 *memory, u32 from) {
+#pragma unroll
+  for (int i = 0; i < SPLIT * ALONG; i++) {
+    const u8 *at = memory + i % ALONG * TALL * RING_BYTES + from;
+#if SPLIT > 1
+    const float4 p = read_cluster4((u32)__cvta_generic_to_shared(at), i / ALONG);
+#else
+    const float4 p = *(const float4 *)at;
+#endif
+    v[0] += p.x, v[1] += p.y, v[2] += p.z, v[3] += p.w;
+  }
+}
+
+#ifdef NORM_EPS
+// The scale of a row, whose sum of squares in this block is at |square|.
+__device__ __forceinline__ float scale_of(const float *square) {
+  float sum = 0;
+#pragma unroll
+  for (int rank = 0; rank < SPLIT; rank++)
+#if SPLIT > 1
+    sum += read_cluster(square, rank);
+#else
+    sum += *square;
+#endif
+  return 1 / sqrtf(sum / K + NORM_EPS);
+}
 #endif
 
 __device__ __forceinline__ float silu(float v) { return v / (1.0f + expf(-v)); }
 
-extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, THREADS <= 256 ? 2 : 1) NAME(
-#if X_PARTS
-    const u8 *__restrict__ x,
-#else
-    const float *__restrict__ x,
+extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, THREADS <= 256 ? 2 : 1)
+    NAME(const float *__restrict__ x,
+#ifdef NORM_EPS
+         const float *__restrict__ gain,
 #endif
-    const u8 *__restrict__ w,
+         const u8 *__restrict__ w,
 #if EPILOGUE == 2
-    const u8 *__restrict__ w2,
+         const u8 *__restrict__ w2,
 #elif EPILOGUE == 3
-    const u8 *__restrict__ w2,
+         const u8 *__restrict__ w2,
 #if N3
-    const u8 *__restrict__ w3,
+         const u8 *__restrict__ w3,
 #endif
 #elif EPILOGUE == 1
-    const float *residual,  // no __restrict__: it may be y
+         const float *residual,  // no __restrict__: it may be y
 #endif
-    float *y
+         float *y
 #if EPILOGUE == 3
-    ,
-    float *y2
+         ,
+         float *y2
 #if N3
-    ,
-    float *y3
+         ,
+         float *y3
 #endif
 #endif
-        SIZE_PARAMETERS) {
+             SIZE_PARAMETERS) {
   start_next_kernel();
   extern __shared__ __align__(1024) unsigned char memory[];
   const u32 shared = (u32)__cvta_generic_to_shared(memory);
@@ -213,33 +239,35 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, THREADS <= 256 ? 2
     if (piece < pieces) ring.copy(piece);
     asm volatile("cp.async.commit_group;" ::: "memory");
   }
-  const u32 slice = shared + TALL * ALONG * RING_BYTES;
-#if X_PARTS
-  const u32 barriers = slice + RUNS_EACH * 2 * CHUNK_BYTES;
-  begin_barriers(barriers, runs * 2);
+  u8 *const slice = memory + TALL * ALONG * RING_BYTES;
+  // Sums of squares of x: [row] of the block, then [chunk][row].
+  float *const squares = (float *)(slice + RUNS_EACH * 2 * CHUNK_BYTES);
+#ifndef NORM_EPS
+  const float *gain = x;
 #endif
   wait_for_previous_kernel();
   x = after_wait(x);
 #if EPILOGUE == 1
   residual = after_wait(residual);
 #endif
-#if X_PARTS
-  copy_slice(slice, barriers, x + (u64)begin * 2 * CHUNK_BYTES, runs * 2);
-#else
-  cut_slice(memory + TALL * ALONG * RING_BYTES, x, begin * 128, runs * 2);
+  cut_slice(slice, x, gain, squares + 16, begin * 128, runs * 2);
   __syncthreads();
+#ifdef NORM_EPS
+  if (threadIdx.x < 16) {  // read after the products of all warps
+    float sum = 0;
+    for (int i = 0; i < runs * 2; i++) sum += squares[16 + i * 16 + threadIdx.x];
+    squares[threadIdx.x] = sum;
+  }
 #endif
 
   float acc[GROUPS][2][4] = {};
+  const u32 parts = shared + TALL * ALONG * RING_BYTES;
   u8 *const mine = memory + warp * RING_BYTES + lane * 16;
 #pragma unroll 1
   for (int piece = 0; piece < pieces; piece++) {
     asm volatile("cp.async.wait_group %0;" ::"n"(DEPTH - 1) : "memory");
     const int at = skip + piece;
-#if X_PARTS
-    wait_barrier(barriers + at / 2 * 8, 0);
-#endif
-    multiply_piece(acc, (const uint4 *)(mine + piece % DEPTH * PIECE_BYTES), slice + at / 2 * CHUNK_BYTES,
+    multiply_piece(acc, (const uint4 *)(mine + piece % DEPTH * PIECE_BYTES), parts + at / 2 * CHUNK_BYTES,
                    at % 2 * 4);
     if (piece + DEPTH < pieces) ring.copy(piece + DEPTH);
     asm volatile("cp.async.commit_group;" ::: "memory");
@@ -251,53 +279,41 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, THREADS <= 256 ? 2
     const float(&s)[4] = acc[i / 2][i % 2];
     *(float4 *)(mine + i * 512) = make_float4(s[0], s[1], s[2], s[3]);
   }
-#if SPLIT > 1
-  wait_cluster();
-#else
-  __syncthreads();
-#endif
+  meet();
 #pragma unroll 1
   for (int f = blockIdx.z + SPLIT * warp; f < FRAGMENTS; f += SPLIT * TALL * ALONG) {
-    const int tile = f / (TILE_GROUPS * 2), group = f / 2 % TILE_GROUPS, tokens = f % 2 * 8;
+    const int tile = f / (TILE_GROUPS * 2), group = f / 2 % TILE_GROUPS, token = f % 2 * 8 + lane % 4 * 2;
     const int row = (blockIdx.y * TALL + tile) * TILE_ROWS + group * 16 + lane / 4;
     const Matrix16 matrix = matrix_of(row);
-    u32 at[4];  // indices in y
-    float v[WEIGHTS][4] = {};
-#pragma unroll
-    for (int e = 0; e < 4; e++) {
-      const int token = tokens + lane % 4 * 2 + e % 2, below = row - matrix.first + e / 2 * 8;
-      at[e] = token < M && below < matrix.rows ? (u32)token * matrix.rows + below : ~0u;
-    }
+    auto index_of = [&](int e) {  // index in y of element e
+      const int below = row - matrix.first + e / 2 * 8;
+      return token + e % 2 < M && below < matrix.rows ? (u32)(token + e % 2) * matrix.rows + below : ~0u;
+    };
 #if EPILOGUE == 1
     float add[4];
 #pragma unroll
-    for (int e = 0; e < 4; e++) add[e] = ADDS && at[e] != ~0u ? residual[at[e]] : 0;
+    for (int e = 0; e < 4; e++) add[e] = ADDS && index_of(e) != ~0u ? residual[index_of(e)] : 0;
 #endif
+    float v[WEIGHTS][4] = {};
 #pragma unroll
-    for (int i = 0; i < SPLIT * ALONG * WEIGHTS; i++) {  // fixed order
-      const int n = i % WEIGHTS, along = i / WEIGHTS % ALONG;
-      const u32 from =
-          (along * TALL + tile) * RING_BYTES + ((group * WEIGHTS + n) * 2 + f % 2) * 512 + lane * 16;
-#if SPLIT > 1
-      const float4 p = read_cluster4(shared + from, i / WEIGHTS / ALONG);
-#else
-      const float4 p = *(const float4 *)(memory + from);
+    for (int n = 0; n < WEIGHTS; n++)
+      sum_fragment(v[n], memory, tile * RING_BYTES + ((group * WEIGHTS + n) * 2 + f % 2) * 512 + lane * 16);
+#ifdef NORM_EPS
+    const float scale[2] = {scale_of(squares + token), scale_of(squares + token + 1)};
+#pragma unroll
+    for (int i = 0; i < WEIGHTS * 4; i++) v[i / 4][i % 4] *= scale[i % 2];
 #endif
-      v[n][0] += p.x, v[n][1] += p.y, v[n][2] += p.z, v[n][3] += p.w;
-    }
 #pragma unroll
     for (int e = 0; e < 4; e++) {
-      if (at[e] == ~0u) continue;
+      if (index_of(e) == ~0u) continue;
 #if EPILOGUE == 1
-      matrix.y[at[e]] = add[e] + v[0][e];
+      matrix.y[index_of(e)] = add[e] + v[0][e];
 #elif EPILOGUE == 2
-      matrix.y[at[e]] = silu(v[0][e]) * v[1][e];
+      matrix.y[index_of(e)] = silu(v[0][e]) * v[1][e];
 #else
-      matrix.y[at[e]] = v[0][e];
+      matrix.y[index_of(e)] = v[0][e];
 #endif
     }
   }
-#if SPLIT > 1
-  wait_cluster();  // a block must not exit while others read its shared memory
-#endif
+  meet();  // a block must not exit while others read its shared memory
 }

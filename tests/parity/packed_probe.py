@@ -149,12 +149,12 @@ def few_for(m, n, k, end, other=None):
     if other:
         few = Few(*other, 0, 0)
         few.clusters = math.ceil(math.ceil(n * (2 if end == 2 else 1) / (16 * few.groups)) / few.tall)
-        few.shared = few.tall * few.along * few.depth * few.groups * 1024 + math.ceil(math.ceil(k / 128) / few.split) * 2 * 6152
+        few.shared = few.tall * few.along * few.depth * few.groups * 1024 + math.ceil(math.ceil(k / 128) / few.split) * 2 * 6208 + 64
     return few
 
 
-def few_job(form, k, end, few, parts, arch):
-    return ("packed.cu", ("NAME=probe", "ROWS16=1", f"DTYPE_{form}=1", "SIZES=1", f"WHOLE_RUNS={int(k % 128 == 0)}", "FEW=1", f"EPILOGUE={end or 1}", f"X_PARTS={int(parts)}",
+def few_job(form, k, end, few, norm, arch):
+    return ("packed.cu", ("NAME=probe", "ROWS16=1", f"DTYPE_{form}=1", "SIZES=1", f"WHOLE_RUNS={int(k % 128 == 0)}", "FEW=1", f"EPILOGUE={end or 1}", *(("NORM_EPS=1e-5f",) if norm else ()),
             f"GROUPS={few.groups}", f"SPLIT={few.split}", f"TALL={few.tall}", f"ALONG={few.along}", f"DEPTH={few.depth}"), arch)
 
 
@@ -301,12 +301,12 @@ class Driver:
         self.launch(linear_job(form, m, n, k, end, tile, arch), (math.ceil(m / tile.m), math.ceil(n / tile.n), tile.split), 32 * tile.warps, tensors, shared,
                     constants=(m, n, k, int(end == 1))[:4 if end or shares(end, tile) else 3])
 
-    def few(self, form, m, n, k, end, few, x, tensors):
-        """|x|: f32, or its parts (bytes). |tensors|: w, then residual, w2 or nothing, then y."""
+    def few(self, form, m, n, k, end, few, x, tensors, gain=None):
+        """|tensors|: w, then residual, w2 or nothing, then y. |gain|: of the norm of x that is multiplied."""
         if end == 0:
             tensors = [tensors[0], x, tensors[1]]                    # any buffer in place of the residual
-        parts = x.dtype == self.torch.uint8
-        self.launch(few_job(form, k, end, few, parts, self.arch), (1, few.clusters, few.split), 32 * few.tall * few.along, [x, *tensors], few.shared, constants=(m, n, k, int(end == 1)))
+        job = few_job(form, k, end, few, gain is not None, self.arch)
+        self.launch(job, (1, few.clusters, few.split), 32 * few.tall * few.along, [x] + ([] if gain is None else [gain]) + tensors, few.shared, constants=(m, n, k, int(end == 1)))
 
     def gemv(self, form, x, w, y, other=None):
         (m, k), n = x.shape, y.shape[1]
@@ -377,29 +377,22 @@ def check_linear(d, form, m, n, k, end, tile=None, arch=None):
     report(f"linear {form} {m}x{n}x{k} end {end} {arch or ''} {tile or tile_for(form, m, n, k, end, arch or d.arch)}", first, exact, f32)
 
 
-def check_few(d, form, m, n, k, end, others=()):
+def check_few(d, form, m, n, k, end):
     torch = d.torch
-    x, w, up, old = torch.randn(m, k, device="cuda") * 2, Matrix(form, n, k), Matrix(form, n, k, 1), torch.randn(m, n, device="cuda")
-    exact, f32 = x.double() @ w.exact.T, x @ w.f32.T
-    if end == 1:
-        exact, f32 = exact + old.double(), f32 + old
-    if end == 2:
-        exact, f32 = silu(exact) * (x.double() @ up.exact.T), silu(f32) * (x @ up.f32.T)
-    parts = d.parts(m, k)
-    d.cut(form, x, parts)
-    for few in [few_for(m, n, k, end)] + [few_for(m, n, k, end, other) for other in others]:
-        if not few.groups:
-            continue
-        results = []
-        for source_of_x in (x, parts):
-            y = d.poisoned(m, n)
-            d.few(form, m, n, k, end, few, source_of_x, [w.bytes] + ([old] if end == 1 else [up.bytes] if end == 2 else []) + [y])
-            torch.cuda.synchronize()
-            results.append(y)
-        if not torch.equal(*results):
-            FAILED.append("few parts")
-            print("BAD  x and its parts give other bits")
-        report(f"few {form} {m}x{n}x{k} end {end} {few}", results[0], exact, f32)
+    x, gain, w, up, old = torch.randn(m, k, device="cuda") * 2, torch.randn(k, device="cuda"), Matrix(form, n, k), Matrix(form, n, k, 1), torch.randn(m, n, device="cuda")
+    few = few_for(m, n, k, end)
+    for norm in (False, True):
+        y, results = d.poisoned(m, n), []
+        for kind in (torch.float64, torch.float32):
+            z = x.to(kind)
+            if norm:
+                z = z / (z.pow(2).mean(1, keepdim=True) + 1e-5).sqrt() * gain.to(kind)
+            weights = [(matrix.exact if kind == torch.float64 else matrix.f32).T for matrix in (w, up)]
+            product = z @ weights[0]
+            results.append(product + old.to(kind) if end == 1 else silu(product) * (z @ weights[1]) if end == 2 else product)
+        d.few(form, m, n, k, end, few, x, [w.bytes] + ([old] if end == 1 else [up.bytes] if end == 2 else []) + [y], gain if norm else None)
+        torch.cuda.synchronize()
+        report(f"few {form} {m}x{n}x{k} end {end} {'of a norm ' if norm else ''}{few}", y, *results)
 
 
 def check_cut(d, m, k):
@@ -603,22 +596,16 @@ def measure(d, form, tiles, m):
 
 def measure_few(d, form, m, others):
     torch = d.torch
-    shapes = {**LINEARS, "head": (128256, 2048, 0)}
-    x = {k: torch.randn(m, k, device="cuda") for k in (2048, 8192)}
-    parts = {k: d.parts(m, k) for k in x}
-    for k in x:
-        d.cut(form, x[k], parts[k])
-    for name, (n, k, end) in shapes.items():
-        w, y = Matrix(form, n, k), torch.zeros(m, n, device="cuda")
-        copies = [w.bytes.clone() for _ in range(2 if name == "head" else LAYERS * (1 + (end == 2)))]
+    for name, (n, k, end) in LINEARS.items():
+        w, x, y = Matrix(form, n, k), torch.randn(m, k, device="cuda"), torch.zeros(m, n, device="cuda")
+        copies = [w.bytes.clone() for _ in range(LAYERS * (1 + (end == 2)))]
         for few in [few_for(m, n, k, end)] + [few_for(m, n, k, end, other) for other in others]:
-            if not few.groups or few.shared > 232448 or (end == 2) != (few.groups > 2 or few.split < 8):
+            if not few.groups or few.shared > 232448 or few.groups % (1 + (end == 2)):
                 continue
-            source_of_x = x[k] if name in ("o", "down") else parts[k]
             def work():
                 for i in range(0, len(copies), 1 + (end == 2)):
-                    d.few(form, m, n, k, end, few, source_of_x, [copies[i]] + ([y] if end == 1 else [copies[i + 1]] if end == 2 else []) + [y])
-            us = d.time(work) * (1 + (end == 2)) / len(copies)
+                    d.few(form, m, n, k, end, few, x, [copies[i]] + ([y] if end == 1 else [copies[i + 1]] if end == 2 else []) + [y])
+            us = d.time(work) / LAYERS
             print(f"few {form} {name} {m}x{n}x{k}, {few}: {us:.1f} us, {2 * n * k * (1 + (end == 2)) / us / 1e6:.2f} TB/s", flush=True)
 
 
@@ -646,7 +633,7 @@ def compile_jobs(wanted, tiles, attend_tiles, formats, small, sizes, streams):
             jobs += [linear_job(form, m, n, k, end, portable_tiles(form, m, n, k, end), arch) for arch in ("sm_80", "sm_89", "sm_90")]
             jobs.append(linear_job(form, m, n, k, end, tile_for(form, m, n, k, end, "sm_90a"), "sm_90"))
     if "few" in wanted:
-        jobs += [few_job(form, k, end, few_for(m, n, k, end), parts, "sm_90a") for form, m, n, k, end in FEW_CASES if not formats or form in formats for parts in (0, 1)]
+        jobs += [few_job(form, k, end, few_for(m, n, k, end), norm, "sm_90a") for form, m, n, k, end in FEW_CASES if not formats or form in formats for norm in (0, 1)]
     if "gemv" in wanted:
         jobs += [gemv_job(*case[:1], m, *case[2:], arch) for case in GEMV_CASES for m in (1, case[1]) for arch in ("sm_80", "sm_90a") if not formats or case[0] in formats]
     if "embed" in wanted:
