@@ -76,26 +76,21 @@ int64_t mlx_quantized_parts_bytes(int64_t m, int64_t k) {
   return (runs * 2 + mlx_ceil_div(runs, 16)) * mlx_ceil_div(m, 8) * 8 * 384;
 }
 
-// One round of blocks if possible: 128 of them, because the multiprocessors of an H200 take 16 clusters of
-// eight. A block has as many warps as its rows need, and more along the columns if they are few.
+// One round of blocks if possible: 128 of them, because the multiprocessors of an H200 do not take more
+// clusters of eight. Clusters of more than two blocks that each fill a multiprocessor cannot all be resident.
 mlx_few_tile_t mlx_few_tile(int64_t m, int64_t n, int64_t k, bool pair, int64_t processors) {
-  const int64_t runs = mlx_ceil_div(k, 128), most_warps = pair ? 8 : 12;
+  const int64_t runs = mlx_ceil_div(k, 128), most_bytes = (pair ? 227 : 113) * 1024;
   const mlx_few_tile_t none = {0};
-  mlx_few_tile_t t = {.groups = pair ? 4 : 2, .split = pair ? 4 : 8, .depth = pair ? 3 : 4, .along = 1};
+  mlx_few_tile_t t = {.groups = 2, .split = pair ? 2 : 8, .depth = 4, .along = 1};
   if (m <= MLX_GEMV_TOKENS || m > MLX_FEW_TOKENS || n % 16) return none;
   while (t.split > runs) t.split /= 2;
-  if (pair && mlx_ceil_div(runs, t.split) > 12) t.split = 8;  // the slice of x would leave too little room
-  const int64_t tiles = mlx_ceil_div(n * (pair ? 2 : 1), t.groups * 16), slice = mlx_ceil_div(runs, t.split),
-                each = mlx_ceil_div(tiles, processors / 8 * 8 / t.split),
-                rounds = mlx_ceil_div(each, most_warps);
-  if (rounds > 2) return none;  // many rows: blocks without clusters are as fast
+  const int64_t tiles = pair ? n / 16 : mlx_ceil_div(n, 32), slice = mlx_ceil_div(runs, t.split),
+                each = mlx_ceil_div(tiles, processors / 8 * 8 / t.split), rounds = mlx_ceil_div(each, 8);
   t.tall = mlx_ceil_div(each, rounds);
   t.clusters = mlx_ceil_div(tiles, t.tall);
-  while (t.along * 2 * t.tall <= 8 && slice * 4 >= t.along * 2 * 4) t.along *= 2;
-  do {
-    t.shared_bytes = t.tall * t.along * t.depth * t.groups * 1024 + slice * 2 * (16 * 384 + 64) + 64;
-  } while (t.shared_bytes > 227 * 1024 && --t.depth >= 2);
-  return t.depth >= 2 ? t : none;
+  while (t.along * 2 * t.tall <= 8 && slice >= t.along * 2) t.along *= 2;
+  t.shared_bytes = t.tall * t.along * t.depth * t.groups * 1024 + slice * 2 * (16 * 384 + 64) + 64;
+  return t.shared_bytes <= most_bytes ? t : none;
 }
 
 // Two blocks per multiprocessor. A team of warps computes two groups of 16 rows at a time if every block then

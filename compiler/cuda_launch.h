@@ -35,7 +35,7 @@ typedef struct mlx_few_tile {
   int64_t groups, split, tall, along, depth, clusters, shared_bytes;
 } mlx_few_tile_t;
 
-// |pair|: two weights (EPILOGUE 2). |processors|: number of multiprocessors.
+// |pair|: two weights (EPILOGUE 2), else EPILOGUE 1. |processors|: number of multiprocessors.
 mlx_few_tile_t mlx_few_tile(int64_t m, int64_t n, int64_t k, bool pair, int64_t processors);
 
 // Launch of the matrix-vector kernel for y[m, n] over k columns.

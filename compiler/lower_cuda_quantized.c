@@ -156,10 +156,11 @@ static mlx_extern_t launch_few(mlx_function_t *g, mlx_text_t *definitions, mlx_e
       .operand_count = x.norm_gain ? 2 : 1};
 }
 
-static mlx_few_tile_t few_tile(const mlx_function_t *g, mlx_value_t x, int64_t n, bool pair) {
-  const bool fits = mlx_cuda_is_hopper(g) && !x.is_parts;
-  return fits ? mlx_few_tile(x.dims[0], n, x.dims[1], pair, g->options->kernels->gpu->blocks)
-              : (mlx_few_tile_t){0};
+static mlx_few_tile_t few_tile(const mlx_function_t *g, mlx_value_t x, int64_t n, mlx_epilogue_t epilogue) {
+  const bool pair = epilogue == MLX_EPILOGUE_SWIGLU;
+  if (!mlx_cuda_is_hopper(g) || x.is_parts || (!pair && epilogue != MLX_EPILOGUE_ADD))
+    return (mlx_few_tile_t){0};
+  return mlx_few_tile(x.dims[0], n, x.dims[1], pair, g->options->kernels->gpu->blocks);
 }
 
 mlx_value_t mlx_cuda_exact_gemm(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
@@ -168,11 +169,10 @@ mlx_value_t mlx_cuda_exact_gemm(mlx_function_t *g, const char *name, mlx_value_t
                 processors = g->options->kernels->gpu->blocks;
   const bool rows16 = !weight.quantized_weight, pair = epilogue == MLX_EPILOGUE_SWIGLU;
   const mlx_quantized_tile_t t = mlx_quantized_tile(m, n, k, pair, rows16, mlx_cuda_is_hopper(g), processors);
-  const mlx_few_tile_t few = rows16 ? few_tile(g, x, n, pair) : (mlx_few_tile_t){0};
+  const mlx_few_tile_t few = rows16 ? few_tile(g, x, n, epilogue) : (mlx_few_tile_t){0};
   // A product without a residual shares the image of one with a residual, and passes any buffer in its place.
   // Only an LM head is large enough for split 1: its image is smaller without the residual.
-  const bool adds = epilogue == MLX_EPILOGUE_ADD,
-             shares = epilogue == MLX_EPILOGUE_NONE && (few.groups || t.split > 1);
+  const bool adds = epilogue == MLX_EPILOGUE_ADD, shares = epilogue == MLX_EPILOGUE_NONE && t.split > 1;
   if (shares) epilogue = MLX_EPILOGUE_ADD;
   const mlx_value_t parts = few.groups ? MLX_NONE : split_into_parts(g, x, rows16);
   mlx_text_t definitions = {0};
@@ -203,13 +203,11 @@ void mlx_cuda_exact_group(mlx_function_t *g, const char *name, mlx_value_t x, co
   mlx_text_puts(&definitions, "NAME=mlx_packed_linear\n");
   mlx_cuda_define_weight(g, &definitions, weights[0]);
   MLX_DEFINE(&definitions, {"N2", weights[1].dims[0]}, {"N3", last}, {"M", m});
-  const mlx_few_tile_t few = few_tile(g, x, n, false);
-  const mlx_value_t parts = few.groups ? MLX_NONE : split_into_parts(g, x, true);
-  mlx_extern_t kernel = few.groups ? launch_few(g, &definitions, MLX_EPILOGUE_GROUP, few, x)
-                                   : launch_tiles(g, &definitions, MLX_EPILOGUE_GROUP, t, m, n);
-  if (!few.groups) kernel.operands[kernel.operand_count++] = parts;
-  memcpy(kernel.operands + kernel.operand_count, weights, (size_t)count * sizeof *weights);
-  kernel.operand_count = kernel.updated_from = kernel.operand_count + (size_t)count;
+  const mlx_value_t parts = split_into_parts(g, x, true);
+  mlx_extern_t kernel = launch_tiles(g, &definitions, MLX_EPILOGUE_GROUP, t, m, n);
+  kernel.operands[0] = parts;
+  memcpy(kernel.operands + 1, weights, (size_t)count * sizeof *weights);
+  kernel.operand_count = kernel.updated_from = 1 + (size_t)count;
   kernel.result = MLX_TYPE(MLX_F32, m, weights[0].dims[0]);
   kernel.more[0] = MLX_TYPE(MLX_F32, m, weights[1].dims[0]);
   if (last) kernel.more[1] = MLX_TYPE(MLX_F32, m, last);

@@ -50,7 +50,7 @@
 //   sums in order through each other's shared memory. The cluster size is part of the kernel and needs no
 //   launch attribute. Compiled for sm_90a with WARPS a multiple of 4 the kernel uses wgmma, else mma.sync.
 //
-// FEW (sm_90 and later, not sm_12x; only ROWS16; 8 < M <= 16; the rows of each matrix are a multiple of 16)
+// FEW (sm_90 and later, not sm_12x; only ROWS16; 8 < M <= 16; N % 16 == 0)
 //   EPILOGUE 1, 2 and 3 as above, with x[M,K] f32 in place of parts: the kernel splits x itself. With
 //   NORM_EPS (x, gain[K] f32, w, ...): the product is with the RMS norm of x. Macros: GROUPS (of 16 rows) of
 //   a tile, SPLIT blocks of a cluster, TALL tiles of a cluster, ALONG warps of a tile, DEPTH pieces of 32

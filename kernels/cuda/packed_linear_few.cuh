@@ -8,9 +8,6 @@
 // reads only what it copied itself, so that no warp waits for another one between the first product and the
 // last. Columns are permuted as in packed_linear_rows16.cuh.
 
-#ifndef EPILOGUE
-#define EPILOGUE 0
-#endif
 #include "cluster.cuh"
 #include "packed_operands.cuh"
 #include "packed_parts.cuh"
@@ -28,13 +25,6 @@ constexpr int CHUNK_BYTES = 3 * PLANE;
 constexpr int FRAGMENTS = TALL * TILE_GROUPS * 2;          // of 16 rows and 8 tokens, that a cluster computes
 static_assert(GROUPS % WEIGHTS == 0, "tile");
 
-// One of the matrices of a launch.
-struct Matrix16 {
-  const u8 *w;
-  float *y;
-  int rows, first;  // |first|: the index of its first row in the launch
-};
-
 // Copies 16 bytes, or zeros if not |valid|.
 __device__ __forceinline__ void copy16(u32 to, const u8 *from, bool valid) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
@@ -48,16 +38,15 @@ struct Ring {
   int column;              // this lane's first column
   u32 slot;                // this lane's part of the first piece, in shared memory
 
-  // |row|: the first row of the tile in its matrix. Groups past the end are the last one again, whose result
-  // is not stored.
-  __device__ __forceinline__ void begin(const u8 *w, const u8 *w2, int row, int rows, int first, u32 ring) {
+  // |row|: the first row of the tile. Groups past the end are the last one again, whose result is not stored.
+  __device__ __forceinline__ void begin(const u8 *w, const u8 *w2, int row, int first, u32 ring) {
     const int lane = threadIdx.x % 32;
     column = first + lane % 4 * 8;
     slot = ring + lane * 16;
 #pragma unroll
     for (int g = 0; g < GROUPS; g++) {
       const int top = row + g / WEIGHTS * 16;
-      from[g] = (g % WEIGHTS ? w2 : w) + ((u64)((top < rows ? top : rows - 16) + lane / 4) * K + column) * 2;
+      from[g] = (g % WEIGHTS ? w2 : w) + ((u64)((top < N ? top : N - 16) + lane / 4) * K + column) * 2;
     }
   }
 
@@ -109,7 +98,10 @@ __device__ __forceinline__ void multiply_piece(float (&acc)[GROUPS][2][4], const
 // sum of squares of x over each chunk and row.
 __device__ __forceinline__ void cut_slice(u8 *to, const float *x, const float *gain, float *squares,
                                           int first, int chunks) {
-  constexpr int BATCH = 4;  // loads in flight
+#ifndef CUT_BATCH
+#define CUT_BATCH 4
+#endif
+  constexpr int BATCH = CUT_BATCH;  // loads in flight
   for (int base = threadIdx.x; base < chunks * 128; base += BATCH * THREADS) {
     float v[BATCH][8] = {};
 #pragma unroll
@@ -185,55 +177,26 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, THREADS <= 256 ? 2
          const u8 *__restrict__ w,
 #if EPILOGUE == 2
          const u8 *__restrict__ w2,
-#elif EPILOGUE == 3
-         const u8 *__restrict__ w2,
-#if N3
-         const u8 *__restrict__ w3,
-#endif
-#elif EPILOGUE == 1
+#else
          const float *residual,  // no __restrict__: it may be y
 #endif
-         float *y
-#if EPILOGUE == 3
-         ,
-         float *y2
-#if N3
-         ,
-         float *y3
-#endif
-#endif
-             SIZE_PARAMETERS) {
+         float *y SIZE_PARAMETERS) {
   start_next_kernel();
   extern __shared__ __align__(1024) unsigned char memory[];
   const u32 shared = (u32)__cvta_generic_to_shared(memory);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  auto matrix_of = [&](int row) {  // |row| of the launch
-#if EPILOGUE == 3
-#if N3
-    if (row >= N + N2) return Matrix16{w3, y3, N3, N + N2};
-#endif
-    if (row >= N) return Matrix16{w2, y2, N2, N};
-#endif
-    return Matrix16{w, y, N, 0};
-  };
   const int begin = blockIdx.z * RUNS_EACH;
   // The last blocks of a cluster may have fewer runs, or none, and the last warps of a tile fewer pieces.
   const int runs = begin >= RUNS ? 0 : RUNS - begin < RUNS_EACH ? RUNS - begin : RUNS_EACH;
   const int skip = warp / TALL * PIECES_EACH, left = runs * 4 - skip;
   const int pieces = left < 0 ? 0 : left < PIECES_EACH ? left : PIECES_EACH;
 
-  Ring ring;
-  {
-    const int row = (blockIdx.y * TALL + warp % TALL) * TILE_ROWS;
-    const Matrix16 matrix = matrix_of(row);
-#if EPILOGUE == 2
-    const u8 *second = w2;
-#else
-    const u8 *second = w;
+#if EPILOGUE != 2
+  const u8 *w2 = w;
 #endif
-    ring.begin(matrix.w, second, row - matrix.first, matrix.rows, begin * 128 + skip * 32,
-               shared + warp * RING_BYTES);
-  }
+  Ring ring;
+  ring.begin(w, w2, (blockIdx.y * TALL + warp % TALL) * TILE_ROWS, begin * 128 + skip * 32,
+             shared + warp * RING_BYTES);
 #pragma unroll
   for (int piece = 0; piece < DEPTH; piece++) {
     if (piece < pieces) ring.copy(piece);
@@ -284,10 +247,9 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, THREADS <= 256 ? 2
   for (int f = blockIdx.z + SPLIT * warp; f < FRAGMENTS; f += SPLIT * TALL * ALONG) {
     const int tile = f / (TILE_GROUPS * 2), group = f / 2 % TILE_GROUPS, token = f % 2 * 8 + lane % 4 * 2;
     const int row = (blockIdx.y * TALL + tile) * TILE_ROWS + group * 16 + lane / 4;
-    const Matrix16 matrix = matrix_of(row);
     auto index_of = [&](int e) {  // index in y of element e
-      const int below = row - matrix.first + e / 2 * 8;
-      return token + e % 2 < M && below < matrix.rows ? (u32)(token + e % 2) * matrix.rows + below : ~0u;
+      const int below = row + e / 2 * 8;
+      return token + e % 2 < M && below < N ? (u32)(token + e % 2) * N + below : ~0u;
     };
 #if EPILOGUE == 1
     float add[4];
@@ -307,11 +269,9 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, THREADS <= 256 ? 2
     for (int e = 0; e < 4; e++) {
       if (index_of(e) == ~0u) continue;
 #if EPILOGUE == 1
-      matrix.y[index_of(e)] = add[e] + v[0][e];
-#elif EPILOGUE == 2
-      matrix.y[index_of(e)] = silu(v[0][e]) * v[1][e];
+      y[index_of(e)] = add[e] + v[0][e];
 #else
-      matrix.y[index_of(e)] = v[0][e];
+      y[index_of(e)] = silu(v[0][e]) * v[1][e];
 #endif
     }
   }

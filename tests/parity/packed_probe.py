@@ -154,7 +154,7 @@ def few_for(m, n, k, end, other=None):
 
 
 def few_job(form, k, end, few, norm, arch):
-    return ("packed.cu", ("NAME=probe", "ROWS16=1", f"DTYPE_{form}=1", "SIZES=1", f"WHOLE_RUNS={int(k % 128 == 0)}", "FEW=1", f"EPILOGUE={end or 1}", *(("NORM_EPS=1e-5f",) if norm else ()),
+    return ("packed.cu", ("NAME=probe", "ROWS16=1", f"DTYPE_{form}=1", "SIZES=1", f"WHOLE_RUNS={int(k % 128 == 0)}", "FEW=1", f"EPILOGUE={end}", *(("NORM_EPS=1e-5f",) if norm else ()),
             f"GROUPS={few.groups}", f"SPLIT={few.split}", f"TALL={few.tall}", f"ALONG={few.along}", f"DEPTH={few.depth}"), arch)
 
 
@@ -302,9 +302,7 @@ class Driver:
                     constants=(m, n, k, int(end == 1))[:4 if end or shares(end, tile) else 3])
 
     def few(self, form, m, n, k, end, few, x, tensors, gain=None):
-        """|tensors|: w, then residual, w2 or nothing, then y. |gain|: of the norm of x that is multiplied."""
-        if end == 0:
-            tensors = [tensors[0], x, tensors[1]]                    # any buffer in place of the residual
+        """|tensors|: w, then residual or w2, then y. |gain|: of the norm of x that is multiplied."""
         job = few_job(form, k, end, few, gain is not None, self.arch)
         self.launch(job, (1, few.clusters, few.split), 32 * few.tall * few.along, [x] + ([] if gain is None else [gain]) + tensors, few.shared, constants=(m, n, k, int(end == 1)))
 
@@ -377,10 +375,10 @@ def check_linear(d, form, m, n, k, end, tile=None, arch=None):
     report(f"linear {form} {m}x{n}x{k} end {end} {arch or ''} {tile or tile_for(form, m, n, k, end, arch or d.arch)}", first, exact, f32)
 
 
-def check_few(d, form, m, n, k, end):
+def check_few(d, form, m, n, k, end, other=None):
     torch = d.torch
     x, gain, w, up, old = torch.randn(m, k, device="cuda") * 2, torch.randn(k, device="cuda"), Matrix(form, n, k), Matrix(form, n, k, 1), torch.randn(m, n, device="cuda")
-    few = few_for(m, n, k, end)
+    few = few_for(m, n, k, end, other)
     for norm in (False, True):
         y, results = d.poisoned(m, n), []
         for kind in (torch.float64, torch.float32):
@@ -389,8 +387,8 @@ def check_few(d, form, m, n, k, end):
                 z = z / (z.pow(2).mean(1, keepdim=True) + 1e-5).sqrt() * gain.to(kind)
             weights = [(matrix.exact if kind == torch.float64 else matrix.f32).T for matrix in (w, up)]
             product = z @ weights[0]
-            results.append(product + old.to(kind) if end == 1 else silu(product) * (z @ weights[1]) if end == 2 else product)
-        d.few(form, m, n, k, end, few, x, [w.bytes] + ([old] if end == 1 else [up.bytes] if end == 2 else []) + [y], gain if norm else None)
+            results.append(product + old.to(kind) if end == 1 else silu(product) * (z @ weights[1]))
+        d.few(form, m, n, k, end, few, x, [w.bytes, old if end == 1 else up.bytes, y], gain if norm else None)
         torch.cuda.synchronize()
         report(f"few {form} {m}x{n}x{k} end {end} {'of a norm ' if norm else ''}{few}", y, *results)
 
@@ -517,8 +515,7 @@ SMALL_CASES = [("q4_0", 17, 49, 96, 0), ("q4_1", 130, 136, 576, 2), ("mixed", 40
 SMALL_CASES += [(form, 40, 72, 768, 1) for form in NARROW]
 GEMV_CASES = [("q4_0", 1, 3072, 2048), ("q4_1", 3, 49, 96), ("q8_0", 8, 576, 1536), ("mixed", 2, 1003, 1536), ("q4_1", 8, 16411, 2048)]
 GEMV_CASES += [(form, *case) for form in NARROW for case in ((2, 49, 768), (5, 2048, 8192))]
-FEW_CASES = [(form, *case) for form in ROWS16 for case in ((16, 3072, 2048, 0), (16, 8192, 2048, 2), (16, 2048, 8192, 1), (13, 2048, 2048, 1), (16, 576, 576, 0), (9, 1536, 576, 2),
-             (16, 64, 64, 1), (16, 192, 96, 2))]
+FEW_CASES = [(form, *case) for form in ROWS16 for case in ((16, 8192, 2048, 2), (13, 2048, 2048, 1), (9, 1536, 576, 2), (16, 192, 96, 2), (16, 64, 64, 1))]
 EMBED_CASES = [("q4_0", 17, 4999, 576), ("q4_1", 512, 1003, 2048), ("q8_0", 3, 49, 96), ("mixed", 16, 1003, 96)] + [(form, 33, 1003, 768) for form in NARROW]
 
 
@@ -600,11 +597,11 @@ def measure_few(d, form, m, others):
         w, x, y = Matrix(form, n, k), torch.randn(m, k, device="cuda"), torch.zeros(m, n, device="cuda")
         copies = [w.bytes.clone() for _ in range(LAYERS * (1 + (end == 2)))]
         for few in [few_for(m, n, k, end)] + [few_for(m, n, k, end, other) for other in others]:
-            if not few.groups or few.shared > 232448 or few.groups % (1 + (end == 2)):
+            if not end or not few.groups or few.shared > 232448 or few.groups % end:
                 continue
             def work():
                 for i in range(0, len(copies), 1 + (end == 2)):
-                    d.few(form, m, n, k, end, few, x, [copies[i]] + ([y] if end == 1 else [copies[i + 1]] if end == 2 else []) + [y])
+                    d.few(form, m, n, k, end, few, x, [copies[i], y if end == 1 else copies[i + 1], y])
             us = d.time(work) / LAYERS
             print(f"few {form} {name} {m}x{n}x{k}, {few}: {us:.1f} us, {2 * n * k * (1 + (end == 2)) / us / 1e6:.2f} TB/s", flush=True)
 
