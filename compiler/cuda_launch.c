@@ -76,6 +76,23 @@ int64_t mlx_quantized_parts_bytes(int64_t m, int64_t k) {
   return (runs * 2 + mlx_ceil_div(runs, 16)) * mlx_ceil_div(m, 8) * 8 * 384;
 }
 
+// One round of blocks if possible: 128 of them, because the multiprocessors of an H200 do not take more
+// clusters of eight. Clusters of more than two blocks that each fill a multiprocessor cannot all be resident.
+mlx_few_tile_t mlx_few_tile(int64_t m, int64_t n, int64_t k, bool pair, int64_t processors) {
+  const int64_t runs = mlx_ceil_div(k, 128), most_bytes = (pair ? 227 : 113) * 1024;
+  const mlx_few_tile_t none = {0};
+  mlx_few_tile_t t = {.groups = 2, .split = pair ? 2 : 8, .depth = 4, .along = 1};
+  if (m <= MLX_GEMV_TOKENS || m > MLX_FEW_TOKENS || n % 16) return none;
+  while (t.split > runs) t.split /= 2;
+  const int64_t tiles = pair ? n / 16 : mlx_ceil_div(n, 32), slice = mlx_ceil_div(runs, t.split),
+                each = mlx_ceil_div(tiles, processors / 8 * 8 / t.split), rounds = mlx_ceil_div(each, 8);
+  t.tall = mlx_ceil_div(each, rounds);
+  t.clusters = mlx_ceil_div(tiles, t.tall);
+  while (t.along * 2 * t.tall <= 8 && slice >= t.along * 2) t.along *= 2;
+  t.shared_bytes = t.tall * t.along * t.depth * t.groups * 1024 + slice * 2 * (16 * 384 + 64) + 64;
+  return t.shared_bytes <= most_bytes ? t : none;
+}
+
 // Two blocks per multiprocessor. A team of warps computes two groups of 16 rows at a time if every block then
 // still has work.
 mlx_quantized_gemv_t mlx_quantized_gemv(int64_t m, int64_t n, int64_t k, int64_t processors) {

@@ -26,6 +26,18 @@ mlx_quantized_tile_t mlx_quantized_tile(int64_t m, int64_t n, int64_t k, bool pa
 int64_t mlx_quantized_tile_shared_bytes(mlx_quantized_tile_t tile);  // dynamic shared memory of a block
 int64_t mlx_quantized_parts_bytes(int64_t m, int64_t k);             // output of the CUT kernel for x[m, k]
 
+// Launch of packed.cu with FEW: y[m, n] over k columns with rows of 16-bit weights, for more than
+// MLX_GEMV_TOKENS and up to MLX_FEW_TOKENS tokens. GROUPS, SPLIT, TALL,
+// ALONG and DEPTH, the number of clusters and dynamic shared memory. groups is 0 if the kernel does not take
+// the sizes.
+#define MLX_FEW_TOKENS 16
+typedef struct mlx_few_tile {
+  int64_t groups, split, tall, along, depth, clusters, shared_bytes;
+} mlx_few_tile_t;
+
+// |pair|: two weights (EPILOGUE 2), else EPILOGUE 1. |processors|: number of multiprocessors.
+mlx_few_tile_t mlx_few_tile(int64_t m, int64_t n, int64_t k, bool pair, int64_t processors);
+
 // Launch of the matrix-vector kernel for y[m, n] over k columns.
 typedef struct mlx_quantized_gemv {
   int64_t groups, warps, blocks, shared_bytes;  // GEMV_GROUPS, GEMV_WARPS, the grid, dynamic shared memory

@@ -127,7 +127,7 @@ static bool lower_group(mlx_function_t *f, int id, const mlx_node_t *node) {
     load_weights(f, member);
     weights[i] = weight(f, member, 1);
   }
-  mlx_cuda_exact_group(f, node->name, emitted(f, node->operands[0]), weights, count, products);
+  mlx_cuda_group(f, node->name, emitted(f, node->operands[0]), weights, count, products);
   for (int i = 0; i < count; ++i) f->values[members[i]] = products[i];
   return true;
 }

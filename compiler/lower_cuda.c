@@ -73,33 +73,60 @@ static tile_t hopper_tile(int64_t m, int64_t n, int64_t k, mlx_epilogue_t epilog
   return split_k_tile(m, n, k, epilogue, processors);
 }
 
-static mlx_value_t gemm(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
-                        mlx_value_t other, mlx_epilogue_t epilogue) {
-  const int64_t m = x.dims[0], n = weight.dims[0], k = weight.dims[1],
-                processors = g->options->kernels->gpu->blocks;
+// The launch of a product of |x| with |n| rows of weights, |weight| first, without operands and results.
+static mlx_extern_t launch_gemm(mlx_function_t *g, mlx_text_t *definitions, mlx_value_t x, mlx_value_t weight,
+                                int64_t n, mlx_epilogue_t epilogue) {
+  const int64_t m = x.dims[0], k = weight.dims[1], processors = g->options->kernels->gpu->blocks;
   const int64_t min_blocks = processors * 7 / 10;  // the GPU counts as full from here on
   const tile_t t = mlx_cuda_is_hopper(g) ? hopper_tile(m, n, k, epilogue, processors, min_blocks)
                                          : portable_tile(m, n, epilogue, min_blocks);
   const int64_t threads =
       32 * t.warps +
       (mlx_cuda_is_hopper(g) && t.m % 64 == 0 ? 128 : 0);  // with wgmma, four extra warps only copy
-  mlx_text_t definitions = {0};
-  mlx_text_puts(&definitions, "NAME=mlx_linear\n");
-  MLX_DEFINE(&definitions, {"M", m}, {"N", n}, {"K", k}, {"EPILOGUE", epilogue});
-  MLX_DEFINE(&definitions, {"BM", t.m}, {"BN", t.n}, {"SPLIT", t.split}, {"STAGES", t.stages},
+  mlx_text_puts(definitions, "NAME=mlx_linear\n");
+  MLX_DEFINE(definitions, {"M", m}, {"N", weight.dims[0]}, {"K", k}, {"EPILOGUE", epilogue});
+  MLX_DEFINE(definitions, {"BM", t.m}, {"BN", t.n}, {"SPLIT", t.split}, {"STAGES", t.stages},
              {"WARPS", t.warps}, {"BLOCK", threads});
-  mlx_cuda_define_dtype(&definitions, weight.dtype);
-  mlx_extern_t kernel = {
+  mlx_cuda_define_dtype(definitions, weight.dtype);
+  return (mlx_extern_t){
       .symbol = "mlx_linear",
-      .file = mlx_cuda_image(g, MLX_KERNEL_LINEAR, &definitions),
+      .file = mlx_cuda_image(g, MLX_KERNEL_LINEAR, definitions),
       .grid = {mlx_ceil_div(m, t.m), mlx_ceil_div(n, t.n), t.split},
       .threads = threads,
-      .shared_bytes = t.stages * ((t.m + t.n * (epilogue == MLX_EPILOGUE_SWIGLU ? 2 : 1)) * 128 + 16),
-      .operands = {as_16_bits(g, x), weight, other},
-      .operand_count = epilogue == MLX_EPILOGUE_NONE ? 2 : 3,
-      .updated_from = epilogue == MLX_EPILOGUE_NONE ? 2 : 3,
-      .result = MLX_TYPE(epilogue == MLX_EPILOGUE_SWIGLU ? g->options->dtype : MLX_F32, m, n)};
+      .shared_bytes = t.stages * ((t.m + t.n * (epilogue == MLX_EPILOGUE_SWIGLU ? 2 : 1)) * 128 + 16)};
+}
+
+static mlx_value_t gemm(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
+                        mlx_value_t other, mlx_epilogue_t epilogue) {
+  mlx_text_t definitions = {0};
+  mlx_extern_t kernel = launch_gemm(g, &definitions, x, weight, weight.dims[0], epilogue);
+  kernel.operands[0] = as_16_bits(g, x);
+  kernel.operands[1] = weight;
+  kernel.operands[2] = other;
+  kernel.operand_count = kernel.updated_from = epilogue == MLX_EPILOGUE_NONE ? 2 : 3;
+  kernel.result =
+      MLX_TYPE(epilogue == MLX_EPILOGUE_SWIGLU ? g->options->dtype : MLX_F32, x.dims[0], weight.dims[0]);
   return mlx_cuda_call(g, name, &kernel);
+}
+
+void mlx_cuda_group(mlx_function_t *g, const char *name, mlx_value_t x, const mlx_value_t *weights, int count,
+                    mlx_value_t *out) {
+  if (!g->options->narrow) {
+    mlx_cuda_exact_group(g, name, x, weights, count, out);
+    return;
+  }
+  const int64_t last = count > 2 ? weights[2].dims[0] : 0;
+  mlx_text_t definitions = {0};
+  MLX_DEFINE(&definitions, {"N2", weights[1].dims[0]}, {"N3", last});
+  mlx_extern_t kernel = launch_gemm(g, &definitions, x, weights[0],
+                                    weights[0].dims[0] + weights[1].dims[0] + last, MLX_EPILOGUE_GROUP);
+  kernel.operands[0] = as_16_bits(g, x);
+  memcpy(kernel.operands + 1, weights, (size_t)count * sizeof *weights);
+  kernel.operand_count = kernel.updated_from = 1 + (size_t)count;
+  kernel.result = MLX_TYPE(MLX_F32, x.dims[0], weights[0].dims[0]);
+  kernel.more[0] = MLX_TYPE(MLX_F32, x.dims[0], weights[1].dims[0]);
+  if (last) kernel.more[1] = MLX_TYPE(MLX_F32, x.dims[0], last);
+  if (kernel.file) out[0] = mlx_build_extern(g->b, name, &kernel, out + 1);
 }
 
 mlx_value_t mlx_cuda_linear(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,

@@ -23,6 +23,9 @@ typedef enum mlx_epilogue {
 // dtype of 16-bit weights.
 mlx_value_t mlx_cuda_linear(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
                             mlx_value_t other, mlx_epilogue_t epilogue);
+// Products of |x| with 2 or 3 matrices of 16-bit weights in one launch.
+void mlx_cuda_group(mlx_function_t *g, const char *name, mlx_value_t x, const mlx_value_t *weights, int count,
+                    mlx_value_t *out);
 // Tiles of the attention kernels, and where the token IDs are in |placed| (kernels/cuda/place.cu).
 #define MLX_TILE_WORDS 8
 typedef struct mlx_cuda_tiles {
@@ -42,7 +45,7 @@ mlx_value_t mlx_cuda_attention(mlx_function_t *g, const mlx_attention_t *a, mlx_
 // Quantized or 16-bit weights, used as they are; more tokens than a matrix-vector kernel takes.
 mlx_value_t mlx_cuda_exact_gemm(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
                                 mlx_value_t other, mlx_epilogue_t epilogue);
-// Products of |x| with 2 or 3 matrices of 16-bit weights in one launch.
+// mlx_cuda_group with f32 accuracy.
 void mlx_cuda_exact_group(mlx_function_t *g, const char *name, mlx_value_t x, const mlx_value_t *weights,
                           int count, mlx_value_t *out);
 mlx_value_t mlx_cuda_quantized_linear(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,

@@ -67,33 +67,51 @@ static mlx_value_t gemv(mlx_function_t *g, const char *name, mlx_value_t x, mlx_
 
 static int64_t parts_words(int64_t m, int64_t k) { return mlx_quantized_parts_bytes(m, k) / 4; }
 
+static mlx_value_t gain_of(mlx_value_t x) {
+  return (mlx_value_t){.id = x.norm_gain, .dtype = MLX_F32, .rank = 1, .dims = {x.dims[1]}};
+}
+
+// The launch that splits |x|, or its norm, into parts.
+static mlx_extern_t launch_split(mlx_function_t *g, mlx_value_t x, bool rows16) {
+  const int64_t m = x.dims[0], k = x.dims[1], threads = mlx_ceil_div(mlx_ceil_div(k, 128), 4) * 64;
+  const char *name = x.norm_gain ? "mlx_norm_parts" : "mlx_cut";
+  mlx_text_t definitions = {0};
+  mlx_text_printf(&definitions, "NAME=%s\n", name);
+  MLX_DEFINE(&definitions, {"CUT", 1}, {"SIZES", 1});
+  if (rows16) MLX_DEFINE(&definitions, {"ROWS16", 1});
+  if (x.norm_gain) mlx_text_printf(&definitions, "NORM_EPS=%.9ef\n", x.norm_eps);
+  mlx_extern_t kernel = {.symbol = name,
+                         .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, &definitions),
+                         .grid = {mlx_ceil_div(threads, 256), mlx_ceil_div(m, 8) * 8, 1},
+                         .threads = 256,
+                         .operands = {{.id = x.id, .dtype = MLX_F32, .rank = 2, .dims = {m, k}}},
+                         .operand_count = 1,
+                         .updated_from = 1,
+                         .result = MLX_TYPE(MLX_I32, parts_words(m, k)),
+                         .constants = {(int32_t)m, (int32_t)k},
+                         .constant_count = 2};
+  if (x.norm_gain) {
+    kernel.grid[0] = kernel.grid[1];
+    kernel.grid[1] = 1;
+    kernel.operands[1] = gain_of(x);
+    kernel.operand_count = kernel.updated_from = 2;
+  }
+  return kernel;
+}
+
 // |x| split into bf16 parts that add up to its f32 values, in the order of quantized or of 16-bit weights.
 // Consecutive products with the same x share them.
 static mlx_value_t split_into_parts(mlx_function_t *g, mlx_value_t x, bool rows16) {
   const int64_t m = x.dims[0], k = x.dims[1];
   if (x.is_parts) return (mlx_value_t){.id = x.id, .dtype = MLX_I32, .rank = 1, .dims = {parts_words(m, k)}};
-  if (g->split_input.id == x.id && g->split_for_rows16 == rows16) return g->split_parts;
-  mlx_text_t definitions = {0};
-  mlx_text_puts(&definitions, "NAME=mlx_cut\n");
-  MLX_DEFINE(&definitions, {"CUT", 1}, {"SIZES", 1});
-  if (rows16) MLX_DEFINE(&definitions, {"ROWS16", 1});
+  if (g->split_input.id == x.id && g->split_input.norm_gain == x.norm_gain && g->split_for_rows16 == rows16)
+    return g->split_parts;
   g->split_input = x;
   g->split_for_rows16 = rows16;
   const mlx_value_t into = g->into;  // of the product, not of the parts
   g->into = MLX_NONE;
-  g->split_parts = mlx_cuda_call(
-      g, "parts",
-      &(mlx_extern_t){
-          .symbol = "mlx_cut",
-          .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, &definitions),
-          .grid = {mlx_ceil_div(mlx_ceil_div(mlx_ceil_div(k, 128), 4) * 64, 256), mlx_ceil_div(m, 8) * 8, 1},
-          .threads = 256,
-          .operands = {x},
-          .operand_count = 1,
-          .updated_from = 1,
-          .result = MLX_TYPE(MLX_I32, parts_words(m, k)),
-          .constants = {(int32_t)m, (int32_t)k},
-          .constant_count = 2});
+  mlx_extern_t kernel = launch_split(g, x, rows16);
+  g->split_parts = mlx_cuda_call(g, "parts", &kernel);
   g->into = into;
   return g->split_parts;
 }
@@ -101,39 +119,48 @@ static mlx_value_t split_into_parts(mlx_function_t *g, mlx_value_t x, bool rows1
 mlx_value_t mlx_cuda_norm_parts(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t gain,
                                 double eps, bool rows16) {
   const int64_t m = x.dims[0], k = x.dims[1];
-  mlx_text_t definitions = {0};
-  mlx_text_puts(&definitions, "NAME=mlx_norm_parts\n");
-  MLX_DEFINE(&definitions, {"CUT", 1}, {"SIZES", 1});
-  if (rows16) MLX_DEFINE(&definitions, {"ROWS16", 1});
-  mlx_text_printf(&definitions, "NORM_EPS=%.9ef\n", eps);
-  const mlx_value_t parts =
-      mlx_cuda_call(g, name,
-                    &(mlx_extern_t){.symbol = "mlx_norm_parts",
-                                    .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, &definitions),
-                                    .grid = {mlx_ceil_div(m, 8) * 8, 1, 1},
-                                    .threads = 256,
-                                    .operands = {x, gain},
-                                    .operand_count = 2,
-                                    .updated_from = 2,
-                                    .result = MLX_TYPE(MLX_I32, parts_words(m, k)),
-                                    .constants = {(int32_t)m, (int32_t)k},
-                                    .constant_count = 2});
+  mlx_value_t norm = {.id = x.id, .dtype = MLX_F32, .rank = 2, .dims = {m, k}, .norm_gain = gain.id};
+  norm.norm_eps = eps;
+  if (rows16 && mlx_cuda_is_hopper(g) && m > MLX_GEMV_TOKENS && m <= MLX_FEW_TOKENS) return norm;
+  mlx_extern_t kernel = launch_split(g, norm, rows16);
+  const mlx_value_t parts = mlx_cuda_call(g, name, &kernel);
   return (mlx_value_t){.id = parts.id, .dtype = MLX_F32, .rank = 2, .dims = {m, k}, .is_parts = true};
 }
 
-static void define_tile(mlx_text_t *definitions, mlx_epilogue_t epilogue, mlx_quantized_tile_t t) {
+// The launch of a product y[m, n] with tiles |t|, without operands and results.
+static mlx_extern_t launch_tiles(mlx_function_t *g, mlx_text_t *definitions, mlx_epilogue_t epilogue,
+                                 mlx_quantized_tile_t t, int64_t m, int64_t n) {
   MLX_DEFINE(definitions, {"EPILOGUE", epilogue}, {"BM", t.m}, {"BN", t.n}, {"SPLIT", t.split},
              {"STAGES", t.stages}, {"WARPS", t.warps});
-}
-
-// The launch of a product y[m, n] with tiles |t|, without operands and results.
-static mlx_extern_t launch_tiles(mlx_function_t *g, mlx_text_t *definitions, mlx_quantized_tile_t t,
-                                 int64_t m, int64_t n) {
   return (mlx_extern_t){.symbol = "mlx_packed_linear",
                         .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, definitions),
                         .grid = {mlx_ceil_div(m, t.m), mlx_ceil_div(n, t.n), t.split},
                         .threads = 32 * t.warps,
                         .shared_bytes = mlx_quantized_tile_shared_bytes(t)};
+}
+
+// The launch of a product of few tokens with rows of 16-bit weights, without results. x, and its gain if it
+// is a norm, are the first operands.
+static mlx_extern_t launch_few(mlx_function_t *g, mlx_text_t *definitions, mlx_epilogue_t epilogue,
+                               mlx_few_tile_t t, mlx_value_t x) {
+  MLX_DEFINE(definitions, {"FEW", 1}, {"EPILOGUE", epilogue}, {"GROUPS", t.groups}, {"SPLIT", t.split},
+             {"TALL", t.tall}, {"ALONG", t.along}, {"DEPTH", t.depth});
+  if (x.norm_gain) mlx_text_printf(definitions, "NORM_EPS=%.9ef\n", x.norm_eps);
+  return (mlx_extern_t){
+      .symbol = "mlx_packed_linear",
+      .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, definitions),
+      .grid = {1, t.clusters, t.split},
+      .threads = 32 * t.tall * t.along,
+      .shared_bytes = t.shared_bytes,
+      .operands = {{.id = x.id, .dtype = MLX_F32, .rank = 2, .dims = {x.dims[0], x.dims[1]}}, gain_of(x)},
+      .operand_count = x.norm_gain ? 2 : 1};
+}
+
+static mlx_few_tile_t few_tile(const mlx_function_t *g, mlx_value_t x, int64_t n, mlx_epilogue_t epilogue) {
+  const bool pair = epilogue == MLX_EPILOGUE_SWIGLU;
+  if (!mlx_cuda_is_hopper(g) || x.is_parts || (!pair && epilogue != MLX_EPILOGUE_ADD))
+    return (mlx_few_tile_t){0};
+  return mlx_few_tile(x.dims[0], n, x.dims[1], pair, g->options->kernels->gpu->blocks);
 }
 
 mlx_value_t mlx_cuda_exact_gemm(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
@@ -142,21 +169,23 @@ mlx_value_t mlx_cuda_exact_gemm(mlx_function_t *g, const char *name, mlx_value_t
                 processors = g->options->kernels->gpu->blocks;
   const bool rows16 = !weight.quantized_weight, pair = epilogue == MLX_EPILOGUE_SWIGLU;
   const mlx_quantized_tile_t t = mlx_quantized_tile(m, n, k, pair, rows16, mlx_cuda_is_hopper(g), processors);
-  const mlx_value_t parts = split_into_parts(g, x, rows16);
+  const mlx_few_tile_t few = rows16 ? few_tile(g, x, n, epilogue) : (mlx_few_tile_t){0};
   // A product without a residual shares the image of one with a residual, and passes any buffer in its place.
   // Only an LM head is large enough for split 1: its image is smaller without the residual.
   const bool adds = epilogue == MLX_EPILOGUE_ADD, shares = epilogue == MLX_EPILOGUE_NONE && t.split > 1;
-  if (shares) other = parts;
+  if (shares) epilogue = MLX_EPILOGUE_ADD;
+  const mlx_value_t parts = few.groups ? MLX_NONE : split_into_parts(g, x, rows16);
   mlx_text_t definitions = {0};
   mlx_text_puts(&definitions, "NAME=mlx_packed_linear\n");
   define_format(g, &definitions, weight);
   MLX_DEFINE(&definitions, {"SIZES", 1}, {"WHOLE_RUNS", k % 128 == 0});
-  define_tile(&definitions, shares ? MLX_EPILOGUE_ADD : epilogue, t);
-  mlx_extern_t kernel = launch_tiles(g, &definitions, t, m, n);
-  kernel.operands[0] = parts;
-  kernel.operands[1] = mlx_cuda_words(g, weight);
-  kernel.operands[2] = mlx_cuda_words(g, other);
-  kernel.operand_count = kernel.updated_from = other.id ? 3 : 2;
+  mlx_extern_t kernel = few.groups ? launch_few(g, &definitions, epilogue, few, x)
+                                   : launch_tiles(g, &definitions, epilogue, t, m, n);
+  if (!few.groups) kernel.operands[kernel.operand_count++] = parts;
+  if (shares) other = kernel.operands[0];
+  kernel.operands[kernel.operand_count++] = mlx_cuda_words(g, weight);
+  if (other.id) kernel.operands[kernel.operand_count++] = mlx_cuda_words(g, other);
+  kernel.updated_from = kernel.operand_count;
   kernel.result = MLX_TYPE(MLX_F32, m, n);
   const int32_t constants[] = {(int32_t)m, (int32_t)n, (int32_t)k, adds};
   memcpy(kernel.constants, constants, sizeof constants);
@@ -174,9 +203,9 @@ void mlx_cuda_exact_group(mlx_function_t *g, const char *name, mlx_value_t x, co
   mlx_text_puts(&definitions, "NAME=mlx_packed_linear\n");
   mlx_cuda_define_weight(g, &definitions, weights[0]);
   MLX_DEFINE(&definitions, {"N2", weights[1].dims[0]}, {"N3", last}, {"M", m});
-  define_tile(&definitions, MLX_EPILOGUE_GROUP, t);
-  mlx_extern_t kernel = launch_tiles(g, &definitions, t, m, n);
-  kernel.operands[0] = split_into_parts(g, x, true);
+  const mlx_value_t parts = split_into_parts(g, x, true);
+  mlx_extern_t kernel = launch_tiles(g, &definitions, MLX_EPILOGUE_GROUP, t, m, n);
+  kernel.operands[0] = parts;
   memcpy(kernel.operands + 1, weights, (size_t)count * sizeof *weights);
   kernel.operand_count = kernel.updated_from = 1 + (size_t)count;
   kernel.result = MLX_TYPE(MLX_F32, m, weights[0].dims[0]);

@@ -331,11 +331,12 @@ static void group_token_products(const fusion_t *f, int id) {
 // ----------------------------------------------------------------------------------------------------------
 // All fusions
 
-// Whether |id| is a product of all tokens with f32 accuracy and 16-bit weights that is not fused.
+// Whether |id| is a product of all tokens with 16-bit weights that is not fused.
 static bool may_share(const fusion_t *f, int id) {
-  bool rows16;
+  bool rows16 = false;
+  reads_parts(f, id, &rows16);
   return mlx_graph_node(f->graph, id)->dims[0] == MLX_DIM_TOKENS && !f->paths->fused[id - 1] &&
-         !f->paths->leaders[id - 1] && reads_parts(f, id, &rows16) && rows16 && !f->options->narrow;
+         !f->paths->leaders[id - 1] && rows16;
 }
 
 // Up to three products of the same x share a launch, which is then large enough to fill the GPU. The rows of
@@ -359,6 +360,8 @@ static void group_products(const fusion_t *f, int id) {
                          gpu->kernel_sm == 90, gpu->blocks);
   for (int i = 0; i + 1 < count; ++i)
     if (mlx_graph_node(f->graph, members[i])->dims[1] % tile.n) return;
+  for (int i = 0; f->options->narrow && i < count; ++i)
+    if (mlx_graph_node(f->graph, members[i])->dims[1] % 128) return;  // the largest tile of linear.cu
   for (int i = 1; i < count; ++i) f->paths->leaders[members[i] - 1] = id;
 }
 

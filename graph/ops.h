@@ -35,7 +35,9 @@ typedef struct mlx_value {
   mlx_dtype_t dtype;
   int rank;
   int64_t dims[MLX_VALUE_RANK];
-  bool is_parts;         // compiler only: stored as bf16 parts that add up to f32 values
+  bool is_parts;  // compiler only: stored as bf16 parts that add up to f32 values
+  int norm_gain;  // compiler only: id of a gain. The value is the RMS norm of |id|, not yet computed
+  double norm_eps;
   int quantized_weight;  // compiler only: 1 + index in the model's weights, if it is stored in tiles; else 0
 } mlx_value_t;
 

@@ -44,7 +44,7 @@ static size_t count_images(const mlx_kernels_t *kernels, mlx_kernel_kind_t kind,
 TEST(all_steps_share_the_images_whose_tile_is_the_same) {
   const char *folder = random_llama_write(&two_layers, root, "two-layers");
   mlx_kernels_t few, all;
-  mlx_free(emit(folder, 16, &few));
+  mlx_free(emit(folder, 64, &few));
   mlx_free(emit(folder, 512, &all));
   static const struct {
     mlx_kernel_kind_t kind;
@@ -74,6 +74,20 @@ TEST(products_with_and_without_a_residual_share_an_image) {
   CHECK_INT(count_images(&kernels, MLX_KERNEL_PACKED, "EPILOGUE=0\n"), 0);
   CHECK(count_images(&kernels, MLX_KERNEL_PACKED, "EPILOGUE=1\n") >= 1);
   CHECK_INT(count_images(&kernels, MLX_KERNEL_PACKED, "EPILOGUE=2\n"), 1);
+  mlx_kernels_clear(&kernels);
+}
+
+// A kernel for 9 to 16 tokens computes the norm before gate and up, and splits the input of o and down.
+TEST(products_of_few_tokens_split_their_input_themselves) {
+  mlx_kernels_t kernels;
+  mlx_free(emit(random_llama_write(&two_layers, root, "two-layers"), 16, &kernels));
+  size_t few = 0;
+  for (size_t i = 0; i < kernels.count; ++i) {
+    const char *d = kernels.images[i].definitions;
+    if (strstr(d, "FEW=1\n") && strstr(d, "EPILOGUE=1\n")) ++few;
+    if (strstr(d, "EPILOGUE=2\n")) CHECK(strstr(d, "FEW=1\n") && strstr(d, "NORM_EPS="));
+  }
+  CHECK(few > 0);
   mlx_kernels_clear(&kernels);
 }
 
@@ -124,6 +138,7 @@ int main(int argc, char **argv) {
   const check_case_t cases[] = {
       CASE(all_steps_share_the_images_whose_tile_is_the_same),
       CASE(products_with_and_without_a_residual_share_an_image),
+      CASE(products_of_few_tokens_split_their_input_themselves),
       CASE(a_llama_leaves_no_dispatch_to_iree),
       CASE(grid_is_an_operand_of_the_launch),
       CASE(launches_of_a_kernel_share_an_executable),

@@ -1,4 +1,5 @@
-// CUDA for tests/packed_emulated.py: each thread of a block is a thread of the system. A block ends before the next one starts.
+// CUDA for tests/packed_emulated.py: each thread of a block is a thread of the system. The blocks of a cluster run together; a cluster ends before the next
+// one starts.
 #include <pthread.h>
 #include <math.h>
 #include <stdint.h>
@@ -28,15 +29,20 @@ struct Index {
 static thread_local Index threadIdx, blockIdx;
 
 struct Block {
-  pthread_barrier_t all;
+  pthread_barrier_t all, *cluster;
+  Block *first;  // of the cluster
   std::vector<pthread_barrier_t> warps;
   std::vector<char> memory;
   std::vector<unsigned> words;  // exchanged by the lanes of a warp: 6 per thread
 };
 static thread_local Block *block;
 
-static char *shared() { return (char *)(((uintptr_t)block->memory.data() + 1023) / 1024 * 1024); }
+static char *shared_of(Block *of) { return (char *)(((uintptr_t)of->memory.data() + 1023) / 1024 * 1024); }
+static char *shared() { return shared_of(block); }
+static float read_cluster(const float *mine, unsigned rank) { return *(float *)(shared_of(block->first + rank) + ((char *)mine - shared())); }
+static float4 read_cluster4(unsigned address, unsigned rank) { return *(float4 *)(shared_of(block->first + rank) + address); }
 static void __syncthreads() { pthread_barrier_wait(&block->all); }
+static void wait_cluster() { pthread_barrier_wait(block->cluster); }
 static void sync_warp() { pthread_barrier_wait(&block->warps[threadIdx.x / 32]); }
 static unsigned *warp_words() { return &block->words[threadIdx.x / 32 * 192]; }
 
@@ -83,6 +89,20 @@ static void multiply_fragment(float (&d)[4], const unsigned (&a)[4], B value_of)
   sync_warp();
 }
 
+// As the instructions of these names.
+static void mma(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+  warp_words()[threadIdx.x % 32 * 6 + 4] = b0;
+  warp_words()[threadIdx.x % 32 * 6 + 5] = b1;
+  multiply_fragment(d, a, [](int token, int k) { return half_of(warp_words()[(token * 4 + k % 8 / 2) * 6 + 4 + k / 8], k % 2); });
+}
+static void load_matrices(unsigned (&v)[4], unsigned from) {
+  const int lane = threadIdx.x % 32;
+  warp_words()[lane] = from;
+  sync_warp();
+  for (int i = 0; i < 4; ++i) memcpy(&v[i], shared() + warp_words()[i * 8 + lane / 4] + lane % 4 * 4, 4);
+  sync_warp();
+}
+
 struct Start {
   Index thread, block;
   Block *memory;
@@ -94,18 +114,24 @@ static void *run_thread(void *at) {
   (*start->kernel)();
   return nullptr;
 }
-static void launch(int grid_x, int grid_y, int threads, size_t bytes, const std::function<void()> &kernel) {
+static void start(Block *one, int threads, size_t bytes) {
+  pthread_barrier_init(&one->all, nullptr, threads);
+  one->warps.resize(threads / 32);
+  for (pthread_barrier_t &warp : one->warps) pthread_barrier_init(&warp, nullptr, 32);
+  one->memory.assign(bytes + 1024, 0x7f);
+  one->words.resize(threads * 6);
+}
+// |split|: blocks of a cluster, which is the z axis of the grid.
+static void launch(int grid_x, int grid_y, int split, int threads, size_t bytes, const std::function<void()> &kernel) {
   for (int i = 0; i < grid_x * grid_y; ++i) {
-    Block one;
-    pthread_barrier_init(&one.all, nullptr, threads);
-    one.warps.resize(threads / 32);
-    for (pthread_barrier_t &warp : one.warps) pthread_barrier_init(&warp, nullptr, 32);
-    one.memory.assign(bytes + 1024, 0x7f);
-    one.words.resize(threads * 6);
-    std::vector<Start> starts(threads);
-    std::vector<pthread_t> ids(threads);
-    for (int t = 0; t < threads; ++t) {
-      starts[t] = {{t, 0, 0}, {i % grid_x, i / grid_x, 0}, &one, &kernel};
+    pthread_barrier_t cluster;
+    pthread_barrier_init(&cluster, nullptr, threads * split);
+    std::vector<Block> blocks(split);
+    for (Block &one : blocks) start(&one, threads, bytes), one.cluster = &cluster, one.first = blocks.data();
+    std::vector<Start> starts(threads * split);
+    std::vector<pthread_t> ids(threads * split);
+    for (int t = 0; t < threads * split; ++t) {
+      starts[t] = {{t % threads, 0, 0}, {i % grid_x, i / grid_x, t / threads}, &blocks[t / threads], &kernel};
       if (pthread_create(&ids[t], nullptr, run_thread, &starts[t])) abort();
     }
     for (pthread_t id : ids) pthread_join(id, nullptr);
@@ -116,6 +142,6 @@ static void launch(int grid_x, int grid_y, int threads, size_t bytes, const std:
 #define __global__
 #define __shared__
 #define __restrict__
-#define __forceinline__ inline
+#define __forceinline__ inline __attribute__((always_inline))  // two files may have functions of the same name
 #define __launch_bounds__(...)
 #define CLUSTER

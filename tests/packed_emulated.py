@@ -14,7 +14,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-FILES = ("overlap.cuh", "packed_sizes.cuh", "packed_split.cuh", "packed_linear.cuh", "packed_linear_rows16.cuh")
+FILES = ("overlap.cuh", "packed_sizes.cuh", "packed_split.cuh", "packed_parts.cuh", "packed_operands.cuh", "packed_linear.cuh", "packed_linear_rows16.cuh", "packed_linear_few.cuh")
 BODIES = {  # of functions with inline assembly
     "u32 narrow(float low, float high)": "return bf16_of(low) | bf16_of(high) << 16;",
     "T *after_wait(T *pointer)": "return pointer;",
@@ -30,6 +30,7 @@ BODIES = {  # of functions with inline assembly
         }""",
     "void wait_barrier(u32 barrier, u32 parity)": "",
     "void copy_bulk(u32 to, const u8 *from, u32 bytes, u32 barrier)": "",
+    "void copy16(u32 to, const u8 *from, bool valid)": "if (valid) memcpy(shared() + to, from, 16); else memset(shared() + to, 0, 16);",
     "void multiply_all(float (&acc)[GROUPS][FT][4], Weights &v, const u8 *parts,": """
         multiply_chunks(acc, v, chunks, [&](int chunk) {  // copies by all threads instead of by the tensor memory accelerator
           const u32 stage = stages + chunk % STAGES * STAGE_BYTES;
@@ -43,8 +44,10 @@ BODIES = {  # of functions with inline assembly
 }
 CASES = [  # M, rows of three matrices, K, BM, BN, warps
     (16, (64, 64, 64), 64, 16, 64, 4), (13, (128, 64, 48), 192, 16, 64, 4), (64, (64, 64, 64), 576, 64, 64, 4), (40, (128, 128, 64), 320, 64, 128, 8)]
+FEW_CASES = [  # M, N, K, epilogue, groups, blocks of a cluster, tiles, warps of a tile, pieces in flight, norm
+    (16, 96, 128, 1, 2, 1, 2, 1, 3, 1), (13, 64, 320, 2, 2, 2, 2, 2, 2, 0), (16, 48, 576, 1, 2, 2, 1, 4, 4, 0), (9, 80, 160, 1, 2, 4, 1, 1, 2, 1), (16, 112, 384, 2, 4, 2, 2, 1, 3, 1)]
 CUT = """
-void run_cut(const float *x, void *parts) { launch((MP * ROW_THREADS + 255) / 256, 1, 256, 0, [=] { probe(x, (u8 *)parts); }); }
+void run_cut(const float *x, void *parts) { launch((MP * ROW_THREADS + 255) / 256, 1, 1, 256, 0, [=] { probe(x, (u8 *)parts); }); }
 """
 LINEAR = """
 #include <math.h>
@@ -64,7 +67,7 @@ int main() {
   }
   std::vector<uint4> parts(((K + 127) / 128 * 2 + (K + 2047) / 2048) * padded * 24, uint4{~0u, ~0u, ~0u, ~0u});
   run_cut(x.data(), parts.data());
-  launch((M + BM - 1) / BM, (N + N2 + N3 + BN - 1) / BN, 32 * WARPS, STAGES * (BM * 384 + 16), [&] {
+  launch((M + BM - 1) / BM, (N + N2 + N3 + BN - 1) / BN, 1, 32 * WARPS, STAGES * (BM * 384 + 16), [&] {
     probe((const u8 *)parts.data(), (const u8 *)w[0].data(), (const u8 *)w[1].data(), (const u8 *)w[2].data(), y[0].data(), y[1].data(), y[2].data());
   });
   double worst = 0;
@@ -77,6 +80,51 @@ int main() {
       if (!(off < 1e-4)) return printf("matrix %d, element %d: %g, expected %g\\n", i, at, y[i][at], sum), 1;
     }
   printf("%d tokens, %d + %d + %d rows, %d columns: within %.1g\\n", M, N, N2, N3, K, worst);
+}
+"""
+FEW = """
+#include <math.h>
+#include <random>
+int main() {
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  std::vector<float> x(M * K), gain(K, 1), y(M * N, NAN), residual(M * N);
+  std::vector<uint16_t> w[WEIGHTS];
+  for (float &v : x) v = normal(random);
+  for (float &v : residual) v = normal(random);
+  for (auto &matrix : w) {
+    matrix.resize(N * K);
+    for (uint16_t &v : matrix) v = bf16_of(normal(random) / 8);
+  }
+#ifdef NORM_EPS
+  for (float &v : gain) v = normal(random);
+#define FROM x.data(), gain.data()
+#else
+#define FROM x.data()
+#endif
+  const int tiles = (N + TILE_ROWS - 1) / TILE_ROWS;
+  launch(1, (tiles + TALL - 1) / TALL, SPLIT, THREADS, TALL * ALONG * RING_BYTES + RUNS_EACH * 2 * (CHUNK_BYTES + 64) + 64, [&] {
+#if EPILOGUE == 2
+    probe(FROM, (const u8 *)w[0].data(), (const u8 *)w[1].data(), y.data());
+#else
+    probe(FROM, (const u8 *)w[0].data(), residual.data(), y.data());
+#endif
+  });
+  double worst = 0;
+  for (int at = 0; at < M * N; at++) {
+    const float *row = &x[at / N * K];
+    double sum[2] = {}, squares = 0, scale = 1;
+    for (int k = 0; k < K; k++) squares += (double)row[k] * row[k];
+#ifdef NORM_EPS
+    scale = 1 / sqrt(squares / K + NORM_EPS);
+#endif
+    for (int n = 0; n < WEIGHTS; n++)
+      for (int k = 0; k < K; k++) sum[n] += scale * row[k] * gain[k] * half_of(w[n][at % N * K + k], 0);
+    const double expected = EPILOGUE == 1 ? residual[at] + sum[0] : sum[0] / (1 + exp(-sum[0])) * sum[1], off = fabs(expected - y[at]);
+    worst = off <= worst ? worst : off;  // NaN counts
+    if (!(off < 2e-5)) return printf("element %d: %g, expected %g\\n", at, y[at], expected), 1;
+  }
+  printf("few: %d tokens, %d rows, %d columns, epilogue %d: within %.1g\\n", M, N, K, EPILOGUE, worst);
 }
 """
 
@@ -103,9 +151,12 @@ def kernel():
     text = inline("packed.cu")
     for signature, body in BODIES.items():
         text = replace_body(text, signature, body)
+    for name in ("void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1)", "void load_matrices(u32 (&v)[4], u32 from)"):  # in packed_emulated.hpp
+        text = replace_body(text, name, ";").replace(f"__device__ __forceinline__ {name}", f"static void unused_{name[5:]}")
     text = re.sub(r'asm volatile\("(?:wgmma|cp\.async|prefetch|griddepcontrol|mbarrier|fence)[^;]*;"[^;]*;', ";", text)
     text = text.replace("extern __shared__ __align__(1024) unsigned char memory[];", "unsigned char *memory = (unsigned char *)shared();")
-    text = text.replace("(u32)__cvta_generic_to_shared(memory)", "0").replace('extern "C" __global__', "static __global__")
+    text = text.replace("(u32)__cvta_generic_to_shared(memory)", "0").replace("(u32)__cvta_generic_to_shared(at)", "(u32)((char *)at - shared())").replace('extern "C" __global__', "static __global__")
+    text = text.replace('extern "C" __device__ int mlx_overlap = 1;', "")
     text = text.replace("  Weights weights;", "  Weights weights;\n  memset(&weights, 0xff, sizeof weights);")
     return f'#include "packed_emulated.hpp"\n#define NAME probe\n{text}'
 
@@ -118,10 +169,12 @@ def main():
         path = pathlib.Path(folder)
         (path / "cut.cpp").write_text("#define CUT 1\n" + kernel() + CUT)
         (path / "linear.cpp").write_text(kernel() + LINEAR)
-        for m, rows, k, bm, bn, warps in CASES:
-            sizes = dict(M=m, N=rows[0], N2=rows[1], N3=rows[2], K=k, BM=bm, BN=bn, WARPS=warps, SPLIT=1, STAGES=3, EPILOGUE=3, ROWS16=1, DTYPE_BF16=1, __CUDA_ARCH_FEAT_SM90_ALL=1)
-            command = [compiler, "-std=c++17", "-O1", "-w", f"-I{ROOT}/tests", *(f"-D{name}={value}" for name, value in sizes.items())]
-            subprocess.run([*command, path / "cut.cpp", path / "linear.cpp", "-o", path / "test", "-lpthread"], check=True)
+        (path / "few.cpp").write_text("#define FEW 1\n" + kernel() + FEW)
+        cases = [("linear", dict(M=m, N=rows[0], N2=rows[1], N3=rows[2], K=k, BM=bm, BN=bn, WARPS=warps, SPLIT=1, STAGES=3, EPILOGUE=3, __CUDA_ARCH_FEAT_SM90_ALL=1)) for m, rows, k, bm, bn, warps in CASES]
+        cases += [("few", dict(zip(("M", "N", "K", "EPILOGUE", "GROUPS", "SPLIT", "TALL", "ALONG", "DEPTH"), case), **({"NORM_EPS": "0.5f"} if case[-1] else {}))) for case in FEW_CASES]
+        for name, sizes in cases:
+            command = [compiler, "-std=c++17", "-O1", "-w", f"-I{ROOT}/tests", "-DROWS16=1", "-DDTYPE_BF16=1", "-D__CUDA_ARCH__=900", *(f"-D{name}={value}" for name, value in sizes.items())]
+            subprocess.run([*command, *([path / "cut.cpp"] if name == "linear" else []), path / f"{name}.cpp", "-o", path / "test", "-lpthread"], check=True)
             subprocess.run([path / "test"], check=True, timeout=60)
 
 

@@ -13,6 +13,10 @@
 //                                                                residual: one thread reads and writes
 //                                                                each element
 //   EPILOGUE 2  (x[M,K], w[N,K], w2[N,K], y[M,N] 16-bit)         y = silu(x.w^T) * (x.w2^T), rounded once
+//   EPILOGUE 3  (x[M,K], w, w2, [w3,] y, y2 [, y3])              y = x.w^T, y2 = x.w2^T, y3 = x.w3^T. N, N2
+//   and
+//                                                                N3 are their rows, multiples of BN; N3 is 0
+//                                                                if there is no w3. grid.y counts all tiles
 //   Tile macros: BM x BN (a block's part of y), SPLIT, STAGES, WARPS, BLOCK. The compiler chooses them and
 //   computes the launch:
 //              grid  (ceil(M/BM), ceil(N/BN), SPLIT)
@@ -385,9 +389,11 @@ __device__ __forceinline__ float2 read_pair(const float *from, int row, int colu
   return make_float2(from[0], column + 1 < N ? from[1] : 0);
 }
 
-__device__ __forceinline__ void store_pair(output *to, int row, int column, float low, float high) {
-  if (row >= M || column >= N) return;
-  to += (u64)row * N + column;
+// |columns|: of the matrix |to|.
+__device__ __forceinline__ void store_pair(output *to, int columns, int row, int column, float low,
+                                           float high) {
+  if (row >= M || column >= columns) return;
+  to += (u64)row * columns + column;
 #if EPILOGUE == 2
   const u32 pair = narrow(low, high);
   if (WHOLE) {
@@ -395,25 +401,25 @@ __device__ __forceinline__ void store_pair(output *to, int row, int column, floa
     return;
   }
   to[0] = pair & 0xffff;
-  if (column + 1 < N) to[1] = pair >> 16;
+  if (column + 1 < columns) to[1] = pair >> 16;
 #else
   if (WHOLE) {
     *(float2 *)to = make_float2(low, high);
     return;
   }
   to[0] = low;
-  if (column + 1 < N) to[1] = high;
+  if (column + 1 < columns) to[1] = high;
 #endif
 }
 
 #include "cluster.cuh"
 
 // Requests the weights of the first steps while the previous kernel runs.
-__device__ __forceinline__ void prefetch_weights(const u16 *w, int left, int begin, int steps) {
+__device__ __forceinline__ void prefetch_weights(const u16 *w, int rows, int left, int begin, int steps) {
   const int lines = steps < STAGES - 1 ? steps : STAGES - 1;  // of BK columns, 128 bytes, per row
   for (int i = threadIdx.x; i < BN * lines; i += THREADS) {
     const int row = left + i / lines, k = (begin + i % lines) * BK;
-    if (row < N && k < K) asm volatile("prefetch.global.L2 [%0];" ::"l"(w + (u64)row * K + k));
+    if (row < rows && k < K) asm volatile("prefetch.global.L2 [%0];" ::"l"(w + (u64)row * K + k));
   }
 }
 
@@ -421,16 +427,41 @@ extern "C" __global__ void CLUSTER __launch_bounds__(BLOCK, 1)
     NAME(const u16 *__restrict__ x, const u16 *__restrict__ w,
 #if EPILOGUE == 2
          const u16 *__restrict__ w2,
+#elif EPILOGUE == 3
+         const u16 *__restrict__ w2,
+#if N3
+         const u16 *__restrict__ w3,
+#endif
 #elif EPILOGUE == 1
          const float *residual,  // no __restrict__: it may be y
 #endif
-         output *y) {
+         output *y
+#if EPILOGUE == 3
+         ,
+         output *y2
+#if N3
+         ,
+         output *y3
+#endif
+#endif
+    ) {
   start_next_kernel();
   if (THREADS < BLOCK && threadIdx.x >= THREADS) return;
   extern __shared__ __align__(1024) unsigned char memory[];
   const u32 stages = (u32)__cvta_generic_to_shared(memory);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int top = blockIdx.x * BM, left = blockIdx.y * BN;  // neighbouring blocks share w, so it is read once
+  const int top = blockIdx.x * BM;  // neighbouring blocks share w, so it is read once
+  int left = blockIdx.y * BN, rows = N;
+#if EPILOGUE == 3
+  static_assert(N % BN == 0 && N2 % BN == 0 && N3 % BN == 0, "a tile has rows of one matrix");
+  if (left >= N + N2) {
+#if N3
+    w = w3, y = y3, left -= N + N2, rows = N3;
+#endif
+  } else if (left >= N) {
+    w = w2, y = y2, left -= N, rows = N2;
+  }
+#endif
   const int row = WGMMA ? warp / 4 % DOWN * 64 + warp % 4 * 16 : warp % DOWN * (BM / DOWN);
   const int column = (WGMMA ? warp / 4 : warp) / DOWN * WN;
   const int begin = blockIdx.z * STEPS_EACH;
@@ -447,9 +478,9 @@ extern "C" __global__ void CLUSTER __launch_bounds__(BLOCK, 1)
 #endif
   };
 
-  prefetch_weights(w, left, begin, steps);
+  prefetch_weights(w, rows, left, begin, steps);
 #if EPILOGUE == 2
-  prefetch_weights(w2, left, begin, steps);
+  prefetch_weights(w2, rows, left, begin, steps);
 #endif
   wait_for_previous_kernel();
   x = after_wait(x);
@@ -565,8 +596,8 @@ extern "C" __global__ void CLUSTER __launch_bounds__(BLOCK, 1)
     const float4 up = total[i][1];
     v = make_float4(swiglu(v.x, up.x), swiglu(v.y, up.y), swiglu(v.z, up.z), swiglu(v.w, up.w));
 #endif
-    store_pair(y, row_of(from + i), column_of(from + i), v.x, v.y);
-    store_pair(y, row_of(from + i) + 8, column_of(from + i), v.z, v.w);
+    store_pair(y, rows, row_of(from + i), column_of(from + i), v.x, v.y);
+    store_pair(y, rows, row_of(from + i) + 8, column_of(from + i), v.z, v.w);
   }
 #if SPLIT > 1
   wait_cluster();  // a block must not exit while others read its shared memory

@@ -4,9 +4,10 @@
 // split into three bf16 parts whose sum is exact, codes are exact in bf16, and tensor cores sum the products
 // of a block of columns in f32. Only that sum is multiplied by the scale of the block.
 //
-// Four kernels, one per NVRTC compilation:
+// Five kernels, one per NVRTC compilation:
 //   with -DCUT, split x into bf16 parts, once for all matrices that multiply it;
 //   without a macro, the tensor-core kernel, for the many rows of a prefill;
+//   with -DFEW, a tensor-core kernel for 9 to 16 rows, which is bound by reading the weights once;
 //   with -DGEMV, the streaming kernel, for 1 to 8 rows;
 //   with -DEMBED, dequantize rows of an embedding table.
 // All sums run in a fixed order without atomics: the same input gives the same bits on every run. The bits of
@@ -48,6 +49,14 @@
 //   SPLIT > 1 (sm_90 and later, not sm_12x) divides K among the SPLIT blocks of a cluster, which add their
 //   sums in order through each other's shared memory. The cluster size is part of the kernel and needs no
 //   launch attribute. Compiled for sm_90a with WARPS a multiple of 4 the kernel uses wgmma, else mma.sync.
+//
+// FEW (sm_90 and later, not sm_12x; only ROWS16; 8 < M <= 16; N % 16 == 0)
+//   EPILOGUE 1, 2 and 3 as above, with x[M,K] f32 in place of parts: the kernel splits x itself. With
+//   NORM_EPS (x, gain[K] f32, w, ...): the product is with the RMS norm of x. Macros: GROUPS (of 16 rows) of
+//   a tile, SPLIT blocks of a cluster, TALL tiles of a cluster, ALONG warps of a tile, DEPTH pieces of 32
+//   columns in flight. With EPILOGUE 3, N and N2 are multiples of 16 * GROUPS. Launch:    grid  (1, clusters,
+//   SPLIT), block (32*TALL*ALONG, 1, 1), dynamic shared memory
+//                TALL*ALONG*DEPTH*GROUPS*1024 + ceil(ceil(K/128)/SPLIT) * 2 * (16*384 + 64) + 64 bytes
 //
 // GEMV
 //   (x[M,K] f32, w, y[M,N] f32)   y = x.w^T, M <= 8; GEMV_WARPS (1, 2, 4, 8) of a block's 8 warps share
@@ -124,6 +133,8 @@ __device__ __forceinline__ float2 sum_parts(float4 v) {
 
 #if defined(CUT)
 #include "packed_split.cuh"
+#elif defined(FEW)
+#include "packed_linear_few.cuh"
 #elif defined(ROWS16) && !defined(GEMV) && !defined(TOKEN)
 #include "packed_linear.cuh"
 #else

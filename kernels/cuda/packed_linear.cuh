@@ -85,42 +85,9 @@ __device__ __forceinline__ void multiply(float (&d)[FT][4], const u32 (&a)[4], u
 #endif
 }
 
-__device__ __forceinline__ void wait_barrier(u32 barrier, u32 parity) {
-  u32 done;
-  do {
-    asm volatile(
-        "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-        : "=r"(done)
-        : "r"(barrier), "r"(parity)
-        : "memory");
-  } while (!done);
-}
-
-__device__ __forceinline__ void copy_bulk(u32 to, const u8 *from, u32 bytes, u32 barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-      "l"(from), "r"(bytes), "r"(barrier)
-      : "memory");
-}
-
-#else
-
-// ---- with mma.sync ----
-
-__device__ __forceinline__ void load_matrices(u32 (&v)[4], u32 from) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
-               : "r"(from)
-               : "memory");
-}
-
-// The B operand of two fragments of 8 tokens: 16 columns, starting at 16-byte piece `at`.
-__device__ __forceinline__ void load_tokens(u32 (&b)[4], u32 plane, int token, int at) {
-  const int lane = threadIdx.x % 32, row = token + lane % 8 + lane / 16 * 8;
-  load_matrices(b, plane + row * 128 + ((at + lane / 8 % 2) ^ row % 8) * 16);
-}
-
 #endif
+
+#include "packed_operands.cuh"
 
 #ifdef ROWS16
 #include "packed_linear_rows16.cuh"

@@ -3,15 +3,7 @@
 // A lane loads 16 bytes, 8 neighbouring columns, of a row. They are the pairs that its lane of a tensor-core
 // fragment holds, if columns are permuted: pair i of the quad's 8 columns is at 8 * i + 2 * quad of the piece
 // of 32 columns. -DCUT with ROWS16 stores x in the same order.
-//
-// A bf16 weight is used as it is. An f16 weight is the sum of two bf16 parts; the product of the two smallest
-// parts is below 2^-24 and left out.
 
-#ifdef DTYPE_F16
-constexpr int WEIGHT_PARTS = 2;
-#else
-constexpr int WEIGHT_PARTS = 1;
-#endif
 constexpr int AHEAD = 4;  // chunks from a load to the prefetch into L2
 // Units (a chunk of one group) that a warp holds in registers: with few tokens the sums leave room for more,
 // and the loads take longer than the products.
@@ -78,17 +70,10 @@ __device__ __forceinline__ void fragment_of(u32 (&a)[WEIGHT_PARTS][4], const Chu
                                             int half) {
 #pragma unroll
   for (int i = 0; i < 4; i++) {
-    const u32 pair = from.words[piece][i % 2][half * 2 + i / 2];
-#ifdef DTYPE_F16
-    float low, high;
-    asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
-        : "=f"(low), "=f"(high)
-        : "r"(pair));
-    a[0][i] = narrow(low, high);
-    a[1][i] = narrow(low - __uint_as_float(a[0][i] << 16), high - __uint_as_float(a[0][i] & 0xffff0000u));
-#else
-    a[0][i] = pair;
-#endif
+    u32 parts[WEIGHT_PARTS];
+    weight_parts(parts, from.words[piece][i % 2][half * 2 + i / 2]);
+#pragma unroll
+    for (int part = 0; part < WEIGHT_PARTS; part++) a[part][i] = parts[part];
   }
 }
 
@@ -144,13 +129,6 @@ __device__ __forceinline__ void multiply_chunks(float (&acc)[GROUPS][FT][4], Wei
 }
 
 #else
-
-__device__ __forceinline__ void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%0,%1,%2,%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
 
 // Multiplies one piece of a chunk, for all groups.
 __device__ __forceinline__ void multiply_piece(float (&acc)[GROUPS][FT][4], const Chunk16 (&w)[GROUPS],

@@ -29,6 +29,14 @@ DEFINE_SIZE(size_m, 3)
 DEFINE_SIZE(size_n, 4)
 DEFINE_SIZE(size_k, 5)
 #define N size_n()
+#elif defined(FEW) && defined(NORM_EPS)
+#define SIZE_PARAMETERS , int, int, int, int
+DEFINE_SIZE(size_m, 5)
+DEFINE_SIZE(size_n, 6)
+DEFINE_SIZE(size_k, 7)
+DEFINE_SIZE(size_adds, 8)
+#define N size_n()
+#define ADDS size_adds()
 #else
 #define SIZE_PARAMETERS , int, int, int, int
 DEFINE_SIZE(size_m, 4)

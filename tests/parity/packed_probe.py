@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Tests kernels/cuda/packed.cu and attention_f32.cu on their own for accuracy (f32 rounding) and speed.
 
-  packed_probe.py [--compile [sm_80,...]] [--cache DIR] [--nvrtc LIBRARY] [--only linear,portable,gemv,embed,cut,attention,speed] [--small] [--m 512,...]
+  packed_probe.py [--compile [sm_80,...]] [--cache DIR] [--nvrtc LIBRARY] [--only linear,few,portable,gemv,embed,cut,attention,speed] [--small] [--m 512,...]
                   [--formats q4_0,...] [--tile BM,BN,SPLIT,STAGES,WARPS]... [--attend QUERIES,STEP,SPLIT,STAGES,THREADS]...
-                  [--stream GROUPS,WARPS,BLOCKS_A_MULTIPROCESSOR]...
+                  [--stream GROUPS,WARPS,BLOCKS_A_MULTIPROCESSOR]... [--few GROUPS,SPLIT,TALL,ALONG,DEPTH]...
 
 Compiling (--compile does only that) needs NVRTC and gcc; running needs a GPU and torch. Each kernel is compared with a float64 product of the
 dequantized weights, next to torch's f32 product (TF32 off). "off" is the norm of the difference divided by the norm of the result. --small
 omits the large shapes, for compute-sanitizer. --tile times the products of the 1B shape with another tile than the compiler chooses,
---attend the attention, --stream the streaming product.
+--attend the attention, --stream the streaming product, --few the product of 9 to 16 tokens with 16-bit weights.
 """
 import argparse
 import ctypes
@@ -46,6 +46,13 @@ class Stream(ctypes.Structure):
         return f"{self.groups} groups, {self.warps} warps, {self.blocks} blocks"
 
 
+class Few(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int64) for name in ("groups", "split", "tall", "along", "depth", "clusters", "shared")]
+
+    def __str__(self):
+        return f"{self.groups} groups split {self.split}, {self.tall} x {self.along} warps, depth {self.depth}, {self.clusters} clusters, {self.shared} bytes"
+
+
 class AttendTile(ctypes.Structure):
     _fields_ = [(name, ctypes.c_int64) for name in ("queries", "step", "split", "stages", "threads", "shared")]
 
@@ -62,6 +69,7 @@ def load_ops():
     ops.mlx_quantized_tile_shared_bytes.restype, ops.mlx_quantized_tile_shared_bytes.argtypes = ctypes.c_int64, [Tile]
     ops.mlx_quantized_parts_bytes.restype, ops.mlx_quantized_parts_bytes.argtypes = ctypes.c_int64, [ctypes.c_int64] * 2
     ops.mlx_quantized_gemv.restype, ops.mlx_quantized_gemv.argtypes = Stream, [ctypes.c_int64] * 4
+    ops.mlx_few_tile.restype, ops.mlx_few_tile.argtypes = Few, [ctypes.c_int64] * 3 + [ctypes.c_bool, ctypes.c_int64]
     ops.mlx_attend_f32_tile.restype, ops.mlx_attend_f32_tile.argtypes = AttendTile, [ctypes.c_bool] + [ctypes.c_int64] * 5 + [ctypes.c_bool, ctypes.c_int64]
     ops.mlx_attend_f32_bytes.restype, ops.mlx_attend_f32_bytes.argtypes = ctypes.c_int64, [AttendTile] + [ctypes.c_int64] * 2
     return ops
@@ -135,6 +143,20 @@ def linear_job(form, m, n, k, end, tile, arch):
     form = tuple(d for d in weight_definitions(form, m, n, k) if d[:2] not in ("M=", "N=", "K="))
     return ("packed.cu", form + ("SIZES=1", f"WHOLE_RUNS={int(k % 128 == 0)}", f"EPILOGUE={1 if shares(end, tile) else end}", f"BM={tile.m}", f"BN={tile.n}",
             f"SPLIT={tile.split}", f"STAGES={tile.stages}", f"WARPS={tile.warps}"), arch)
+
+
+def few_for(m, n, k, end, other=None):
+    few = OPS.mlx_few_tile(m, n, k, end == 2, PROCESSORS)
+    if other:
+        few = Few(*other, 0, 0)
+        few.clusters = math.ceil(math.ceil(n * (2 if end == 2 else 1) / (16 * few.groups)) / few.tall)
+        few.shared = few.tall * few.along * few.depth * few.groups * 1024 + math.ceil(math.ceil(k / 128) / few.split) * 2 * 6208 + 64
+    return few
+
+
+def few_job(form, k, end, few, norm, arch):
+    return ("packed.cu", ("NAME=probe", "ROWS16=1", f"DTYPE_{form}=1", "SIZES=1", f"WHOLE_RUNS={int(k % 128 == 0)}", "FEW=1", f"EPILOGUE={end}", *(("NORM_EPS=1e-5f",) if norm else ()),
+            f"GROUPS={few.groups}", f"SPLIT={few.split}", f"TALL={few.tall}", f"ALONG={few.along}", f"DEPTH={few.depth}"), arch)
 
 
 def cut_job(form, m, k, arch):
@@ -280,6 +302,11 @@ class Driver:
         self.launch(linear_job(form, m, n, k, end, tile, arch), (math.ceil(m / tile.m), math.ceil(n / tile.n), tile.split), 32 * tile.warps, tensors, shared,
                     constants=(m, n, k, int(end == 1))[:4 if end or shares(end, tile) else 3])
 
+    def few(self, form, m, n, k, end, few, x, tensors, gain=None):
+        """|tensors|: w, then residual or w2, then y. |gain|: of the norm of x that is multiplied."""
+        job = few_job(form, k, end, few, gain is not None, self.arch)
+        self.launch(job, (1, few.clusters, few.split), 32 * few.tall * few.along, [x] + ([] if gain is None else [gain]) + tensors, few.shared, constants=(m, n, k, int(end == 1)))
+
     def gemv(self, form, x, w, y, other=None):
         (m, k), n = x.shape, y.shape[1]
         stream = stream_for(m, n, k, other)
@@ -347,6 +374,24 @@ def check_linear(d, form, m, n, k, end, tile=None, arch=None):
             FAILED.append("repeat")
             print("BAD  not the same bits twice")
     report(f"linear {form} {m}x{n}x{k} end {end} {arch or ''} {tile or tile_for(form, m, n, k, end, arch or d.arch)}", first, exact, f32)
+
+
+def check_few(d, form, m, n, k, end, other=None):
+    torch = d.torch
+    x, gain, w, up, old = torch.randn(m, k, device="cuda") * 2, torch.randn(k, device="cuda"), Matrix(form, n, k), Matrix(form, n, k, 1), torch.randn(m, n, device="cuda")
+    few = few_for(m, n, k, end, other)
+    for norm in (False, True):
+        y, results = d.poisoned(m, n), []
+        for kind in (torch.float64, torch.float32):
+            z = x.to(kind)
+            if norm:
+                z = z / (z.pow(2).mean(1, keepdim=True) + 1e-5).sqrt() * gain.to(kind)
+            weights = [(matrix.exact if kind == torch.float64 else matrix.f32).T for matrix in (w, up)]
+            product = z @ weights[0]
+            results.append(product + old.to(kind) if end == 1 else silu(product) * (z @ weights[1]))
+        d.few(form, m, n, k, end, few, x, [w.bytes, old if end == 1 else up.bytes, y], gain if norm else None)
+        torch.cuda.synchronize()
+        report(f"few {form} {m}x{n}x{k} end {end} {'of a norm ' if norm else ''}{few}", y, *results)
 
 
 def check_cut(d, m, k):
@@ -471,6 +516,7 @@ SMALL_CASES = [("q4_0", 17, 49, 96, 0), ("q4_1", 130, 136, 576, 2), ("mixed", 40
 SMALL_CASES += [(form, 40, 72, 768, 1) for form in NARROW]
 GEMV_CASES = [("q4_0", 1, 3072, 2048), ("q4_1", 3, 49, 96), ("q8_0", 8, 576, 1536), ("mixed", 2, 1003, 1536), ("q4_1", 8, 16411, 2048)]
 GEMV_CASES += [(form, *case) for form in NARROW for case in ((2, 49, 768), (5, 2048, 8192))]
+FEW_CASES = [(form, *case) for form in ROWS16 for case in ((16, 8192, 2048, 2), (13, 2048, 2048, 1), (9, 1536, 576, 2), (16, 192, 96, 2), (16, 64, 64, 1))]
 EMBED_CASES = [("q4_0", 17, 4999, 576), ("q4_1", 512, 1003, 2048), ("q8_0", 3, 49, 96), ("mixed", 16, 1003, 96)] + [(form, 33, 1003, 768) for form in NARROW]
 
 
@@ -487,6 +533,9 @@ def check_all(d, wanted, small, formats):
     if "linear" in wanted:
         for case in linears:
             check_linear(d, *case)
+    if "few" in wanted:
+        for case in [c for c in FEW_CASES if not formats or c[0] in formats]:
+            check_few(d, *case)
     if "portable" in wanted:                                         # mma.sync, compiled for an older GPU and for this one
         for case in linears:
             check_linear(d, *case, tile=portable_tiles(*case), arch="sm_90")
@@ -543,6 +592,21 @@ def measure(d, form, tiles, m):
     print(f"{form}: cuts and products of {LAYERS} layers, tiles as chosen: {total * LAYERS / 1000:.2f} ms", flush=True)
 
 
+def measure_few(d, form, m, others):
+    torch = d.torch
+    for name, (n, k, end) in LINEARS.items():
+        w, x, y = Matrix(form, n, k), torch.randn(m, k, device="cuda"), torch.zeros(m, n, device="cuda")
+        copies = [w.bytes.clone() for _ in range(LAYERS * (1 + (end == 2)))]
+        for few in [few_for(m, n, k, end)] + [few_for(m, n, k, end, other) for other in others]:
+            if not end or not few.groups or few.shared > 232448 or few.groups % end:
+                continue
+            def work():
+                for i in range(0, len(copies), 1 + (end == 2)):
+                    d.few(form, m, n, k, end, few, x, [copies[i], y if end == 1 else copies[i + 1], y])
+            us = d.time(work) / LAYERS
+            print(f"few {form} {name} {m}x{n}x{k}, {few}: {us:.1f} us, {2 * n * k * (1 + (end == 2)) / us / 1e6:.2f} TB/s", flush=True)
+
+
 GEMV_SHAPES = ((32768, 2048), (2048, 2048), (8192, 2048), (2048, 8192))
 
 
@@ -566,6 +630,8 @@ def compile_jobs(wanted, tiles, attend_tiles, formats, small, sizes, streams):
         if "portable" in wanted:
             jobs += [linear_job(form, m, n, k, end, portable_tiles(form, m, n, k, end), arch) for arch in ("sm_80", "sm_89", "sm_90")]
             jobs.append(linear_job(form, m, n, k, end, tile_for(form, m, n, k, end, "sm_90a"), "sm_90"))
+    if "few" in wanted:
+        jobs += [few_job(form, k, end, few_for(m, n, k, end), norm, "sm_90a") for form, m, n, k, end in FEW_CASES if not formats or form in formats for norm in (0, 1)]
     if "gemv" in wanted:
         jobs += [gemv_job(*case[:1], m, *case[2:], arch) for case in GEMV_CASES for m in (1, case[1]) for arch in ("sm_80", "sm_90a") if not formats or case[0] in formats]
     if "embed" in wanted:
@@ -588,17 +654,19 @@ def main():
     parser.add_argument("--compile", nargs="?", const="sm_80,sm_89,sm_90,sm_90a")
     parser.add_argument("--cache", default=str(pathlib.Path(tempfile.gettempdir()) / "packed-probe"))
     parser.add_argument("--nvrtc")
-    parser.add_argument("--only", default="cut,linear,portable,gemv,embed,attention,speed")
+    parser.add_argument("--only", default="cut,linear,few,portable,gemv,embed,attention,speed")
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--m", default="512")
     parser.add_argument("--formats", default="")
     parser.add_argument("--tile", action="append", default=[])
     parser.add_argument("--stream", action="append", default=[])
+    parser.add_argument("--few", action="append", default=[])
     parser.add_argument("--attend", action="append", default=[])
     a = parser.parse_args()
     wanted, formats = a.only.split(","), [f for f in a.formats.split(",") if f]
     tiles = [Tile(*map(int, t.split(","))) for t in a.tile]
     streams = [tuple(map(int, s.split(","))) for s in a.stream]
+    fews = [tuple(map(int, s.split(","))) for s in a.few]
     sizes = [int(m) for m in a.m.split(",")]
     attend_tiles = [AttendTile(*map(int, t.split(","))) for t in a.attend]
     for t in attend_tiles:
@@ -613,6 +681,8 @@ def main():
         for form in formats or ["q4_0"]:
             for m in sizes:
                 measure(d, form, [t for t in tiles if t.m <= max(16, m)], m)
+                if form in ROWS16 and 8 < m <= 16:
+                    measure_few(d, form, m, fews)
             if form not in ROWS16:
                 measure_gemv(d, form, 1, streams)
         measure_attention(d, attend_tiles)
