@@ -90,6 +90,13 @@ static uint32_t item_count(const call_t *c, uint64_t number) {
   return (uint32_t)items;
 }
 
+static uint32_t item_grain(const call_t *c, uint64_t number) {
+  const mlx_instruction_t *i = &c->code[phase_at(c, number)->first];
+  if (i->kind != MLX_RUN_PRODUCT) return 1;
+  const product_t p = product_of(c, i);
+  return product_grain(c, &p);
+}
+
 static void run_products(const call_t *c, const mlx_phase_t *phase, worker_t *worker, uint64_t number,
                          int from, int to) {
   for (int k = 0, base = 0, items; k < phase->count; ++k, base += items) {

@@ -111,6 +111,16 @@ static int product_items(const call_t *c, const product_t *p) {
   return items;
 }
 
+// Items, panels mostly, that are computed together.
+static uint32_t product_grain(const call_t *c, const product_t *p) {
+  share_t shares[MAX_SHARES];
+  for (int i = shares_of(c, p, shares) - 1; i >= 0; --i) {
+    if (shares[i].way == BY_BLOCK || shares[i].way == BY_TILES) return 1;
+    if (has_codes(p) && shares[i].count == 1) return 1;
+  }
+  return SUM_PANELS;
+}
+
 INLINE const float *input_row(const call_t *c, const product_t *p, int token) {
   return row_at(c, &p->i->a, p->pairs ? p->pairs[token] / p->divide : token);
 }
@@ -178,7 +188,7 @@ typedef struct worker {
   vectors_t vectors;       // prepared activations
   uint64_t vectors_phase;  // phase of |vectors|, or IDLE
   uint64_t items_phase;    // phase of |items|, or IDLE
-  uint32_t items;
+  uint32_t items, grain;   // item_count() and item_grain() of it
 } worker_t;
 
 // Prepares the blocks from |first| on of |count| rows, starting at |row|, unless the worker has them.

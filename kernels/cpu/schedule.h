@@ -36,6 +36,7 @@
 // Phases are numbered over all steps of a call.
 static uint64_t phases_of_step(const call_t *c);
 static uint32_t item_count(const call_t *c, uint64_t number);
+static uint32_t item_grain(const call_t *c, uint64_t number);  // items that take the time of one
 static void run_items(const call_t *c, worker_t *worker, uint64_t number, int from, int to);
 
 // Runs phases of a single item, starting at |number|, then opens the first phase with more items. A burst
@@ -55,11 +56,13 @@ static void open_phase(const call_t *c, worker_t *worker, uint64_t number) {
 // Claims items of the open phase; false if no item is left. A step of few tokens has short items: a thread
 // claims remaining items / running threads. The divisor is at least two, so that a thread that joins later
 // finds items. A step of many tokens has long items: a thread claims an eighth of that. Claims end at
-// multiples of SUM_PANELS, because a product multiplies that many panels together.
+// multiples of SUM_PANELS, because a product multiplies that many panels together: a single one takes up to
+// half the time of four. Only if there are too few items for all threads, claims are smaller.
 static bool claim_items(const call_t *c, worker_t *worker, uint64_t ticket, uint32_t *from, uint32_t *to) {
   if (worker->items_phase != ticket >> 32) {
     worker->items_phase = ticket >> 32;
     worker->items = item_count(c, ticket >> 32);
+    worker->grain = item_grain(c, ticket >> 32);
   }
   const uint32_t items = worker->items, next = (uint32_t)ticket;
   if (next >= items) return false;
@@ -67,8 +70,10 @@ static bool claim_items(const call_t *c, worker_t *worker, uint64_t ticket, uint
                  threads = present < 2 ? 2 : present;
   uint32_t share = (items - next) / (c->control->tokens > MANY_TOKENS ? 8 * threads : threads);
   if (share > SUM_PANELS) share -= (next + share) % SUM_PANELS;
+  const uint32_t grain = items >= 2 * worker->grain * threads ? worker->grain : 1;
+  if (share < grain) share = grain - next % grain;
   *from = next;
-  *to = next + (share ? share : 1);
+  *to = next + (share < items - next ? share : items - next);
   return __atomic_compare_exchange_n(&c->control->ticket, &ticket, ticket + (*to - next), false,
                                      __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
