@@ -8,7 +8,7 @@
 Compiling (--compile does only that) needs NVRTC and gcc; running needs a GPU and torch. Each kernel is compared with a float64 product of the
 dequantized weights, next to torch's f32 product (TF32 off). "off" is the norm of the difference divided by the norm of the result. --small
 omits the large shapes, for compute-sanitizer. --tile times the products of the 1B shape with another tile than the compiler chooses,
---attend the attention, --stream the streaming product, --few the product of 9 to 16 tokens with 16-bit weights.
+--attend the attention with heads of 64, --stream the streaming product, --few the product of 9 to 16 tokens with 16-bit weights.
 """
 import argparse
 import ctypes
@@ -190,14 +190,20 @@ ATTENTION_CASES = [  # sequences, tokens, heads, KV heads, head_dim, positions b
     (1, 512, 32, 8, 64, 0), (1, 512, 32, 8, 64, 3584), (1, 1, 32, 8, 64, 4095), (8, 1, 32, 8, 64, 190), (64, 1, 32, 8, 64, 190), (2, 17, 9, 3, 48, 70), (1, 70, 4, 4, 128, 3), (1, 33, 2, 1, 256, 100),
     (3, 5, 4, 2, 80, 0)]
 SMALL_ATTENTION = [(2, 17, 9, 3, 48, 70), (1, 3, 2, 1, 16, 200)]
+ATTENTION_SPEED = ATTENTION_CASES[:5] + [(256, 1, 32, 8, 64, 190), (8, 1, 32, 8, 64, 4095), (8, 1, 32, 8, 128, 190), (64, 1, 32, 8, 128, 190), (1, 512, 64, 8, 64, 0), (1, 512, 32, 8, 128, 0),
+                                         (1, 512, 8, 4, 256, 0)]
 
 
-def is_long(case):
-    return case[1] >= 8 and case[0] * case[1] >= 64
+def attention_tiles(case):
+    """The launch that the compiler chooses, and others that must give the same bits: for long segments or short ones, with few tokens or many."""
+    tile = lambda is_long, tokens: OPS.mlx_attend_f32_tile(is_long, tokens, *case[2:5], 4, True, PROCESSORS)
+    tokens = case[0] * case[1]
+    long = case[1] >= 8 and tokens >= 64
+    return [tile(long, tokens), tile(not long, tokens), tile(False, 1), tile(False, 512)]
 
 
 def attention_tile(case):
-    return OPS.mlx_attend_f32_tile(is_long(case), case[0] * case[1], *case[2:5], 4, True, PROCESSORS)
+    return attention_tiles(case)[0]
 
 
 def attention_pages(case):
@@ -452,12 +458,14 @@ class Attention:
         self.cos, self.sin = angle.cos(), angle.sin()
         self.count = [max(1, tokens - 2 * r) for r in range(rows)]
         self.pages = (torch.randperm(rows * pages, device="cuda") + 1).int().view(rows, pages).contiguous()
-        words, placed = attention_batch(case, self.count, self.pages.tolist(), self.tile)
-        self.batch, self.placed = (torch.tensor(x, dtype=torch.int32, device="cuda") for x in (words, placed))
-        self.tiles = (len(placed) - 4) // 8
+        self.use(self.tile)
         self.pool = normal(rows * pages + 1, 2, kv_heads, 2, PAGE, hd)
         self.turned, self.out = d.poisoned(m, heads * hd), d.poisoned(m, heads * hd)
-        self.job = attention_job(case, self.tile, "sm_90")
+
+    def use(self, tile):
+        words, placed = attention_batch(self.case, self.count, self.pages.tolist(), tile)
+        self.batch, self.placed = (self.d.torch.tensor(x, dtype=self.d.torch.int32, device="cuda") for x in (words, placed))
+        self.tile, self.tiles, self.job = tile, (len(placed) - 4) // 8, attention_job(self.case, tile, "sm_90")
 
     def append(self):
         rows, tokens, heads, kv_heads, hd, _ = self.case
@@ -493,15 +501,24 @@ def check_attention(d, case):
     a.attend()
     d.torch.cuda.synchronize()
     report(f"attention {case}, {a.tile}", a.out, a.reference(d.torch.float64, before), a.reference(d.torch.float32, before))
+    first = a.out.clone()
+    for tile in attention_tiles(case)[1:]:
+        a.use(tile)
+        a.out.fill_(math.nan)
+        a.attend()
+        d.torch.cuda.synchronize()
+        if not d.torch.equal(first, a.out):
+            FAILED.append("attention bits")
+            print(f"BAD  attention {case}: other bits with {tile}")
 
 
 def measure_attention(d, tiles):
-    for case in ATTENTION_CASES[:5]:
-        for tile in [attention_tile(case)] + tiles:
+    for case in ATTENTION_SPEED:
+        for tile in [attention_tile(case)] + tiles * (case[4] == 64):
             a = Attention(d, case, tile)
             a.append()
             append, attend = d.time(lambda: [a.append() for _ in range(LAYERS)]) / LAYERS, d.time(lambda: [a.attend() for _ in range(LAYERS)]) / LAYERS
-            flops = sum(4 * case[2] * case[4] * (case[5] + t + 1) for t in range(case[1]))
+            flops = case[0] * sum(4 * case[2] * case[4] * (case[5] + t + 1) for t in range(case[1]))
             print(f"attention {case}, {a.tile}: append {append:.1f} us, attend {attend:.1f} us, {flops / attend / 1e6:.1f} TFLOP/s", flush=True)
 
 
@@ -637,10 +654,10 @@ def compile_jobs(wanted, tiles, attend_tiles, formats, small, sizes, streams):
     if "embed" in wanted:
         jobs += [embed_job(*case, arch) for case in EMBED_CASES for arch in ("sm_80", "sm_90a") if not formats or case[0] in formats]
     if "attention" in wanted:
-        jobs += [attention_job(case, attention_tile(case), arch) for case in ATTENTION_CASES + SMALL_ATTENTION for arch in ("sm_80", "sm_90")
-                 if arch == "sm_90" or attention_tile(case).split == 1]
+        jobs += [attention_job(case, tile, arch) for case in ATTENTION_CASES + SMALL_ATTENTION for tile in attention_tiles(case) for arch in ("sm_80", "sm_90")
+                 if arch == "sm_90" or tile.split == 1]
     if "speed" in wanted:
-        jobs += [attention_job(case, t, "sm_90") for case in ATTENTION_CASES[:5] for t in [attention_tile(case)] + attend_tiles]
+        jobs += [attention_job(case, t, "sm_90") for case in ATTENTION_SPEED for t in [attention_tile(case)] + attend_tiles * (case[4] == 64)]
         for form in formats or ["q4_0"]:
             if form not in ROWS16:
                 jobs += [gemv_job(form, 1, n, k, "sm_90a", s) for n, k in GEMV_SHAPES for s in [None] + streams]
