@@ -134,12 +134,12 @@ mlx_experts_groups_t mlx_experts_groups(int64_t tokens, int64_t used, int64_t ex
 }
 
 // Gate and up: all blocks are resident at once, because a second round would choose experts and read x again.
-// Down: two blocks of a cluster divide the experts, because there is one group of rows for each multiprocessor.
+// Down: two blocks of a cluster divide the experts, because there are few groups of rows.
 mlx_experts_gemv_t mlx_experts_gemv(bool pair, int64_t pairs, int64_t used, int64_t n, int64_t k, bool rows16,
                                     bool small, bool hopper, int64_t processors) {
-  mlx_experts_gemv_t g = {.each = 1, .split = 1, .resident = pair && small ? 3 : 2};
+  mlx_experts_gemv_t g = {.each = 1, .split = 1, .resident = small ? 3 : 2};
   if (pair) g.each = min_int(mlx_ceil_div(mlx_ceil_div(n, 16) * pairs, g.resident * processors), 4);
-  if (!pair && hopper && used % 2 == 0) g.split = 2;
+  if (!pair && hopper && used % 2 == 0 && mlx_ceil_div(n, 16) * 2 <= g.resident * processors) g.split = 2;
   const int64_t units = (pair ? 1 : used / g.split) * mlx_ceil_div(k, rows16 ? 64 : 128);
   g.shared_bytes = min_int(units, rows16 ? 192 : 96) * (rows16 ? 384 : 784) +  // FIT of the kernels
                    4096 * (1 + pair) * g.each;

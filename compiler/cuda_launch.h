@@ -82,8 +82,8 @@ typedef struct mlx_experts_gemv {
   int64_t shared_bytes;           // dynamic shared memory
 } mlx_experts_gemv_t;
 
-// |pair|: gate and up of |pairs| of tokens and experts; else down, with |used| experts of a token. |n| rows and
-// |k| columns of a matrix. |small|: a group of 16 rows takes few registers, as with 4 bits and a scale.
+// |pair|: gate and up of |pairs| of tokens and experts; else down, with |used| experts of a token. |n| rows
+// and |k| columns of a matrix. |small|: a group of 16 rows takes few registers, as with 4 bits and a scale.
 mlx_experts_gemv_t mlx_experts_gemv(bool pair, int64_t pairs, int64_t used, int64_t n, int64_t k, bool rows16,
                                     bool small, bool hopper, int64_t processors);
 

@@ -93,11 +93,11 @@ static mlx_value_t call_product(const mixture_t *m, const char *name, bool pair,
   return mlx_cuda_call(m->g, name, &kernel);
 }
 
-// Whether tiles of |weight| take few registers when they are unpacked.
-static bool is_small(const mixture_t *m, mlx_value_t weight) {
+// Whether a group of 16 rows of |weight| takes few registers when it is unpacked.
+static bool is_small(const mixture_t *m, mlx_value_t weight, bool pair) {
   if (!weight.quantized_weight) return false;
   const mlx_tiles_t tiles = m->g->options->kernels->tiles[weight.quantized_weight - 1];
-  return tiles.bits == 4 && !tiles.offset && tiles.center >= 0;
+  return tiles.bits == 4 && !tiles.offset && (!pair || tiles.center >= 0);  // center below 0: a table
 }
 
 static mlx_value_t gemv(const mixture_t *m, const char *name, mlx_value_t x, bool pair) {
@@ -105,7 +105,7 @@ static mlx_value_t gemv(const mixture_t *m, const char *name, mlx_value_t x, boo
   const int64_t n = pair ? m->ffn : m->hidden, k = pair ? m->hidden : m->ffn;
   const int64_t results = pair ? m->tokens * m->e->used : m->tokens;
   const mlx_experts_gemv_t s =
-      mlx_experts_gemv(pair, results, m->e->used, n, k, !weight.quantized_weight, is_small(m, weight),
+      mlx_experts_gemv(pair, results, m->e->used, n, k, !weight.quantized_weight, is_small(m, weight, pair),
                        mlx_cuda_is_hopper(m->g), m->g->options->kernels->gpu->blocks);
   mlx_text_t d = define_product(m, "mlx_experts_gemv", pair);
   MLX_DEFINE(&d, {"GEMV", 1}, {"M", 1}, {"PAIR", pair}, {"EACH", s.each}, {"SPLIT", s.split},

@@ -35,6 +35,8 @@
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
+#include "overlap.cuh"
+
 #if defined(ROUTE) || defined(GROUP) || defined(COMBINE)
 #include "experts_route.cuh"
 #else

@@ -27,7 +27,7 @@ constexpr int UNIT = 64;  // columns
 constexpr int UNIT = 128;
 #endif
 constexpr int STEPS_K = (K + UNIT - 1) / UNIT;  // units of one matrix
-#define USED_EACH (USED / SPLIT)  // PAIR 0: experts of a block
+#define USED_EACH (USED / SPLIT)                // PAIR 0: experts of a block
 #define GEMV_UNITS (PAIR ? STEPS_K : USED_EACH * STEPS_K)
 static_assert(M == 1 && USED % SPLIT == 0 && (!PAIR || SPLIT == 1), "one vector");
 
@@ -37,8 +37,8 @@ static_assert(M == 1 && USED % SPLIT == 0 && (!PAIR || SPLIT == 1), "one vector"
 #include "packed_gemv.cuh"
 constexpr u64 MATRIX_BYTES = (u64)TILES * RUNS * TILE_BYTES;
 #endif
-#include "experts_choose.cuh"
 #include "cluster.cuh"
+#include "experts_choose.cuh"
 #if PAIR
 #include "experts_act.cuh"
 #endif
@@ -238,7 +238,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(256, RESIDENT)
   }
   __syncthreads();
   // Units of a warp in registers, and those that are in L2 or on their way to it.
-  constexpr int DEPTH = !PAIR ? 4 : UNIT == 64 ? 1 : 2, AHEAD = 12;
+  constexpr int DEPTH = PAIR && UNIT == 64 ? 1 : !PAIR && RESIDENT == 2 ? 4 : 2, AHEAD = 12;
   Run next[DEPTH];
   if (!padding) {
 #pragma unroll

@@ -6,10 +6,12 @@
 
 extern "C" __global__ void __launch_bounds__(128)
     NAME(const float *__restrict__ scores, BATCH_PARAMETER int *__restrict__ routing, int tokens) {
+  start_next_kernel();
+  wait_for_previous_kernel();
   const int lane = threadIdx.x % 32, token = blockIdx.x * 4 + threadIdx.x / 32;
   if (token >= tokens) return;
   Choice mine = {-1, 0};
-  if (!IS_PADDING(token)) mine = choose(scores + (u64)token * EXPERTS, USED);
+  if (!IS_PADDING(token)) mine = choose(after_wait(scores) + (u64)token * EXPERTS, USED);
   if (lane >= USED) return;
   routing[token * USED + lane] = mine.expert;
   routing[(tokens + token) * USED + lane] = __float_as_int(mine.weight);
@@ -80,6 +82,9 @@ __device__ __forceinline__ void place_experts(Memory &m) {
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
     NAME(const int *__restrict__ routing, int *__restrict__ groups, int tokens) {
+  start_next_kernel();
+  wait_for_previous_kernel();
+  routing = after_wait(routing);
   __shared__ Memory m;
   const int pairs = tokens * USED;
   const Layout at(tokens);
@@ -121,6 +126,14 @@ extern "C" __global__ void __launch_bounds__(256)
          const float *__restrict__ residual,
 #endif
          float *__restrict__ y, int tokens) {
+  start_next_kernel();
+  wait_for_previous_kernel();
+  x = after_wait(x);
+  routing = after_wait(routing);
+  groups = after_wait(groups);
+#ifdef RESIDUAL
+  residual = after_wait(residual);
+#endif
   const int column = (blockIdx.x * 256 + threadIdx.x) * 4, token = blockIdx.y;
   const Layout at(tokens);
   if (column >= N) return;

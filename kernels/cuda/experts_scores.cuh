@@ -8,6 +8,9 @@ __device__ __forceinline__ float dot4(float4 a, float4 b, float sum) {
 
 extern "C" __global__ void __launch_bounds__(128)
     NAME(const float *__restrict__ x, const float *__restrict__ w, float *__restrict__ y, int tokens) {
+  start_next_kernel();
+  wait_for_previous_kernel();
+  x = after_wait(x);
   const int lane = threadIdx.x % 32, row = blockIdx.x * 4 + threadIdx.x / 32;
   const float4 *from = (const float4 *)(w + (u64)row * K), *with = (const float4 *)(x + (u64)blockIdx.y * K);
   if (row >= N) return;
@@ -27,6 +30,9 @@ constexpr int CHUNK = 128, LINE = CHUNK + 4;  // floats of a row in shared memor
 
 extern "C" __global__ void __launch_bounds__(256)
     NAME(const float *__restrict__ x, const float *__restrict__ w, float *__restrict__ y, int tokens) {
+  start_next_kernel();
+  wait_for_previous_kernel();
+  x = after_wait(x);
   __shared__ float4 chunk[48][LINE / 4];  // 16 tokens, 32 rows
   __shared__ float sums[8][16][33];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, top = blockIdx.x * 16, left = blockIdx.y * 32;

@@ -119,6 +119,7 @@ __device__ __forceinline__ void split_bf16(u32 (&part)[3], float low, float high
   }
 }
 
+#if defined(GEMV) || defined(TOKEN)
 // The sum of the products of one x's three parts for rows lane/4 and lane/4 + 8, smallest first, for
 // accuracy. In a group of four lanes, the first has columns 0 and 1 of the fragment, the second column 2.
 __device__ __forceinline__ float2 sum_parts(float4 v) {
@@ -126,6 +127,7 @@ __device__ __forceinline__ float2 sum_parts(float4 v) {
   const float upper = __shfl_sync(~0u, v.x, second), lower = __shfl_sync(~0u, v.z, second);
   return make_float2((upper + v.y) + v.x, (lower + v.w) + v.z);
 }
+#endif
 
 #if defined(ROWS16) || defined(ROWS32)
 #define SUMS 0

@@ -127,15 +127,6 @@ __device__ __forceinline__ int nth_id(int chunk, int nth) {
   return chunk * CHUNK + (int)threadIdx.x / 32 * TILE + nth * 32 + (int)threadIdx.x % 32;
 }
 
-// A block alone cannot hide the latency of L2: requests a chunk before it is needed.
-__device__ __forceinline__ void prefetch_chunk(const Row &row, int chunk) {
-#ifdef __CUDA_ARCH__
-  const int id = nth_id(chunk, 0) + (int)threadIdx.x % 32 * 31;  // 32 logits are a cache line
-  if (threadIdx.x % 32 < PER_LANE && id < VOCAB)
-    asm volatile("prefetch.global.L1 [%0];" ::"l"(row.logits + id));
-#endif
-}
-
 // The scores of this thread's tokens of a chunk; -infinity where there is no candidate. Returns true if one
 // of the logits is not finite. All threads of the block must call it.
 __device__ __forceinline__ bool load_chunk(const Row &row, int chunk, float (&scores)[PER_LANE]) {
@@ -169,14 +160,10 @@ __device__ __forceinline__ bool load_chunk(const Row &row, int chunk, float (&sc
 template <class F>
 __device__ __forceinline__ bool for_each(const Row &given, F f) {
   const Row row = given;  // in registers
-  constexpr int AHEAD = 6;
   bool bad = false;
   float scores[PER_LANE];
 #pragma unroll 1
-  for (int chunk = 0; chunk < AHEAD; ++chunk) prefetch_chunk(row, chunk);
-#pragma unroll 1
   for (int chunk = 0; chunk < CHUNKS; ++chunk) {
-    prefetch_chunk(row, chunk + AHEAD);
     bad |= load_chunk(row, chunk, scores);
 #pragma unroll
     for (int nth = 0; nth < PER_LANE; ++nth) f(scores[nth], nth_id(chunk, nth));

@@ -134,8 +134,7 @@ struct TileFormat {
     } else if constexpr (ZERO == TABLE_E2M1) {
       // Exponent and mantissa at their place in bf16, where zero and 0.5 are subnormal too.
       const u32 value = shift_right(w[piece], 4 * j - 6) & 0x01c001c0u;
-      return fma_pair(and_or(w[piece] << 12 - 4 * j, 0x80008000u, value), 0x7e807e80u,
-                      0x80008000u);  // * 2^126
+      return fma_pair(w[piece] << 12 - 4 * j & 0x80008000u | value, 0x7e807e80u, 0x80008000u);  // * 2^126
     } else if constexpr (ZERO == TABLE_IQ4) {
       const u32 t = __byte_perm(iq4(w[piece]), iq4(w[piece] >> 16), 0x0400 + j * 0x0101);
       return sub_pair(and_or(t, 0x007f007fu, 0x43004300u), and_or(t, 0x00800080u, 0x43004300u));

@@ -44,8 +44,9 @@ class Case:
             for t in self.tiles:
                 t.m = tile
         self.groups = OPS.mlx_experts_groups(tokens, used, experts, self.tiles[0].m)
-        small = form not in ROWS16 and probe.Tiles(form).arguments[0] == 4 and not probe.Tiles(form).arguments[2] and probe.Tiles(form).arguments[4] >= 0
-        self.vector = {pair: OPS.mlx_experts_gemv(pair, self.groups.pairs, used, *((ffn, hidden) if pair else (hidden, ffn)), form in ROWS16, small, arch != "sm_80", probe.PROCESSORS)
+        bits, _, offset, _, center = (16, 0, 0, 0, 0) if form in ROWS16 else probe.Tiles(form).arguments
+        small = lambda pair: bits == 4 and not offset and (not pair or center >= 0)
+        self.vector = {pair: OPS.mlx_experts_gemv(pair, self.groups.pairs, used, *((ffn, hidden) if pair else (hidden, ffn)), form in ROWS16, small(pair), arch != "sm_80", probe.PROCESSORS)
                        for pair in (True, False)}
 
     def __str__(self):
