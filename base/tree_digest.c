@@ -4,30 +4,26 @@
 // The file is read, not mapped: reading into a small buffer is faster than page faults on first use, and a
 // file that is truncated meanwhile is an error instead of SIGBUS.
 #include <errno.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <unistd.h>
 
-#include "base/cpu.h"
 #include "base/digest.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/parallel.h"
 
-#define MAX_WORKERS 32
 #define BUFFER ((size_t)256 << 10)  // bytes; stays in a core's L2 cache between read and hash
 
 typedef struct tree {
   const char *path;
   int fd;
   uint64_t offset, size, chunks;
-  _Atomic uint64_t next;              // first chunk that no thread has taken
-  _Atomic int error;                  // errno of the first failure; 0 if none
-  _Atomic bool is_short;              // the file ended early
+  uint8_t *buffers;                   // [workers][BUFFER]
   uint8_t (*sums)[MLX_DIGEST_BYTES];  // [chunks]
 } tree_t;
 
-// Returns false after recording an error in the tree.
-static bool hash_chunk(tree_t *tree, uint64_t chunk, uint8_t *buffer) {
+static mlx_status_t hash_chunk(void *user, int worker, uint64_t chunk) {
+  tree_t *tree = user;
+  uint8_t *buffer = tree->buffers + (size_t)worker * BUFFER;
   const uint64_t begin = chunk * MLX_TREE_CHUNK, left = tree->size - begin;
   uint64_t at = tree->offset + begin;
   const uint64_t end = at + (left < MLX_TREE_CHUNK ? left : MLX_TREE_CHUNK);
@@ -37,45 +33,22 @@ static bool hash_chunk(tree_t *tree, uint64_t chunk, uint8_t *buffer) {
     const size_t wanted = end - at < BUFFER ? (size_t)(end - at) : BUFFER;
     const ssize_t length = pread(tree->fd, buffer, wanted, (int64_t)at);
     if (length < 0 && errno == EINTR) continue;
-    if (length < 0) return atomic_store(&tree->error, errno), false;
-    if (!length) return atomic_store(&tree->is_short, true), false;
+    if (length < 0) return mlx_io_error("read", tree->path);
+    if (!length) return mlx_error(MLX_INVALID_INPUT, "'%s' is shorter than expected", tree->path);
     mlx_digest_add(&digest, buffer, (size_t)length);
     at += (uint64_t)length;
   }
   mlx_digest_end_bytes(&digest, tree->sums[chunk]);
-  return true;
-}
-
-static void *hash_chunks(void *user) {
-  tree_t *tree = user;
-  uint8_t *buffer;
-  mlx_status_t status = mlx_alloc(BUFFER, 1, &buffer);
-  if (status) {
-    mlx_status_free(status);
-    atomic_store(&tree->error, ENOMEM);
-    return NULL;
-  }
-  for (uint64_t chunk; !atomic_load(&tree->error) && !atomic_load(&tree->is_short);) {
-    if ((chunk = atomic_fetch_add(&tree->next, 1)) >= tree->chunks || !hash_chunk(tree, chunk, buffer)) break;
-    mlx_digest_notify(chunk * MLX_TREE_CHUNK, tree->size);  // only the calling thread may have a watch
-  }
-  mlx_free(buffer);
+  mlx_digest_notify(begin, tree->size);  // only the calling thread may have a watch
   return NULL;
 }
 
-// The calling thread works too. If a thread cannot be started, the other threads hash its chunks.
 static mlx_status_t hash_all(tree_t *tree, int threads) {
-  pthread_t workers[MAX_WORKERS];
-  uint64_t wanted = (uint64_t)(threads > 0 ? threads : mlx_cpu_count()), started = 0;
-  if (wanted > tree->chunks) wanted = tree->chunks;
-  if (wanted > MAX_WORKERS) wanted = MAX_WORKERS;
-  while (started + 1 < wanted && !pthread_create(&workers[started], NULL, hash_chunks, tree)) ++started;
-  hash_chunks(tree);
-  for (uint64_t i = 0; i < started; ++i) pthread_join(workers[i], NULL);
-  if (atomic_load(&tree->is_short))
-    return mlx_error(MLX_INVALID_INPUT, "'%s' is shorter than expected", tree->path);
-  errno = atomic_load(&tree->error);
-  return errno ? mlx_io_error("read", tree->path) : NULL;
+  const int workers = mlx_parallel_workers(tree->chunks, threads);
+  MLX_TRY(mlx_alloc((size_t)workers, BUFFER, &tree->buffers));
+  mlx_status_t status = mlx_parallel(tree->chunks, workers, hash_chunk, tree);
+  mlx_free(tree->buffers);
+  return status;
 }
 
 mlx_status_t mlx_tree_digest_part(const char *path, uint64_t offset, uint64_t size, int threads,

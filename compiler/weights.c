@@ -6,10 +6,12 @@
 #include "artifact/archive.h"
 #include "base/memory.h"
 #include "base/meter.h"
+#include "base/parallel.h"
 #include "compiler/finite.h"
 
 #define CHUNK_BYTES (4u << 20)  // size of the buffer of converted rows
 #define STORED_PIECE ((size_t)256 << 10)
+#define BATCH_BYTES ((size_t)16 << 20)  // panels or tiles that threads fill before they are written
 // Rows dequantized at a time. GPTQ and AWQ store columns, so each column is read once for all these rows.
 #define F32_ROWS 32
 
@@ -161,6 +163,11 @@ static mlx_status_t read_codes(const conversion_t *p, int64_t row, int64_t in_ch
   return mlx_check_finite(p->weight->name, MLX_F32, factors, 4, (uint64_t)row * p->elements);
 }
 
+static mlx_status_t alloc_f32_rows(conversion_t *p) {
+  return mlx_alloc(p->elements * (first_packing(p->weight)->kind ? F32_ROWS : 1), sizeof *p->f32_rows,
+                   &p->f32_rows);
+}
+
 // Bytes of one panel or one row of tiles, and the number of matrix rows in it.
 static uint64_t unit_bytes(const conversion_t *p, int64_t *out_rows) {
   *out_rows = p->stored.tiles.bits ? MLX_TILE_ROWS : MLX_PANEL_ROWS;
@@ -168,30 +175,81 @@ static uint64_t unit_bytes(const conversion_t *p, int64_t *out_rows) {
                               : mlx_panels_bytes(p->stored.format, 1, (int64_t)p->elements);
 }
 
-// Writes panel by panel (or tile row by tile row). The loop over blocks is outside the loop over rows,
-// because GPTQ and AWQ store the same block of neighbouring rows contiguously.
-static mlx_status_t write_codes(mlx_archive_writer_t *archive, const conversion_t *p) {
-  const int64_t rows = row_count(p->weight), blocks = (int64_t)p->elements / MLX_CODES;
-  int64_t unit_rows;
-  const size_t bytes = (size_t)unit_bytes(p, &unit_rows);
+// Panels (or rows of tiles) that threads fill together.
+typedef struct batch {
+  const conversion_t *workers;  // [threads]: each has its own buffers
+  uint8_t *units;
+  size_t bytes;                   // of a unit
+  int64_t unit_rows, per_matrix;  // rows in a unit; units in a matrix: an expert starts with a new unit
+  int64_t first;                  // number of the first unit
+} batch_t;
+
+// Fills unit |index| of a batch. The loop over blocks is outside the loop over rows, because GPTQ and AWQ
+// store the same block of neighbouring rows contiguously.
+static mlx_status_t fill_unit(void *user, int worker, uint64_t index) {
+  const batch_t *batch = user;
+  const conversion_t *p = &batch->workers[worker];
+  const int64_t unit = batch->first + (int64_t)index, rows = matrix_rows(p->weight);
+  const int64_t in_matrix = unit % batch->per_matrix * batch->unit_rows;
+  const int64_t first = unit / batch->per_matrix * rows + in_matrix,
+                blocks = (int64_t)p->elements / MLX_CODES;
+  const int64_t count = min_int(batch->unit_rows, rows - in_matrix);
+  uint8_t *out = batch->units + index * batch->bytes;
   mlx_codes_t codes;
-  for (int64_t first = 0, count; first < rows; first += count) {  // an expert starts with a new panel
-    count = min_int(unit_rows, matrix_rows(p->weight) - first % matrix_rows(p->weight));
-    if (p->stored.kind == MLX_STORED_QUANTIZED) convert_rows(p, first, count);
-    memset(p->panel, 0, bytes);
-    for (int64_t nth = 0; nth < blocks; ++nth) {
-      for (int64_t i = 0; i < count; ++i) {
-        MLX_TRY(read_codes(p, first + i, i, nth, &codes));
-        if (p->stored.tiles.bits) {
-          mlx_tiles_put(p->stored.tiles, &codes, i, nth, p->panel);
-        } else {
-          mlx_panel_put(p->stored.format, &codes, i, nth, p->panel);
-        }
+  if (p->stored.kind == MLX_STORED_QUANTIZED) convert_rows(p, first, count);
+  memset(out, 0, batch->bytes);
+  for (int64_t nth = 0; nth < blocks; ++nth) {
+    for (int64_t i = 0; i < count; ++i) {
+      MLX_TRY(read_codes(p, first + i, i, nth, &codes));
+      if (p->stored.tiles.bits) {
+        mlx_tiles_put(p->stored.tiles, &codes, i, nth, out);
+      } else {
+        mlx_panel_put(p->stored.format, &codes, i, nth, out);
       }
     }
-    MLX_TRY(mlx_archive_write(archive, p->panel, bytes));
   }
   return NULL;
+}
+
+static mlx_status_t write_batches(mlx_archive_writer_t *archive, batch_t *batch, int64_t units,
+                                  int64_t batch_units, int workers) {
+  for (int64_t count; batch->first < units; batch->first += count) {
+    count = min_int(batch_units, units - batch->first);
+    MLX_TRY(mlx_parallel((uint64_t)count, workers, fill_unit, batch));
+    MLX_TRY(mlx_archive_write(archive, batch->units, (size_t)count * batch->bytes));
+  }
+  return NULL;
+}
+
+// Writes panel by panel (or tile row by tile row).
+static mlx_status_t write_codes(mlx_archive_writer_t *archive, const conversion_t *p) {
+  conversion_t *workers;
+  batch_t batch = {0};
+  batch.bytes = (size_t)unit_bytes(p, &batch.unit_rows);
+  batch.per_matrix = (matrix_rows(p->weight) + batch.unit_rows - 1) / batch.unit_rows;
+  const int64_t units = row_count(p->weight) / matrix_rows(p->weight) * batch.per_matrix;
+  const int64_t batch_units =
+      min_int(units, batch.bytes < BATCH_BYTES ? (int64_t)(BATCH_BYTES / batch.bytes) : 1);
+  const int count = mlx_parallel_workers((uint64_t)batch_units, 0);
+  MLX_TRY(mlx_alloc((size_t)count, sizeof *workers, &workers));
+  batch.workers = workers;
+  mlx_status_t status = mlx_alloc((size_t)batch_units, batch.bytes, &batch.units);
+  for (int i = 0; i < count && !status; ++i) {
+    workers[i] = *p;
+    workers[i].chunk = NULL;
+    workers[i].f32_rows = NULL;
+    if (p->stored.kind != MLX_STORED_QUANTIZED) continue;
+    status = mlx_alloc((size_t)batch.unit_rows, p->to_bytes, &workers[i].chunk);
+    if (!status) status = alloc_f32_rows(&workers[i]);
+  }
+  if (!status) status = write_batches(archive, &batch, units, batch_units, count);
+  for (int i = 0; i < count; ++i) {
+    mlx_free(workers[i].chunk);
+    mlx_free(workers[i].f32_rows);
+  }
+  mlx_free(workers);
+  mlx_free(batch.units);
+  return status;
 }
 
 // Writes |count| rows of the chunk as panels. Only the last panel of the matrix may have fewer than 16 rows.
@@ -255,13 +313,12 @@ static mlx_status_t write_weight(mlx_archive_writer_t *archive, const mlx_weight
   p.to_bytes = p.elements / info->block_elements * info->block_bytes;
   p.chunk_rows = p.to_bytes < CHUNK_BYTES ? (int64_t)(CHUNK_BYTES / p.to_bytes) : 1;
   if (panels) p.chunk_rows = (p.chunk_rows + MLX_PANEL_ROWS - 1) / MLX_PANEL_ROWS * MLX_PANEL_ROWS;
+  if (p.stored.kind != MLX_STORED_FLOATS) return write_codes(archive, &p);
   mlx_status_t status = mlx_alloc((size_t)p.chunk_rows, p.to_bytes, &p.chunk);
   int64_t unit_rows;
   if (!status && panels) status = mlx_alloc((size_t)unit_bytes(&p, &unit_rows), 1, &p.panel);
-  const size_t f32_elements = p.elements * (first_packing(weight)->kind ? F32_ROWS : 1);
-  if (!status) status = mlx_alloc(f32_elements, sizeof *p.f32_rows, &p.f32_rows);
-  if (!status)
-    status = p.stored.kind == MLX_STORED_FLOATS ? write_rows(archive, &p) : write_codes(archive, &p);
+  if (!status) status = alloc_f32_rows(&p);
+  if (!status) status = write_rows(archive, &p);
   mlx_free(p.chunk);
   mlx_free(p.panel);
   mlx_free(p.f32_rows);

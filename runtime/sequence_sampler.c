@@ -135,11 +135,12 @@ bool mlx_sequence_sampler_is_synchronous(const mlx_sequence_sampler_t *s) {
   return s->matcher || mlx_sequence_sampler_reads_logits(s);
 }
 
-bool mlx_sequence_sampler_can_burst(const mlx_sequence_sampler_t *s) {
+int64_t mlx_sequence_sampler_burst_limit(const mlx_sequence_sampler_t *s) {
   const mlx_sampling_t *o = &s->sampling;
   const bool few =
       (o->top_k >= 1 && o->top_k <= MLX_BURST_TOP_K) || (o->temperature <= 0 && o->typical_p >= 1);
-  return few && !mlx_sequence_sampler_is_synchronous(s) && s->logprobs < 0 && !s->near_ties;
+  if (!few || mlx_sequence_sampler_reads_logits(s) || s->logprobs >= 0 || s->near_ties) return 0;
+  return s->matcher ? 1 : MLX_BURST_TOKENS;
 }
 
 bool mlx_sequence_sampler_looks_back(const mlx_sequence_sampler_t *s) {

@@ -36,8 +36,9 @@ void mlx_sequence_sampler_free(mlx_sequence_sampler_t *sampler);  // NULL is fin
 bool mlx_sequence_sampler_reads_logits(const mlx_sequence_sampler_t *sampler);
 // True if the host must know a token before the next one can be sampled.
 bool mlx_sequence_sampler_is_synchronous(const mlx_sequence_sampler_t *sampler);
-// True if a burst can sample its tokens: on the device, without a grammar and log-probabilities.
-bool mlx_sequence_sampler_can_burst(const mlx_sequence_sampler_t *sampler);
+// The most tokens of a burst: 0 if the host samples or log-probabilities are wanted, and 1 with a grammar,
+// whose mask depends on the token before.
+int64_t mlx_sequence_sampler_burst_limit(const mlx_sequence_sampler_t *sampler);
 // True if the device looks back on earlier tokens, for penalties.
 bool mlx_sequence_sampler_looks_back(const mlx_sequence_sampler_t *sampler);
 

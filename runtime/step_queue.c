@@ -14,7 +14,7 @@
 static bool can_burst(const mlx_scheduler_t *s) {
   const mlx_request_t *r = mlx_request_list_last(&s->running);
   return s->stepper->burst > 1 && s->running.count == 1 && !s->waiting.count && mlx_scheduler_is_decode(r) &&
-         mlx_scheduler_can_feed(s, r) && !r->embeds && mlx_sequence_sampler_can_burst(r->sampler);
+         mlx_scheduler_can_feed(s, r) && !r->embeds && mlx_sequence_sampler_burst_limit(r->sampler);
 }
 
 // True if the logits of the next result of |r| are read, so that no step may be queued before.
@@ -38,8 +38,9 @@ bool mlx_scheduler_may_queue(const mlx_scheduler_t *s) {
 static int64_t burst_size(const mlx_scheduler_t *s, const mlx_request_t *r) {
   int64_t size = (int64_t)r->output.generation.count;
   const size_t left = mlx_output_left(&r->output);
+  const int64_t limit = mlx_sequence_sampler_burst_limit(r->sampler);
   if (size > s->stepper->burst) size = s->stepper->burst;
-  if (size > MLX_BURST_TOKENS) size = MLX_BURST_TOKENS;
+  if (size > limit) size = limit;
   if (left < (size_t)size) size = (int64_t)left;
   if (size > s->positions - (int64_t)r->fed) size = s->positions - (int64_t)r->fed;
   if (s->token_seconds > 0 && (double)size * s->token_seconds > BURST_SECONDS)
@@ -54,11 +55,12 @@ static mlx_status_t queue_burst(mlx_scheduler_t *s, bool *out_queued) {
   bool ok, complete;
   int64_t size = burst_size(s, r);
   *out_queued = false;
-  if (size < 2) return NULL;
+  if (size < 1) return NULL;
   MLX_TRY(mlx_request_grow(r, &s->pages, r->fed + (size_t)size, &ok));
   if (!ok) size = (int64_t)(r->page_count * MLX_KV_PAGE - r->fed);
-  if (size < 2) return NULL;
+  if (size < 1) return NULL;
   MLX_TRY(mlx_sequence_sampler_prepare(r->sampler, &wanted, &complete));
+  if (complete) return NULL;  // mlx_scheduler_fill_step ends the request
   const mlx_segment_t segment = {
       .slot = r->slot, .position = (int32_t)r->fed, .count = 1, .ids = r->ids + r->fed, .wanted = &wanted};
   size_t eos_count = r->output.ignore_eos ? 0 : s->language.eos_count;

@@ -107,8 +107,10 @@ TEST(logits_do_not_depend_on_how_a_prompt_is_divided) {
   for (size_t i = 0; i < SUBJECTS; ++i) {
     if (!gpu_runs(subjects[i].name, subjects[i].sm)) continue;
     mlx_engine_t *engine = gpu_open(subjects[i].name);
-    // Keys and values that are rounded amplify the last bits in which the product kernels differ.
-    check_chunks(engine, subjects[i].name, subjects[i].kv == MLX_F32 ? 1e-5 : 2e-5);
+    // The product kernels differ in the last bits. If keys and values are rounded, such a bit can decide to
+    // which of two neighbours.
+    const double tolerance = subjects[i].kv == MLX_F32 ? 1e-5 : subjects[i].kv == MLX_Q8_0 ? 3e-4 : 2e-5;
+    check_chunks(engine, subjects[i].name, tolerance);
     mlx_engine_close(engine);
   }
 }

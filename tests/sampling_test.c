@@ -141,13 +141,13 @@ TEST(invalid_flags_fail_before_the_model_is_loaded) {
 // Through the C API
 
 // |reads| and |synchronous|: what the options of a request need, if the device samples.
-static void check_needs(const mlx_generate_options_t *options, bool reads, bool synchronous, bool burst) {
+static void check_needs(const mlx_generate_options_t *options, bool reads, bool synchronous, int64_t burst) {
   const mlx_language_t language = {.vocab = 320, .context = 256};
   mlx_sequence_sampler_t *sampler;
   CHECK_OK(mlx_sequence_sampler_create(&language, options, true, false, NULL, 0, &sampler));
   CHECK_INT(mlx_sequence_sampler_reads_logits(sampler), reads);
   CHECK_INT(mlx_sequence_sampler_is_synchronous(sampler), synchronous);
-  CHECK_INT(mlx_sequence_sampler_can_burst(sampler), burst);
+  CHECK_INT(mlx_sequence_sampler_burst_limit(sampler), burst);
   mlx_sequence_sampler_free(sampler);
 }
 
@@ -157,21 +157,21 @@ TEST(the_device_samples_unless_an_option_needs_the_host) {
   mlx_grammar_t *grammar;
   CHECK_OK(mlx_grammar_create("grammar", "root ::= \"a\"", 12, &grammar));
   mlx_generate_options_initialize(&options);
-  check_needs(&options, false, false, true);
+  check_needs(&options, false, false, MLX_BURST_TOKENS);
   mlx_sampling_initialize(&sampling);
   sampling.repeat_penalty = 1.2;
   options.sampling = &sampling;
-  check_needs(&options, false, false, true);
+  check_needs(&options, false, false, MLX_BURST_TOKENS);
   options.logprobs = 20;
-  check_needs(&options, false, false, false);
+  check_needs(&options, false, false, 0);
   options.logprobs = 21;  // more than a step reports
-  check_needs(&options, true, true, false);
+  check_needs(&options, true, true, 0);
   options.logprobs = -1;
   options.grammar = grammar;
-  check_needs(&options, false, true, false);
+  check_needs(&options, false, true, 1);
   options.grammar = NULL;
   sampling.dry_multiplier = 0.8;
-  check_needs(&options, true, true, false);
+  check_needs(&options, true, true, 0);
   mlx_grammar_free(grammar);
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Makes a Llama with random weights in the shape of a real model, for measurements without the real weights.
+"""Makes a Llama or a Qwen3 with random weights in the shape of a real model, for measurements without the real weights.
 
-  make_shape.py OUT llama-1b|llama-8b|llama-test|odd|grouped [--dtype bf16|f16|f32] [--sparse]
+  make_shape.py OUT llama-1b|llama-8b|llama-test|odd|grouped|qwen3-0.6b|qwen3-8b [--dtype bf16|f16|f32] [--sparse]
 
 Writes a Hugging Face directory: config.json, model.safetensors and the tiny fixture's tokenizer.json, whose 320 tokens are the
 first of the model's. Needs numpy only. Matrices are N(0, 1 / in), norms N(1, 0.05), so that activations keep their size; the seed
@@ -16,11 +16,12 @@ import shutil
 
 import numpy as np
 
-from weight_layout import SHAPES
+from weight_layout import OTHER_SHAPES, SHAPES
 
 TOKENIZER = pathlib.Path(__file__).resolve().parent.parent / "fixtures" / "tiny-llama" / "tokenizer.json"
 SEED, BLOCK = 20261115, 16777213  # the largest prime below 2^24
 
+SHAPES = {**SHAPES, **{name: OTHER_SHAPES[name] for name in ("qwen3-0.6b", "qwen3-8b")}}
 POSITIONS = 131072  # max_position_embeddings
 SAFETENSORS = {"bf16": "BF16", "f16": "F16", "f32": "F32"}
 TORCH = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}
@@ -28,7 +29,8 @@ TORCH = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}
 
 def config_of(shape, dtype):
     hidden, ffn, heads, kv_heads, width, layers, vocab, theta, tied = SHAPES[shape]
-    return {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": hidden, "intermediate_size": ffn,
+    architecture, kind = ("Qwen3ForCausalLM", "qwen3") if shape.startswith("qwen3") else ("LlamaForCausalLM", "llama")
+    return {"architectures": [architecture], "model_type": kind, "hidden_size": hidden, "intermediate_size": ffn,
             "num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": width,
             "vocab_size": vocab, "max_position_embeddings": POSITIONS, "rms_norm_eps": 1e-5, "rope_theta": theta,
             "rope_scaling": None, "hidden_act": "silu", "attention_bias": False, "mlp_bias": False, "tie_word_embeddings": tied,
@@ -46,6 +48,8 @@ def tensors_of(shape):
         tensors[p + "self_attn.k_proj.weight"] = (kv_heads * width, hidden)
         tensors[p + "self_attn.v_proj.weight"] = (kv_heads * width, hidden)
         tensors[p + "self_attn.o_proj.weight"] = (hidden, heads * width)
+        if shape.startswith("qwen3"):
+            tensors[p + "self_attn.q_norm.weight"] = tensors[p + "self_attn.k_norm.weight"] = (width,)
         tensors[p + "post_attention_layernorm.weight"] = (hidden,)
         tensors[p + "mlp.gate_proj.weight"] = (ffn, hidden)
         tensors[p + "mlp.up_proj.weight"] = (ffn, hidden)

@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""Makes a GGUF file with random weights in the shape of a real model, for measurements without the real weights.
+
+  make_gguf_shape.py OUT.gguf llama-1b|qwen3-0.6b|qwen3-8b|gemma3-4b|qwen3-30b-a3b q4_0|q4_k_m|q8_0|f16|bf16 [--layers N] [--sparse]
+
+q4_0: embedding and head in Q8_0. q4_k_m: as llama.cpp mixes it, Q6_K for the embedding or head and for v and down of half of the layers, Q4_K for the rest.
+Norms and routers are f32. Every token has text and there is a chat template, so that a server can be measured. --layers: fewer layers than the real model
+has, so that the difference of two runs gives the time of a layer. --sparse writes no data: enough to compile a module. Needs numpy only.
+"""
+import argparse
+import math
+import struct
+
+import numpy as np
+
+F32, F16, Q4_0, Q8_0, Q4_K, Q6_K, BF16 = 0, 1, 2, 8, 12, 14, 30
+BLOCKS = {F32: (1, 4), F16: (1, 2), BF16: (1, 2), Q4_0: (32, 18), Q8_0: (32, 34), Q4_K: (256, 144), Q6_K: (256, 210)}  # weights, bytes
+# architecture, layers, hidden, ffn, heads, kv heads, head width, vocabulary, experts, experts per token, tied
+SHAPES = {
+    "llama-1b": ("llama", 16, 2048, 8192, 32, 8, 64, 128256, 0, 0, True),
+    "qwen3-0.6b": ("qwen3", 28, 1024, 3072, 16, 8, 128, 151936, 0, 0, True),
+    "qwen3-8b": ("qwen3", 36, 4096, 12288, 32, 8, 128, 151936, 0, 0, False),
+    "gemma3-4b": ("gemma3", 34, 2560, 10240, 8, 4, 256, 262208, 0, 0, True),
+    "qwen3-30b-a3b": ("qwen3moe", 48, 2048, 768, 32, 4, 128, 151936, 128, 8, False),
+}
+MIXES = {"f16": (F16, F16, F16), "bf16": (BF16, BF16, BF16), "q8_0": (Q8_0, Q8_0, Q8_0), "q4_0": (Q4_0, Q4_0, Q8_0), "q4_k_m": (Q4_K, Q6_K, Q6_K)}  # most, v and down of some layers, embedding
+
+
+def tensors_of(shape, mix, layers):
+    """(name, type, dimensions with rows first), in the order of the file."""
+    arch, count, hidden, ffn, heads, kv_heads, width, vocab, experts, _, tied = SHAPES[shape]
+    most, some, embedding = MIXES[mix]
+    layers = layers or count
+    yield "token_embd.weight", embedding, (vocab, hidden)
+    for i in range(layers):
+        better = some if i < layers // 8 or i >= 7 * layers // 8 or (i - layers // 8) % 3 == 2 else most
+        group = (experts,) if experts else ()
+        suffix = "_exps" if experts else ""
+        rows = [("attn_norm", F32, (hidden,)), ("attn_q", most, (heads * width, hidden)), ("attn_k", most, (kv_heads * width, hidden)),
+                ("attn_v", better, (kv_heads * width, hidden)), ("attn_output", most, (hidden, heads * width)), ("ffn_norm", F32, (hidden,)),
+                ("ffn_gate" + suffix, most, (*group, ffn, hidden)), ("ffn_up" + suffix, most, (*group, ffn, hidden)), ("ffn_down" + suffix, better, (*group, hidden, ffn))]
+        if arch != "llama":
+            rows += [("attn_q_norm", F32, (width,)), ("attn_k_norm", F32, (width,))]
+        if arch == "gemma3":
+            rows += [("post_attention_norm", F32, (hidden,)), ("post_ffw_norm", F32, (hidden,))]
+        if experts:
+            rows += [("ffn_gate_inp", F32, (experts, hidden))]
+        for name, kind, dims in rows:
+            yield f"blk.{i}.{name}.weight", kind, dims
+    yield "output_norm.weight", F32, (hidden,)
+    if not tied:
+        yield "output.weight", embedding, (vocab, hidden)
+
+
+def fields_of(shape, layers):
+    arch, count, hidden, ffn, heads, kv_heads, width, vocab, experts, used, _ = SHAPES[shape]
+    letters = [i for i in range(256) if 33 <= i <= 126 or 161 <= i <= 172 or 174 <= i]  # of byte-level BPE
+    alphabet = [chr(i) for i in letters] + [chr(256 + i) for i in range(256 - len(letters))]
+    a = arch + "."
+    yield from (("general.architecture", arch), ("general.name", "shape"), (a + "block_count", layers or count), (a + "context_length", 40960), (a + "embedding_length", hidden),
+                (a + "feed_forward_length", 3 * hidden if experts else ffn), (a + "attention.head_count", heads), (a + "attention.head_count_kv", kv_heads),
+                (a + "attention.key_length", width), (a + "attention.value_length", width), (a + "attention.layer_norm_rms_epsilon", 1e-6), (a + "rope.freq_base", 1e6))
+    if arch == "llama":
+        yield a + "rope.dimension_count", width
+    if arch == "gemma3":
+        yield a + "attention.sliding_window", 1024
+    if experts:
+        yield from ((a + "expert_count", experts), (a + "expert_used_count", used), (a + "expert_feed_forward_length", ffn))
+    yield from (("tokenizer.ggml.model", "gpt2"), ("tokenizer.ggml.pre", "qwen2"), ("tokenizer.ggml.eos_token_id", 2), ("tokenizer.ggml.merges", [f"{alphabet[0]} {alphabet[1]}"]),
+                ("tokenizer.ggml.tokens", alphabet + [alphabet[0] + alphabet[1]] + [f"t{i}" for i in range(vocab - 257)]), ("tokenizer.ggml.token_type", [1] * vocab),
+                ("tokenizer.chat_template", "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"))
+
+
+def string_bytes(text):
+    data = text.encode()
+    return struct.pack("<Q", len(data)) + data
+
+
+def value_bytes(value):
+    if isinstance(value, str):
+        return struct.pack("<I", 8) + string_bytes(value)
+    if isinstance(value, float):
+        return struct.pack("<If", 6, value)
+    if isinstance(value, list):
+        head = struct.pack("<IIQ", 9, 8 if isinstance(value[0], str) else 5, len(value))
+        return head + (b"".join(map(string_bytes, value)) if isinstance(value[0], str) else np.array(value, "<i4").tobytes())
+    return struct.pack("<II", 4, value)
+
+
+def random_blocks(kind, columns, rng):
+    """Bytes of random blocks of a type, or ones for norms. Scales are such that products keep the size of activations."""
+    size = columns ** -0.5 * rng.uniform(0.8, 1.2, 65521)
+    if kind == F32:
+        return (rng.standard_normal(65536) * columns ** -0.5 if columns > 1 else np.ones(65536)).astype("<f4").view(np.uint8)
+    if kind == F16:
+        return (rng.standard_normal(1 << 22) * columns ** -0.5).astype("<f2").view(np.uint8)
+    if kind == BF16:
+        return (rng.standard_normal(1 << 22) * columns ** -0.5).astype("<f4").view("<u2")[1::2].copy().view(np.uint8)
+    out = rng.integers(0, 256, (65521, BLOCKS[kind][1]), np.uint8)
+    # Where the f16 scales of a block are, and the spread of the integers that they scale.
+    for at, spread in {Q4_0: ((0, 4.6),), Q8_0: ((0, 74),), Q4_K: ((0, 160), (2, 1200)), Q6_K: ((208, 18.5 * 74),)}[kind]:
+        out[:, at:at + 2] = (size / spread).astype("<f2").view(np.uint8).reshape(-1, 2)
+    return out.reshape(-1)
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[1].strip())
+    parser.add_argument("out")
+    parser.add_argument("shape", choices=SHAPES)
+    parser.add_argument("mix", choices=MIXES)
+    parser.add_argument("--layers", type=int)
+    parser.add_argument("--sparse", action="store_true")
+    args = parser.parse_args()
+    tensors, infos, at = list(tensors_of(args.shape, args.mix, args.layers)), b"", 0
+    sizes = [-(-math.prod(dims) // BLOCKS[kind][0] * BLOCKS[kind][1] // 32) * 32 for _, kind, dims in tensors]
+    for (name, kind, dims), size in zip(tensors, sizes):
+        infos += string_bytes(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims[::-1], kind, at)
+        at += size
+    fields = list(fields_of(args.shape, args.layers))
+    head = struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), len(fields)) + b"".join(string_bytes(k) + value_bytes(v) for k, v in fields) + infos
+    head += b"\0" * (-len(head) % 32)
+    rng, blocks = np.random.default_rng(1), {}
+    with open(args.out, "wb") as file:
+        file.write(head)
+        if args.sparse:
+            file.truncate(len(head) + at)
+        for (_, kind, dims), left in [] if args.sparse else zip(tensors, sizes):
+            key = kind, dims[-1] if len(dims) > 1 else 1
+            if key not in blocks:
+                blocks[key] = random_blocks(*key, rng)
+            while left:
+                part = blocks[key][:left]
+                file.write(part.data)
+                left -= len(part)
+    print(f"{args.out}: {args.shape} {args.mix}, {len(tensors)} tensors, {at / 1e9:.2f} GB{', sparse' if args.sparse else ''}")
+
+
+if __name__ == "__main__":
+    main()
