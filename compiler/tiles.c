@@ -127,9 +127,9 @@ static int iq4_index(int value) {
 
 // |doubled| is twice the number: 0, 1, 2, 3, 4, 6, 8 or 12 and its sign. Larger ones become 12.
 static int e2m1_index(int doubled) {
+  static const uint8_t indices[13] = {0, 1, 2, 3, 4, 7, 5, 7, 6, 7, 7, 7, 7};
   const int size = doubled < 0 ? -doubled : doubled;
-  const int index = size <= 4 ? size : size == 6 ? 5 : size == 8 ? 6 : 7;
-  return doubled < 0 ? index | 8 : index;
+  return indices[size < 12 ? size : 12] | (doubled < 0) << 3;
 }
 
 // The integers that are stored for |code|, after |shift| is subtracted and |factor| multiplied.

@@ -77,12 +77,15 @@ void mlx_embeddings_input_clear(mlx_embeddings_input_t *input) {
 
 mlx_status_t mlx_embeddings_ids(const mlx_embeddings_input_t *input, size_t index, int64_t vocab,
                                 int32_t *out) {
+  const mlx_place_t root = mlx_place_root(input->doc), all = mlx_place_key(&root, "input"),
+                    nth = mlx_place_item(&all, index, input->inputs[index]);
+  const mlx_place_t *ids = all.value == nth.value ? &all : &nth;  // "input" may be one list of ids
   yyjson_val *value;
   size_t i, max;
-  yyjson_arr_foreach(input->inputs[index], i, max, value) {
+  yyjson_arr_foreach(ids->value, i, max, value) {
+    const mlx_place_t item = mlx_place_item(ids, i, value);
     if (!yyjson_is_int(value) || yyjson_get_sint(value) < 0 || yyjson_get_sint(value) >= vocab)
-      return mlx_error(MLX_INVALID_INPUT, "input[%zu][%zu]: expected a token id below %lld", index, i,
-                       (long long)vocab);
+      return mlx_field_error(&item, MLX_INVALID_INPUT, "expected a token id below %lld", (long long)vocab);
     out[i] = (int32_t)yyjson_get_sint(value);
   }
   return NULL;

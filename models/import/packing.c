@@ -157,7 +157,10 @@ static void read_mxfp4_codes(const mlx_packing_t *p, int64_t row, int64_t nth, m
   const int64_t block = row * (p->columns / BLOCK) + nth;
   const uint8_t *codes = p->parts[MLX_PART_CODES]->data + block * (BLOCK / 2);
   set_scale(out, mlx_mxfp4_half_scale(p->parts[MLX_PART_SCALES]->data[block]), 0);
-  for (int i = 0; i < MLX_CODES; ++i) out->code[i] = mlx_mxfp4_doubled[codes[i / 2] >> i % 2 * 4 & 15];
+  for (int i = 0; i < MLX_CODES; i += 2) {
+    out->code[i] = mlx_mxfp4_doubled[codes[i / 2] & 15];
+    out->code[i + 1] = mlx_mxfp4_doubled[codes[i / 2] >> 4];
+  }
 }
 
 void mlx_packing_codes(const mlx_packing_t *p, int64_t row, int64_t nth, mlx_codes_t *out) {
