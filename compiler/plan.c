@@ -451,10 +451,12 @@ static bool segment_fits(const mlx_model_t *model, mlx_dtype_t kv, bool quantize
          4 * stage_bytes(plan, quantized) + work + (8 << 10) <= plan->shared_bytes;
 }
 
-// Chooses the widest segments that fit: they save barriers.
+// Chooses the widest segments that fit. Rows of the hidden size are one segment, if they have at most 4096
+// quantized columns: each stage costs a wait.
 static bool launch_fits(const mlx_model_t *model, mlx_dtype_t kv, bool quantized, mlx_decode_plan_t *plan) {
-  plan->segment = quantized && has_large_stages(plan) ? 4096 : 1024;
-  for (; plan->segment >= 512; plan->segment /= 2) {
+  const int64_t hidden = mlx_ceil_div(model->config.hidden, 256) * 256;
+  plan->segment = quantized && has_large_stages(plan) ? min_int(4096, max_int(2048, hidden)) : 1024;
+  for (; plan->segment >= 512; plan->segment = plan->segment / 2 / 256 * 256) {
     if (segment_fits(model, kv, quantized, plan)) return true;
   }
   return false;

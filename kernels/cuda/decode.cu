@@ -38,9 +38,7 @@ typedef unsigned long long u64;
 #include "step.h"
 
 #define PAGE MLX_KV_PAGE
-#ifndef WARPS
 #define WARPS 8
-#endif
 #define THREADS (WARPS * 32)  // consumer threads; the producer warp comes after them
 #define EMPTY 0xffffffffu     // a word of |scratch| without a value; the scratch tensor is initialized to it
 #define MINUS_INFINITY __uint_as_float(0xff800000u)
@@ -49,34 +47,25 @@ typedef unsigned long long u64;
 #define Q_WIDTH (HEADS * HEAD_DIM)
 #define KV_WIDTH (KV_HEADS * HEAD_DIM)
 #define QKV_WIDTH (Q_WIDTH + 2 * KV_WIDTH)
-#ifndef SPLIT  // positions of an attention task, as long as there are enough blocks for all tasks
-#define SPLIT (HEAD_DIM <= 128 ? 256 : 128)
+// Positions of an attention task, as long as there are enough blocks for all tasks: few rounds of all warps.
+#if defined(KV_BF16) || defined(KV_F16)
+#define SPLIT 256
+#else
+#define SPLIT (HEAD_DIM <= 128 ? 128 : 64)
 #endif
 #define MAX_SPLITS max_of(1, BLOCKS / KV_HEADS)
-#define TILE 8   // rows of a stage
+#define TILE 8  // rows of a stage
+#define IN_FLIGHT \
+  3              // stages whose copies are in flight; more only lengthen the queue that other blocks wait in
 #define BATCH 8  // tiles whose sums are completed together
 #define MAX_CANDIDATES MLX_BURST_TOP_K
 #ifdef PACKED
-#ifndef LATE_FENCE
-#define LATE_FENCE 0
-#endif
-#ifndef IN_FLIGHT
-#define IN_FLIGHT 3  // stages whose copies are in flight
-#endif
-#ifndef STAGED_RUNS
-#define STAGED_RUNS 4
-#endif
-#ifndef STAGE_LIMIT
+#define STAGED_RUNS 4           // largest number of runs that are staged in shared memory at a time
 #define STAGE_LIMIT (24 << 10)  // largest number of bytes in a stage
-#endif
-#ifndef PAIR_ROWS
 #define PAIR_ROWS (SHARED_BYTES >= 160 << 10 ? 2 : 1)  // 2: a stage has rows of both gate and up
-#endif
 #define MAX_RUNS 16  // largest number of runs (see Tiling) whose activations are kept in registers
 #else
-#define LATE_FENCE 0
 #define PAIR_ROWS 1
-#define IN_FLIGHT 3  // more copies in flight only lengthen the memory queue that other blocks wait in
 #define STAGED_RUNS 2
 #define MAX_RUNS 8
 #endif
@@ -183,9 +172,7 @@ using DownFormat2 = DownFormat;
 
 // VALUE_WARPS warps share the same positions, and each accumulates some columns of the values.
 #if defined(KV_F32) || defined(KV_Q8)
-#ifndef VALUE_WARPS
 #define VALUE_WARPS (HEAD_DIM <= 128 || GROUP <= 4 ? 1 : 2)
-#endif
 #ifdef KV_Q8
 typedef u8 kv_t;  // codes; each page of a head ends with PAGE f32 scales
 #else
@@ -222,7 +209,7 @@ struct Merge {  // partial attention results of one head
 };
 
 union Work {
-  __align__(16) u8 runs[WARPS][LARGEST(staged) * RUN_BYTES];
+  __align__(16) u8 runs[WARPS][(LARGEST(staged) + 1) / 2 * 2 * RUN_BYTES];
   Attention attention;
   Merge merge;
 };
@@ -389,13 +376,12 @@ static __device__ __forceinline__ void layer(const Model &m, Consumer &c, int l,
     reset_consumed(m, s, parity, plan);
     if (l == 0) reset_choice(m, s, epoch);
   };
-  bool fenced = false;
   const bool second_gate = uses_second(l, SECOND_GATE), second_down = uses_second(l, SECOND_DOWN);
   c.pairs<GateFormat, GateFormat2>(
       x, s->ffn, second_gate, first, [&](int row, float gate, float up, bool last) {
-        // Orders the EMPTY words and the new keys and values before the results.
-        if (LATE_FENCE ? last : !fenced) __threadfence();
-        fenced = true;
+        // Orders the EMPTY words and the new keys and values before some results: other blocks need all of
+        // them.
+        if (last) __threadfence();
         const float scale = layer_scale(s);
         gate = gate * scale + GATE_BIAS_OF(l, row);
         publish(&w->hidden[parity][row], activate(gate) * (up * scale + UP_BIAS_OF(l, row)));

@@ -46,12 +46,9 @@ static __device__ __forceinline__ int value_column() {
   return (int)(threadIdx.x >> 5) % VALUE_WARPS * 64 + lane_row() * 8;
 }
 
-// Keys are loaded with the values.
-static __device__ __forceinline__ void load_keys(const Model &, Pass &, int, int, int, int) {}
-
 // Loads positions from |first| up to |end|. The newest position is not in the pool yet.
-static __device__ __forceinline__ void load_values(const Model &m, Pass &pass, int layer, int head, int first,
-                                                   int end) {
+static __device__ __forceinline__ void load_pass(const Model &m, Pass &pass, int layer, int head, int first,
+                                                 int end) {
   const int row = lane_row(), quad = lane_quad();
   const u16 *from = kv_address(m, layer, head, first < end ? __ldg(m.pages + first / PAGE) : 0, first);
   const u16 *k = from + row * HEAD_DIM + quad * 8, *v = from + (PAGE + quad) * HEAD_DIM + value_column();
@@ -151,10 +148,9 @@ static __device__ __forceinline__ void add_values(OnlineSoftmax &softmax, const 
   }
 }
 
-template <typename Scored>
 static __device__ __forceinline__ void accumulate_pass(OnlineSoftmax &softmax, const Pass &pass,
                                                        const Attention *a, int first_query, int,
-                                                       Visible visible, Scored) {
+                                                       Visible visible) {
   add_values(softmax, pass,
              softmax_weights(softmax, scores_of(pass, a->query_data[first_query / QUERY_BATCH], visible)));
 }

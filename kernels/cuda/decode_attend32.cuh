@@ -7,15 +7,17 @@
 #define KEY_LANES (HEAD_DIM <= 128 || VALUE_WARPS > 1 ? 4 : 8)
 #define PASS (HEAD_DIM <= 64 ? 16 : 32 / KEY_LANES)
 #define ROUND (WARPS / VALUE_WARPS * PASS)
-#ifndef BUFFERS
 #define BUFFERS 1
-#endif
 #define KEY_ROWS (PASS * KEY_LANES / 32)
 #define ROW_STEP (32 / KEY_LANES)
 #define KEY_STEP (4 * KEY_LANES)
 #define KEY_FOURS (HEAD_DIM / KEY_STEP)
 #define VALUE_COLUMNS ceil_div(HEAD_DIM, 32 * VALUE_WARPS)
+#ifdef KV_Q8
 #define VALUE_VECTOR (VALUE_COLUMNS % 4 == 0 ? 4 : 1)
+#else
+#define VALUE_VECTOR (VALUE_COLUMNS % 4 == 0 ? 4 : VALUE_COLUMNS % 2 == 0 ? 2 : 1)
+#endif
 #define QUERIES min_of(QUERY_BATCH, GROUP)  // of a pass
 static_assert(PAGE % PASS == 0, "a pass must not cross a page");
 
@@ -79,14 +81,15 @@ static __device__ __forceinline__ void quantize_row(float *row, u8 *pool, int pl
 }
 #endif
 
-// Loads the keys of positions from |first| up to |end|. The newest position is not in the pool yet.
-static __device__ __forceinline__ void load_keys(const Model &m, Pass &pass, int layer, int head, int first,
+// Loads positions from |first| up to |end|. The newest position is not in the pool yet.
+static __device__ __forceinline__ void load_pass(const Model &m, Pass &pass, int layer, int head, int first,
                                                  int end) {
   const kv_t *from = kv_address(m, layer, head, first < end ? __ldg(m.pages + first / PAGE) : 0, first);
-  const kv_t *k = from + lane_row() * HEAD_DIM + lane_quad() * 4;
+  const kv_t *k = from + lane_row() * HEAD_DIM + lane_quad() * 4, *v = from + KV_BLOCK;
+  pass.first = first;
 #ifdef KV_Q8
   const int place = first % PAGE;
-  float scale[KEY_ROWS];
+  float scale[PASS];
 #pragma unroll
   for (int i = 0; i < KEY_ROWS; ++i)
     scale[i] =
@@ -104,17 +107,7 @@ static __device__ __forceinline__ void load_keys(const Model &m, Pass &pass, int
                                                ? LOAD_FOUR(k + row_step * HEAD_DIM + column, i / KEY_FOURS)
                                                : float4{0, 0, 0, 0};
   }
-}
-
-// Loads the values. The keys of the same pass are loaded before.
-static __device__ __forceinline__ void load_values(const Model &m, Pass &pass, int layer, int head, int first,
-                                                   int end) {
-  const kv_t *v =
-      kv_address(m, layer, head, first < end ? __ldg(m.pages + first / PAGE) : 0, first) + KV_BLOCK;
-  pass.first = first;
 #ifdef KV_Q8
-  const int place = first % PAGE;
-  float scale[PASS];
 #pragma unroll
   for (int i = 0; i < PASS; ++i) scale[i] = first + i < end ? scale_of(v, place, i) : 0.0f;
 #endif
@@ -127,6 +120,9 @@ static __device__ __forceinline__ void load_values(const Model &m, Pass &pass, i
     if constexpr (VALUE_VECTOR == 4) {
       const float4 four = valid ? LOAD_FOUR(at, position) : float4{0, 0, 0, 0};
       to[0] = four.x, to[1] = four.y, to[2] = four.z, to[3] = four.w;
+    } else if constexpr (VALUE_VECTOR == 2) {
+      const float2 two = valid ? load_relaxed2((const float *)at) : float2{0, 0};
+      to[0] = two.x, to[1] = two.y;
     } else {
       *to = valid ? LOAD_VALUE(at, position) : 0.0f;
     }
@@ -183,15 +179,11 @@ static __device__ __forceinline__ void scores_of(const Pass &pass, const Attenti
   }
 }
 
-// Calls scored() when the keys are no longer needed.
-template <typename Scored>
 static __device__ __forceinline__ void accumulate_pass(OnlineSoftmax &softmax, const Pass &pass, Attention *a,
-                                                       int first_query, int queries, Visible visible,
-                                                       Scored scored) {
+                                                       int first_query, int queries, Visible visible) {
   float4 *factors = a->factors[threadIdx.x >> 5];
   float score[KEY_ROWS] = {}, peak = softmax.peak;
   scores_of(pass, a, first_query, queries, visible, score);
-  scored();
 #pragma unroll
   for (int r = 0; r < KEY_ROWS; ++r) peak = fmaxf(peak, score[r]);
 #pragma unroll

@@ -1,6 +1,14 @@
 // Decode: attention. A task is one KV head, some of its queries and a range of positions (a split). One block
 // merges the splits of a head. decode_attend16.cuh and decode_attend32.cuh have the work of a warp.
 
+// Attention with wide heads needs so many registers that variables of the other phases would be spilled if it
+// were inlined. With narrow heads, a call costs more than it saves.
+#if HEAD_DIM > 128
+#define ATTENTION_CALL __noinline__
+#else
+#define ATTENTION_CALL __forceinline__
+#endif
+
 // Subtracts whole rotations from the angle first, as the generic path does.
 static __device__ __forceinline__ void fill_rope_table(Shared *s, int position) {
   if (threadIdx.x >= ROPES * HEAD_DIM / 2) return;
@@ -70,13 +78,9 @@ struct Plan {
   __device__ __forceinline__ int begin(int split) const {  // a pass of the first split includes |start|
     return (start & -PASS) + split * positions;
   }
-  __device__ __forceinline__ int tasks() const { return (queries == 1 ? HEADS : KV_HEADS) * splits; }
-  __device__ __forceinline__ int query(int task) const {
-    return queries == 1 ? task % HEADS : task % KV_HEADS * GROUP;
-  }
-  __device__ __forceinline__ int split(int task) const {
-    return queries == 1 ? task / HEADS : task / KV_HEADS;
-  }
+  __device__ __forceinline__ int tasks() const { return HEADS / queries * splits; }
+  __device__ __forceinline__ int query(int task) const { return task % (HEADS / queries) * queries; }
+  __device__ __forceinline__ int split(int task) const { return task / (HEADS / queries); }
 };
 
 static __device__ __forceinline__ Plan plan_of(int position, int start) {
@@ -303,17 +307,8 @@ static __device__ __forceinline__ void publish_split(const Model &m, const Atten
   }
 }
 
-#ifndef ATTEND_CALL
-#define ATTEND_CALL __noinline__
-#endif
-static __device__ __forceinline__ void load_pass(const Model &m, Pass &pass, int layer, int head, int first,
-                                                 int end) {
-  load_keys(m, pass, layer, head, first, end);
-  load_values(m, pass, layer, head, first, end);
-}
-
-static __device__ ATTEND_CALL void attend_task(const Model &m, Shared *s, int layer, int task, Plan plan,
-                                               int position) {
+static __device__ ATTENTION_CALL void attend_task(const Model &m, Shared *s, int layer, int task, Plan plan,
+                                                  int position) {
   Attention *a = &s->work.attention;
   const int query = plan.query(task), split = plan.split(task), begin = plan.begin(split);
   const int end = min(begin + plan.positions, position + 1), cached = min(end, position);
@@ -332,10 +327,8 @@ static __device__ ATTEND_CALL void attend_task(const Model &m, Shared *s, int la
       for (int i = 0; i < BUFFERS; ++i) {
         if (pass[i].first >= end) break;
         insert_newest(a, pass[i], position);
-        const int next = first + (i + BUFFERS) * ROUND;
-        accumulate_pass(softmax, pass[i], a, first_query, plan.queries, {plan.start, end},
-                        [&] { load_keys(m, pass[i], layer, head, next, cached); });
-        load_values(m, pass[i], layer, head, next, cached);
+        accumulate_pass(softmax, pass[i], a, first_query, plan.queries, {plan.start, end});
+        load_pass(m, pass[i], layer, head, first + (i + BUFFERS) * ROUND, cached);
       }
     }
     if (first_query + QUERY_BATCH < plan.queries) {
@@ -355,11 +348,8 @@ static __device__ __forceinline__ void attend(const Model &m, Shared *s, int lay
     attend_task(m, s, layer, task, plan, position);
 }
 
-#ifndef MERGE_CALL
-#define MERGE_CALL __forceinline__
-#endif
 // Merges the splits of a head: each warp merges every WARPS-th split in order, then the warps are combined.
-static __device__ MERGE_CALL void merge_head(const Model &m, Shared *s, int head, int splits) {
+static __device__ ATTENTION_CALL void merge_head(const Model &m, Shared *s, int head, int splits) {
   Merge *g = &s->work.merge;
   // Lanes hold the values, then the peak and the sum.
   constexpr int words = ceil_div(HEAD_DIM + 2, 32), mine = ceil_div(MAX_SPLITS, WARPS);

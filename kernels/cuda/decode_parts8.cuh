@@ -90,16 +90,14 @@ static __device__ __forceinline__ void stage_run(u8 *run) {
 #endif
 }
 
-// Not inlined: one copy of the code for all roles. Two runs at a time overlap.
+// Not inlined: one copy of the code for all roles. |count| is even.
 static __device__ __noinline__ void stage_runs(u8 *runs, int count) {
   __syncwarp();
-  int i = 0;
 #pragma unroll 1
-  for (; i + 1 < count; i += 2) {
+  for (int i = 0; i < count; i += 2) {
     stage_run(runs + i * RUN_BYTES);
     stage_run(runs + (i + 1) * RUN_BYTES);
   }
-  if (i < count) stage_run(runs + i * RUN_BYTES);
   __syncwarp();
 }
 
@@ -117,7 +115,7 @@ static __device__ __forceinline__ void stage_all(Shared *s, Activations<K> &x,
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < count; ++i) *(float4 *)(runs + i * RUN_BYTES + lane * 16) = value[begin + i];
-    stage_runs(runs, count);
+    stage_runs(runs, count + count % 2);
 #pragma unroll
     for (int i = 0; i < count; ++i) {
       if (OFFSETS) x.sum[begin + i] = *(const float *)(staged_piece(s, i, lane & 3) + 136);

@@ -49,7 +49,7 @@ def without(text, part):
         return replaced(text, ("      barrier_wait(&s->full[at.stage], at.parity);\n", ""),
                         ("      barrier_arrive(&s->free[at.stage]);\n", ""), ("      produce(m, s, steps);", ""))
     if part == "waits":
-        return replaced(text, ("  while (is_empty(value));", "  while (0);"), ("for (bool again = true; again;)", "for (bool again = false; again;)"),
+        return replaced(text, ("  while (is_empty(value));", "  while (0);"), ("  } while (again);", "  } while (0);"), ("for (bool again = true; again;)", "for (bool again = false; again;)"),
                         ("  *not_finite = s->not_finite;\n  return best.token;", "  *not_finite = false;\n  return 5;"))
     if part == "attention":
         return replaced(text, ("  attend(m, s, l, plan, position);\n", ""), ("  merge_heads(m, s, plan.splits);\n", ""),
@@ -115,7 +115,8 @@ def scratch_words(shape, unit=1):
 
 
 def segment_of(layout):
-    return 4096 if layout.tiles and SHARED_BYTES >= 160 << 10 else 1024
+    hidden = -(-layout.dims["FINAL_NORM"][0] // 256) * 256
+    return min(4096, max(2048, hidden)) if layout.tiles and SHARED_BYTES >= 160 << 10 else 1024
 
 
 def compile_kernel(text, shape, form, layout, dtype, kv, library, target, extra=()):
