@@ -42,8 +42,8 @@ BODIES = {  # of functions with inline assembly
           return stage;
         });""",
 }
-CASES = [  # M, rows of three matrices, K, BM, BN, warps
-    (16, (64, 64, 64), 64, 16, 64, 4), (13, (128, 64, 48), 192, 16, 64, 4), (64, (64, 64, 64), 576, 64, 64, 4), (40, (128, 128, 64), 320, 64, 128, 8)]
+CASES = [  # M, rows of three matrices, K, BM, BN, warps, units in registers
+    (16, (64, 64, 64), 64, 16, 64, 4, 4), (13, (128, 64, 48), 192, 16, 64, 4, 4), (64, (64, 64, 64), 576, 64, 64, 4, 2), (40, (128, 128, 64), 320, 64, 128, 8, 4)]
 FEW_CASES = [  # M, N, K, epilogue, groups, blocks of a cluster, tiles, warps of a tile, pieces in flight, norm, y as parts
     (16, 96, 128, 1, 2, 1, 2, 1, 3, 1, 0), (13, 64, 320, 2, 2, 2, 2, 2, 2, 0, 0), (16, 48, 576, 1, 2, 2, 1, 4, 4, 0, 0), (9, 80, 160, 1, 2, 4, 1, 1, 2, 1, 0),
     (16, 128, 384, 2, 4, 2, 2, 1, 3, 1, 1)]
@@ -184,7 +184,8 @@ def main():
         (path / "cut.cpp").write_text("#define CUT 1\n" + kernel() + CUT)
         (path / "linear.cpp").write_text(kernel() + LINEAR)
         (path / "few.cpp").write_text("#define FEW 1\n" + kernel() + FEW)
-        cases = [("linear", dict(M=m, N=rows[0], N2=rows[1], N3=rows[2], K=k, BM=bm, BN=bn, WARPS=warps, SPLIT=1, STAGES=3, EPILOGUE=3, __CUDA_ARCH_FEAT_SM90_ALL=1)) for m, rows, k, bm, bn, warps in CASES]
+        cases = [("linear", dict(M=m, N=rows[0], N2=rows[1], N3=rows[2], K=k, BM=bm, BN=bn, WARPS=warps, SPLIT=1, STAGES=3, EPILOGUE=3, DEPTH=depth, __CUDA_ARCH_FEAT_SM90_ALL=1))
+                 for m, rows, k, bm, bn, warps, depth in CASES]
         cases += [("few", dict(zip(("M", "N", "K", "EPILOGUE", "GROUPS", "SPLIT", "TALL", "ALONG", "DEPTH"), case), **({"NORM_EPS": "0.5f"} if case[-2] else {}), **({"Y_PARTS": 1} if case[-1] else {}))) for case in FEW_CASES]
         for name, sizes in cases:
             command = [compiler, "-std=c++17", "-O1", "-w", f"-I{ROOT}/tests", "-DROWS16=1", "-DDTYPE_BF16=1", "-D__CUDA_ARCH__=900", *(f"-D{name}={value}" for name, value in sizes.items())]
