@@ -150,11 +150,14 @@ static mlx_value_t lower_add(mlx_function_t *f, const mlx_node_t *node) {
   return mlx_generic_add(f, node->name, a, b);
 }
 
-static mlx_value_t lower_gated(mlx_function_t *f, const mlx_node_t *node) {
+static mlx_value_t lower_gated(mlx_function_t *f, int id, const mlx_node_t *node) {
   if (is_fused(f, node->operands[0])) {
     const mlx_node_t *gate = mlx_graph_operand(f->graph, node, 0), *up = mlx_graph_operand(f->graph, node, 1);
-    return mlx_cuda_linear(f, node->name, emitted(f, gate->operands[0]), weight(f, gate, 1), weight(f, up, 1),
-                           MLX_EPILOGUE_SWIGLU);
+    f->into_parts = f->paths.parts[id - 1];
+    const mlx_value_t gated = mlx_cuda_linear(f, node->name, emitted(f, gate->operands[0]),
+                                              weight(f, gate, 1), weight(f, up, 1), MLX_EPILOGUE_SWIGLU);
+    f->into_parts = false;
+    return gated;
   }
   const mlx_value_t gate = as_f32(f, node->operands[0]), up = as_f32(f, node->operands[1]);
   if (node->act == MLX_ACT_SILU) return mlx_generic_swiglu(f, node->name, gate, up);
@@ -290,12 +293,12 @@ static mlx_value_t lower_simple(mlx_function_t *f, const mlx_node_t *node, mlx_v
 // The walk
 
 static mlx_value_t lower_node(mlx_function_t *f, int id, const mlx_node_t *node) {
-  if (f->paths.parts[id - 1]) return lower_norm_parts(f, id, node);
+  if (node->kind == MLX_NODE_RMSNORM && f->paths.parts[id - 1]) return lower_norm_parts(f, id, node);
   switch (node->kind) {
     case MLX_NODE_EMBED: return lower_embed(f, id, node);
     case MLX_NODE_LINEAR: return lower_linear(f, id, node);
     case MLX_NODE_ADD: return lower_add(f, node);
-    case MLX_NODE_GATED: return lower_gated(f, node);
+    case MLX_NODE_GATED: return lower_gated(f, id, node);
     case MLX_NODE_EXPERTS: return lower_experts(f, id, node, node->name, MLX_NONE);
     case MLX_NODE_ATTENTION: return lower_attention(f, id, node);
     case MLX_NODE_SCALE: return lower_scale(f, node);

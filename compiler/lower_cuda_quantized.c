@@ -67,6 +67,10 @@ static mlx_value_t gemv(mlx_function_t *g, const char *name, mlx_value_t x, mlx_
 
 static int64_t parts_words(int64_t m, int64_t k) { return mlx_quantized_parts_bytes(m, k) / 4; }
 
+static mlx_value_t as_parts(mlx_value_t words, int64_t m, int64_t k) {
+  return (mlx_value_t){.id = words.id, .dtype = MLX_F32, .rank = 2, .dims = {m, k}, .is_parts = true};
+}
+
 static mlx_value_t gain_of(mlx_value_t x) {
   return (mlx_value_t){.id = x.norm_gain, .dtype = MLX_F32, .rank = 1, .dims = {x.dims[1]}};
 }
@@ -124,7 +128,7 @@ mlx_value_t mlx_cuda_norm_parts(mlx_function_t *g, const char *name, mlx_value_t
   if (rows16 && mlx_cuda_is_hopper(g) && m > MLX_GEMV_TOKENS && m <= MLX_FEW_TOKENS) return norm;
   mlx_extern_t kernel = launch_split(g, norm, rows16);
   const mlx_value_t parts = mlx_cuda_call(g, name, &kernel);
-  return (mlx_value_t){.id = parts.id, .dtype = MLX_F32, .rank = 2, .dims = {m, k}, .is_parts = true};
+  return as_parts(parts, m, k);
 }
 
 // The launch of a product y[m, n] with tiles |t|, without operands and results.
@@ -179,6 +183,8 @@ mlx_value_t mlx_cuda_exact_gemm(mlx_function_t *g, const char *name, mlx_value_t
   mlx_text_puts(&definitions, "NAME=mlx_packed_linear\n");
   define_format(g, &definitions, weight);
   MLX_DEFINE(&definitions, {"SIZES", 1}, {"WHOLE_RUNS", k % 128 == 0});
+  const bool into_parts = few.groups && pair && g->into_parts && n % 128 == 0;
+  if (into_parts) MLX_DEFINE(&definitions, {"Y_PARTS", 1});
   mlx_extern_t kernel = few.groups ? launch_few(g, &definitions, epilogue, few, x)
                                    : launch_tiles(g, &definitions, epilogue, t, m, n);
   if (!few.groups) kernel.operands[kernel.operand_count++] = parts;
@@ -190,7 +196,9 @@ mlx_value_t mlx_cuda_exact_gemm(mlx_function_t *g, const char *name, mlx_value_t
   const int32_t constants[] = {(int32_t)m, (int32_t)n, (int32_t)k, adds};
   memcpy(kernel.constants, constants, sizeof constants);
   kernel.constant_count = other.id ? 4 : 3;
-  return mlx_cuda_call(g, name, &kernel);
+  if (!into_parts) return mlx_cuda_call(g, name, &kernel);
+  kernel.result = MLX_TYPE(MLX_I32, parts_words(m, n));
+  return as_parts(mlx_cuda_call(g, name, &kernel), m, n);
 }
 
 void mlx_cuda_exact_group(mlx_function_t *g, const char *name, mlx_value_t x, const mlx_value_t *weights,

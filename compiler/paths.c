@@ -256,7 +256,10 @@ static bool reads_parts(const fusion_t *f, int id, bool *out_rows16) {
 static void find_parts(const fusion_t *f, int id, const mlx_node_t *node) {
   bool rows16 = false, first = false;
   int users = 0;
-  if (node->kind != MLX_NODE_RMSNORM || mlx_cuda_uses_gemv(f->tokens) || node->dims[1] % MLX_CODES) return;
+  const bool gated = node->kind == MLX_NODE_GATED && f->paths->fused[node->operands[0] - 1];
+  if ((node->kind != MLX_NODE_RMSNORM && !gated) || mlx_cuda_uses_gemv(f->tokens) ||
+      node->dims[1] % MLX_CODES)
+    return;
   for (int user = id + 1; user <= (int)f->graph->count; ++user) {
     const mlx_node_t *other = mlx_graph_node(f->graph, user);
     for (int i = 0; i < MLX_NODE_OPERANDS; ++i) {
@@ -266,7 +269,7 @@ static void find_parts(const fusion_t *f, int id, const mlx_node_t *node) {
       ++users;
     }
   }
-  f->paths->parts[id - 1] = users > 0 && users == node->uses;
+  f->paths->parts[id - 1] = users > 0 && users == node->uses && (!gated || first);
 }
 
 // ----------------------------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@
 static char root[64];
 static const random_llama_t two_layers = {512, 1024, 8, 4, 64, 2, 320, false, 10000};
 
-// The module in the default mode (16-bit weights, f32 activations), with steps of up to |largest| tokens.
-static char *emit(const char *folder, int64_t largest, mlx_kernels_t *out_kernels) {
+// The module with 16-bit weights, and 16-bit activations if |narrow|, with steps of up to |largest| tokens.
+static char *emit_as(const char *folder, int64_t largest, bool narrow, mlx_kernels_t *out_kernels) {
   mlx_model_t *model;
   mlx_graph_t *graph;
   mlx_module_options_t options;
@@ -23,7 +23,8 @@ static char *emit(const char *folder, int64_t largest, mlx_kernels_t *out_kernel
   mlx_module_options_initialize(64, &options);
   options.form = MLX_FORM_IREE;
   options.dtype = MLX_BF16;
-  options.kv = MLX_F32;
+  options.kv = narrow ? MLX_BF16 : MLX_F32;
+  options.narrow = narrow;
   *out_kernels = (mlx_kernels_t){.gpu = mlx_gpu_kind_find(90)};
   CHECK_OK(mlx_model_build_graph(model, 64, &graph));
   CHECK_OK(mlx_module_use_kernels(model, graph, out_kernels, &options, &missing));
@@ -32,6 +33,11 @@ static char *emit(const char *folder, int64_t largest, mlx_kernels_t *out_kernel
   mlx_graph_free(graph);
   mlx_model_close(model);
   return text;
+}
+
+// In the default mode.
+static char *emit(const char *folder, int64_t largest, mlx_kernels_t *out_kernels) {
+  return emit_as(folder, largest, false, out_kernels);
 }
 
 static size_t count_images(const mlx_kernels_t *kernels, mlx_kernel_kind_t kind, const char *definition) {
@@ -91,6 +97,17 @@ TEST(products_of_few_tokens_split_their_input_themselves) {
   mlx_kernels_clear(&kernels);
 }
 
+TEST(q_k_and_v_share_a_launch_in_both_modes) {
+  const char *folder = random_llama_write(&two_layers, root, "two-layers");
+  for (int narrow = 0; narrow < 2; ++narrow) {
+    mlx_kernels_t kernels;
+    mlx_free(emit_as(folder, 16, narrow, &kernels));
+    CHECK_INT(count_images(&kernels, narrow ? MLX_KERNEL_LINEAR : MLX_KERNEL_PACKED, "EPILOGUE=3\n"), 1);
+    CHECK_INT(count_images(&kernels, MLX_KERNEL_LINEAR, "EPILOGUE=0\n"), narrow);  // the LM head
+    mlx_kernels_clear(&kernels);
+  }
+}
+
 // IREE's code generation took half of the time of iree-compile.
 TEST(a_llama_leaves_no_dispatch_to_iree) {
   mlx_kernels_t kernels;
@@ -139,6 +156,7 @@ int main(int argc, char **argv) {
       CASE(all_steps_share_the_images_whose_tile_is_the_same),
       CASE(products_with_and_without_a_residual_share_an_image),
       CASE(products_of_few_tokens_split_their_input_themselves),
+      CASE(q_k_and_v_share_a_launch_in_both_modes),
       CASE(a_llama_leaves_no_dispatch_to_iree),
       CASE(grid_is_an_operand_of_the_launch),
       CASE(launches_of_a_kernel_share_an_executable),

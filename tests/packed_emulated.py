@@ -42,10 +42,11 @@ BODIES = {  # of functions with inline assembly
           return stage;
         });""",
 }
-CASES = [  # M, rows of three matrices, K, BM, BN, warps
-    (16, (64, 64, 64), 64, 16, 64, 4), (13, (128, 64, 48), 192, 16, 64, 4), (64, (64, 64, 64), 576, 64, 64, 4), (40, (128, 128, 64), 320, 64, 128, 8)]
-FEW_CASES = [  # M, N, K, epilogue, groups, blocks of a cluster, tiles, warps of a tile, pieces in flight, norm
-    (16, 96, 128, 1, 2, 1, 2, 1, 3, 1), (13, 64, 320, 2, 2, 2, 2, 2, 2, 0), (16, 48, 576, 1, 2, 2, 1, 4, 4, 0), (9, 80, 160, 1, 2, 4, 1, 1, 2, 1), (16, 112, 384, 2, 4, 2, 2, 1, 3, 1)]
+CASES = [  # M, rows of three matrices, K, BM, BN, warps, units in registers
+    (16, (64, 64, 64), 64, 16, 64, 4, 4), (13, (128, 64, 48), 192, 16, 64, 4, 4), (64, (64, 64, 64), 576, 64, 64, 4, 2), (40, (128, 128, 64), 320, 64, 128, 8, 4)]
+FEW_CASES = [  # M, N, K, epilogue, groups, blocks of a cluster, tiles, warps of a tile, pieces in flight, norm, y as parts
+    (16, 96, 128, 1, 2, 1, 2, 1, 3, 1, 0), (13, 64, 320, 2, 2, 2, 2, 2, 2, 0, 0), (16, 48, 576, 1, 2, 2, 1, 4, 4, 0, 0), (9, 80, 160, 1, 2, 4, 1, 1, 2, 1, 0),
+    (16, 128, 384, 2, 4, 2, 2, 1, 3, 1, 1)]
 CUT = """
 void run_cut(const float *x, void *parts) { launch((MP * ROW_THREADS + 255) / 256, 1, 1, 256, 0, [=] { probe(x, (u8 *)parts); }); }
 """
@@ -102,14 +103,27 @@ int main() {
 #else
 #define FROM x.data()
 #endif
+  std::vector<uint4> parts((N + 127) / 128 * 2 * 16 * 24, uint4{~0u, ~0u, ~0u, ~0u});
   const int tiles = (N + TILE_ROWS - 1) / TILE_ROWS;
   launch(1, (tiles + TALL - 1) / TALL, SPLIT, THREADS, TALL * ALONG * RING_BYTES + RUNS_EACH * 2 * (CHUNK_BYTES + 64) + 64, [&] {
 #if EPILOGUE == 2
+#ifdef Y_PARTS
+    probe(FROM, (const u8 *)w[0].data(), (const u8 *)w[1].data(), (u8 *)parts.data());
+#else
     probe(FROM, (const u8 *)w[0].data(), (const u8 *)w[1].data(), y.data());
+#endif
 #else
     probe(FROM, (const u8 *)w[0].data(), residual.data(), y.data());
 #endif
   });
+#ifdef Y_PARTS  // the parts of a row of y: pair i of the 8 columns of a quad is at column 8 * i + 2 * quad of 32
+  for (int at = 0; at < M * N; at++) {
+    const int row = at / N, column = at % N, place = column / 32 % 2 * 32 + column % 8 / 2 * 8 + column % 32 / 8 * 2 + column % 2;
+    y[at] = 0;
+    for (int i = 2; i >= 0; i--)
+      y[at] += half_of(((uint16_t *)parts.data())[((column / 64 * 3 + i) * 16 + row) * 64 + (place / 8 ^ row % 8) * 8 + place % 8], 0);
+  }
+#endif
   double worst = 0;
   for (int at = 0; at < M * N; at++) {
     const float *row = &x[at / N * K];
@@ -170,8 +184,9 @@ def main():
         (path / "cut.cpp").write_text("#define CUT 1\n" + kernel() + CUT)
         (path / "linear.cpp").write_text(kernel() + LINEAR)
         (path / "few.cpp").write_text("#define FEW 1\n" + kernel() + FEW)
-        cases = [("linear", dict(M=m, N=rows[0], N2=rows[1], N3=rows[2], K=k, BM=bm, BN=bn, WARPS=warps, SPLIT=1, STAGES=3, EPILOGUE=3, __CUDA_ARCH_FEAT_SM90_ALL=1)) for m, rows, k, bm, bn, warps in CASES]
-        cases += [("few", dict(zip(("M", "N", "K", "EPILOGUE", "GROUPS", "SPLIT", "TALL", "ALONG", "DEPTH"), case), **({"NORM_EPS": "0.5f"} if case[-1] else {}))) for case in FEW_CASES]
+        cases = [("linear", dict(M=m, N=rows[0], N2=rows[1], N3=rows[2], K=k, BM=bm, BN=bn, WARPS=warps, SPLIT=1, STAGES=3, EPILOGUE=3, DEPTH=depth, __CUDA_ARCH_FEAT_SM90_ALL=1))
+                 for m, rows, k, bm, bn, warps, depth in CASES]
+        cases += [("few", dict(zip(("M", "N", "K", "EPILOGUE", "GROUPS", "SPLIT", "TALL", "ALONG", "DEPTH"), case), **({"NORM_EPS": "0.5f"} if case[-2] else {}), **({"Y_PARTS": 1} if case[-1] else {}))) for case in FEW_CASES]
         for name, sizes in cases:
             command = [compiler, "-std=c++17", "-O1", "-w", f"-I{ROOT}/tests", "-DROWS16=1", "-DDTYPE_BF16=1", "-D__CUDA_ARCH__=900", *(f"-D{name}={value}" for name, value in sizes.items())]
             subprocess.run([*command, *([path / "cut.cpp"] if name == "linear" else []), path / f"{name}.cpp", "-o", path / "test", "-lpthread"], check=True)

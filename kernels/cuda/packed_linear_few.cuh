@@ -98,10 +98,7 @@ __device__ __forceinline__ void multiply_piece(float (&acc)[GROUPS][2][4], const
 // sum of squares of x over each chunk and row.
 __device__ __forceinline__ void cut_slice(u8 *to, const float *x, const float *gain, float *squares,
                                           int first, int chunks) {
-#ifndef CUT_BATCH
-#define CUT_BATCH 4
-#endif
-  constexpr int BATCH = CUT_BATCH;  // loads in flight
+  constexpr int BATCH = 4;  // loads in flight
   for (int base = threadIdx.x; base < chunks * 128; base += BATCH * THREADS) {
     float v[BATCH][8] = {};
 #pragma unroll
@@ -167,6 +164,19 @@ __device__ __forceinline__ float scale_of(const float *square) {
 }
 #endif
 
+#ifdef Y_PARTS
+// Stores the parts of a number at a column of x of the next product.
+__device__ __forceinline__ void store_part(u8 *parts, int row, int column, float v) {
+  u32 part[3];
+  split_bf16(part, v, 0);
+  const int quad = column % 32 / 8, pair = column % 8 / 2, piece = column % 64 / 32 * 4 + pair;
+#pragma unroll
+  for (int i = 0; i < 3; i++)
+    *(u16 *)(parts + ((column / 64 * 3 + i) * 16 + row) * 128 + (piece ^ row % 8) * 16 + quad * 4 +
+             column % 2 * 2) = part[i];
+}
+#endif
+
 __device__ __forceinline__ float silu(float v) { return v / (1.0f + expf(-v)); }
 
 extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, THREADS <= 256 ? 2 : 1)
@@ -180,7 +190,12 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, THREADS <= 256 ? 2
 #else
          const float *residual,  // no __restrict__: it may be y
 #endif
-         float *y SIZE_PARAMETERS) {
+#ifdef Y_PARTS
+         u8 *y
+#else
+         float *y
+#endif
+             SIZE_PARAMETERS) {
   start_next_kernel();
   extern __shared__ __align__(1024) unsigned char memory[];
   const u32 shared = (u32)__cvta_generic_to_shared(memory);
@@ -270,6 +285,8 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, THREADS <= 256 ? 2
       if (index_of(e) == ~0u) continue;
 #if EPILOGUE == 1
       y[index_of(e)] = add[e] + v[0][e];
+#elif defined(Y_PARTS)
+      store_part(y, token + e % 2, row + e / 2 * 8, silu(v[0][e]) * v[1][e]);
 #else
       y[index_of(e)] = silu(v[0][e]) * v[1][e];
 #endif

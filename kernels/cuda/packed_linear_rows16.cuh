@@ -5,10 +5,11 @@
 // of 32 columns. -DCUT with ROWS16 stores x in the same order.
 
 constexpr int AHEAD = 4;  // chunks from a load to the prefetch into L2
-// Units (a chunk of one group) that a warp holds in registers: with few tokens the sums leave room for more,
-// and the loads take longer than the products.
+// Units (a chunk of one group) that a warp holds in registers. With up to 32 tokens the sums leave room for
+// four, and the loads take longer than the products. With 64 that pays off for o and down, unless they need
+// two blocks on a multiprocessor: clusters of more than two blocks.
 #ifndef DEPTH
-#define DEPTH (!WGMMA ? GROUPS + 1 : FT <= 4 ? 4 : 2)
+#define DEPTH (!WGMMA ? GROUPS + 1 : FT <= 4 || (FT == 8 && SPLIT <= 2 && EPILOGUE == 1) ? 4 : 2)
 #endif
 
 // The weights of a group in one chunk of 64 columns: two pieces of 32 columns, two rows.
