@@ -13,11 +13,7 @@
 #define KEY_STEP (4 * KEY_LANES)
 #define KEY_FOURS (HEAD_DIM / KEY_STEP)
 #define VALUE_COLUMNS ceil_div(HEAD_DIM, 32 * VALUE_WARPS)
-#ifdef KV_Q8
 #define VALUE_VECTOR (VALUE_COLUMNS % 4 == 0 ? 4 : 1)
-#else
-#define VALUE_VECTOR (VALUE_COLUMNS % 4 == 0 ? 4 : VALUE_COLUMNS % 2 == 0 ? 2 : 1)
-#endif
 #define QUERIES min_of(QUERY_BATCH, GROUP)  // of a pass
 static_assert(PAGE % PASS == 0, "a pass must not cross a page");
 
@@ -120,9 +116,6 @@ static __device__ __forceinline__ void load_pass(const Model &m, Pass &pass, int
     if constexpr (VALUE_VECTOR == 4) {
       const float4 four = valid ? LOAD_FOUR(at, position) : float4{0, 0, 0, 0};
       to[0] = four.x, to[1] = four.y, to[2] = four.z, to[3] = four.w;
-    } else if constexpr (VALUE_VECTOR == 2) {
-      const float2 two = valid ? load_relaxed2((const float *)at) : float2{0, 0};
-      to[0] = two.x, to[1] = two.y;
     } else {
       *to = valid ? LOAD_VALUE(at, position) : 0.0f;
     }

@@ -124,12 +124,6 @@ static __device__ __forceinline__ float receive(const float *word) {
   return value;
 }
 
-static __device__ __forceinline__ float2 load_relaxed2(const float *words) {
-  float2 v;
-  asm volatile("ld.relaxed.gpu.global.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "l"(words));
-  return v;
-}
-
 static __device__ __forceinline__ float4 load_relaxed4(const float *words) {
   float4 v;
   asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];"
