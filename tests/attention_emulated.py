@@ -33,10 +33,8 @@ CASES = [  # tokens, position of the first, definitions, launches: QUERIES, THRE
     (3, 30, dict(HEADS=4, KV_HEADS=1, HEAD_DIM=48, KV_Q8=1, STEP=32, WINDOW=0, SINKS=0), [(16, 64, 1), (8, 32, 1)]),
 ]
 SUPPORT = """
-struct alignas(8) float2 { float x, y; };
 struct alignas(8) uint2 { unsigned x, y; };
 struct alignas(16) int4 { int x, y, z, w; };
-static float2 make_float2(float x, float y) { return {x, y}; }
 static uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 static unsigned __float_as_uint(float value) { unsigned word; memcpy(&word, &value, 4); return word; }
 static float __int_as_float(int word) { return __uint_as_float(word); }
@@ -116,7 +114,7 @@ int main(int count, char **arguments) {
   for (int i = 0; i < TOKENS * SHARE; i += QUERIES) placed.insert(placed.end(), {0, 0, TOKENS, POSITION, i, 0, 0, 0});
   placed.insert(placed.end(), {-1, TOKENS, 0, 0, 0, 0, 0, 0});
   const int bytes = QUERIES * QUERY_PITCH * 4 + WK * (KEY_BYTES + VALUE_BYTES) + 8 * WK * QUERIES;
-  launch(KV_HEADS, (int)placed.size() / 8, THREADS, bytes, [&] {
+  launch(KV_HEADS, (int)placed.size() / 8, 1, THREADS, bytes, [&] {
     attend(q.data(), (const pool_t *)pool.data(), batch.data(), placed.data(),
 #if SINKS
            sinks.data(),

@@ -39,7 +39,6 @@ typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 struct alignas(8) uint2 { unsigned x, y; };
-struct alignas(8) float2 { float x, y; };
 #define __host__
 #define __noinline__
 #define __align__(n) alignas(n)
@@ -126,7 +125,7 @@ int main() {
   static Shared memory;
   for (int bad = 0; bad < 2; bad++) {
     if (bad) x[COLUMNS - 1] = NAN;
-    launch(1, 1, WARPS * 32, 0, [&] {
+    launch(1, 1, 1, WARPS * 32, 0, [&] {
       Activations<COLUMNS> a;
       float4 value[C::runs];
       const int lane = threadIdx.x & 31;

@@ -30,14 +30,14 @@ module @mlxcel {
 
     // token IDs, and the tiles of attention
     %placed_constant0 = arith.constant 64 : i32
-    %placed_constant1 = arith.constant 64 : i32
+    %placed_constant1 = arith.constant 32 : i32
     %placed_constant2 = arith.constant 8 : i32
     %placed_constant3 = arith.constant 8 : i32
     %placed_grid0 = arith.constant 1 : index
     %placed_grid1 = arith.constant 1 : index
     %placed_grid2 = arith.constant 1 : index
-    %placed:2 = flow.dispatch @kernel0::@cuda_nvptx_fb::@mlx_place[%placed_grid0, %placed_grid1, %placed_grid2](%placed_constant0, %placed_constant1, %placed_constant2, %placed_constant3, %batch, %history) : (i32, i32, i32, i32, tensor<912xi32>, tensor<1xi32>) -> (%history, tensor<644xi32>)
-    %token_ids = stablehlo.slice %placed#1 [580:644] : (tensor<644xi32>) -> tensor<64xi32>
+    %placed:2 = flow.dispatch @kernel0::@cuda_nvptx_fb::@mlx_place[%placed_grid0, %placed_grid1, %placed_grid2](%placed_constant0, %placed_constant1, %placed_constant2, %placed_constant3, %batch, %history) : (i32, i32, i32, i32, tensor<912xi32>, tensor<1xi32>) -> (%history, tensor<388xi32>)
+    %token_ids = stablehlo.slice %placed#1 [324:388] : (tensor<388xi32>) -> tensor<64xi32>
     %model.embed_tokens.weight = util.global.load @"model.embed_tokens.weight" : tensor<320x64xbf16>
 
     // embedding rows of the tokens
@@ -99,14 +99,14 @@ module @mlxcel {
     %layer0.append:2 = flow.dispatch @kernel5::@cuda_nvptx_fb::@mlx_append[%layer0.append_grid0, %layer0.append_grid1, %layer0.append_grid2](%layer0.append_constant0, %layer0.q#0, %layer0.k#0, %layer0.v#0, %layer0.rope_cos#0, %layer0.rope_sin#0, %batch, %kv) : (i32, tensor<64x64xf32>, tensor<64x32xf32>, tensor<64x32xf32>, tensor<64x8xf32>, tensor<64x8xf32>, tensor<912xi32>, tensor<1x32xbf16>) -> (%kv, tensor<64x64xf32>)
     %layer0.attended_constant0 = arith.constant 0 : i32
     %layer0.attended_grid0 = arith.constant 2 : index
-    %layer0.attended_grid1 = arith.constant 64 : index
-    %layer0.attended_grid2 = arith.constant 4 : index
-    %layer0.attended:1 = flow.dispatch @kernel6::@cuda_nvptx_fb::@mlx_attend[%layer0.attended_grid0, %layer0.attended_grid1, %layer0.attended_grid2](%layer0.attended_constant0, %layer0.append#1, %layer0.append#0, %batch, %placed#1) : (i32, tensor<64x64xf32>, tensor<1x32xbf16>, tensor<912xi32>, tensor<644xi32>) -> (tensor<64x64xbf16>)
+    %layer0.attended_grid1 = arith.constant 32 : index
+    %layer0.attended_grid2 = arith.constant 1 : index
+    %layer0.attended:1 = flow.dispatch @kernel6::@cuda_nvptx_fb::@mlx_attend[%layer0.attended_grid0, %layer0.attended_grid1, %layer0.attended_grid2](%layer0.attended_constant0, %layer0.append#1, %layer0.append#0, %batch, %placed#1) : (i32, tensor<64x64xf32>, tensor<1x32xbf16>, tensor<912xi32>, tensor<388xi32>) -> (tensor<64x64xbf16>)
     %layer0.attended_2_constant0 = arith.constant 0 : i32
     %layer0.attended_2_grid0 = arith.constant 4 : index
     %layer0.attended_2_grid1 = arith.constant 8 : index
     %layer0.attended_2_grid2 = arith.constant 1 : index
-    %layer0.attended_2:1 = flow.dispatch @kernel7::@cuda_nvptx_fb::@mlx_attend[%layer0.attended_2_grid0, %layer0.attended_2_grid1, %layer0.attended_2_grid2](%layer0.attended_2_constant0, %layer0.append#1, %layer0.append#0, %batch, %placed#1, %layer0.attended#0) : (i32, tensor<64x64xf32>, tensor<1x32xbf16>, tensor<912xi32>, tensor<644xi32>, tensor<64x64xbf16>) -> (%layer0.attended#0)
+    %layer0.attended_2:1 = flow.dispatch @kernel7::@cuda_nvptx_fb::@mlx_attend[%layer0.attended_2_grid0, %layer0.attended_2_grid1, %layer0.attended_2_grid2](%layer0.attended_2_constant0, %layer0.append#1, %layer0.append#0, %batch, %placed#1, %layer0.attended#0) : (i32, tensor<64x64xf32>, tensor<1x32xbf16>, tensor<912xi32>, tensor<388xi32>, tensor<64x64xbf16>) -> (%layer0.attended#0)
     %model.layers.0.self_attn.o_proj.weight = util.global.load @"model.layers.0.self_attn.o_proj.weight" : tensor<64x64xbf16>
     %layer0.after_attn_grid0 = arith.constant 1 : index
     %layer0.after_attn_grid1 = arith.constant 1 : index
@@ -260,7 +260,7 @@ module @mlxcel {
     hal.executable.variant public @cuda_nvptx_fb target(<"cuda", "cuda-nvptx-fb">) objects([#hal.executable.object<{path = "attention_f326.fatbin"}>]) {
       hal.executable.export public @mlx_attend ordinal(0) layout(#hal.pipeline.layout<constants = 1, bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>) count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
         hal.return %x, %y, %z : index, index, index
-      } <workgroup_size = [64 : index, 1 : index, 1 : index], workgroup_local_memory = 7872>
+      } <workgroup_size = [256 : index, 1 : index, 1 : index], workgroup_local_memory = 21504>
     }
   }
   hal.executable private @kernel7 {
