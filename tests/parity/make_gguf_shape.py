@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes a GGUF file with random weights in the shape of a real model, for measurements without the real weights.
 
-  make_gguf_shape.py OUT.gguf llama-1b|qwen3-0.6b|qwen3-8b|gemma3-4b|qwen3-30b-a3b q4_0|q4_k_m|q8_0|f16|bf16 [--layers N] [--sparse]
+  make_gguf_shape.py OUT.gguf smollm2|llama-1b|qwen3-0.6b|qwen3-8b|gemma3-4b|qwen3-30b-a3b q4_0|q4_k_m|q8_0|f16|bf16 [--layers N] [--sparse]
 
 q4_0: embedding and head in Q8_0. q4_k_m: as llama.cpp mixes it, Q6_K for the embedding or head and for v and down of half of the layers, Q4_K for the rest.
 Norms and routers are f32. Every token has text and there is a chat template, so that a server can be measured. --layers: fewer layers than the real model
@@ -17,6 +17,7 @@ F32, F16, Q4_0, Q8_0, Q4_K, Q6_K, BF16 = 0, 1, 2, 8, 12, 14, 30
 BLOCKS = {F32: (1, 4), F16: (1, 2), BF16: (1, 2), Q4_0: (32, 18), Q8_0: (32, 34), Q4_K: (256, 144), Q6_K: (256, 210)}  # weights, bytes
 # architecture, layers, hidden, ffn, heads, kv heads, head width, vocabulary, experts, experts per token, tied
 SHAPES = {
+    "smollm2": ("llama", 30, 576, 1536, 9, 3, 64, 49152, 0, 0, True),
     "llama-1b": ("llama", 16, 2048, 8192, 32, 8, 64, 128256, 0, 0, True),
     "qwen3-0.6b": ("qwen3", 28, 1024, 3072, 16, 8, 128, 151936, 0, 0, True),
     "qwen3-8b": ("qwen3", 36, 4096, 12288, 32, 8, 128, 151936, 0, 0, False),
