@@ -127,6 +127,7 @@ static bool read_response(int fd, double started) {
   bool done = false, has_status = false;
   for (;;) {
     const ssize_t got = recv(fd, buffer + length, sizeof buffer - 1 - length, 0);
+    if (got < 0 && errno == EINTR) continue;  // the process was stopped and continued
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) fail("the server sent nothing in time", "");
     if (got <= 0) return false;
     const double time = now();
