@@ -8,7 +8,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/leftover.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "cache/entry.h"
@@ -52,16 +51,6 @@ static bool find_cached(const char *path, const mlx_file_stamp_t *stamp, char ou
   return known;
 }
 
-// Removes the temporary files of killed processes. Called whenever a digest is looked up: a process that
-// finds its digests stores none.
-static void sweep_digests(const mlx_cache_t *cache) {
-  char *folder = NULL;
-  mlx_status_t status = mlx_join_path(cache->folder, "digests", &folder);
-  if (!status) mlx_leftover_remove_in(folder);
-  mlx_status_free(status);
-  mlx_free(folder);
-}
-
 void mlx_cache_store_digest(const mlx_cache_t *cache, const char *real_path, const mlx_file_stamp_t *stamp,
                             const char sha256[MLX_DIGEST_HEX]) {
   mlx_cached_digest_t cached;
@@ -74,7 +63,6 @@ void mlx_cache_store_digest(const mlx_cache_t *cache, const char *real_path, con
   if (!status) status = cached_digest_path(cache, real_path, &path);
   if (!status) status = mlx_join_path(cache->folder, "digests", &folder);
   if (!status) status = mlx_make_dirs(folder, 0700);
-  if (!status) sweep_digests(cache);
   if (!status) status = mlx_write_file(path, text.data, text.length);
   mlx_status_free(status);  // read-only cache or full disk: the file is hashed again next time
   mlx_free(folder);
@@ -118,7 +106,6 @@ static mlx_status_t find_or_digest(mlx_cache_t *cache, const digest_source_t *wh
                                    char out_hex[MLX_DIGEST_HEX]) {
   char *cached = NULL;
   mlx_file_stamp_t stamp;
-  sweep_digests(cache);
   MLX_TRY(mlx_file_stamp(what->path, &stamp));
   MLX_TRY(cached_digest_path(cache, what->key, &cached));
   mlx_status_t status =

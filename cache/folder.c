@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/leftover.h"
 #include "base/memory.h"
 #include "base/user.h"
 #include "cache/internal.h"
@@ -25,6 +26,16 @@ static mlx_status_t choose_folder(const char *given, char **out_folder) {
   return mlx_status_hint(status, "set MLXCEL_CACHE to a folder that you own");
 }
 
+// Removes temporary files of killed processes from the folder of digests. The folders of entries are cleaned
+// when an entry is made.
+static void sweep_digests(const mlx_cache_t *cache) {
+  char *folder = NULL;
+  mlx_status_t status = mlx_join_path(cache->folder, "digests", &folder);
+  if (!status) mlx_leftover_remove_in(folder);
+  mlx_status_free(status);
+  mlx_free(folder);
+}
+
 mlx_status_t mlx_cache_open(const char *folder, mlx_cache_t **out_cache) {
   *out_cache = NULL;
   char *chosen;
@@ -41,6 +52,7 @@ mlx_status_t mlx_cache_open(const char *folder, mlx_cache_t **out_cache) {
   if (status) {
     mlx_cache_close(cache);
   } else {
+    sweep_digests(cache);
     *out_cache = cache;
   }
   mlx_free(chosen);

@@ -52,14 +52,6 @@ static mlx_value_t before_norm(mlx_function_t *f, int id, mlx_cuda_norm_t *out_n
   return as_f32(f, node->operands[0]);
 }
 
-// The bias that product |id| adds; 0: none.
-static int bias_of(const mlx_function_t *f, int id) {
-  for (int user = id + 1; user <= (int)f->graph->count; ++user)
-    if (f->paths.leaders[user - 1] == id && mlx_graph_node(f->graph, user)->kind == MLX_NODE_BIAS)
-      return user;
-  return 0;
-}
-
 // Products of one token, which become the values of these nodes and of their biases.
 static mlx_value_t lower_token_products(mlx_function_t *f, const char *name, const int *products, int count,
                                         mlx_value_t residual) {
@@ -68,7 +60,7 @@ static mlx_value_t lower_token_products(mlx_function_t *f, const char *name, con
   p.x = before_norm(f, mlx_graph_node(f->graph, products[0])->operands[0], &p.norm);
   for (int i = 0; i < count; ++i) {
     const mlx_node_t *product = mlx_graph_node(f->graph, products[i]);
-    const int bias = bias_of(f, products[i]);
+    const int bias = mlx_paths_bias(&f->paths, f->graph, products[i]);
     load_weights(f, product);
     p.weights[i] = weight(f, product, 1);
     if (!bias) continue;
@@ -77,7 +69,7 @@ static mlx_value_t lower_token_products(mlx_function_t *f, const char *name, con
   }
   mlx_cuda_token_products(f, name, &p, results);
   for (int i = 0; i < count; ++i) {
-    const int bias = bias_of(f, products[i]);
+    const int bias = mlx_paths_bias(&f->paths, f->graph, products[i]);
     f->values[products[i]] = results[i];
     if (bias) f->values[bias] = results[i];
   }

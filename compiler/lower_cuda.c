@@ -120,13 +120,7 @@ void mlx_cuda_group(mlx_function_t *g, const char *name, mlx_value_t x, const ml
   MLX_DEFINE(&definitions, {"N2", weights[1].dims[0]}, {"N3", last});
   mlx_extern_t kernel = launch_gemm(g, &definitions, x, weights[0],
                                     weights[0].dims[0] + weights[1].dims[0] + last, MLX_EPILOGUE_GROUP);
-  kernel.operands[0] = as_16_bits(g, x);
-  memcpy(kernel.operands + 1, weights, (size_t)count * sizeof *weights);
-  kernel.operand_count = kernel.updated_from = 1 + (size_t)count;
-  kernel.result = MLX_TYPE(MLX_F32, x.dims[0], weights[0].dims[0]);
-  kernel.more[0] = MLX_TYPE(MLX_F32, x.dims[0], weights[1].dims[0]);
-  if (last) kernel.more[1] = MLX_TYPE(MLX_F32, x.dims[0], last);
-  if (kernel.file) out[0] = mlx_build_extern(g->b, name, &kernel, out + 1);
+  mlx_cuda_call_group(g, name, &kernel, as_16_bits(g, x), x.dims[0], weights, count, out);
 }
 
 mlx_value_t mlx_cuda_linear(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,

@@ -213,13 +213,7 @@ void mlx_cuda_exact_group(mlx_function_t *g, const char *name, mlx_value_t x, co
   MLX_DEFINE(&definitions, {"N2", weights[1].dims[0]}, {"N3", last}, {"M", m});
   const mlx_value_t parts = split_into_parts(g, x, true);
   mlx_extern_t kernel = launch_tiles(g, &definitions, MLX_EPILOGUE_GROUP, t, m, n);
-  kernel.operands[0] = parts;
-  memcpy(kernel.operands + 1, weights, (size_t)count * sizeof *weights);
-  kernel.operand_count = kernel.updated_from = 1 + (size_t)count;
-  kernel.result = MLX_TYPE(MLX_F32, m, weights[0].dims[0]);
-  kernel.more[0] = MLX_TYPE(MLX_F32, m, weights[1].dims[0]);
-  if (last) kernel.more[1] = MLX_TYPE(MLX_F32, m, last);
-  if (kernel.file) out[0] = mlx_build_extern(g->b, name, &kernel, out + 1);
+  mlx_cuda_call_group(g, name, &kernel, parts, m, weights, count, out);
 }
 
 mlx_value_t mlx_cuda_quantized_linear(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,

@@ -306,11 +306,14 @@ static void fold_norm(const fusion_t *f, int id, const mlx_node_t *node) {
   f->paths->token[id - 1] = true;
 }
 
+int mlx_paths_bias(const mlx_paths_t *paths, const mlx_graph_t *graph, int product) {
+  for (int id = product + 1; id <= (int)graph->count; ++id)
+    if (mlx_graph_node(graph, id)->kind == MLX_NODE_BIAS && paths->leaders[id - 1] == product) return id;
+  return 0;
+}
+
 static bool has_bias(const fusion_t *f, int product) {
-  for (int id = product + 1; id <= (int)f->graph->count; ++id)
-    if (mlx_graph_node(f->graph, id)->kind == MLX_NODE_BIAS && f->paths->leaders[id - 1] == product)
-      return true;
-  return false;
+  return mlx_paths_bias(f->paths, f->graph, product) != 0;
 }
 
 // Products of the same x with weights of the same format.

@@ -47,5 +47,7 @@ void mlx_paths_clear(mlx_paths_t *paths);
 // v.
 void mlx_paths_fuse(const mlx_model_t *model, const mlx_graph_t *graph, const mlx_module_options_t *options,
                     int64_t tokens, int64_t wanted, mlx_paths_t *paths);
+// After mlx_paths_fuse: the node of the bias that product |product| adds; 0: none.
+int mlx_paths_bias(const mlx_paths_t *paths, const mlx_graph_t *graph, int product);
 
 #endif  // MLXCEL_COMPILER_PATHS_H_

@@ -70,7 +70,7 @@ typedef struct conversion {
   size_t from_bytes, to_bytes;  // of a row in the source and in the archive
   int64_t chunk_rows;
   uint8_t *chunk;   // converted rows
-  uint8_t *panel;   // one panel, or one row of tiles; NULL in a row-major layout
+  uint8_t *panel;   // one panel of floats; NULL in a row-major layout
   float *f32_rows;  // one row, or F32_ROWS rows of a quantized matrix
 } conversion_t;
 

@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "tests/check.h"
+#include "tests/receive.h"
 
 // ---- the server
 
@@ -109,19 +110,10 @@ static inline int client_request(int port, const char *method, const char *path,
   return fd;
 }
 
-// recv that is repeated if it was interrupted: with a timeout, a process that is stopped and continued gets
-// EINTR.
-static inline ssize_t client_recv(int fd, void *out, size_t size, int flags) {
-  ssize_t n;
-  do n = recv(fd, out, size, flags);
-  while (n < 0 && errno == EINTR);
-  return n;
-}
-
 // Reads at least one byte. False at the end of the stream.
 static inline bool client_read(int fd, mlx_text_t *out) {
   char bytes[4096];
-  const ssize_t n = client_recv(fd, bytes, sizeof bytes, 0);
+  const ssize_t n = receive(fd, bytes, sizeof bytes, 0);
   if (n < 0) CHECK_FAIL("no answer: %s", strerror(errno));
   if (n > 0) mlx_text_append(out, bytes, (size_t)n);
   return n > 0;

@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "server/http.h"
 #include "tests/check.h"
+#include "tests/receive.h"
 
 static mlx_http_server_t *server;
 static pthread_t server_thread;
@@ -174,14 +175,6 @@ static inline int dial(void) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   dial_with(fd);
   return fd;
-}
-
-// recv without interruptions.
-static inline ssize_t receive(int fd, char *out, size_t size, int flags) {
-  ssize_t got;
-  do got = recv(fd, out, size, flags);
-  while (got < 0 && errno == EINTR);
-  return got;
 }
 
 static inline void send_bytes(int fd, const char *bytes, size_t length) {

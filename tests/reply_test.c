@@ -110,7 +110,7 @@ static void play(script_t script, mlx_text_t *out) {
   const int fd = client_request(mlx_http_server_port(stage.http), "POST", "/", "",
                                 "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"stream\":true}");
   char bytes[4096];
-  for (ssize_t n; (n = client_recv(fd, bytes, sizeof bytes, 0)) > 0;) mlx_text_append(out, bytes, (size_t)n);
+  for (ssize_t n; (n = receive(fd, bytes, sizeof bytes, 0)) > 0;) mlx_text_append(out, bytes, (size_t)n);
   close(fd);
   uv_thread_join(&scheduler);
   stop(&stage);

@@ -511,7 +511,7 @@ TEST(a_signal_finishes_streams_and_refuses_new_work) {
   while (client_read(fd, &stream)) continue;
   join_stream(stream.data, &text, &done);
   CHECK(done);
-  CHECK(client_recv(other, &byte, 1, 0) <= 0);  // closed
+  CHECK(receive(other, &byte, 1, 0) <= 0);  // closed
   const double start = mlx_seconds();
   CHECK_INT(serve_wait(&s), 0);
   CHECK(mlx_seconds() - start < 5);
@@ -533,7 +533,7 @@ TEST(a_drain_waits_for_a_client_that_reads_slowly) {
   const int fd = client_request(s.port, "POST", "/tokenize", "", body.data);
   CHECK(!setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &(int){65536}, sizeof(int)));
   char byte;
-  CHECK_INT(client_recv(fd, &byte, 1, MSG_PEEK), 1);  // the response has begun
+  CHECK_INT(receive(fd, &byte, 1, MSG_PEEK), 1);  // the response has begun
   kill(s.pid, SIGTERM);
   mlx_sleep_ms(2500);
   client_finish(fd, &reply);
