@@ -1,6 +1,7 @@
 // Panel formats of matrices, and writing rows into panels.
 #include "compiler/panels.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "models/model.h"
@@ -12,8 +13,9 @@
 // Formats
 
 static const mlx_panel_info_t infos[MLX_PANEL_FORMATS] = {
-#define ROW(format, number, scales, offsets, bits, least, grouped, text) \
-  [MLX_PANEL_##format] = {text, MLX_##number, scales, offsets, bits, least, grouped},
+#define ROW(format, number, scales, offsets, bits, least, values, grouped, text) \
+  [MLX_PANEL_##                                                                  \
+      format] = {text, MLX_##number, scales, offsets, bits, least, MLX_PANEL_VALUES_##values, grouped},
     MLX_PANEL_TABLE(ROW)
 #undef ROW
 };
@@ -70,17 +72,43 @@ void mlx_panel_pack(mlx_panel_format_t format, const uint8_t *rows, size_t row_b
 // Writes |count| numbers of one of the 16 rows. Returns where the next numbers begin.
 static uint8_t *put_numbers(const mlx_dtype_info_t *type, const float *values, int count, int64_t row,
                             uint8_t *out) {
-  for (int i = 0; i < count; ++i, out += type->block_bytes * ROWS)
-    type->from_f32(&values[i], 1, out + (size_t)row * type->block_bytes);
+  for (int i = 0; i < count; ++i, out += type->block_bytes * ROWS) {
+    uint8_t *to = out + (size_t)row * type->block_bytes;
+    if (type->from_f32)
+      type->from_f32(&values[i], 1, to);
+    else
+      *to = (uint8_t)(ilogbf(values[i]) + MLX_PANEL_POWER_BIAS);  // U8: values[i] is a power of two
+  }
   return out;
 }
 
-static void put_nibbles(const int16_t *codes, int least, int64_t row, uint8_t *out) {
-  for (int i = 0; i < BLOCK / 8; ++i) {
-    uint32_t word = 0;
-    for (int k = 0; k < 8; ++k) word |= (uint32_t)(codes[8 * i + k] - least) << 4 * k;
-    for (int byte = 0; byte < 4; ++byte) out[(i * ROWS + row) * 4 + byte] = (uint8_t)(word >> 8 * byte);
+static void put_word(uint32_t word, int64_t nth, int64_t row, uint8_t *out) {
+  for (int byte = 0; byte < 4; ++byte) out[(nth * ROWS + row) * 4 + byte] = (uint8_t)(word >> 8 * byte);
+}
+
+// Codes of 4 to 6 bits, from 0 up: the low 4 bits of all of them, then the other bits (kernels/cpu/layout.h).
+static void put_narrow(const uint8_t *codes, int bits, int64_t row, uint8_t *out) {
+  const int more = bits - 4, octets = more ? 4 / more : 0;
+  uint32_t low[BLOCK / 8] = {0}, high[2] = {0};
+  for (int i = 0; i < BLOCK; ++i) {
+    const int octet = i / 8, column = i % 8;
+    low[octet] |= (uint32_t)(codes[i] & 15) << 4 * column;
+    if (!more) continue;
+    const int at = 8 * (column / 2) + (octet % octets * 2 + column % 2) * more;
+    high[octet / octets] |= (uint32_t)(codes[i] >> 4) << at;
   }
+  for (int i = 0; i < BLOCK / 8; ++i) put_word(low[i], i, row, out);
+  for (int i = 0; i < more; ++i) put_word(high[i], BLOCK / 8 + i, row, out);
+}
+
+// The code of a value.
+static uint8_t code_of(const mlx_panel_info_t *info, int value) {
+  static const int8_t tables[][16] = {
+      [MLX_PANEL_VALUES_IQ4] = {MLX_PANEL_IQ4}, [MLX_PANEL_VALUES_MXFP4] = {MLX_PANEL_MXFP4_DOUBLED}};
+  int code = 0;
+  if (!info->values) return (uint8_t)(value - info->least_code);
+  while (code < 15 && tables[info->values][code] != value) ++code;
+  return (uint8_t)code;
 }
 
 static void put_bytes(const int16_t *codes, int64_t row, uint8_t *out) {
@@ -108,9 +136,14 @@ void mlx_panel_put(mlx_panel_format_t format, const mlx_codes_t *c, int64_t row,
     at = put_numbers(number, c->scale, info->scales, row, at);
     at = put_numbers(number, c->offset, info->offsets, row, at);
   }
-  if (info->code_bits == 4) {
-    put_nibbles(c->code, info->least_code, row, at);
-  } else {
+  if (info->code_bits == 8) {
     put_bytes(c->code, row, at);
+    return;
   }
+  uint8_t codes[BLOCK];
+  for (int i = 0; i < BLOCK; ++i) {
+    const int factor = c->multiplied ? -c->scale_factor[i / 16] : 1;
+    codes[i] = code_of(info, factor ? c->code[i] / factor : 0);
+  }
+  put_narrow(codes, info->code_bits, row, at);
 }

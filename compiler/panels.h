@@ -17,6 +17,7 @@ typedef struct mlx_panel_info {
   int scales, offsets;
   int code_bits;  // 0: plain values
   int least_code;
+  mlx_panel_values_t values;
   bool grouped;
 } mlx_panel_info_t;
 const mlx_panel_info_t *mlx_panel_info(mlx_panel_format_t format);

@@ -7,7 +7,7 @@
 
 // Part of the cache key. Change it whenever the bytes written for the same model change.
 #define MLX_WEIGHTS_LAYOUT "rows as Hugging Face has them, vectors f32, irpa 1"
-#define MLX_PANELS_LAYOUT "panels of 16 rows, bf16 in pairs, vectors f32, irpa 4"
+#define MLX_PANELS_LAYOUT "panels of 16 rows, codes of 4 to 8 bits, bf16 in pairs, vectors f32, irpa 5"
 #define MLX_TILES_LAYOUT "tiles of 8 rows, vectors f32, irpa 3"
 
 // Bytes of one weight in the archive, without alignment.

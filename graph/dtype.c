@@ -165,17 +165,17 @@ static const mlx_dtype_info_t infos[MLX_DTYPE_COUNT] = {
   [MLX_I1] =     {"I1",     "i1",   NULL,   -1,  1,    1,    MLX_PANEL_NONE,      NULL,              NULL},
   [MLX_Q4_0] =   {"Q4_0",   NULL,   NULL,   2,   32,   18,   MLX_PANEL_Q4_0,      q4_0_to_f32,       NULL},
   [MLX_Q4_1] =   {"Q4_1",   NULL,   NULL,   3,   32,   20,   MLX_PANEL_Q4_1,      q4_1_to_f32,       NULL},
-  [MLX_Q5_0] =   {"Q5_0",   NULL,   NULL,   6,   32,   22,   MLX_PANEL_Q8_0,      q5_0_to_f32,       NULL},
-  [MLX_Q5_1] =   {"Q5_1",   NULL,   NULL,   7,   32,   24,   MLX_PANEL_Q8_1,      q5_1_to_f32,       NULL},
+  [MLX_Q5_0] =   {"Q5_0",   NULL,   NULL,   6,   32,   22,   MLX_PANEL_Q5_0,      q5_0_to_f32,       NULL},
+  [MLX_Q5_1] =   {"Q5_1",   NULL,   NULL,   7,   32,   24,   MLX_PANEL_Q5_1,      q5_1_to_f32,       NULL},
   [MLX_Q8_0] =   {"Q8_0",   NULL,   NULL,   8,   32,   34,   MLX_PANEL_Q8_0,      q8_0_to_f32,       NULL},
   [MLX_Q2_K] =   {"Q2_K",   NULL,   NULL,   10,  256,  84,   MLX_PANEL_Q2_K,      mlx_q2_k_to_f32,   NULL},
-  [MLX_Q3_K] =   {"Q3_K",   NULL,   NULL,   11,  256,  110,  MLX_PANEL_Q8_0,      mlx_q3_k_to_f32,   NULL},
+  [MLX_Q3_K] =   {"Q3_K",   NULL,   NULL,   11,  256,  110,  MLX_PANEL_Q3_K,      mlx_q3_k_to_f32,   NULL},
   [MLX_Q4_K] =   {"Q4_K",   NULL,   NULL,   12,  256,  144,  MLX_PANEL_Q4_K,      mlx_q4_k_to_f32,   NULL},
   [MLX_Q5_K] =   {"Q5_K",   NULL,   NULL,   13,  256,  176,  MLX_PANEL_Q5_K,      mlx_q5_k_to_f32,   NULL},
   [MLX_Q6_K] =   {"Q6_K",   NULL,   NULL,   14,  256,  210,  MLX_PANEL_Q6_K,      mlx_q6_k_to_f32,   NULL},
-  [MLX_IQ4_NL] = {"IQ4_NL", NULL,   NULL,   20,  32,   18,   MLX_PANEL_Q8_0,      mlx_iq4_nl_to_f32, NULL},
-  [MLX_IQ4_XS] = {"IQ4_XS", NULL,   NULL,   23,  256,  136,  MLX_PANEL_Q6_K,      mlx_iq4_xs_to_f32, NULL},
-  [MLX_MXFP4] =  {"MXFP4",  NULL,   NULL,   39,  32,   17,   MLX_PANEL_Q8_HALVES, mlx_mxfp4_to_f32,  NULL},
+  [MLX_IQ4_NL] = {"IQ4_NL", NULL,   NULL,   20,  32,   18,   MLX_PANEL_IQ4_NL,    mlx_iq4_nl_to_f32, NULL},
+  [MLX_IQ4_XS] = {"IQ4_XS", NULL,   NULL,   23,  256,  136,  MLX_PANEL_IQ4_XS,    mlx_iq4_xs_to_f32, NULL},
+  [MLX_MXFP4] =  {"MXFP4",  NULL,   NULL,   39,  32,   17,   MLX_PANEL_MXFP4,     mlx_mxfp4_to_f32,  NULL},
 };
 // clang-format on
 

@@ -8,6 +8,7 @@
 #include "graph/kquants.h"
 
 #include "graph/half.h"
+#include "kernels/cpu/panel_format.h"
 
 void mlx_q2_k_to_f32(const uint8_t *source, size_t blocks, float *out) {
   for (; blocks; --blocks, source += 84, out += MLX_SUPER_BLOCK) {
@@ -99,7 +100,7 @@ static void look_up(const int8_t table[16], float scale, const uint8_t nibbles[1
   }
 }
 
-const int8_t mlx_iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+const int8_t mlx_iq4_values[16] = {MLX_PANEL_IQ4};
 
 void mlx_iq4_nl_to_f32(const uint8_t *source, size_t blocks, float *out) {
   for (; blocks; --blocks, source += 18, out += 32)
@@ -116,8 +117,7 @@ void mlx_iq4_xs_to_f32(const uint8_t *source, size_t blocks, float *out) {
   }
 }
 
-const int8_t mlx_mxfp4_doubled[16] = {0, 1,  2,  3,  4,  6,  8,  12,
-                                      0, -1, -2, -3, -4, -6, -8, -12};  // index 8 is 0, not -0
+const int8_t mlx_mxfp4_doubled[16] = {MLX_PANEL_MXFP4_DOUBLED};  // index 8 is 0, not -0
 
 float mlx_mxfp4_half_scale(uint8_t exponent) {
   return mlx_float_of_bits(exponent < 2 ? UINT32_C(0x00200000) << exponent : (uint32_t)(exponent - 1) << 23);

@@ -301,9 +301,11 @@ static void check_shape(const char *name, shape_t shape) {
 
 int main(int argc, char **argv) {
   (void)argv;
-  static const char *const names[] = {"F32",     "F16",     "BF16",      "Q4_0", "Q4_1",    "Q8_0",
-                                      "Q4_WIDE", "Q8_WIDE", "Q8_HALVES", "Q8_1", "Q4_BF16", "Q8_BF16",
-                                      "Q4_K",    "Q5_K",    "Q6_K",      "Q2_K"};
+  static const char *const names[] = {
+#define NAME(format, ...) [MLX_PANEL_##format] = #format,
+      MLX_PANEL_TABLE(NAME)
+#undef NAME
+  };
 #if HAS_TILES
   syscall(SYS_arch_prctl, 0x1023, 18);  // ARCH_REQ_XCOMP_PERM: request AMX tile data
 #endif

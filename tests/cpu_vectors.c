@@ -179,6 +179,8 @@ static void check_halves(void) {
 
 // Random scales that are finite numbers.
 static void fill_scales(int32_t format, uint8_t *at, int bytes) {
+  for (int i = 0; format == MLX_PANEL_MXFP4 && i < bytes; ++i) at[i] = (uint8_t)(100 + next_bits() % 40);
+  if (format == MLX_PANEL_MXFP4) return;
   for (int i = 0; i < bytes / (has_f32_scales(format) ? 4 : 2); ++i) {
     const float scale = next_float() * 0x1p-10f;
     const uint16_t half =
@@ -209,7 +211,7 @@ static v16 multiply_in_floats(int32_t format, const uint8_t *panel, const vector
   }
   if (format == MLX_PANEL_Q2_K) return multiply_q2_k(panel, x->x[0], columns);
   return is_q4(format) ? multiply_q4(format, panel, x->x[0], x->sums, columns)
-                       : multiply_q8(format, panel, x->x[0], x->sums, columns);
+                       : multiply_other(format, panel, x->x[0], x->sums, columns);
 }
 
 // A panel times a vector equals its dequantized values times the vector, up to f32 rounding.

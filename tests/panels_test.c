@@ -2,6 +2,8 @@
 // Formats that no panel can hold are stored as floats.
 #include "compiler/panels.h"
 
+#include <math.h>
+
 #include "artifact/archive.h"
 #include "base/memory.h"
 #include "compiler/weights.h"
@@ -17,14 +19,22 @@
 static float number_at(const mlx_panel_info_t *info, const uint8_t *numbers, int nth, int row) {
   const mlx_dtype_info_t *type = mlx_dtype_info(info->number);
   float value;
-  type->to_f32(numbers + (size_t)(nth * MLX_PANEL_ROWS + row) * type->block_bytes, 1, &value);
+  const uint8_t *at = numbers + (size_t)(nth * MLX_PANEL_ROWS + row) * type->block_bytes;
+  if (info->number == MLX_U8) return ldexpf(1, *at - MLX_PANEL_POWER_BIAS);
+  type->to_f32(at, 1, &value);
   return value;
 }
 
 static int code_at(const mlx_panel_info_t *info, const uint8_t *codes, int column, int row) {
-  if (info->code_bits == 4) {
-    const uint8_t *word = codes + (column / 8 * MLX_PANEL_ROWS + row) * 4;
-    return (word[column % 8 / 2] >> column % 2 * 4 & 15) + info->least_code;
+  if (info->code_bits < 8) {
+    static const int8_t values[][16] = {
+        [MLX_PANEL_VALUES_IQ4] = {MLX_PANEL_IQ4}, [MLX_PANEL_VALUES_MXFP4] = {MLX_PANEL_MXFP4_DOUBLED}};
+    const int more = info->code_bits - 4, octet = column / 8, octets = more ? 4 / more : 4;
+    const uint8_t *low = codes + (octet * MLX_PANEL_ROWS + row) * 4 + column % 8 / 2,
+                  *high = codes + ((4 + octet / octets) * MLX_PANEL_ROWS + row) * 4 + column % 8 / 2;
+    int code = *low >> column % 2 * 4 & 15;
+    if (more) code |= (*high >> (octet % octets * 2 + column % 2) * more & ((1 << more) - 1)) << 4;
+    return info->values ? values[info->values][code] : code + info->least_code;
   }
   const uint8_t byte = codes[column * MLX_PANEL_ROWS + row];
   return info->least_code < 0 ? (int8_t)byte : byte;
@@ -46,7 +56,7 @@ static float factor_at(const mlx_panel_info_t *info, const uint8_t *group, const
                        int row) {
   if (!info->grouped) return number_at(info, block, nth, row);
   const uint8_t byte = block[nth * MLX_PANEL_ROWS + row];
-  const int factor = info->code_bits == 8 && info->least_code < 0 ? (int8_t)byte : byte;
+  const int factor = info->offsets ? byte : (int8_t)byte;
   return number_at(info, group, nth >= info->scales, row) * (float)factor;
 }
 
@@ -75,9 +85,11 @@ TEST(block_sizes_of_the_format_table_are_unchanged) {
   static const int bytes[MLX_PANEL_FORMATS][2] = {
       [MLX_PANEL_F32] = {2048, 0},      [MLX_PANEL_F16] = {1024, 0},     [MLX_PANEL_BF16] = {1024, 0},
       [MLX_PANEL_Q4_0] = {288, 0},      [MLX_PANEL_Q4_1] = {320, 0},     [MLX_PANEL_Q8_0] = {544, 0},
+      [MLX_PANEL_Q5_0] = {352, 0},      [MLX_PANEL_Q5_1] = {384, 0},     [MLX_PANEL_IQ4_NL] = {288, 0},
+      [MLX_PANEL_MXFP4] = {272, 0},     [MLX_PANEL_Q3_K] = {292, 32},    [MLX_PANEL_IQ4_XS] = {276, 32},
       [MLX_PANEL_Q4_WIDE] = {384, 0},   [MLX_PANEL_Q8_WIDE] = {640, 0},  [MLX_PANEL_Q8_HALVES] = {640, 0},
       [MLX_PANEL_Q8_1] = {576, 0},      [MLX_PANEL_Q4_BF16] = {320, 0},  [MLX_PANEL_Q8_BF16] = {576, 0},
-      [MLX_PANEL_Q4_K] = {296, 64},     [MLX_PANEL_Q5_K] = {552, 64},    [MLX_PANEL_Q6_K] = {548, 32},
+      [MLX_PANEL_Q4_K] = {296, 64},     [MLX_PANEL_Q5_K] = {360, 64},    [MLX_PANEL_Q6_K] = {420, 32},
       [MLX_PANEL_Q2_K] = {328, 64}};
   // clang-format on
   for (int i = 0; i < MLX_PANEL_FORMATS; ++i) {

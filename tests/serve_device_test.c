@@ -42,7 +42,8 @@ TEST(a_device_error_in_mid_stream_ends_the_stream_with_an_error) {
     const char *path, *body, *error;
   } streams[] = {{"/v1/completions", ASK ",\"stream\":true}", "data: {\"error\":{"},
                  {"/api/generate",
-                  "{\"model\":\"x\",\"prompt\":\"the quick\",\"raw\":true,\"options\":{\"num_predict\":400,\"temperature\":0}}",
+                  "{\"model\":\"x\",\"prompt\":\"the "
+                  "quick\",\"raw\":true,\"options\":{\"num_predict\":400,\"temperature\":0}}",
                   "{\"error\":"}};
   mlx_server_options_t options;
   mlx_server_t *server;

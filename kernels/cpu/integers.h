@@ -174,14 +174,44 @@ INLINE __m512i dot(__m512i sum, __m512i codes, const int8_t *digits) {
   return _mm512_dpbusd_epi32(sum, codes, _mm512_set1_epi32(four));
 }
 
-// The codes of 8 columns, as unsigned bytes.
-INLINE void load_code_bytes(int32_t format, const uint8_t *codes, __m512i *even, __m512i *odd) {
-  if (is_q4(format)) {
-    const __m512i words = _mm512_loadu_si512(codes), mask = _mm512_set1_epi8(15);
-    *even = _mm512_and_si512(words, mask);
-    *odd = _mm512_and_si512(_mm512_ror_epi32(words, 20), mask);
-    return;
+// The bits above the low four of each code, for octet |octet|: in bits 4 and up of each byte, for the columns
+// 0 2 4 6. Rotated to the right by the number of these bits: for the columns 1 3 5 7. Other bits are
+// undefined. |more| keeps the words from one octet to the next one.
+INLINE __m512i load_high_bits(int32_t format, const uint8_t *codes, int octet, __m512i *more) {
+  const int octets = code_bits(format) == 5 ? 4 : 2;
+  if (octet % octets == 0) {
+    *more = _mm512_rol_epi32(_mm512_loadu_si512(codes + 256 + 64 * (octet / octets)), 4);
+  } else {
+    *more = octets == 4 ? _mm512_ror_epi32(*more, 2) : _mm512_ror_epi32(*more, 4);
   }
+  return *more;
+}
+
+// Octet |octet| of codes of 4 to 6 bits, as unsigned bytes.
+INLINE void load_narrow_bytes(int32_t format, const uint8_t *codes, int octet, __m512i *more, __m512i *even,
+                              __m512i *odd) {
+  const __m512i words = _mm512_loadu_si512(codes + 64 * octet), low = _mm512_set1_epi8(15),
+                all = _mm512_set1_epi8((char)((1 << code_bits(format)) - 1));
+  __m512i first = words, second = _mm512_ror_epi32(words, 20);
+  if (code_bits(format) > 4) {
+    const __m512i high = load_high_bits(format, codes, octet, more),
+                  next = code_bits(format) == 5 ? _mm512_ror_epi32(high, 17) : _mm512_ror_epi32(high, 18);
+    first = _mm512_ternarylogic_epi32(low, first, high, 0xca);  // low ? first : high
+    second = _mm512_ternarylogic_epi32(low, second, next, 0xca);
+  }
+  *even = _mm512_and_si512(first, all);
+  *odd = _mm512_and_si512(second, all);
+  if (properties[format].values) {
+    const __m128i signs = _mm_set1_epi8((char)128), table = _mm_loadu_si128((const void *)values_of(format));
+    const __m512i values = _mm512_broadcast_i32x4(_mm_xor_si128(table, signs));
+    *even = _mm512_shuffle_epi8(values, *even);
+    *odd = _mm512_shuffle_epi8(values, *odd);
+  }
+}
+
+// Octet |octet| of codes of 8 bits, as unsigned bytes.
+INLINE void load_code_bytes(int32_t format, const uint8_t *codes, int octet, __m512i *even, __m512i *odd) {
+  codes += 128 * octet;
 #define ROW(r, a, b, c, d) (r) + 16 * (a), (r) + 16 * (b), (r) + 16 * (c), (r) + 16 * (d)
 #define ROWS(a, b, c, d)                                                               \
   {ROW(0, a, b, c, d),  ROW(1, a, b, c, d),  ROW(2, a, b, c, d),  ROW(3, a, b, c, d),  \
@@ -201,10 +231,7 @@ INLINE void load_code_bytes(int32_t format, const uint8_t *codes, __m512i *even,
 }
 
 // Value that was added to the codes to make them unsigned.
-INLINE int code_bias(int32_t format) {
-  return format == MLX_PANEL_Q4_0 ? 8 : is_q4(format) || is_unsigned(format) ? 0 : 128;
-}
-INLINE int octet_bytes(int32_t format) { return is_q4(format) ? 64 : 128; }
+INLINE int code_bias(int32_t format) { return properties[format].values ? 128 : -properties[format].least; }
 
 // The product of a block, from the sums of its digits. The caller multiplies it by the block's power.
 INLINE v16 join_digits(const __m512i sum[DIGITS]) {
@@ -212,7 +239,7 @@ INLINE v16 join_digits(const __m512i sum[DIGITS]) {
   return v_fma(_mm512_cvtepi32_ps(sum[2]), v_all(65536), _mm512_cvtepi32_ps(low));
 }
 
-// Product of the codes of |octets| groups of 8 columns, starting at column 16 * |half|.
+// Product of |octets| octets of the codes of a block, starting at column 16 * |half|.
 INLINE v16 multiply_integers(int32_t format, const uint8_t *codes, const int8_t *digits,
                              int32_t (*const sums)[4], int half, int octets) {
   const int bias = code_bias(format);
@@ -220,9 +247,12 @@ INLINE v16 multiply_integers(int32_t format, const uint8_t *codes, const int8_t 
   for (int i = 0; i < DIGITS; ++i)
     sum[i] = _mm512_set1_epi32(-bias * (octets == 4 ? sums[0][i] + sums[1][i] : sums[half][i]));
   digits += 16 * half;
-  for (int i = 0; i < octets; ++i, codes += octet_bytes(format), digits += 8) {
-    __m512i even, odd;
-    load_code_bytes(format, codes, &even, &odd);
+  __m512i more = _mm512_setzero_si512(), even, odd;
+  for (int i = 2 * half; i < 2 * half + octets; ++i, digits += 8) {
+    if (is_q8(format))
+      load_code_bytes(format, codes, i, &even, &odd);
+    else
+      load_narrow_bytes(format, codes, i, &more, &even, &odd);
     for (int k = 0; k < DIGITS; ++k) sum[k] = dot(sum[k], even, digits + MLX_PANEL_BLOCK * k);
     for (int k = 0; k < DIGITS; ++k) sum[k] = dot(sum[k], odd, digits + MLX_PANEL_BLOCK * k + 4);
   }
@@ -242,7 +272,7 @@ INLINE v16 multiply_codes(int32_t format, const uint8_t *panel, vectors_t *x, in
     const v16 product = multiply_integers(format, codes, digits, sums, 0, has_two_scales(format) ? 2 : 4);
     total = v_fma(load_scale(format, panel, k), v_mul(product, power), total);
     if (has_two_scales(format)) {
-      const v16 second = multiply_integers(format, codes + 2 * octet_bytes(format), digits, sums, 1, 2);
+      const v16 second = multiply_integers(format, codes, digits, sums, 1, 2);
       total = v_fma(load_second(format, panel, k), v_mul(second, power), total);
     }
     if (has_offsets(format)) total = v_fma(load_second(format, panel, k), v_all(x->sums[k]), total);
@@ -254,7 +284,7 @@ INLINE v16 multiply_codes(int32_t format, const uint8_t *panel, vectors_t *x, in
 
 INLINE v16 multiply_codes(int32_t format, const uint8_t *panel, vectors_t *x, int columns) {
   return is_q4(format) ? multiply_q4(format, panel, x->x[0], x->sums, columns)
-                       : multiply_q8(format, panel, x->x[0], x->sums, columns);
+                       : multiply_other(format, panel, x->x[0], x->sums, columns);
 }
 
 #endif
@@ -306,6 +336,12 @@ static v16 multiply_panel(int32_t format, const uint8_t *panel, vectors_t *x, in
     case MLX_PANEL_Q4_WIDE: return multiply_codes(MLX_PANEL_Q4_WIDE, panel, x, columns);
     case MLX_PANEL_Q4_BF16: return multiply_codes(MLX_PANEL_Q4_BF16, panel, x, columns);
     case MLX_PANEL_Q4_K: return multiply_codes(MLX_PANEL_Q4_K, panel, x, columns);
+    case MLX_PANEL_Q5_0: return multiply_codes(MLX_PANEL_Q5_0, panel, x, columns);
+    case MLX_PANEL_Q5_1: return multiply_codes(MLX_PANEL_Q5_1, panel, x, columns);
+    case MLX_PANEL_IQ4_NL: return multiply_codes(MLX_PANEL_IQ4_NL, panel, x, columns);
+    case MLX_PANEL_MXFP4: return multiply_codes(MLX_PANEL_MXFP4, panel, x, columns);
+    case MLX_PANEL_Q3_K: return multiply_codes(MLX_PANEL_Q3_K, panel, x, columns);
+    case MLX_PANEL_IQ4_XS: return multiply_codes(MLX_PANEL_IQ4_XS, panel, x, columns);
     case MLX_PANEL_Q5_K: return multiply_codes(MLX_PANEL_Q5_K, panel, x, columns);
     case MLX_PANEL_Q6_K: return multiply_codes(MLX_PANEL_Q6_K, panel, x, columns);
     case MLX_PANEL_Q8_0: return multiply_codes(MLX_PANEL_Q8_0, panel, x, columns);

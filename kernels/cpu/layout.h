@@ -10,6 +10,10 @@
 //                   of an odd number of columns ends with zero
 //   Q4_0            16 scales (f16), then 4 times 16 u32: 8 codes of 4 bits of one row, first column lowest
 //   Q4_1            16 scales and 16 offsets (f16), then codes as in Q4_0
+//   Q5_0            16 scales (f16), then codes of 5 bits: the low four bits as in Q4_0, then 16 u32 with
+//                   the highest bit of the 32 codes of a row. Column c of octet o, of 8 columns, has bit
+//                   8 * (c / 2) + 2 * o + c % 2
+//   Q5_1            16 scales and 16 offsets (f16), then codes as in Q5_0
 //   Q8_0            16 scales (f16), then per column 16 signed bytes
 //   Q4_WIDE         as Q4_1, with scales and offsets in f32
 //   Q8_WIDE         16 scales and 16 offsets (f32), then per column 16 unsigned bytes
@@ -17,16 +21,22 @@
 //   Q8_1            as Q8_WIDE, with scales and offsets in f16
 //   Q4_BF16         as Q4_1, with scales and offsets in bf16
 //   Q8_BF16         as Q8_WIDE, with scales and offsets in bf16
+//   IQ4_NL          as Q4_0; a code is an index of a table
+//   MXFP4           16 exponents of scales (u8), then codes as in IQ4_NL
 //
 // The K formats have super-blocks of 256 columns, which are 8 blocks. A super-block starts with f16 factors.
 // The bytes in its blocks multiply these factors to give the scales and offsets of the block:
 //
 //   Q4_K            super-block: 16 scale and 16 offset factors; block: 16 scale bytes, 16 offset bytes, then
 //                   codes as in Q4_1
-//   Q5_K            as Q4_K, with codes as in Q8_WIDE
+//   Q5_K            as Q4_K, with codes as in Q5_0
 //   Q6_K            super-block: 16 scale factors; block: 16 signed scale bytes for columns 0-15, 16 for
-//                   columns 16-31, then codes as in Q8_0
+//                   columns 16-31, then codes of 6 bits: the low four bits as in Q4_0, then two times 16
+//                   u32 with the two highest bits of the codes of two octets. Column c of octet o has the
+//                   bits 8 * (c / 2) + 4 * (o % 2) + 2 * (c % 2) and up
 //   Q2_K            as Q4_K, with separate scale bytes and offset bytes for columns 0-15 and columns 16-31
+//   Q3_K            as Q6_K, with codes as in Q4_0
+//   IQ4_XS          super-block: 16 scale factors; block: 16 signed scale bytes, then codes as in IQ4_NL
 //
 // panel_format.h has the same formats as a table; graph/dtype.c maps each file type to a format.
 //

@@ -50,29 +50,51 @@ INLINE void multiply_plain(int32_t format, int PANELS, const uint8_t *panel, int
   for (int p = 0; p < PANELS; ++p) out[p] = sum[p];
 }
 
-// Properties of a format. |format| is a compile-time constant in every caller, so these fold to constants.
-INLINE bool has_super_blocks(int32_t format) { return format >= MLX_PANEL_Q4_K; }
-INLINE bool has_two_scales(int32_t format) {
-  return format == MLX_PANEL_Q8_HALVES || format == MLX_PANEL_Q6_K || format == MLX_PANEL_Q2_K;
-}
-INLINE bool has_offsets(int32_t format) {  // one offset per block, and unsigned codes
-  return format == MLX_PANEL_Q4_1 || format == MLX_PANEL_Q4_WIDE || format == MLX_PANEL_Q8_WIDE ||
-         format == MLX_PANEL_Q8_1 || format == MLX_PANEL_Q4_BF16 || format == MLX_PANEL_Q8_BF16 ||
-         format == MLX_PANEL_Q4_K || format == MLX_PANEL_Q5_K;
-}
-INLINE bool has_f32_scales(int32_t format) {
-  return format == MLX_PANEL_Q4_WIDE || format == MLX_PANEL_Q8_WIDE || format == MLX_PANEL_Q8_HALVES;
-}
-INLINE bool has_bf16_scales(int32_t format) {
-  return format == MLX_PANEL_Q4_BF16 || format == MLX_PANEL_Q8_BF16;
-}
+// A row of MLX_PANEL_TABLE.
+typedef enum number { NUMBER_F32, NUMBER_F16, NUMBER_BF16, NUMBER_U8 } number_t;
+typedef struct properties {
+  uint8_t number, scales, offsets, bits;
+  int16_t least;
+  uint8_t values, grouped;
+} properties_t;
+static const properties_t properties[MLX_PANEL_FORMATS] = {
+#define ROW(format, number, scales, offsets, bits, least, values, grouped, text) \
+  [MLX_PANEL_##format] = {NUMBER_##number, scales, offsets, bits, least, MLX_PANEL_VALUES_##values, grouped},
+    MLX_PANEL_TABLE(ROW)
+#undef ROW
+};
+
+// Properties of a format. |format| is a compile-time constant in most callers, so these fold to constants.
+INLINE bool is_quantized(int32_t format) { return properties[format].bits; }
+INLINE bool has_super_blocks(int32_t format) { return properties[format].grouped; }
+INLINE bool has_two_scales(int32_t format) { return properties[format].scales == 2; }
+// One offset per block, and unsigned codes.
+INLINE bool has_offsets(int32_t format) { return properties[format].offsets == 1; }
+INLINE bool has_f32_scales(int32_t format) { return properties[format].number == NUMBER_F32; }
+INLINE bool has_bf16_scales(int32_t format) { return properties[format].number == NUMBER_BF16; }
+INLINE int code_bits(int32_t format) { return properties[format].bits; }
+// 4-bit codes that are their own values, with one scale per block, or Q2_K: codes_table() has their values.
 INLINE bool is_q4(int32_t format) {
-  return format == MLX_PANEL_Q4_0 || format == MLX_PANEL_Q4_1 || format == MLX_PANEL_Q4_WIDE ||
-         format == MLX_PANEL_Q4_BF16 || format == MLX_PANEL_Q4_K || format == MLX_PANEL_Q2_K;
+  return code_bits(format) == 4 && !properties[format].values && format != MLX_PANEL_Q3_K;
 }
+INLINE bool is_q8(int32_t format) { return code_bits(format) == 8; }
+// The table of the values of the 16 codes of a format that has one.
+INLINE const int8_t *values_of(int32_t format) {
+  static const int8_t values[][16] = {[MLX_PANEL_VALUES_IQ4] = {MLX_PANEL_IQ4},
+                                      [MLX_PANEL_VALUES_MXFP4] = {MLX_PANEL_MXFP4_DOUBLED}};
+  return values[properties[format].values];
+}
+// Bytes of the scales and offsets of a block; the codes follow.
 INLINE int scale_bytes(int32_t format) {
-  return (int)mlx_panel_block_stride(format) - (is_q4(format) ? 256 : 512);
+  return (int)mlx_panel_block_stride(format) - 64 * code_bits(format);
 }
+// 16 powers of two, from their exponents. Two factors keep the argument of v_power2() in its range.
+INLINE v16 powers_of_two(const uint8_t *exponents) {
+  const v16 power = v_sub(v_load_u8(exponents), v_all(MLX_PANEL_POWER_BIAS)),
+            part = v_max(v_min(power, v_all(63)), v_all(-64));
+  return v_mul(v_power2(part), v_power2(v_sub(power, part)));
+}
+
 // Scale or offset number |which| of block |nth| at |block|. Order: the scale, then the offset; with two
 // scales per block, both scales, then both offsets. In a super-block the factor is multiplied by the block's
 // bytes.
@@ -82,10 +104,11 @@ INLINE v16 load_scale_or_offset(int32_t format, const uint8_t *block, int nth, i
         block - nth % MLX_PANEL_GROUP * mlx_panel_block_stride(format) - mlx_panel_group_bytes(format);
     const bool offset = which >= (has_two_scales(format) ? 2 : 1);
     const v16 factors =
-        format == MLX_PANEL_Q6_K ? v_load_i8(block + 16 * which) : v_load_u8(block + 16 * which);
+        properties[format].offsets ? v_load_u8(block + 16 * which) : v_load_i8(block + 16 * which);
     return v_mul(v_load_f16(group + (offset ? 32 : 0)), factors);
   }
   if (has_f32_scales(format)) return v_load((const float *)(const void *)(block + 64 * which));
+  if (properties[format].number == NUMBER_U8) return powers_of_two(block);
   return has_bf16_scales(format) ? v_load_bf16(block + 32 * which) : v_load_f16(block + 32 * which);
 }
 INLINE v16 load_scale(int32_t format, const uint8_t *block, int nth) {
@@ -98,7 +121,6 @@ INLINE bool is_unsigned(int32_t format) { return has_offsets(format); }
 INLINE v16 load_bytes(int32_t format, const uint8_t *codes) {
   return is_unsigned(format) ? v_load_u8(codes) : v_load_i8(codes);
 }
-INLINE bool is_quantized(int32_t format) { return format >= MLX_PANEL_Q4_0; }
 INLINE table_t codes_table(int32_t format) { return table_from(format == MLX_PANEL_Q4_0 ? -8 : 0); }
 
 INLINE v16 sum_of_four(const v16 sum[4]) { return v_add(v_add(sum[0], sum[1]), v_add(sum[2], sum[3])); }
@@ -171,19 +193,61 @@ INLINE v16 multiply_bytes(int32_t format, const uint8_t *codes, const float *x, 
   return sum_of_four(sum);
 }
 
-INLINE v16 multiply_q8(int32_t format, const uint8_t *panel, const float *x, const float *sums, int columns) {
-  const int scales = scale_bytes(format), bytes = scales + 512;
+// Four columns of octet |octet| of codes of 4 to 6 bits, as bytes: columns 0 2 4 6, or columns 1 3 5 7. The
+// low 4 bits of all codes come first, then the other bits: vectors of 16 words, with the bits of four or two
+// octets (layout.h).
+INLINE codes_t load_narrow(int32_t format, const uint8_t *codes, int octet, int odd) {
+  const int more = code_bits(format) - 4;
+  const codes_t low = codes_field(codes_load(codes + 64 * octet), 4 * odd, 0x0f0f0f0f);
+  if (properties[format].values) return codes_lookup(low, values_of(format));
+  if (!more) return low;
+  const int octets = 4 / more, at = (octet % octets * 2 + odd) * more;
+  const codes_t high = codes_load(codes + 256 + 64 * (octet / octets));
+  return codes_or(low, codes_field(high, at - 4, more == 1 ? 0x10101010 : 0x30303030));
+}
+INLINE v16 narrow_column(int32_t format, codes_t codes, int nth) {
+  const v16 code = codes_byte(codes, nth);
+  return properties[format].least ? v_add(code, v_all(properties[format].least)) : code;
+}
+
+// Sum over |octets| octets of such codes times x. The order is that of multiply_bytes().
+INLINE v16 multiply_narrow(int32_t format, const uint8_t *codes, int octet, int octets, const float *x) {
+  v16 sum[4] = {v_zero(), v_zero(), v_zero(), v_zero()};
+  for (int i = octet; i < octet + octets; ++i, x += 8) {
+    const codes_t even = load_narrow(format, codes, i, 0), odd = load_narrow(format, codes, i, 1);
+    sum[0] = v_fma(narrow_column(format, even, 0), v_all(x[0]), sum[0]);
+    sum[1] = v_fma(narrow_column(format, odd, 0), v_all(x[1]), sum[1]);
+    sum[2] = v_fma(narrow_column(format, even, 1), v_all(x[2]), sum[2]);
+    sum[3] = v_fma(narrow_column(format, odd, 1), v_all(x[3]), sum[3]);
+    sum[0] = v_fma(narrow_column(format, even, 2), v_all(x[4]), sum[0]);
+    sum[1] = v_fma(narrow_column(format, odd, 2), v_all(x[5]), sum[1]);
+    sum[2] = v_fma(narrow_column(format, even, 3), v_all(x[6]), sum[2]);
+    sum[3] = v_fma(narrow_column(format, odd, 3), v_all(x[7]), sum[3]);
+  }
+  return sum_of_four(sum);
+}
+
+// Sum over |count| columns of codes times x, starting at column |column| of a block.
+INLINE v16 multiply_columns(int32_t format, const uint8_t *codes, int column, const float *x, int count) {
+  return is_q8(format) ? multiply_bytes(format, codes + 16 * column, x, count)
+                       : multiply_narrow(format, codes, column / 8, count / 8, x);
+}
+
+// Formats other than those of multiply_q4() and multiply_q2_k().
+INLINE v16 multiply_other(int32_t format, const uint8_t *panel, const float *x, const float *sums,
+                          int columns) {
+  const int scales = scale_bytes(format), bytes = (int)mlx_panel_block_stride(format);
   v16 total = v_zero(), second = v_zero();
   for (int k = 0, nth = 0; k < columns; k += MLX_PANEL_BLOCK, x += MLX_PANEL_BLOCK, panel += bytes, ++nth) {
     if (nth % MLX_PANEL_GROUP == 0) panel += mlx_panel_group_bytes(format);
     prefetch_ahead(panel, bytes);
+    const uint8_t *codes = panel + scales;
     if (has_two_scales(format)) {
-      total = v_fma(load_scale(format, panel, nth), multiply_bytes(format, panel + scales, x, 16), total);
-      second = v_fma(load_second(format, panel, nth),
-                     multiply_bytes(format, panel + scales + 256, x + 16, 16), second);
+      total = v_fma(load_scale(format, panel, nth), multiply_columns(format, codes, 0, x, 16), total);
+      second = v_fma(load_second(format, panel, nth), multiply_columns(format, codes, 16, x + 16, 16), second);
     } else {
-      total = v_fma(load_scale(format, panel, nth),
-                    multiply_bytes(format, panel + scales, x, MLX_PANEL_BLOCK), total);
+      total =
+          v_fma(load_scale(format, panel, nth), multiply_columns(format, codes, 0, x, MLX_PANEL_BLOCK), total);
     }
     if (has_offsets(format)) second = v_fma(load_second(format, panel, nth), v_all(sums[nth]), second);
   }
@@ -220,13 +284,22 @@ INLINE void dequantize_q4(int32_t format, const uint8_t *block, int nth, float *
   }
 }
 
-INLINE void dequantize_q8(int32_t format, const uint8_t *block, int nth, float *out, int64_t step) {
+// Formats other than those of dequantize_q4().
+INLINE void dequantize_other(int32_t format, const uint8_t *block, int nth, float *out, int64_t step) {
   const uint8_t *codes = block + scale_bytes(format);
   const v16 first = load_scale(format, block, nth),
             second = has_two_scales(format) ? load_second(format, block, nth) : first;
   const v16 offset = has_offsets(format) ? load_second(format, block, nth) : v_zero();
-  for (int i = 0; i < MLX_PANEL_BLOCK; ++i) {
+  for (int i = 0; is_q8(format) && i < MLX_PANEL_BLOCK; ++i)
     v_store(out + i * step, scale_codes(load_bytes(format, codes + 16 * i), i < 16 ? first : second, offset));
+  for (int i = 0; !is_q8(format) && i < 8; ++i) {
+    const codes_t four = load_narrow(format, codes, i / 2, i % 2);
+    const v16 scale = i < 4 ? first : second;
+    float *to = out + (8 * (i / 2) + i % 2) * step;
+    v_store(to, scale_codes(narrow_column(format, four, 0), scale, offset));
+    v_store(to + 2 * step, scale_codes(narrow_column(format, four, 1), scale, offset));
+    v_store(to + 4 * step, scale_codes(narrow_column(format, four, 2), scale, offset));
+    v_store(to + 6 * step, scale_codes(narrow_column(format, four, 3), scale, offset));
   }
 }
 
@@ -253,13 +326,19 @@ static void dequantize_panel(int32_t format, const uint8_t *panel, int from, int
       case MLX_PANEL_Q4_BF16: dequantize_q4(MLX_PANEL_Q4_BF16, block, nth, out, step); break;
       case MLX_PANEL_Q4_K: dequantize_q4(MLX_PANEL_Q4_K, block, nth, out, step); break;
       case MLX_PANEL_Q2_K: dequantize_q4(MLX_PANEL_Q2_K, block, nth, out, step); break;
-      case MLX_PANEL_Q5_K: dequantize_q8(MLX_PANEL_Q5_K, block, nth, out, step); break;
-      case MLX_PANEL_Q6_K: dequantize_q8(MLX_PANEL_Q6_K, block, nth, out, step); break;
-      case MLX_PANEL_Q8_0: dequantize_q8(MLX_PANEL_Q8_0, block, nth, out, step); break;
-      case MLX_PANEL_Q8_1: dequantize_q8(MLX_PANEL_Q8_1, block, nth, out, step); break;
-      case MLX_PANEL_Q8_BF16: dequantize_q8(MLX_PANEL_Q8_BF16, block, nth, out, step); break;
-      case MLX_PANEL_Q8_WIDE: dequantize_q8(MLX_PANEL_Q8_WIDE, block, nth, out, step); break;
-      default: dequantize_q8(MLX_PANEL_Q8_HALVES, block, nth, out, step); break;
+      case MLX_PANEL_Q5_0: dequantize_other(MLX_PANEL_Q5_0, block, nth, out, step); break;
+      case MLX_PANEL_Q5_1: dequantize_other(MLX_PANEL_Q5_1, block, nth, out, step); break;
+      case MLX_PANEL_Q8_0: dequantize_other(MLX_PANEL_Q8_0, block, nth, out, step); break;
+      case MLX_PANEL_Q8_1: dequantize_other(MLX_PANEL_Q8_1, block, nth, out, step); break;
+      case MLX_PANEL_Q8_BF16: dequantize_other(MLX_PANEL_Q8_BF16, block, nth, out, step); break;
+      case MLX_PANEL_Q8_WIDE: dequantize_other(MLX_PANEL_Q8_WIDE, block, nth, out, step); break;
+      case MLX_PANEL_IQ4_NL: dequantize_other(MLX_PANEL_IQ4_NL, block, nth, out, step); break;
+      case MLX_PANEL_MXFP4: dequantize_other(MLX_PANEL_MXFP4, block, nth, out, step); break;
+      case MLX_PANEL_Q5_K: dequantize_other(MLX_PANEL_Q5_K, block, nth, out, step); break;
+      case MLX_PANEL_Q6_K: dequantize_other(MLX_PANEL_Q6_K, block, nth, out, step); break;
+      case MLX_PANEL_Q3_K: dequantize_other(MLX_PANEL_Q3_K, block, nth, out, step); break;
+      case MLX_PANEL_IQ4_XS: dequantize_other(MLX_PANEL_IQ4_XS, block, nth, out, step); break;
+      default: dequantize_other(MLX_PANEL_Q8_HALVES, block, nth, out, step); break;
     }
   }
 }

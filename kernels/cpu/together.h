@@ -73,6 +73,10 @@ static void configure_code_tiles(int32_t format, int rows) {
   __asm__ volatile("ldtilecfg %0" ::"m"(config) : "memory");
 }
 
+INLINE __m256i bf16_of(v16 x) {  // of numbers that bf16 holds
+  return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(x), 16));
+}
+
 // 8 columns of 4-bit codes. A permutation of 16-bit lanes uses the low 5 bits of a lane, and the table
 // repeats after 16 entries, so a code needs no mask.
 INLINE void unpack_nibbles(int32_t format, const uint8_t *codes, uint16_t *to) {
@@ -80,12 +84,46 @@ INLINE void unpack_nibbles(int32_t format, const uint8_t *codes, uint16_t *to) {
   static const uint16_t bf16[24] = {0xc100, 0xc0e0, 0xc0c0, 0xc0a0, 0xc080, 0xc040, 0xc000, 0xbf80,
                                     0,      0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0,
                                     0x4100, 0x4110, 0x4120, 0x4130, 0x4140, 0x4150, 0x4160, 0x4170};
-  const __m256i half = _mm256_loadu_si256((const void *)(bf16 + (format == MLX_PANEL_Q4_0 ? 0 : 8)));
+  const __m256i half = _mm256_loadu_si256((const void *)(bf16 + 8 + properties[format].least));
   const __m512i table = _mm512_broadcast_i64x4(half), words = _mm512_loadu_si512(codes);
   _mm512_store_si512(to, _mm512_permutexvar_epi16(words, table));
   _mm512_store_si512(to + 32, _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 4), table));
   _mm512_store_si512(to + 64, _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 8), table));
   _mm512_store_si512(to + 96, _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 12), table));
+}
+
+// |first| to |first| + 31 as bf16 numbers.
+INLINE __m512i bf16_from(int first) {
+  const __m512i count = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
+                low = _mm512_add_epi32(count, _mm512_set1_epi32(first)),
+                high = _mm512_add_epi32(low, _mm512_set1_epi32(16));
+  const __m256i one = bf16_of(_mm512_cvtepi32_ps(low)), two = bf16_of(_mm512_cvtepi32_ps(high));
+  return _mm512_inserti64x4(_mm512_castsi256_si512(one), two, 1);
+}
+
+// Octet |octet| of codes of a table, or of 5 or 6 bits. The permutation ignores the bits above the index.
+INLINE void unpack_narrow(int32_t format, const uint8_t *codes, int octet, __m512i *more, uint16_t *to) {
+  const __m512i words = _mm512_loadu_si512(codes + 64 * octet), low = _mm512_set1_epi16(15);
+  const bool five = code_bits(format) == 5;
+  const __m512i even = code_bits(format) > 4 ? load_high_bits(format, codes, octet, more) : words,
+                odd = five ? _mm512_ror_epi32(even, 1) : _mm512_ror_epi32(even, 2);
+  __m512i index[4] = {words, _mm512_srli_epi16(words, 4), _mm512_srli_epi16(words, 8),
+                      _mm512_srli_epi16(words, 12)};
+  const __m512i high[4] = {even, odd, _mm512_srli_epi16(even, 8), _mm512_srli_epi16(odd, 8)};
+  UNROLL
+  for (int i = 0; i < 4; ++i) {
+    if (properties[format].values) {
+      const __m128i values = _mm_loadu_si128((const void *)values_of(format));
+      const __m256i table = bf16_of(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(values)));
+      index[i] = _mm512_permutexvar_epi16(index[i], _mm512_broadcast_i64x4(table));
+    } else {
+      const int least = properties[format].least;
+      index[i] = _mm512_ternarylogic_epi32(low, index[i], high[i], 0xca);  // low ? index : high
+      index[i] = five ? _mm512_permutexvar_epi16(index[i], bf16_from(least))
+                      : _mm512_permutex2var_epi16(bf16_from(least), index[i], bf16_from(least + 32));
+    }
+    _mm512_store_si512(to + 32 * i, index[i]);
+  }
 }
 
 // 8 columns of 8-bit codes.
@@ -105,12 +143,15 @@ INLINE void unpack_block(int32_t format, const uint8_t *panel, int nth, int end,
            (int)mlx_panel_block_stride(format));
   out->scale = load_scale(format, block, nth);
   if (has_two_scales(format) || has_offsets(format)) out->second = load_second(format, block, nth);
+  __m512i more = _mm512_setzero_si512();
   UNROLL
   for (int i = 0; i < 4; ++i) {
-    if (is_q4(format))
+    if (code_bits(format) == 4 && !properties[format].values)
       unpack_nibbles(format, codes + 64 * i, out->codes + 128 * i);
-    else
+    else if (is_q8(format))
       unpack_bytes(format, codes + 128 * i, out->codes + 128 * i);
+    else
+      unpack_narrow(format, codes, i, &more, out->codes + 128 * i);
   }
 }
 
@@ -233,8 +274,16 @@ INLINE void unpack_block(int32_t format, const uint8_t *block, int nth, unpacked
   float *at = out->codes[to];
   out->scale[to] = load_scale(format, block, nth);
   if (has_two_scales(format) || has_offsets(format)) out->second[to] = load_second(format, block, nth);
-  for (int i = 0; !is_q4(format) && i < MLX_PANEL_BLOCK; ++i)
+  for (int i = 0; is_q8(format) && i < MLX_PANEL_BLOCK; ++i)
     v_store(at + 16 * i, load_bytes(format, codes + 16 * i));
+  for (int i = 0; !is_q8(format) && !is_q4(format) && i < 8; ++i) {
+    const codes_t four = load_narrow(format, codes, i / 2, i % 2);
+    float *column = at + 16 * (8 * (i / 2) + i % 2);
+    v_store(column, narrow_column(format, four, 0));
+    v_store(column + 32, narrow_column(format, four, 1));
+    v_store(column + 64, narrow_column(format, four, 2));
+    v_store(column + 96, narrow_column(format, four, 3));
+  }
   for (int i = 0; is_q4(format) && i < 4; ++i, at += 128) {
     const codes_t octet = codes_load(codes + 64 * i);
     v_store(at, CODES_COLUMN(table, octet, 0));
@@ -353,6 +402,12 @@ static void multiply_together(int32_t format, const uint8_t *panel, int64_t stri
     TOGETHER_CASE(Q8_BF16);
     TOGETHER_CASE(Q8_WIDE);
     TOGETHER_CASE(Q8_HALVES);
+    TOGETHER_CASE(Q5_0);
+    TOGETHER_CASE(Q5_1);
+    TOGETHER_CASE(IQ4_NL);
+    TOGETHER_CASE(MXFP4);
+    TOGETHER_CASE(Q3_K);
+    TOGETHER_CASE(IQ4_XS);
     default: break;
   }
 }

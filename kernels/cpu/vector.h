@@ -62,6 +62,10 @@ INLINE int v_find(v16 x, float value) {  // index of the first lane equal to |va
 
 // 4-bit codes of 16 rows x 8 columns. The permutation uses only the low 4 bits of a lane, so a code needs no
 // mask: it selects its value from the table.
+//
+// Codes of other sizes are first made bytes, four columns of a row in a word: codes_field() shifts the words
+// to the right by |shift| bits, or to the left if it is negative, and masks them. codes_lookup() replaces
+// bytes from 0 to 15 by values of a table. codes_byte() is signed byte |nth| of each word.
 typedef struct codes {
   __m512i words;
 } codes_t;
@@ -73,6 +77,16 @@ INLINE table_t table_from(float first) {
 INLINE codes_t codes_load(const void *p) { return (codes_t){_mm512_loadu_si512(p)}; }
 #define CODES_COLUMN(table, codes, nth) \
   _mm512_permutexvar_ps(_mm512_srli_epi32((codes).words, 4 * (nth)), table)
+INLINE codes_t codes_field(codes_t codes, int shift, uint32_t mask) {
+  const __m512i words = shift < 0 ? _mm512_sllv_epi32(codes.words, _mm512_set1_epi32(-shift))
+                                  : _mm512_srlv_epi32(codes.words, _mm512_set1_epi32(shift));
+  return (codes_t){_mm512_and_si512(words, _mm512_set1_epi32((int)mask))};
+}
+INLINE codes_t codes_or(codes_t a, codes_t b) { return (codes_t){_mm512_or_si512(a.words, b.words)}; }
+INLINE v16 codes_byte(codes_t codes, int nth) {
+  const __m512i high = _mm512_sllv_epi32(codes.words, _mm512_set1_epi32(24 - 8 * nth));
+  return _mm512_cvtepi32_ps(_mm512_srai_epi32(high, 24));
+}
 
 #else
 
@@ -168,7 +182,35 @@ INLINE __m256 column8(__m256 first, __m256i words) {
 #define CODES_COLUMN(table, codes, nth)                           \
   BOTH(column8(table, _mm256_srli_epi32((codes).low, 4 * (nth))), \
        column8(table, _mm256_srli_epi32((codes).high, 4 * (nth))))
+INLINE __m256i field8(__m256i words, int shift, uint32_t mask) {
+  words = shift < 0 ? _mm256_slli_epi32(words, -shift) : _mm256_srli_epi32(words, shift);
+  return _mm256_and_si256(words, _mm256_set1_epi32((int)mask));
+}
+INLINE codes_t codes_field(codes_t codes, int shift, uint32_t mask) {
+  return (codes_t){field8(codes.low, shift, mask), field8(codes.high, shift, mask)};
+}
+INLINE codes_t codes_or(codes_t a, codes_t b) {
+  return (codes_t){_mm256_or_si256(a.low, b.low), _mm256_or_si256(a.high, b.high)};
+}
+INLINE __m256 byte8(__m256i words, int nth) {
+  return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(words, 24 - 8 * nth), 24));
+}
+INLINE v16 codes_byte(codes_t codes, int nth) { return BOTH(byte8(codes.low, nth), byte8(codes.high, nth)); }
 
+#endif
+
+#if !defined(__AVX512F__)
+INLINE codes_t codes_lookup(codes_t codes, const int8_t table[16]) {
+  const __m256i values = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)table));
+  return (codes_t){_mm256_shuffle_epi8(values, codes.low), _mm256_shuffle_epi8(values, codes.high)};
+}
+#elif defined(__AVX512BW__)
+INLINE codes_t codes_lookup(codes_t codes, const int8_t table[16]) {
+  const __m512i values = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)table));
+  return (codes_t){_mm512_shuffle_epi8(values, codes.words)};
+}
+#else
+#error "the CPU levels with AVX-512 have AVX512BW"
 #endif
 
 // Sum of all lanes, in the same order on every CPU, so that results are bit-identical.

@@ -126,6 +126,30 @@ INLINE v16 codes_column(float32x4_t first, codes_t codes, int nth) {
                column4(first, codes.d, nth)};
 }
 #define CODES_COLUMN(table, codes, nth) codes_column(table, codes, nth)
+#define EACH_CODES(f, ...)                                                              \
+  ((codes_t){f(codes.a, __VA_ARGS__), f(codes.b, __VA_ARGS__), f(codes.c, __VA_ARGS__), \
+             f(codes.d, __VA_ARGS__)})
+INLINE uint32x4_t field4(uint32x4_t words, int shift, uint32_t mask) {
+  return vandq_u32(vshlq_u32(words, vdupq_n_s32(-shift)), vdupq_n_u32(mask));
+}
+INLINE codes_t codes_field(codes_t codes, int shift, uint32_t mask) {
+  return EACH_CODES(field4, shift, mask);
+}
+INLINE codes_t codes_or(codes_t x, codes_t y) {
+  return (codes_t){vorrq_u32(x.a, y.a), vorrq_u32(x.b, y.b), vorrq_u32(x.c, y.c), vorrq_u32(x.d, y.d)};
+}
+INLINE uint32x4_t lookup4(uint32x4_t words, const int8_t table[16]) {
+  return vreinterpretq_u32_s8(vqtbl1q_s8(vld1q_s8(table), vreinterpretq_u8_u32(words)));
+}
+INLINE codes_t codes_lookup(codes_t codes, const int8_t table[16]) { return EACH_CODES(lookup4, table); }
+INLINE float32x4_t signed4(uint32x4_t words, int nth) {
+  const int32x4_t high = vreinterpretq_s32_u32(vshlq_u32(words, vdupq_n_s32(24 - 8 * nth)));
+  return vcvtq_f32_s32(vshrq_n_s32(high, 24));
+}
+INLINE v16 codes_byte(codes_t codes, int nth) {
+  return (v16){signed4(codes.a, nth), signed4(codes.b, nth), signed4(codes.c, nth), signed4(codes.d, nth)};
+}
+#undef EACH_CODES
 
 // Adds in the same order as v_sum of vector.h.
 INLINE float v_sum(v16 x) {

@@ -145,6 +145,34 @@ INLINE v16 codes_column(__m128 first, codes_t codes, int nth) {
                column4(first, codes.d, nth)};
 }
 #define CODES_COLUMN(table, codes, nth) codes_column(table, codes, nth)
+#define EACH_CODES(f, ...)                                                              \
+  ((codes_t){f(codes.a, __VA_ARGS__), f(codes.b, __VA_ARGS__), f(codes.c, __VA_ARGS__), \
+             f(codes.d, __VA_ARGS__)})
+INLINE __m128i field4(__m128i words, int shift, uint32_t mask) {
+  words = shift < 0 ? _mm_slli_epi32(words, -shift) : _mm_srli_epi32(words, shift);
+  return _mm_and_si128(words, _mm_set1_epi32((int)mask));
+}
+INLINE codes_t codes_field(codes_t codes, int shift, uint32_t mask) {
+  return EACH_CODES(field4, shift, mask);
+}
+INLINE codes_t codes_or(codes_t x, codes_t y) {
+  return (codes_t){_mm_or_si128(x.a, y.a), _mm_or_si128(x.b, y.b), _mm_or_si128(x.c, y.c),
+                   _mm_or_si128(x.d, y.d)};
+}
+INLINE __m128i lookup4(__m128i words, const int8_t table[16]) {  // SSE2 has no byte permutation
+  uint8_t bytes[16];
+  _mm_storeu_si128((void *)bytes, words);
+  for (int i = 0; i < 16; ++i) bytes[i] = (uint8_t)table[bytes[i]];
+  return _mm_loadu_si128((const void *)bytes);
+}
+INLINE codes_t codes_lookup(codes_t codes, const int8_t table[16]) { return EACH_CODES(lookup4, table); }
+INLINE __m128 signed4(__m128i words, int nth) {
+  return _mm_cvtepi32_ps(_mm_srai_epi32(_mm_slli_epi32(words, 24 - 8 * nth), 24));
+}
+INLINE v16 codes_byte(codes_t codes, int nth) {
+  return (v16){signed4(codes.a, nth), signed4(codes.b, nth), signed4(codes.c, nth), signed4(codes.d, nth)};
+}
+#undef EACH_CODES
 
 // Adds in the same order as v_sum of vector.h.
 INLINE float v_sum(v16 x) {
