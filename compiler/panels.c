@@ -141,9 +141,6 @@ void mlx_panel_put(mlx_panel_format_t format, const mlx_codes_t *c, int64_t row,
     return;
   }
   uint8_t codes[BLOCK];
-  for (int i = 0; i < BLOCK; ++i) {
-    const int factor = c->multiplied ? -c->scale_factor[i / 16] : 1;
-    codes[i] = code_of(info, factor ? c->code[i] / factor : 0);
-  }
+  for (int i = 0; i < BLOCK; ++i) codes[i] = code_of(info, c->code[i]);
   put_narrow(codes, info->code_bits, row, at);
 }

@@ -284,26 +284,16 @@ static void put_mxfp4(mlx_tiles_t tiles, const mlx_codes_t *c, uint8_t *tile, in
   put_codes(tiles.bits, tile, row, (int)(nth % BLOCKS), stored);
 }
 
-// Q3_K: |code| is a multiple of the factor of its half block. The code of the file is the quotient.
-static void divide_codes(const mlx_codes_t *c, int16_t out[BLOCK]) {
-  for (int i = 0; i < BLOCK; ++i) {
-    const int factor = -c->scale_factor[i / 16];
-    out[i] = (int16_t)(factor ? c->code[i] / factor : 0);
-  }
-}
-
 void mlx_tiles_put(mlx_tiles_t tiles, const mlx_codes_t *codes, int64_t row, int64_t nth, uint8_t *out) {
   uint8_t *tile = out + nth / BLOCKS * tile_bytes(tiles), *numbers = tile + code_bytes(tiles);
   if (tiles.numbers == MLX_TILE_E8M0) {
     put_mxfp4(tiles, codes, tile, row, nth);
     return;
   }
-  int16_t divided[BLOCK], stored[BLOCK];
-  const bool divides = is_grouped(tiles) && codes->multiplied;
+  int16_t stored[BLOCK];
   int shift = 0;
   for (int i = 0; i < BLOCK; ++i) shift = codes->code[i] > 127 ? 128 : shift;
-  if (divides) divide_codes(codes, divided);
-  store_codes(tiles, 1, shift, divides ? divided : codes->code, stored);
+  store_codes(tiles, 1, shift, codes->code, stored);
   put_codes(tiles.bits, tile, row, (int)(nth % BLOCKS), stored);
   if (is_grouped(tiles)) {
     put_factors(tiles, codes, numbers, row, nth);

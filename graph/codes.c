@@ -55,22 +55,18 @@ static void read_q2_k(const uint8_t *block, int pair, mlx_codes_t *out) {
   }
 }
 
-// A group's factor is -32 to 31 and a quant -4 to 3. Their product, negated, fits 8 bits: it becomes the
-// code, and the block's scale is negated too.
 static void read_q3_k(const uint8_t *block, int pair, mlx_codes_t *out) {
   out->block_scale = mlx_load_f16(block + 108);
   out->block_offset = 0;
-  out->multiplied = true;
   for (int half = 0; half < 2; ++half) {
-    const int group = 2 * pair + half, scale = mlx_q3_k_scale(block + 96, group);
+    const int group = 2 * pair + half;
     const uint8_t *from = mlx_pair_bytes(block + 32, group), *third = block + half * 16;
-    set_factors(out, half, scale, 0);
+    set_factors(out, half, mlx_q3_k_scale(block + 96, group), 0);
     for (int j = 0; j < 16; ++j) {
       out->code[16 * half + j] =
-          (int16_t)(-scale * ((from[j] >> mlx_pair_shift(group) & 3) + (third[j] >> pair & 1) * 4 - 4));
+          (int16_t)((from[j] >> mlx_pair_shift(group) & 3) + (third[j] >> pair & 1) * 4 - 4);
     }
   }
-  set_scale(out, -out->block_scale, 0);
 }
 
 static void read_q6_k(const uint8_t *block, int pair, mlx_codes_t *out) {
@@ -104,7 +100,6 @@ bool mlx_codes_read(mlx_dtype_t dtype, const uint8_t *row, size_t nth, mlx_codes
   const mlx_dtype_info_t *info = mlx_dtype_info(dtype);
   const uint8_t *block = row + nth * MLX_CODES / info->block_elements * info->block_bytes;
   const int group = (int)(nth % GROUPS);
-  out->multiplied = false;
   switch (dtype) {
     case MLX_Q4_0:
       set_scale(out, mlx_load_f16(block), 0);

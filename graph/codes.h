@@ -15,7 +15,6 @@ typedef struct mlx_codes {
   // that multiply them to give |scale| and |offset|.
   float block_scale, block_offset;
   int16_t scale_factor[2], offset_factor[2];
-  bool multiplied;  // Q3_K: |code| is -scale_factor * the code in the file, and |scale| is -block_scale
 } mlx_codes_t;
 
 // Reads elements 32 * |nth| to 32 * |nth| + 31 of |row|. False for a type without codes.

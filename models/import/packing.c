@@ -164,7 +164,6 @@ static void read_mxfp4_codes(const mlx_packing_t *p, int64_t row, int64_t nth, m
 }
 
 void mlx_packing_codes(const mlx_packing_t *p, int64_t row, int64_t nth, mlx_codes_t *out) {
-  out->multiplied = false;
   if (p->kind == MLX_PACKED_MLX) {
     read_mlx_codes(p, row, nth, out);
     return;
