@@ -136,6 +136,8 @@ mlx_status_t mlx_child_reap(mlx_child_t *child, mlx_process_result_t *result) {
   if (got < 0)
     return mlx_error(MLX_INTERNAL, "cannot wait for child process %ld: %s", (long)pid, strerror(errno));
   result->elapsed_seconds = mlx_seconds() - child->began;
+  result->cpu_seconds = (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+                        1e-6 * (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
 #ifdef __APPLE__
   result->peak_bytes = (uint64_t)usage.ru_maxrss;
 #else

@@ -184,14 +184,22 @@ size_t mlx_child_read(const mlx_child_t *child, char *bytes, size_t size) {
   return ReadFile((HANDLE)child->output, bytes, there < size ? there : (DWORD)size, &got, NULL) ? got : 0;
 }
 
+// A FILETIME counts 100 ns.
+static double seconds_of(FILETIME time) {
+  return 1e-7 * (double)((uint64_t)time.dwHighDateTime << 32 | time.dwLowDateTime);
+}
+
 mlx_status_t mlx_child_reap(mlx_child_t *child, mlx_process_result_t *result) {
   PROCESS_MEMORY_COUNTERS memory;
+  FILETIME created, ended, kernel, user;
   DWORD code;
   TerminateJobObject((HANDLE)child->group, ENDED_BY_US);
   if (!GetExitCodeProcess((HANDLE)child->id, &code))
     return mlx_error(MLX_INTERNAL, "cannot query a child process (error %lu)", GetLastError());
   result->elapsed_seconds = mlx_seconds() - child->began;
   result->exit_code = (int)code;
+  if (GetProcessTimes((HANDLE)child->id, &created, &ended, &kernel, &user))
+    result->cpu_seconds = seconds_of(kernel) + seconds_of(user);
   if (K32GetProcessMemoryInfo((HANDLE)child->id, &memory, sizeof memory))
     result->peak_bytes = memory.PeakWorkingSetSize;
   return NULL;

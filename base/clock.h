@@ -1,4 +1,4 @@
-// A monotonic clock for measurements, and sleep.
+// Clocks for measurements, and sleep.
 #ifndef MLXCEL_BASE_CLOCK_H_
 #define MLXCEL_BASE_CLOCK_H_
 
@@ -7,6 +7,19 @@
 static inline double mlx_seconds(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+// CPU time of the calling thread, and of all threads of the process: user and system.
+static inline double mlx_thread_cpu_seconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static inline double mlx_process_cpu_seconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
   return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 

@@ -40,6 +40,7 @@ typedef struct mlx_process_result {
   bool timed_out;  // mlxcel ended the child because of the time limit
   bool cancelled;  // mlxcel ended the child because |tick| returned false
   double elapsed_seconds;
+  double cpu_seconds;   // user and system time of the child, all threads
   uint64_t peak_bytes;  // peak resident size; on POSIX at least the size of mlxcel at the fork
 } mlx_process_result_t;
 

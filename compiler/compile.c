@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "artifact/bundle.h"
+#include "base/clock.h"
 #include "base/cpu.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -173,11 +174,16 @@ static mlx_status_t compile_job(mlx_compile_job_t *job, const char *model_path, 
 
 mlx_status_t mlx_compile(const char *model_path, const mlx_compile_options_t *options, mlx_cache_t *cache,
                          mlx_compiled_t *out_compiled) {
+  const double before = mlx_process_cpu_seconds();
   *out_compiled = (mlx_compiled_t){.cache = cache};
   mlx_compile_job_t job = {.options = options, .cache = cache};
   mlx_status_t status = compile_job(&job, model_path, out_compiled);
   mlx_job_stop_weights(&job);
   out_compiled->from_cache = !job.ran_compiler;
+  if (!status && options->verbose)
+    mlx_report_note(
+        options->report, "CPU time: NVRTC %.1f s, iree-compile %.1f s, weights and the rest %.1f s",
+        job.nvrtc_seconds, job.iree_seconds, mlx_process_cpu_seconds() - before - job.nvrtc_seconds);
   mlx_kernels_clear(&job.kernels);
   mlx_nvrtc_close(job.nvrtc);
   mlx_free(job.mlir);

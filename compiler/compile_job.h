@@ -25,14 +25,15 @@ typedef struct mlx_compile_job {
   char kernels_digest[MLX_DIGEST_HEX];
   char *mlir;
   size_t mlir_length;
-  size_t levels_done;                 // modules made so far for lower CPU levels of the same target
-  mlx_module_facts_t facts;           // of this target's modules; the largest state_bytes
-  bool only_target;                   // the user gave one target
-  bool ran_compiler;                  // at least one module was not in the cache
-  mlx_manifest_t manifest;            // grows with each target
-  char source_stamp[MLX_DIGEST_HEX];  // of the source files when they were opened
-  mlx_source_digests_t digests;       // of the source files; empty until mlx_job_get_weights
-  mlx_weights_thread_t *weights;      // writes the archive of the current target; may be NULL
+  size_t levels_done;                  // modules made so far for lower CPU levels of the same target
+  mlx_module_facts_t facts;            // of this target's modules; the largest state_bytes
+  bool only_target;                    // the user gave one target
+  bool ran_compiler;                   // at least one module was not in the cache
+  mlx_manifest_t manifest;             // grows with each target
+  char source_stamp[MLX_DIGEST_HEX];   // of the source files when they were opened
+  mlx_source_digests_t digests;        // of the source files; empty until mlx_job_get_weights
+  mlx_weights_thread_t *weights;       // writes the archive of the current target; may be NULL
+  double nvrtc_seconds, iree_seconds;  // CPU time
   char title[192];
 } mlx_compile_job_t;
 

@@ -28,11 +28,13 @@ bool mlx_compiled_title(const char *text, mlx_title_t *out) {
 
 static mlx_status_t make_kernels(mlx_compile_job_t *job, const char *folder) {
   const double start = mlx_seconds();
+  const double spent = job->nvrtc_seconds;
   job->kernels.cache = job->cache;
+  job->kernels.cpu_seconds = &job->nvrtc_seconds;
   MLX_TRY(mlx_kernels_compile(&job->kernels, job->nvrtc, folder, job->options->report));
   if (job->options->verbose)
-    mlx_report_note(mlx_job_notes(job), "kernels: %zu images in %.1f s", job->kernels.count,
-                    mlx_seconds() - start);
+    mlx_report_note(mlx_job_notes(job), "kernels: %zu images in %.1f s, %.1f s of CPU time",
+                    job->kernels.count, mlx_seconds() - start, job->nvrtc_seconds - spent);
   return NULL;
 }
 
@@ -63,6 +65,7 @@ static mlx_status_t fill_vmfb(void *user, const char *folder, const char *log_pa
     status = mlx_iree_compile(&job->compiler, &compilation, job->options->report, &result);
   }
   if (!status) {
+    job->iree_seconds += result.cpu_seconds;
     mlx_status_free(mlx_remove_tree(mlir_path));
     mlx_status_free(mlx_remove_tree(object_folder));
     mlx_report_note(job->options->report, "compiled %s in %.1f s (peak memory of iree-compile: %llu MiB)",

@@ -5,8 +5,10 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/cpu.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -300,26 +302,71 @@ static mlx_status_t compile_nth(const mlx_kernels_t *kernels, const mlx_nvrtc_t 
   return status;
 }
 
-// The images of one module, compiled by several threads.
+// ----------------------------------------------------------------------------------------------------------
+// The order of compilation
+
+// The number after |name| ("BM=") at the start of a line of |definitions|; 0 if there is none.
+static int definition_value(const char *definitions, const char *name) {
+  const size_t length = strlen(name);
+  for (const char *line = definitions; line && *line; line = strchr(line, '\n'), line += line != NULL) {
+    if (!strncmp(line, name, length)) return atoi(line + length);
+  }
+  return 0;
+}
+
+// From bench/image_time. A tiled product grows with its tile; gate and up (EPILOGUE=2) are two products. For
+// sm_90 it is compiled twice, see uses_wgmma.
+static int product_cost(const char *definitions) {
+  const int tile_rows = definition_value(definitions, "BM=");
+  const int one = tile_rows ? 30 + tile_rows / 4 : definition_value(definitions, "CUT=") ? 10 : 40;
+  return definition_value(definitions, "EPILOGUE=") == 2 ? 2 * one : one;
+}
+
+int mlx_kernel_image_cost(const mlx_kernel_image_request_t *image) {
+  static const int costs[MLX_KERNEL_KINDS] = {
+      [MLX_KERNEL_DECODE] = 300,       [MLX_KERNEL_SAMPLE] = 170, [MLX_KERNEL_ATTENTION] = 80,
+      [MLX_KERNEL_ATTENTION_F32] = 80, [MLX_KERNEL_EXPERTS] = 50, [MLX_KERNEL_PLACE] = 20,
+      [MLX_KERNEL_ROWS] = 10};
+  if (image->kind == MLX_KERNEL_LINEAR || image->kind == MLX_KERNEL_PACKED)
+    return product_cost(image->definitions);
+  return costs[image->kind];
+}
+
+void mlx_kernels_order(const mlx_kernels_t *kernels, size_t *out_order) {
+  for (size_t i = 0; i < kernels->count; ++i) {
+    const int cost = mlx_kernel_image_cost(&kernels->images[i]);
+    size_t at = i;
+    for (; at > 0 && mlx_kernel_image_cost(&kernels->images[out_order[at - 1]]) <= cost; --at)
+      out_order[at] = out_order[at - 1];
+    out_order[at] = i;
+  }
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// The images of one module, compiled by several threads
+
 typedef struct work {
   const mlx_kernels_t *kernels;
   const mlx_nvrtc_t *nvrtc;
   const char *folder;
   mlx_status_t *results;  // one per image; written by the thread that claimed it
+  double *cpu_seconds;    // one per image, likewise
+  size_t *order;          // the order in which they are claimed
   atomic_size_t claimed;
   atomic_bool failed;  // no thread claims another image
 } work_t;
 
-// Claims images from last to first: the decode kernel and the longest prefill come last and take longest, so
-// a thread that started one of them at the end would keep the others idle. |report| is NULL in a worker
-// thread.
+// Claims the longest image first: a thread that started it at the end would keep the other CPUs idle.
+// |report| is NULL in a worker thread.
 static void compile_images(work_t *work, const mlx_report_t *report) {
   const size_t count = work->kernels->count;
   size_t claimed;
   while (!atomic_load(&work->failed) && (claimed = atomic_fetch_add(&work->claimed, 1)) < count) {
     mlx_report_progress(report, "compiling kernels: %zu of %zu", claimed + 1, count);
-    const size_t nth = count - 1 - claimed;
+    const size_t nth = work->order[claimed];
+    const double start = mlx_thread_cpu_seconds();
     work->results[nth] = compile_nth(work->kernels, work->nvrtc, nth, work->folder);
+    work->cpu_seconds[nth] = mlx_thread_cpu_seconds() - start;
     if (work->results[nth]) atomic_store(&work->failed, true);
   }
 }
@@ -336,18 +383,19 @@ static mlx_status_t compile_in_threads(work_t *work, const mlx_report_t *report)
   const size_t count = work->kernels->count, cpus = (size_t)mlx_cpu_count();
   const size_t limit = cpus < MAX_WORKERS ? cpus : MAX_WORKERS, wanted = count < limit ? count : limit;
   size_t started = 0;
-  MLX_TRY(mlx_alloc(count, sizeof *work->results, &work->results));
+  mlx_kernels_order(work->kernels, work->order);
   while (started + 1 < wanted && !pthread_create(&threads[started], NULL, work_thread, work)) ++started;
   compile_images(work, report);
   for (size_t i = 0; i < started; ++i) pthread_join(threads[i], NULL);
   mlx_status_t status = NULL;
-  for (size_t i = count; i-- > 0;) {
+  for (size_t i = 0; i < count; ++i) {
+    const size_t nth = work->order[i];
     if (!status)
-      status = work->results[i];
+      status = work->results[nth];
     else
-      mlx_status_free(work->results[i]);
+      mlx_status_free(work->results[nth]);
+    if (work->kernels->cpu_seconds) *work->kernels->cpu_seconds += work->cpu_seconds[nth];
   }
-  mlx_free(work->results);
   mlx_report_done(report);
   return status;
 }
@@ -363,5 +411,12 @@ mlx_status_t mlx_kernels_compile(const mlx_kernels_t *kernels, const mlx_nvrtc_t
                     kernels->gpu->kernel_sm);
   }
   work_t work = {.kernels = kernels, .nvrtc = nvrtc, .folder = folder};
-  return compile_in_threads(&work, report);
+  mlx_status_t status = mlx_alloc(kernels->count, sizeof *work.results, &work.results);
+  if (!status) status = mlx_alloc(kernels->count, sizeof *work.cpu_seconds, &work.cpu_seconds);
+  if (!status) status = mlx_alloc(kernels->count, sizeof *work.order, &work.order);
+  if (!status) status = compile_in_threads(&work, report);
+  mlx_free(work.results);
+  mlx_free(work.cpu_seconds);
+  mlx_free(work.order);
+  return status;
 }

@@ -42,7 +42,8 @@ typedef struct mlx_kernels {
   mlx_tiles_t *tiles;           // owned: tile format of each weight; may be NULL
   mlx_kernel_image_request_t *images;
   size_t count, capacity;
-  mlx_cache_t *cache;  // of compiled images; NULL for none
+  mlx_cache_t *cache;   // of compiled images; NULL for none
+  double *cpu_seconds;  // mlx_kernels_compile adds its CPU time; may be NULL
 } mlx_kernels_t;
 
 // The highest level with an object that a CPU of |level| ("host": this machine) can run; NULL if there is
@@ -68,6 +69,12 @@ bool mlx_kernels_use(const mlx_kernels_t *kernels, mlx_kernel_kind_t kind);
 mlx_status_t mlx_kernels_objects(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc,
                                  mlx_iree_object_t **out_objects) MLX_MUST_USE;
 void mlx_kernels_free_objects(const mlx_kernels_t *kernels, mlx_iree_object_t *objects);
+
+// The estimated time that NVRTC takes for an image, in about 10 ms.
+int mlx_kernel_image_cost(const mlx_kernel_image_request_t *image);
+// The order in which images are compiled: the longest first, and of equal ones the last request, which is
+// for the most tokens. Fills |out_order| with indexes of images.
+void mlx_kernels_order(const mlx_kernels_t *kernels, size_t *out_order);
 
 // Creates |folder| and writes every image there. For a GPU, one thread per CPU runs NVRTC, or takes the image
 // from |kernels->cache|; |report| is called on the calling thread only. The log of an image is beside it, or

@@ -149,6 +149,41 @@ TEST(launches_of_a_kernel_share_an_executable) {
   mlx_kernels_clear(&kernels);
 }
 
+// The longest image must not start last: on two CPUs the other one would wait for it.
+TEST(longest_images_are_compiled_first) {
+  mlx_kernels_t kernels;
+  size_t order[64];
+  bool seen[64] = {false};
+  mlx_free(emit(random_llama_write(&two_layers, root, "two-layers"), 512, &kernels));
+  CHECK(kernels.count <= 64);
+  mlx_kernels_order(&kernels, order);
+  for (size_t i = 0; i < kernels.count; ++i) {
+    CHECK(order[i] < kernels.count && !seen[order[i]]);
+    seen[order[i]] = true;
+    if (!i) continue;
+    const int before = mlx_kernel_image_cost(&kernels.images[order[i - 1]]),
+              cost = mlx_kernel_image_cost(&kernels.images[order[i]]);
+    CHECK(before > cost || (before == cost && order[i - 1] > order[i]));
+  }
+  CHECK_INT(kernels.images[order[0]].kind, MLX_KERNEL_DECODE);
+  CHECK_INT(kernels.images[order[1]].kind, MLX_KERNEL_SAMPLE);
+  mlx_kernels_clear(&kernels);
+}
+
+TEST(cost_of_a_product_grows_with_its_tile) {
+  static const char *const ascending[] = {"CUT=1\n",
+                                          "BM=16\n",
+                                          "BM=64\nEPILOGUE=1\n",
+                                          "BM=128\n",
+                                          "BM=64\nEPILOGUE=2\n",
+                                          "N=8\nBM=128\nEPILOGUE=2\n"};
+  for (size_t i = 1; i < sizeof ascending / sizeof *ascending; ++i) {
+    const mlx_kernel_image_request_t small = {MLX_KERNEL_PACKED, "", (char *)(uintptr_t)ascending[i - 1]},
+                                     large = {MLX_KERNEL_PACKED, "", (char *)(uintptr_t)ascending[i]};
+    CHECK(mlx_kernel_image_cost(&small) < mlx_kernel_image_cost(&large));
+  }
+}
+
 int main(int argc, char **argv) {
   snprintf(root, sizeof root, "/tmp/mlxcel-images-XXXXXX");
   if (!mkdtemp(root)) return 1;
@@ -160,6 +195,8 @@ int main(int argc, char **argv) {
       CASE(a_llama_leaves_no_dispatch_to_iree),
       CASE(grid_is_an_operand_of_the_launch),
       CASE(launches_of_a_kernel_share_an_executable),
+      CASE(longest_images_are_compiled_first),
+      CASE(cost_of_a_product_grows_with_its_tile),
   };
   const int failed = check_run(cases, sizeof cases / sizeof *cases, argc, argv);
   mlx_status_free(mlx_remove_tree(root));

@@ -83,6 +83,16 @@ TEST(log_has_the_head_and_both_streams) {
   check_log("");
 }
 
+TEST(cpu_time_is_that_of_the_child) {
+  mlx_process_options_t options = {.argv = SHELL("i=0; while [ $i -lt 50000 ]; do i=$((i + 1)); done")};
+  mlx_process_result_t busy, idle;
+  CHECK_OK(mlx_process_run(&options, &busy));
+  options.argv = SHELL("sleep 0.3");
+  CHECK_OK(mlx_process_run(&options, &idle));
+  CHECK(busy.cpu_seconds > 0.01 && busy.cpu_seconds <= busy.elapsed_seconds + 0.1);
+  CHECK(idle.cpu_seconds < 0.2 && idle.elapsed_seconds >= 0.3);
+}
+
 TEST(signal_and_exit_status_are_distinguished) {
   mlx_process_options_t options = {.argv = SHELL("kill -SEGV $$"), .log_path = log_path};
   mlx_process_result_t result;
@@ -240,6 +250,7 @@ int main(int argc, char **argv) {
   snprintf(log_path, sizeof log_path, "%s/log", folder);
   static const check_case_t cases[] = {
       CASE(log_has_the_head_and_both_streams),
+      CASE(cpu_time_is_that_of_the_child),
       CASE(signal_and_exit_status_are_distinguished),
       CASE(missing_tool_is_an_error_with_its_name),
       CASE(stdin_is_empty_and_open_files_are_not_inherited),
