@@ -5,6 +5,7 @@
 #   ./build.sh check-env        report missing build tools and how to install them; with a PLATFORM, for that platform
 #   ./build.sh demo [PROMPT]    build, and generate text with a real model
 #   ./build.sh test [--asan]    build and run the tests (with AddressSanitizer and UBSan)
+#   ./build.sh test --tsan      build the tests of the server's threads with ThreadSanitizer and run them
 #   ./build.sh test --all       also run tests that need Debian programs, and the quick tests for aarch64 under qemu
 #   ./build.sh --target MACHINE fetch and build build/MACHINE/bin/mlxcel; MACHINE is aarch64 or windows
 #   ./build.sh test-aarch64     build for aarch64 and run the tests under qemu
@@ -624,6 +625,14 @@ run_test_verb() {
       folder=$build/asan
       step 'building with sanitizers' compile_tree "$folder" -DMLXCEL_SANITIZE=ON
       ;;
+    --tsan)
+      shift
+      folder=$build/tsan
+      targets=("${thread_tests[@]}")
+      step 'building with ThreadSanitizer' compile_tree "$folder" -DMLXCEL_TSAN=ON
+      export TSAN_OPTIONS="suppressions=$root/tests/tsan.supp ${TSAN_OPTIONS:-}"
+      [ $# -gt 0 ] || set -- -R "^($(IFS='|'; echo "${thread_tests[*]}")|faults)$"
+      ;;
     --all)
       shift
       fetch_debian
@@ -648,6 +657,8 @@ run_test_verb() {
     run_ctest "$build/aarch64" -L quick "$@"
   fi
 }
+# Tests of code that runs in several threads: the scheduler, the server and its HTTP server, sessions on the worker threads of IREE.
+thread_tests=(scheduler_test serving_test models_test http_server_test http_limits_test tls_server_test serve_test serve_end_test serve_device_test parallel_test)
 # Seconds since the start. On a slow machine the tests of this machine come first: a run has 40 minutes.
 aarch64_build_until=$((10 * 60))
 quick_tests_until=$((25 * 60))

@@ -33,7 +33,7 @@ typedef struct eval {
   mlx_logprobs_header_t shape;
   bool decode_path;      // one step per scored token
   float *logits;         // [vocab] log-probabilities of the current token
-  float *logprobs;       // [chunk] log-probabilities of the tokens of a chunk
+  float *logprobs;       // [chunks][scored] log-probabilities of the scored tokens
   mlx_writer_t *writer;  // of --save-logprobs; NULL if not given
   mlx_map_t map;         // of the reference file
   mlx_logprobs_t reference;
@@ -139,20 +139,10 @@ static mlx_status_t on_logits(void *user, size_t index, const float *logits) {
   return NULL;
 }
 
-// Scores the second half of a chunk; the first half is its context.
-static mlx_status_t measure_chunk(eval_t *e, const int32_t *ids) {
-  const size_t first = (size_t)e->shape.chunk / 2, scored = (size_t)e->shape.chunk - first - 1,
-               step = e->decode_path ? 1 : scored;
-  int32_t next;
-  MLX_TRY(mlx_session_rewind(e->session, 0));
-  MLX_TRY(mlx_session_read(e->session, ids, first, &next));
-  for (size_t i = 0; i < scored; i += step) {
-    MLX_TRY(mlx_session_score(e->session, ids + first + i, step + 1, e->logprobs + i,
-                              e->writer || e->expected ? on_logits : NULL, e));
-  }
-  for (size_t i = 0; i < scored; ++i) e->nll[e->count++] = -(double)e->logprobs[i];
-  return NULL;
-}
+// The second half of a chunk is scored; the first half is its context.
+static size_t context_of(const eval_t *e) { return (size_t)e->shape.chunk / 2; }
+
+static bool needs_logits(const eval_t *e) { return e->writer || e->expected; }
 
 typedef struct summary {
   double mean, error;  // error: standard error of the mean
@@ -171,19 +161,49 @@ static int compare_doubles(const void *a, const void *b) {
   return left < right ? -1 : left > right;
 }
 
+// Adds the scored tokens of a chunk.
+static void on_chunk(void *user, size_t index) {
+  eval_t *e = user;
+  const size_t scored = mlx_logprobs_scored_tokens(&e->shape);
+  for (size_t i = 0; i < scored; ++i) e->nll[e->count++] = -(double)e->logprobs[index * scored + i];
+  mlx_report_progress(mlx_terminal_report(), "chunk %zu of %lld: perplexity %.4f", index + 1,
+                      (long long)e->shape.chunks, exp(summarize(e->nll, e->count).mean));
+}
+
+// Reads the scored tokens of all chunks one by one.
+static mlx_status_t decode_chunks(eval_t *e) {
+  const size_t context = context_of(e), scored = mlx_logprobs_scored_tokens(&e->shape);
+  for (size_t chunk = 0; chunk < (size_t)e->shape.chunks; ++chunk) {
+    const int32_t *ids = e->ids + chunk * (size_t)e->shape.chunk;
+    int32_t next;
+    MLX_TRY(mlx_session_rewind(e->session, 0));
+    MLX_TRY(mlx_session_read(e->session, ids, context, &next));
+    for (size_t i = 0; i < scored; ++i) {
+      MLX_TRY(mlx_session_score(e->session, ids + context + i, 2, e->logprobs + chunk * scored + i,
+                                needs_logits(e) ? on_logits : NULL, e));
+    }
+    on_chunk(e, chunk);
+  }
+  return NULL;
+}
+
 static mlx_status_t measure(eval_t *e) {
   const size_t capacity = (size_t)e->shape.chunks * mlx_logprobs_scored_tokens(&e->shape);
   MLX_TRY(mlx_alloc(capacity, sizeof *e->nll, &e->nll));
   MLX_TRY(mlx_alloc(capacity, sizeof *e->divergence, &e->divergence));
   MLX_TRY(mlx_alloc((size_t)e->shape.vocab, sizeof *e->logits, &e->logits));
-  MLX_TRY(mlx_alloc((size_t)e->shape.chunk, sizeof *e->logprobs, &e->logprobs));
+  MLX_TRY(mlx_alloc(capacity, sizeof *e->logprobs, &e->logprobs));
   MLX_TRY(mlx_session_create(e->engine, &e->session));
+  const mlx_texts_t texts = {.ids = e->ids,
+                             .count = (size_t)e->shape.chunks,
+                             .length = (size_t)e->shape.chunk,
+                             .context = context_of(e),
+                             .logprobs = e->logprobs,
+                             .on_logits = needs_logits(e) ? on_logits : NULL,
+                             .on_text = on_chunk,
+                             .user = e};
   const double start = mlx_seconds();
-  for (int64_t i = 0; i < e->shape.chunks; ++i) {
-    MLX_TRY(measure_chunk(e, e->ids + i * e->shape.chunk));
-    mlx_report_progress(mlx_terminal_report(), "chunk %lld of %lld: perplexity %.4f", (long long)i + 1,
-                        (long long)e->shape.chunks, exp(summarize(e->nll, e->count).mean));
-  }
+  MLX_TRY(e->decode_path ? decode_chunks(e) : mlx_session_score_texts(e->session, &texts));
   e->seconds = mlx_seconds() - start;
   mlx_report_done(mlx_terminal_report());
   return NULL;

@@ -9,7 +9,7 @@
 #define PAGE_STEP 16  // page tables are this many entries wide, or a multiple: their size changes rarely
 
 const mlx_step_sampling_t *mlx_segment_wanted(const mlx_segment_t *segment, int32_t index) {
-  if (segment->each) return &segment->each[index];
+  if (segment->each) return index < segment->unwanted ? NULL : &segment->each[index - segment->unwanted];
   return index == segment->count - 1 ? segment->wanted : NULL;
 }
 
@@ -17,7 +17,7 @@ void mlx_batch_count(const mlx_segment_t *segments, size_t count, int64_t *out_t
   *out_tokens = *out_wanted = 0;
   for (size_t i = 0; i < count; ++i) {
     *out_tokens += segments[i].count;
-    *out_wanted += segments[i].each ? segments[i].count : segments[i].wanted != NULL;
+    *out_wanted += segments[i].each ? segments[i].count - segments[i].unwanted : segments[i].wanted != NULL;
   }
 }
 

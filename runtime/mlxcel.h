@@ -291,6 +291,22 @@ mlx_status_t mlx_session_score(mlx_session_t *session, const int32_t *ids, size_
                                mlx_status_t (*on_logits)(void *user, size_t index, const float *logits),
                                void *user) MLX_MUST_USE;
 
+// Texts of |length| tokens each. |ids| and |logprobs| are borrowed for the call.
+typedef struct mlx_texts {
+  const int32_t *ids;    // [count][length]
+  size_t count, length;  // |length| is at least |context| + 2
+  size_t context;        // first tokens of each text whose next token is not scored
+  float *logprobs;       // [count][length - 1 - context] out: of token |context| + 1 and those after it
+  mlx_status_t (*on_logits)(void *user, size_t index,
+                            const float *logits);  // as in mlx_session_score; or NULL
+  void (*on_text)(void *user, size_t index);       // called when a text's |logprobs| are stored; may be NULL
+  void *user;
+} mlx_texts_t;
+// Scores independent texts at the speed of prefill: steps of the next text are queued before those of the
+// last one have ended. Each text continues the session's tokens, which stay as they are. Otherwise like
+// mlx_session_score.
+mlx_status_t mlx_session_score_texts(mlx_session_t *session, const mlx_texts_t *texts) MLX_MUST_USE;
+
 // The embedding of |ids|: the hidden state of the last token, which the output head reads, divided by its
 // Euclidean norm. |size| must be the hidden size. The session drops its sequence before and holds |ids|
 // after. A value that is not finite is an error.

@@ -1,5 +1,5 @@
-// Scores tokens through steps whose every token is wanted. Two steps are queued at a time, unless the caller
-// needs the logits, which the next step overwrites.
+// Scores tokens through steps of which many tokens are wanted. Two steps are queued at a time, also of two
+// texts, unless the caller needs the logits, which the next step overwrites.
 #include <math.h>
 
 #include "base/memory.h"
@@ -11,48 +11,66 @@
 typedef struct scoring {
   mlx_stepper_t *stepper;
   const mlx_score_t *score;
-  size_t chunk;               // tokens of a step
-  mlx_step_sampling_t *each;  // owned; [chunk]
+  mlx_step_sampling_t *each;  // owned; [max_wanted]
   float *logits;              // owned; [vocab]; NULL if the results suffice
-  size_t submitted, done;     // tokens
+  size_t text, at;            // of the next token to queue
+  size_t done;                // scored tokens
   struct {
     mlx_ticket_t *ticket;
-    size_t count;
+    size_t count;             // scored tokens
   } open[MLX_STEPPER_DEPTH];  // queued steps, oldest first
   size_t open_count;
 } scoring_t;
 
-// The most tokens of a step of which all are wanted.
-static size_t chunk_of(const mlx_stepper_t *stepper) {
-  int64_t count = stepper->max_tokens < stepper->max_wanted ? stepper->max_tokens : stepper->max_wanted;
-  while (count > 1 && stepper->fits && !stepper->fits(stepper, count, count)) count /= 2;
-  return count > 1 ? (size_t)count : 1;
+static bool step_fits(const mlx_stepper_t *stepper, size_t tokens, size_t wanted) {
+  return (int64_t)tokens <= stepper->max_tokens && (int64_t)wanted <= stepper->max_wanted &&
+         (!stepper->fits || stepper->fits(stepper, (int64_t)tokens, (int64_t)wanted));
+}
+
+// Chooses the tokens of a step: the first *|inout_context| ones are only read, *|inout_scored| are scored.
+static void choose_tokens(const mlx_stepper_t *stepper, size_t *inout_context, size_t *inout_scored) {
+  const size_t most = (size_t)stepper->max_tokens, wanted = (size_t)stepper->max_wanted;
+  if (*inout_context > most) *inout_context = most;
+  if (*inout_scored > most - *inout_context) *inout_scored = most - *inout_context;
+  if (*inout_scored > wanted) *inout_scored = wanted;
+  const size_t least = *inout_context ? 0 : 1;  // of one token at least
+  while (*inout_scored > least && !step_fits(stepper, *inout_context + *inout_scored, *inout_scored))
+    --*inout_scored;
 }
 
 static mlx_status_t submit(scoring_t *s) {
   const mlx_score_t *score = s->score;
-  const size_t left = score->count - s->submitted, count = left < s->chunk ? left : s->chunk;
-  const int32_t *ids = score->ids + s->submitted;
+  const int32_t *ids = score->ids + s->text * (score->count + 1) + s->at;
+  size_t context = s->at < score->context ? score->context - s->at : 0;
+  size_t scored = score->count - s->at - context;
+  choose_tokens(s->stepper, &context, &scored);
   const mlx_segment_t segment = {.slot = score->slot,
-                                 .position = score->position + (int32_t)s->submitted,
-                                 .count = (int32_t)count,
+                                 .position = score->position + (int32_t)s->at,
+                                 .count = (int32_t)(context + scored),
                                  .ids = ids,
-                                 .each = s->each};
-  for (size_t i = 0; i < count; ++i) {
-    s->each[i] =
-        (mlx_step_sampling_t){.flags = s->stepper->samples ? MLX_SAMPLE_SCORE : 0, .target = ids[i + 1]};
+                                 .unwanted = scored ? (int32_t)context : 0,
+                                 .each = scored ? s->each : NULL};
+  for (size_t i = 0; i < scored; ++i) {
+    s->each[i] = (mlx_step_sampling_t){.flags = s->stepper->samples ? MLX_SAMPLE_SCORE : 0,
+                                       .target = ids[context + i + 1]};
   }
   MLX_TRY(s->stepper->submit(s->stepper, &segment, 1, &s->open[s->open_count].ticket));
-  s->open[s->open_count++].count = count;
-  s->submitted += count;
+  s->open[s->open_count++].count = scored;
+  s->at += context + scored;
+  if (s->at == score->count) {
+    ++s->text;
+    s->at = 0;
+  }
   return NULL;
 }
+
+static size_t scored_of(const mlx_score_t *score) { return score->count - score->context; }
 
 static mlx_status_t not_finite(const scoring_t *s) {
   return mlx_status_hint(
       mlx_error(MLX_INVALID_INPUT,
                 "the model computes values that are not finite: a logit after %zu tokens of the sequence",
-                (size_t)s->score->position + s->done + 1),
+                (size_t)s->score->position + s->score->context + s->done % scored_of(s->score) + 1),
       "the weights are damaged, or too large for their type: fetch the model again, or use --dtype f32");
 }
 
@@ -70,14 +88,18 @@ static double logprob_of(const float *logits, int64_t vocab, int32_t target) {
 // Stores the result of token |row| of the last step.
 static mlx_status_t store(scoring_t *s, size_t row, const mlx_step_result_t *result) {
   const mlx_score_t *score = s->score;
+  const size_t text = s->done / scored_of(score), nth = s->done % scored_of(score);
   double logprob = result->logprob;
   if (result->not_finite) return not_finite(s);
   if (s->logits) MLX_TRY(s->stepper->read_logits(s->stepper, row, s->logits));
-  if (!s->stepper->samples) logprob = logprob_of(s->logits, s->stepper->vocab, score->ids[s->done + 1]);
+  if (!s->stepper->samples)
+    logprob = logprob_of(s->logits, s->stepper->vocab,
+                         score->ids[text * (score->count + 1) + score->context + nth + 1]);
   if (isnan(logprob)) return not_finite(s);
   score->logprobs[s->done] = (float)logprob;
   if (score->on_logits) MLX_TRY(score->on_logits(score->user, s->done, s->logits));
   ++s->done;
+  if (nth + 1 == scored_of(score) && score->on_text) score->on_text(score->user, text);
   return NULL;
 }
 
@@ -98,8 +120,8 @@ static mlx_status_t finish_oldest(scoring_t *s) {
 
 static mlx_status_t run(scoring_t *s) {
   const size_t depth = s->logits ? 1 : MLX_STEPPER_DEPTH;
-  while (s->done < s->score->count) {
-    if (s->submitted < s->score->count && s->open_count < depth) {
+  while (s->open_count || s->text < s->score->texts) {
+    if (s->text < s->score->texts && s->open_count < depth) {
       MLX_TRY(submit(s));
     } else {
       MLX_TRY(finish_oldest(s));
@@ -109,11 +131,11 @@ static mlx_status_t run(scoring_t *s) {
 }
 
 mlx_status_t mlx_score_run(mlx_stepper_t *stepper, const mlx_score_t *score, size_t *out_done) {
-  scoring_t s = {.stepper = stepper, .score = score, .chunk = chunk_of(stepper)};
+  scoring_t s = {.stepper = stepper, .score = score};
   const bool needs_logits = score->on_logits || !stepper->samples;
   const mlx_step_result_t *results;
   size_t count;
-  mlx_status_t status = mlx_alloc(s.chunk, sizeof *s.each, &s.each);
+  mlx_status_t status = mlx_alloc((size_t)stepper->max_wanted, sizeof *s.each, &s.each);
   if (!status && needs_logits) status = mlx_alloc((size_t)stepper->vocab, sizeof *s.logits, &s.logits);
   if (!status) status = run(&s);
   for (size_t i = 0; i < s.open_count; ++i)  // after a failure
@@ -133,6 +155,7 @@ mlx_status_t mlx_session_score(mlx_session_t *session, const int32_t *ids, size_
   const mlx_engine_info_t info = mlx_engine_info(session->engine);
   mlx_score_t score = {.position = (int32_t)session->length,
                        .ids = ids,
+                       .texts = 1,
                        .count = count - 1,
                        .logprobs = out_logprobs,
                        .on_logits = on_logits,
@@ -144,5 +167,31 @@ mlx_status_t mlx_session_score(mlx_session_t *session, const int32_t *ids, size_
   MLX_TRY(mlx_session_prepare(session, count - 1, &score.slot));
   mlx_status_t status = mlx_score_run(session->engine->stepper, &score, &done);
   mlx_session_append(session, ids, done);
+  return status;
+}
+
+mlx_status_t mlx_session_score_texts(mlx_session_t *session, const mlx_texts_t *texts) {
+  const mlx_engine_info_t info = mlx_engine_info(session->engine);
+  mlx_score_t score = {.position = (int32_t)session->length,
+                       .ids = texts->ids,
+                       .texts = texts->count,
+                       .count = texts->length - 1,
+                       .context = texts->context,
+                       .logprobs = texts->logprobs,
+                       .on_logits = texts->on_logits,
+                       .on_text = texts->on_text,
+                       .user = texts->user};
+  size_t done;
+  if (texts->length < 2 || texts->context > texts->length - 2)
+    return mlx_error(MLX_USAGE, "a text of %zu tokens has none to score after the first %zu", texts->length,
+                     texts->context + 1);
+  for (size_t i = 0; i < texts->count; ++i) {
+    const int32_t *ids = texts->ids + i * texts->length;
+    MLX_TRY(mlx_prompt_check(ids, score.count, session->length, info.context, info.vocab));
+    MLX_TRY(mlx_prompt_check(ids + score.count, 1, 0, info.context, info.vocab));  // a target only
+  }
+  MLX_TRY(mlx_session_prepare(session, score.count, &score.slot));
+  mlx_status_t status = mlx_score_run(session->engine->stepper, &score, &done);
+  mlx_session_release_pages(session, session->length);
   return status;
 }

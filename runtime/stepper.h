@@ -30,7 +30,8 @@ typedef struct mlx_segment {
   int32_t slot, position, count;
   const int32_t *ids;  // [count]; NULL: count is 1, and the token is the one that was sampled for |position|
   const mlx_step_sampling_t *wanted;  // what is wanted of the last token; NULL: nothing
-  const mlx_step_sampling_t *each;    // [count] instead of |wanted|: what is wanted of every token; or NULL
+  int32_t unwanted;                   // first tokens of which nothing is wanted; 0 without |each|
+  const mlx_step_sampling_t *each;    // [count - unwanted] instead of |wanted|: of each other token; or NULL
 } mlx_segment_t;
 
 typedef struct mlx_step_result {

@@ -64,8 +64,12 @@ static iree_status_t enumerate_local_task(void *self, iree_host_size_t *out_coun
 }
 
 // Bytes. The CPU kernel (kernels/cpu) keeps 200 KB of tiles and activation vectors of up to 610 KB on the
-// stack.
+// stack. ThreadSanitizer takes part of a thread's stack for its own data.
+#if defined(__SANITIZE_THREAD__)
+#define WORKER_STACK (8 << 20)
+#else
 #define WORKER_STACK (3 << 19)
+#endif
 
 // One executor with one worker per thread of the device. Code is loaded from embedded ELF only.
 static iree_status_t create_local_task(void *self, iree_string_view_t name, iree_allocator_t allocator,

@@ -117,6 +117,12 @@ TEST(sampling_options_masks_and_biases_are_passed) {
   CHECK(word_float(second[MLX_SAMPLING_TEMPERATURE]) == 0.8f);
   CHECK_INT((uint32_t)second[MLX_SAMPLING_SEED_LOW], 0x9abcdef0u);
   CHECK_INT(second[MLX_SAMPLING_SEED_HIGH], 0x12345678);
+  // Nothing is wanted of the first token.
+  const mlx_segment_t later = {.count = 2, .ids = ids, .unwanted = 1, .each = each};
+  CHECK_OK(mlx_batch_build(&batch, &s, &later, 1, 0, NULL, 0));
+  CHECK_INT(batch.words[MLX_STEP_WANTED_COUNT], 1);
+  CHECK_INT(batch.words[batch.words[MLX_STEP_AT_WANTED]], 1);
+  CHECK_INT(batch.words[batch.words[MLX_STEP_AT_SAMPLING] + MLX_SAMPLING_TARGET], 9);
   sampling.presence_penalty = 0;  // without penalties nothing looks back
   CHECK_OK(mlx_batch_build(&batch, &s, &segment, 1, 0, NULL, 0));
   CHECK_INT(batch.words[batch.words[MLX_STEP_AT_SAMPLING] + MLX_SAMPLING_WORDS + MLX_SAMPLING_WINDOW], 0);

@@ -356,11 +356,11 @@ TEST(a_model_that_changes_during_compilation_is_refused) {
   CHECK_OK(mlx_write_file(in_folder("other.gguf"), bytes, length));
   mlx_free(bytes);
   command_t run;
-  start_with_compiler(&run, "sleep 1", "m.gguf", "cache", "x.mlxb");
-  usleep(500000);
-  char model[128];
-  snprintf(model, sizeof model, "%s", in_folder("m.gguf"));
-  CHECK(!rename(in_folder("other.gguf"), model));
+  start_with_compiler(&run, "(cd $(dirname $0); touch started; until [ -e replaced ]; do sleep 0.05; done)",
+                      "m.gguf", "cache", "x.mlxb");
+  for (int i = 0; i < 6000 && !mlx_is_file(in_folder("started")); ++i) usleep(10000);
+  CHECK(!rename(in_folder("other.gguf"), in_folder("m.gguf")));
+  CHECK_OK(mlx_write_file(in_folder("replaced"), "", 0));
   command_wait(&run);
   check_refused(&run, MLX_IO, "changed while it was being compiled");
   CHECK(!mlx_is_dir(in_folder("x.mlxb")));

@@ -36,5 +36,5 @@ set(not_emulated
   nvrtc_test kernels_test plan_test wide_kernels_test environment_test  # NVRTC is a library of this machine
   arch_test arch_packing_test bench_test chat_terminal_test chat_tmux_test chunks_test cli_test cpu_kernels_test generate_test gguf_arch_test)  # too long
 set(slowly_emulated cache_test grammar_test http_limits_test http_server_test idle_test gpu_test hf_packing_test json_schema_test kill_test oci_test output_format_test output_test
-  progress_test pull_test resume_test sampling_test serve_test sign_test template_test tokenizer_test tool_memory_test)
+  progress_test pull_test resume_test sampling_test serve_end_test serve_test sign_test template_test tokenizer_test tool_memory_test)
 set(MLXCEL_TEST_IREE_COMPILE ${MLXCEL_IREE_COMPILE})

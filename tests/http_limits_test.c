@@ -29,7 +29,7 @@ static void count_memory(void) {
 }
 
 static void wait_for_connections(int64_t expected) {
-  const double end = mlx_seconds() + 10;
+  const double end = mlx_seconds() + 60;
   while (mlx_http_server_connections(server) != expected && mlx_seconds() < end) mlx_sleep_ms(2);
   CHECK_INT(mlx_http_server_connections(server), expected);
 }
@@ -55,7 +55,7 @@ TEST(long_headers_give_431) {
       send_bytes(fd, filler, sizeof filler);
     }
     CHECK_CONTAINS(read_response(fd), "HTTP/1.1 431 Request Header Fields Too Large");
-    CHECK(is_closed(fd, 5));
+    CHECK(is_closed(fd, 60));
     close(fd);
   }
   stop_server();
@@ -72,7 +72,7 @@ TEST(long_bodies_give_413_before_they_arrive) {
     send_text(fd, "POST /echo HTTP/1.1\r\nHost: h\r\n");
     send_text(fd, heads[i]);
     CHECK_CONTAINS(read_response(fd), "HTTP/1.1 413 Content Too Large");
-    CHECK(is_closed(fd, 5));
+    CHECK(is_closed(fd, 60));
     close(fd);
   }
   // The running size of chunks, and a body of exactly the limit.
@@ -108,13 +108,16 @@ TEST(too_many_bytes_in_all_bodies_give_503_until_a_handler_drops_its_body) {
   size_t length;
   start_server(small_total);
   const int first = send_body("/wait", 1400, 1400);
-  CHECK(wait_for(&counts.waiting, 1, 10));
+  CHECK(wait_for(&counts.waiting, 1, 60));
   mlx_exchange_t *exchange = take_held();
   const int part = send_body("/echo", 1500, 1400);  // is arriving
-  mlx_sleep_ms(50);
-  int fd = send_body("/echo", 1400, 1400);
-  CHECK_CONTAINS(read_response(fd), "HTTP/1.1 503 ");
-  close(fd);
+  int fd;
+  for (bool refused = false; !refused;) {  // 200 until the server has read that part
+    CHECK(counts.requests < 1000);
+    fd = send_body("/echo", 1400, 1400);
+    refused = strstr(read_response(fd), "HTTP/1.1 503 ");
+    close(fd);
+  }
   mlx_exchange_drop_body(exchange);
   CHECK_TEXT(mlx_exchange_body(exchange, &length), "");
   CHECK_INT((int64_t)length, 0);
@@ -142,7 +145,7 @@ TEST(client_that_sends_a_huge_body_gets_its_413) {
   send_text(fd, "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 20971520\r\n\r\n");
   for (int i = 0; i < 20; ++i) send_bytes(fd, piece, 1 << 20);
   CHECK_CONTAINS(read_response(fd), "HTTP/1.1 413 Content Too Large");
-  CHECK(is_closed(fd, 5));
+  CHECK(is_closed(fd, 60));
   free(piece);
   close(fd);
   stop_server();
@@ -164,9 +167,9 @@ TEST(endless_chunk_extensions_are_refused) {
 // Times
 
 static void short_times(mlx_http_server_options_t *options) {
-  options->header_seconds = options->body_seconds = 0.2;
-  options->idle_seconds = 0.3;
-  options->write_seconds = 0.3;
+  options->header_seconds = options->body_seconds = 0.5;  // longer than a pause of a busy machine
+  options->idle_seconds = 1;
+  options->write_seconds = 0.5;
   options->max_unsent_bytes = 1 << 20;
 }
 
@@ -179,12 +182,12 @@ TEST(slow_requests_give_408_however_they_trickle) {
     const double before = mlx_seconds();
     struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
     while (!poll(&poll_fd, 1, 20)) {  // a byte from time to time does not help
-      CHECK(mlx_seconds() - before < 5);
+      CHECK(mlx_seconds() - before < 30);
       send_text(fd, "a");
     }
-    CHECK(mlx_seconds() - before > 0.15);
+    CHECK(mlx_seconds() - before > 0.4);
     CHECK_CONTAINS(read_response(fd), "HTTP/1.1 408 Request Timeout");
-    CHECK(is_closed(fd, 5));
+    CHECK(is_closed(fd, 60));
     close(fd);
   }
   stop_server();
@@ -197,7 +200,7 @@ TEST(idle_connections_are_closed_without_a_response) {
   send_text(kept, "GET /echo HTTP/1.1\r\nHost: h\r\n\r\n");
   read_response(kept);
   send_text(empty_lines, "\r\n");
-  CHECK(is_closed(fresh, 5) && is_closed(kept, 5) && is_closed(empty_lines, 5));
+  CHECK(is_closed(fresh, 60) && is_closed(kept, 60) && is_closed(empty_lines, 60));
   close(fresh);
   close(kept);
   close(empty_lines);
@@ -214,7 +217,7 @@ TEST(client_that_does_not_read_is_disconnected) {
   const int fd = dial();
   small_buffers(fd);
   send_text(fd, "GET /big?30000000 HTTP/1.1\r\nHost: h\r\n\r\n");  // longer than max_unsent_bytes: allowed
-  CHECK(wait_for(&counts.gone_ends, 1, 10));                       // but not to stop reading
+  CHECK(wait_for(&counts.gone_ends, 1, 60));                       // but not to stop reading
   close(fd);
   stop_server();
 }
@@ -226,14 +229,14 @@ TEST(stream_that_the_client_does_not_read_is_limited) {
   const int fd = dial();
   small_buffers(fd);
   send_text(fd, "GET /stream HTTP/1.1\r\nHost: h\r\n\r\n");
-  CHECK(wait_for(&counts.waiting, 1, 5));
+  CHECK(wait_for(&counts.waiting, 1, 60));
   mlx_exchange_t *exchange = take_held();
   char *piece = big_body(1 << 20);
   for (int i = 0; i < 64 && !mlx_exchange_is_gone(exchange); ++i) {
     mlx_exchange_write(exchange, piece, 1 << 20);
     mlx_sleep_ms(2);
   }
-  CHECK(wait_for(&counts.gone_ends, 1, 5));
+  CHECK(wait_for(&counts.gone_ends, 1, 60));
   CHECK(mlx_exchange_is_gone(exchange));
   free(piece);
   mlx_exchange_release(exchange);
@@ -241,9 +244,11 @@ TEST(stream_that_the_client_does_not_read_is_limited) {
   stop_server();
 }
 
+static void some_write_seconds(mlx_http_server_options_t *options) { options->write_seconds = 1.5; }
+
 TEST(client_that_reads_slowly_gets_everything) {
   enum { SIZE = 20000000 };
-  start_server(short_times);
+  start_server(some_write_seconds);
   const int fd = dial();
   send_text(fd, "GET /big?20000000 HTTP/1.1\r\nHost: h\r\n\r\n");
   char text[4096];
@@ -255,9 +260,9 @@ TEST(client_that_reads_slowly_gets_everything) {
     CHECK(got > 0);
     for (ssize_t i = 0; i < got; ++i) CHECK(bytes[i] == (char)('a' + (done + (size_t)i) % 26));
     done += (size_t)got;
-    if (mlx_seconds() - before < 1) mlx_sleep_ms(5);  // longer than write_seconds in total
+    if (mlx_seconds() - before < 2.5) mlx_sleep_ms(10);  // longer than write_seconds in total
   }
-  CHECK(mlx_seconds() - before > 0.5);
+  CHECK(mlx_seconds() - before > 2);
   close(fd);
   stop_server();
 }
@@ -274,7 +279,7 @@ TEST(connections_above_the_limit_give_503) {
   wait_for_connections(5);
   const int extra = dial();
   CHECK_CONTAINS(read_response(extra), "HTTP/1.1 503 Service Unavailable");
-  CHECK(is_closed(extra, 5));
+  CHECK(is_closed(extra, 60));
   close(extra);
   send_text(fds[0], "GET /echo HTTP/1.1\r\nHost: h\r\n\r\n");  // the others are served
   CHECK_CONTAINS(read_response(fds[0]), "200 OK");
@@ -313,7 +318,7 @@ TEST(a_thousand_idle_connections_cost_little_and_are_released) {
     send_text(fd, "GET /echo HTTP/1.1\r\nHost: h\r\n\r\n");
     CHECK_CONTAINS(read_response(fd), "200 OK");
   }
-  CHECK(mlx_seconds() - start < 5);
+  CHECK(mlx_seconds() - start < 30);  // normally 10 ms
   close(fd);
   for (int i = 0; i < COUNT; ++i) close(fds[i]);
   wait_for_connections(0);
@@ -348,7 +353,7 @@ TEST(server_goes_on_when_file_descriptors_run_out) {
     close(next);
     CHECK(!setrlimit(RLIMIT_NOFILE, &(struct rlimit){has_spare ? (rlim_t)next : 3, limit.rlim_max}));
     dial_with(late);
-    if (has_spare) CHECK(is_closed(late, 5));
+    if (has_spare) CHECK(is_closed(late, 60));
     mlx_sleep_ms(50);
     const long before = cpu_microseconds();
     mlx_sleep_ms(300);
@@ -433,12 +438,12 @@ TEST(removed_callback_is_not_called_any_more) {
   for (int i = 0; i < 40; ++i) {
     const int fd = dial();
     send_text(fd, "GET /wait HTTP/1.1\r\nHost: h\r\n\r\n");
-    CHECK(wait_for(&counts.waiting, i + 1, 5));
+    CHECK(wait_for(&counts.waiting, i + 1, 60));
     mlx_exchange_t *exchange = take_held();
     call_begun = call_ended = removed = 0;
     mlx_exchange_on_gone(exchange, slow_callback, NULL);
     close(fd);
-    if (i % 2) CHECK(wait_for(&call_begun, 1, 5));
+    if (i % 2) CHECK(wait_for(&call_begun, 1, 60));
     mlx_exchange_on_gone(exchange, NULL, NULL);
     atomic_store(&removed, 1);
     CHECK_INT(call_ended, call_begun);
@@ -503,11 +508,10 @@ TEST(memory_returns_after_clients_that_misbehave) {
   const long before = live_blocks;
   for (int i = 0; i < (MLXCEL_SANITIZED ? 1000 : 4000); ++i) misbehave();
   const int fd = dial();
-  send_text(fd, "GET /echo HTTP/1.1\r\nHost: h\r\n\r\n");
-  CHECK_CONTAINS(read_response(fd), "200 OK");
+  get_ok(fd);
   close(fd);
   wait_for_connections(0);
-  const double end = mlx_seconds() + 5;
+  const double end = mlx_seconds() + 60;
   while (live_blocks != before && mlx_seconds() < end) mlx_sleep_ms(5);  // threads release their exchanges
   CHECK_INT(live_blocks, before);
   stop_server();

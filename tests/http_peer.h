@@ -168,7 +168,7 @@ static inline void dial_with(int fd) {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   CHECK(fd >= 0);
   CHECK(!connect(fd, (struct sockaddr *)&address, sizeof address));
-  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){.tv_sec = 10}, sizeof(struct timeval));
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){.tv_sec = 60}, sizeof(struct timeval));
 }
 
 static inline int dial(void) {

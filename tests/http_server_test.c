@@ -65,7 +65,7 @@ TEST(pipelined_requests_are_answered_in_order) {
   const char *last = read_response(fd);
   CHECK_CONTAINS(last, "Connection: close\r\n");
   CHECK_TEXT(body_of(last), "GET /echo/4   127.0.0.1 ");
-  CHECK(is_closed(fd, 5));
+  CHECK(is_closed(fd, 60));
   close(fd);
   stop_server();
   CHECK_INT(counts.requests, 4);
@@ -76,7 +76,7 @@ TEST(a_pipeline_longer_than_the_backlog_is_answered) {
   start_server(NULL);
   const int fd = dial();
   send_text(fd, "GET /wait HTTP/1.1\r\nHost: h\r\n\r\n");
-  CHECK(wait_for(&counts.waiting, 1, 5));
+  CHECK(wait_for(&counts.waiting, 1, 60));
   for (int i = 0; i < COUNT; ++i)
     send_text(fd, "GET /echo/ HTTP/1.1\r\nHost: hhhhhhhhhhhhhhhhhhhhhh\r\n\r\n");
   mlx_exchange_t *exchange = take_held();
@@ -154,7 +154,7 @@ TEST(http_1_0_closes_unless_asked) {
   int fd = dial();
   send_text(fd, "GET /echo HTTP/1.0\r\n\r\n");
   CHECK_CONTAINS(read_response(fd), "HTTP/1.0 200 OK");
-  CHECK(is_closed(fd, 5));
+  CHECK(is_closed(fd, 60));
   close(fd);
   fd = dial();
   send_text(fd, "GET /echo HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
@@ -165,7 +165,7 @@ TEST(http_1_0_closes_unless_asked) {
   CHECK_CONTAINS(text, "Connection: close\r\n");
   release_handler();
   read_until(fd, text, sizeof text, "two");
-  CHECK(is_closed(fd, 5));
+  CHECK(is_closed(fd, 60));
   close(fd);
   stop_server();
 }
@@ -186,7 +186,7 @@ TEST(handler_that_does_not_answer_gives_500) {
   const int fd = dial();
   send_text(fd, "GET /forgotten HTTP/1.1\r\nHost: h\r\n\r\n");
   CHECK_CONTAINS(read_response(fd), "HTTP/1.1 500 Internal Server Error");
-  CHECK(is_closed(fd, 5));
+  CHECK(is_closed(fd, 60));
   close(fd);
   stop_server();
 }
@@ -274,7 +274,7 @@ TEST(malformed_and_ambiguous_requests_are_refused) {
     CHECK_CONTAINS(body_of(response), refusals[i].status < 500
                                           ? "\"type\":\"invalid_request_error\",\"code\":\""
                                           : "\"type\":\"server_error\",\"code\":\"");
-    CHECK(is_closed(fd, 5));
+    CHECK(is_closed(fd, 60));
     close(fd);
   }
   stop_server();
@@ -300,22 +300,25 @@ TEST(wish_for_another_protocol_is_ignored) {
 
 TEST(client_that_leaves_is_noticed_in_milliseconds) {
   start_server(NULL);
-  for (int way = 0; way < 3; ++way) {
+  int clients = 0;
+  for (int way = 0, tries = 0; way < 3;) {
     const int fd = dial();
     send_text(fd, "GET /wait HTTP/1.1\r\nHost: h\r\n\r\n");
-    CHECK(wait_for(&counts.waiting, way + 1, 5));
+    CHECK(wait_for(&counts.waiting, ++clients, 60));
     if (way == 1) setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger));
     const double before = mlx_seconds();
     if (way == 2)
       shutdown(fd, SHUT_WR);
     else
       close(fd);
-    CHECK(wait_for(&counts.gone, way + 1, 5));
-    CHECK(mlx_seconds() - before < 0.25);
+    CHECK(wait_for(&counts.gone, clients, 60));
+    const bool quick = mlx_seconds() - before < 0.25;
     if (way == 2) close(fd);
+    CHECK(quick || ++tries < 10);  // a busy machine may delay some
+    if (quick) ++way;
   }
-  CHECK(wait_for(&counts.ended, 3, 5));
-  CHECK_INT(counts.gone_ends, 3);
+  CHECK(wait_for(&counts.ended, clients, 60));
+  CHECK_INT(counts.gone_ends, clients);
   stop_server();
 }
 
@@ -326,11 +329,11 @@ TEST(calls_for_a_client_that_has_left_do_nothing) {
   start_server(NULL);
   const int fd = dial();
   send_text(fd, "GET /stream HTTP/1.1\r\nHost: h\r\n\r\n");
-  CHECK(wait_for(&counts.waiting, 1, 5));
+  CHECK(wait_for(&counts.waiting, 1, 60));
   mlx_exchange_t *exchange = take_held();
   CHECK(!mlx_exchange_is_gone(exchange));
   close(fd);
-  CHECK(wait_for(&counts.gone_ends, 1, 5));
+  CHECK(wait_for(&counts.gone_ends, 1, 60));
   CHECK(mlx_exchange_is_gone(exchange));
   CHECK_INT(counts.gone, 0);  // the callback was removed
   atomic_store(&calls, 0);
@@ -355,20 +358,20 @@ TEST(drain_finishes_responses_and_closes_idle_connections) {
   read_response(idle);
   send_text(busy, "GET /stream HTTP/1.1\r\nHost: h\r\n\r\n");
   read_until(busy, text, sizeof text, "one\r\n");
-  send_text(arriving, "GET /echo HTTP/1.1\r\n");
-  mlx_sleep_ms(20);
+  send_text(arriving, "POST /echo HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+  read_until(arriving, text, sizeof text, "100 Continue\r\n\r\n");  // the server has this part of the request
   const int port = mlx_http_server_port(server);
   mlx_http_server_drain(server);
-  CHECK(is_closed(idle, 5));
+  CHECK(is_closed(idle, 60));
   const int late = socket(AF_INET, SOCK_STREAM, 0);
   struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   CHECK(connect(late, (struct sockaddr *)&address, sizeof address) && errno == ECONNREFUSED);
-  send_text(arriving, "Host: h\r\n\r\n");
+  send_text(arriving, "ok");
   CHECK_CONTAINS(read_response(arriving), "Connection: close\r\n");
   release_handler();
   read_until(busy, text, sizeof text, "0\r\n\r\n");
-  CHECK(is_closed(busy, 5) && is_closed(arriving, 5));
+  CHECK(is_closed(busy, 60) && is_closed(arriving, 60));
   const int fds[] = {idle, busy, arriving, late};
   for (int i = 0; i < 4; ++i) close(fds[i]);
   join_server();  // it ends by itself
@@ -379,12 +382,12 @@ TEST(stop_disconnects_everyone) {
   start_server(NULL);
   const int fd = dial();
   send_text(fd, "GET /wait HTTP/1.1\r\nHost: h\r\n\r\n");
-  CHECK(wait_for(&counts.waiting, 1, 5));
+  CHECK(wait_for(&counts.waiting, 1, 60));
   const double before = mlx_seconds();
   stop_server();
-  CHECK(mlx_seconds() - before < 1);
+  CHECK(mlx_seconds() - before < 10);  // nothing else ends /wait
   CHECK_INT(counts.gone, 1);
-  CHECK(is_closed(fd, 5));
+  CHECK(is_closed(fd, 60));
   close(fd);
 }
 
@@ -426,7 +429,7 @@ TEST(timer_ticks) {
   CHECK_OK(mlx_http_server_create(&options, &server));
   CHECK_OK(mlx_http_server_set_timer(server, 0.005, tick, &ticks));
   CHECK(!pthread_create(&server_thread, NULL, serve, NULL));
-  CHECK(wait_for(&ticks, 5, 5));
+  CHECK(wait_for(&ticks, 5, 60));
   stop_server();
 }
 

@@ -390,7 +390,7 @@ TEST(run_pulls_a_model_from_the_hub) {
   CHECK_TEXT(hub.out, local.out);
   command_free(&hub);
   command_free(&local);
-  CHECK_OK(mlx_remove_tree(MLXCEL_TEST_CACHE "/models"));
+  CHECK_OK(mlx_remove_tree(MLXCEL_TEST_CACHE "/models/acme"));  // other tests use their own names beside it
 }
 
 // ----------------------------------------------------------------------------------------------------------

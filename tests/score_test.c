@@ -17,7 +17,7 @@ typedef struct fake {
     uint32_t flags;
     bool open;
   } tickets[MLX_STEPPER_DEPTH];
-  size_t next, open, most_open, steps, largest;
+  size_t next, open, most_open, steps, largest, read;
   size_t fail_submit, fail_wait;  // the step that fails, from 1; 0: none
   size_t waited;
   int32_t bad_position;  // whose logits are not finite; -1: none
@@ -46,14 +46,17 @@ static mlx_status_t submit(mlx_stepper_t *stepper, const mlx_segment_t *segments
   *out = NULL;
   if (++fake->steps == fake->fail_submit) return mlx_error(MLX_UNAVAILABLE, "submit failed");
   struct mlx_ticket *ticket = &fake->tickets[fake->next++ % MLX_STEPPER_DEPTH];
-  if (count != 1 || ticket->open || segments->slot != 3 || !segments->each || segments->wanted)
+  const int32_t unwanted = segments->each ? segments->unwanted : segments->count;
+  if (count != 1 || ticket->open || segments->slot != 3 || segments->wanted)
     return mlx_error(MLX_INTERNAL, "a wrong segment");
-  *ticket = (struct mlx_ticket){.position = segments->position, .count = segments->count, .open = true};
-  ticket->flags = segments->each[0].flags;
-  for (int32_t i = 0; i < segments->count; ++i) {
-    ticket->ids[i] = segments->ids[i];
+  *ticket = (struct mlx_ticket){
+      .position = segments->position + unwanted, .count = segments->count - unwanted, .open = true};
+  for (int32_t i = 0; i < ticket->count; ++i) {
+    ticket->flags = segments->each[i].flags;
+    ticket->ids[i] = segments->ids[unwanted + i];
     ticket->targets[i] = segments->each[i].target;
   }
+  fake->read += (size_t)segments->count;
   if ((size_t)segments->count > fake->largest) fake->largest = (size_t)segments->count;
   if (++fake->open > fake->most_open) fake->most_open = fake->open;
   *out = ticket;
@@ -123,7 +126,8 @@ static float logprobs[60];
 static mlx_score_t make_score(size_t count) {
   for (size_t i = 0; i < 61; ++i) ids[i] = (int32_t)(i * i % VOCAB);
   for (size_t i = 0; i < 60; ++i) logprobs[i] = 1;
-  return (mlx_score_t){.slot = 3, .position = 100, .ids = ids, .count = count, .logprobs = logprobs};
+  return (mlx_score_t){
+      .slot = 3, .position = 100, .ids = ids, .texts = count > 0, .count = count, .logprobs = logprobs};
 }
 
 static void check_logprobs(size_t count) {
@@ -147,6 +151,52 @@ TEST(every_token_is_scored_in_the_largest_steps_that_fit) {
     CHECK_INT(fake.most_open, fake.steps < 2 ? fake.steps : 2);
     check_logprobs(counts[i]);
   }
+}
+
+static size_t texts_ended;
+static void on_text(void *user, size_t index) {
+  const mlx_score_t *score = user;
+  const size_t scored = score->count - score->context;
+  CHECK_INT(index, texts_ended++);
+  for (size_t i = 0; i < scored; ++i) {
+    const int32_t *at = ids + index * (score->count + 1) + score->context + i;
+    const double expected = logprob_of(at[0], 100 + (int32_t)(score->context + i), at[1]);
+    CHECK(fabs(logprobs[index * scored + i] - expected) < 1e-6);
+  }
+}
+
+// Three texts of 20 tokens. With |fits|, a step has at most 2 wanted tokens beside the 11 of the context.
+TEST(texts_are_queued_one_after_the_other_and_their_contexts_are_not_scored) {
+  for (int limited = 0; limited < 2; ++limited) {
+    fake_t fake = make_fake();
+    mlx_score_t score = make_score(19);
+    size_t done;
+    score.texts = 3;
+    score.context = 11;
+    score.on_text = on_text;
+    score.user = &score;
+    texts_ended = 0;
+    if (!limited) fake.stepper.fits = NULL;
+    CHECK_OK(mlx_score_run(&fake.stepper, &score, &done));
+    CHECK_INT(done, 3 * 8);
+    CHECK_INT(texts_ended, 3);
+    CHECK_INT(fake.read, 3 * 19);
+    CHECK_INT(fake.steps, limited ? 6 : 3);
+    CHECK_INT(fake.most_open, 2);
+  }
+  fake_t fake = make_fake();  // a context of several steps, of which some have no scored token
+  mlx_score_t score = make_score(59);
+  size_t done;
+  score.context = 57;
+  score.on_text = on_text;
+  score.user = &score;
+  fake.stepper.max_tokens = 19;
+  texts_ended = 0;
+  CHECK_OK(mlx_score_run(&fake.stepper, &score, &done));
+  CHECK_INT(done, 2);
+  CHECK_INT(texts_ended, 1);
+  CHECK_INT(fake.read, 59);
+  CHECK_INT(fake.steps, 4);
 }
 
 TEST(logits_are_passed_before_the_next_step_overwrites_them) {
@@ -215,6 +265,7 @@ TEST(a_failure_closes_the_queue_and_keeps_what_is_done) {
 }
 
 TEST_MAIN(CASE(every_token_is_scored_in_the_largest_steps_that_fit),
+          CASE(texts_are_queued_one_after_the_other_and_their_contexts_are_not_scored),
           CASE(logits_are_passed_before_the_next_step_overwrites_them),
           CASE(a_stepper_that_cannot_sample_is_scored_from_its_logits),
           CASE(a_failure_closes_the_queue_and_keeps_what_is_done))

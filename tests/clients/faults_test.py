@@ -51,7 +51,10 @@ def read_response(sock):
     head, body = data.split(b"\r\n\r\n", 1)
     length = re.search(rb"(?i)content-length: *(\d+)", head)
     while length and len(body) < int(length[1]):
-        body += sock.recv(65536)
+        piece = sock.recv(65536)
+        if not piece:
+            raise ConnectionError("the connection closed in the body of a response")
+        body += piece
     return int(head.split()[1]), body
 
 
@@ -227,26 +230,31 @@ def hostile_work_ends_and_other_requests_proceed(server, args):
             started = time.time()
             for _ in range(5):
                 complete(other)
-            assert time.time() - started < 10  # four workers: these requests do not wait for the others
+            assert time.time() - started < 30  # four workers: these requests do not wait for the others
             for thread in threads:
                 thread.join()
             for path, status, body, seconds, _ in results:
-                assert status == 400 and seconds < 10, (path, status, seconds, body[:200])
+                assert status == 400 and seconds < 30, (path, status, seconds, body[:200])
             messages = sorted(json.loads(body)["error"]["message"] for _, _, body, _, _ in results)
             assert any("limit of 1 s" in message for message in messages), messages  # a fast machine meets limits of memory first
             complete(other)
 
 
 def kill_and_restart_use_the_same_port(server, args):
-    port = address(server)[1]
-    with Server(args.mlxcel, args.model, "--port", "0") as other:
-        busy = connect(other)
-        busy.sendall(request_bytes("/v1/completions", {"prompt": "ab", "max_tokens": 1000, "stream": True, "ignore_eos": True}))
-        busy.recv(100)
-        port = address(other)[1]
-        other.stop(signal.SIGKILL)
-    with Server(args.mlxcel, args.model, "--port", str(port)) as again:
-        complete(again)
+    for tries in range(3):
+        with Server(args.mlxcel, args.model, "--port", "0") as other:
+            busy = connect(other)
+            busy.sendall(request_bytes("/v1/completions", {"prompt": "ab", "max_tokens": 1000, "stream": True, "ignore_eos": True}))
+            busy.recv(100)
+            port = address(other)[1]
+            other.stop(signal.SIGKILL)
+        try:
+            with Server(args.mlxcel, args.model, "--port", str(port)) as again:
+                complete(again)
+            return
+        except RuntimeError:  # another test's connection may have got the port in between
+            if tries == 2:
+                raise
 
 
 def full_disk_for_the_log_does_not_stop_the_server(server, args):
