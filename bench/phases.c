@@ -88,6 +88,7 @@ static void *run_phases(void *argument) {
   const uint64_t end = phases_of_step(&call);
   worker_t *worker = network_alloc(sizeof *worker);
   worker->vectors_phase = IDLE;
+  worker->tiles = 0;
   for (uint64_t number = 0; number < end; ++number) {
     const int in = (int)number - PHASES_BEFORE_LAYERS, after = in - PHASES_IN_LAYER * network->shape.layers;
     double *best_time = in < 0      ? &shortest[0][number]

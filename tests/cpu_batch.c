@@ -76,8 +76,9 @@ static int result_token(const run_t *r, int row) {
 #define SEQUENCES 5
 // Each sequence reads a prompt in one chunk, then steps of some tokens.
 static const int prompts[SEQUENCES] = {3, 40, 1, 23, 90};
-static const int steps[SEQUENCES][3] = {{1, 1, 1}, {1, 1, 40}, {1, 5, 1}, {9, 1, 1}, {1, 33, 7}};
-#define ROUNDS 4
+static const int steps[SEQUENCES][4] = {
+    {1, 1, 1, 1}, {1, 1, 40, 1}, {1, 5, 1, 1}, {9, 1, 1, 1}, {1, 33, 7, 1}};  // last: all decode
+#define ROUNDS 5
 
 static int round_start(int sequence, int round) {
   int start = round ? prompts[sequence] : 0;
@@ -320,6 +321,15 @@ int main(int argc, char **argv) {
   const shape_t odd = {
       .hidden = 200, .ffn = 328, .heads = 5, .kv_heads = 5, .head_dim = 48, .layers = 2, .vocab = 299};
   if (argc == 1) check_shape("odd widths", odd);
+  // Query heads that share a KV head, which steps of several sequences compute together.
+  shape_t grouped = {
+      .hidden = 256, .ffn = 512, .heads = 6, .kv_heads = 2, .head_dim = 48, .layers = 2, .vocab = 299};
+  grouped.body = grouped.head = MLX_PANEL_Q4_1;
+  check_shape("three heads of a KV head", grouped);
+  grouped.heads = 5;
+  grouped.kv_heads = 1;
+  grouped.head_dim = 64;
+  check_shape("five heads of a KV head", grouped);
   shape_t narrow = even;
   narrow.body = narrow.head = MLX_PANEL_Q4_0;
   narrow.kv = MLX_KV_Q8;

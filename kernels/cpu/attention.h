@@ -1,7 +1,7 @@
-// Attention of one query head for up to eight consecutive tokens of one sequence, against the KV pages of
-// that sequence. Softmax is computed online, a few pages at a time, so memory use does not grow with the
-// context. The result of a token does not depend on the tokens that are computed with it: groups of pages
-// start at fixed positions, and masked scores add zero.
+// Attention of up to eight queries against the KV pages of one sequence: consecutive tokens of one query
+// head, or query heads of one token that share a KV head. Softmax is computed online, a few pages at a time,
+// so memory use does not grow with the context. The result of a query does not depend on the queries that are
+// computed with it: groups of pages start at fixed positions, and masked scores add zero.
 #ifndef MLXCEL_KERNELS_CPU_ATTENTION_H_
 #define MLXCEL_KERNELS_CPU_ATTENTION_H_
 
@@ -9,8 +9,9 @@
 #include "layout.h"
 #include "vector.h"
 
-#define ATTEND_TOKENS 8
-#define ATTEND_PAGES 8  // pages per iteration of the online softmax
+#define ATTEND_TOKENS 8  // queries that are computed together
+#define ATTEND_HEADS 4   // the same, for few heads of one token
+#define ATTEND_PAGES 8   // pages per iteration of the online softmax
 #if defined(__AVX512F__)
 #define ATTEND_SCORE_PAGES 2  // pages scored at a time for ATTEND_TOKENS tokens: as many sums as registers
 #else
@@ -24,10 +25,11 @@ typedef struct attention {
   int head_dim, padded, head, pool_pages;
   float scale, softcap;  // softcap 0: none
   int window;            // 0: none
-  const float *sink;     // NULL: none
+  const float *sink;     // of the first query; NULL: none
   const float *q[ATTEND_TOKENS];
   float *out[ATTEND_TOKENS];
-  int position;  // position of the first token
+  int position;  // position of the first query
+  int step;      // 1: the queries are consecutive tokens of a head; 0: consecutive heads of a token
 } attention_t;
 
 INLINE v16 load_kv(int32_t format, const uint8_t *at, int64_t index) {
@@ -39,6 +41,8 @@ INLINE v16 load_kv(int32_t format, const uint8_t *at, int64_t index) {
 INLINE const float *kv_scales(const attention_t *a, const uint8_t *at) {
   return (const float *)(const void *)(at + a->head_bytes) - MLX_CPU_PAGE;
 }
+
+INLINE int position_of_query(const attention_t *a, int nth) { return a->position + nth * a->step; }
 
 INLINE const uint8_t *keys_of(const attention_t *a, int nth) {
   const int page = a->pages[nth];
@@ -171,20 +175,21 @@ INLINE void attention_tokens(const attention_t *a, int32_t format, int TOKENS, i
     sum[t] = 0;
     for (int j = 0; j < a->padded; j += 16) v_store(acc[t] + j, v_zero());
   }
-  const int last = (a->position + count - 1) / MLX_CPU_PAGE, first_seen = a->position + 1 - a->window;
+  const int end = position_of_query(a, count - 1) + 1, first_seen = a->position + 1 - a->window;
+  const int last = (end - 1) / MLX_CPU_PAGE;
   const int start = a->window && first_seen > 0 ? first_seen / MLX_CPU_PAGE : 0;
   for (int nth = start / ATTEND_PAGES * ATTEND_PAGES; nth <= last; nth += ATTEND_PAGES) {
     const int pages = last - nth + 1 < ATTEND_PAGES ? last - nth + 1 : ATTEND_PAGES;
-    const int together = TOKENS == 1 ? 4 : ATTEND_SCORE_PAGES;
+    const int together = TOKENS == 1 ? 4 : ATTEND_SCORE_PAGES * ATTEND_TOKENS / TOKENS;
     int p = 0;
     for (; p + together <= pages; p += together) score(a, format, TOKENS, together, nth + p, &scores[0][p]);
     for (; p < pages; ++p) score(a, format, TOKENS, 1, nth + p, &scores[0][p]);
     for (int t = 0; t < TOKENS; ++t) {
-      mask_scores(a, a->position + (t < count ? t : count - 1), nth, pages, scores[t]);
+      mask_scores(a, position_of_query(a, t < count ? t : count - 1), nth, pages, scores[t]);
       softmax_update(pages, a->padded, scores[t], &peak[t], &sum[t], acc[t]);
     }
     for (p = 0; p < pages; ++p) {
-      const int valid = a->position + count - (nth + p) * MLX_CPU_PAGE;
+      const int valid = end - (nth + p) * MLX_CPU_PAGE;
       const uint8_t *values = keys_of(a, nth + p) + a->head_bytes;
       for (int t = 0; format == MLX_KV_Q8 && t < TOKENS; ++t)
         scores[t][p] = v_mul(scores[t][p], v_load(kv_scales(a, values)));
@@ -193,15 +198,20 @@ INLINE void attention_tokens(const attention_t *a, int32_t format, int TOKENS, i
     }
   }
   for (int t = 0; t < count; ++t) {
-    if (a->sink) add_sink(*a->sink, a->padded, &peak[t], &sum[t], acc[t]);
+    if (a->sink) add_sink(a->sink[t * !a->step], a->padded, &peak[t], &sum[t], acc[t]);
     store_head(a, acc[t], sum[t], a->out[t]);
   }
 }
 
-// Attention for |count| tokens. If count < ATTEND_TOKENS, the unused entries of q repeat a valid pointer.
-#define ATTEND_CASE(format)                                                                             \
-  case format:                                                                                          \
-    count == 1 ? attention_tokens(a, format, 1, 1) : attention_tokens(a, format, ATTEND_TOKENS, count); \
+// Attention for |count| queries. If count < ATTEND_TOKENS, the unused entries of q repeat a valid pointer.
+#define ATTEND_CASE(format)                              \
+  case format:                                           \
+    if (count == 1)                                      \
+      attention_tokens(a, format, 1, 1);                 \
+    else if (!a->step && count <= ATTEND_HEADS)          \
+      attention_tokens(a, format, ATTEND_HEADS, count);  \
+    else                                                 \
+      attention_tokens(a, format, ATTEND_TOKENS, count); \
     break
 static void attention_run(const attention_t *a, int32_t format, int count) {
   switch (format) {

@@ -57,11 +57,14 @@ static int run_length(const int32_t *slots, const int32_t *positions, int first,
 }
 
 // Chooses the row of each token: the tokens of long segments come first. Returns their number.
+// control->separate becomes 1 if every segment has one token.
 static int choose_rows(const call_t *c, const int32_t *slots, const int32_t *positions, int count) {
   int row = 0, in_long = 0;
+  c->control->separate = 1;
   for (int pass = 0; pass < 2; ++pass) {
     for (int first = 0, length; first < count; first += length) {
       length = run_length(slots, positions, first, count);
+      if (length > 1) c->control->separate = 0;
       if ((length >= MLX_CPU_MIN_LONG && !c->n->row_by_row) != (pass == 0)) continue;
       for (int i = 0; i < length; ++i) c->row_of[first + i] = row++;
     }

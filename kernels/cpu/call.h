@@ -21,6 +21,7 @@ typedef struct control {
   uint32_t returned;                       // workgroups that have returned from this call, less one
   uint32_t tokens, wanted;                 // tokens of this step, and tokens whose logits are wanted
   uint32_t in_long;                        // rows of long segments: rows 0 to in_long - 1
+  uint32_t separate;                       // 1: no row continues another row: all sequences decode
   uint32_t stopped;                        // 1: a burst ends with this step
   CACHE_LINE_ALIGNED uint32_t closed;  // 1: a thread left this call, and no workgroup may join it any more
   uint32_t remaining;                  // workgroups that ran on after the last one left, less one

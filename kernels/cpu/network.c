@@ -18,6 +18,8 @@
 // ----------------------------------------------------------------------------------------------------------
 // Attention
 
+#define MIN_GROUPED_HEADS 3  // query heads of a KV head that are computed together at least
+
 // Rows from |row| on, up to |end|, that continue each other.
 INLINE int consecutive_rows(const call_t *c, int row, int end) {
   int next = row + 1;
@@ -27,13 +29,29 @@ INLINE int consecutive_rows(const call_t *c, int row, int end) {
   return next - row;
 }
 
-// One head of up to ATTEND_TOKENS rows. Consecutive tokens of a sequence are computed together.
-static void attend(const call_t *c, const mlx_instruction_t *i, int item) {
+// Items of one head of up to ATTEND_TOKENS rows.
+INLINE int head_items(const call_t *c, const mlx_instruction_t *i) {
+  return i->heads * divide_up(row_count(c, i), ATTEND_TOKENS);
+}
+
+// Whether all query heads of a KV head are computed together, so that keys and values are read once for them.
+// That needs rows of different sequences, and must not leave fewer items for the threads.
+INLINE bool groups_heads(const call_t *c, const mlx_instruction_t *i) {
+  return c->control->separate && i->heads >= MIN_GROUPED_HEADS * i->kv_heads &&
+         row_count(c, i) * i->kv_heads >= head_items(c, i);
+}
+
+static int attend_items(const call_t *c, const mlx_instruction_t *i) {
+  return groups_heads(c, i) ? row_count(c, i) * i->kv_heads : head_items(c, i);
+}
+
+// |count| queries: consecutive rows from |row| on of one head, or with |step| 0 consecutive heads of one row.
+static void attend_queries(const call_t *c, const mlx_instruction_t *i, int row, int head, int step,
+                           int count) {
   const mlx_program_t *n = c->n;
-  const int rows = row_count(c, i), tiles = divide_up(rows, ATTEND_TOKENS), hd = i->head_dim,
-            head = item / tiles;
-  const int end = min_int(rows, (item % tiles + 1) * ATTEND_TOKENS);
+  const int hd = i->head_dim;
   attention_t a = {.pool = c->kv + i->kv_at,
+                   .pages = c->pages + (int64_t)c->slot_of[row] * c->slot_pages,
                    .page_bytes = n->page_bytes,
                    .head_bytes = mlx_kv_head_bytes(n->kv_format, hd),
                    .head_dim = hd,
@@ -43,21 +61,36 @@ static void attend(const call_t *c, const mlx_instruction_t *i, int item) {
                    .scale = i->numbers[0],
                    .softcap = i->numbers[1],
                    .window = i->window,
-                   .sink = has_weight(&i->weight) ? vector_at(c, &i->weight) + head : 0};
+                   .sink = has_weight(&i->weight) ? vector_at(c, &i->weight) + head : 0,
+                   .position = c->position_of[row],
+                   .step = step};
+  for (int k = 0; k < ATTEND_TOKENS; ++k) {
+    const int nth = min_int(k, count - 1), at = (head + (step ? 0 : nth)) * hd;
+    a.q[k] = row_at(c, &i->a, row + nth * step) + at;
+    a.out[k] = row_at(c, &i->out, row + nth * step) + at;
+  }
+  attention_run(&a, n->kv_format, count);
+  for (int k = 0; k < count && stores_parts(c, i, row + k * step); ++k) {
+    for (int d = 0; d < hd; d += 16)
+      store_parts(parts_of_buffer(c, &i->out), v_load(a.out[k] + d), row + k * step, i->heads * hd,
+                  (head + (step ? 0 : k)) * hd + d);
+  }
+}
+
+// All query heads of one KV head for one row, or one head of up to ATTEND_TOKENS rows. Of these, consecutive
+// tokens of a sequence are computed together.
+static void attend(const call_t *c, const mlx_instruction_t *i, int item) {
+  const int rows = row_count(c, i), tiles = divide_up(rows, ATTEND_TOKENS), group = i->heads / i->kv_heads;
+  if (groups_heads(c, i)) {
+    for (int k = 0; k < group; k += ATTEND_TOKENS)
+      attend_queries(c, i, item / i->kv_heads, item % i->kv_heads * group + k, 0,
+                     min_int(ATTEND_TOKENS, group - k));
+    return;
+  }
+  const int end = min_int(rows, (item % tiles + 1) * ATTEND_TOKENS);
   for (int row = item % tiles * ATTEND_TOKENS, count; row < end; row += count) {
     count = consecutive_rows(c, row, end);
-    a.pages = c->pages + (int64_t)c->slot_of[row] * c->slot_pages;
-    a.position = c->position_of[row];
-    for (int k = 0; k < ATTEND_TOKENS; ++k) {
-      const int64_t nth = row + min_int(k, count - 1);
-      a.q[k] = row_at(c, &i->a, nth) + head * hd;
-      a.out[k] = row_at(c, &i->out, nth) + head * hd;
-    }
-    attention_run(&a, n->kv_format, count);
-    for (int k = 0; k < count && stores_parts(c, i, row + k); ++k) {
-      for (int d = 0; d < hd; d += 16)
-        store_parts(parts_of_buffer(c, &i->out), v_load(a.out[k] + d), row + k, i->heads * hd, head * hd + d);
-    }
+    attend_queries(c, i, row, item / tiles, 1, count);
   }
 }
 
@@ -78,7 +111,7 @@ static uint32_t item_count(const call_t *c, uint64_t number) {
     case MLX_RUN_LIST:
     case MLX_RUN_GROUP: return 1;
     case MLX_RUN_SAMPLE: return (uint32_t)min_int((int)c->control->wanted, MLX_CPU_SAMPLERS);
-    case MLX_RUN_ATTEND: return (uint32_t)(i->heads * divide_up(row_count(c, i), ATTEND_TOKENS));
+    case MLX_RUN_ATTEND: return (uint32_t)attend_items(c, i);
     case MLX_RUN_EXPERT_PRODUCT: return (uint32_t)expert_items(c, i);
     case MLX_RUN_PRODUCT: break;
     default: return (uint32_t)row_count(c, i);

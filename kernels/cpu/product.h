@@ -189,6 +189,7 @@ typedef struct worker {
   uint64_t vectors_phase;  // phase of |vectors|, or IDLE
   uint64_t items_phase;    // phase of |items|, or IDLE
   uint32_t items, grain;   // item_count() and item_grain() of it
+  int tiles;               // of start_products(); 0 between phases
 } worker_t;
 
 // Prepares the blocks from |first| on of |count| rows, starting at |row|, unless the worker has them.
@@ -232,14 +233,14 @@ static void multiply_row(const call_t *c, const product_t *p, worker_t *worker, 
 }
 
 // The prepared blocks of |panels| panels.
-static void add_panels(int32_t format, const uint8_t *panel, int panels, vectors_t *x, int columns,
+static void add_panels(int32_t format, const uint8_t *panel, int panels, worker_t *worker, int columns,
                        panel_sums_t *sums) {
+  vectors_t *x = &worker->vectors;
   const int64_t stride = mlx_panel_bytes(format, columns);
   for (int i = 0; x->first == 0 && i < panels; ++i) clear_sums(&sums[i], x);
   if (is_quantized(format) && format != MLX_PANEL_Q2_K) {
-    start_products(format, x);
+    start_products(format, x, &worker->tiles);
     multiply_together(format, panel, stride, panels, x, sums);
-    end_products();
     return;
   }
   for (int i = 0; x->first == 0 && i < panels; ++i)
@@ -284,10 +285,10 @@ static void multiply_rows(const call_t *c, const product_t *p, worker_t *worker,
   vectors_t *x = &worker->vectors;
   for (int first = 0; first < p->columns / MLX_PANEL_BLOCK; first += prepared_blocks(count)) {
     prepare_rows(c, p, worker, phase, row, count, first);
-    add_panels(p->format, p->weight + from * mlx_panel_bytes(p->format, p->columns), to - from, x, p->columns,
-               sums[0]);
+    add_panels(p->format, p->weight + from * mlx_panel_bytes(p->format, p->columns), to - from, worker,
+               p->columns, sums[0]);
     if (p->up)
-      add_panels(p->up_format, p->up + from * mlx_panel_bytes(p->up_format, p->columns), to - from, x,
+      add_panels(p->up_format, p->up + from * mlx_panel_bytes(p->up_format, p->columns), to - from, worker,
                  p->columns, sums[1]);
   }
   for (int panel = from; panel < to; ++panel)
@@ -310,6 +311,7 @@ static void multiply_by_vector(const call_t *c, const product_t *p, const share_
     }
     from = group * panels + end;
   }
+  end_products(&worker->tiles);
 }
 
 // ----------------------------------------------------------------------------------------------------------

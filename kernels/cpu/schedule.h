@@ -113,6 +113,7 @@ static bool run_items_until_end(const call_t *c) {
   const uint64_t end = phases_of_step(c) * c->steps;
   worker_t worker;
   worker.vectors_phase = worker.items_phase = IDLE;
+  worker.tiles = 0;
   uint64_t idle = IDLE;
   if (__atomic_compare_exchange_n(&control->ticket, &idle, UINT32_MAX, false, __ATOMIC_ACQUIRE,
                                   __ATOMIC_RELAXED))

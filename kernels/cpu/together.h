@@ -26,7 +26,8 @@ typedef struct panel_sums {
 } panel_sums_t;
 
 INLINE void clear_sums(panel_sums_t *sums, const vectors_t *x) {
-  for (int t = 0; t < GROUP_VECTORS * group_count(x->count); ++t) {
+  const int half = GROUP_VECTORS / 2, end = GROUP_VECTORS * group_count(x->count);
+  for (int t = 0; t < (x->count <= half ? half : end); ++t) {
     sums->total[t] = v_zero();
 #if !HAS_INTEGERS
     sums->second[t] = v_zero();
@@ -368,19 +369,24 @@ INLINE void multiply_prepared(int32_t format, const uint8_t *panel, int64_t stri
 
 #endif
 
-// Before and after products with panels of a format.
-INLINE void start_products(int32_t format, const vectors_t *x) {
+// Before products with panels of a format. |tiles|: the configuration of this thread's tiles, 0 for none.
+INLINE void start_products(int32_t format, const vectors_t *x, int *tiles) {
 #if HAS_INTEGERS
-  configure_code_tiles(format, x->group);
+  const int wanted = 2 * x->group + has_two_scales(format);
+  if (*tiles != wanted) configure_code_tiles(format, x->group);
+  *tiles = wanted;
 #else
   (void)format;
   (void)x;
+  (void)tiles;
 #endif
 }
-INLINE void end_products(void) {
+// After the last of them.
+INLINE void end_products(int *tiles) {
 #if HAS_INTEGERS
-  release_tiles();
+  if (*tiles) release_tiles();
 #endif
+  *tiles = 0;
 }
 
 // Adds the prepared blocks of |panels| panels, at most SUM_PANELS, to |sums|. They are |stride| bytes apart.
