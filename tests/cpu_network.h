@@ -39,14 +39,17 @@ static uint64_t network_random(network_t *w) {
   return w->random ^= w->random << 17;
 }
 
-// A small number, as f32, f16 or bf16.
+// A small number, as f32, f16 or bf16; of one byte: as the exponent of a power of two.
 static void put_number(network_t *w, int bytes, bool bf16, uint8_t *at) {
   const uint64_t bits = network_random(w);
   const float wide = (float)((int)(bits % 2001) - 1000) / 16000;
   uint32_t whole;
   memcpy(&whole, &wide, 4);
   const uint16_t half = bf16 ? (uint16_t)(whole >> 16) : (uint16_t)((bits & 0x83ff) | 0x2000);
-  bytes == 4 ? memcpy(at, &whole, 4) : memcpy(at, &half, 2);
+  if (bytes == 1)
+    *at = (uint8_t)(MLX_PANEL_POWER_BIAS - 8 + bits % 3);
+  else
+    bytes == 4 ? memcpy(at, &whole, 4) : memcpy(at, &half, 2);
 }
 
 // Fills a matrix with random codes, and numbers that are small.
@@ -55,8 +58,8 @@ static mlx_program_weight_t random_matrix(network_t *w, mlx_panel_format_t forma
   const int64_t bytes = divide_up(rows, MLX_PANEL_ROWS) * mlx_panel_bytes(weight.format, columns);
   uint8_t *at = w->weights + weight.at;
   for (int64_t i = 0; i < bytes; ++i) at[i] = (uint8_t)network_random(w);
-  const bool bf16 = format == MLX_PANEL_BF16 || has_bf16_scales(weight.format);
-  const int number = format == MLX_PANEL_F32 || has_f32_scales(weight.format) ? 4 : 2;
+  const bool bf16 = has_bf16_scales(weight.format);
+  const int number = format == MLX_PANEL_MXFP4 ? 1 : has_f32_scales(weight.format) ? 4 : 2;
   for (int64_t panel = 0; panel < bytes; panel += mlx_panel_bytes(weight.format, columns)) {
     if (!is_quantized(weight.format)) {
       for (int64_t i = 0; i < mlx_panel_bytes(weight.format, columns); i += number)
