@@ -4,24 +4,17 @@
 
 #include <time.h>
 
-static inline double mlx_seconds(void) {
+static inline double mlx_clock_seconds(clockid_t clock) {
   struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
+  clock_gettime(clock, &now);
   return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
+
+static inline double mlx_seconds(void) { return mlx_clock_seconds(CLOCK_MONOTONIC); }
 
 // CPU time of the calling thread, and of all threads of the process: user and system.
-static inline double mlx_thread_cpu_seconds(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
-static inline double mlx_process_cpu_seconds(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
+static inline double mlx_thread_cpu_seconds(void) { return mlx_clock_seconds(CLOCK_THREAD_CPUTIME_ID); }
+static inline double mlx_process_cpu_seconds(void) { return mlx_clock_seconds(CLOCK_PROCESS_CPUTIME_ID); }
 
 // Sleeps; a signal may end the sleep early.
 static inline void mlx_sleep_ms(int milliseconds) {

@@ -1,9 +1,9 @@
 // Panel formats of matrices, and writing rows into panels.
 #include "compiler/panels.h"
 
-#include <math.h>
 #include <string.h>
 
+#include "graph/kquants.h"
 #include "models/model.h"
 
 #define ROWS MLX_PANEL_ROWS
@@ -77,7 +77,7 @@ static uint8_t *put_numbers(const mlx_dtype_info_t *type, const float *values, i
     if (type->from_f32)
       type->from_f32(&values[i], 1, to);
     else
-      *to = (uint8_t)(ilogbf(values[i]) + MLX_PANEL_POWER_BIAS);  // U8: values[i] is a power of two
+      *to = (uint8_t)mlx_mxfp4_exponent(values[i]);  // U8: values[i] is a power of two
   }
   return out;
 }
@@ -103,12 +103,11 @@ static void put_narrow(const uint8_t *codes, int bits, int64_t row, uint8_t *out
 
 // The code of a value.
 static uint8_t code_of(const mlx_panel_info_t *info, int value) {
-  static const int8_t tables[][16] = {
-      [MLX_PANEL_VALUES_IQ4] = {MLX_PANEL_IQ4}, [MLX_PANEL_VALUES_MXFP4] = {MLX_PANEL_MXFP4_DOUBLED}};
-  int code = 0;
-  if (!info->values) return (uint8_t)(value - info->least_code);
-  while (code < 15 && tables[info->values][code] != value) ++code;
-  return (uint8_t)code;
+  switch (info->values) {
+    case MLX_PANEL_VALUES_IQ4: return (uint8_t)mlx_iq4_index(value);
+    case MLX_PANEL_VALUES_MXFP4: return (uint8_t)mlx_mxfp4_index(value);
+    default: return (uint8_t)(value - info->least_code);
+  }
 }
 
 static void put_bytes(const int16_t *codes, int64_t row, uint8_t *out) {

@@ -119,26 +119,13 @@ uint64_t mlx_tiles_bytes(mlx_tiles_t tiles, int64_t rows, int64_t columns) {
 // ----------------------------------------------------------------------------------------------------------
 // Writing codes
 
-static int iq4_index(int value) {
-  int i = 0;
-  while (i < 15 && mlx_iq4_values[i] != value) ++i;
-  return i;
-}
-
-// |doubled| is twice the number: 0, 1, 2, 3, 4, 6, 8 or 12 and its sign. Larger ones become 12.
-static int e2m1_index(int doubled) {
-  static const uint8_t indices[13] = {0, 1, 2, 3, 4, 7, 5, 7, 6, 7, 7, 7, 7};
-  const int size = doubled < 0 ? -doubled : doubled;
-  return indices[size < 12 ? size : 12] | (doubled < 0) << 3;
-}
-
 // The integers that are stored for |code|, after |shift| is subtracted and |factor| multiplied.
 static void store_codes(mlx_tiles_t tiles, int factor, int shift, const int16_t code[BLOCK],
                         int16_t out[BLOCK]) {
   if (tiles.center == MLX_TILE_E2M1) {
-    for (int i = 0; i < BLOCK; ++i) out[i] = (int16_t)e2m1_index(code[i] * factor);
+    for (int i = 0; i < BLOCK; ++i) out[i] = (int16_t)mlx_mxfp4_index(code[i] * factor);
   } else if (tiles.center == MLX_TILE_IQ4) {
-    for (int i = 0; i < BLOCK; ++i) out[i] = (int16_t)iq4_index(code[i]);
+    for (int i = 0; i < BLOCK; ++i) out[i] = (int16_t)mlx_iq4_index(code[i]);
   } else {
     const int add = tiles.center - shift;
     for (int i = 0; i < BLOCK; ++i) out[i] = (int16_t)(code[i] + add);
@@ -254,13 +241,6 @@ static void put_factors(mlx_tiles_t tiles, const mlx_codes_t *c, uint8_t *number
   put_half(numbers + scale_bytes(tiles) + row * 2, shared);
 }
 
-// The byte e of a scale of MXFP4, which is half of 2^(e - 127).
-static int exponent_of(float scale) {
-  uint32_t bits;
-  memcpy(&bits, &scale, sizeof bits);
-  return bits >> 23 ? (int)(bits >> 23) + 1 : bits > UINT32_C(0x00200000);  // 0 and 1 are subnormal
-}
-
 static void put_numbers(mlx_tiles_t tiles, const mlx_codes_t *c, uint8_t *numbers, int64_t row, int64_t nth,
                         int shift) {
   const int64_t at = row * BLOCKS + nth % BLOCKS;
@@ -277,7 +257,7 @@ static void put_numbers(mlx_tiles_t tiles, const mlx_codes_t *c, uint8_t *number
 
 // 2^128 is no f32. Such a block has the exponent 254 and doubled codes, which give the same numbers.
 static void put_mxfp4(mlx_tiles_t tiles, const mlx_codes_t *c, uint8_t *tile, int64_t row, int64_t nth) {
-  const int e = exponent_of(c->scale[0]), factor = e == 255 ? 2 : 1;
+  const int e = mlx_mxfp4_exponent(c->scale[0]), factor = e == 255 ? 2 : 1;
   tile[code_bytes(tiles) + row * BLOCKS + nth % BLOCKS] = (uint8_t)(e == 255 ? 254 : e);
   int16_t stored[BLOCK];
   store_codes(tiles, factor, 0, c->code, stored);

@@ -7,6 +7,8 @@
 // zeros depend on the order of the factors; it is that of the gguf package: (scale * integer) * quant.
 #include "graph/kquants.h"
 
+#include <string.h>
+
 #include "graph/half.h"
 #include "kernels/cpu/panel_format.h"
 
@@ -119,8 +121,26 @@ void mlx_iq4_xs_to_f32(const uint8_t *source, size_t blocks, float *out) {
 
 const int8_t mlx_mxfp4_doubled[16] = {MLX_PANEL_MXFP4_DOUBLED};  // index 8 is 0, not -0
 
+int mlx_iq4_index(int value) {
+  int i = 0;
+  while (i < 15 && mlx_iq4_values[i] != value) ++i;
+  return i;
+}
+
+int mlx_mxfp4_index(int doubled) {
+  static const uint8_t indices[13] = {0, 1, 2, 3, 4, 7, 5, 7, 6, 7, 7, 7, 7};
+  const int size = doubled < 0 ? -doubled : doubled;
+  return indices[size < 12 ? size : 12] | (doubled < 0) << 3;
+}
+
 float mlx_mxfp4_half_scale(uint8_t exponent) {
   return mlx_float_of_bits(exponent < 2 ? UINT32_C(0x00200000) << exponent : (uint32_t)(exponent - 1) << 23);
+}
+
+int mlx_mxfp4_exponent(float half_scale) {
+  uint32_t bits;
+  memcpy(&bits, &half_scale, sizeof bits);
+  return bits >> 23 ? (int)(bits >> 23) + 1 : bits > UINT32_C(0x00200000);  // 0 and 1 are subnormal
 }
 
 void mlx_mxfp4_to_f32(const uint8_t *source, size_t blocks, float *out) {

@@ -64,9 +64,13 @@ static inline int mlx_iq4_xs_scale(const uint8_t *block, int group) {
 
 // Value tables of 4-bit indices: IQ4_NL and IQ4_XS; MXFP4, doubled so that the values are integers.
 extern const int8_t mlx_iq4_values[16], mlx_mxfp4_doubled[16];
+// The index of a value of these tables. MXFP4: a value that is in the table or larger; larger ones become 12.
+int mlx_iq4_index(int value);
+int mlx_mxfp4_index(int doubled);
 
 // Half of 2^(exponent - 127), because the table is doubled. The two smallest results are subnormal. Exponent
 // 255 is NaN in the OCP specification, but 2^127 here, as in the gguf package (halved).
 float mlx_mxfp4_half_scale(uint8_t exponent);
+int mlx_mxfp4_exponent(float half_scale);  // the exponent of such a number
 
 #endif  // MLXCEL_GRAPH_KQUANTS_H_
