@@ -14,7 +14,7 @@ static const char *const weight_names[] = {
     "EMBED",          "ATTN_NORM",    "Q",         "K",          "V",         "O",      "MLP_NORM",
     "GATE",           "UP",           "DOWN",      "FINAL_NORM", "HEAD",      "Q_BIAS", "K_BIAS",
     "V_BIAS",         "O_BIAS",       "GATE_BIAS", "UP_BIAS",    "DOWN_BIAS", "Q_NORM", "K_NORM",
-    "POST_ATTN_NORM", "POST_MLP_NORM"};
+    "POST_ATTN_NORM", "POST_MLP_NORM", "SINKS", "ROUTER", "ROUTER_BIAS"};
 
 static void define_offsets(mlx_text_t *definitions, const mlx_decode_plan_t *plan) {
   for (size_t i = 0; i < MLX_DECODE_WEIGHTS; ++i) {
@@ -113,6 +113,15 @@ static void define_ropes(mlx_text_t *d, const mlx_decode_form_t *form, const mlx
   if (scaled) mlx_text_puts(d, "\n");
 }
 
+static void define_experts(mlx_text_t *d, const mlx_decode_form_t *form) {
+  static const char *const routers[] = {
+      [MLX_F32] = "ROUTER_F32", [MLX_BF16] = "ROUTER_BF16", [MLX_F16] = "ROUTER_F16"};
+  if (!form->experts) return;
+  MLX_DEFINE(d, {"EXPERTS", form->experts}, {"USED", form->used}, {"SUM_TO_ONE", form->sum_to_one},
+             {routers[form->router], 1});
+  if (form->limit != 0.0) mlx_text_printf(d, "LIMIT=%.9ef\nSLOPE=%.9ef\n", form->limit, form->slope);
+}
+
 // Macros of kernels/cuda/decode_form.cuh, where the network differs from Llama's.
 static void define_form(mlx_text_t *d, const mlx_decode_plan_t *plan, const mlx_config_t *c) {
   static const char *const acts[] = {[MLX_ACT_GELU] = "ACT_GELU",
@@ -137,6 +146,7 @@ static void define_form(mlx_text_t *d, const mlx_decode_plan_t *plan, const mlx_
       mlx_text_printf(d, "%s%d", i ? "," : "", form->windowed[i] ? 1 : 0);
     mlx_text_puts(d, "\n");
   }
+  define_experts(d, form);
   define_ropes(d, form, c);
   if (form->rope_count < 2) return;
   mlx_text_puts(d, "ROPE_LAYERS=");
@@ -147,7 +157,7 @@ static void define_form(mlx_text_t *d, const mlx_decode_plan_t *plan, const mlx_
 static const char *decode_image(mlx_function_t *g, const mlx_decode_plan_t *plan) {
   const mlx_config_t *c = &g->model->config;
   mlx_text_t d = {0};
-  MLX_DEFINE(&d, {"HIDDEN", c->hidden}, {"FFN", c->ffn}, {"HEADS", c->heads}, {"KV_HEADS", c->kv_heads},
+  MLX_DEFINE(&d, {"HIDDEN", c->hidden}, {"FFN", plan->ffn}, {"HEADS", c->heads}, {"KV_HEADS", c->kv_heads},
              {"HEAD_DIM", c->head_dim});
   MLX_DEFINE(&d, {"LAYERS", c->layers}, {"VOCAB", c->vocab}, {"PAGE", MLX_KV_PAGE});
   MLX_DEFINE(&d, {"BLOCKS", plan->blocks}, {"SHARED_BYTES", plan->shared_bytes},

@@ -14,7 +14,7 @@
 #include "base/memory.h"
 #include "compiler/kernel_source.h"
 
-#define MAX_DEFINITIONS 64
+#define MAX_DEFINITIONS 128
 #define MAX_HEADERS 64
 #define MAX_WORKERS 16
 #define MAX_IMAGE ((size_t)256 << 20)  // bytes

@@ -1,4 +1,4 @@
-// Matches the nodes of a graph against a dense decoder, and plans the launch of the CUDA decode kernel.
+// Matches the nodes of a graph against a decoder, and plans the launch of the CUDA decode kernel.
 #include "compiler/plan.h"
 
 #include "base/memory.h"
@@ -92,38 +92,64 @@ static bool bytes_before(const matcher_t *m, mlx_stored_t stored, int64_t rows, 
   return m->storage.layout == MLX_LAYOUT_TILES ? stored.tiles.bits && rows % MLX_TILE_ROWS == 0 : true;
 }
 
-// Records |rows| rows of operand |operand| of node |id|, from row |first| on, as the weight |which| of
-// |layer|. If |first| is 0 the operand may have only these rows or more; the caller checks that. columns 0: a
-// vector.
-static void match_rows(matcher_t *m, mlx_decode_weight_t which, int64_t layer, int id, int operand,
-                       int64_t first, int64_t rows, int64_t columns) {
+// Whether a weight that is not in tiles has a type that the kernel reads: vectors and biases are f32, a router
+// may have any type, other matrices have the type of the embedding.
+static bool match_dtype(matcher_t *m, mlx_decode_weight_t which, bool is_matrix, mlx_dtype_t dtype) {
+  mlx_decode_form_t *form = &m->plan->form;
+  if (!is_matrix) return dtype == MLX_F32;
+  if (which == MLX_DECODE_ROUTER) {
+    if (form->counts[which] == 1) form->router = dtype;
+    return dtype == form->router && (dtype == MLX_F32 || dtype == MLX_BF16 || dtype == MLX_F16);
+  }
+  return m->storage.layout != MLX_LAYOUT_TILES && dtype == m->plan->dtype && dtype != MLX_F32;
+}
+
+// Records |weight| as the weight |which| of |layer|, from row |first| on. Its shape has been checked.
+static void record_weight(matcher_t *m, mlx_decode_weight_t which, int64_t layer, const mlx_node_t *weight,
+                          int64_t first, bool is_matrix) {
   mlx_decode_offset_t *offset = &m->plan->offsets[which];
-  if (!m->fits) return;
-  const mlx_node_t *weight = mlx_graph_operand(m->graph, node_at(m, id), operand);
-  m->fits = weight && weight->kind == MLX_NODE_WEIGHT && weight->rank == (columns ? 2 : 1) &&
-            weight->dims[0] >= first + rows && (!columns || weight->dims[1] == columns);
-  if (!m->fits) return;
   const size_t index = weight->weight_index;
   ++m->plan->form.counts[which];
   if (m->indices) m->indices[layer * MLX_DECODE_WEIGHTS + which] = index;
   if (!m->offsets) return;
   const mlx_stored_t stored = mlx_weight_stored(&m->model->weights[index], m->storage);
   uint64_t before;
-  m->fits = bytes_before(m, stored, first, columns, &before);
+  m->fits = bytes_before(m, stored, first, weight->dims[1], &before);
   if (!m->fits) return;
   const uint64_t at = m->offsets[index] + before;
   m->fused |= first > 0;
-  const mlx_tiles_t tiles = stored.tiles;
   if (which == MLX_DECODE_EMBED) m->plan->dtype = stored.dtype;
   if (layer == 0) offset->first = at;
   if (layer == 1) offset->stride = at - offset->first;
   if (offset->first + (uint64_t)layer * offset->stride != at) m->plan->regular = false;
-  if (tiles.bits) {
-    m->fits = match_tiles(m->plan, which, layer, tiles);
-  } else {
-    m->fits = !columns || (m->storage.layout != MLX_LAYOUT_TILES && stored.dtype == m->plan->dtype &&
-                           stored.dtype != MLX_F32);
-  }
+  m->fits = stored.tiles.bits ? which != MLX_DECODE_ROUTER && match_tiles(m->plan, which, layer, stored.tiles)
+                              : match_dtype(m, which, is_matrix, stored.dtype);
+}
+
+static const mlx_node_t *weight_operand(const matcher_t *m, int id, int operand) {
+  const mlx_node_t *weight = m->fits ? mlx_graph_operand(m->graph, node_at(m, id), operand) : NULL;
+  return weight && weight->kind == MLX_NODE_WEIGHT ? weight : NULL;
+}
+
+// Records |rows| rows of operand |operand| of node |id|, from row |first| on, as the weight |which| of
+// |layer|. If |first| is 0 the operand may have only these rows or more; the caller checks that. columns 0: a
+// vector.
+static void match_rows(matcher_t *m, mlx_decode_weight_t which, int64_t layer, int id, int operand,
+                       int64_t first, int64_t rows, int64_t columns) {
+  const mlx_node_t *weight = weight_operand(m, id, operand);
+  m->fits = weight && weight->rank == (columns ? 2 : 1) && weight->dims[0] >= first + rows &&
+            (!columns || weight->dims[1] == columns);
+  if (m->fits) record_weight(m, which, layer, weight, first, columns != 0);
+}
+
+// Records operand |operand| of node |id|, which has an element for each expert: matrices [experts, rows,
+// columns], or biases [experts, rows] if |columns| is 0.
+static void match_experts_weight(matcher_t *m, mlx_decode_weight_t which, int64_t layer, int id, int operand,
+                                 int64_t rows, int64_t columns) {
+  const mlx_node_t *weight = weight_operand(m, id, operand);
+  m->fits = weight && weight->rank == (columns ? 3 : 2) && weight->dims[0] == m->plan->form.experts &&
+            weight->dims[1] == rows && (!columns || weight->dims[2] == columns);
+  if (m->fits) record_weight(m, which, layer, weight, 0, columns != 0);
 }
 
 // Records operand |operand| of node |id| as the weight |which| of |layer|. Its shape must be [rows, columns];
@@ -251,7 +277,7 @@ static void match_attention_options(matcher_t *m, int64_t layer, const mlx_atten
   form->windowed[layer] = a->window != 0;
   m->fits = m->fits && a->layer == layer && a->heads == c->heads && a->kv_heads == c->kv_heads &&
             a->head_dim == c->head_dim && a->scale == m->plan->attention.scale &&
-            a->softcap == m->plan->attention.softcap && !a->sinks.id &&
+            a->softcap == m->plan->attention.softcap &&
             (!a->window || a->window == form->window);
 }
 
@@ -296,13 +322,54 @@ static int match_attention(matcher_t *m, int64_t layer, int x) {
   if (!attention) return 0;
   m->fits = node_at(m, attention)->operands[2] == v;
   match_attention_options(m, layer, &node_at(m, attention)->attention);
+  if (node_at(m, attention)->operands[3]) match_weight(m, MLX_DECODE_SINKS, layer, attention, 3, c->heads, 0);
   int o = match_linear(m, MLX_DECODE_O, MLX_DECODE_O_BIAS, layer, attention, c->hidden, queries);
   return match_residual(m, MLX_DECODE_POST_ATTN_NORM, layer, x, o);
+}
+
+static void match_experts_form(matcher_t *m, int64_t layer, int experts) {
+  mlx_decode_form_t *form = &m->plan->form;
+  const mlx_experts_t *e = &node_at(m, experts)->experts;
+  const mlx_node_t *gate = weight_operand(m, experts, 2);
+  m->fits = m->fits && gate && gate->rank == 3;
+  if (!m->fits) return;
+  if (layer == 0) {
+    form->experts = gate->dims[0];
+    m->plan->ffn = gate->dims[1];
+    form->used = e->used;
+    form->sum_to_one = e->sum_to_one;
+    form->limit = e->limit;
+    form->slope = e->slope;
+    form->act = e->act;
+  }
+  m->fits = form->used == e->used && form->sum_to_one == e->sum_to_one && form->limit == e->limit &&
+            form->slope == e->slope && form->act == e->act;
+}
+
+// A mixture of experts.
+static int match_experts(matcher_t *m, int64_t layer, int x, int h) {
+  const int64_t hidden = m->plan->hidden, experts = m->model->config.experts;
+  const int scores =
+      match_linear(m, MLX_DECODE_ROUTER, MLX_DECODE_ROUTER_BIAS, layer, h, experts, hidden);
+  const int mixed = expect(m, MLX_NODE_EXPERTS, h, scores);
+  if (!mixed) return 0;
+  match_experts_form(m, layer, mixed);
+  const int64_t ffn = m->plan->ffn;
+  match_experts_weight(m, MLX_DECODE_GATE, layer, mixed, 2, ffn, hidden);
+  match_experts_weight(m, MLX_DECODE_UP, layer, mixed, 3, ffn, hidden);
+  match_experts_weight(m, MLX_DECODE_DOWN, layer, mixed, 4, hidden, ffn);
+  static const mlx_decode_weight_t biases[] = {MLX_DECODE_GATE_BIAS, MLX_DECODE_UP_BIAS, MLX_DECODE_DOWN_BIAS};
+  for (int i = 0; i < 3; ++i) {
+    if (node_at(m, mixed)->operands[5 + i])
+      match_experts_weight(m, biases[i], layer, mixed, 5 + i, i == 2 ? hidden : ffn, 0);
+  }
+  return match_residual(m, MLX_DECODE_POST_MLP_NORM, layer, x, mixed);
 }
 
 static int match_mlp(matcher_t *m, int64_t layer, int x) {
   const mlx_config_t *c = &m->model->config;
   int h = match_norm(m, MLX_DECODE_MLP_NORM, layer, x);
+  if (c->experts) return match_experts(m, layer, x, h);
   int gate, up;
   if (is_fused(m, 2 * c->ffn)) {
     const int linear = expect(m, MLX_NODE_LINEAR, h, 0);
@@ -335,6 +402,7 @@ static bool form_is_regular(const matcher_t *m) {
          !form->counts[MLX_DECODE_ATTN_NORM] == !form->counts[MLX_DECODE_MLP_NORM] &&
          !form->counts[MLX_DECODE_Q_NORM] == !form->counts[MLX_DECODE_K_NORM] &&
          !form->counts[MLX_DECODE_POST_ATTN_NORM] == !form->counts[MLX_DECODE_POST_MLP_NORM] &&
+         (!form->experts || (form->counts[MLX_DECODE_ATTN_NORM] && !has_post_norms(form))) &&
          (!has_post_norms(form) || form->residual_scale == 1.0);
 }
 
@@ -381,13 +449,19 @@ static int64_t runs_of(int64_t width, int64_t segments) {
   return segments * mlx_ceil_div(mlx_ceil_div(mlx_ceil_div(width, segments), 128), 8);
 }
 
+// The same with the best number of segments, of |segment| columns at most.
+static int64_t fewest_runs(int64_t width, int64_t segment) {
+  const int64_t least = mlx_ceil_div(width, segment);
+  int64_t runs = runs_of(width, least);
+  for (int64_t i = least + 1; i <= 2 * least; ++i) runs = min_int(runs, runs_of(width, i));
+  return runs;
+}
+
 // Shared memory for the activations that rows of |width| columns are multiplied with. Activations of up to 8
 // runs (16 with quantized weights), and those that are multiplied in parts, are kept in registers, and only
 // some runs are in shared memory at a time.
 static int64_t staged_bytes(int64_t width, int64_t segment, bool in_parts, bool quantized) {
-  const int64_t least = mlx_ceil_div(width, segment);
-  int64_t runs = runs_of(width, least);
-  for (int64_t i = least + 1; i <= 2 * least; ++i) runs = min_int(runs, runs_of(width, i));
+  int64_t runs = fewest_runs(width, segment);
   if (runs <= (quantized ? 16 : 8) || in_parts) runs = min_int(runs, quantized ? 4 : 2);
   return 8 * (quantized ? 640 : 768) * mlx_ceil_div(runs, 2) * 2;
 }
@@ -421,19 +495,35 @@ static int64_t stage_bytes(const mlx_decode_plan_t *plan, bool quantized) {
   return largest + 16;
 }
 
+// Columns of the down projection: those of the experts that a token uses follow each other, each padded to
+// whole pairs of tiles.
+static int64_t down_columns(const mlx_decode_plan_t *plan, bool quantized) {
+  if (!plan->form.experts) return plan->ffn;
+  return plan->form.used * (quantized ? mlx_ceil_div(plan->ffn, 256) * 256 : plan->ffn);
+}
+
 // Every block needs at least one row of every matrix, or one tile row (8 rows) of a quantized one.
 static void plan_launch(const mlx_model_t *model, const mlx_gpu_kind_t *gpu, bool quantized,
                         mlx_decode_plan_t *plan) {
   const mlx_config_t *c = &model->config;
   const int64_t queries = c->heads * c->head_dim, keys = c->kv_heads * c->head_dim,
                 together = quantized ? MLX_TILE_ROWS : 1;
-  const int64_t rows = min_int(min_int(c->hidden, c->ffn), min_int(c->vocab, queries + 2 * keys));
+  const int64_t mlp_rows = plan->form.experts ? plan->form.used * plan->ffn : plan->ffn;
+  const int64_t rows = min_int(min_int(c->hidden, mlp_rows), min_int(c->vocab, queries + 2 * keys));
   plan->blocks = min_int(gpu->blocks, mlx_ceil_div(rows, together));
   plan->shared_bytes = gpu->shared_bytes;
   const int64_t splits = max_int(1, plan->blocks / c->kv_heads);
   const int64_t choice = plan->blocks * (8 + 4 * (2 + 2 * 64)) + mlx_ceil_div(c->vocab, 4) * 4;
-  plan->scratch_words = 64 + choice + 3 * c->hidden + 2 * queries + 2 * keys + 2 * c->ffn;
+  plan->scratch_words = 64 + choice + 3 * c->hidden + 2 * queries + 2 * keys;
+  plan->scratch_words += 2 * down_columns(plan, quantized) + 2 * mlx_ceil_div(plan->form.experts, 4) * 4;
   plan->scratch_words += c->heads * splits * (c->head_dim + 2);
+}
+
+// The activations of all experts of a token are kept in registers, in one part.
+static bool experts_fit(const mlx_decode_plan_t *plan, bool quantized) {
+  const mlx_decode_form_t *form = &plan->form;
+  return !form->experts || (form->used <= 32 && form->experts <= 1024 && plan->ffn % MLX_TILE_ROWS == 0 &&
+                            fewest_runs(down_columns(plan, quantized), plan->segment) <= (quantized ? 16 : 8));
 }
 
 // Whether stages of plan->segment columns fit. The ring buffer needs one stage more than the kernel requests
@@ -443,11 +533,11 @@ static bool segment_fits(const mlx_model_t *model, mlx_dtype_t kv, bool quantize
   const mlx_config_t *c = &model->config;
   const int64_t segment = plan->segment, queries = c->heads * c->head_dim;
   const int64_t staged = max_int(staged_bytes(c->hidden, segment, false, quantized),
-                                 max_int(staged_bytes(c->ffn, segment, true, quantized),
+                                 max_int(staged_bytes(down_columns(plan, quantized), segment, true, quantized),
                                          staged_bytes(queries, segment, false, quantized)));
   const int64_t residual = has_post_norms(&plan->form) ? 4 * c->hidden : 0;
   const int64_t work = max_int(attention_bytes(c, kv), staged) + residual, unit = quantized ? MLX_CODES : 8;
-  return c->hidden % unit == 0 && c->ffn % unit == 0 && c->head_dim % 16 == 0 && c->head_dim <= 256 &&
+  return experts_fit(plan, quantized) && c->hidden % unit == 0 && plan->ffn % unit == 0 && c->head_dim % 16 == 0 && c->head_dim <= 256 &&
          4 * stage_bytes(plan, quantized) + work + (8 << 10) <= plan->shared_bytes;
 }
 
@@ -479,7 +569,6 @@ mlx_status_t mlx_decode_plan_make(const mlx_model_t *model, const mlx_graph_t *g
   *out_fits = false;
   if (!options->kernels || !options->kernels->gpu) return NULL;
   const bool quantized = options->layout == MLX_LAYOUT_TILES;
-  plan_launch(model, options->kernels->gpu, quantized, out_plan);
   uint64_t *offsets = NULL;
   matcher_t matcher = {
       .graph = graph, .model = model, .storage = mlx_module_storage(options), .plan = out_plan, .fits = true};
@@ -489,6 +578,7 @@ mlx_status_t mlx_decode_plan_make(const mlx_model_t *model, const mlx_graph_t *g
     out_plan->max_steps = steps_of_launch(options->kernels->gpu, bytes);
     matcher.offsets = offsets;
     match_network(&matcher);
+    plan_launch(model, options->kernels->gpu, quantized, out_plan);
     *out_fits = matcher.fits && launch_fits(model, options->kv, quantized, out_plan);
   }
   mlx_free(offsets);

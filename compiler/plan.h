@@ -1,4 +1,4 @@
-// Plan: recognizes a dense decoder in its graph, and describes it for kernels/cuda/decode.cu, which computes
+// Plan: recognizes a decoder in its graph, and describes it for kernels/cuda/decode.cu, which computes
 // a whole network. The form is Llama's, with the differences that mlx_decode_form_t lists.
 #ifndef MLXCEL_COMPILER_PLAN_H_
 #define MLXCEL_COMPILER_PLAN_H_
@@ -30,6 +30,9 @@ typedef enum mlx_decode_weight {
   MLX_DECODE_K_NORM,          // the same of keys
   MLX_DECODE_POST_ATTN_NORM,  // of the output of attention, before it is added to the residual stream
   MLX_DECODE_POST_MLP_NORM,
+  MLX_DECODE_SINKS,   // of attention
+  MLX_DECODE_ROUTER,  // a matrix; mixtures of experts only. Their gate, up, down and biases are those of expert 0
+  MLX_DECODE_ROUTER_BIAS,
   MLX_DECODE_WEIGHTS,
 } mlx_decode_weight_t;
 #define MLX_DECODE_ROPES 2
@@ -54,6 +57,11 @@ typedef struct mlx_decode_form {
   int rope_count;
   const mlx_rope_t *ropes[MLX_DECODE_ROPES];  // NULL: no rotation
   uint8_t rope_of[MLX_MAX_LAYERS];            // index of the rope of each layer
+  // Mixture of experts instead of the MLP; 0 experts: none.
+  int64_t experts, used;
+  bool sum_to_one;
+  double limit, slope;  // as in mlx_experts_t
+  mlx_dtype_t router;   // of its weight
 } mlx_decode_form_t;
 
 // Matrices whose layers may have one of two tile formats. q, k and v are one role; so are gate and up, which
@@ -75,7 +83,7 @@ typedef struct mlx_decode_plan {
   // Matrices that have the second format of their role: bits SECOND_... of kernels/cuda/decode_form.cuh.
   uint8_t second[MLX_MAX_LAYERS];
   mlx_dtype_t dtype;  // of all other matrices, which have 16 bits
-  int64_t hidden, ffn;
+  int64_t hidden, ffn;  // ffn: of the MLP, or of one expert
   mlx_attention_t attention;
   double norm_eps;
   mlx_decode_form_t form;

@@ -99,9 +99,26 @@ static __host__ __device__ constexpr int best_segments(int width) {
 
 #define PART_UNIT (1 << 24)
 #define PART_OF(k, part) ((k) + ((part) + 1) * PART_UNIT)
+// The columns of the chosen experts, one after the other (decode_experts.cuh). Each expert has FFN_STRIDE
+// columns, whole pairs of tiles, of which the first FFN are used.
+#define GROUPED_PARTS 127
+#define GROUPED(k) ((k) + GROUPED_PARTS * PART_UNIT)
+#ifdef EXPERTS
+#ifdef PACKED
+#define FFN_STRIDE (ceil_div(FFN, 256) * 256)
+#else
+#define FFN_STRIDE FFN
+#endif
+#define DOWN_WIDTH GROUPED(USED *FFN_STRIDE)
+#else
+#define USED 1
+#define FFN_STRIDE FFN
+#define DOWN_WIDTH FFN
+#endif
 template <int K>
 struct Tiling {
-  static constexpr int width = K % PART_UNIT, part = K / PART_UNIT - 1;
+  static constexpr bool grouped = K / PART_UNIT == GROUPED_PARTS;
+  static constexpr int width = K % PART_UNIT, part = grouped ? -1 : K / PART_UNIT - 1;
   static constexpr int all_segments = best_segments(width),
                        columns = ceil_div(ceil_div(width, all_segments), 256) * 256;
   static constexpr int segment_runs = ceil_div(columns / 128, WARPS);  // runs of a warp in a segment
@@ -111,7 +128,8 @@ struct Tiling {
   static constexpr int segments = min_of(part_segments, all_segments - first);
   static constexpr int runs = segments * segment_runs;  // runs of a warp in total
   static constexpr bool even =
-      width % columns == 0 && columns % (128 * WARPS) == 0;  // every warp has every run
+      width % columns == 0 && columns % (128 * WARPS) == 0 &&
+      (!grouped || FFN_STRIDE == FFN);  // every warp has every run
   static constexpr bool in_registers = runs <= MAX_RUNS;     // activations stay in registers
   static constexpr int staged =
       in_registers ? min_of(runs, STAGED_RUNS) : runs;  // in shared memory at a time
@@ -121,17 +139,18 @@ struct Tiling {
            (run % segment_runs * WARPS + (int)threadIdx.x / 32) * 128;
   }
   static __device__ __forceinline__ bool has(int run, int column) {
-    return even || ((run % segment_runs * WARPS + (int)threadIdx.x / 32) * 128 < columns && column < width);
+    return even || ((run % segment_runs * WARPS + (int)threadIdx.x / 32) * 128 < columns && column < width &&
+                    (!grouped || column % FFN_STRIDE < FFN));
   }
   static __device__ constexpr int segment_columns(int segment) {  // of a segment of this part
     return min_of(columns, width - (first + segment) * columns);
   }
 };
 
-#define FFN_PARTS Tiling<FFN>::parts
+#define FFN_PARTS Tiling<DOWN_WIDTH>::parts
 #define LARGEST(field)                                          \
   max_of(max_of(Tiling<HIDDEN>::field, Tiling<Q_WIDTH>::field), \
-         Tiling<FFN_PARTS == 1 ? FFN : PART_OF(FFN, 0)>::field)
+         Tiling<FFN_PARTS == 1 ? DOWN_WIDTH : PART_OF(FFN, 0)>::field)
 
 #include "decode_copies.cuh"
 #include "decode_primitives.cuh"
@@ -234,6 +253,12 @@ struct State {
   int reduce_index[WARPS];
   int blocks, block, epoch;  // number of blocks that take part, index of this block, tokens before this one
   Rows qkv, width, ffn, vocab;    // rows of each matrix that this block computes
+#ifdef EXPERTS
+  float router_sum[WARPS];  // of one expert's score
+  int chosen[USED];         // experts of the token
+  float weight[USED];
+  int choices;  // layers of this launch whose experts are chosen
+#endif
   int stopped;                    // 1: no token follows; the producer must stop
   int not_finite;                 // 1: a logit of this block is not finite
   int sampled[MLX_BURST_TOKENS];  // tokens of this launch
@@ -245,7 +270,7 @@ struct State {
   max_of((GateFormat::Stage<HIDDEN, PAIR_ROWS>::bytes), (GateFormat2::Stage<HIDDEN, PAIR_ROWS>::bytes))
 #define STAGE_BYTES                                                               \
   max_of(max_of(LARGER_STAGE(QkvFormat, HIDDEN), LARGER_STAGE(OFormat, Q_WIDTH)), \
-         max_of(max_of(PAIR_STAGE, STAGE_OF(HeadFormat, HIDDEN)), LARGER_STAGE(DownFormat, FFN)))
+         max_of(max_of(PAIR_STAGE, STAGE_OF(HeadFormat, HIDDEN)), LARGER_STAGE(DownFormat, DOWN_WIDTH)))
 // As many stages as fit.
 #define STAGES ((int)((SHARED_BYTES - sizeof(State) - 128) / (STAGE_BYTES + 2 * sizeof(u64))))
 
@@ -271,7 +296,10 @@ struct Scratch {
   float x1[2][HIDDEN];
   float qkv[QKV_WIDTH];
   float attended[Q_WIDTH];
-  float hidden[2][FFN];
+  float hidden[2][USED * FFN_STRIDE];
+#ifdef EXPERTS
+  float router[2][(EXPERTS + 3) / 4 * 4];  // scores of the experts; layers alternate
+#endif
   float split[HEADS][MAX_SPLITS][HEAD_DIM + 2];  // attention over one split: values, peak, sum
 };
 static_assert(sizeof(Scratch) == SCRATCH_WORDS * 4ull, "compiler/plan.c computes the same scratch size");
@@ -294,6 +322,9 @@ __constant__ float rope_frequencies[ROPES * HEAD_DIM / 2] = {ROPE_FREQUENCIES};
 #include "decode_sums.cuh"
 
 #include "decode_attention.cuh"  // uses decode_sums.cuh
+#ifdef EXPERTS
+#include "decode_experts.cuh"
+#endif
 
 // ----------------------------------------------------------------------------------------------------------
 // Marking words EMPTY
@@ -301,6 +332,20 @@ __constant__ float rope_frequencies[ROPES * HEAD_DIM / 2] = {ROPE_FREQUENCIES};
 static __device__ __forceinline__ void mark_rows_empty(float *words, Rows rows) {
 #pragma unroll 1
   for (int r = rows.begin + (int)threadIdx.x; r < rows.end; r += THREADS) mark_empty(words + r);
+}
+
+// Hidden values, and the scores of experts.
+static __device__ __forceinline__ void mark_mlp_empty(const Model &m, const Shared *s, int parity) {
+  Scratch *w = m.scratch;
+#ifdef EXPERTS
+#pragma unroll 1
+  for (int r = s->ffn.begin + (int)threadIdx.x; r < s->ffn.end; r += THREADS)
+    mark_empty(&w->hidden[parity][hidden_word(r)]);
+  for (int i = s->block + (int)threadIdx.x * s->blocks; i < EXPERTS; i += THREADS * s->blocks)
+    mark_empty(&w->router[parity][i]);
+#else
+  mark_rows_empty(w->hidden[parity], s->ffn);
+#endif
 }
 
 // Marks the words EMPTY that every block has read. Called when x1 of this layer is complete. By then every
@@ -312,7 +357,7 @@ static __device__ __forceinline__ void reset_consumed(const Model &m, const Shar
   mark_rows_empty(w->qkv, s->qkv);
   mark_rows_empty(w->x0, s->width);
   mark_rows_empty(w->x1[parity ^ 1], s->width);
-  mark_rows_empty(w->hidden[parity ^ 1], s->ffn);
+  mark_mlp_empty(m, s, parity ^ 1);
 #pragma unroll 1
   for (int task = s->block; task < plan.tasks(); task += s->blocks) {
     const int query = plan.query(task), words = HEAD_DIM + 2;
@@ -356,7 +401,7 @@ static __device__ __forceinline__ void layer(const Model &m, Consumer &c, int l,
       [&](int row) { return qkv_bias(m, l, row); },
       [&](int row, float sum, float bias) { publish(&w->qkv[row], sum * layer_scale(s) + bias); });
   attend(m, s, l, plan, position);
-  merge_heads(m, s, plan.splits);
+  merge_heads(m, s, l, plan.splits);
   {
     Activations<Q_WIDTH> attended;
     receive_activations<Q_WIDTH>(s, w->attended, attended);
@@ -371,30 +416,37 @@ static __device__ __forceinline__ void layer(const Model &m, Consumer &c, int l,
           publish(&w->x1[parity][row], old + (sum + O_BIAS_OF(l, row)) * (float)RESIDUAL_SCALE);
         });
   }
+#ifdef EXPERTS
+  receive_and_route(m, s, l, parity, x);
+#else
   receive_and_normalize(s, w->x1[parity], AFTER_ATTENTION(l), BEFORE_MLP(l), x);
+#endif
   const auto first = [&] {
     reset_consumed(m, s, parity, plan);
     if (l == 0) reset_choice(m, s, epoch);
   };
   const bool second_gate = uses_second(l, SECOND_GATE), second_down = uses_second(l, SECOND_DOWN);
   c.pairs<GateFormat, GateFormat2>(
-      x, s->ffn, second_gate, first, [&](int row, float gate, float up, bool last) {
+      x, s->ffn, second_gate, first, [&](int row) { return mlp_biases(m, s, l, row); },
+      [&](int row, float gate, float up, float2 bias, bool last) {
         // Orders the EMPTY words and the new keys and values before some results: other blocks need all of
         // them.
         if (last) __threadfence();
-        const float scale = layer_scale(s);
-        gate = gate * scale + GATE_BIAS_OF(l, row);
-        publish(&w->hidden[parity][row], activate(gate) * (up * scale + UP_BIAS_OF(l, row)));
+        const float scale = layer_scale(s), value = gated(gate * scale + bias.x, up * scale + bias.y);
+        publish(&w->hidden[parity][hidden_word(row)], value * expert_weight(s, row));
       });
-  const auto residual = [&](int row) { return POST_NORMS ? 0.0f : receive(&w->x1[parity][row]); };
+  const auto residual = [&](int row) {
+    const float bias = down_bias(m, s, l, row) * (float)RESIDUAL_SCALE;
+    return POST_NORMS ? bias : receive(&w->x1[parity][row]) + bias;
+  };
   const auto store_x0 = [&](int row, float sum, float old) {
-    publish(&w->x0[row], old + (sum + DOWN_BIAS_OF(l, row)) * (float)RESIDUAL_SCALE);
+    publish(&w->x0[row], old + sum * (float)RESIDUAL_SCALE);
   };
   if constexpr (FFN_PARTS > 1) {
     c.rows_in_parts<DownFormat, DownFormat2>(w->hidden[parity], s->width, second_down, residual, store_x0);
   } else {
-    Activations<FFN> hidden;
-    receive_activations<FFN>(s, w->hidden[parity], hidden);
+    Activations<DOWN_WIDTH> hidden;
+    receive_activations<DOWN_WIDTH>(s, w->hidden[parity], hidden);
     c.rows<DownFormat, DownFormat2>(hidden, s->width, [&](int) { return second_down; }, residual, store_x0);
   }
   receive_and_normalize(s, w->x0, AFTER_MLP(l),
@@ -514,7 +566,7 @@ static __device__ __forceinline__ int consume(const Model &m, Shared *s, int ste
   // All blocks have read everything except the last choice; the next launch resets that.
   mark_rows_empty(m.scratch->x0, s->width);
   mark_rows_empty(m.scratch->x1[parity ^ 1], s->width);
-  mark_rows_empty(m.scratch->hidden[parity ^ 1], s->ffn);
+  mark_mlp_empty(m, s, parity ^ 1);
   return step;
 }
 
@@ -556,7 +608,7 @@ static __device__ void join(Scratch *w, Shared *s) {
   s->blocks = (int)blocks;
   s->qkv = rows_of_block(QKV_WIDTH, s->block, s->blocks);
   s->width = rows_of_block(HIDDEN, s->block, s->blocks);
-  s->ffn = rows_of_block(FFN, s->block, s->blocks);
+  s->ffn = rows_of_block(USED * FFN, s->block, s->blocks);
   s->vocab = rows_of_block(VOCAB, s->block, s->blocks);
 }
 
@@ -601,6 +653,9 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, 1)
   const int first = min(max(given == MLX_TOKEN_SAMPLED ? m.history[m.start] : given, 0), VOCAB - 1);
   if (threadIdx.x == 0) {
     s->stopped = s->not_finite = 0;
+#ifdef EXPERTS
+    s->choices = 0;
+#endif
 #pragma unroll 1
     for (int i = 0; i < STAGES; ++i) {
       barrier_init(&s->full[i], FULL_ARRIVALS);

@@ -281,10 +281,20 @@ static __device__ __forceinline__ void prefetch_kv(const Model &m, const Shared 
   }
 }
 
+// Softmax weight of the attention sink of a head, relative to |peak|.
+static __device__ __forceinline__ float sink_weight(const Model &m, int layer, int head, float peak) {
+#ifdef SINKS_AT
+  return exp_of(VECTOR_AT(SINKS, layer, head) - peak);
+#else
+  (void)m, (void)layer, (void)head, (void)peak;
+  return 0;
+#endif
+}
+
 // Combines the results of the warps. Publishes a split of the head, or the final result if there is one
 // split.
-static __device__ __forceinline__ void publish_split(const Model &m, const Attention *a, int query, int count,
-                                                     int split, int splits) {
+static __device__ __forceinline__ void publish_split(const Model &m, const Attention *a, int layer, int query,
+                                                     int count, int split, int splits) {
 #pragma unroll 1
   for (int i = threadIdx.x; i < count * HEAD_DIM; i += THREADS) {
     const int nth = i / HEAD_DIM, d = i % HEAD_DIM;
@@ -298,6 +308,7 @@ static __device__ __forceinline__ void publish_split(const Model &m, const Atten
       value += a->acc[w][nth][d] * factor;
     }
     if (splits == 1) {
+      sum += sink_weight(m, layer, query + nth, top);
       publish(&m.scratch->attended[(query + nth) * HEAD_DIM + d], value / sum);
       continue;
     }
@@ -338,7 +349,7 @@ static __device__ ATTENTION_CALL void attend_task(const Model &m, Shared *s, int
     store_warp_result(a, softmax, first_query, min(QUERY_BATCH, plan.queries - first_query));
   }
   sync_consumers();
-  publish_split(m, a, query, plan.queries, split, plan.splits);
+  publish_split(m, a, layer, query, plan.queries, split, plan.splits);
   sync_consumers();
 }
 
@@ -349,7 +360,8 @@ static __device__ __forceinline__ void attend(const Model &m, Shared *s, int lay
 }
 
 // Merges the splits of a head: each warp merges every WARPS-th split in order, then the warps are combined.
-static __device__ ATTENTION_CALL void merge_head(const Model &m, Shared *s, int head, int splits) {
+static __device__ ATTENTION_CALL void merge_head(const Model &m, Shared *s, int layer, int head,
+                                                 int splits) {
   Merge *g = &s->work.merge;
   // Lanes hold the values, then the peak and the sum.
   constexpr int words = ceil_div(HEAD_DIM + 2, 32), mine = ceil_div(MAX_SPLITS, WARPS);
@@ -398,14 +410,16 @@ static __device__ ATTENTION_CALL void merge_head(const Model &m, Shared *s, int 
       weights += g->sum[i] * factor;
       value += g->acc[i][threadIdx.x] * factor;
     }
+    weights += sink_weight(m, layer, head, top);
     publish(&m.scratch->attended[head * HEAD_DIM + threadIdx.x], value / weights);
   }
   sync_consumers();
 }
 
 // The last blocks merge the heads: with few positions they have no attention tasks.
-static __device__ __forceinline__ void merge_heads(const Model &m, Shared *s, int splits) {
+static __device__ __forceinline__ void merge_heads(const Model &m, Shared *s, int layer, int splits) {
   if (splits == 1) return;
 #pragma unroll 1
-  for (int head = s->blocks - 1 - s->block; head < HEADS; head += s->blocks) merge_head(m, s, head, splits);
+  for (int head = s->blocks - 1 - s->block; head < HEADS; head += s->blocks)
+    merge_head(m, s, layer, head, splits);
 }

@@ -94,6 +94,17 @@ static __device__ __forceinline__ float activate(float x) {
 #endif
 }
 
+// The hidden value of the MLP.
+static __device__ __forceinline__ float gated(float gate, float up) {
+#ifdef LIMIT
+  gate = gate > LIMIT ? LIMIT : gate;
+  up = up > LIMIT ? LIMIT : up < -LIMIT ? -LIMIT : up;
+  return (up + 1.0f) * (gate / (1.0f + expf(-SLOPE * gate)));
+#else
+  return activate(gate) * up;
+#endif
+}
+
 static __device__ __forceinline__ float warp_sum(float x) {
 #pragma unroll
   for (int i = 16; i; i >>= 1) x += __shfl_xor_sync(~0u, x, i);

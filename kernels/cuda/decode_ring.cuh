@@ -86,6 +86,14 @@ struct Matrix {
   }
 };
 
+// Gate or up: see stored_row.
+struct MlpMatrix {
+  const u8 *from;
+  const Shared *s;
+  template <typename F, int K>
+  __device__ __forceinline__ const u8 *row(int row) const;
+};
+
 struct QkvMatrices {
   const u8 *q, *k, *v;
   template <typename F, int K>
@@ -131,11 +139,44 @@ static __device__ __forceinline__ float qkv_bias(const Model &m, int layer, int 
 #else
 #define UP_BIAS_OF(layer, row) 0.0f
 #endif
-#ifdef DOWN_BIAS_AT
-#define DOWN_BIAS_OF(layer, row) VECTOR_AT(DOWN_BIAS, layer, row)
+// Rows of gate and up. With EXPERTS they are the rows of the chosen experts, one expert after the other.
+// stored_row: index in the stored matrix; hidden_word: index of the hidden value that the row computes;
+// expert_weight: factor of that value.
+#ifdef EXPERTS
+static __device__ __forceinline__ int stored_row(const Shared *s, int row) {
+  return *(const volatile int *)&s->chosen[row / FFN] * FFN + row % FFN;
+}
+static __device__ __forceinline__ int hidden_word(int row) { return row / FFN * FFN_STRIDE + row % FFN; }
+static __device__ __forceinline__ float expert_weight(const Shared *s, int row) { return s->weight[row / FFN]; }
 #else
-#define DOWN_BIAS_OF(layer, row) 0.0f
+static __device__ __forceinline__ int stored_row(const Shared *, int row) { return row; }
+static __device__ __forceinline__ int hidden_word(int row) { return row; }
+static __device__ __forceinline__ float expert_weight(const Shared *, int) { return 1.0f; }
 #endif
+
+template <typename F, int K>
+__device__ __forceinline__ const u8 *MlpMatrix::row(int row) const {
+  return from + F::template row_offset<K>(stored_row(s, row));
+}
+
+static __device__ __forceinline__ float2 mlp_biases(const Model &m, const Shared *s, int layer, int row) {
+  const int stored = stored_row(s, row);
+  (void)m, (void)layer, (void)stored;
+  return {GATE_BIAS_OF(layer, stored), UP_BIAS_OF(layer, stored)};
+}
+
+// Bias of the down projection; with EXPERTS the weighted sum of those of the chosen experts.
+static __device__ __forceinline__ float down_bias(const Model &m, const Shared *s, int layer, int row) {
+  float bias = 0;
+#if defined(DOWN_BIAS_AT) && defined(EXPERTS)
+#pragma unroll
+  for (int i = 0; i < USED; ++i) bias += s->weight[i] * VECTOR_AT(DOWN_BIAS, layer, s->chosen[i] * HIDDEN + row);
+#elif defined(DOWN_BIAS_AT)
+  bias = VECTOR_AT(DOWN_BIAS, layer, row);
+#endif
+  (void)m, (void)s, (void)layer, (void)row;
+  return bias;
+}
 
 // ----------------------------------------------------------------------------------------------------------
 // The producer
@@ -185,7 +226,7 @@ static __device__ __forceinline__ void stream_down(Producer &p, Rows rows, bool 
 #if PAIR_ROWS == 2
 template <typename F>
 static __device__ __forceinline__ void copy_pair(Producer &p, int row, const u8 *gate, const u8 *up) {
-  const u64 at = F::template row_offset<HIDDEN>(row);
+  const u64 at = F::template row_offset<HIDDEN>(stored_row(p.s, row));
   const u8 *const from[2] = {gate + at, up + at};
   F::template copy_tiles<HIDDEN>(p, from);
 }
@@ -209,12 +250,45 @@ static __device__ __forceinline__ void stream_pairs(Producer &p, Rows rows, bool
   for (int r = rows.begin; r < rows.end; r += TILE) {
 #pragma unroll 1
     for (int i = 0; i < 2 && !p.stopped; ++i) {
-      const Matrix matrix = {i ? up : gate};
+      const MlpMatrix matrix = {i ? up : gate, p.s};
       copy_either<GateFormat, GateFormat2, HIDDEN>(p, r, min(TILE, rows.end - r), second, matrix);
     }
   }
 }
 
+#endif
+
+#ifdef EXPERTS
+// Waits until the experts of the |nth| layer of this launch are chosen. False: the consumers have stopped.
+static __device__ __forceinline__ bool wait_for_choice(const Shared *s, int nth) {
+  while (*(const volatile int *)&s->choices <= nth)
+    if (*(const volatile int *)&s->stopped) return false;
+  __threadfence_block();
+  return true;
+}
+
+// Addresses of rows in the down projections of the chosen experts.
+struct ExpertRows {
+  const u8 *from;
+  const Shared *s;
+  template <typename F>
+  __device__ __forceinline__ const u8 *row(int slot, int row) const {
+    return from + F::template row_offset<FFN>(*(const volatile int *)&s->chosen[slot] * HIDDEN + row);
+  }
+};
+
+// Copies whole rows of the down projections, tile row by tile row.
+template <typename F, typename G>
+static __device__ __forceinline__ void stream_expert_down(Producer &p, Rows rows, bool second, ExpertRows at) {
+#pragma unroll 1
+  for (int r = rows.begin; r < rows.end && !p.stopped; r += TILE) {
+    const int count = min(TILE, rows.end - r);
+    if (!Same<F, G>::value && second)
+      G::template copy_grouped<DOWN_WIDTH>(p, r, count, at);
+    else
+      F::template copy_grouped<DOWN_WIDTH>(p, r, count, at);
+  }
+}
 #endif
 
 static __device__ void produce(const Model &m, Shared *s, int steps) {
@@ -228,8 +302,16 @@ static __device__ void produce(const Model &m, Shared *s, int steps) {
           QkvMatrices{AT(Q, l), AT(K, l), AT(V, l)});
       stream_rows<OFormat, OFormat2, Q_WIDTH>(
           p, s->width, [&](int) { return uses_second(l, SECOND_O); }, Matrix{AT(O, l)});
+#ifdef EXPERTS
+      if (p.stopped || !wait_for_choice(s, step * LAYERS + l)) break;
+#endif
       stream_pairs(p, s->ffn, uses_second(l, SECOND_GATE), AT(GATE, l), AT(UP, l));
+#ifdef EXPERTS
+      stream_expert_down<DownFormat, DownFormat2>(p, s->width, uses_second(l, SECOND_DOWN),
+                                                  ExpertRows{AT(DOWN, l), s});
+#else
       stream_down(p, s->width, uses_second(l, SECOND_DOWN), Matrix{AT(DOWN, l)});
+#endif
     }
     stream_rows<HeadFormat, HeadFormat, HIDDEN>(
         p, s->vocab, [](int) { return false; }, Matrix{m.weights + HEAD_AT});

@@ -57,6 +57,25 @@ struct Rows16 {
     }
   }
 
+  // Copies |count| rows of each chosen expert: at.row<F>(slot, row) is the address of a row. See GROUPED.
+  template <int K, typename P, typename At>
+  static __device__ __forceinline__ void copy_grouped(P &p, int first, int count, At at) {
+    using C = Tiling<K>;
+    const int lane = threadIdx.x & 31;
+#pragma unroll 1
+    for (int segment = 0; segment < C::segments; ++segment) {
+      const int begin = segment * C::columns, end = begin + C::segment_columns(segment);
+      u8 *to = p.begin(count * (end - begin) * 2);
+      if (!to) return;
+#pragma unroll 1
+      for (int i = begin; lane < count && i < end; i = (i / FFN + 1) * FFN)
+        copy_bytes(to + lane * Stage<K>::stride + (i - begin) * 2,
+                   at.template row<Rows16>(i / FFN, first + lane) + i % FFN * 2,
+                   (min(end, (i / FFN + 1) * FFN) - i) * 2, 0, 1, p.full());
+      p.end();
+    }
+  }
+
   template <int K, int ROWS>
   static __device__ constexpr bool is_empty_stage(int, int) {
     return false;

@@ -54,9 +54,8 @@ static __device__ __forceinline__ void load_gain(const u8 *weight, float4 (&gain
 }
 
 // Multiplies the residual stream by the gain of the norm. The RMS divides the sums later: see norm_scale.
-static __device__ __forceinline__ void normalize(Shared *s, float4 (&value)[Tiling<HIDDEN>::runs],
-                                                 const float4 (&gain)[Tiling<HIDDEN>::runs],
-                                                 Activations<HIDDEN> &x) {
+static __device__ __forceinline__ void multiply_gain(Shared *s, float4 (&value)[Tiling<HIDDEN>::runs],
+                                                     const float4 (&gain)[Tiling<HIDDEN>::runs]) {
   float square = 0;
 #pragma unroll
   for (int i = 0; i < Tiling<HIDDEN>::runs; ++i) {
@@ -66,6 +65,12 @@ static __device__ __forceinline__ void normalize(Shared *s, float4 (&value)[Tili
   }
   square = warp_sum(square);
   if ((threadIdx.x & 31) == 0) s->square[threadIdx.x >> 5] = square;
+}
+
+static __device__ __forceinline__ void normalize(Shared *s, float4 (&value)[Tiling<HIDDEN>::runs],
+                                                 const float4 (&gain)[Tiling<HIDDEN>::runs],
+                                                 Activations<HIDDEN> &x) {
+  multiply_gain(s, value, gain);
   stage_all<HIDDEN>(s, x, value);
 }
 
@@ -258,15 +263,16 @@ struct Consumer {
     }
   }
 
-  // Calls done(row, gate sum, up sum, whether the row is in the last batch) for each row. All threads call
-  // first() once before the first done(), when all consumers have received their activations.
-  template <typename F, typename G, typename First, typename Done>
+  // Calls done(row, gate sum, up sum, before(row), whether the row is in the last batch) for each row. All
+  // threads call first() once before the first done(), when all consumers have received their activations.
+  template <typename F, typename G, typename First, typename Before, typename Done>
   __device__ __forceinline__ void pairs(const Activations<HIDDEN> &x, Rows rows, bool second, First first,
-                                        Done done) {
+                                        Before before, Done done) {
     const int t = threadIdx.x, low = t / TILE * 2 * TILE + t % TILE;
 #pragma unroll 1
     for (int begin = rows.begin; begin < rows.end; begin += BATCH / 2 * TILE) {
       const int count = min(BATCH / 2 * TILE, rows.end - begin);
+      const float2 bias = t < count ? before(begin + t) : float2{0, 0};
       multiply_batch<F, G, HIDDEN, false, PAIR_ROWS>(x, 2 / PAIR_ROWS * ceil_div(count, TILE),
                                                      [=](int) { return second; });
       sync_consumers();
@@ -275,7 +281,7 @@ struct Consumer {
         sync_consumers();
       }
       const bool last = begin + BATCH / 2 * TILE >= rows.end;
-      if (t < count) done(begin + t, total(low), total(low + TILE), last);
+      if (t < count) done(begin + t, total(low), total(low + TILE), bias, last);
       buffer ^= 1;
     }
   }

@@ -104,6 +104,33 @@ struct Tiles : TileFormat<BITS, NUMBERS, OFFSET, HALVES, CENTER> {
     }
   }
 
+  // Copies a tile row of each chosen expert: at.row<F>(slot, row) is its address. See GROUPED.
+  template <int K, typename P, typename At>
+  static __device__ __forceinline__ void copy_grouped(P &p, int row, int, At at) {
+    constexpr int stride = FFN_STRIDE / 128, used = ceil_div(FFN, 128);  // tiles of an expert
+    using S = Stage<K>;
+#pragma unroll 1
+    for (int tile = 0; tile < Tiling<K>::width / 128;) {
+      const int segment_end = min((tile / S::segment + 1) * S::segment, Tiling<K>::width / 128),
+                end = min(tile + S::tiles, segment_end);
+      int count = 0;
+#pragma unroll 1
+      for (int i = tile; i < end; i = (i / stride + 1) * stride)
+        count += max(0, min(end, i / stride * stride + used) - i);
+      u8 *to = p.begin(count * bytes);
+      if (!to) return;
+#pragma unroll 1
+      for (int i = tile; i < end; i = (i / stride + 1) * stride) {
+        const int size = (min(end, i / stride * stride + used) - i) * bytes;
+        if (size > 0)
+          copy_bytes(to + (i - tile) * bytes, at.template row<Tiles>(i / stride, row) + i % stride * bytes, size,
+                     threadIdx.x & 31, 32, p.full());
+      }
+      p.end();
+      tile = end;
+    }
+  }
+
   template <int K, typename P, typename At>
   static __device__ __forceinline__ void copy_tile(P &p, int first, int, At at) {
     const u8 *const from[1] = {at(first)};
@@ -127,7 +154,11 @@ struct Tiles : TileFormat<BITS, NUMBERS, OFFSET, HALVES, CENTER> {
 #pragma unroll
     for (int nth_run = 0; nth_run < warp_runs; ++nth_run) {
       const int in_segment = nth_stage * warp_runs + nth_run, run = segment * C::segment_runs + in_segment;
-      if (in_segment >= C::segment_runs || !C::has(run, C::column(run))) break;
+      if (in_segment >= C::segment_runs) break;
+      if (!C::has(run, C::column(run))) {
+        if (C::grouped) continue;  // padding after an expert
+        break;
+      }
       const int nth = nth_run * WARPS + (int)(threadIdx.x >> 5);
       const u8 *tile = stage + nth * bytes;
       u32 codes[Format::loads][Format::words];

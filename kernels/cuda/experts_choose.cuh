@@ -46,15 +46,20 @@ struct Choice {
   float weight;  // lane i: its weight; other lanes: 0
 };
 
-// The first |count| experts of the token whose scores are |scores| [EXPERTS], USED at most. The weights are
-// the softmax over all experts or, with SUM_TO_ONE, divided by its sum over the USED ones.
-__device__ __forceinline__ Choice choose(const float *scores, int count) {
+// The keys of this lane's experts: key_of(their score), 0 past the last expert. |load|: the score of an expert.
+template <typename Load>
+__device__ __forceinline__ void load_keys(u32 (&keys)[PER], Load load) {
   const int lane = threadIdx.x % 32;
-  u32 keys[PER], best_key;
-  Choice mine = {-1, 0};
 #pragma unroll
-  for (int i = 0; i < PER; i++)
-    keys[i] = lane + i * 32 < EXPERTS ? key_of(load_score(scores + lane + i * 32)) : 0;
+  for (int i = 0; i < PER; i++) keys[i] = lane + i * 32 < EXPERTS ? key_of(load(lane + i * 32)) : 0;
+}
+
+// The first |count| experts by their keys, USED at most. The weights are the softmax over all experts or,
+// with SUM_TO_ONE, divided by its sum over the USED ones.
+__device__ __forceinline__ Choice choose_by_keys(u32 (&keys)[PER], int count) {
+  const int lane = threadIdx.x % 32;
+  u32 best_key;
+  Choice mine = {-1, 0};
   float peak = 0, sum = 0, total = 0;
   for (int nth = 0; nth < count; nth++) {
     const int best = best_of_warp(keys, &best_key);
@@ -74,4 +79,11 @@ __device__ __forceinline__ Choice choose(const float *scores, int count) {
   }
   if (SUM_TO_ONE) mine.weight /= total;
   return mine;
+}
+
+// The same for the token whose scores are |scores| [EXPERTS].
+__device__ __forceinline__ Choice choose(const float *scores, int count) {
+  u32 keys[PER];
+  load_keys(keys, [=](int expert) { return load_score(scores + expert); });
+  return choose_by_keys(keys, count);
 }

@@ -1,0 +1,108 @@
+// Decode: mixtures of experts.
+//
+// A block computes the scores of some experts, publishes them, and receives those of all experts. Every block
+// then chooses the same USED experts for the token. The rows of gate and up of the chosen experts are divided
+// among the blocks like the rows of one matrix with USED * FFN rows. The down projections are one product over
+// USED * FFN_STRIDE columns: the hidden values of an expert are multiplied by its weight first.
+//
+// The producer cannot stream the matrices of experts ahead of the choice. It waits for it in |wait_for_choice|.
+
+#include "experts_choose.cuh"
+
+static_assert(FFN % TILE == 0 && HIDDEN % TILE == 0 && !POST_NORMS && PRE_NORMS, "compiler/plan.c checks it");
+
+// ----------------------------------------------------------------------------------------------------------
+// The router
+
+static __device__ __forceinline__ float4 load_router(const u8 *row, int column) {
+#if defined(ROUTER_F32)
+  return *(const float4 *)(row + column * 4);
+#elif defined(ROUTER_F16)
+  const uint2 raw = *(const uint2 *)(row + column * 2);
+  return {F16::low(raw.x), F16::high(raw.x), F16::low(raw.y), F16::high(raw.y)};
+#else
+  const uint2 raw = *(const uint2 *)(row + column * 2);
+  return {Bf16::low(raw.x), Bf16::high(raw.x), Bf16::low(raw.y), Bf16::high(raw.y)};
+#endif
+}
+
+#ifdef ROUTER_F32
+#define ROUTER_ROW (HIDDEN * 4)  // bytes
+#else
+#define ROUTER_ROW (HIDDEN * 2)
+#endif
+
+static __device__ __forceinline__ void load_router_row(const Model &m, int layer, int expert,
+                                                       float4 (&row)[Tiling<HIDDEN>::runs]) {
+  using C = Tiling<HIDDEN>;
+#pragma unroll
+  for (int i = 0; i < C::runs; ++i) {
+    const int column = C::column(i) + (threadIdx.x & 31) * 4;
+    row[i] = expert < EXPERTS && C::has(i, column)
+                 ? load_router(AT(ROUTER, layer) + (u64)expert * ROUTER_ROW, column)
+                 : float4{0, 0, 0, 0};
+  }
+}
+
+// Publishes the scores of this block's experts. |value| is the layer's input times the gain of its norm, |row|
+// the router's row of the first of them. The sums of squares are complete afterwards.
+static __device__ __forceinline__ void publish_scores(const Model &m, Shared *s, int layer, float *scores,
+                                                      const float4 (&value)[Tiling<HIDDEN>::runs],
+                                                      float4 (&row)[Tiling<HIDDEN>::runs]) {
+  using C = Tiling<HIDDEN>;
+#pragma unroll 1
+  for (int expert = s->block; expert < EXPERTS || expert == s->block; expert += s->blocks) {
+    if (expert != s->block) {
+      sync_consumers();  // the last expert's sums have been read
+      load_router_row(m, layer, expert, row);
+    }
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < C::runs; ++i) {
+      sum = fmaf(value[i].x, row[i].x, sum);
+      sum = fmaf(value[i].y, row[i].y, sum);
+      sum = fmaf(value[i].z, row[i].z, sum);
+      sum = fmaf(value[i].w, row[i].w, sum);
+    }
+    sum = warp_sum(sum);
+    if ((threadIdx.x & 31) == 0) s->router_sum[threadIdx.x >> 5] = sum;
+    sync_consumers();
+    if (threadIdx.x || expert >= EXPERTS) continue;
+    float total = 0;
+#pragma unroll
+    for (int i = 0; i < WARPS; ++i) total += s->router_sum[i];
+    total *= norm_scale(s);
+#ifdef ROUTER_BIAS_AT
+    total += VECTOR_AT(ROUTER_BIAS, layer, expert);
+#endif
+    publish(&scores[expert], total);
+  }
+}
+
+// Warp 0 chooses the experts of the token; returns when all consumers see the choice.
+static __device__ __forceinline__ void choose_experts(Shared *s, const float *scores) {
+  if (threadIdx.x < 32) {
+    u32 keys[PER];
+    load_keys(keys, [=](int expert) { return receive(scores + expert); });
+    __syncwarp();
+    const Choice mine = choose_by_keys(keys, USED);
+    if (threadIdx.x < USED) s->chosen[threadIdx.x] = mine.expert, s->weight[threadIdx.x] = mine.weight;
+    __threadfence_block();
+    __syncwarp();
+    if (threadIdx.x == 0) *(volatile int *)&s->choices = s->choices + 1;
+  }
+  sync_consumers();
+}
+
+// Receives the input of the MLP, and chooses the experts of the token.
+static __device__ __forceinline__ void receive_and_route(const Model &m, Shared *s, int layer, int parity,
+                                                         Activations<HIDDEN> &x) {
+  float4 value[Tiling<HIDDEN>::runs], gain[Tiling<HIDDEN>::runs], row[Tiling<HIDDEN>::runs];
+  load_gain(BEFORE_MLP(layer), gain);
+  load_router_row(m, layer, s->block, row);
+  receive_all<HIDDEN>(m.scratch->x1[parity], value);
+  multiply_gain(s, value, gain);
+  publish_scores(m, s, layer, m.scratch->router[parity], value, row);
+  stage_all<HIDDEN>(s, x, value);
+  choose_experts(s, m.scratch->router[parity]);
+}
