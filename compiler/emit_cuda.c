@@ -10,11 +10,32 @@
 
 #define DECODE_THREADS 288
 
-static const char *const weight_names[] = {
-    "EMBED",          "ATTN_NORM",    "Q",         "K",          "V",         "O",      "MLP_NORM",
-    "GATE",           "UP",           "DOWN",      "FINAL_NORM", "HEAD",      "Q_BIAS", "K_BIAS",
-    "V_BIAS",         "O_BIAS",       "GATE_BIAS", "UP_BIAS",    "DOWN_BIAS", "Q_NORM", "K_NORM",
-    "POST_ATTN_NORM", "POST_MLP_NORM", "SINKS", "ROUTER", "ROUTER_BIAS"};
+static const char *const weight_names[] = {"EMBED",
+                                           "ATTN_NORM",
+                                           "Q",
+                                           "K",
+                                           "V",
+                                           "O",
+                                           "MLP_NORM",
+                                           "GATE",
+                                           "UP",
+                                           "DOWN",
+                                           "FINAL_NORM",
+                                           "HEAD",
+                                           "Q_BIAS",
+                                           "K_BIAS",
+                                           "V_BIAS",
+                                           "O_BIAS",
+                                           "GATE_BIAS",
+                                           "UP_BIAS",
+                                           "DOWN_BIAS",
+                                           "Q_NORM",
+                                           "K_NORM",
+                                           "POST_ATTN_NORM",
+                                           "POST_MLP_NORM",
+                                           "SINKS",
+                                           "ROUTER",
+                                           "ROUTER_BIAS"};
 
 static void define_offsets(mlx_text_t *definitions, const mlx_decode_plan_t *plan) {
   for (size_t i = 0; i < MLX_DECODE_WEIGHTS; ++i) {

@@ -92,8 +92,8 @@ static bool bytes_before(const matcher_t *m, mlx_stored_t stored, int64_t rows, 
   return m->storage.layout == MLX_LAYOUT_TILES ? stored.tiles.bits && rows % MLX_TILE_ROWS == 0 : true;
 }
 
-// Whether a weight that is not in tiles has a type that the kernel reads: vectors and biases are f32, a router
-// may have any type, other matrices have the type of the embedding.
+// Whether a weight that is not in tiles has a type that the kernel reads: vectors and biases are f32, a
+// router may have any type, other matrices have the type of the embedding.
 static bool match_dtype(matcher_t *m, mlx_decode_weight_t which, bool is_matrix, mlx_dtype_t dtype) {
   mlx_decode_form_t *form = &m->plan->form;
   if (!is_matrix) return dtype == MLX_F32;
@@ -277,8 +277,7 @@ static void match_attention_options(matcher_t *m, int64_t layer, const mlx_atten
   form->windowed[layer] = a->window != 0;
   m->fits = m->fits && a->layer == layer && a->heads == c->heads && a->kv_heads == c->kv_heads &&
             a->head_dim == c->head_dim && a->scale == m->plan->attention.scale &&
-            a->softcap == m->plan->attention.softcap &&
-            (!a->window || a->window == form->window);
+            a->softcap == m->plan->attention.softcap && (!a->window || a->window == form->window);
 }
 
 // Adds |y|, the output of attention or of the MLP, to the residual stream |x|.
@@ -349,8 +348,7 @@ static void match_experts_form(matcher_t *m, int64_t layer, int experts) {
 // A mixture of experts.
 static int match_experts(matcher_t *m, int64_t layer, int x, int h) {
   const int64_t hidden = m->plan->hidden, experts = m->model->config.experts;
-  const int scores =
-      match_linear(m, MLX_DECODE_ROUTER, MLX_DECODE_ROUTER_BIAS, layer, h, experts, hidden);
+  const int scores = match_linear(m, MLX_DECODE_ROUTER, MLX_DECODE_ROUTER_BIAS, layer, h, experts, hidden);
   const int mixed = expect(m, MLX_NODE_EXPERTS, h, scores);
   if (!mixed) return 0;
   match_experts_form(m, layer, mixed);
@@ -358,7 +356,8 @@ static int match_experts(matcher_t *m, int64_t layer, int x, int h) {
   match_experts_weight(m, MLX_DECODE_GATE, layer, mixed, 2, ffn, hidden);
   match_experts_weight(m, MLX_DECODE_UP, layer, mixed, 3, ffn, hidden);
   match_experts_weight(m, MLX_DECODE_DOWN, layer, mixed, 4, hidden, ffn);
-  static const mlx_decode_weight_t biases[] = {MLX_DECODE_GATE_BIAS, MLX_DECODE_UP_BIAS, MLX_DECODE_DOWN_BIAS};
+  static const mlx_decode_weight_t biases[] = {MLX_DECODE_GATE_BIAS, MLX_DECODE_UP_BIAS,
+                                               MLX_DECODE_DOWN_BIAS};
   for (int i = 0; i < 3; ++i) {
     if (node_at(m, mixed)->operands[5 + i])
       match_experts_weight(m, biases[i], layer, mixed, 5 + i, i == 2 ? hidden : ffn, 0);
@@ -522,8 +521,9 @@ static void plan_launch(const mlx_model_t *model, const mlx_gpu_kind_t *gpu, boo
 // The activations of all experts of a token are kept in registers, in one part.
 static bool experts_fit(const mlx_decode_plan_t *plan, bool quantized) {
   const mlx_decode_form_t *form = &plan->form;
-  return !form->experts || (form->used <= 32 && form->experts <= 1024 && plan->ffn % MLX_TILE_ROWS == 0 &&
-                            fewest_runs(down_columns(plan, quantized), plan->segment) <= (quantized ? 16 : 8));
+  return !form->experts ||
+         (form->used <= 32 && form->experts <= 1024 && plan->ffn % MLX_TILE_ROWS == 0 &&
+          fewest_runs(down_columns(plan, quantized), plan->segment) <= (quantized ? 16 : 8));
 }
 
 // Whether stages of plan->segment columns fit. The ring buffer needs one stage more than the kernel requests
@@ -532,12 +532,14 @@ static bool segment_fits(const mlx_model_t *model, mlx_dtype_t kv, bool quantize
                          const mlx_decode_plan_t *plan) {
   const mlx_config_t *c = &model->config;
   const int64_t segment = plan->segment, queries = c->heads * c->head_dim;
-  const int64_t staged = max_int(staged_bytes(c->hidden, segment, false, quantized),
-                                 max_int(staged_bytes(down_columns(plan, quantized), segment, true, quantized),
-                                         staged_bytes(queries, segment, false, quantized)));
+  const int64_t staged =
+      max_int(staged_bytes(c->hidden, segment, false, quantized),
+              max_int(staged_bytes(down_columns(plan, quantized), segment, true, quantized),
+                      staged_bytes(queries, segment, false, quantized)));
   const int64_t residual = has_post_norms(&plan->form) ? 4 * c->hidden : 0;
   const int64_t work = max_int(attention_bytes(c, kv), staged) + residual, unit = quantized ? MLX_CODES : 8;
-  return experts_fit(plan, quantized) && c->hidden % unit == 0 && plan->ffn % unit == 0 && c->head_dim % 16 == 0 && c->head_dim <= 256 &&
+  return experts_fit(plan, quantized) && c->hidden % unit == 0 && plan->ffn % unit == 0 &&
+         c->head_dim % 16 == 0 && c->head_dim <= 256 &&
          4 * stage_bytes(plan, quantized) + work + (8 << 10) <= plan->shared_bytes;
 }
 

@@ -31,7 +31,8 @@ typedef enum mlx_decode_weight {
   MLX_DECODE_POST_ATTN_NORM,  // of the output of attention, before it is added to the residual stream
   MLX_DECODE_POST_MLP_NORM,
   MLX_DECODE_SINKS,   // of attention
-  MLX_DECODE_ROUTER,  // a matrix; mixtures of experts only. Their gate, up, down and biases are those of expert 0
+  MLX_DECODE_ROUTER,  // a matrix; mixtures of experts only. Their gate, up, down and biases are those of
+                      // expert 0
   MLX_DECODE_ROUTER_BIAS,
   MLX_DECODE_WEIGHTS,
 } mlx_decode_weight_t;
@@ -82,7 +83,7 @@ typedef struct mlx_decode_plan {
   mlx_tiles_t tiles[MLX_DECODE_ROLES][2];  // of quantized matrices; the second format has bits 0 if unused
   // Matrices that have the second format of their role: bits SECOND_... of kernels/cuda/decode_form.cuh.
   uint8_t second[MLX_MAX_LAYERS];
-  mlx_dtype_t dtype;  // of all other matrices, which have 16 bits
+  mlx_dtype_t dtype;    // of all other matrices, which have 16 bits
   int64_t hidden, ffn;  // ffn: of the MLP, or of one expert
   mlx_attention_t attention;
   double norm_eps;

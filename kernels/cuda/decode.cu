@@ -127,10 +127,9 @@ struct Tiling {
   static constexpr int first = part < 0 ? 0 : part * part_segments;  // first segment of this part
   static constexpr int segments = min_of(part_segments, all_segments - first);
   static constexpr int runs = segments * segment_runs;  // runs of a warp in total
-  static constexpr bool even =
-      width % columns == 0 && columns % (128 * WARPS) == 0 &&
-      (!grouped || FFN_STRIDE == FFN);  // every warp has every run
-  static constexpr bool in_registers = runs <= MAX_RUNS;     // activations stay in registers
+  static constexpr bool even = width % columns == 0 && columns % (128 * WARPS) == 0 &&
+                               (!grouped || FFN_STRIDE == FFN);  // every warp has every run
+  static constexpr bool in_registers = runs <= MAX_RUNS;         // activations stay in registers
   static constexpr int staged =
       in_registers ? min_of(runs, STAGED_RUNS) : runs;  // in shared memory at a time
 
@@ -252,7 +251,7 @@ struct State {
   float reduce[WARPS];
   int reduce_index[WARPS];
   int blocks, block, epoch;  // number of blocks that take part, index of this block, tokens before this one
-  Rows qkv, width, ffn, vocab;    // rows of each matrix that this block computes
+  Rows qkv, width, ffn, vocab;  // rows of each matrix that this block computes
 #ifdef EXPERTS
   float router_sum[WARPS];  // of one expert's score
   int chosen[USED];         // experts of the token

@@ -360,8 +360,7 @@ static __device__ __forceinline__ void attend(const Model &m, Shared *s, int lay
 }
 
 // Merges the splits of a head: each warp merges every WARPS-th split in order, then the warps are combined.
-static __device__ ATTENTION_CALL void merge_head(const Model &m, Shared *s, int layer, int head,
-                                                 int splits) {
+static __device__ ATTENTION_CALL void merge_head(const Model &m, Shared *s, int layer, int head, int splits) {
   Merge *g = &s->work.merge;
   // Lanes hold the values, then the peak and the sum.
   constexpr int words = ceil_div(HEAD_DIM + 2, 32), mine = ceil_div(MAX_SPLITS, WARPS);

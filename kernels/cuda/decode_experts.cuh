@@ -2,10 +2,11 @@
 //
 // A block computes the scores of some experts, publishes them, and receives those of all experts. Every block
 // then chooses the same USED experts for the token. The rows of gate and up of the chosen experts are divided
-// among the blocks like the rows of one matrix with USED * FFN rows. The down projections are one product over
-// USED * FFN_STRIDE columns: the hidden values of an expert are multiplied by its weight first.
+// among the blocks like the rows of one matrix with USED * FFN rows. The down projections are one product
+// over USED * FFN_STRIDE columns: the hidden values of an expert are multiplied by its weight first.
 //
-// The producer cannot stream the matrices of experts ahead of the choice. It waits for it in |wait_for_choice|.
+// The producer cannot stream the matrices of experts ahead of the choice. It waits for it in
+// |wait_for_choice|.
 
 #include "experts_choose.cuh"
 
@@ -44,8 +45,8 @@ static __device__ __forceinline__ void load_router_row(const Model &m, int layer
   }
 }
 
-// Publishes the scores of this block's experts. |value| is the layer's input times the gain of its norm, |row|
-// the router's row of the first of them. The sums of squares are complete afterwards.
+// Publishes the scores of this block's experts. |value| is the layer's input times the gain of its norm,
+// |row| the router's row of the first of them. The sums of squares are complete afterwards.
 static __device__ __forceinline__ void publish_scores(const Model &m, Shared *s, int layer, float *scores,
                                                       const float4 (&value)[Tiling<HIDDEN>::runs],
                                                       float4 (&row)[Tiling<HIDDEN>::runs]) {

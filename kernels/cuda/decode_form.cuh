@@ -9,10 +9,10 @@
 // QUERY_GROW_BETA and QUERY_GROW_PERIOD: queries are multiplied by 1 + BETA * log(1 + floor(position /
 // PERIOD)).
 //
-// Mixtures of experts: EXPERTS of each layer, of which a token uses USED; SUM_TO_ONE as in experts_choose.cuh.
-// ROUTER, and ROUTER_BIAS if it has one, are weights; a router is ROUTER_F32, ROUTER_BF16 or ROUTER_F16. FFN is
-// the width of one expert. GATE, UP and DOWN are the matrices of expert 0, which those of the others follow. With
-// LIMIT, gate and up are clamped, and the sigmoid has the factor SLOPE (gpt-oss).
+// Mixtures of experts: EXPERTS of each layer, of which a token uses USED; SUM_TO_ONE as in
+// experts_choose.cuh. ROUTER, and ROUTER_BIAS if it has one, are weights; a router is ROUTER_F32, ROUTER_BF16
+// or ROUTER_F16. FFN is the width of one expert. GATE, UP and DOWN are the matrices of expert 0, which those
+// of the others follow. With LIMIT, gate and up are clamped, and the sigmoid has the factor SLOPE (gpt-oss).
 //
 // SINKS: a vector with a score for each head, which takes part in the softmax of attention without a value.
 //

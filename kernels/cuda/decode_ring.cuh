@@ -147,7 +147,9 @@ static __device__ __forceinline__ int stored_row(const Shared *s, int row) {
   return *(const volatile int *)&s->chosen[row / FFN] * FFN + row % FFN;
 }
 static __device__ __forceinline__ int hidden_word(int row) { return row / FFN * FFN_STRIDE + row % FFN; }
-static __device__ __forceinline__ float expert_weight(const Shared *s, int row) { return s->weight[row / FFN]; }
+static __device__ __forceinline__ float expert_weight(const Shared *s, int row) {
+  return s->weight[row / FFN];
+}
 #else
 static __device__ __forceinline__ int stored_row(const Shared *, int row) { return row; }
 static __device__ __forceinline__ int hidden_word(int row) { return row; }
@@ -170,7 +172,8 @@ static __device__ __forceinline__ float down_bias(const Model &m, const Shared *
   float bias = 0;
 #if defined(DOWN_BIAS_AT) && defined(EXPERTS)
 #pragma unroll
-  for (int i = 0; i < USED; ++i) bias += s->weight[i] * VECTOR_AT(DOWN_BIAS, layer, s->chosen[i] * HIDDEN + row);
+  for (int i = 0; i < USED; ++i)
+    bias += s->weight[i] * VECTOR_AT(DOWN_BIAS, layer, s->chosen[i] * HIDDEN + row);
 #elif defined(DOWN_BIAS_AT)
   bias = VECTOR_AT(DOWN_BIAS, layer, row);
 #endif
@@ -279,7 +282,8 @@ struct ExpertRows {
 
 // Copies whole rows of the down projections, tile row by tile row.
 template <typename F, typename G>
-static __device__ __forceinline__ void stream_expert_down(Producer &p, Rows rows, bool second, ExpertRows at) {
+static __device__ __forceinline__ void stream_expert_down(Producer &p, Rows rows, bool second,
+                                                          ExpertRows at) {
 #pragma unroll 1
   for (int r = rows.begin; r < rows.end && !p.stopped; r += TILE) {
     const int count = min(TILE, rows.end - r);

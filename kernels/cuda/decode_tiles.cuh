@@ -123,8 +123,8 @@ struct Tiles : TileFormat<BITS, NUMBERS, OFFSET, HALVES, CENTER> {
       for (int i = tile; i < end; i = (i / stride + 1) * stride) {
         const int size = (min(end, i / stride * stride + used) - i) * bytes;
         if (size > 0)
-          copy_bytes(to + (i - tile) * bytes, at.template row<Tiles>(i / stride, row) + i % stride * bytes, size,
-                     threadIdx.x & 31, 32, p.full());
+          copy_bytes(to + (i - tile) * bytes, at.template row<Tiles>(i / stride, row) + i % stride * bytes,
+                     size, threadIdx.x & 31, 32, p.full());
       }
       p.end();
       tile = end;

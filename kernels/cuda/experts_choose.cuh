@@ -46,7 +46,8 @@ struct Choice {
   float weight;  // lane i: its weight; other lanes: 0
 };
 
-// The keys of this lane's experts: key_of(their score), 0 past the last expert. |load|: the score of an expert.
+// The keys of this lane's experts: key_of(their score), 0 past the last expert. |load|: the score of an
+// expert.
 template <typename Load>
 __device__ __forceinline__ void load_keys(u32 (&keys)[PER], Load load) {
   const int lane = threadIdx.x % 32;

@@ -52,7 +52,7 @@ def without(text, part):
         return replaced(text, ("  while (is_empty(value));", "  while (0);"), ("  } while (again);", "  } while (0);"), ("for (bool again = true; again;)", "for (bool again = false; again;)"),
                         ("  *not_finite = s->not_finite;\n  return best.token;", "  *not_finite = false;\n  return 5;"))
     if part == "attention":
-        return replaced(text, ("  attend(m, s, l, plan, position);\n", ""), ("  merge_heads(m, s, plan.splits);\n", ""),
+        return replaced(text, ("  attend(m, s, l, plan, position);\n", ""), ("  merge_heads(m, s, l, plan.splits);\n", ""),
                         ("(s, w->attended, attended);", "(s, m.logits, attended);"))
     sys.exit(f"--without takes ring, waits and attention, not {part}")
 
@@ -65,8 +65,8 @@ def with_clocks(text):
         ("  attend(m, s, l, plan, position);", "  SINCE(2) attend(m, s, l, plan, position); SINCE(3)"),
         ("  receive_qkv(m, s, layer, query, plan.queries, position, end == position + 1);\n  sync_consumers();\n",
          "  long long asked = clock64();\n  receive_qkv(m, s, layer, query, plan.queries, position, end == position + 1);\n  sync_consumers();\n  if (threadIdx.x == 0) s->clocks[8] += clock64() - asked; asked = clock64();\n"),
-        ("  publish_split(m, a, query, plan.queries, split, plan.splits);\n", "  if (threadIdx.x == 0) s->clocks[13] += clock64() - asked;\n  publish_split(m, a, query, plan.queries, split, plan.splits);\n"),
-        ("  merge_heads(m, s, plan.splits);", "  merge_heads(m, s, plan.splits); SINCE(4)"),
+        ("  publish_split(m, a, layer, query, plan.queries, split, plan.splits);\n", "  if (threadIdx.x == 0) s->clocks[13] += clock64() - asked;\n  publish_split(m, a, layer, query, plan.queries, split, plan.splits);\n"),
+        ("  merge_heads(m, s, l, plan.splits);", "  merge_heads(m, s, l, plan.splits); SINCE(4)"),
         ("w->attended, attended);", "w->attended, attended); SINCE(5)"),
         ("  receive_and_normalize(s, w->x1[parity], AFTER_ATTENTION(l), BEFORE_MLP(l), x);",
          "  SINCE(6) receive_and_normalize(s, w->x1[parity], AFTER_ATTENTION(l), BEFORE_MLP(l), x); SINCE(7)"),
