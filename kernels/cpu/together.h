@@ -194,12 +194,12 @@ INLINE void scale_sums(int32_t format, int VECTORS, const sums_job_t *job, int p
     if ((p) < panels) TILE_STORE(p, tile[p], 64); \
   } while (0)
 // Finishes panel |p| of the last job, and unpacks the next block of it.
-#define FINISH(p)                                                                        \
-  do {                                                                                   \
-    if ((p) < panels && last.u) scale_sums(format, VECTORS, &last, p, tile[p]);          \
-    if ((p) < panels && unpacks)                                                         \
-      unpack_block(format, panel + (p) * stride, x->first + k + 1, x, panels * stride,   \
-                   &unpacked[(k + 1) % 2][p]);                                           \
+#define FINISH(p)                                                                      \
+  do {                                                                                 \
+    if ((p) < panels && last.u) scale_sums(format, VECTORS, &last, p, tile[p]);        \
+    if ((p) < panels && unpacks)                                                       \
+      unpack_block(format, panel + (p) * stride, x->first + k + 1, x, panels * stride, \
+                   &unpacked[(k + 1) % 2][p]);                                         \
   } while (0)
 
 // The blocks of |panels| panels times all groups of vectors, VECTORS vectors each. A job multiplies the
