@@ -330,6 +330,15 @@ int main(int argc, char **argv) {
   grouped.kv_heads = 1;
   grouped.head_dim = 64;
   check_shape("five heads of a KV head", grouped);
+  // Rows that are too wide to be prepared at once: of down, and of gate and up.
+  shape_t wide = even;
+  wide.body = wide.head = MLX_PANEL_Q4_K;
+  wide.ffn = 6400;
+  check_shape("wide rows of one matrix", wide);
+  wide.body = wide.head = MLX_PANEL_Q4_1;
+  wide.hidden = 1792;
+  wide.ffn = 512;
+  if (argc == 1) check_shape("wide rows of two matrices", wide);
   shape_t narrow = even;
   narrow.body = narrow.head = MLX_PANEL_Q4_0;
   narrow.kv = MLX_KV_Q8;

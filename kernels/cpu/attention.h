@@ -59,6 +59,9 @@ INLINE void score(const attention_t *a, int32_t format, int TOKENS, int PAGES, i
   for (int d = 0; d < a->head_dim; ++d) {
     v16 key[ATTEND_PAGES];
     for (int p = 0; p < PAGES; ++p) key[p] = load_kv(format, keys[p], 16 * d);
+    // The values follow the keys.
+    for (int p = 0; TOKENS <= ATTEND_HEADS && p < PAGES && 64 * d < a->head_bytes; ++p)
+      __builtin_prefetch(keys[p] + a->head_bytes + 64 * d, 0, 2);
     for (int t = 0; t < TOKENS; ++t) {
       const v16 each = v_all(a->q[t][d]);
       for (int p = 0; p < PAGES; ++p) sum[p * TOKENS + t] = v_fma(key[p], each, sum[p * TOKENS + t]);

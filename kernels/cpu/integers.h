@@ -289,11 +289,6 @@ INLINE v16 multiply_codes(int32_t format, const uint8_t *panel, vectors_t *x, in
 
 #endif
 
-// Vectors that are prepared together if they have |blocks| blocks: as many as can be prepared at once.
-INLINE int vectors_together(int blocks) {
-  const int most = MAX_ENTRIES / (blocks ? blocks : 1) / GROUP_VECTORS * GROUP_VECTORS;
-  return most < GROUP_VECTORS ? GROUP_VECTORS : most < MAX_VECTORS ? most : MAX_VECTORS;
-}
 // Groups of |count| vectors, of equal size.
 INLINE int group_count(int count) { return (count + GROUP_VECTORS - 1) / GROUP_VECTORS; }
 INLINE int group_size(int count) { return (count + group_count(count) - 1) / group_count(count); }

@@ -20,6 +20,7 @@
 #define TILED_TOKENS 256  // AMX: rows of an item
 #define TILED_PAIRS 2     // AMX: pairs of panels of an item
 #define TILED_BLOCKS 8    // AMX: blocks of columns split into parts at a time
+#define SLICE_PANELS 64   // panels multiplied together with a slice of wide rows, of both matrices
 #define FEW_TOKENS 16     // AMX: rows of a tile
 #define FEW_AHEAD 512     // AMX, few rows: bf16 values that each panel is prefetched ahead
 #define WIDE_COLUMNS 128  // columns converted to f32 at a time: four panels of them fit in the L1 cache
@@ -62,8 +63,13 @@ INLINE bool has_codes(const product_t *p) {
   return is_quantized(p->format) || (p->up && is_quantized(p->up_format));
 }
 
-// Rows that are multiplied together panel by panel.
-INLINE int vector_rows(const product_t *p) { return vectors_together(p->columns / MLX_PANEL_BLOCK); }
+// Panels that are multiplied together with |count| rows. Rows that are too wide to be prepared at once are
+// prepared in slices of columns. Each slice is multiplied with many panels, because preparing it takes as
+// long as multiplying it with six panels.
+INLINE int panels_together(const product_t *p, int count) {
+  if (p->columns / MLX_PANEL_BLOCK <= prepared_blocks(count)) return SUM_PANELS;
+  return p->up ? SLICE_PANELS / 2 : SLICE_PANELS;
+}
 
 // Whether rows of long segments are multiplied in another way. With integers that is the case for formats
 // with two scales per block, whose blocks are slow to scale.
@@ -97,7 +103,7 @@ INLINE int shares_of(const call_t *c, const product_t *p, share_t *out) {
 static int share_items(const product_t *p, const share_t *share) {
   const int panels = panel_count(p);
   switch (share->way) {
-    case BY_VECTOR: return panels * divide_up(share->count, vector_rows(p));
+    case BY_VECTOR: return panels * divide_up(share->count, MAX_VECTORS);
     case BY_FEW_TILES: return panels;
     case BY_TILES: return tiled_groups(p) * divide_up(share->count, TILED_TOKENS);
     default: return divide_up(panels, group_panels(p)) * divide_up(share->count, BLOCK_TOKENS);
@@ -117,6 +123,7 @@ static uint32_t product_grain(const call_t *c, const product_t *p) {
   for (int i = shares_of(c, p, shares) - 1; i >= 0; --i) {
     if (shares[i].way == BY_BLOCK || shares[i].way == BY_TILES) return 1;
     if (has_codes(p) && shares[i].count == 1) return 1;
+    if (has_codes(p)) return (uint32_t)panels_together(p, min_int(shares[i].count, MAX_VECTORS));
   }
   return SUM_PANELS;
 }
@@ -232,11 +239,12 @@ static void multiply_row(const call_t *c, const product_t *p, worker_t *worker, 
   }
 }
 
-// The prepared blocks of |panels| panels.
-static void add_panels(int32_t format, const uint8_t *panel, int panels, worker_t *worker, int columns,
-                       panel_sums_t *sums) {
+// The prepared blocks of |panels| panels, starting at panel |first|.
+static void add_panels(int32_t format, const uint8_t *matrix, int first, int panels, worker_t *worker,
+                       int columns, panel_sums_t *sums) {
   vectors_t *x = &worker->vectors;
   const int64_t stride = mlx_panel_bytes(format, columns);
+  const uint8_t *panel = matrix + first * stride;
   for (int i = 0; x->first == 0 && i < panels; ++i) clear_sums(&sums[i], x);
   if (is_quantized(format) && format != MLX_PANEL_Q2_K) {
     start_products(format, x, &worker->tiles);
@@ -277,36 +285,34 @@ static void apply_epilogues(const call_t *c, const product_t *p, int row, int co
   }
 }
 
-// |count| rows of a quantized product, starting at |row|, with up to SUM_PANELS panels. Rows that are too
-// wide to be prepared at once are prepared in pieces.
+// |count| rows of a quantized product, starting at |row|, with up to panels_together() panels.
 static void multiply_rows(const call_t *c, const product_t *p, worker_t *worker, uint64_t phase, int row,
                           int count, int from, int to) {
-  panel_sums_t sums[2][SUM_PANELS];
-  vectors_t *x = &worker->vectors;
+  panel_sums_t sums[SLICE_PANELS], *up_sums = sums + panels_together(p, count);
   for (int first = 0; first < p->columns / MLX_PANEL_BLOCK; first += prepared_blocks(count)) {
     prepare_rows(c, p, worker, phase, row, count, first);
-    add_panels(p->format, p->weight + from * mlx_panel_bytes(p->format, p->columns), to - from, worker,
-               p->columns, sums[0]);
-    if (p->up)
-      add_panels(p->up_format, p->up + from * mlx_panel_bytes(p->up_format, p->columns), to - from, worker,
-                 p->columns, sums[1]);
+    for (int panel = from; panel < to; panel += SUM_PANELS) {
+      const int panels = min_int(SUM_PANELS, to - panel);
+      add_panels(p->format, p->weight, panel, panels, worker, p->columns, sums + panel - from);
+      if (p->up) add_panels(p->up_format, p->up, panel, panels, worker, p->columns, up_sums + panel - from);
+    }
   }
   for (int panel = from; panel < to; ++panel)
-    apply_epilogues(c, p, row, count, panel, x, &sums[0][panel - from], &sums[1][panel - from]);
+    apply_epilogues(c, p, row, count, panel, &worker->vectors, sums + panel - from, up_sums + panel - from);
 }
 
-// Items [from, to) of a share: panels of the first vector_rows() rows, then of the next ones.
+// Items [from, to) of a share: panels of the first MAX_VECTORS rows, then of the next ones.
 static void multiply_by_vector(const call_t *c, const product_t *p, const share_t *share, worker_t *worker,
                                uint64_t phase, int from, int to) {
-  const int panels = panel_count(p), rows = vector_rows(p);
+  const int panels = panel_count(p);
   while (from < to) {
-    const int group = from / panels, row = share->first + group * rows,
-              count = min_int(rows, share->first + share->count - row), first = from - group * panels;
+    const int group = from / panels, row = share->first + group * MAX_VECTORS,
+              count = min_int(MAX_VECTORS, share->first + share->count - row), first = from - group * panels;
     int end = min_int(panels, to - group * panels);
     if (count == 1) {
       multiply_row(c, p, worker, phase, row, first, end);
     } else {
-      end = min_int(end, first + SUM_PANELS);
+      end = min_int(end, first + panels_together(p, count));
       multiply_rows(c, p, worker, phase, row, count, first, end);
     }
     from = group * panels + end;

@@ -53,6 +53,14 @@ static void open_phase(const call_t *c, worker_t *worker, uint64_t number) {
   __atomic_store_n(&c->control->ticket, number << 32, __ATOMIC_RELEASE);
 }
 
+// Items of the smallest claim. A grain above SUM_PANELS is the most that is worth claiming at a time: all
+// threads claim equally often.
+static uint32_t claim_grain(uint32_t items, uint32_t grain, uint32_t threads) {
+  if (grain <= SUM_PANELS) return items >= 2 * grain * threads ? grain : 1;
+  const uint32_t rounds = (items - 1) / (grain * threads) + 1, share = (items - 1) / (rounds * threads) + 1;
+  return (uint32_t)mlx_round_up(share, SUM_PANELS);
+}
+
 // Claims items of the open phase; false if no item is left. A step of few tokens has short items: a thread
 // claims remaining items / running threads. The divisor is at least two, so that a thread that joins later
 // finds items. A step of many tokens has long items: a thread claims an eighth of that. Claims end at
@@ -70,8 +78,8 @@ static bool claim_items(const call_t *c, worker_t *worker, uint64_t ticket, uint
                  threads = present < 2 ? 2 : present;
   uint32_t share = (items - next) / (c->control->tokens > MANY_TOKENS ? 8 * threads : threads);
   if (share > SUM_PANELS) share -= (next + share) % SUM_PANELS;
-  const uint32_t grain = items >= 2 * worker->grain * threads ? worker->grain : 1;
-  if (share < grain) share = grain - next % grain;
+  const uint32_t grain = claim_grain(items, worker->grain, threads);
+  if (share < grain) share = grain - (grain > SUM_PANELS ? 0 : next % grain);
   *from = next;
   *to = next + (share < items - next ? share : items - next);
   return __atomic_compare_exchange_n(&c->control->ticket, &ticket, ticket + (*to - next), false,

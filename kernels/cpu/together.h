@@ -133,14 +133,14 @@ INLINE void unpack_bytes(int32_t format, const uint8_t *codes, uint16_t *to) {
     split_pair(load_bytes(format, codes + 16 * i), load_bytes(format, codes + 16 * i + 64), 1, to + 32 * i);
 }
 
-// Unpacks block |nth| of a panel. Prefetches the block BLOCKS_AHEAD later: after the |end| blocks of the
-// panel, of the panel |next| bytes later.
-INLINE void unpack_block(int32_t format, const uint8_t *panel, int nth, int end, int64_t next,
+// Unpacks block |nth| of a panel. Prefetches the block BLOCKS_AHEAD later: after the last prepared block, of
+// the panel |next| bytes later.
+INLINE void unpack_block(int32_t format, const uint8_t *panel, int nth, const vectors_t *x, int64_t next,
                          unpacked_t *out) {
   const uint8_t *block = panel + mlx_panel_block_at(format, nth), *codes = block + scale_bytes(format);
   const int later = nth + BLOCKS_AHEAD;
-  prefetch(panel + (later < end ? mlx_panel_block_at(format, later)
-                                : next + mlx_panel_block_at(format, later - end)),
+  prefetch(panel + (later < x->first + x->blocks ? mlx_panel_block_at(format, later)
+                                                 : next + mlx_panel_block_at(format, later - x->blocks)),
            (int)mlx_panel_block_stride(format));
   out->scale = load_scale(format, block, nth);
   if (has_two_scales(format) || has_offsets(format)) out->second = load_second(format, block, nth);
@@ -194,12 +194,12 @@ INLINE void scale_sums(int32_t format, int VECTORS, const sums_job_t *job, int p
     if ((p) < panels) TILE_STORE(p, tile[p], 64); \
   } while (0)
 // Finishes panel |p| of the last job, and unpacks the next block of it.
-#define FINISH(p)                                                                        \
-  do {                                                                                   \
-    if ((p) < panels && last.u) scale_sums(format, VECTORS, &last, p, tile[p]);          \
-    if ((p) < panels && unpacks)                                                         \
-      unpack_block(format, panel + (p) * stride, x->first + k + 1, end, panels * stride, \
-                   &unpacked[(k + 1) % 2][p]);                                           \
+#define FINISH(p)                                                                      \
+  do {                                                                                 \
+    if ((p) < panels && last.u) scale_sums(format, VECTORS, &last, p, tile[p]);        \
+    if ((p) < panels && unpacks)                                                       \
+      unpack_block(format, panel + (p) * stride, x->first + k + 1, x, panels * stride, \
+                   &unpacked[(k + 1) % 2][p]);                                         \
   } while (0)
 
 // The blocks of |panels| panels times all groups of vectors, VECTORS vectors each. A job multiplies the
@@ -212,11 +212,11 @@ INLINE void multiply_groups(int32_t format, int VECTORS, const uint8_t *panel, i
   _Alignas(64) float tile[SUM_PANELS][256];
   unpacked_t unpacked[2][SUM_PANELS];
   const int halves = has_two_scales(format) ? 2 : 1, jobs = halves * group_count(x->count),
-            digit = x->group * MLX_PANEL_BLOCK, end = x->first + x->blocks;
+            digit = x->group * MLX_PANEL_BLOCK;
   sums_job_t last = {0};
   for (int i = 0; i < SUM_PANELS * 256; i += 16) v_store(tile[0] + i, v_zero());
   for (int p = 0; p < panels; ++p)
-    unpack_block(format, panel + p * stride, x->first, end, panels * stride, &unpacked[0][p]);
+    unpack_block(format, panel + p * stride, x->first, x, panels * stride, &unpacked[0][p]);
   for (int k = 0; k < x->blocks; ++k) {
     for (int i = 0; i < jobs; ++i) {
       const int half = i % halves, nth = i / halves;
