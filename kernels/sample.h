@@ -228,9 +228,16 @@ MLX_SAMPLE mlx_u64 mlx_sample_mix(mlx_u64 z) {
 }
 
 // 64 random bits for the token at |position|. |nth|: 0 for the draw of the token, others for host-only steps.
+// mlx_sample_stream is the part that all positions share.
+#define MLX_SAMPLE_STEP 0x9e3779b97f4a7c15ull
+MLX_SAMPLE mlx_u64 mlx_sample_stream(mlx_u64 seed, mlx_u64 nth) {
+  return mlx_sample_mix(seed + (nth + 1) * MLX_SAMPLE_STEP);
+}
+MLX_SAMPLE mlx_u64 mlx_sample_random_at(mlx_u64 stream, mlx_u64 position) {
+  return mlx_sample_mix(stream + (position + 1) * MLX_SAMPLE_STEP);
+}
 MLX_SAMPLE mlx_u64 mlx_sample_random(mlx_u64 seed, mlx_u64 position, mlx_u64 nth) {
-  const mlx_u64 step = 0x9e3779b97f4a7c15ull;
-  return mlx_sample_mix(mlx_sample_mix(seed + (nth + 1) * step) + (position + 1) * step);
+  return mlx_sample_random_at(mlx_sample_stream(seed, nth), position);
 }
 
 // A number from 0 to total - 1: the token whose range of the summed weights contains it is drawn.
@@ -249,9 +256,10 @@ MLX_SAMPLE mlx_u64 mlx_sample_top_p_need(float p, mlx_u64 total) {
 MLX_SAMPLE mlx_u64 mlx_sample_typical_need(float p, mlx_u64 total) { return mlx_sample_part(p, total) + 1; }
 
 // Min-p keeps scores of at least |best| + log(p).
+MLX_SAMPLE float mlx_sample_log_min_p(float min_p) { return (float)mlx_log64((double)min_p); }
 MLX_SAMPLE float mlx_sample_min_score(float best, float min_p) {
   MLX_EXACT
-  return MLX_FADD(best, (float)mlx_log64((double)min_p));
+  return MLX_FADD(best, mlx_sample_log_min_p(min_p));
 }
 
 // Typical sampling. The surprise of a token is -x + log(sum), where x is its score less the best one; the

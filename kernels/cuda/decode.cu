@@ -56,15 +56,16 @@ typedef unsigned long long u64;
 #define MAX_SPLITS max_of(1, BLOCKS / KV_HEADS)
 #define TILE 8  // rows of a stage
 #define IN_FLIGHT \
-  3              // stages whose copies are in flight; more only lengthen the queue that other blocks wait in
-#define BATCH 8  // tiles whose sums are completed together
+  3  // stages whose copies are in flight; more only lengthen the queue that other blocks wait in
 #define MAX_CANDIDATES MLX_BURST_TOP_K
 #ifdef PACKED
 #define STAGED_RUNS 4           // largest number of runs that are staged in shared memory at a time
 #define STAGE_LIMIT (24 << 10)  // largest number of bytes in a stage
 #define PAIR_ROWS (SHARED_BYTES >= 160 << 10 ? 2 : 1)  // 2: a stage has rows of both gate and up
 #define MAX_RUNS 16  // largest number of runs (see Tiling) whose activations are kept in registers
+#define BATCH (SHARED_BYTES >= 160 << 10 ? 16 : 8)  // tiles whose sums are completed together
 #else
+#define BATCH 8
 #define PAIR_ROWS 1
 #define STAGED_RUNS 2
 #define MAX_RUNS 8
@@ -236,8 +237,16 @@ struct Rows {
   int begin, end;
 };
 
+struct Draw {   // options of sampling: see prepare_draw
+  u64 random;   // mlx_sample_stream of the seed
+  int k;        // number of candidates that take part
+  int typical;  // 1: typical sampling
+  float top_p, log_min_p, temperature;
+};
+
 struct State {
   Work work;
+  Draw draw;
   float partial[2][WARPS][BATCH * TILE];
   float cosine[ROPES][HEAD_DIM / 2], sine[ROPES][HEAD_DIM / 2];
   float square[WARPS];  // sum of squares of the residual stream, per warp
@@ -287,7 +296,7 @@ struct Scratch {
   u32 arrived, left, blocks, epoch;  // of the launch; counters start at EMPTY, which is -1
   u32 padding[60];
   float best[4][BLOCKS][2];  // largest logit of a block and its token; four tokens in rotation
-  float candidates[4][BLOCKS][2 + 2 * MAX_CANDIDATES];  // count, padding, pairs of score and token
+  float candidates[4][BLOCKS][2 + 2 * MAX_CANDIDATES];  // one list: see publish_candidates
   float scores[(VOCAB + 3) / 4 * 4];                    // logits after mask, biases and penalties; no flags
   // Residual stream at the input of a layer, and at the input of the MLP (layers alternate). With POST_NORMS
   // the outputs of the MLP and of attention, which are not added to it yet.

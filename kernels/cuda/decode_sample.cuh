@@ -1,8 +1,9 @@
 // Decode: sampling from the top-k tokens (sample.h defines it).
 //
 // All blocks publish their best score. The k-th best of these is a lower bound of the k-th best score of all,
-// and few scores reach it. The blocks publish those. Then every block selects the k best and draws the token.
-// The code is short rather than unrolled: it runs once per token, and is fetched again each time.
+// and few scores reach it. The blocks append those to one list. Then every block selects the k best and draws
+// the token. The code is short: it runs once per token, and is fetched from L2 again each time. What is rare
+// (typical sampling, long lists) is in functions of its own.
 
 // Whether the token may be another one than that with the largest logit.
 static __device__ __forceinline__ bool needs_sampling(const int *sampling) {
@@ -11,21 +12,27 @@ static __device__ __forceinline__ bool needs_sampling(const int *sampling) {
          sampling[MLX_SAMPLING_BIAS_COUNT] > 0 || sampling[MLX_SAMPLING_WINDOW] > 0;
 }
 
-#define MAX_GATHERED 256  // candidates of all blocks in shared memory; more are selected in global memory
+#define MAX_GATHERED 256     // candidates of all blocks in shared memory; more are selected in global memory
+#define BLOCK_UNIT 0x10000u  // of the counter of candidates: the upper half counts blocks
+
+struct Entry {  // of a candidate
+  u64 order, weight;
+};
 
 // Overlaps the staged activations, which are not used any more.
 struct Selection {
-  u32 histogram[256];
+  __align__(16) Entry entries[MAX_GATHERED];
+  __align__(16) u32 numbers[256];      // best keys of the blocks; the histogram of select
   u32 digit, remaining, equal, count;  // of the selection: see select
-  u64 bound;                           // lower bound of the k-th best candidate of all blocks
-  u32 ends[BLOCKS];                    // candidates of the blocks up to this one
-  u64 gathered[MAX_GATHERED];          // candidates of all blocks
-  u64 candidates[MAX_CANDIDATES];      // the selected elements
+  u32 bound;                           // lower bound of the key of the k-th best score of all
+  u32 best;                            // key of the best score of all
+  u64 sum;                             // of the weights
+  u64 candidates[MAX_CANDIDATES];      // of this block; the result of select
   u64 weights[MAX_CANDIDATES], near[MAX_CANDIDATES];
   int token;
-  bool sorted;  // the candidates are in descending order
 };
-static_assert(BLOCKS <= MAX_GATHERED && BLOCKS <= THREADS, "find_bound");
+static_assert(BLOCKS <= 256 && THREADS == 256, "find_bound: a number and a thread per block");
+static_assert(MAX_GATHERED <= THREADS, "draw_fast: a thread per candidate");
 static_assert(sizeof(Selection) <= sizeof(Work), "the selection overlaps the work memory");
 
 // ----------------------------------------------------------------------------------------------------------
@@ -99,7 +106,7 @@ static __device__ __forceinline__ void find_digit(Selection *g, u32 remaining) {
   const u32 lane = threadIdx.x & 31;
   u32 own = 0, sum;
 #pragma unroll
-  for (u32 i = 0; i < 8; ++i) own += g->histogram[255 - lane * 8 - i];
+  for (u32 i = 0; i < 8; ++i) own += g->numbers[255 - lane * 8 - i];
   sum = own;
 #pragma unroll
   for (int i = 1; i < 32; i <<= 1) {
@@ -111,10 +118,10 @@ static __device__ __forceinline__ void find_digit(Selection *g, u32 remaining) {
   if (before >= remaining || sum < remaining) return;
   u32 bin = 255 - lane * 8;
 #pragma unroll 1
-  for (; before + g->histogram[bin] < remaining; --bin) before += g->histogram[bin];
+  for (; before + g->numbers[bin] < remaining; --bin) before += g->numbers[bin];
   g->digit = bin;
   g->remaining = remaining - before;
-  g->equal = g->histogram[bin];
+  g->equal = g->numbers[bin];
 }
 
 // Selects the |k| best of |n| elements, or all if there are fewer: those with the largest keys, of equal ones
@@ -126,13 +133,12 @@ static __device__ __noinline__ void select(Selection *g, int n, u32 k, Key key, 
   bool all = false;
 #pragma unroll 1
   for (int shift = 24; shift >= 0 && !all; shift -= 8) {
-    g->histogram[threadIdx.x] = 0;
+    g->numbers[threadIdx.x] = 0;
     sync_consumers();
 #pragma unroll 1
     for (int i = threadIdx.x; i < n; i += THREADS) {
       const u32 own = key(i);
-      if (own && (shift == 24 || own >> (shift + 8) == prefix))
-        atomicAdd(&g->histogram[own >> shift & 255], 1);
+      if (own && (shift == 24 || own >> (shift + 8) == prefix)) atomicAdd(&g->numbers[own >> shift & 255], 1);
     }
     sync_consumers();
     if (threadIdx.x < 32) find_digit(g, remaining);
@@ -160,143 +166,182 @@ static __device__ __noinline__ void select(Selection *g, int n, u32 k, Key key, 
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// The draw
+// The candidates of all blocks
 
-// The k-th largest of the published best scores as a candidate, or 0 if there are fewer than k blocks. Also
-// collects |not_finite|.
-static __device__ __forceinline__ void find_bound(Shared *s, Selection *g, float (*best)[2], int k) {
-  const int i = threadIdx.x;
-  u64 *all = g->gathered;
-  if (i == 0) g->bound = 0, g->count = 0;
+// This thread's next four scores.
+static __device__ __forceinline__ void load_scores(float (&score)[4], const float *scores, int first,
+                                                   int rows) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    score[i] = first + i * THREADS < rows ? scores[first + i * THREADS] : MINUS_INFINITY;
+}
+
+// Finds the largest of the published best scores and the k-th largest; 0 if there are fewer than k blocks.
+// Also collects |not_finite|.
+static __device__ __forceinline__ void find_bound(Shared *s, Selection *g, float (*best)[2]) {
+  const int i = threadIdx.x, k = s->draw.k;
+  u32 own = 0;
+  if (i == 0) g->bound = k <= s->blocks ? ~0u : 0, g->count = 0, g->token = -1;
   if (i < s->blocks) {
     const float2 word = receive2(best[i]);
     if (__float_as_int(word.y) >> 30) s->not_finite = 1;
-    all[i] = mlx_sample_pack(word.x, __float_as_int(word.y) & 0x3fffffff);
+    own = mlx_bits_are_finite(__float_as_uint(word.x)) ? mlx_sample_key(word.x) : 0;
   }
+  g->numbers[i] = own;
   sync_consumers();
-  int better = 0;
-#pragma unroll 4
-  for (int j = 0; i < s->blocks && j < s->blocks; ++j) better += all[j] > all[i];
-  if (i < s->blocks && better == k - 1) g->bound = all[i];
+  if (i < s->blocks) {
+    int better = 0;
+#pragma unroll 2
+    for (int j = 0; j < s->blocks; j += 4) {  // numbers after the last block are 0
+      const uint4 other = *(const uint4 *)(g->numbers + j);
+      better += (other.x > own) + (other.y > own) + (other.z > own) + (other.w > own);
+    }
+    if (better == 0) g->best = own;
+    if (better < k) atomicMin(&g->bound, own);
+  }
   sync_consumers();
 }
 
-// Lists the scores of this block that reach the bound, or the k best if there are more.
-static __device__ __forceinline__ void list_candidates(const Model &m, Shared *s, Selection *g, int k) {
+// Lists the scores of this block that reach the bound, or the k best if there are more than fit. |score|: the
+// first scores of this thread.
+static __device__ __forceinline__ void list_candidates(Shared *s, Selection *g, const float *scores,
+                                                       float (&score)[4]) {
   const int begin = s->vocab.begin, rows = s->vocab.end - begin;
-  const float *scores = m.scratch->scores + begin;
-  const u32 bound = (u32)(g->bound >> 32);
+  const float largest = 3.40282347e38f, bound = fmaxf(mlx_sample_unkey(g->bound), -largest);
 #pragma unroll 1
-  for (int first = threadIdx.x; first < rows; first += 4 * THREADS) {
-    float score[4];
+  for (int first = threadIdx.x;;) {
+    u32 found = 0;
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      score[i] = first + i * THREADS < rows ? scores[first + i * THREADS] : MINUS_INFINITY;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const u64 candidate = mlx_sample_pack(score[i], begin + first + i * THREADS);
-      if (!candidate || (u32)(candidate >> 32) < bound) continue;
+    for (int i = 0; i < 4; ++i) found |= score[i] >= bound && score[i] <= largest ? 1u << i : 0;
+    for (; found; found &= found - 1) {
+      const int i = __ffs((int)found) - 1;
+      const float own = i & 2 ? i & 1 ? score[3] : score[2] : i & 1 ? score[1] : score[0];
       const u32 at = atomicAdd(&g->count, 1);
-      if (at < MAX_CANDIDATES) g->candidates[at] = candidate;
+      if (at < MAX_CANDIDATES) g->candidates[at] = mlx_sample_pack(own, begin + first + i * THREADS);
     }
+    if ((first += 4 * THREADS) >= rows) break;
+    load_scores(score, scores, first, rows);
   }
   sync_consumers();
-  if (g->count <= (u32)k) return;
+  if (g->count <= MAX_CANDIDATES) return;
   select(
-      g, rows, (u32)k, [=](int i) { return scores[i] > MINUS_INFINITY ? mlx_sample_key(scores[i]) : 0u; },
+      g, rows, (u32)s->draw.k,
+      [=](int i) { return mlx_bits_are_finite(__float_as_uint(scores[i])) ? mlx_sample_key(scores[i]) : 0u; },
       [=](int i) { return begin + i; });
 }
 
-// Replaces each of |count| numbers by the sum up to it. Called by one warp.
-static __device__ __forceinline__ void add_up(u32 *numbers, int count) {
-  constexpr int each = ceil_div(BLOCKS, 32);
-  const int lane = threadIdx.x & 31, begin = lane * each, end = min(begin + each, count);
-  u32 sum = 0, before;
+// Appends this block's candidates to the list of all. The first word of |list| counts candidates and blocks;
+// the pairs of score and token begin at the third. Called by one warp.
+static __device__ __forceinline__ void publish_candidates(const Selection *g, float *list) {
+  const u32 lane = threadIdx.x & 31, count = g->count;
+  u32 at = 0;
+  if (lane == 0) at = atomicAdd((u32 *)list, BLOCK_UNIT + count) - EMPTY;
+  at = __shfl_sync(~0u, at, 0) % BLOCK_UNIT;
 #pragma unroll 1
-  for (int i = begin; i < end; ++i) numbers[i] = sum += numbers[i];
-  before = sum;
-#pragma unroll
-  for (int i = 1; i < 32; i <<= 1) {
-    const u32 other = __shfl_up_sync(~0u, before, i);
-    if (lane >= i) before += other;
+  for (u32 i = lane; i < count; i += 32) {
+    publish(list + 2 + (at + i) * 2, mlx_sample_score(g->candidates[i]));
+    publish(list + 3 + (at + i) * 2, __int_as_float(mlx_sample_id(g->candidates[i])));
   }
-#pragma unroll 1
-  for (int i = begin; i < end; ++i) numbers[i] += before - sum;
 }
 
-// Waits for the candidates of all blocks and selects the k best.
-static __device__ __forceinline__ void merge_candidates(const Model &m, Shared *s, Selection *g, int epoch,
-                                                        int k) {
-  float(*lists)[2 + 2 * MAX_CANDIDATES] = m.scratch->candidates[epoch & 3];
-  const int blocks = s->blocks;
+// Waits until all blocks have appended to the list and returns the number of candidates.
+static __device__ __forceinline__ u32 count_candidates(const float *list, int blocks) {
+  u32 counted;
+  do counted = __float_as_uint(load_relaxed(list)) - EMPTY;
+  while (counted / BLOCK_UNIT < (u32)blocks);
+  return counted % BLOCK_UNIT;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// The draw
+
+// Reads the options once per launch. Called by one thread.
+static __device__ __noinline__ void prepare_draw(Draw *d, const int *sampling) {
+  const mlx_sample_options_t o = mlx_sample_read(sampling);
+  const bool fits = o.top_k >= 1 && o.top_k < MAX_CANDIDATES;
+  d->k = mlx_sample_is_greedy(&o) ? 1 : fits ? o.top_k : MAX_CANDIDATES;
+  d->typical = o.typical_p < 1;
+  d->top_p = o.top_p;
+  d->log_min_p = o.min_p > 0 ? mlx_sample_log_min_p(o.min_p) : MINUS_INFINITY;
+  d->temperature = o.temperature > 0 ? o.temperature : 1;  // 0: there is one candidate
+  d->random = mlx_sample_stream(o.seed, 0);
+}
+
+// mlx_sample_candidates without typical sampling, with a thread per candidate. The first pass computes the
+// weights without temperature, which the filters need; the second one those of the draw. A pass counts the
+// candidates and adds up the weights before this thread's candidate: the first in descending order of
+// candidates, the second in ascending order of IDs.
+static __device__ __forceinline__ void draw_fast(Shared *s, Selection *g, const float *list, u32 total,
+                                                 int position) {
+  const u32 i = threadIdx.x, k = (u32)s->draw.k;
+  const float best = mlx_sample_unkey(g->best);
+  float2 word = {best, 0};
+  if (i < total) word = receive2(list + 2 + 2 * i);
+  const u64 own = mlx_sample_pack(word.x, __float_as_int(word.y));
+  float x = MLX_FSUB(word.x, best);
+  u64 order = own, weight, before, sum;
+  u32 last = min(k, total);
+  bool kept = i < total;
 #pragma unroll 1
-  for (int i = threadIdx.x; i < blocks; i += THREADS) g->ends[i] = __float_as_uint(receive(&lists[i][0]));
-  sync_consumers();
-  if (threadIdx.x < 32) add_up(g->ends, blocks);
-  sync_consumers();
-  const u32 total = g->ends[blocks - 1];
-  if (threadIdx.x == 0) g->sorted = total <= MAX_GATHERED;
-  if (total > MAX_GATHERED) {
-    const auto has = [=](int i) {
-      const int block = i % blocks;
-      return (u32)(i / blocks) < g->ends[block] - (block ? g->ends[block - 1] : 0);
-    };
-    const auto word = [=](int i) { return &lists[i % blocks][2 + i / blocks * 2]; };
-    select(
-        g, blocks * MAX_CANDIDATES, (u32)k,
-        [=](int i) { return has(i) ? mlx_sample_key(receive(word(i))) : 0u; },
-        [=](int i) { return __float_as_int(receive(word(i) + 1)); });
-    return;
-  }
-  u64 own = 0;
-  if (threadIdx.x < total) {
-    int low = 0, high = blocks - 1;  // the block of candidate |threadIdx.x|
-    while (low < high) {
-      const int middle = (low + high) / 2;
-      if (threadIdx.x < g->ends[middle])
-        high = middle;
-      else
-        low = middle + 1;
+  for (int pass = 0;; ++pass) {
+    weight = kept ? mlx_sample_weight(x) : 0;
+    g->entries[i] = {order, weight};
+    sync_consumers();
+    u32 nth = 1;
+    before = 0;
+#pragma unroll 2
+    for (u32 j = 0; j < total; ++j) {
+      const ulonglong2 other = *(const ulonglong2 *)&g->entries[j];
+      if (other.x > order) before += other.y, ++nth;
     }
-    const float *word = &lists[low][2 + (threadIdx.x - (low ? g->ends[low - 1] : 0)) * 2];
-    const float2 pair = receive2(word);
-    own = mlx_sample_pack(pair.x, __float_as_int(pair.y));
-    g->gathered[threadIdx.x] = own;
+    if (i < total && nth == last) g->sum = before + weight;
+    sync_consumers();
+    sum = g->sum;
+    if (pass) break;
+    const u64 need = s->draw.top_p < 1 ? mlx_sample_top_p_need(s->draw.top_p, sum) : ~0ull;
+    kept = kept && nth <= k && before < need && word.x >= MLX_FADD(best, s->draw.log_min_p);
+    x = MLX_FDIV(x, s->draw.temperature);
+    order = (u32)own;  // ~ID
+    last = total;
   }
-  if (threadIdx.x == 0) g->count = min(total, (u32)k);
-  sync_consumers();
-  u32 better = 0;
-#pragma unroll 4
-  for (u32 i = 0; own && i < total; ++i) better += g->gathered[i] > own;
-  if (own && better < (u32)k) g->candidates[better] = own;
-  sync_consumers();
+  const u64 target = mlx_sample_target(mlx_sample_random_at(s->draw.random, (u64)(u32)(position + 1)), sum);
+  if (weight && before <= target && target - before < weight) g->token = mlx_sample_id(own);
 }
 
-// Called by all consumers of all blocks, when |best| is the best adjusted score of the block. Returns the
+// The same for typical sampling, and for more candidates than there are threads.
+static __device__ __noinline__ void draw_slow(Shared *s, Selection *g, const float *list, int total,
+                                              int position, const int *sampling) {
+  select(
+      g, total, (u32)s->draw.k, [=](int i) { return mlx_sample_key(receive(list + 2 + 2 * i)); },
+      [=](int i) { return __float_as_int(receive(list + 3 + 2 * i)); });
+  if (threadIdx.x < 32) {
+    const mlx_sample_options_t o = mlx_sample_read(sampling);
+    const mlx_sample_list_t all = {g->candidates, g->weights, g->near, (int)g->count, (int)threadIdx.x, 32};
+    g->token = mlx_sample_id(mlx_sample_candidates(&all, &o, position + 1, 0));
+  }
+}
+
+// Called by all consumers of all blocks, when the best adjusted score of the block is published. Returns the
 // token, or -1 if every token is excluded.
 static __device__ __noinline__ int draw_token(const Model &m, Shared *s, int epoch, int position,
                                               bool *not_finite) {
   Selection *g = (Selection *)&s->work;
-  const mlx_sample_options_t o = mlx_sample_read(m.sampling);
-  const int k = mlx_sample_is_greedy(&o)                   ? 1
-                : o.top_k >= 1 && o.top_k < MAX_CANDIDATES ? o.top_k
-                                                           : MAX_CANDIDATES;
-  find_bound(s, g, m.scratch->best[epoch & 3], k);
-  list_candidates(m, s, g, k);
-  float *list = m.scratch->candidates[epoch & 3][s->block];
-  const u32 count = min(g->count, (u32)k);
-  if (threadIdx.x < count) {
-    const u64 candidate = g->candidates[threadIdx.x];
-    publish(list + 2 + threadIdx.x * 2, mlx_sample_score(candidate));
-    publish(list + 3 + threadIdx.x * 2, __int_as_float(mlx_sample_id(candidate)));
+  Scratch *w = m.scratch;
+  const float *scores = w->scores + s->vocab.begin;
+  float *list = &w->candidates[epoch & 3][0][0], score[4];
+  if (position == m.start) {
+    if (threadIdx.x == 0) prepare_draw(&s->draw, m.sampling);
+    sync_consumers();
   }
-  if (threadIdx.x == 0) publish(list, __uint_as_float(count));
-  sync_consumers();
-  merge_candidates(m, s, g, epoch, k);
-  if (threadIdx.x < 32) {
-    const mlx_sample_list_t all = {g->candidates, g->weights, g->near, (int)g->count, (int)threadIdx.x, 32};
-    g->token = mlx_sample_id(mlx_sample_candidates(&all, &o, position + 1, 0));
-  }
+  load_scores(score, scores, threadIdx.x, s->vocab.end - s->vocab.begin);
+  find_bound(s, g, w->best[epoch & 3]);
+  list_candidates(s, g, scores, score);
+  if (threadIdx.x < 32) publish_candidates(g, list);
+  const u32 total = count_candidates(list, s->blocks);
+  if (total <= MAX_GATHERED && !s->draw.typical)
+    draw_fast(s, g, list, total, position);
+  else
+    draw_slow(s, g, list, (int)total, position, m.sampling);
   sync_consumers();
   *not_finite = s->not_finite;
   return g->token;

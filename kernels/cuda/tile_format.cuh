@@ -358,15 +358,49 @@ struct TileFormat {
 
   // ---- single weights ----
 
+  // Word |i| of what load_codes reads, for an index that is not known when the kernel is compiled.
+  template <typename Memory>
+  static __device__ __forceinline__ u32 load_word(const u8 *tile, int lane, int nth, int i) {
+    constexpr int first = words >= 4 ? 4 : 2;  // words of the first load
+    if (i < first) return Memory::load32(tile + nth * 512 + (lane * first + i) * 4);
+    return Memory::load32(tile + (first * 32 + lane * (words - first) + i - first) * 4);
+  }
+
+  // pair() for such a piece, from memory. It loads only the words that it needs.
+  template <typename Memory>
+  static __device__ __forceinline__ u32 load_pair_codes(const u8 *tile, int lane, int piece, int j) {
+    constexpr int each = 16 / CODE_BITS;
+    const int nth = piece * 4 + j, left = nth - each * CODE_BITS;
+    u32 t;
+    if constexpr (CODE_BITS == 8) {
+      t = load_word<Memory>(tile, lane, piece / 2, piece % 2 * 2 + j / 2) >> j % 2 * 8;
+    } else if (left < 0) {
+      t = load_word<Memory>(tile, lane, 0, nth / each) >> nth % each * CODE_BITS &
+          ((1u << CODE_BITS) - 1) * 0x10001u;
+    } else if constexpr (CODE_BITS == 6) {
+      t = load_word<Memory>(tile, lane, 0, left) >> 12 & 0x000f000fu |
+          load_word<Memory>(tile, lane, 0, 4 + left / 2) >> 8 + left % 2 * 2 & 0x00300030u;
+    } else {
+      t = 0;
+#pragma unroll 1
+      for (int i = 0; i < CODE_BITS; i++)
+        t |= load_word<Memory>(tile, lane, 0, i % words) >> 15 - i & 0x00010001u << i;
+    }
+    if constexpr (ZERO == TABLE_E2M1)
+      return fma_pair((t & 0x00080008u) << 12 | (t & 0x00070007u) << 6, 0x7e807e80u, 0x80008000u);
+    if constexpr (ZERO == TABLE_IQ4) t = __byte_perm(iq4(t), iq4(t >> 16), 0x0400);
+    if constexpr (ZERO == TABLE_IQ4 || CODE_BITS == 8)
+      return sub_pair(and_or(t, 0x007f007fu, 0x43004300u), and_or(t, 0x00800080u, 0x43004300u));
+    return sub_pair(t | 0x43004300u, 0x43004300u + ZERO * 0x00010001u);
+  }
+
   // The two weights of pair j of a piece, as dequantized.
   template <typename Memory>
   static __device__ __forceinline__ float2 load_pair(const u8 *tile, int run, int row, int quad, int piece,
                                                      int j) {
-    u32 w[words];
-    load_codes<Memory>(w, tile, row * 4 + quad, piece / pieces);
     Scale s;
     load_scale<Memory>(s, tile, run, row, piece);
-    const u32 codes = pair_at(w, piece, j);
+    const u32 codes = load_pair_codes<Memory>(tile, row * 4 + quad, piece, j);
     const float scale = scale_of(s, j % 2);
     float2 out = {__fmul_rn(scale, __uint_as_float(codes << 16)),
                   __fmul_rn(scale, __uint_as_float(codes & 0xffff0000u))};
@@ -376,15 +410,6 @@ struct TileFormat {
       const float offset = offset_of(o, piece, j % 2);
       out = {__fadd_rn(out.x, offset), __fadd_rn(out.y, offset)};
     }
-    return out;
-  }
-
-  // pair() for a piece that is not known when the kernel is compiled: an index into registers must be.
-  static __device__ __forceinline__ u32 pair_at(const u32 (&w)[words], int piece, int j) {
-    u32 out = 0;
-#pragma unroll
-    for (int i = 0; i < 16; i++)
-      if (i == piece * 4 + j) out = pair(w, i / 4, i % 4);
     return out;
   }
 };

@@ -274,8 +274,10 @@ def compare(model, kernel, start):
     group, few = model.generate(kernel, start, [8], blocks), model.generate(kernel, start, [3, 5], max(1, blocks // 3))
     same = lambda other: other[0] == ids and torch.equal(other[1], logits)
     stopped = model.generate(kernel, start, [8], blocks, eos=[ids[3]])[0]
+    drawn = [model.generate(kernel, start, groups, grid, (40, 0.95, 0.05, 0.8, 7))[0] for groups, grid in (([8], blocks), ([1, 7], blocks), ([8], max(1, blocks // 3)))]
     print(f"position {start}: stops {'there' if stopped == ids[:ids.index(ids[3]) + 1] else 'ELSEWHERE'}, tokens {'equal' if ids == expected else 'DIFFER'}, logits off by {float((logits - reference).norm() / reference.norm()):.1e}, "
-          f"in a group {'the same bits' if same(group) else 'DIFFERENT'}, on {max(1, blocks // 3)} blocks {'the same bits' if same(few) else 'DIFFERENT'}")
+          f"in a group {'the same bits' if same(group) else 'DIFFERENT'}, on {max(1, blocks // 3)} blocks {'the same bits' if same(few) else 'DIFFERENT'}, "
+          f"sampled {'alike' if drawn[0] == drawn[1] == drawn[2] else 'DIFFERENTLY'}")
 
 
 def measure(model, kernel, depth, clocks, sampled=()):
