@@ -501,14 +501,24 @@ static int64_t down_columns(const mlx_decode_plan_t *plan, bool quantized) {
   return plan->form.used * (quantized ? mlx_ceil_div(plan->ffn, 256) * 256 : plan->ffn);
 }
 
+// Rows of gate, or of up, in the matrices that a token is multiplied with.
+static int64_t mlp_rows(const mlx_decode_plan_t *plan) {
+  return plan->form.experts ? plan->form.used * plan->ffn : plan->ffn;
+}
+
+// Shared memory for the sums of tiles that are completed together: BATCH of the kernel.
+static int64_t sums_bytes(const mlx_decode_plan_t *plan, bool quantized) {
+  const int64_t tiles = mlx_ceil_div(mlp_rows(plan), MLX_TILE_ROWS * plan->blocks);
+  return 512 * (quantized && has_large_stages(plan) ? max_int(8, min_int(32, 2 * tiles)) : 8);
+}
+
 // Every block needs at least one row of every matrix, or one tile row (8 rows) of a quantized one.
 static void plan_launch(const mlx_model_t *model, const mlx_gpu_kind_t *gpu, bool quantized,
                         mlx_decode_plan_t *plan) {
   const mlx_config_t *c = &model->config;
   const int64_t queries = c->heads * c->head_dim, keys = c->kv_heads * c->head_dim,
                 together = quantized ? MLX_TILE_ROWS : 1;
-  const int64_t mlp_rows = plan->form.experts ? plan->form.used * plan->ffn : plan->ffn;
-  const int64_t rows = min_int(min_int(c->hidden, mlp_rows), min_int(c->vocab, queries + 2 * keys));
+  const int64_t rows = min_int(min_int(c->hidden, mlp_rows(plan)), min_int(c->vocab, queries + 2 * keys));
   plan->blocks = min_int(gpu->blocks, mlx_ceil_div(rows, together));
   plan->shared_bytes = gpu->shared_bytes;
   const int64_t splits = max_int(1, plan->blocks / c->kv_heads);
@@ -540,7 +550,8 @@ static bool segment_fits(const mlx_model_t *model, mlx_dtype_t kv, bool quantize
   const int64_t work = max_int(attention_bytes(c, kv), staged) + residual, unit = quantized ? MLX_CODES : 8;
   return experts_fit(plan, quantized) && c->hidden % unit == 0 && plan->ffn % unit == 0 &&
          c->head_dim % 16 == 0 && c->head_dim <= 256 &&
-         4 * stage_bytes(plan, quantized) + work + (8 << 10) <= plan->shared_bytes;
+         4 * stage_bytes(plan, quantized) + work + sums_bytes(plan, quantized) + (4 << 10) <=
+             plan->shared_bytes;
 }
 
 // Chooses the widest segments that fit. Rows of the hidden size are one segment, if they have at most 4096

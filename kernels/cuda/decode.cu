@@ -63,7 +63,9 @@ typedef unsigned long long u64;
 #define STAGE_LIMIT (24 << 10)  // largest number of bytes in a stage
 #define PAIR_ROWS (SHARED_BYTES >= 160 << 10 ? 2 : 1)  // 2: a stage has rows of both gate and up
 #define MAX_RUNS 16  // largest number of runs (see Tiling) whose activations are kept in registers
-#define BATCH (SHARED_BYTES >= 160 << 10 ? 16 : 8)  // tiles whose sums are completed together
+// Tiles whose sums are completed together: all rows of gate and up of a block, if there is shared memory.
+#define BATCH (SHARED_BYTES >= 160 << 10 ? max_of(8, min_of(32, 2 * MLP_TILES)) : 8)
+#define MLP_TILES ceil_div(USED *FFN, TILE *BLOCKS)  // of gate, or of up, in a block
 #else
 #define BATCH 8
 #define PAIR_ROWS 1
