@@ -167,7 +167,9 @@ mlx_status_t mlx_module_use_kernels(const mlx_model_t *model, const mlx_graph_t 
   MLX_TRY(check_paths(model, graph, options, &any, &ragged, out_missing));
   if (!any) options->kernels = NULL;
   // Without attention kernels a step has one segment: the sizes of the generic path.
-  static const mlx_step_size_t sizes[] = {{1, 1}, {16, 16}, {64, 64}, {256, 256}, {512, 64}};
+  // A prompt of 512 tokens can be scored in one step (mlxcel eval). The LM head of the 16-bit mode computes
+  // all rows that a function has room for.
+  const mlx_step_size_t sizes[] = {{1, 1}, {16, 16}, {64, 64}, {256, 256}, {512, options->narrow ? 64 : 256}};
   if (any && ragged) mlx_module_options_set_steps(sizes, sizeof sizes / sizeof *sizes, options);
   return NULL;
 }

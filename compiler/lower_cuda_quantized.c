@@ -4,6 +4,7 @@
 #include "compiler/cuda_image.h"
 #include "compiler/cuda_launch.h"
 #include "compiler/lower_cuda.h"
+#include "kernels/step.h"
 
 mlx_value_t mlx_cuda_weight(const mlx_function_t *g, size_t index, mlx_value_t loaded) {
   const mlx_tiles_t *tiles = g->options->kernels ? g->options->kernels->tiles : NULL;
@@ -172,7 +173,10 @@ mlx_value_t mlx_cuda_exact_gemm(mlx_function_t *g, const char *name, mlx_value_t
   const int64_t m = x.dims[0], n = weight.dims[0], k = weight.dims[1],
                 processors = g->options->kernels->gpu->blocks;
   const bool rows16 = !weight.quantized_weight, pair = epilogue == MLX_EPILOGUE_SWIGLU;
-  const mlx_quantized_tile_t t = mlx_quantized_tile(m, n, k, pair, rows16, mlx_cuda_is_hopper(g), processors);
+  // The last step of a prompt wants few of the tokens that the function has room for.
+  const int64_t used = m < g->size.tokens && m > 64 ? 64 : m;
+  const mlx_quantized_tile_t t =
+      mlx_quantized_tile(used, n, k, pair, rows16, mlx_cuda_is_hopper(g), processors);
   const mlx_few_tile_t few = rows16 ? few_tile(g, x, n, epilogue) : (mlx_few_tile_t){0};
   // A product without a residual shares the image of one with a residual, and passes any buffer in its place.
   // Only an LM head is large enough for split 1: its image is smaller without the residual.
@@ -190,12 +194,13 @@ mlx_value_t mlx_cuda_exact_gemm(mlx_function_t *g, const char *name, mlx_value_t
   if (!few.groups) kernel.operands[kernel.operand_count++] = parts;
   if (shares) other = kernel.operands[0];
   kernel.operands[kernel.operand_count++] = mlx_cuda_words(g, weight);
-  if (other.id) kernel.operands[kernel.operand_count++] = mlx_cuda_words(g, other);
+  kernel.operands[kernel.operand_count++] = other.id ? mlx_cuda_words(g, other) : g->batch;
   kernel.updated_from = kernel.operand_count;
   kernel.result = MLX_TYPE(MLX_F32, m, n);
-  const int32_t constants[] = {(int32_t)m, (int32_t)n, (int32_t)k, adds};
+  const int32_t count_at = m == g->size.tokens ? MLX_STEP_TOKEN_COUNT : MLX_STEP_WANTED_COUNT;
+  const int32_t constants[] = {(int32_t)m, (int32_t)n, (int32_t)k, other.id ? adds : count_at};
   memcpy(kernel.constants, constants, sizeof constants);
-  kernel.constant_count = other.id ? 4 : 3;
+  kernel.constant_count = 4;
   if (!into_parts) return mlx_cuda_call(g, name, &kernel);
   kernel.result = MLX_TYPE(MLX_I32, parts_words(m, n));
   return as_parts(mlx_cuda_call(g, name, &kernel), m, n);

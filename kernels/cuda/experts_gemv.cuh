@@ -257,11 +257,11 @@ extern "C" __global__ void CLUSTER __launch_bounds__(256, RESIDENT)
     if (threadIdx.x < 16 * EACH && row < N) y[(u64)mine * N + row] = 0;
     return;
   }
-  auto stage = [&](int base) {  // one panel; overlaps with the loads of weights
+  auto stage = [&](int base, bool loaded) {  // one panel; overlaps with the loads of weights
     const int units = GEMV_UNITS - base < PANEL ? GEMV_UNITS - base : PANEL;
     for (int first = threadIdx.x; first < units * (UNIT / 4); first += 256 * Items::count) {
-#if PAIR
-      if (base || first >= 256) square += items.load(x, GAIN, weights, base, base + units, first);
+#if PAIR  // |items| has the first ones of the first panel only until the next load
+      if (!loaded || first >= 256) square += items.load(x, GAIN, weights, base, base + units, first);
 #else
       items.load(x, GAIN, weights + own, base, base + units, first);
 #endif
@@ -269,7 +269,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(256, RESIDENT)
     }
   };
 #if PAIR
-  stage(0);
+  stage(0, true);
 #ifdef NORM_EPS
 #pragma unroll
   for (int i = 16; i; i /= 2) square += __shfl_xor_sync(~0u, square, i);
@@ -285,7 +285,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(256, RESIDENT)
       if (turn >= TURNS) break;
       if (unit % PANEL == 0 && (PANEL < GEMV_UNITS ? !PAIR || turn > 0 : !PAIR)) {
         if (turn > 0) __syncthreads();
-        stage(unit);
+        stage(unit, false);
         __syncthreads();
       }
       const Run now = next[d];

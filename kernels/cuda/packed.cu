@@ -31,7 +31,7 @@
 //   With SIZES, M and K are the last parameters; grid without NORM_EPS (ceil(ceil(RUNS/4) * 64 / 256), MP, 1)
 //
 // Tensor-core kernel
-//   EPILOGUE 0  (parts, w, y[M,N] f32)                     y = x.w^T
+//   EPILOGUE 0  (parts, w, [batch,] y[M,N] f32)            y = x.w^T; batch: only with SIZES
 //   EPILOGUE 1  (parts, w, residual[M,N] f32, y[M,N] f32)  y = residual + x.w^T; y may be the residual: one
 //                                                          thread reads and writes each element
 //   EPILOGUE 2  (parts, w, w2, y[M,N] f32)                 y = silu(x.w^T) * (x.w2^T)
@@ -41,7 +41,9 @@
 //                                                          N and N2 are multiples of BN. grid.y counts all
 //                                                          tiles
 //   With SIZES, M, N and K are the last parameters, and of EPILOGUE 1 and 2 also ADDS: EPILOGUE 1 leaves the
-//   residual out if it is 0. WHOLE_RUNS is 1 if K % 128 is 0 for all products of the image.
+//   residual out if it is 0. Of EPILOGUE 0 it is COUNT_AT: the word of |batch| with the number of rows of x
+//   that are used. Tiles after them are not computed: an LM head reads and writes only wanted tokens.
+//   WHOLE_RUNS is 1 if K % 128 is 0 for all products of the image.
 //
 //   Tile macros, set by the compiler: BM x BN (a block's part of y; BM 16, 32, 64, 128), SPLIT, STAGES, WARPS
 //   Launch:    grid  (ceil(M/BM), ceil(N/BN), SPLIT), block (32*WARPS, 1, 1)

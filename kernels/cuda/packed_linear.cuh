@@ -188,6 +188,8 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
 #endif
 #elif EPILOGUE == 1
          const float *residual,  // no __restrict__: it may be y
+#elif defined(COUNT_AT)
+         const int *__restrict__ batch,
 #endif
 #ifdef EXPERTS
          EXPERT_PARAMETERS
@@ -231,6 +233,9 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
 #endif
 #else
   const int top = blockIdx.x * BM, end = M;  // neighbouring blocks share w, so it is read once
+#ifdef COUNT_AT
+  if (top >= batch[COUNT_AT]) return;  // the host wrote the batch before the step
+#endif
 #endif
   const int begin = blockIdx.z * RUNS_EACH;
   // The last blocks of a cluster may have fewer runs, or none.

@@ -24,11 +24,13 @@ DEFINE_SIZE(size_m, 2)
 DEFINE_SIZE(size_k, 3)
 #endif
 #elif EPILOGUE == 0
-#define SIZE_PARAMETERS , int, int, int
-DEFINE_SIZE(size_m, 3)
-DEFINE_SIZE(size_n, 4)
-DEFINE_SIZE(size_k, 5)
+#define SIZE_PARAMETERS , int, int, int, int
+DEFINE_SIZE(size_m, 4)
+DEFINE_SIZE(size_n, 5)
+DEFINE_SIZE(size_k, 6)
+DEFINE_SIZE(size_count_at, 7)
 #define N size_n()
+#define COUNT_AT size_count_at()
 #elif defined(FEW) && defined(NORM_EPS)
 #define SIZE_PARAMETERS , int, int, int, int
 DEFINE_SIZE(size_m, 5)

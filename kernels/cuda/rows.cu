@@ -18,6 +18,9 @@
 //           grid (ceil(N * HALF / 256), 1, 1), block (256, 1, 1)
 
 #include "step.h"
+#ifdef NORM_EPS
+#include "overlap.cuh"
+#endif
 
 typedef unsigned short u16;
 typedef unsigned int u32;
@@ -58,6 +61,10 @@ constexpr int ROW_THREADS = 32 * WARPS, BLOCK_ROWS = 8 / WARPS;
 extern "C" __global__ void __launch_bounds__(256)
     NAME(const float *__restrict__ x, const float *__restrict__ gain, const float *residual, float *y,
          int rows, int width, int adds) {
+  start_next_kernel();
+  wait_for_previous_kernel();
+  x = after_wait(x);
+  residual = after_wait(residual);
   const int row = blockIdx.x * BLOCK_ROWS + threadIdx.x / ROW_THREADS, nth = threadIdx.x % ROW_THREADS;
   if (row >= rows) return;  // all threads of the row
   const float *from = x + (u64)row * width;

@@ -12,6 +12,7 @@ omits the large shapes, for compute-sanitizer. --tile times the products of the 
 """
 import argparse
 import ctypes
+import functools
 import glob
 import hashlib
 import math
@@ -299,14 +300,20 @@ class Driver:
         self.launch(cut_job(form, m, k, self.arch), (math.ceil(math.ceil(k / 512) * 64 / 256), (m + 7) // 8 * 8, 1), 256, [x, parts],
                     constants=(m, k))
 
+    @functools.lru_cache(None)  # a graph that is being recorded must not copy
+    def count_of(self, m):
+        return self.torch.tensor([m], dtype=self.torch.int32, device="cuda")
+
     def linear(self, form, m, n, k, end, tensors, tile=None, arch=None):
         arch = arch or self.arch
         tile = tile or tile_for(form, m, n, k, end, arch)
         shared = OPS.mlx_quantized_tile_shared_bytes(tile)
         if shares(end, tile):
             tensors = [*tensors[:2], tensors[0], tensors[2]]         # any buffer in place of the residual
+        elif end == 0:
+            tensors = [*tensors[:2], self.count_of(m), tensors[2]]
         self.launch(linear_job(form, m, n, k, end, tile, arch), (math.ceil(m / tile.m), math.ceil(n / tile.n), tile.split), 32 * tile.warps, tensors, shared,
-                    constants=(m, n, k, int(end == 1))[:4 if end or shares(end, tile) else 3])
+                    constants=(m, n, k, int(end == 1)))
 
     def few(self, form, m, n, k, end, few, x, tensors, gain=None):
         """|tensors|: w, then residual or w2, then y. |gain|: of the norm of x that is multiplied."""
