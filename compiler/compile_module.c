@@ -1,5 +1,7 @@
 // The module: runs iree-compile, or takes an earlier result from the cache.
 #include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -38,42 +40,113 @@ static mlx_status_t make_kernels(mlx_compile_job_t *job, const char *folder) {
   return NULL;
 }
 
-// Writes the MLIR beside the log, so that a user can run the logged command line again after a failure.
+// The files of one compilation, all owned. Those beside the log stay there after a failure, so that a user
+// can run the logged command line again.
+typedef struct module_files {
+  char *mlir, *bytecode, *objects, *first_log, *vmfb;
+} module_files_t;
+
+static mlx_status_t name_files(const char *folder, const char *log_path, module_files_t *files) {
+  MLX_TRY(mlx_format(&files->mlir, "%s.mlir", log_path));
+  MLX_TRY(mlx_format(&files->bytecode, "%s.mlirbc", log_path));
+  MLX_TRY(mlx_format(&files->objects, "%s.kernels", log_path));
+  MLX_TRY(mlx_format(&files->first_log, "%s.first", log_path));
+  return mlx_join_path(folder, MLX_BUNDLE_VMFB, &files->vmfb);
+}
+
+static void remove_files(const module_files_t *files) {
+  const char *const paths[] = {files->mlir, files->bytecode, files->objects, files->first_log};
+  for (size_t i = 0; i < sizeof paths / sizeof *paths; ++i) mlx_status_free(mlx_remove_tree(paths[i]));
+}
+
+static void free_files(module_files_t *files) {
+  mlx_free(files->mlir);
+  mlx_free(files->bytecode);
+  mlx_free(files->objects);
+  mlx_free(files->first_log);
+  mlx_free(files->vmfb);
+}
+
+// The first half of iree-compile, on a thread of its own.
+typedef struct first_half {
+  const mlx_compile_job_t *job;
+  mlx_iree_job_t compilation;
+  atomic_bool cancelled;
+  mlx_process_result_t result;
+  mlx_status_t status;
+} first_half_t;
+
+static void *run_first_half(void *user) {
+  first_half_t *half = user;
+  half->status = mlx_iree_compile(&half->job->compiler, &half->compilation, NULL, &half->result);
+  return NULL;
+}
+
+// iree-compile needs the images of the kernels only in its second half, so the first one runs beside NVRTC.
+static mlx_status_t make_halves(mlx_compile_job_t *job, const mlx_iree_job_t *whole,
+                                const module_files_t *files, mlx_process_result_t *out_result) {
+  first_half_t first = {.job = job, .compilation = *whole};
+  first.compilation.half = MLX_IREE_FIRST_HALF;
+  first.compilation.out_path = files->bytecode;
+  first.compilation.log_path = files->first_log;
+  first.compilation.cancelled = &first.cancelled;
+  pthread_t thread;
+  const bool started = !pthread_create(&thread, NULL, run_first_half, &first);
+  mlx_status_t status = make_kernels(job, files->objects);
+  if (status) atomic_store(&first.cancelled, true);
+  if (started)
+    pthread_join(thread, NULL);
+  else if (!status)
+    run_first_half(&first);
+  if (status) {
+    mlx_status_free(first.status);
+    return status;
+  }
+  if (first.status) return first.status;
+  mlx_iree_job_t second = *whole;
+  second.half = MLX_IREE_SECOND_HALF;
+  second.mlir_path = files->bytecode;
+  MLX_TRY(mlx_iree_compile(&job->compiler, &second, job->options->report, out_result));
+  out_result->cpu_seconds += first.result.cpu_seconds;
+  out_result->elapsed_seconds += first.result.elapsed_seconds;
+  if (out_result->peak_bytes < first.result.peak_bytes) out_result->peak_bytes = first.result.peak_bytes;
+  return NULL;
+}
+
+static mlx_status_t make_module(mlx_compile_job_t *job, const module_files_t *files, const char *log_path,
+                                mlx_process_result_t *out_result) {
+  const mlx_iree_job_t compilation = {.name = job->title,
+                                      .mlir_path = files->mlir,
+                                      .out_path = files->vmfb,
+                                      .flags = job->target.flags,
+                                      .flag_count = job->target.flag_count,
+                                      .object_folder = job->kernels.count ? files->objects : NULL,
+                                      .log_path = log_path,
+                                      .time_limit_seconds = job->options->time_limit_seconds};
+  MLX_TRY(mlx_write_file(files->mlir, job->mlir, job->mlir_length));
+  if (job->kernels.count && job->kernels.gpu) return make_halves(job, &compilation, files, out_result);
+  if (job->kernels.count) MLX_TRY(make_kernels(job, files->objects));  // copies prebuilt objects
+  return mlx_iree_compile(&job->compiler, &compilation, job->options->report, out_result);
+}
+
 static mlx_status_t fill_vmfb(void *user, const char *folder, const char *log_path) {
   mlx_compile_job_t *job = user;
-  char *mlir_path = NULL, *vmfb_path = NULL, *object_folder = NULL;
-  mlx_status_t status = mlx_format(&mlir_path, "%s.mlir", log_path);
-  if (!status) status = mlx_format(&object_folder, "%s.kernels", log_path);
-  if (!status) status = mlx_join_path(folder, MLX_BUNDLE_VMFB, &vmfb_path);
-  if (!status) status = mlx_write_file(mlir_path, job->mlir, job->mlir_length);
-  if (!status && job->kernels.count) status = make_kernels(job, object_folder);
-  mlx_process_result_t result;
+  module_files_t files = {0};
+  mlx_process_result_t result = {0};
   job->ran_compiler = true;
   if (job->model)
     mlx_report_note(mlx_job_notes(job), "compiling %s for %s: happens once, then cached",
                     mlx_file_name(mlx_source_path(job->model->source)).text,
                     strcmp(job->target.name, "cpu:host") ? job->target.name : "cpu");
-  if (!status) {
-    const mlx_iree_job_t compilation = {.name = job->title,
-                                        .mlir_path = mlir_path,
-                                        .out_path = vmfb_path,
-                                        .flags = job->target.flags,
-                                        .flag_count = job->target.flag_count,
-                                        .object_folder = job->kernels.count ? object_folder : NULL,
-                                        .log_path = log_path,
-                                        .time_limit_seconds = job->options->time_limit_seconds};
-    status = mlx_iree_compile(&job->compiler, &compilation, job->options->report, &result);
-  }
+  mlx_status_t status = name_files(folder, log_path, &files);
+  if (!status) status = make_module(job, &files, log_path, &result);
   if (!status) {
     job->iree_seconds += result.cpu_seconds;
-    mlx_status_free(mlx_remove_tree(mlir_path));
-    mlx_status_free(mlx_remove_tree(object_folder));
+    remove_files(&files);
     mlx_report_note(job->options->report, "compiled %s in %.1f s (peak memory of iree-compile: %llu MiB)",
                     job->title, result.elapsed_seconds, (unsigned long long)(result.peak_bytes >> 20));
   }
-  mlx_free(mlir_path);
-  mlx_free(vmfb_path);
-  mlx_free(object_folder);
+  free_files(&files);
   return status;
 }
 

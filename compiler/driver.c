@@ -13,6 +13,8 @@
 
 #define MLXCEL_IREE_VERSION "3.13.0"  // the pinned version, whose flags and MLIR syntax we emit
 
+#define LAST_PHASE_WITHOUT_OBJECTS "executable-targets"
+
 #define VERSION_SECONDS 30
 #define UNKNOWN_VERSION "of unknown version"
 #define VERSION_BYTES 4096
@@ -334,7 +336,7 @@ static mlx_status_t write_line(command_t *command, const char *input) {
 
 static mlx_status_t build_command(const mlx_iree_compiler_t *compiler, const mlx_iree_job_t *job,
                                   command_t *command) {
-  MLX_TRY(mlx_alloc(job->flag_count + 7, sizeof *command->argv, &command->argv));
+  MLX_TRY(mlx_alloc(job->flag_count + 9, sizeof *command->argv, &command->argv));
   MLX_TRY(add_argument(command, "", compiler->path));
   for (size_t i = 0; i < job->flag_count; ++i) MLX_TRY(add_argument(command, "", job->flags[i]));
   if (job->object_folder)
@@ -342,6 +344,12 @@ static mlx_status_t build_command(const mlx_iree_compiler_t *compiler, const mlx
   // Verifying after every pass takes a third of the time. The input is still verified, and the output does
   // not depend on it.
   MLX_TRY(add_argument(command, "", "--verify=false"));
+  if (job->half == MLX_IREE_FIRST_HALF) {
+    MLX_TRY(add_argument(command, "--compile-to=", LAST_PHASE_WITHOUT_OBJECTS));
+    MLX_TRY(add_argument(command, "", "--emit-mlir-bytecode"));  // faster to read than text
+  } else if (job->half == MLX_IREE_SECOND_HALF) {
+    MLX_TRY(add_argument(command, "--compile-from=", LAST_PHASE_WITHOUT_OBJECTS));
+  }
   // Standard input: a module records the name of its input file, and the cache must not depend on our paths.
   MLX_TRY(add_argument(command, "", "-"));
   MLX_TRY(add_argument(command, "", "-o"));
@@ -474,12 +482,13 @@ static mlx_status_t check_output(const mlx_iree_job_t *job, const command_t *com
 typedef struct progress {
   const mlx_report_t *report;
   const char *name;
+  const atomic_bool *cancelled;
 } progress_t;
 
 static bool report_progress(void *user, double elapsed_seconds) {
   const progress_t *progress = user;
   mlx_report_progress(progress->report, "compiling %s ... %.0f s", progress->name, elapsed_seconds);
-  return true;
+  return !progress->cancelled || !atomic_load(progress->cancelled);
 }
 
 static mlx_status_t choose_limit(double given, double *out_seconds) {
@@ -496,7 +505,7 @@ static mlx_status_t choose_limit(double given, double *out_seconds) {
 static mlx_status_t run_command(const mlx_iree_compiler_t *compiler, const mlx_iree_job_t *job,
                                 const command_t *command, const mlx_report_t *report,
                                 mlx_process_result_t *result) {
-  progress_t progress = {.report = report, .name = job->name};
+  progress_t progress = {.report = report, .name = job->name, .cancelled = job->cancelled};
   mlx_process_options_t options = {
       .argv = (const char *const *)command->argv,
       .input_path = job->mlir_path,
@@ -511,7 +520,7 @@ static mlx_status_t run_command(const mlx_iree_compiler_t *compiler, const mlx_i
   mlx_status_t status = mlx_process_run(&options, result);
   mlx_report_done(report);
   if (status) return status;
-  bool failed = result->signal || result->exit_code || result->timed_out;
+  bool failed = result->signal || result->exit_code || result->timed_out || result->cancelled;
   return failed ? explain_failure(compiler, job, command, result) : check_output(job, command);
 }
 

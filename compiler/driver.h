@@ -9,6 +9,8 @@
 #ifndef MLXCEL_COMPILER_DRIVER_H_
 #define MLXCEL_COMPILER_DRIVER_H_
 
+#include <stdatomic.h>
+
 #include "base/digest.h"
 #include "base/process.h"
 #include "base/report.h"
@@ -33,8 +35,14 @@ mlx_status_t mlx_iree_compiler_find(mlx_cache_t *cache, const char *explicit_pat
                                     mlx_iree_compiler_t *out_compiler) MLX_MUST_USE;
 void mlx_iree_compiler_release(mlx_iree_compiler_t *compiler);
 
-// One compilation. The command is: compiler, flags in order, the flag for object_folder, -, -o out_path, with
-// mlir_path as standard input.
+// One compilation, or a half of it. The command is: compiler, flags in order, the flags for object_folder and
+// half, -, -o out_path, with mlir_path as standard input.
+//
+// iree-compile reads linked objects in its last phases. The first half of a compilation ends before them and
+// writes MLIR bytecode, from which the second half makes the module. The module is the same as that of a
+// whole compilation.
+typedef enum mlx_iree_half { MLX_IREE_WHOLE, MLX_IREE_FIRST_HALF, MLX_IREE_SECOND_HALF } mlx_iree_half_t;
+
 typedef struct mlx_iree_job {
   const char *name;          // for progress and errors: "decode for cpu"
   const char *mlir_path;     // input
@@ -45,6 +53,9 @@ typedef struct mlx_iree_job {
   const char *object_folder;
   const char *log_path;       // gets the command line, then stdout and stderr of the compiler
   double time_limit_seconds;  // 0: $MLXCEL_COMPILE_TIMEOUT, or 30 minutes
+  mlx_iree_half_t half;
+  // Another thread sets it to end the compiler: mlx_iree_compile then fails. May be NULL.
+  const atomic_bool *cancelled;
 } mlx_iree_job_t;
 
 // Fails with MLX_TOOL_FAILED or MLX_TIMEOUT and names the first error line, the exit status and the log.

@@ -127,14 +127,16 @@ static mlx_value_t gemm(const mixture_t *m, const char *name, mlx_value_t parts,
   const mlx_quantized_tile_t t = m->tiles[pair];
   const int64_t n = pair ? m->ffn : m->hidden;
   mlx_text_t d = define_product(m, "mlx_experts_gemm", pair);
-  MLX_DEFINE(&d, {"M", m->groups.rows}, {"EPILOGUE", pair ? MLX_EPILOGUE_SWIGLU : MLX_EPILOGUE_NONE},
-             {"BM", t.m}, {"BN", t.n}, {"SPLIT", 1}, {"STAGES", t.stages}, {"WARPS", t.warps});
+  MLX_DEFINE(&d, {"SIZES", 1}, {"EPILOGUE", pair ? MLX_EPILOGUE_SWIGLU : MLX_EPILOGUE_NONE}, {"BM", t.m},
+             {"BN", t.n}, {"SPLIT", 1}, {"STAGES", t.stages}, {"WARPS", t.warps});
   return call_product(m, name, pair, &d,
                       (mlx_extern_t){.symbol = "mlx_experts_gemm",
                                      .grid = {m->groups.tiles, mlx_ceil_div(n, t.n), 1},
                                      .threads = 32 * t.warps,
                                      .shared_bytes = mlx_quantized_tile_shared_bytes(t),
-                                     .result = MLX_TYPE(MLX_F32, m->groups.rows, n)},
+                                     .result = MLX_TYPE(MLX_F32, m->groups.rows, n),
+                                     .constants = {(int32_t)m->groups.rows},
+                                     .constant_count = 1},
                       parts, (mlx_value_t[3]){m->grouped});
 }
 
@@ -159,8 +161,7 @@ static mlx_value_t cut(const mixture_t *m, mlx_value_t x, bool sorted) {
   const bool rows16 = !(sorted ? m->down : m->gate).quantized_weight;
   const int64_t k = x.dims[1], rows = m->groups.rows;
   mlx_text_t d = define(m, "mlx_cut");
-  MLX_DEFINE(&d, {"CUT", 1}, {"M", x.dims[0]}, {"K", k}, {"ROWS", rows}, {"LIST_AT", m->groups.list_at},
-             {"SORTED", sorted});
+  MLX_DEFINE(&d, {"CUT", 1}, {"SIZES", 1}, {"K", k}, {"SORTED", sorted});
   if (rows16) MLX_DEFINE(&d, {"ROWS16", 1});
   return mlx_cuda_call(
       m->g, "pair_parts",
@@ -171,7 +172,9 @@ static mlx_value_t cut(const mixture_t *m, mlx_value_t x, bool sorted) {
                       .operands = {x, m->grouped},
                       .operand_count = 2,
                       .updated_from = 2,
-                      .result = MLX_TYPE(MLX_I32, mlx_quantized_parts_bytes(rows, k) / 4)});
+                      .result = MLX_TYPE(MLX_I32, mlx_quantized_parts_bytes(rows, k) / 4),
+                      .constants = {(int32_t)x.dims[0], (int32_t)rows, (int32_t)m->groups.list_at},
+                      .constant_count = 3});
 }
 
 static mlx_value_t combine(const mixture_t *m, const char *name, mlx_value_t outer) {

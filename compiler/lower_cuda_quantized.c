@@ -232,7 +232,7 @@ mlx_value_t mlx_cuda_quantized_embed(mlx_function_t *g, mlx_value_t table, mlx_v
   mlx_text_t definitions = {0};
   mlx_text_puts(&definitions, "NAME=mlx_embed\n");
   mlx_cuda_define_weight(g, &definitions, table);
-  MLX_DEFINE(&definitions, {"EMBED", 1}, {"M", m});
+  MLX_DEFINE(&definitions, {"EMBED", 1}, {"SIZES", 1});
   mlx_builder_comment(g->b, "embedding rows of the tokens");
   return mlx_cuda_call(g, "embedded",
                        &(mlx_extern_t){.symbol = "mlx_embed",
@@ -242,5 +242,7 @@ mlx_value_t mlx_cuda_quantized_embed(mlx_function_t *g, mlx_value_t table, mlx_v
                                        .operands = {tokens, mlx_cuda_words(g, table)},
                                        .operand_count = 2,
                                        .updated_from = 2,
-                                       .result = MLX_TYPE(MLX_F32, m, k)});
+                                       .result = MLX_TYPE(MLX_F32, m, k),
+                                       .constants = {(int32_t)m},
+                                       .constant_count = 1});
 }

@@ -119,6 +119,38 @@ TEST(compile_writes_output_log_and_progress) {
   mlx_iree_compiler_release(&compiler);
 }
 
+TEST(halves_of_a_compilation_stop_and_start_at_the_same_phase) {
+  char line[1024];
+  mlx_iree_compiler_t compiler = tool("echo half > $out");
+  mlx_iree_job_t half = job();
+  half.half = MLX_IREE_FIRST_HALF;
+  CHECK_OK(mlx_iree_compile(&compiler, &half, NULL, NULL));
+  snprintf(line, sizeof line,
+           "%s/tool --one '--two=it'\\''s $HOME' --verify=false --compile-to=executable-targets "
+           "--emit-mlir-bytecode - -o %s/out.vmfb < %s/in.mlir\n",
+           root, root, root);
+  check_file_is("compile.log", line);
+  half.half = MLX_IREE_SECOND_HALF;
+  CHECK_OK(mlx_iree_compile(&compiler, &half, NULL, NULL));
+  snprintf(line, sizeof line,
+           "%s/tool --one '--two=it'\\''s $HOME' --verify=false --compile-from=executable-targets - -o "
+           "%s/out.vmfb < %s/in.mlir\n",
+           root, root, root);
+  check_file_is("compile.log", line);
+  mlx_iree_compiler_release(&compiler);
+}
+
+TEST(cancelled_compiler_is_ended) {
+  const atomic_bool cancelled = true;
+  mlx_process_result_t result;
+  mlx_iree_compiler_t compiler = tool("sleep 60");
+  mlx_iree_job_t one = job();
+  one.cancelled = &cancelled;
+  CHECK_ERROR(mlx_iree_compile(&compiler, &one, NULL, &result), MLX_TOOL_FAILED, "compiling tiny");
+  CHECK(result.cancelled && result.elapsed_seconds < 30);
+  mlx_iree_compiler_release(&compiler);
+}
+
 TEST(error_quotes_the_first_error_line_and_names_the_log) {
   mlx_status_t status = compile_with(
       "echo starting; echo; printf 'in.mlir:3:1: \\033[31merror: bad op\\nin.mlir:4:1: error: worse\\n' >&2; "
@@ -373,6 +405,8 @@ int main(int argc, char **argv) {
   unsetenv("MLXCEL_COMPILE_TIMEOUT");
   static const check_case_t cases[] = {
       CASE(compile_writes_output_log_and_progress),
+      CASE(halves_of_a_compilation_stop_and_start_at_the_same_phase),
+      CASE(cancelled_compiler_is_ended),
       CASE(error_quotes_the_first_error_line_and_names_the_log),
       CASE(error_reports_that_the_compiler_printed_nothing),
       CASE(error_names_the_signal_and_hints_at_memory),

@@ -68,18 +68,21 @@
 //                min(ceil(K/128), 65536 / (784*M) / 8 * 8) * 784*M + 8192*GEMV_GROUPS bytes
 //
 // EMBED
-//   (tokens[M] i32, table[N,K], y[M,K] f32)   y = rows of the table, bit-identical to the reader on the CPU
+//   (tokens[M] i32, table[N,K], y[M,K] f32)   y = rows of the table, bit-identical to the reader on the CPU.
+//                                             With SIZES, M is the last parameter
 //   Launch:    grid (ceil(M * ceil(K/128) * 16 / 256), 1, 1), block (256, 1, 1), no dynamic shared memory
 
 // Experts (experts.cu has the other kernels of a mixture of experts)
 //   With EXPERTS (their number), w is the matrices of all experts one after the other, and USED is the number
 //   of experts of a token. |groups| is the result of experts.cu with -DGROUP.
 //   CUT        (x, groups, parts): parts has ROWS rows, row r for the pair groups[LIST_AT + r]. M is the
-//              number of tokens, and with SORTED the number of rows: x then has the rows of parts
+//              number of tokens, and with SORTED the number of rows: x then has the rows of parts. With
+//              SIZES, M, ROWS and LIST_AT are the last parameters
 //   Tensor-core kernel: M is ROWS, SPLIT is 1. Row r of y is for the pair in row r of parts.
 //              EPILOGUE 2  (parts, w, w2, [bias, bias2,] groups, y)  y = act(x.w^T + bias) * (x.w2^T + bias2)
 //              EPILOGUE 0  (parts, w, [bias,] groups, y)             y = x.w^T + bias
-//              BIAS (0, 1), ACT, LIMIT and SLOPE as in experts_act.cuh; grid.x is the most tiles of a batch
+//              With SIZES, M is the last parameter. BIAS (0, 1), ACT, LIMIT and SLOPE as in experts_act.cuh;
+//              grid.x is the most tiles of a batch
 //   GEMV       experts_gemv.cuh
 //
 // TOKEN        packed_token.cuh: products of one token, with a norm before and a bias or residual after them
@@ -99,7 +102,7 @@ typedef unsigned long long u64;
 #else
 #define MP ((M + 7) / 8 * 8)
 #endif
-#ifndef SIZES
+#if !defined(SIZES) || defined(EXPERTS) || defined(EMBED)
 static_assert(K % 32 == 0, "blocks of 32 columns");
 #endif
 

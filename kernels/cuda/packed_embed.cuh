@@ -2,7 +2,8 @@
 
 // A thread has 8 columns of a piece: those of one quad.
 extern "C" __global__ void __launch_bounds__(256)
-    NAME(const int *__restrict__ tokens, const u8 *__restrict__ table, float *__restrict__ y) {
+    NAME(const int *__restrict__ tokens, const u8 *__restrict__ table,
+         float *__restrict__ y SIZE_PARAMETERS) {
   start_next_kernel();
   wait_for_previous_kernel();
   tokens = after_wait(tokens);

@@ -14,7 +14,29 @@
     return value;                                                                            \
   }
 
-#ifdef CUT
+#if defined(EXPERTS) || defined(EMBED)  // N and K are macros
+#ifdef EMBED
+#define SIZE_PARAMETERS , int
+DEFINE_SIZE(size_m, 3)
+#elif defined(CUT)
+#define SIZE_PARAMETERS , int, int, int
+DEFINE_SIZE(size_m, 3)
+DEFINE_SIZE(size_rows, 4)
+DEFINE_SIZE(size_list_at, 5)
+#define ROWS size_rows()
+#define LIST_AT size_list_at()
+#else
+#define SIZE_PARAMETERS , int
+#if EPILOGUE == 2 && BIAS
+DEFINE_SIZE(size_m, 7)
+#elif EPILOGUE == 2 || BIAS
+DEFINE_SIZE(size_m, 5)
+#else
+DEFINE_SIZE(size_m, 4)
+#endif
+#define WHOLE_RUNS (K % 128 == 0)
+#endif
+#elif defined(CUT)
 #define SIZE_PARAMETERS , int, int
 #ifdef NORM_EPS
 DEFINE_SIZE(size_m, 3)
@@ -49,7 +71,9 @@ DEFINE_SIZE(size_adds, 7)
 #define ADDS size_adds()
 #endif
 #define M size_m()
+#if !defined(EXPERTS) && !defined(EMBED)
 #define K size_k()
+#endif
 #else
 #define SIZE_PARAMETERS
 #define ADDS 1
