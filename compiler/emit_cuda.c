@@ -114,7 +114,8 @@ static void define_ropes(mlx_text_t *d, const mlx_decode_form_t *form, const mlx
 }
 
 // Macros of kernels/cuda/decode_form.cuh, where the network differs from Llama's.
-static void define_form(mlx_text_t *d, const mlx_decode_plan_t *plan, const mlx_config_t *c) {
+static void define_form(mlx_text_t *d, const mlx_function_t *g, const mlx_decode_plan_t *plan) {
+  const mlx_config_t *c = &g->model->config;
   static const char *const acts[] = {[MLX_ACT_GELU] = "ACT_GELU",
                                      [MLX_ACT_GELU_TANH] = "ACT_GELU_TANH",
                                      [MLX_ACT_RELU] = "ACT_RELU",
@@ -135,6 +136,13 @@ static void define_form(mlx_text_t *d, const mlx_decode_plan_t *plan, const mlx_
     mlx_text_puts(d, "WINDOWED_LAYERS=");
     for (int64_t i = 0; i < c->layers; ++i)
       mlx_text_printf(d, "%s%d", i ? "," : "", form->windowed[i] ? 1 : 0);
+    mlx_text_puts(d, "\n");
+  }
+  if (g->options->window_pages) {
+    MLX_DEFINE(d, {"WINDOW_LAYERS", mlx_function_page_layers(g, MLX_WINDOW_PAGES)});
+    mlx_text_puts(d, "PAGE_LAYERS=");
+    for (int64_t i = 0; i < c->layers; ++i)
+      mlx_text_printf(d, "%s%lld", i ? "," : "", (long long)mlx_function_place_layer(g, i).nth);
     mlx_text_puts(d, "\n");
   }
   define_ropes(d, form, c);
@@ -163,7 +171,7 @@ static const char *decode_image(mlx_function_t *g, const mlx_decode_plan_t *plan
   }
   mlx_cuda_define_dtype(&d, plan->dtype);
   mlx_cuda_define_kv(&d, g->options->kv);
-  define_form(&d, plan, c);
+  define_form(&d, g, plan);
   return mlx_cuda_image(g, MLX_KERNEL_DECODE, &d);
 }
 
