@@ -70,6 +70,7 @@ static void put_variant(mlx_text_t *json, const mlx_variant_t *variant) {
   put_bool(json, "fixed_rows", variant->fixed_rows);
   put_int(json, INNER, "chunk_positions", variant->chunk_positions);
   put_int(json, INNER, "page_bytes", variant->page_bytes);
+  if (variant->window_page_bytes) put_int(json, INNER, "window_page_bytes", variant->window_page_bytes);
   put_int(json, INNER, "kv_row", variant->kv_row);
   put_int(json, INNER, "hidden", variant->hidden);
   put_names(json, "kernels", (const char(*)[16])variant->kernels, variant->kernel_count);
@@ -265,10 +266,16 @@ static mlx_status_t read_pool(const mlx_json_t *json, yyjson_val *object, mlx_va
   MLX_TRY(mlx_json_int(json, object, "page_bytes", 1, (int64_t)1 << 40, &variant->page_bytes));
   MLX_TRY(mlx_json_int(json, object, "kv_row", 0, max, &variant->kv_row));
   MLX_TRY(mlx_json_int(json, object, "hidden", 1, max, &variant->hidden));
-  if (variant->kv_bytes > variant->page_bytes / MLX_KV_PAGE)
+  if (variant->window_page_bytes > (int64_t)1 << 40 || (variant->window_page_bytes && !variant->window))
+    return mlx_json_error(json, "window_page_bytes", "is too large, or has no window");
+  if (variant->window > max) return mlx_json_error(json, "window", "is too large");
+  if (variant->kv_bytes > (variant->page_bytes + variant->window_page_bytes) / MLX_KV_PAGE)
     return mlx_json_error(json, "page_bytes", "is too small for kv_bytes");
-  const int64_t number = !variant->kv_row || !strcmp(variant->kv, "f32") ? 4 : 2;
-  return variant->page_bytes % ((variant->kv_row ? variant->kv_row : 1) * number)
+  const int64_t number = !variant->kv_row || !strcmp(variant->kv, "f32") ? 4 : 2,
+                row = (variant->kv_row ? variant->kv_row : 1) * number;
+  if (variant->window_page_bytes % row)
+    return mlx_json_error(json, "window_page_bytes", "is not a multiple of a row of the KV pool");
+  return variant->page_bytes % row
              ? mlx_json_error(json, "page_bytes", "is not a multiple of a row of the KV pool")
              : NULL;
 }
@@ -373,6 +380,7 @@ static mlx_status_t read_variant(const mlx_json_t *json, yyjson_val *object, mlx
   MLX_TRY(read_bytes(json, object, "state_bytes", &variant->state_bytes));
   MLX_TRY(read_bytes(json, object, "kv_bytes", &variant->kv_bytes));
   MLX_TRY(read_bytes(json, object, "window", &variant->window));
+  MLX_TRY(read_bytes(json, object, "window_page_bytes", &variant->window_page_bytes));
   MLX_TRY(read_pool(json, object, variant));
   ++m->variant_count;
   return NULL;

@@ -77,10 +77,11 @@ typedef struct mlx_variant {
   bool ragged;      // a step takes several segments; false: one, and functions have the argument chunks
   bool samples;     // steps sample on the device; false: the host samples from the logits
   bool fixed_rows;  // arguments have fixed first dimensions (kernels/step.h); false: any
-  int64_t chunk_positions;  // positions in a chunk of generic attention; 0 if there is none
-  int64_t page_bytes;       // one page of the KV pool, all layers
-  int64_t kv_row;           // innermost dimension of the KV pool, whose dtype is |kv|; 0: a vector of i32
-  int64_t hidden;           // hidden size
+  int64_t chunk_positions;    // positions in a chunk of generic attention; 0 if there is none
+  int64_t page_bytes;         // one page of the KV pool: the layers that window pages do not have
+  int64_t window_page_bytes;  // one window page: the layers with a sliding window; 0: there are none
+  int64_t kv_row;             // innermost dimension of the KV pool, whose dtype is |kv|; 0: a vector of i32
+  int64_t hidden;             // hidden size
   char kernels[MLX_MAX_KERNELS][16];  // linked kernels: "decode", "linear"; other ops use the generic path
   size_t kernel_count;
   char kernels_digest[MLX_DIGEST_HEX];  // over the kernels' sources and definitions, or their objects; empty
@@ -94,8 +95,8 @@ typedef struct mlx_variant {
                         // target's own minimum is enough
   int64_t state_bytes;  // device memory of the module's own variables (scratch); 0 if unknown
   int64_t kv_bytes;     // bytes of keys and values per position, all layers; 0 if unknown
-  int64_t window;       // sliding window: positions that a token sees, in the layer that sees the most; 0: a
-                        // layer sees all, or unknown
+  int64_t window;       // sliding window: positions that a token sees in the layers of window pages, in the
+                        // layer that sees the most. Without window pages, in all layers. 0: a layer sees all
 } mlx_variant_t;
 
 typedef struct mlx_manifest {

@@ -62,8 +62,13 @@ static group_t *group_of(group_t *groups, size_t count, const mlx_weight_t *weig
 // ----------------------------------------------------------------------------------------------------------
 // Output
 
-static uint64_t kv_bytes(int64_t kv_numbers, uint64_t positions, uint64_t bytes) {
-  return (uint64_t)kv_numbers * positions * bytes;
+// Numbers that the KV cache keeps for one sequence of |positions| positions. Window pages keep a window only.
+static uint64_t kv_numbers(const mlx_model_t *model, int64_t positions) {
+  const int64_t held =
+      MLX_WINDOW_POOL_FACTOR * MLX_KV_PAGE * MLX_WINDOW_PAGES_HELD(model->config.window, MLX_STEP_TOKENS);
+  const int64_t seen = held < positions ? held : positions;
+  return (uint64_t)((model->kv_numbers - model->window_kv_numbers) * positions +
+                    model->window_kv_numbers * seen);
 }
 
 typedef struct totals {
@@ -98,10 +103,9 @@ static void print_config(const mlx_model_t *model, const char *kind) {
            (long long)c->layers);
 }
 
-static void print_groups(const group_t *groups, size_t count, int64_t kv_numbers, int64_t context) {
+static void print_groups(const group_t *groups, size_t count, const mlx_model_t *model, int64_t context) {
   const totals_t all = add_up(groups, count);
-  const uint64_t wide_kv = kv_bytes(kv_numbers, (uint64_t)context, 4),
-                 half_kv = kv_bytes(kv_numbers, (uint64_t)context, 2);
+  const uint64_t wide_kv = 4 * kv_numbers(model, context), half_kv = 2 * kv_numbers(model, context);
   printf("\n%-12s %12s %12s  %s\n", "weights", "parameters", "size", "stored as");
   for (size_t i = 0; i < count; ++i) {
     if (!groups[i].elements) continue;
@@ -119,9 +123,10 @@ static void print_groups(const group_t *groups, size_t count, int64_t kv_numbers
 }
 
 // What `run` needs on this machine: the sizes of its path, not those of the file.
-static void print_here(const mlx_summary_t *summary, int64_t context) {
+static void print_here(const mlx_summary_t *summary, const mlx_model_t *model, int64_t context) {
   const mlx_variant_t *v = &summary->here;
-  const uint64_t kv = kv_bytes(v->kv_bytes, (uint64_t)context, 1);
+  const double bytes = (double)v->kv_bytes / (double)(model->kv_numbers ? model->kv_numbers : 1);
+  const uint64_t kv = (uint64_t)(bytes * (double)kv_numbers(model, context));
   if (!summary->here_weights) return;
   printf("on this machine, for %s: %s of weights as %s, and %s of KV cache\n", v->target,
          mlx_bytes_show(summary->here_weights).text, v->dtype, mlx_bytes_show(kv).text);
@@ -134,7 +139,7 @@ static void print_here(const mlx_summary_t *summary, int64_t context) {
 }
 
 static mlx_status_t print_json(const group_t *groups, size_t count, const mlx_model_t *model,
-                               const mlx_summary_t *summary, int64_t kv_numbers, int64_t context) {
+                               const mlx_summary_t *summary, int64_t context) {
   const mlx_config_t *c = &model->config;
   const struct {
     const char *name;
@@ -162,8 +167,7 @@ static mlx_status_t print_json(const group_t *groups, size_t count, const mlx_mo
     comma = ",";
   }
   const totals_t all = add_up(groups, count);
-  const uint64_t wide_kv = kv_bytes(kv_numbers, (uint64_t)context, 4),
-                 half_kv = kv_bytes(kv_numbers, (uint64_t)context, 2);
+  const uint64_t wide_kv = 4 * kv_numbers(model, context), half_kv = 2 * kv_numbers(model, context);
   mlx_text_printf(&text, "\n  ],\n  \"bytes\": %llu,\n", (unsigned long long)all.bytes);
   mlx_text_printf(&text, "  \"here\": {\"weights\": %llu, \"kv_per_token\": %lld, \"memory\": %llu},\n",
                   (unsigned long long)summary->here_weights, (long long)summary->here.kv_bytes,
@@ -219,12 +223,12 @@ static mlx_status_t show_model(const char *path, int64_t context, bool json) {
   for (size_t i = 0; i < model->weight_count; ++i)
     add_weight(group_of(groups, count, &model->weights[i]), &model->weights[i]);
   if (context <= 0 || context > model->config.context) context = model->config.context;
-  if (!status && json) status = print_json(groups, count, model, &summary, model->kv_numbers, context);
+  if (!status && json) status = print_json(groups, count, model, &summary, context);
   if (!status && !json) status = print_summary(&summary);
   if (!status && !json) {
     print_config(model, summary.architecture);
-    print_groups(groups, count, model->kv_numbers, context);
-    print_here(&summary, context);
+    print_groups(groups, count, model, context);
+    print_here(&summary, model, context);
     print_ops(&summary.here);
   }
   mlx_model_close(model);
@@ -236,9 +240,13 @@ static void print_variant(const mlx_variant_t *v, bool with_target) {
   printf("stored as     %s; activations %s, KV cache %s\n", v->dtype, v->activations, v->kv);
   if (v->level_count) printf("levels        %s\n", mlx_variant_levels_text(v).text);
   printf("kernels       %s\n", mlx_variant_kernels_text(v).text);
-  printf("memory        %s besides the weights, and KV cache: %s per token\n",
+  printf("memory        %s besides the weights, and KV cache: %s per token",
          mlx_bytes_show((uint64_t)v->state_bytes).text,
-         mlx_bytes_show((uint64_t)v->page_bytes / MLX_KV_PAGE).text);
+         mlx_bytes_show((uint64_t)(v->page_bytes + v->window_page_bytes) / MLX_KV_PAGE).text);
+  if (v->window_page_bytes)
+    printf(", %s of it only in a window of %lld tokens",
+           mlx_bytes_show((uint64_t)v->window_page_bytes / MLX_KV_PAGE).text, (long long)v->window);
+  printf("\n");
   print_ops(v);
 }
 

@@ -204,6 +204,7 @@ mlx_status_t mlx_job_check_kv_format(const mlx_compile_job_t *job) {
 
 mlx_status_t mlx_job_choose_kernels(mlx_compile_job_t *job) {
   const char *why = why_no_kernels(job);
+  job->module.window_pages = mlx_graph_mixes_windows(job->graph);
   if (job->options->kernels == MLX_KERNELS_OFF) return NULL;
   if (why) return no_kernels(job, why);
   if (!job->target.gpu) return use_cpu_kernels(job);

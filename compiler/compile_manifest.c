@@ -98,16 +98,10 @@ mlx_status_t mlx_job_describe_model(mlx_compile_job_t *job) {
   return mlx_source_eos_ids(job->model->source, m->eos, MLX_MAX_EOS, &m->eos_count);
 }
 
-// Positions that a token sees in the layer that sees the most; 0: all.
-static int64_t widest_window(const mlx_graph_t *graph) {
-  int64_t widest = 0;
-  for (int id = 1; id <= (int)graph->count; ++id) {
-    const mlx_node_t *node = mlx_graph_node(graph, id);
-    if (node->kind != MLX_NODE_ATTENTION) continue;
-    if (!node->attention.window) return 0;
-    if (node->attention.window > widest) widest = node->attention.window;
-  }
-  return widest;
+// The window of the manifest (artifact/manifest.h).
+static int64_t module_window(const mlx_compile_job_t *job) {
+  const mlx_graph_windows_t w = mlx_graph_windows(job->graph);
+  return job->facts.window_page_bytes || w.windowed == w.layers ? w.widest : 0;
 }
 
 mlx_status_t mlx_job_describe_target(mlx_compile_job_t *job, const mlx_compiled_file_t *modules,
@@ -123,6 +117,7 @@ mlx_status_t mlx_job_describe_target(mlx_compile_job_t *job, const mlx_compiled_
                        .fixed_rows = facts->fixed_rows,
                        .chunk_positions = facts->chunk_positions,
                        .page_bytes = facts->page_bytes,
+                       .window_page_bytes = facts->window_page_bytes,
                        .kv_row = facts->kv_row,
                        .hidden = facts->hidden,
                        .driver = job->target.gpu && job->kernels.count
@@ -130,7 +125,7 @@ mlx_status_t mlx_job_describe_target(mlx_compile_job_t *job, const mlx_compiled_
                                      : 0,
                        .state_bytes = facts->state_bytes,
                        .kv_bytes = (int64_t)position,
-                       .window = widest_window(job->graph)};
+                       .window = module_window(job)};
   snprintf(v->target, sizeof v->target, "%s", job->target.name);
   snprintf(v->cpu, sizeof v->cpu, "%s", job->target.cpu);
   snprintf(v->dtype, sizeof v->dtype, "%s", mlx_job_storage_name(job));

@@ -1,4 +1,5 @@
 // The size of a compiled model: reported before work begins, and refused if its device cannot hold it.
+#include <stdio.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -23,6 +24,22 @@ static uint64_t device_memory(const mlx_compile_job_t *job) {
   return host ? host : mlx_physical_memory();
 }
 
+typedef struct note {
+  char text[128];
+} note_t;
+
+// Says how much of the KV cache of a token, which is |position| bytes, is kept only in a window.
+static note_t windowed_text(const mlx_compile_job_t *job, size_t position) {
+  const mlx_graph_windows_t w = mlx_graph_windows(job->graph);
+  const int64_t all = mlx_graph_kv_numbers(job->graph);
+  note_t note = {""};
+  if (!job->module.window_pages || !all) return note;
+  const uint64_t bytes = (uint64_t)((double)position * (double)w.kv_numbers / (double)all);
+  snprintf(note.text, sizeof note.text, ", %s of it only in a window of %lld tokens",
+           mlx_bytes_show(bytes).text, (long long)w.widest);
+  return note;
+}
+
 mlx_status_t mlx_job_check_size(const mlx_compile_job_t *job) {
   const mlx_file_name_t name = mlx_file_name(mlx_source_path(job->model->source));
   const char *dtype = mlx_job_storage_name(job);
@@ -32,8 +49,9 @@ mlx_status_t mlx_job_check_size(const mlx_compile_job_t *job) {
   MLX_TRY(mlx_job_weight_bytes(job, &weights));
   if (!mlx_job_kv_bytes(job, 1, &position)) position = 0;
   if (job->options->show_size)
-    mlx_report_note(mlx_job_notes(job), "size for %s: %s of weights as %s, and %s of KV cache per token",
-                    job->target.name, mlx_bytes_show(weights).text, dtype, mlx_bytes_show(position).text);
+    mlx_report_note(mlx_job_notes(job), "size for %s: %s of weights as %s, and %s of KV cache per token%s",
+                    job->target.name, mlx_bytes_show(weights).text, dtype, mlx_bytes_show(position).text,
+                    windowed_text(job, position).text);
   if (!memory || weights < memory) return NULL;
   return mlx_status_hint(
       mlx_error(MLX_OUT_OF_MEMORY, "%s does not fit: its weights as %s need %s; this %s has %s of memory",

@@ -202,8 +202,10 @@ static mlx_status_t write_attention(mlx_cpu_writer_t *w, int id) {
   append.heads = (int32_t)a->heads;
   append.kv_heads = (int32_t)a->kv_heads;
   append.head_dim = (int32_t)a->head_dim;
-  append.kv_at = p->header.page_bytes;
-  p->header.page_bytes += mlx_kv_page_bytes(p->header.kv_format, a->kv_heads, a->head_dim);
+  append.pages = a->window && w->options->window_pages;
+  int64_t *page_bytes = append.pages ? &p->header.window_page_bytes : &p->header.page_bytes;
+  append.kv_at = *page_bytes;
+  *page_bytes += mlx_kv_page_bytes(p->header.kv_format, a->kv_heads, a->head_dim);
   mlx_instruction_t attend = append;
   attend.kind = MLX_RUN_ATTEND;
   MLX_TRY(mlx_cpu_begin(w, &append));

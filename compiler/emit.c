@@ -32,7 +32,8 @@ static void state_facts(mlx_function_t *g) {
   facts->samples = mlx_cuda_samples(g);
   facts->fixed_rows = mlx_function_has_fixed_rows(g);
   facts->chunk_positions = facts->ragged ? 0 : MLX_CHUNK_POSITIONS;
-  facts->page_bytes = mlx_function_page_bytes(g);
+  facts->page_bytes = mlx_function_page_bytes(g, MLX_PAGES);
+  facts->window_page_bytes = mlx_function_page_bytes(g, MLX_WINDOW_PAGES);
   facts->kv_row = mlx_function_kv_row(g);
   facts->hidden = g->model->config.hidden;
 }

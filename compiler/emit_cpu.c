@@ -37,6 +37,7 @@ static void state_facts(const emission_t *e) {
   facts->burst = MLX_BURST_TOKENS;
   facts->ragged = facts->samples = true;
   facts->page_bytes = n->page_bytes;
+  facts->window_page_bytes = n->window_page_bytes;
   facts->hidden = n->hidden;
 }
 
@@ -65,12 +66,7 @@ static mlx_linked_t kernel_call(const emission_t *e, const char *file, bool is_b
                          .updated_from = UPDATED,
                          .constants = {is_burst},
                          .constant_count = 1,
-                         .sizes = {{BATCH, 1},
-                                   {HISTORY, 1},
-                                   {KV, e->program->header.page_bytes / 4},
-                                   {LOGITS, 1},
-                                   {HIDDEN, 1},
-                                   {RESULTS, 1}},
+                         .sizes = {{BATCH, 1}, {HISTORY, 1}, {KV, 1}, {LOGITS, 1}, {HIDDEN, 1}, {RESULTS, 1}},
                          .size_count = 6};
   for (int i = 0; i < OPERANDS; ++i)
     kernel.operands[i].dtype = i == LOGITS || i == HIDDEN ? MLX_F32 : MLX_I32;

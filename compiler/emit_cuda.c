@@ -144,7 +144,8 @@ static void define_experts(mlx_text_t *d, const mlx_decode_form_t *form) {
 }
 
 // Macros of kernels/cuda/decode_form.cuh, where the network differs from Llama's.
-static void define_form(mlx_text_t *d, const mlx_decode_plan_t *plan, const mlx_config_t *c) {
+static void define_form(mlx_text_t *d, const mlx_function_t *g, const mlx_decode_plan_t *plan) {
+  const mlx_config_t *c = &g->model->config;
   static const char *const acts[] = {[MLX_ACT_GELU] = "ACT_GELU",
                                      [MLX_ACT_GELU_TANH] = "ACT_GELU_TANH",
                                      [MLX_ACT_RELU] = "ACT_RELU",
@@ -168,6 +169,13 @@ static void define_form(mlx_text_t *d, const mlx_decode_plan_t *plan, const mlx_
     mlx_text_puts(d, "\n");
   }
   define_experts(d, form);
+  if (g->options->window_pages) {
+    MLX_DEFINE(d, {"WINDOW_LAYERS", mlx_function_page_layers(g, MLX_WINDOW_PAGES)});
+    mlx_text_puts(d, "PAGE_LAYERS=");
+    for (int64_t i = 0; i < c->layers; ++i)
+      mlx_text_printf(d, "%s%lld", i ? "," : "", (long long)mlx_function_place_layer(g, i).nth);
+    mlx_text_puts(d, "\n");
+  }
   define_ropes(d, form, c);
   if (form->rope_count < 2) return;
   mlx_text_puts(d, "ROPE_LAYERS=");
@@ -194,7 +202,7 @@ static const char *decode_image(mlx_function_t *g, const mlx_decode_plan_t *plan
   }
   mlx_cuda_define_dtype(&d, plan->dtype);
   mlx_cuda_define_kv(&d, g->options->kv);
-  define_form(&d, plan, c);
+  define_form(&d, g, plan);
   return mlx_cuda_image(g, MLX_KERNEL_DECODE, &d);
 }
 

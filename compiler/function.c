@@ -42,17 +42,40 @@ void mlx_function_declare(mlx_function_t *g) {
   }
 }
 
-// Numbers of a page: keys and values of all layers.
-static int64_t page_numbers(const mlx_function_t *g) {
-  const mlx_attention_t *a = &g->paths.attention;
-  return (int64_t)g->paths.layers * 2 * MLX_KV_PAGE * a->kv_heads * a->head_dim;
+static mlx_page_kind_t page_kind(const mlx_function_t *g, const mlx_attention_t *a) {
+  return a->window && g->options->window_pages ? MLX_WINDOW_PAGES : MLX_PAGES;
 }
 
-int64_t mlx_function_page_bytes(const mlx_function_t *g) {
+mlx_layer_place_t mlx_function_place_layer(const mlx_function_t *g, int64_t layer) {
+  int64_t counts[MLX_PAGE_KINDS] = {0};
+  mlx_layer_place_t place = {0};
+  for (int id = 1; id <= (int)g->graph->count; ++id) {
+    const mlx_node_t *node = mlx_graph_node(g->graph, id);
+    if (node->kind != MLX_NODE_ATTENTION) continue;
+    const mlx_page_kind_t kind = page_kind(g, &node->attention);
+    if (node->attention.layer == layer) place = (mlx_layer_place_t){.kind = kind, .nth = counts[kind]};
+    ++counts[kind];
+  }
+  place.layers = counts[place.kind];
+  return place;
+}
+
+int64_t mlx_function_page_layers(const mlx_function_t *g, mlx_page_kind_t kind) {
+  const int64_t windowed = g->options->window_pages ? mlx_graph_windows(g->graph).windowed : 0;
+  return kind == MLX_WINDOW_PAGES ? windowed : g->paths.layers - windowed;
+}
+
+// Numbers of a page: keys and values of its layers.
+static int64_t page_numbers(const mlx_function_t *g, mlx_page_kind_t kind) {
+  const mlx_attention_t *a = &g->paths.attention;
+  return mlx_function_page_layers(g, kind) * 2 * MLX_KV_PAGE * a->kv_heads * a->head_dim;
+}
+
+int64_t mlx_function_page_bytes(const mlx_function_t *g, mlx_page_kind_t kind) {
   // An 8-bit pool has a byte for each number and an f32 scale for each row of a head.
   const int64_t head_dim = g->paths.attention.head_dim;
-  if (g->options->kv == MLX_Q8_0) return page_numbers(g) / head_dim * (head_dim + 4);
-  return page_numbers(g) * (int64_t)mlx_dtype_info(g->options->kv)->block_bytes;
+  if (g->options->kv == MLX_Q8_0) return page_numbers(g, kind) / head_dim * (head_dim + 4);
+  return page_numbers(g, kind) * (int64_t)mlx_dtype_info(g->options->kv)->block_bytes;
 }
 
 int64_t mlx_function_kv_row(const mlx_function_t *g) {
@@ -75,7 +98,8 @@ mlx_type_t mlx_function_kv_type(const mlx_function_t *g) {
   const int64_t row = mlx_function_kv_row(g);
   if (!row) return MLX_TYPE(MLX_I32, mlx_function_has_fixed_rows(g) ? 1 : MLX_DIM_RUNTIME);
   return MLX_TYPE(g->options->kv,
-                  size_of(g, (mlx_module_pure_pages(g->options) + 1) * (page_numbers(g) / row), 1), row);
+                  size_of(g, (mlx_module_pure_pages(g->options) + 1) * (page_numbers(g, MLX_PAGES) / row), 1),
+                  row);
 }
 
 void mlx_function_begin(mlx_function_t *g, const char *name, const char *comment, mlx_step_size_t size) {
@@ -155,23 +179,37 @@ static mlx_value_t resolve_tokens(mlx_function_t *g, mlx_value_t is_padding) {
 }
 
 // Where the page tables of |slots| start in |batch|.
-static mlx_value_t page_table_of(mlx_function_t *g, mlx_value_t slots) {
+static mlx_value_t page_table_of(mlx_function_t *g, mlx_page_kind_t kind, mlx_value_t slots) {
   mlx_builder_t *b = g->b;
   const mlx_type_t each = mlx_type_of(slots);
   mlx_value_t slot_pages = header_word(g, "slot_pages", MLX_STEP_SLOT_PAGES, each);
   mlx_value_t first = mlx_build_binary(b, "slot_start", "multiply", slots, slot_pages);
-  mlx_value_t table = mlx_build_int(b, "page_table", MLX_STEP_PAGES_AT(g->size.tokens, g->size.wanted), each);
+  const int64_t at = MLX_STEP_PAGES_AT(g->size.tokens, g->size.wanted);
+  mlx_value_t table = kind == MLX_WINDOW_PAGES
+                          ? header_word(g, "window_page_table", MLX_STEP_AT_WINDOW_PAGES, each)
+                          : mlx_build_int(b, "page_table", at, each);
   return mlx_build_binary(b, "slot_page_table", "add", first, table);
 }
 
+mlx_value_t mlx_function_page_rows(mlx_function_t *g, mlx_page_kind_t kind, mlx_value_t pages) {
+  mlx_builder_t *b = g->b;
+  const mlx_type_t each = mlx_type_of(pages);
+  const int64_t count = mlx_function_page_layers(g, kind) * 2 * MLX_KV_PAGE;
+  mlx_value_t page_rows = mlx_build_int(b, "page_rows", count, each);
+  mlx_value_t rows = mlx_build_binary(b, "page_start", "multiply", pages, page_rows);
+  if (kind == MLX_WINDOW_PAGES || !g->first_row.id) return rows;
+  mlx_value_t first = mlx_build_broadcast(b, "first_row", g->first_row, (int64_t[]){0}, each);
+  return mlx_build_binary(b, "page_row", "add", rows, first);
+}
+
 // The page of each token and its row there.
-static void place_keys(mlx_function_t *g, mlx_value_t is_padding) {
+static void place_keys(mlx_function_t *g, mlx_page_kind_t kind, mlx_value_t is_padding) {
   mlx_builder_t *b = g->b;
   const int64_t n = g->size.tokens;
   const mlx_type_t each = MLX_TYPE(MLX_I32, n);
   mlx_builder_comment(b, "row of each token in the KV pool");
   mlx_value_t slots = mlx_build_words(b, "slots", g->batch, MLX_STEP_SLOTS_AT(n), n);
-  mlx_value_t table = page_table_of(g, slots);
+  mlx_value_t table = page_table_of(g, kind, slots);
   mlx_value_t page_size = mlx_build_int(b, "page_size", MLX_KV_PAGE, each);
   mlx_value_t nth = mlx_build_binary(b, "page_number", "divide", g->positions, page_size);
   mlx_value_t at = mlx_build_binary(b, "page_at", "add", table, nth);
@@ -179,10 +217,9 @@ static void place_keys(mlx_function_t *g, mlx_value_t is_padding) {
   mlx_value_t found = mlx_build_gather(b, "page", g->batch, index);
   mlx_value_t scratch = mlx_build_int(b, "scratch_page", 0, each);
   mlx_value_t page = mlx_build_select(b, "page_or_scratch", is_padding, scratch, found);
-  mlx_value_t page_rows = mlx_build_int(b, "page_rows", (int64_t)g->paths.layers * 2 * MLX_KV_PAGE, each);
-  mlx_value_t first = mlx_build_binary(b, "page_start", "multiply", page, page_rows);
+  mlx_value_t first = mlx_function_page_rows(g, kind, page);
   mlx_value_t in_page = mlx_build_binary(b, "index_in_page", "remainder", g->positions, page_size);
-  g->rows = mlx_build_binary(b, "kv_rows", "add", first, in_page);
+  g->rows[kind] = mlx_build_binary(b, "kv_rows", "add", first, in_page);
 }
 
 // The only segment: where its page table is, and its last position.
@@ -191,7 +228,8 @@ static void read_segment(mlx_function_t *g) {
   const int64_t at = MLX_STEP_SEGMENTS_AT(g->size.tokens);
   mlx_builder_comment(b, "the segment");
   mlx_value_t slot = mlx_build_words(b, "segment_slot", g->batch, at, 1);
-  g->first_page = page_table_of(g, slot);
+  g->first_page[MLX_PAGES] = page_table_of(g, MLX_PAGES, slot);
+  if (g->options->window_pages) g->first_page[MLX_WINDOW_PAGES] = page_table_of(g, MLX_WINDOW_PAGES, slot);
   mlx_value_t count = mlx_build_words(b, "segment_tokens", g->batch, at + 2, 1);
   mlx_value_t start = mlx_build_words(b, "segment_position", g->batch, at + 3, 1);
   mlx_value_t end = mlx_build_binary(b, "segment_end", "add", start, count);
@@ -209,6 +247,13 @@ void mlx_function_place_tokens(mlx_function_t *g) {
   mlx_value_t is_padding = mlx_build_compare(b, "is_padding", "LT", position, zero);
   mlx_function_read_positions(g);
   g->ids = resolve_tokens(g, is_padding);
-  place_keys(g, is_padding);
+  g->first_row = (mlx_value_t){0};
+  if (g->options->window_pages) {
+    place_keys(g, MLX_WINDOW_PAGES, is_padding);
+    const mlx_type_t one = MLX_TYPE(MLX_I32, 1);
+    g->first_row = mlx_function_page_rows(g, MLX_WINDOW_PAGES,
+                                          header_word(g, "window_pages", MLX_STEP_WINDOW_POOL_PAGES, one));
+  }
+  place_keys(g, MLX_PAGES, is_padding);
   read_segment(g);
 }

@@ -29,6 +29,15 @@ typedef struct mlx_rope_table {
   mlx_value_t cos, sin;  // [N, rope->dims / 2]
 } mlx_rope_table_t;
 
+// The kinds of pages of the KV pool (kernels/step.h).
+typedef enum mlx_page_kind { MLX_PAGES, MLX_WINDOW_PAGES, MLX_PAGE_KINDS } mlx_page_kind_t;
+
+// Where the keys and values of a layer are: layer |nth| of the |layers| layers in pages of a kind.
+typedef struct mlx_layer_place {
+  mlx_page_kind_t kind;
+  int64_t nth, layers;
+} mlx_layer_place_t;
+
 typedef struct mlx_function {
   mlx_builder_t *b;
   const mlx_model_t *model;
@@ -44,11 +53,13 @@ typedef struct mlx_function {
   mlx_value_t ids;        // [N] token IDs, none of them MLX_TOKEN_SAMPLED
   mlx_value_t positions;  // [N] position of each token; 0 for padding
   mlx_value_t wanted;     // [W, 1] index of each wanted token
-  // Generic attention.
-  mlx_value_t rows;        // [N] row in the KV pool of each token's key in layer 0; padding: in page 0
-  mlx_value_t first_page;  // [1] where the page table of the segment is in |batch|
-  mlx_value_t last;        // [1] last position of the segment
-  mlx_value_t chunks;      // number of chunks that have a position of the segment
+  // Generic attention, for each kind of page that the module has.
+  mlx_value_t rows[MLX_PAGE_KINDS];  // [N] row in the KV pool of each token's key in the page's first layer;
+                                     // padding: in page 0
+  mlx_value_t first_page[MLX_PAGE_KINDS];  // [1] where the page table of the segment is in |batch|
+  mlx_value_t first_row;                   // [1] of the pages, after the window pages; id 0: 0
+  mlx_value_t last;                        // [1] last position of the segment
+  mlx_value_t chunks;                      // number of chunks that have a position of the segment
   // Attention kernels: what the kernel mlx_place gives, see kernels/cuda/place.cu.
   mlx_value_t placed;
   mlx_value_t into;  // a product kernel writes its rows there instead of to a new value; id 0: nowhere
@@ -69,9 +80,12 @@ mlx_status_t mlx_function_create(const mlx_model_t *model, const mlx_graph_t *gr
 bool mlx_function_is_ragged(const mlx_function_t *g);
 // Whether the arguments have fixed first dimensions (kernels/step.h): only kernels read beyond them.
 bool mlx_function_has_fixed_rows(const mlx_function_t *g);
-// Type of |kv|. Bytes of a page and numbers of a row, of all layers.
+mlx_layer_place_t mlx_function_place_layer(const mlx_function_t *g, int64_t layer);
+// Layers in a page of a kind; 0: the module has no such pages.
+int64_t mlx_function_page_layers(const mlx_function_t *g, mlx_page_kind_t kind);
+// Type of |kv|. Bytes of a page, and numbers of a row.
 mlx_type_t mlx_function_kv_type(const mlx_function_t *g);
-int64_t mlx_function_page_bytes(const mlx_function_t *g);
+int64_t mlx_function_page_bytes(const mlx_function_t *g, mlx_page_kind_t kind);
 int64_t mlx_function_kv_row(const mlx_function_t *g);  // 0: |kv| is a vector of i32
 
 void mlx_function_declare(mlx_function_t *g);  // weights
@@ -80,6 +94,8 @@ void mlx_function_begin(mlx_function_t *g, const char *name, const char *comment
 // Sets ids, positions, wanted and the values of generic attention, and stores the token IDs in |history|. All
 // of it is StableHLO. compiler/lower_place.h does the same by a kernel.
 void mlx_function_place_tokens(mlx_function_t *g);
+// The first row of |pages|, which are of |kind|.
+mlx_value_t mlx_function_page_rows(mlx_function_t *g, mlx_page_kind_t kind, mlx_value_t pages);
 void mlx_function_read_positions(mlx_function_t *g);  // only positions and wanted
 void mlx_function_release(mlx_function_t *g);         // frees the builder and what the function owns
 

@@ -106,7 +106,8 @@ mlx_value_t mlx_generic_rope(mlx_function_t *g, const char *name, mlx_value_t x,
 // ----------------------------------------------------------------------------------------------------------
 // Attention over chunks of the context, with an online softmax
 
-// Rows of the KV pool of keys (what 0) or values (what 1) of |layer|, for the rows of layer 0's keys.
+// Rows of the KV pool of keys (what 0) or values (what 1) of a page's layer number |layer|, for the rows of
+// its first layer's keys.
 static mlx_value_t layer_rows(mlx_builder_t *b, mlx_value_t rows, int64_t layer, int64_t what) {
   const int64_t offset = (2 * layer + what) * MLX_KV_PAGE;
   if (offset) {
@@ -119,7 +120,8 @@ static mlx_value_t layer_rows(mlx_builder_t *b, mlx_value_t rows, int64_t layer,
 // Writes |x| [N, kv_heads * head_dim] to the KV pool.
 static void store_rows(mlx_function_t *g, const mlx_attention_t *a, int64_t what, mlx_value_t x) {
   mlx_builder_t *b = g->b;
-  mlx_value_t index = layer_rows(b, g->rows, a->layer, what);
+  const mlx_layer_place_t place = mlx_function_place_layer(g, a->layer);
+  mlx_value_t index = layer_rows(b, g->rows[place.kind], place.nth, what);
   mlx_value_t stored = mlx_build_convert(b, "as_stored", x, g->options->kv);
   mlx_value_t pool = mlx_builder_load(b, MLX_ARG_KV);
   pool = mlx_build_scatter(b, "pool", pool, index, stored);
@@ -137,20 +139,19 @@ static mlx_value_t chunk_positions(mlx_builder_t *b, mlx_value_t chunk) {
 }
 
 // Their rows in the KV pool. Positions after the last one read its row: every row that is read was written,
-// so that masked values are finite.
-static mlx_value_t chunk_rows(mlx_function_t *g, mlx_value_t positions) {
+// so that masked values are finite. So are those of page 0, which positions before all windows may have.
+static mlx_value_t chunk_rows(mlx_function_t *g, mlx_page_kind_t kind, mlx_value_t positions) {
   mlx_builder_t *b = g->b;
   const mlx_type_t each = mlx_type_of(positions);
   mlx_value_t last = mlx_build_broadcast(b, "last", g->last, (int64_t[]){0}, each);
   mlx_value_t position = mlx_build_binary(b, "written_position", "minimum", positions, last);
   mlx_value_t page_size = mlx_build_int(b, "page_size", MLX_KV_PAGE, each);
   mlx_value_t nth = mlx_build_binary(b, "page_number", "divide", position, page_size);
-  mlx_value_t table = mlx_build_broadcast(b, "first_page", g->first_page, (int64_t[]){0}, each);
+  mlx_value_t table = mlx_build_broadcast(b, "first_page", g->first_page[kind], (int64_t[]){0}, each);
   mlx_value_t at = mlx_build_binary(b, "page_at", "add", table, nth);
   mlx_value_t index = mlx_build_reshape(b, "page_index", at, MLX_TYPE(MLX_I32, each.dims[0], 1));
   mlx_value_t page = mlx_build_gather(b, "page", g->batch, index);
-  mlx_value_t page_rows = mlx_build_int(b, "page_rows", (int64_t)g->paths.layers * 2 * MLX_KV_PAGE, each);
-  mlx_value_t first = mlx_build_binary(b, "page_start", "multiply", page, page_rows);
+  mlx_value_t first = mlx_function_page_rows(g, kind, page);
   mlx_value_t in_page = mlx_build_binary(b, "index_in_page", "remainder", position, page_size);
   return mlx_build_binary(b, "chunk_rows", "add", first, in_page);
 }
@@ -159,7 +160,7 @@ static mlx_value_t chunk_rows(mlx_function_t *g, mlx_value_t positions) {
 static mlx_value_t load_rows(mlx_function_t *g, const mlx_attention_t *a, const char *name, mlx_value_t rows,
                              int64_t what) {
   mlx_builder_t *b = g->b;
-  mlx_value_t index = layer_rows(b, rows, a->layer, what);
+  mlx_value_t index = layer_rows(b, rows, mlx_function_place_layer(g, a->layer).nth, what);
   mlx_value_t found = mlx_build_gather(b, "pool_rows", mlx_builder_load(b, MLX_ARG_KV), index);
   found = mlx_build_convert(b, "rows_f32", found, MLX_F32);
   return mlx_build_reshape(b, name, found, MLX_TYPE(MLX_F32, rows.dims[0], a->kv_heads, a->head_dim));
@@ -251,7 +252,7 @@ mlx_value_t mlx_generic_attention(mlx_function_t *g, const mlx_attention_t *a, m
   mlx_value_t chunk;
   const mlx_loop_t loop = mlx_build_loop(b, "each_chunk", g->chunks, soft.parts, 3, &chunk);
   mlx_value_t positions = chunk_positions(b, chunk);
-  mlx_value_t rows = chunk_rows(g, positions);
+  mlx_value_t rows = chunk_rows(g, mlx_function_place_layer(g, a->layer).kind, positions);
   mlx_value_t keys = load_rows(g, a, "keys", rows, 0);
   mlx_value_t values = load_rows(g, a, "values", rows, 1);
   mlx_value_t scores = chunk_scores(g, a, query, keys, positions);

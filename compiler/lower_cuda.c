@@ -185,8 +185,12 @@ static mlx_text_t define_attention(const mlx_function_t *g, const mlx_attention_
   mlx_text_t definitions = {0};
   mlx_text_printf(&definitions, "APPEND_NAME=mlx_append\nATTEND_NAME=mlx_attend\nSCALE=%.9ef\n", a->scale);
   if (a->softcap != 0.0) mlx_text_printf(&definitions, "SOFTCAP=%.9ef\n", a->softcap);
-  MLX_DEFINE(&definitions, {"LAYERS", g->paths.layers}, {"HEADS", a->heads}, {"KV_HEADS", a->kv_heads},
+  const mlx_layer_place_t place = mlx_function_place_layer(g, a->layer);
+  MLX_DEFINE(&definitions, {"LAYERS", place.layers}, {"HEADS", a->heads}, {"KV_HEADS", a->kv_heads},
              {"HEAD_DIM", a->head_dim});
+  if (g->options->window_pages)
+    MLX_DEFINE(&definitions, {"WINDOW_PAGES", place.kind == MLX_WINDOW_PAGES},
+               {"WINDOW_LAYERS", mlx_function_page_layers(g, MLX_WINDOW_PAGES)});
   MLX_DEFINE(&definitions, {"WINDOW", a->window}, {"SINKS", a->sinks.id != 0}, {"TILES", is_long},
              {"TURN", rotate});
   return definitions;
@@ -204,7 +208,7 @@ static mlx_value_t append(mlx_function_t *g, const mlx_attention_t *a, const cha
                          .operands = {q, k, v},
                          .operand_count = 3,
                          .result = mlx_type_of(q),
-                         .constants = {(int32_t)a->layer},
+                         .constants = {(int32_t)mlx_function_place_layer(g, a->layer).nth},
                          .constant_count = 1};
   for (int i = 0; i < 2 && norms[i].gain.id; ++i)
     kernel.operands[kernel.operand_count++] = mlx_cuda_f32(g, "gain_f32", norms[i].gain);
@@ -267,7 +271,7 @@ static mlx_value_t attend(mlx_function_t *g, const mlx_attention_t *a, mlx_exter
     kernel->operands[kernel->operand_count++] = old;
   else
     kernel->result = MLX_TYPE(narrow ? g->options->kv : MLX_F32, g->size.tokens, a->heads * a->head_dim);
-  kernel->constants[0] = (int32_t)a->layer;
+  kernel->constants[0] = (int32_t)mlx_function_place_layer(g, a->layer).nth;
   kernel->constant_count = 1;
   return mlx_build_extern(g->b, "attended", kernel, &updated);
 }

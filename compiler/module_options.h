@@ -13,6 +13,8 @@ typedef struct mlx_module_options {
   bool as_stored;       // 16-bit matrices keep the dtype of their file
   bool narrow;          // prefill rounds activations to |dtype|, which has 16 bits
   mlx_dtype_t kv;       // of the KV cache
+  bool window_pages;    // layers with a sliding window have their own pages (kernels/step.h). Only if some
+                        // layers have a window and others see all positions
   mlx_layout_t layout;  // of the weights; the generic path reads MLX_LAYOUT_ROWS only
   mlx_quantize_t quantize;
   int64_t context;  // chooses the RoPE frequencies of models that have several sets. The pure form has a KV

@@ -102,3 +102,22 @@ int64_t mlx_graph_kv_numbers(const mlx_graph_t *graph) {
   }
   return numbers;
 }
+
+mlx_graph_windows_t mlx_graph_windows(const mlx_graph_t *graph) {
+  mlx_graph_windows_t w = {0};
+  for (int id = 1; id <= (int)graph->count; ++id) {
+    const mlx_node_t *node = mlx_graph_node(graph, id);
+    if (node->kind != MLX_NODE_ATTENTION) continue;
+    ++w.layers;
+    if (!node->attention.window) continue;
+    ++w.windowed;
+    w.kv_numbers += 2 * node->attention.kv_heads * node->attention.head_dim;
+    if (node->attention.window > w.widest) w.widest = node->attention.window;
+  }
+  return w;
+}
+
+bool mlx_graph_mixes_windows(const mlx_graph_t *graph) {
+  const mlx_graph_windows_t w = mlx_graph_windows(graph);
+  return w.windowed && w.windowed < w.layers;
+}

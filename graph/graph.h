@@ -125,6 +125,15 @@ static inline const mlx_node_t *mlx_graph_operand(const mlx_graph_t *graph, cons
 
 // Numbers that the KV cache keeps for one position: keys and values of all attention nodes.
 int64_t mlx_graph_kv_numbers(const mlx_graph_t *graph);
+// Sliding windows of the attention layers.
+typedef struct mlx_graph_windows {
+  int layers, windowed;  // attention layers; those with a window
+  int64_t widest;        // positions of the widest window
+  int64_t kv_numbers;    // like mlx_graph_kv_numbers, of the layers with a window
+} mlx_graph_windows_t;
+mlx_graph_windows_t mlx_graph_windows(const mlx_graph_t *graph);
+// Whether some layers have a window and others see all positions.
+bool mlx_graph_mixes_windows(const mlx_graph_t *graph);
 
 // Appends one line per node:
 //   %7 layer0.attn_in = rmsnorm(%3, %6) eps=1e-05 : f32[M, 32]

@@ -1,4 +1,4 @@
-// Contract 3 between compiler and runtime: the functions of a module, and the memory layout of their
+// Contract 4 between compiler and runtime: the functions of a module, and the memory layout of their
 // arguments. Plain C for compiler/, runtime/, kernels/cpu and kernels/cuda.
 //
 //   step_N   one forward pass over a batch of up to N tokens of any sequences
@@ -10,7 +10,7 @@
 //
 //   batch    i32 [?]              what to do: a header, then the arrays below
 //   history  i32 [?]              [slots][history width]: token at each position of each sequence
-//   kv       [?, row]             KV pool: pages of all layers, page after page (kv layout: see below)
+//   kv       [?, row]             KV pool: window pages, if the module has them, then pages
 //   logits   f32 [?, vocab]       row i: logits of wanted token i; at least W rows
 //   hidden   f32 [?, hidden size] row i: input of the output head for wanted token i; at least W rows
 //   results  i32 [?, 48]          row i: the token sampled for wanted token i, or the i-th token of a burst
@@ -18,6 +18,12 @@
 // A sequence has a slot: a row of the page table and of |history|. A token whose ID is MLX_TOKEN_SAMPLED is
 // read from |history|, where an earlier step stored what it sampled. So the host can queue a step before it
 // knows the tokens of the last one.
+//
+// A page holds the keys and values of 16 positions in all layers. A module may have "window pages"
+// (manifest): then a window page holds the layers with a sliding window and a page the other ones, both in
+// the order of the layers. The two kinds have their own numbers and page tables. An entry of the page table
+// for positions that no token of the step sees in any layer of the pages may be 0: page 0 has numbers that
+// are finite. |kv| has all window pages first.
 //
 // A module that is not "ragged" (manifest) computes one segment per step.
 //
@@ -29,10 +35,15 @@
 #ifndef MLXCEL_KERNELS_STEP_H_
 #define MLXCEL_KERNELS_STEP_H_
 
-#define MLX_CONTRACT_VERSION 3
+#define MLX_CONTRACT_VERSION 4
 #define MLX_KV_PAGE 16        // positions in a page
+#define MLX_STEP_TOKENS 512   // most tokens of a step
 #define MLX_BURST_TOKENS 128  // most tokens of a burst
-#define MLX_BURST_TOP_K 64    // a burst samples from at most this many tokens, or greedily
+// Window pages that a sequence holds at most: those that a step of |n| tokens sees and writes, and one more.
+#define MLX_WINDOW_PAGES_HELD(window, n) (((window) + (n) + MLX_KV_PAGE - 1) / MLX_KV_PAGE + 2)
+// The runtime takes so many times the window pages that its sequences hold, so that prefixes stay cached.
+#define MLX_WINDOW_POOL_FACTOR 2
+#define MLX_BURST_TOP_K 64  // a burst samples from at most this many tokens, or greedily
 #define MLX_TOKEN_SAMPLED (-1)
 #define MLX_STEP_MAX_EOS 16
 #define MLX_TOP_LOGPROBS 20  // most alternatives that a result reports
@@ -42,7 +53,7 @@ enum {
   MLX_STEP_TOKEN_COUNT,    // n: tokens of this step; at most N
   MLX_STEP_SEGMENT_COUNT,  // runs of tokens of one sequence at consecutive positions; at most W
   MLX_STEP_WANTED_COUNT,   // w: tokens whose logits are wanted; at most W
-  MLX_STEP_POOL_PAGES,     // pages of |kv|; page 0 belongs to no sequence
+  MLX_STEP_POOL_PAGES,     // pages of |kv|, without window pages; page 0 belongs to no sequence
   MLX_STEP_SLOT_COUNT,     // rows of the page table and of |history|
   MLX_STEP_SLOT_PAGES,     // entries of a row of the page table
   MLX_STEP_HISTORY_WIDTH,  // entries of a row of |history|
@@ -56,6 +67,8 @@ enum {
   MLX_STEP_AT_PAGES,       // [slots][slot pages] page of positions 16 i to 16 i + 15; 0: none
   MLX_STEP_EOS_COUNT,      // burst: number of end-of-text tokens; 0: none stops it
   MLX_STEP_EOS,            // [MLX_STEP_MAX_EOS]
+  MLX_STEP_WINDOW_POOL_PAGES = MLX_STEP_EOS + MLX_STEP_MAX_EOS,  // window pages of |kv|; 0: there are none
+  MLX_STEP_AT_WINDOW_PAGES,  // [slots][slot pages] like the page table, of window pages
   MLX_STEP_HEADER_WORDS = 64
 };
 
@@ -97,8 +110,8 @@ enum {
   MLX_RESULT_WORDS = 48
 };
 
-// Word offsets for a function with N = n and W = w. The page table starts where the static arrays end; masks
-// and biases follow it.
+// Word offsets for a function with N = n and W = w. The page table starts where the static arrays end; the
+// table of window pages, masks and biases follow it.
 #define MLX_STEP_TOKENS_AT MLX_STEP_HEADER_WORDS
 #define MLX_STEP_SLOTS_AT(n) (MLX_STEP_HEADER_WORDS + (n))
 #define MLX_STEP_POSITIONS_AT(n) (MLX_STEP_HEADER_WORDS + 2 * (n))

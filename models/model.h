@@ -37,7 +37,8 @@ struct mlx_model {
   mlx_source_t *source;   // owned
   mlx_weight_t *weights;  // owned, in the order of the arch's rules, layer by layer
   size_t weight_count;
-  int64_t kv_numbers;  // that the KV cache keeps for one position, all layers
+  int64_t kv_numbers;         // that the KV cache keeps for one position, all layers
+  int64_t window_kv_numbers;  // those of the layers with window pages (kernels/step.h); 0: there are none
 };
 
 // Opens |path| and reads it through its architecture; checks every field and every shape. Release with

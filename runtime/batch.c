@@ -87,6 +87,20 @@ static void add_tokens(mlx_batch_t *batch, size_t n, const mlx_segment_t *segmen
   }
 }
 
+// Appends the first |width| entries of |rows| rows of a page table.
+static mlx_status_t add_table(mlx_batch_t *batch, const mlx_batch_shape_t *shape, const int32_t *table,
+                              int64_t rows, int64_t width, int word) {
+  const int64_t used = width < shape->slot_pages ? width : shape->slot_pages;
+  size_t at;
+  MLX_TRY(append(batch, (size_t)(rows * width), &at));
+  for (int64_t row = 0; row < rows; ++row) {
+    memcpy(batch->words + at + row * width, table + row * shape->slot_pages,
+           (size_t)used * sizeof *batch->words);
+  }
+  batch->words[word] = (int32_t)at;
+  return NULL;
+}
+
 // Only the rows and entries that the step can read are passed.
 static mlx_status_t add_pages(mlx_batch_t *batch, const mlx_batch_shape_t *shape,
                               const mlx_segment_t *segments, size_t count, int32_t burst) {
@@ -99,16 +113,11 @@ static mlx_status_t add_pages(mlx_batch_t *batch, const mlx_batch_shape_t *shape
   }
   const int64_t step = shape->chunk_pages % PAGE_STEP ? shape->chunk_pages * PAGE_STEP : shape->chunk_pages;
   const int64_t width = (needed + step - 1) / step * step;
-  const int64_t used = width < shape->slot_pages ? width : shape->slot_pages;
-  size_t at;
-  MLX_TRY(append(batch, (size_t)(rows * width), &at));
-  for (int64_t row = 0; row < rows; ++row) {
-    memcpy(batch->words + at + row * width, shape->pages + row * shape->slot_pages,
-           (size_t)used * sizeof *batch->words);
-  }
   batch->words[MLX_STEP_SLOT_COUNT] = (int32_t)rows;
   batch->words[MLX_STEP_SLOT_PAGES] = (int32_t)width;
-  return NULL;
+  MLX_TRY(add_table(batch, shape, shape->pages, rows, width, MLX_STEP_AT_PAGES));
+  if (!shape->window_pages) return NULL;
+  return add_table(batch, shape, shape->window_table, rows, width, MLX_STEP_AT_WINDOW_PAGES);
 }
 
 static mlx_status_t add_header(mlx_batch_t *batch, const mlx_batch_shape_t *shape, size_t segment_count,
@@ -122,6 +131,7 @@ static mlx_status_t add_header(mlx_batch_t *batch, const mlx_batch_shape_t *shap
   words[MLX_STEP_SEGMENT_COUNT] = (int32_t)segment_count;
   words[MLX_STEP_WANTED_COUNT] = (int32_t)batch->wanted;
   words[MLX_STEP_POOL_PAGES] = (int32_t)shape->pool_pages;
+  words[MLX_STEP_WINDOW_POOL_PAGES] = (int32_t)shape->window_pages;
   words[MLX_STEP_HISTORY_WIDTH] = (int32_t)shape->history_width;
   words[MLX_STEP_BURST_COUNT] = burst;
   words[MLX_STEP_AT_TOKENS] = MLX_STEP_TOKENS_AT;
@@ -130,7 +140,6 @@ static mlx_status_t add_header(mlx_batch_t *batch, const mlx_batch_shape_t *shap
   words[MLX_STEP_AT_SEGMENTS] = (int32_t)MLX_STEP_SEGMENTS_AT(n);
   words[MLX_STEP_AT_WANTED] = (int32_t)MLX_STEP_WANTED_AT(n);
   words[MLX_STEP_AT_SAMPLING] = (int32_t)MLX_STEP_SAMPLING_AT(n, w);
-  words[MLX_STEP_AT_PAGES] = (int32_t)MLX_STEP_PAGES_AT(n, w);
   for (size_t i = 0; i < n; ++i) words[MLX_STEP_POSITIONS_AT(n) + i] = -1;  // padding
   return NULL;
 }

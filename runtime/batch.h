@@ -14,8 +14,10 @@ typedef struct mlx_batch_shape {
   int64_t slot_pages;     // entries of a row of |pages|
   int64_t history_width;  // entries of a row of the argument |history|
   int64_t vocab;
-  int64_t chunk_pages;   // rows of the page table are padded to a multiple of it; at least 1
-  const int32_t *pages;  // [slots][slot_pages]
+  int64_t chunk_pages;          // rows of the page table are padded to a multiple of it; at least 1
+  const int32_t *pages;         // [slots][slot_pages]
+  int64_t window_pages;         // of the KV pool; 0: a page has all layers
+  const int32_t *window_table;  // [slots][slot_pages]; NULL without window pages
 } mlx_batch_shape_t;
 
 typedef struct mlx_batch {

@@ -109,7 +109,8 @@ static mlx_stepper_options_t stepper_options(const mlx_engine_t *engine) {
                                  .vocab = engine->manifest.vocab,
                                  .slots = engine->sizing.sequences,
                                  .slot_pages = engine->sizing.slot_pages,
-                                 .pool_pages = engine->sizing.pool_pages};
+                                 .pool_pages = engine->sizing.pool_pages,
+                                 .window_pages = engine->sizing.window_pages};
 }
 
 #define GPU_RESERVE ((uint64_t)256 << 20)  // bytes for temporary memory of the module and the driver
@@ -168,7 +169,11 @@ static mlx_sizing_request_t sizing_request(const mlx_engine_t *engine, const mlx
 static mlx_status_t choose_sizes(mlx_engine_t *engine, const mlx_model_parts_t *parts,
                                  const mlx_engine_options_t *options) {
   mlx_sizing_request_t request = sizing_request(engine, parts, options);
-  request.page_bytes = (uint64_t)engine->variant->page_bytes;
+  const mlx_variant_t *v = engine->variant;
+  const int64_t step = v->steps[v->step_count - 1].tokens;
+  request.page_bytes = (uint64_t)v->page_bytes;
+  request.window_page_bytes = (uint64_t)v->window_page_bytes;
+  request.window_held = MLX_WINDOW_PAGES_HELD(v->window, step > v->burst ? step : v->burst);
   request.free_memory = UINT64_MAX;
   MLX_TRY(mlx_sizing_choose(&request, &engine->sizing));  // as if memory were not short
   const mlx_stepper_options_t stepper = stepper_options(engine);
@@ -250,7 +255,7 @@ static mlx_status_t make_pool(mlx_engine_t *engine, const char *name) {
   const mlx_stepper_options_t options = stepper_options(engine);
   mlx_status_t status = mlx_engine_stepper_create(&options, &engine->stepper);
   if (status) return mlx_status_annotate(status, "loading %s", name);
-  return mlx_pool_create(sizing->pool_pages, sizing->sequences, &engine->pool);
+  return mlx_pool_create(sizing->pool_pages, sizing->window_pages, sizing->sequences, &engine->pool);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -474,7 +479,8 @@ mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine) {
       .weight_bytes = weights,
       .token_weight_bytes = weights - lookup_bytes(&engine->archive),
       .kv_bytes = (uint64_t)variant->kv_bytes,
-      .pool_bytes = (uint64_t)engine->sizing.pool_pages * (uint64_t)variant->page_bytes};
+      .pool_bytes = (uint64_t)(engine->sizing.pool_pages * variant->page_bytes +
+                               engine->sizing.window_pages * variant->window_page_bytes)};
 }
 
 mlx_status_t mlx_engine_gpu_target(char *out_target, size_t size, uint64_t *out_memory) {

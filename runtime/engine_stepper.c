@@ -27,7 +27,9 @@ typedef struct engine_stepper {
   mlx_program_t *program;
   const mlx_variant_t *variant;
   int64_t history_width;
-  int32_t *pages;  // [slots][slot_pages]
+  size_t window_bytes;    // of the window pages in the KV pool
+  int32_t *pages;         // [slots][slot_pages]
+  int32_t *window_table;  // the same of window pages; NULL: there are none
   mlx_buffer_t *arguments[ARGUMENTS];
   mlx_ticket_t tickets[MLX_STEPPER_DEPTH];
   mlx_batch_t batch;
@@ -54,10 +56,16 @@ static int64_t max_wanted(const mlx_variant_t *variant) {
 // A sampled token is stored at the position after its own, also after the last position.
 static int64_t history_width(const mlx_stepper_options_t *o) { return (o->slot_pages + 1) * MLX_KV_PAGE; }
 
+// Bytes of the window pages, which are before the pages.
+static size_t window_bytes(const mlx_stepper_options_t *o) {
+  return (size_t)(o->window_pages * o->variant->window_page_bytes);
+}
+
 static mlx_shape_t kv_shape(const mlx_stepper_options_t *o) {
   const mlx_variant_t *v = o->variant;
   const bool wide = !v->kv_row || !strcmp(v->kv, "f32");
-  const int64_t numbers = o->pool_pages * (v->page_bytes / (wide ? 4 : 2));
+  const int64_t numbers =
+      (o->pool_pages * v->page_bytes + o->window_pages * v->window_page_bytes) / (wide ? 4 : 2);
   mlx_shape_t shape = {.element = MLX_ELEMENT_I32, .rank = 1, .dims = {numbers}};
   if (!v->kv_row) return shape;
   shape.element = !strcmp(v->kv, "bf16") ? MLX_ELEMENT_BF16 : wide ? MLX_ELEMENT_F32 : MLX_ELEMENT_F16;
@@ -96,8 +104,8 @@ size_t mlx_engine_stepper_bytes(const mlx_stepper_options_t *options) {
 static mlx_status_t create_arguments(engine_stepper_t *s, const mlx_stepper_options_t *o) {
   for (int i = 0; i < ARGUMENTS; ++i) {
     MLX_TRY(mlx_buffer_reserve(o->device, argument_shape(o, i), &s->arguments[i]));
-    MLX_TRY(mlx_buffer_commit(s->arguments[i],
-                              i == KV ? (size_t)o->variant->page_bytes : mlx_buffer_size(s->arguments[i])));
+    MLX_TRY(mlx_buffer_commit(s->arguments[i], i == KV ? window_bytes(o) + (size_t)o->variant->page_bytes
+                                                       : mlx_buffer_size(s->arguments[i])));
   }
   s->max_rows = (size_t)(s->base.max_wanted > s->base.burst ? s->base.max_wanted : s->base.burst);
   const mlx_shape_t results = {
@@ -109,6 +117,8 @@ static mlx_status_t create_arguments(engine_stepper_t *s, const mlx_stepper_opti
   MLX_TRY(mlx_alloc(s->max_rows * MLX_RESULT_WORDS, sizeof *s->rows, &s->rows));
   MLX_TRY(mlx_alloc(s->max_rows * MLX_TOP_LOGPROBS, sizeof *s->tops, &s->tops));
   MLX_TRY(mlx_alloc(s->max_rows, sizeof *s->results, &s->results));
+  if (o->window_pages)
+    MLX_TRY(mlx_alloc((size_t)(o->slots * o->slot_pages), sizeof *s->window_table, &s->window_table));
   return mlx_alloc((size_t)(o->slots * o->slot_pages), sizeof *s->pages, &s->pages);
 }
 
@@ -123,6 +133,7 @@ void mlx_engine_stepper_free(mlx_stepper_t *stepper) {
   for (int i = 0; i < ARGUMENTS; ++i) mlx_buffer_free(s->arguments[i]);
   mlx_batch_clear(&s->batch);
   mlx_free(s->pages);
+  mlx_free(s->window_table);
   mlx_free(s->rows);
   mlx_free(s->tops);
   mlx_free(s->results);
@@ -155,7 +166,8 @@ static mlx_status_t check_segment(const engine_stepper_t *s, const mlx_segment_t
   if (!segment->ids && (segment->count != 1 || !s->base.samples))
     return mlx_error(MLX_INTERNAL, "the tokens of a segment are missing");
   for (int64_t page = segment->position / MLX_KV_PAGE; page * MLX_KV_PAGE < end; ++page) {
-    if (!s->pages[segment->slot * s->base.slot_pages + page])
+    const int64_t at = segment->slot * s->base.slot_pages + page;
+    if (!s->pages[at] || (s->window_table && !s->window_table[at]))
       return mlx_error(MLX_INTERNAL, "slot %d has no page for position %lld", segment->slot,
                        (long long)(page * MLX_KV_PAGE));
   }
@@ -208,7 +220,9 @@ static mlx_status_t call(engine_stepper_t *s, const char *function, mlx_step_siz
       .history_width = s->history_width,
       .vocab = s->base.vocab,
       .chunk_pages = s->variant->chunk_positions ? s->variant->chunk_positions / MLX_KV_PAGE : 1,
-      .pages = s->pages};
+      .pages = s->pages,
+      .window_pages = s->base.window_pages,
+      .window_table = s->window_table};
   int32_t *rows = mlx_buffer_host(ticket->results);
   for (size_t i = 0; i < ticket->rows; ++i) {  // in case the module refuses its arguments
     rows[i * MLX_RESULT_WORDS + MLX_RESULT_TOKEN] = -1;
@@ -358,8 +372,17 @@ static mlx_status_t set_page(mlx_stepper_t *stepper, int32_t slot, int32_t nth, 
   if (slot < 0 || slot >= stepper->slots || nth < 0 || nth >= stepper->slot_pages || page < 0 ||
       page >= stepper->pool_pages)
     return mlx_error(MLX_INTERNAL, "page %d cannot be entry %d of slot %d", page, nth, slot);
-  MLX_TRY(mlx_buffer_commit(s->arguments[KV], ((size_t)page + 1) * (size_t)s->variant->page_bytes));
+  MLX_TRY(mlx_buffer_commit(s->arguments[KV],
+                            s->window_bytes + ((size_t)page + 1) * (size_t)s->variant->page_bytes));
   s->pages[slot * stepper->slot_pages + nth] = page;
+  return NULL;
+}
+
+static mlx_status_t set_window_page(mlx_stepper_t *stepper, int32_t slot, int32_t nth, int32_t page) {
+  if (slot < 0 || slot >= stepper->slots || nth < 0 || nth >= stepper->slot_pages || page < 0 ||
+      page >= stepper->window_pages)
+    return mlx_error(MLX_INTERNAL, "window page %d cannot be entry %d of slot %d", page, nth, slot);
+  cast(stepper)->window_table[slot * stepper->slot_pages + nth] = page;
   return NULL;
 }
 
@@ -372,8 +395,15 @@ static mlx_status_t set_tokens(mlx_stepper_t *stepper, int32_t slot, int32_t pos
 
 static mlx_status_t copy_page(mlx_stepper_t *stepper, int32_t from, int32_t to) {
   engine_stepper_t *s = cast(stepper);
-  const size_t bytes = (size_t)s->variant->page_bytes;
-  MLX_TRY(mlx_buffer_commit(s->arguments[KV], ((size_t)to + 1) * bytes));
+  const size_t bytes = (size_t)s->variant->page_bytes, first = s->window_bytes;
+  MLX_TRY(mlx_buffer_commit(s->arguments[KV], first + ((size_t)to + 1) * bytes));
+  return mlx_program_copy(s->program, s->arguments[KV], first + (size_t)from * bytes,
+                          first + (size_t)to * bytes, bytes);
+}
+
+static mlx_status_t copy_window_page(mlx_stepper_t *stepper, int32_t from, int32_t to) {
+  engine_stepper_t *s = cast(stepper);
+  const size_t bytes = (size_t)s->variant->window_page_bytes;
   return mlx_program_copy(s->program, s->arguments[KV], (size_t)from * bytes, (size_t)to * bytes, bytes);
 }
 
@@ -394,18 +424,22 @@ mlx_status_t mlx_engine_stepper_create(const mlx_stepper_options_t *o, mlx_stepp
                             .burst = v->burst,
                             .fits = fits,
                             .window = v->window,
+                            .window_pages = o->window_pages,
                             .set_page = set_page,
+                            .set_window_page = set_window_page,
                             .set_tokens = set_tokens,
                             .submit = submit,
                             .submit_burst = submit_burst,
                             .wait = wait_for_ticket,
                             .read_logits = read_logits,
                             .read_hidden = read_hidden,
-                            .copy_page = copy_page};
+                            .copy_page = copy_page,
+                            .copy_window_page = copy_window_page};
   s->device = o->device;
   s->program = o->program;
   s->variant = v;
   s->history_width = history_width(o);
+  s->window_bytes = window_bytes(o);
   mlx_status_t status = create_arguments(s, o);
   if (status) {
     mlx_engine_stepper_free(&s->base);

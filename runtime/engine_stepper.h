@@ -11,11 +11,11 @@ typedef struct mlx_stepper_options {
   mlx_program_t *program;        // borrowed
   const mlx_variant_t *variant;  // borrowed
   int64_t vocab;
-  int64_t slots, slot_pages, pool_pages;
+  int64_t slots, slot_pages, pool_pages, window_pages;
 } mlx_stepper_options_t;
 
-// Takes the memory of all arguments but the KV pool, of which it reserves the addresses. Pages are committed
-// when set_page first names them. Release with mlx_engine_stepper_free.
+// Takes the memory of all arguments but the KV pool, of which it reserves the addresses. Window pages are
+// committed at once, pages when set_page first names them. Release with mlx_engine_stepper_free.
 mlx_status_t mlx_engine_stepper_create(const mlx_stepper_options_t *options,
                                        mlx_stepper_t **out_stepper) MLX_MUST_USE;
 // Waits for open tickets and releases them. NULL is fine.

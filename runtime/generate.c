@@ -11,6 +11,7 @@
 static void take_back(mlx_session_t *session, const mlx_request_t *r) {
   const size_t length = r->fed < r->count ? r->fed : r->count - 1;
   session->page_count = (int64_t)r->page_count;
+  mlx_session_note_pages(session, session->page_count);
   session->length = (int64_t)length;
   session->has_next = session->logits_kept = false;
   memcpy(session->ids, r->ids, length * sizeof *session->ids);
@@ -36,6 +37,7 @@ static mlx_status_t run(mlx_session_t *session, mlx_scheduler_t *scheduler, cons
                                     .length = (size_t)session->length};
   const int64_t start = session->length;
   mlx_request_t *request;
+  MLX_TRY(mlx_session_restore(session));
   MLX_TRY(mlx_scheduler_submit_held(scheduler, &held, ids, count, options, &request));
   session->engine->last_session = NULL;
   mlx_status_t status = mlx_scheduler_run(scheduler);

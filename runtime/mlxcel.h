@@ -509,6 +509,8 @@ void mlx_request_free(mlx_request_t *request);
 typedef struct mlx_scheduler_stats {
   int64_t running, waiting;                      // requests
   int64_t pages_used, pages_cached, pages_free;  // of the KV pool; cached: kept for later prefixes, no user
+  // The same of window pages, which hold the layers with a sliding window; 0 if the model has none.
+  int64_t window_pages_used, window_pages_cached, window_pages_free;
   // Since the scheduler was created:
   int64_t steps;                         // calls of the module
   int64_t prompt_tokens, output_tokens;  // tokens read, and tokens generated

@@ -1,66 +1,61 @@
-// The page pool. Free pages are a bitmap, cached pages a list in order of last use, and published pages a
-// hash table whose key is the hash of the tokens before the page. So all pages that may follow a prefix are
-// in one bucket.
+// The page pool. page_frames.c keeps users, free and cached pages. Published pages are a hash table whose key
+// is the hash of the tokens before the page. So all pages that may follow a prefix are in one bucket.
 #include "runtime/pool.h"
 
 #include <string.h>
 
 #include "base/memory.h"
 #include "kernels/step.h"
+#include "runtime/page_frames.h"
 
 typedef struct page {
-  int32_t users;
   int32_t count;           // published: number of tokens; 0: not published
   int32_t parent;          // published: the page of the positions before; 0: none
   int32_t next_in_bucket;  // published; 0: the last
-  int32_t older, newer;    // cached: neighbours in the list; 0: none
+  int32_t window;          // published: the window page of the same positions; 0: none
+  bool reused;             // published: a second sequence has used it
   uint64_t before, after;  // published: hash of all tokens before the page, and with its own
   int32_t ids[MLX_KV_PAGE];
 } page_t;
 
 struct mlx_pool {
-  page_t *pages;  // [page_count]
-  int64_t page_count;
-  uint64_t *free_bits;     // [(page_count + 63) / 64]
-  int64_t lowest;          // no word of free_bits below this one has a bit
-  int32_t oldest, newest;  // the list of cached pages
-  int32_t *buckets;        // [bucket_count] the first page of each; 0: none
-  uint64_t bucket_count;   // a power of two
-  mlx_pool_counts_t counts;
-  bool *slots;          // [slot_count] taken
-  bool releases_first;  // mlx_pool_release_first was called
+  mlx_frames_t frames;    // of the pages
+  page_t *pages;          // [frames.count]
+  mlx_frames_t windows;   // of the window pages; count 0: there are none
+  int32_t *owners;        // [windows.count] the published page whose positions a window page has; 0: none
+  int32_t *buckets;       // [bucket_count] the first page of each; 0: none
+  uint64_t bucket_count;  // a power of two
+  bool *slots;            // [slot_count] taken
+  bool releases_first;    // mlx_pool_release_first was called
   int64_t slot_count;
 };
 
 // ----------------------------------------------------------------------------------------------------------
 // Creating
 
-static void set_free(mlx_pool_t *pool, int32_t page) {
-  pool->free_bits[page / 64] |= (uint64_t)1 << page % 64;
-  if (page / 64 < pool->lowest) pool->lowest = page / 64;
-}
-
-static mlx_status_t fill(mlx_pool_t *pool) {
-  MLX_TRY(mlx_alloc((size_t)pool->page_count, sizeof *pool->pages, &pool->pages));
-  MLX_TRY(mlx_alloc((size_t)pool->page_count / 64 + 1, sizeof *pool->free_bits, &pool->free_bits));
-  for (pool->bucket_count = 64; pool->bucket_count < (uint64_t)pool->page_count;) pool->bucket_count *= 2;
+static mlx_status_t fill(mlx_pool_t *pool, int64_t pages, int64_t window_pages) {
+  MLX_TRY(mlx_frames_create(pages, &pool->frames));
+  MLX_TRY(mlx_alloc((size_t)pages, sizeof *pool->pages, &pool->pages));
+  if (window_pages) {
+    MLX_TRY(mlx_frames_create(window_pages, &pool->windows));
+    MLX_TRY(mlx_alloc((size_t)window_pages, sizeof *pool->owners, &pool->owners));
+  }
+  for (pool->bucket_count = 64; pool->bucket_count < (uint64_t)pages;) pool->bucket_count *= 2;
   MLX_TRY(mlx_alloc((size_t)pool->bucket_count, sizeof *pool->buckets, &pool->buckets));
-  MLX_TRY(mlx_alloc((size_t)pool->slot_count, sizeof *pool->slots, &pool->slots));
-  for (int32_t page = 1; page < pool->page_count; ++page) set_free(pool, page);
-  pool->counts.free = pool->page_count - 1;
-  return NULL;
+  return mlx_alloc((size_t)pool->slot_count, sizeof *pool->slots, &pool->slots);
 }
 
-mlx_status_t mlx_pool_create(int64_t pages, int64_t slots, mlx_pool_t **out_pool) {
+mlx_status_t mlx_pool_create(int64_t pages, int64_t window_pages, int64_t slots, mlx_pool_t **out_pool) {
   *out_pool = NULL;
-  if (pages < 2 || pages > INT32_MAX || slots < 1 || slots > INT32_MAX)
-    return mlx_error(MLX_USAGE, "a KV pool of %lld pages and %lld sequences is not possible",
-                     (long long)pages, (long long)slots);
+  if (pages < 2 || pages > INT32_MAX || window_pages == 1 || window_pages < 0 || window_pages > INT32_MAX ||
+      slots < 1 || slots > INT32_MAX)
+    return mlx_error(MLX_USAGE,
+                     "a KV pool of %lld pages, %lld window pages and %lld sequences is not possible",
+                     (long long)pages, (long long)window_pages, (long long)slots);
   mlx_pool_t *pool;
   MLX_TRY(mlx_alloc(1, sizeof *pool, &pool));
-  pool->page_count = pages;
   pool->slot_count = slots;
-  mlx_status_t status = fill(pool);
+  mlx_status_t status = fill(pool, pages, window_pages);
   if (status) {
     mlx_pool_free(pool);
     return status;
@@ -71,8 +66,10 @@ mlx_status_t mlx_pool_create(int64_t pages, int64_t slots, mlx_pool_t **out_pool
 
 void mlx_pool_free(mlx_pool_t *pool) {
   if (!pool) return;
+  mlx_frames_clear(&pool->frames);
+  mlx_frames_clear(&pool->windows);
   mlx_free(pool->pages);
-  mlx_free(pool->free_bits);
+  mlx_free(pool->owners);
   mlx_free(pool->buckets);
   mlx_free(pool->slots);
   mlx_free(pool);
@@ -128,8 +125,18 @@ int32_t mlx_pool_find(const mlx_pool_t *pool, int32_t parent, const int32_t *ids
   return best;
 }
 
+// The window page of |page| can no longer be found.
+static void detach_window(mlx_pool_t *pool, int32_t page) {
+  const int32_t window = pool->pages[page].window;
+  if (!window) return;
+  pool->pages[page].window = 0;
+  pool->owners[window] = 0;
+  if (!pool->windows.items[window].users) mlx_frames_free(&pool->windows, window);
+}
+
 static void unpublish(mlx_pool_t *pool, int32_t page) {
   page_t *p = &pool->pages[page];
+  detach_window(pool, page);
   int32_t *link = bucket_of(pool, p->before);
   while (*link != page) link = &pool->pages[*link].next_in_bucket;
   *link = p->next_in_bucket;
@@ -149,6 +156,7 @@ int32_t mlx_pool_publish(mlx_pool_t *pool, int32_t parent, int32_t page, const i
   }
   p->count = (int32_t)count;
   p->parent = parent;
+  p->reused = false;
   memcpy(p->ids, ids, count * sizeof *ids);
   p->before = pool->pages[parent].after;
   p->after = extend_hash(p->before, ids, count);
@@ -161,32 +169,6 @@ int32_t mlx_pool_publish(mlx_pool_t *pool, int32_t parent, int32_t page, const i
 // ----------------------------------------------------------------------------------------------------------
 // Users
 
-static void remove_cached(mlx_pool_t *pool, int32_t page) {
-  page_t *p = &pool->pages[page];
-  *(p->older ? &pool->pages[p->older].newer : &pool->oldest) = p->newer;
-  *(p->newer ? &pool->pages[p->newer].older : &pool->newest) = p->older;
-  p->older = p->newer = 0;
-  --pool->counts.cached;
-}
-
-static void add_cached(mlx_pool_t *pool, int32_t page) {
-  page_t *p = &pool->pages[page];
-  p->older = pool->newest;
-  *(p->older ? &pool->pages[p->older].newer : &pool->oldest) = page;
-  pool->newest = page;
-  ++pool->counts.cached;
-}
-
-static int32_t lowest_free(mlx_pool_t *pool) {
-  const int64_t words = pool->page_count / 64 + 1;
-  while (pool->lowest < words && !pool->free_bits[pool->lowest]) ++pool->lowest;
-  if (pool->lowest == words) return 0;
-  const int bit = __builtin_ctzll(pool->free_bits[pool->lowest]);
-  pool->free_bits[pool->lowest] &= ~((uint64_t)1 << bit);
-  --pool->counts.free;
-  return (int32_t)(pool->lowest * 64 + bit);
-}
-
 // A published page that continues |page|; 0: none.
 static int32_t first_child(const mlx_pool_t *pool, int32_t page) {
   if (pool->pages[page].count < MLX_KV_PAGE) return 0;
@@ -195,7 +177,7 @@ static int32_t first_child(const mlx_pool_t *pool, int32_t page) {
   return at;
 }
 
-// Unpublishes |root|, which is not in the list, and all pages that continue it, the last ones first.
+// Unpublishes |root| and all pages that continue it, the last ones first. |root| stays cached or in use.
 static void unpublish_tree(mlx_pool_t *pool, int32_t root) {
   for (int32_t at = root;;) {
     const int32_t child = first_child(pool, at), parent = pool->pages[at].parent;
@@ -205,43 +187,32 @@ static void unpublish_tree(mlx_pool_t *pool, int32_t root) {
     }
     unpublish(pool, at);
     if (at == root) return;
-    if (!pool->pages[at].users) {
-      remove_cached(pool, at);
-      set_free(pool, at);
-      ++pool->counts.free;
-    }
+    if (!pool->frames.items[at].users) mlx_frames_free(&pool->frames, at);
     at = parent;
   }
 }
 
 int32_t mlx_pool_take(mlx_pool_t *pool) {
-  int32_t page = lowest_free(pool);
-  if (!page) {
-    page = pool->oldest;
-    if (!page) return 0;
-    remove_cached(pool, page);
-    unpublish_tree(pool, page);
-  }
-  pool->pages[page].users = 1;
-  ++pool->counts.used;
+  int32_t page = mlx_frames_take_free(&pool->frames);
+  if (page) return page;
+  page = pool->frames.oldest;
+  if (!page) return 0;
+  unpublish_tree(pool, page);
+  mlx_frames_take_cached(&pool->frames, page);
   return page;
 }
 
 void mlx_pool_retain(mlx_pool_t *pool, int32_t page) {
-  if (pool->pages[page].users++) return;
-  remove_cached(pool, page);
-  ++pool->counts.used;
+  mlx_frames_retain(&pool->frames, page);
+  pool->pages[page].reused = true;
 }
 
 void mlx_pool_release(mlx_pool_t *pool, int32_t page) {
-  if (--pool->pages[page].users) return;
-  --pool->counts.used;
-  if (pool->pages[page].count) {
-    add_cached(pool, page);
-  } else {
-    set_free(pool, page);
-    ++pool->counts.free;
-  }
+  if (!mlx_frames_drop(&pool->frames, page)) return;
+  if (pool->pages[page].count)
+    mlx_frames_cache(&pool->frames, page, false);
+  else
+    mlx_frames_free(&pool->frames, page);
 }
 
 void mlx_pool_release_first(mlx_pool_t *pool, int32_t page) {
@@ -250,22 +221,59 @@ void mlx_pool_release_first(mlx_pool_t *pool, int32_t page) {
 }
 
 void mlx_pool_forget(mlx_pool_t *pool) {
-  for (int32_t page = 1; page < pool->page_count; ++page) {
+  for (int32_t page = 1; page < pool->frames.count; ++page) {
     if (!pool->pages[page].count) continue;
     unpublish(pool, page);
-    if (pool->pages[page].users) continue;
-    remove_cached(pool, page);
-    set_free(pool, page);
-    ++pool->counts.free;
+    if (!pool->frames.items[page].users) mlx_frames_free(&pool->frames, page);
   }
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Window pages
+
+int32_t mlx_pool_take_window(mlx_pool_t *pool) {
+  int32_t window = mlx_frames_take_free(&pool->windows);
+  if (window) return window;
+  window = pool->windows.oldest;
+  if (!window) return 0;
+  mlx_frames_take_cached(&pool->windows, window);
+  detach_window(pool, pool->owners[window]);
+  return window;
+}
+
+void mlx_pool_retain_window(mlx_pool_t *pool, int32_t window) { mlx_frames_retain(&pool->windows, window); }
+
+void mlx_pool_release_window(mlx_pool_t *pool, int32_t window, bool passed) {
+  const int32_t owner = pool->owners[window];
+  if (!mlx_frames_drop(&pool->windows, window)) return;
+  if (owner)
+    mlx_frames_cache(&pool->windows, window, passed && !pool->pages[owner].reused);
+  else
+    mlx_frames_free(&pool->windows, window);
+}
+
+int32_t mlx_pool_window_of(const mlx_pool_t *pool, int32_t page) { return pool->pages[page].window; }
+
+int32_t mlx_pool_keep_window(mlx_pool_t *pool, int32_t page, int32_t window) {
+  page_t *p = &pool->pages[page];
+  if (!p->count || p->window == window || pool->owners[window]) return window;
+  if (p->window) {
+    mlx_pool_retain_window(pool, p->window);
+    mlx_pool_release_window(pool, window, false);
+    return p->window;
+  }
+  p->window = window;
+  pool->owners[window] = page;
+  return window;
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // Information
 
-mlx_pool_counts_t mlx_pool_counts(const mlx_pool_t *pool) { return pool->counts; }
+mlx_pool_counts_t mlx_pool_counts(const mlx_pool_t *pool) { return pool->frames.counts; }
+mlx_pool_counts_t mlx_pool_window_counts(const mlx_pool_t *pool) { return pool->windows.counts; }
 
-int64_t mlx_pool_users(const mlx_pool_t *pool, int32_t page) { return pool->pages[page].users; }
+int64_t mlx_pool_users(const mlx_pool_t *pool, int32_t page) { return pool->frames.items[page].users; }
 
 static bool is_in_bucket(const mlx_pool_t *pool, int32_t page) {
   int32_t at = *bucket_of(pool, pool->pages[page].before);
@@ -273,28 +281,31 @@ static bool is_in_bucket(const mlx_pool_t *pool, int32_t page) {
   return at == page;
 }
 
-mlx_status_t mlx_pool_check(const mlx_pool_t *pool) {
-  mlx_pool_counts_t seen = {0};
-  for (int32_t page = 1; page < pool->page_count; ++page) {
-    const page_t *p = &pool->pages[page], *parent = &pool->pages[p->parent];
-    const bool is_free = pool->free_bits[page / 64] >> page % 64 & 1;
-    ++*(p->users ? &seen.used : p->count ? &seen.cached : &seen.free);
-    if (p->users < 0 || is_free != (!p->users && !p->count))
-      return mlx_error(MLX_INTERNAL, "page %d has %d users and %d tokens; free: %d", page, p->users, p->count,
-                       is_free);
-    if (!p->count) continue;
-    if (!is_in_bucket(pool, page)) return mlx_error(MLX_INTERNAL, "page %d is not in its bucket", page);
-    if (p->parent && (parent->count != MLX_KV_PAGE || parent->after != p->before))
-      return mlx_error(MLX_INTERNAL, "the parent %d of page %d is not published", p->parent, page);
-    if (p->users && p->parent && !parent->users && !pool->releases_first)
-      return mlx_error(MLX_INTERNAL, "page %d has users, its parent %d has none", page, p->parent);
-  }
-  int64_t listed = 0;
-  for (int32_t page = pool->oldest; page; page = pool->pages[page].newer) ++listed;
-  if (seen.used != pool->counts.used || seen.cached != pool->counts.cached || listed != seen.cached ||
-      seen.free != pool->counts.free)
-    return mlx_error(MLX_INTERNAL, "the pool counts %lld used, %lld cached and %lld free pages",
-                     (long long)pool->counts.used, (long long)pool->counts.cached,
-                     (long long)pool->counts.free);
+static mlx_status_t check_page(const mlx_pool_t *pool, int32_t page) {
+  const page_t *p = &pool->pages[page], *parent = &pool->pages[p->parent];
+  const mlx_frame_t *frames = pool->frames.items;
+  if (frames[page].cached && !p->count)
+    return mlx_error(MLX_INTERNAL, "page %d is cached, but not published", page);
+  if (!p->count) return p->window ? mlx_error(MLX_INTERNAL, "page %d keeps a window page", page) : NULL;
+  if (!frames[page].users && !frames[page].cached)
+    return mlx_error(MLX_INTERNAL, "page %d is published, but free", page);
+  if (!is_in_bucket(pool, page)) return mlx_error(MLX_INTERNAL, "page %d is not in its bucket", page);
+  if (p->parent && (parent->count != MLX_KV_PAGE || parent->after != p->before))
+    return mlx_error(MLX_INTERNAL, "the parent %d of page %d is not published", p->parent, page);
+  if (frames[page].users && p->parent && !frames[p->parent].users && !pool->releases_first)
+    return mlx_error(MLX_INTERNAL, "page %d has users, its parent %d has none", page, p->parent);
+  if (p->window && pool->owners[p->window] != page)
+    return mlx_error(MLX_INTERNAL, "window page %d of page %d has another owner", p->window, page);
   return NULL;
+}
+
+mlx_status_t mlx_pool_check(const mlx_pool_t *pool) {
+  for (int32_t page = 1; page < pool->frames.count; ++page) MLX_TRY(check_page(pool, page));
+  MLX_TRY(mlx_frames_check(&pool->frames));
+  for (int32_t window = 1; window < pool->windows.count; ++window) {
+    const int32_t owner = pool->owners[window];
+    if (owner ? pool->pages[owner].window != window : pool->windows.items[window].cached)
+      return mlx_error(MLX_INTERNAL, "window page %d is not kept by page %d", window, owner);
+  }
+  return pool->windows.count ? mlx_frames_check(&pool->windows) : NULL;
 }

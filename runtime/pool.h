@@ -14,6 +14,13 @@
 // has a window breaks both rules (mlx_pool_release_first). So a page that is evicted takes all pages that
 // continue it out of the tree: those without users become free, the others can no longer be found.
 //
+// Window pages (kernels/step.h) are a second kind of page, with their own numbers: they hold the layers with
+// a sliding window, if other layers see all positions. A published page keeps the window page of the same
+// positions, if it is still there. A sequence that begins with published tokens needs only those of the
+// window before its first own token. A kept window page without users is cached, and evicted alone: first the
+// pages that one sequence has passed, then those that were used by several sequences or that a sequence ended
+// with, the least recently used first.
+//
 // Ownership: the caller owns the pool. Threads: one thread at a time.
 #ifndef MLXCEL_RUNTIME_POOL_H_
 #define MLXCEL_RUNTIME_POOL_H_
@@ -24,8 +31,10 @@
 
 typedef struct mlx_pool mlx_pool_t;
 
-// |pages| includes page 0. Release with mlx_pool_free.
-mlx_status_t mlx_pool_create(int64_t pages, int64_t slots, mlx_pool_t **out_pool) MLX_MUST_USE;
+// |pages| and |window_pages| include page 0; without window pages, |window_pages| is 0. Release with
+// mlx_pool_free.
+mlx_status_t mlx_pool_create(int64_t pages, int64_t window_pages, int64_t slots,
+                             mlx_pool_t **out_pool) MLX_MUST_USE;
 void mlx_pool_free(mlx_pool_t *pool);  // NULL is fine
 
 // The lowest free slot; -1 if all are taken.
@@ -52,10 +61,22 @@ int32_t mlx_pool_publish(mlx_pool_t *pool, int32_t parent, int32_t page, const i
 // Unpublishes all pages: their contents are unknown after a failed step.
 void mlx_pool_forget(mlx_pool_t *pool);
 
+// A window page with one user: the lowest free one, else a cached one. Returns 0 if every page has a user.
+int32_t mlx_pool_take_window(mlx_pool_t *pool);
+void mlx_pool_retain_window(mlx_pool_t *pool, int32_t window);  // one more user
+// One user less. |passed|: the page left the window of a sequence that goes on.
+void mlx_pool_release_window(mlx_pool_t *pool, int32_t window, bool passed);
+// The window page that |page| keeps; 0: none.
+int32_t mlx_pool_window_of(const mlx_pool_t *pool, int32_t page);
+// |page|, if it is published, keeps the window page of the same positions. If it keeps one already, the
+// caller's user moves to that page. Returns the window page to use.
+int32_t mlx_pool_keep_window(mlx_pool_t *pool, int32_t page, int32_t window);
+
 typedef struct mlx_pool_counts {
   int64_t used, cached, free;  // pages, without page 0
 } mlx_pool_counts_t;
 mlx_pool_counts_t mlx_pool_counts(const mlx_pool_t *pool);
+mlx_pool_counts_t mlx_pool_window_counts(const mlx_pool_t *pool);
 int64_t mlx_pool_users(const mlx_pool_t *pool, int32_t page);
 // Checks the pool's own data, for tests: fails with MLX_INTERNAL and the broken rule.
 mlx_status_t mlx_pool_check(const mlx_pool_t *pool) MLX_MUST_USE;

@@ -25,6 +25,7 @@ void mlx_request_release(mlx_request_t *r) {
   mlx_status_free(r->status);
   mlx_free(r->ids);
   if (!r->held) mlx_free(r->pages);
+  mlx_free(r->windows);
   mlx_free(r);
 }
 
@@ -50,41 +51,132 @@ mlx_status_t mlx_request_take_status(mlx_request_t *request) {
 
 static size_t pages_for(size_t positions) { return (positions + MLX_KV_PAGE - 1) / MLX_KV_PAGE; }
 
+// The first page that a token after |length| positions sees.
+static size_t first_seen(const mlx_stepper_t *stepper, size_t length) {
+  const size_t window = (size_t)stepper->window;
+  return window && length >= window ? (length + 1 - window) / MLX_KV_PAGE : 0;
+}
+
+// The first window page that is kept then. One more is kept than tokens see: a sequence that begins with
+// nearly all of these positions finds the pages of its window.
+static size_t first_kept(const mlx_stepper_t *stepper, size_t length) {
+  return length < MLX_KV_PAGE ? 0 : first_seen(stepper, length - MLX_KV_PAGE);
+}
+
+size_t mlx_window_pages_held(const mlx_stepper_t *stepper, size_t positions) {
+  const int64_t step = stepper->max_tokens > stepper->burst ? stepper->max_tokens : stepper->burst;
+  const size_t all = pages_for(positions), most = (size_t)MLX_WINDOW_PAGES_HELD(stepper->window, step);
+  return most < all ? most : all;
+}
+
 // The most pages that the sequence holds at a time when it has |positions| positions: those that tokens of
 // the next step see or write.
 static size_t pages_held(const mlx_stepper_t *stepper, size_t positions) {
-  const size_t all = pages_for(positions),
-               seen = pages_for((size_t)(stepper->window + stepper->max_tokens)) + 1;
-  return stepper->window && seen < all ? seen : all;
+  return stepper->window && !stepper->window_pages ? mlx_window_pages_held(stepper, positions)
+                                                   : pages_for(positions);
+}
+
+// Whether the sequence takes window pages from the pool. A session has its own.
+static bool takes_windows(const mlx_request_t *r, const mlx_request_pages_t *p) {
+  return p->stepper->window_pages && !r->held;
 }
 
 // The page before the next one; 0: none.
 static int32_t last_page(const mlx_request_t *r) { return r->page_count ? r->pages[r->page_count - 1] : 0; }
 
-// Appends |page|, whose user is the request. On failure the page is released.
-static mlx_status_t push_page(mlx_request_t *r, const mlx_request_pages_t *p, int32_t page) {
-  mlx_status_t status = mlx_reserve(r->page_count + 1, sizeof *r->pages, &r->page_capacity, &r->pages);
-  if (!status) status = p->stepper->set_page(p->stepper, r->slot, (int32_t)r->page_count, page);
+static mlx_status_t reserve_pages(mlx_request_t *r, const mlx_request_pages_t *p, size_t count) {
+  MLX_TRY(mlx_reserve(count, sizeof *r->pages, &r->page_capacity, &r->pages));
+  if (!takes_windows(r, p)) return NULL;
+  return mlx_reserve(count, sizeof *r->windows, &r->window_capacity, &r->windows);
+}
+
+// Appends |page| and |window|, whose user is the request. |window| is 0 if the sequence has no window page
+// for these positions. On failure both are released.
+static mlx_status_t push_page(mlx_request_t *r, const mlx_request_pages_t *p, int32_t page, int32_t window) {
+  const int32_t nth = (int32_t)r->page_count;
+  mlx_status_t status = reserve_pages(r, p, r->page_count + 1);
+  if (!status) status = p->stepper->set_page(p->stepper, r->slot, nth, page);
+  if (!status && takes_windows(r, p)) status = p->stepper->set_window_page(p->stepper, r->slot, nth, window);
   if (status) {
     mlx_pool_release(p->pool, page);
+    if (window) mlx_pool_release_window(p->pool, window, false);
     return status;
   }
+  if (takes_windows(r, p)) r->windows[r->page_count] = window;
   r->pages[r->page_count++] = page;
   return NULL;
 }
 
+// Finds the published full pages of the first |limit| tokens and stores them in |r->pages|, without a user.
+static mlx_status_t find_full_pages(mlx_request_t *r, const mlx_request_pages_t *p, size_t limit,
+                                    size_t *out_found) {
+  size_t found = 0, common;
+  MLX_TRY(reserve_pages(r, p, limit / MLX_KV_PAGE));
+  for (int32_t page = 0; found < limit / MLX_KV_PAGE; r->pages[found++] = page) {
+    page = mlx_pool_find(p->pool, page, r->ids + found * MLX_KV_PAGE, MLX_KV_PAGE, &common);
+    if (common < MLX_KV_PAGE) break;
+  }
+  *out_found = found;
+  return NULL;
+}
+
+// The most of |found| pages after which the sequence can go on: the window pages of its window are there.
+// Older ones are not needed.
+static size_t usable_pages(const mlx_request_t *r, const mlx_request_pages_t *p, size_t found) {
+  size_t usable = 0, run = 0;  // consecutive pages with a window page
+  if (!takes_windows(r, p)) return found;
+  for (size_t i = 0; i < found; ++i) {
+    run = mlx_pool_window_of(p->pool, r->pages[i]) ? run + 1 : 0;
+    if (run >= i + 1 - first_seen(p->stepper, (i + 1) * MLX_KV_PAGE)) usable = i + 1;
+  }
+  return usable;
+}
+
 // Uses the published full pages of the first |limit| tokens.
 static mlx_status_t share_full_pages(mlx_request_t *r, const mlx_request_pages_t *p, size_t limit) {
-  size_t common;
-  while (limit - r->fed >= MLX_KV_PAGE) {
-    const int32_t page = mlx_pool_find(p->pool, last_page(r), r->ids + r->fed, MLX_KV_PAGE, &common);
-    if (common < MLX_KV_PAGE) return NULL;
-    mlx_pool_retain(p->pool, page);
-    MLX_TRY(push_page(r, p, page));
-    r->fed += MLX_KV_PAGE;
-    r->published = r->page_count;
+  size_t found;
+  MLX_TRY(find_full_pages(r, p, limit, &found));
+  const size_t usable = usable_pages(r, p, found);
+  size_t first = usable;
+  if (takes_windows(r, p)) {
+    const size_t kept = first_kept(p->stepper, usable * MLX_KV_PAGE);
+    while (first > kept && mlx_pool_window_of(p->pool, r->pages[first - 1])) --first;
   }
+  while (r->page_count < usable) {
+    const int32_t page = r->pages[r->page_count],
+                  window = r->page_count < first ? 0 : mlx_pool_window_of(p->pool, page);
+    mlx_pool_retain(p->pool, page);
+    if (window) mlx_pool_retain_window(p->pool, window);
+    MLX_TRY(push_page(r, p, page, window));
+  }
+  r->windows_dropped = takes_windows(r, p) ? first : 0;
+  r->fed = usable * MLX_KV_PAGE;
+  r->published = usable;
   return NULL;
+}
+
+// Takes a page and, if the sequence has them, a window page. *out_page is 0 if the pool has none.
+static void take_pages(const mlx_request_t *r, const mlx_request_pages_t *p, int32_t *out_page,
+                       int32_t *out_window) {
+  *out_window = 0;
+  *out_page = mlx_pool_take(p->pool);
+  if (!*out_page || !takes_windows(r, p)) return;
+  *out_window = mlx_pool_take_window(p->pool);
+  if (*out_window) return;
+  mlx_pool_release(p->pool, *out_page);
+  *out_page = 0;
+}
+
+// Copies |found| and its window page, which are published, to new pages.
+static mlx_status_t copy_pages(mlx_request_t *r, const mlx_request_pages_t *p, int32_t found, int32_t window,
+                               bool *out_copied) {
+  int32_t page, own_window;
+  take_pages(r, p, &page, &own_window);
+  *out_copied = page != 0;
+  if (!page) return NULL;
+  MLX_TRY(push_page(r, p, page, own_window));
+  MLX_TRY(p->stepper->copy_page(p->stepper, found, page));
+  return window ? p->stepper->copy_window_page(p->stepper, window, own_window) : NULL;
 }
 
 // Copies the published page that begins with the tokens after the full pages. The request writes the rest of
@@ -92,16 +184,28 @@ static mlx_status_t share_full_pages(mlx_request_t *r, const mlx_request_pages_t
 static mlx_status_t copy_partial_page(mlx_request_t *r, const mlx_request_pages_t *p, size_t limit) {
   const size_t wanted = limit - r->fed < MLX_KV_PAGE ? limit - r->fed : MLX_KV_PAGE;
   size_t common;
+  bool copied;
   const int32_t found = mlx_pool_find(p->pool, last_page(r), r->ids + r->fed, wanted, &common);
-  if (!found) return NULL;
+  const int32_t window = found && takes_windows(r, p) ? mlx_pool_window_of(p->pool, found) : 0;
+  if (!found || (takes_windows(r, p) && !window)) return NULL;
   mlx_pool_retain(p->pool, found);  // so that taking a page does not evict it
-  const int32_t page = mlx_pool_take(p->pool);
-  mlx_status_t status = page ? push_page(r, p, page) : NULL;
-  if (!status && page) status = p->stepper->copy_page(p->stepper, found, page);
+  if (window) mlx_pool_retain_window(p->pool, window);
+  mlx_status_t status = copy_pages(r, p, found, window, &copied);
+  if (window) mlx_pool_release_window(p->pool, window, false);
   mlx_pool_release(p->pool, found);
-  if (status || !page) return status;
-  r->fed += common;
-  return NULL;
+  if (!status && copied) r->fed += common;
+  return status;
+}
+
+// Whether the pool has pages for |next| positions and |spare| more.
+static bool has_enough(const mlx_request_t *r, const mlx_request_pages_t *p, size_t next, int64_t spare) {
+  const mlx_pool_counts_t counts = mlx_pool_counts(p->pool), windows = mlx_pool_window_counts(p->pool);
+  const size_t rest = pages_for(next) - r->page_count, held = pages_held(p->stepper, next);
+  if ((int64_t)(rest < held ? rest : held) + spare > counts.free + counts.cached) return false;
+  if (!takes_windows(r, p)) return true;
+  const size_t most = mlx_window_pages_held(p->stepper, next), own = r->page_count - r->windows_dropped;
+  const size_t needed = most < own ? 0 : most - own;
+  return (int64_t)(rest < needed ? rest : needed) + spare <= windows.free + windows.cached;
 }
 
 // Shares what can be shared, and checks that the pool has enough pages for the rest.
@@ -113,9 +217,7 @@ static mlx_status_t find_pages(mlx_request_t *r, const mlx_request_pages_t *p, i
   // A token is scored by the step that computes the token before it.
   const size_t limit = mlx_request_scores(r) ? r->scored : r->count - 1;
   if (share) MLX_TRY(share_full_pages(r, p, limit));
-  const mlx_pool_counts_t counts = mlx_pool_counts(p->pool);
-  const size_t rest = pages_for(next) - r->page_count, held = pages_held(p->stepper, next);
-  *out_enough = (int64_t)(rest < held ? rest : held) + spare <= counts.free + counts.cached;
+  *out_enough = has_enough(r, p, next, spare);
   if (!*out_enough || !share) return NULL;
   if (limit > r->fed) MLX_TRY(copy_partial_page(r, p, limit));
   MLX_TRY(mlx_request_drop_unseen(r, p));
@@ -137,35 +239,51 @@ mlx_status_t mlx_request_attach(mlx_request_t *r, const mlx_request_pages_t *p, 
 mlx_status_t mlx_request_grow(mlx_request_t *r, const mlx_request_pages_t *p, size_t length, bool *out_ok) {
   *out_ok = true;
   while (r->page_count < pages_for(length)) {
-    const int32_t page = mlx_pool_take(p->pool);
+    int32_t page, window;
+    take_pages(r, p, &page, &window);
     *out_ok = page != 0;
     if (!page) return NULL;
-    MLX_TRY(push_page(r, p, page));
+    MLX_TRY(push_page(r, p, page, window));
   }
   return NULL;
 }
 
-// Publishes page |nth|, which holds |count| known tokens.
-static int32_t publish_page(mlx_request_t *r, const mlx_request_pages_t *p, size_t nth, size_t count) {
-  return mlx_pool_publish(p->pool, nth ? r->pages[nth - 1] : 0, r->pages[nth], r->ids + nth * MLX_KV_PAGE,
-                          count);
+// Publishes page |nth|, which holds |count| known tokens, and its window page. An equal page replaces the
+// sequence's own.
+static mlx_status_t publish_page(mlx_request_t *r, const mlx_request_pages_t *p, size_t nth, size_t count) {
+  const int32_t old = r->pages[nth],
+                old_window = nth < r->windows_dropped || !takes_windows(r, p) ? 0 : r->windows[nth];
+  r->pages[nth] =
+      mlx_pool_publish(p->pool, nth ? r->pages[nth - 1] : 0, old, r->ids + nth * MLX_KV_PAGE, count);
+  if (old_window) r->windows[nth] = mlx_pool_keep_window(p->pool, r->pages[nth], old_window);
+  if (r->pages[nth] != old) MLX_TRY(p->stepper->set_page(p->stepper, r->slot, (int32_t)nth, r->pages[nth]));
+  if (!old_window || r->windows[nth] == old_window) return NULL;
+  return p->stepper->set_window_page(p->stepper, r->slot, (int32_t)nth, r->windows[nth]);
 }
 
 mlx_status_t mlx_request_publish(mlx_request_t *r, const mlx_request_pages_t *p) {
   const size_t known = r->fed < r->count ? r->fed : r->count;
-  for (; p->share && (r->published + 1) * MLX_KV_PAGE <= known; ++r->published) {
-    const size_t nth = r->published;
-    const int32_t page = publish_page(r, p, nth, MLX_KV_PAGE), old = r->pages[nth];
-    r->pages[nth] = page;
-    if (page != old) MLX_TRY(p->stepper->set_page(p->stepper, r->slot, (int32_t)nth, page));
+  for (; p->share && (r->published + 1) * MLX_KV_PAGE <= known; ++r->published)
+    MLX_TRY(publish_page(r, p, r->published, MLX_KV_PAGE));
+  return NULL;
+}
+
+// Releases the window pages that no later token sees.
+static mlx_status_t drop_windows(mlx_request_t *r, const mlx_request_pages_t *p) {
+  const size_t kept = first_kept(p->stepper, r->fed), end = kept < r->page_count ? kept : r->page_count;
+  for (; r->windows_dropped < end; ++r->windows_dropped) {
+    const int32_t nth = (int32_t)r->windows_dropped;
+    MLX_TRY(p->stepper->set_window_page(p->stepper, r->slot, nth, 0));
+    mlx_pool_release_window(p->pool, r->windows[nth], true);
+    r->windows[nth] = 0;
   }
   return NULL;
 }
 
 mlx_status_t mlx_request_drop_unseen(mlx_request_t *r, const mlx_request_pages_t *p) {
-  const size_t window = (size_t)p->stepper->window;
-  if (!window || r->held || r->fed < window) return NULL;
-  size_t end = (r->fed + 1 - window) / MLX_KV_PAGE;
+  if (!p->stepper->window || r->held) return NULL;
+  if (p->stepper->window_pages) return drop_windows(r, p);
+  size_t end = first_seen(p->stepper, r->fed);
   // The next page is published as a child of the last published one.
   if (p->share && end >= r->published) end = r->published ? r->published - 1 : 0;
   for (; r->dropped < end; ++r->dropped) {
@@ -180,11 +298,16 @@ void mlx_request_detach(mlx_request_t *r, const mlx_request_pages_t *p, bool kee
   r->pending = 0;
   if (r->held) return;
   const size_t known = r->fed < r->count ? r->fed : r->count, nth = known / MLX_KV_PAGE;
-  // The full pages are published already.
+  // The full pages are published already. No step reads the page table any more: a failure has no effect.
   if (keep && p->share && known % MLX_KV_PAGE && r->published == nth && nth < r->page_count)
-    r->pages[nth] = publish_page(r, p, nth, known % MLX_KV_PAGE);
-  while (r->page_count > r->dropped) mlx_pool_release(p->pool, r->pages[--r->page_count]);
+    mlx_status_free(publish_page(r, p, nth, known % MLX_KV_PAGE));
+  const bool windows = takes_windows(r, p);
+  while (r->page_count > r->dropped) {
+    const size_t last = --r->page_count;
+    mlx_pool_release(p->pool, r->pages[last]);
+    if (windows && last >= r->windows_dropped) mlx_pool_release_window(p->pool, r->windows[last], false);
+  }
   if (r->slot >= 0) mlx_pool_release_slot(p->pool, r->slot);
   r->slot = -1;
-  r->fed = r->published = r->page_count = r->dropped = 0;
+  r->fed = r->published = r->page_count = r->dropped = r->windows_dropped = 0;
 }

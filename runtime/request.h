@@ -35,7 +35,10 @@ struct mlx_request {
   int32_t *pages;  // [page_capacity] owned
   size_t page_count, page_capacity;
   size_t published;  // pages that other sequences can find
-  size_t dropped;    // pages before the window: released, and 0 in |pages|
+  size_t dropped;    // pages before the window: released, and 0 in |pages|. 0 if there are window pages
+  int32_t *windows;  // [window_capacity] owned; the window page of the same positions as |pages|
+  size_t window_capacity;
+  size_t windows_dropped;  // window pages before the window: released, and 0 in |windows|
 
   mlx_sequence_sampler_t *sampler;  // owned
   mlx_output_t output;
@@ -44,6 +47,9 @@ struct mlx_request {
   void (*on_prompt)(void *user, size_t done, size_t total);
   double submitted, started, first;  // times: of the submission, of the first admission, of the first token
 };
+
+// The most window pages that a sequence of |positions| positions holds at a time.
+size_t mlx_window_pages_held(const mlx_stepper_t *stepper, size_t positions);
 
 // What requests share.
 typedef struct mlx_request_pages {
@@ -72,8 +78,8 @@ mlx_status_t mlx_request_grow(mlx_request_t *request, const mlx_request_pages_t 
                               bool *out_ok) MLX_MUST_USE;
 // Publishes the full pages whose tokens are known. An equal page replaces the sequence's own.
 mlx_status_t mlx_request_publish(mlx_request_t *request, const mlx_request_pages_t *pages) MLX_MUST_USE;
-// Releases the pages that no later token sees, if every layer has a window. A session's sequence keeps them:
-// it can be rewound.
+// Releases the pages that no later token sees: window pages or, if every layer has a window, pages. A
+// session's sequence keeps them: it can be rewound.
 mlx_status_t mlx_request_drop_unseen(mlx_request_t *request, const mlx_request_pages_t *pages) MLX_MUST_USE;
 // Releases slot and pages. With |keep|, the pool caches the tokens' pages, also the last, partial one. The
 // tokens stay known; all must be fed again.

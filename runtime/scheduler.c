@@ -69,13 +69,17 @@ mlx_status_t mlx_scheduler_run(mlx_scheduler_t *scheduler) {
 }
 
 mlx_scheduler_stats_t mlx_scheduler_stats(const mlx_scheduler_t *s) {
-  const mlx_pool_counts_t counts = mlx_pool_counts(s->pages.pool);
+  const mlx_pool_counts_t counts = mlx_pool_counts(s->pages.pool),
+                          windows = mlx_pool_window_counts(s->pages.pool);
   mlx_scheduler_stats_t stats = s->stats;
   stats.running = (int64_t)s->running.count;
   stats.waiting = (int64_t)s->waiting.count;
   stats.pages_used = counts.used;
   stats.pages_cached = counts.cached;
   stats.pages_free = counts.free;
+  stats.window_pages_used = windows.used;
+  stats.window_pages_cached = windows.cached;
+  stats.window_pages_free = windows.free;
   return stats;
 }
 

@@ -97,9 +97,10 @@ static mlx_status_t store(scoring_t *s, size_t row, const mlx_step_result_t *res
                          score->ids[text * (score->count + 1) + score->context + nth + 1]);
   if (isnan(logprob)) return not_finite(s);
   score->logprobs[s->done] = (float)logprob;
-  if (score->on_logits) MLX_TRY(score->on_logits(score->user, s->done, s->logits));
+  const size_t first = score->first_text;
+  if (score->on_logits) MLX_TRY(score->on_logits(score->user, first * scored_of(score) + s->done, s->logits));
   ++s->done;
-  if (nth + 1 == scored_of(score) && score->on_text) score->on_text(score->user, text);
+  if (nth + 1 == scored_of(score) && score->on_text) score->on_text(score->user, first + text);
   return NULL;
 }
 
@@ -170,6 +171,22 @@ mlx_status_t mlx_session_score(mlx_session_t *session, const int32_t *ids, size_
   return status;
 }
 
+// Scores the texts together or, if one of them overwrites the window before it, one by one. Then the session
+// is read again before each text.
+static mlx_status_t score_texts(mlx_session_t *session, mlx_score_t *score) {
+  const bool together = mlx_session_keeps_window(session, (int64_t)score->count);
+  const size_t texts = score->texts;
+  size_t done;
+  if (!together) score->texts = 1;
+  for (; score->first_text < texts; score->first_text += score->texts) {
+    MLX_TRY(mlx_session_prepare(session, score->count, &score->slot));
+    MLX_TRY(mlx_score_run(session->engine->stepper, score, &done));
+    score->ids += score->texts * (score->count + 1);
+    score->logprobs += score->texts * scored_of(score);
+  }
+  return NULL;
+}
+
 mlx_status_t mlx_session_score_texts(mlx_session_t *session, const mlx_texts_t *texts) {
   const mlx_engine_info_t info = mlx_engine_info(session->engine);
   mlx_score_t score = {.position = (int32_t)session->length,
@@ -181,7 +198,6 @@ mlx_status_t mlx_session_score_texts(mlx_session_t *session, const mlx_texts_t *
                        .on_logits = texts->on_logits,
                        .on_text = texts->on_text,
                        .user = texts->user};
-  size_t done;
   if (texts->length < 2 || texts->context > texts->length - 2)
     return mlx_error(MLX_USAGE, "a text of %zu tokens has none to score after the first %zu", texts->length,
                      texts->context + 1);
@@ -190,8 +206,7 @@ mlx_status_t mlx_session_score_texts(mlx_session_t *session, const mlx_texts_t *
     MLX_TRY(mlx_prompt_check(ids, score.count, session->length, info.context, info.vocab));
     MLX_TRY(mlx_prompt_check(ids + score.count, 1, 0, info.context, info.vocab));  // a target only
   }
-  MLX_TRY(mlx_session_prepare(session, score.count, &score.slot));
-  mlx_status_t status = mlx_score_run(session->engine->stepper, &score, &done);
+  mlx_status_t status = score_texts(session, &score);
   mlx_session_release_pages(session, session->length);
   return status;
 }

@@ -11,8 +11,9 @@ typedef struct mlx_score {
   int32_t slot, position;  // of the first token of each text; the slot's page table covers all tokens
   const int32_t *ids;      // [texts][count + 1] the tokens to read, and the target of the last one
   size_t texts, count;
-  size_t context;   // first tokens of each text that are read but not scored; less than |count|
-  float *logprobs;  // [texts][count - context] out: of the token after each scored one
+  size_t first_text;  // number of the first text, for the callbacks
+  size_t context;     // first tokens of each text that are read but not scored; less than |count|
+  float *logprobs;    // [texts][count - context] out: of the token after each scored one
   // If not NULL, called for each scored token in order with its logits, [vocab].
   mlx_status_t (*on_logits)(void *user, size_t index, const float *logits);
   // If not NULL, called after each text, whose log-probabilities are stored.

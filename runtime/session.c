@@ -1,24 +1,69 @@
 // Session: one token sequence. It owns pages of the engine's KV pool, and turns reads and steps into segments
-// of the stepper.
+// of the stepper. A session can be rewound to any position, so it keeps all pages; of window pages it has a
+// fixed number, which it uses again and again.
 #include <math.h>
 #include <string.h>
 
 #include "base/memory.h"
 #include "runtime/prompt.h"
+#include "runtime/request.h"
 #include "runtime/session_internal.h"
 
 // ----------------------------------------------------------------------------------------------------------
 // Pages
 
+static int64_t pages_for(int64_t positions) { return (positions + MLX_KV_PAGE - 1) / MLX_KV_PAGE; }
+
+// The first page of the window of the token after |length| positions.
+static int64_t first_seen(const mlx_session_t *session, int64_t length) {
+  const int64_t window = session->engine->stepper->window;
+  return length < window ? 0 : (length + 1 - window) / MLX_KV_PAGE;
+}
+
+static mlx_status_t no_page(void) {
+  return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "the engine's KV pool has no free page"),
+                         "use a smaller context (-c) or fewer sequences (--parallel)");
+}
+
+// Takes the window pages and fills the slot's table, which never changes after that. Each session has its
+// share of the pool, so that it keeps more positions than its window needs.
+static mlx_status_t make_ring(mlx_session_t *session) {
+  mlx_engine_t *engine = session->engine;
+  mlx_stepper_t *stepper = engine->stepper;
+  if (!stepper->window_pages) return NULL;
+  const int64_t least = (int64_t)mlx_window_pages_held(stepper, (size_t)(stepper->slot_pages * MLX_KV_PAGE)),
+                share = (stepper->window_pages - 1) / stepper->slots;
+  session->ring_count = share < least ? least : share < stepper->slot_pages ? share : stepper->slot_pages;
+  MLX_TRY(mlx_alloc((size_t)session->ring_count, sizeof *session->ring, &session->ring));
+  for (; session->ring_held < session->ring_count; ++session->ring_held) {
+    const int32_t window = mlx_pool_take_window(engine->pool);
+    if (!window) return no_page();
+    session->ring[session->ring_held] = window;
+  }
+  for (int64_t i = 0; i < stepper->slot_pages; ++i)
+    MLX_TRY(
+        stepper->set_window_page(stepper, session->slot, (int32_t)i, session->ring[i % session->ring_count]));
+  return NULL;
+}
+
+void mlx_session_note_pages(mlx_session_t *session, int64_t pages) {
+  if (session->ring && pages - session->ring_count > session->ring_first)
+    session->ring_first = pages - session->ring_count;
+}
+
+bool mlx_session_keeps_window(const mlx_session_t *session, int64_t count) {
+  if (!session->ring || !session->length) return true;
+  return pages_for(session->length + count) - session->ring_count <= first_seen(session, session->length);
+}
+
 // Allocates pages until the sequence can hold |length| positions.
 static mlx_status_t allocate_pages(mlx_session_t *session, int64_t length) {
   mlx_engine_t *engine = session->engine;
   mlx_stepper_t *stepper = engine->stepper;
+  MLX_TRY(mlx_session_restore(session));
   while (session->page_count * MLX_KV_PAGE < length) {
     const int32_t page = mlx_pool_take(engine->pool);
-    if (!page)
-      return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "the engine's KV pool has no free page"),
-                             "use a smaller context (-c) or fewer sequences (--parallel)");
+    if (!page) return no_page();
     mlx_status_t status = stepper->set_page(stepper, session->slot, (int32_t)session->page_count, page);
     if (status) {
       mlx_pool_release(engine->pool, page);
@@ -26,6 +71,7 @@ static mlx_status_t allocate_pages(mlx_session_t *session, int64_t length) {
     }
     session->pages[session->page_count++] = page;
   }
+  mlx_session_note_pages(session, pages_for(length));
   return NULL;
 }
 
@@ -56,6 +102,7 @@ mlx_status_t mlx_session_create(mlx_engine_t *engine, mlx_session_t **out_sessio
   session->slot = slot;
   status = mlx_alloc((size_t)sizing->slot_pages, sizeof *session->pages, &session->pages);
   if (!status) status = mlx_alloc((size_t)sizing->context, sizeof *session->ids, &session->ids);
+  if (!status) status = make_ring(session);
   if (status) {
     mlx_session_free(session);
     return status;
@@ -68,9 +115,12 @@ void mlx_session_free(mlx_session_t *session) {
   if (!session) return;
   mlx_engine_t *engine = session->engine;
   mlx_session_release_pages(session, 0);
+  while (session->ring_held)
+    mlx_pool_release_window(engine->pool, session->ring[--session->ring_held], false);
   mlx_pool_release_slot(engine->pool, session->slot);
   if (engine->last_session == session) engine->last_session = NULL;
   mlx_free(session->pages);
+  mlx_free(session->ring);
   mlx_free(session->ids);
   mlx_free(session->logits);
   mlx_free(session);
@@ -151,6 +201,23 @@ static mlx_status_t run(mlx_session_t *session, const int32_t *ids, int32_t coun
   session->next = out_ids[wanted - 1];
   session->has_next = true;
   engine->last_session = session;
+  return NULL;
+}
+
+mlx_status_t mlx_session_restore(mlx_session_t *session) {
+  const int64_t length = session->length, most = session->engine->stepper->max_tokens;
+  if (!length) session->ring_first = 0;
+  if (!session->ring || first_seen(session, length) >= session->ring_first) return NULL;
+  session->ring_first = 0;
+  session->length = 0;
+  for (mlx_status_t status = NULL; session->length < length;) {
+    const int64_t left = length - session->length, part = left < most ? left : most;
+    status = run(session, session->ids + session->length, (int32_t)part, 0, NULL);
+    if (!status) continue;
+    session->length = 0;  // what follows is not known to be written
+    return status;
+  }
+  mlx_session_note_pages(session, pages_for(length));
   return NULL;
 }
 
@@ -241,6 +308,8 @@ mlx_status_t mlx_session_rewind(mlx_session_t *session, int64_t length) {
 mlx_status_t mlx_session_resume(mlx_session_t *session, const int32_t *ids, size_t count, size_t *out_kept) {
   size_t kept = 0;
   while (kept + 1 < count && kept < (size_t)session->length && session->ids[kept] == ids[kept]) ++kept;
+  // The caller reads all tokens that are not kept. So the session need not read any of them again.
+  if (session->ring && first_seen(session, (int64_t)kept) < session->ring_first) kept = 0;
   *out_kept = kept;
   return mlx_session_rewind(session, (int64_t)kept);
 }

@@ -26,18 +26,61 @@ mlx_status_t mlx_sizing_context(const mlx_sizing_request_t *r, int64_t *out_cont
                          "use -c %lld or less", (long long)most);
 }
 
-static mlx_status_t too_little(const mlx_sizing_request_t *r, int64_t context, uint64_t limit,
-                               int64_t pages) {
-  const uint64_t needed = (uint64_t)(1 + pages_of(context)) * r->page_bytes;
+// Window pages of one sequence of |pages| pages.
+static int64_t windows_of(const mlx_sizing_request_t *r, int64_t pages) {
+  if (!r->window_page_bytes) return 0;
+  return pages < r->window_held ? pages : r->window_held;
+}
+
+// Bytes of a pool of |pages| and |windows| pages, at most UINT64_MAX. Both numbers are without page 0.
+static uint64_t pool_bytes(const mlx_sizing_request_t *r, int64_t pages, int64_t windows) {
+  uint64_t full, windowed, sum;
+  if (__builtin_mul_overflow((uint64_t)(1 + pages), r->page_bytes, &full) ||
+      __builtin_mul_overflow((uint64_t)(1 + windows), r->window_page_bytes, &windowed) ||
+      __builtin_add_overflow(full, windowed, &sum))
+    return UINT64_MAX;
+  return sum;
+}
+
+// The most pages of one sequence that fit into |limit| bytes, with its window pages; 0: none do.
+static int64_t most_pages(const mlx_sizing_request_t *r, uint64_t limit) {
+  const uint64_t both = r->page_bytes + r->window_page_bytes;
+  uint64_t pages = limit / both;
+  if (r->window_page_bytes && pages > (uint64_t)r->window_held)
+    pages = (limit - (uint64_t)(1 + r->window_held) * r->window_page_bytes) / r->page_bytes;
+  if (pages > INT32_MAX) pages = INT32_MAX;  // page numbers are i32
+  return pages ? (int64_t)pages - 1 : 0;
+}
+
+static mlx_status_t too_little(const mlx_sizing_request_t *r, int64_t context, uint64_t limit, int64_t most) {
+  const uint64_t needed = pool_bytes(r, pages_of(context), windows_of(r, pages_of(context)));
   mlx_status_t status = mlx_error(
       MLX_OUT_OF_MEMORY, "%s: a context of %lld tokens needs %s of memory for its KV cache; %s are %s",
       r->name, (long long)context, mlx_size_text(needed).text, mlx_size_text(limit).text,
       limit < r->free_memory ? "allowed (--memory)" : "free");
-  if (pages < 2)
+  if (!most)
     return mlx_status_hint(
         status, limit < r->free_memory ? "use a larger --memory" : "use a smaller model, or free memory");
-  return mlx_status_hint(status, "use -c %lld or less%s", (long long)((pages - 1) * MLX_KV_PAGE),
+  return mlx_status_hint(status, "use -c %lld or less%s", (long long)(most * MLX_KV_PAGE),
                          limit < r->free_memory ? ", or a larger --memory" : "");
+}
+
+// Divides |limit| bytes over pages and window pages. One sequence at full length fits.
+static void divide(const mlx_sizing_request_t *r, uint64_t limit, mlx_sizing_t *out) {
+  const int64_t least = windows_of(r, out->slot_pages), all = out->sequences * out->slot_pages;
+  int64_t pages = all, windows = MLX_WINDOW_POOL_FACTOR * out->sequences * least;
+  if (windows > all) windows = all;
+  if (windows >= INT32_MAX) windows = INT32_MAX - 1;
+  const uint64_t wanted = pool_bytes(r, pages, windows);
+  if (wanted > limit && windows) {
+    const uint64_t rest = (limit - pool_bytes(r, out->slot_pages, 0)) / r->window_page_bytes;
+    windows = (int64_t)((double)windows * ((double)limit / (double)wanted));
+    if (windows < least) windows = least;
+    if ((uint64_t)windows > rest) windows = (int64_t)rest;
+  }
+  if (wanted > limit) pages = (int64_t)((limit - pool_bytes(r, 0, windows)) / r->page_bytes);
+  out->pool_pages = 1 + (pages < INT32_MAX ? pages : INT32_MAX - 1);
+  out->window_pages = r->window_page_bytes ? 1 + windows : 0;
 }
 
 mlx_status_t mlx_sizing_choose(const mlx_sizing_request_t *r, mlx_sizing_t *out) {
@@ -50,14 +93,13 @@ mlx_status_t mlx_sizing_choose(const mlx_sizing_request_t *r, mlx_sizing_t *out)
     return mlx_status_hint(mlx_error(MLX_OUT_OF_MEMORY, "%s: --memory wants %s; %s are free", r->name,
                                      mlx_size_text(r->memory).text, mlx_size_text(r->free_memory).text),
                            "use a smaller --memory");
-  const uint64_t limit = r->memory ? r->memory : r->free_memory, pages = limit / r->page_bytes;
-  const int64_t most = pages > INT32_MAX ? INT32_MAX : (int64_t)pages;  // page numbers are i32
-  if (1 + pages_of(out->context) > most) {
-    if (r->context || most < 2) return too_little(r, out->context, limit, most);
-    out->context = (most - 1) * MLX_KV_PAGE;
+  const uint64_t limit = r->memory ? r->memory : r->free_memory;
+  const int64_t most = most_pages(r, limit);
+  if (pages_of(out->context) > most) {
+    if (r->context || !most) return too_little(r, out->context, limit, most);
+    out->context = most * MLX_KV_PAGE;
   }
   out->slot_pages = pages_of(out->context);
-  out->pool_pages = 1 + out->sequences * out->slot_pages;
-  if (out->pool_pages > most) out->pool_pages = most;
+  divide(r, limit, out);
   return NULL;
 }

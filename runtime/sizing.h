@@ -12,20 +12,23 @@ typedef struct mlx_sizing_request {
   int64_t context;        // wanted; 0: MLX_DEFAULT_CONTEXT, or less if memory is short; -1: model_context
   int64_t sequences;      // wanted sequences; 0: 1
   uint64_t page_bytes;    // of a page of the KV pool
-  uint64_t memory;        // wanted limit of the KV pool in bytes; 0: none
-  uint64_t free_memory;   // bytes that the KV pool can have
+  uint64_t window_page_bytes;  // of a window page; 0: there are none
+  int64_t window_held;         // window pages that a sequence holds at most (MLX_WINDOW_PAGES_HELD)
+  uint64_t memory;             // wanted limit of the KV pool in bytes; 0: none
+  uint64_t free_memory;        // bytes that the KV pool can have
 } mlx_sizing_request_t;
 
 typedef struct mlx_sizing {
   int64_t context, sequences;
-  int64_t slot_pages;  // pages of a sequence that fills the context
-  int64_t pool_pages;  // with page 0
+  int64_t slot_pages;    // pages of a sequence that fills the context
+  int64_t pool_pages;    // with page 0
+  int64_t window_pages;  // with page 0; 0: there are none
 } mlx_sizing_t;
 
 // The context length that a request gets if memory is not short. Fails if the module does not support it.
 mlx_status_t mlx_sizing_context(const mlx_sizing_request_t *request, int64_t *out_context) MLX_MUST_USE;
 // The pool holds all sequences at full length, or what memory allows, but at least one sequence at full
-// length.
+// length. There are twice the window pages that the sequences hold, so that cached prefixes keep theirs.
 mlx_status_t mlx_sizing_choose(const mlx_sizing_request_t *request, mlx_sizing_t *out_sizing) MLX_MUST_USE;
 
 // "1.5 GiB" or "12.0 MiB", for messages.

@@ -50,7 +50,9 @@ typedef struct mlx_stepper {
   int64_t slots;                   // sequences with a page table
   int64_t slot_pages;              // entries of a page table
   int64_t pool_pages;              // pages of the KV pool; page 0 belongs to no sequence
-  int64_t window;                  // positions that a token sees, its own included; 0: all before it
+  int64_t window;                  // positions that a token sees in layers with a window, its own included;
+                                   // 0: all before it. Without window pages, every layer has a window
+  int64_t window_pages;            // window pages of the KV pool, with page 0; 0: a page has all layers
   int64_t vocab;
   int64_t hidden;  // numbers of a hidden state
   bool ragged;     // false: a step has one segment
@@ -62,6 +64,8 @@ typedef struct mlx_stepper {
   // Sets entry |nth| of a slot's page table, for the steps that are queued after this call. Page 0: no token
   // of these steps sees its positions.
   mlx_status_t (*set_page)(struct mlx_stepper *stepper, int32_t slot, int32_t nth, int32_t page);
+  // The same for a slot's table of window pages.
+  mlx_status_t (*set_window_page)(struct mlx_stepper *stepper, int32_t slot, int32_t nth, int32_t page);
   // Stores tokens at positions that no step computes, because a shared page holds their KV. Penalties look
   // back on them. NULL: not possible.
   mlx_status_t (*set_tokens)(struct mlx_stepper *stepper, int32_t slot, int32_t position, const int32_t *ids,
@@ -81,8 +85,9 @@ typedef struct mlx_stepper {
   // as no other step is queued after it.
   mlx_status_t (*read_logits)(struct mlx_stepper *stepper, size_t row, float *out_logits);
   mlx_status_t (*read_hidden)(struct mlx_stepper *stepper, size_t row, float *out_hidden);
-  // Copies the KV of all layers of a page: copy on write. A page table names |to|.
+  // Copies the KV of a page: copy on write. A page table names |to|.
   mlx_status_t (*copy_page)(struct mlx_stepper *stepper, int32_t from, int32_t to);
+  mlx_status_t (*copy_window_page)(struct mlx_stepper *stepper, int32_t from, int32_t to);
 } mlx_stepper_t;
 
 #endif  // MLXCEL_RUNTIME_STEPPER_H_

@@ -31,6 +31,9 @@ CASES = [  # tokens, position of the first, definitions, launches: QUERIES, THRE
     (2, 70, dict(HEADS=6, KV_HEADS=2, HEAD_DIM=80, KV_BF16=1, STEP=32, WINDOW=35, SINKS=1), [(8, 64, 1), (16, 64, 1)]),
     (3, 40, dict(HEADS=2, KV_HEADS=1, HEAD_DIM=256, KV_F16=1, STEP=16, WINDOW=0, SINKS=0, SOFTCAP="20.0f"), [(8, 64, 1), (32, 64, 1)]),
     (3, 30, dict(HEADS=4, KV_HEADS=1, HEAD_DIM=48, KV_Q8=1, STEP=32, WINDOW=0, SINKS=0), [(16, 64, 1), (8, 32, 1)]),
+    # A module with window pages: a full layer, and a windowed one.
+    (3, 30, dict(HEADS=4, KV_HEADS=1, HEAD_DIM=48, KV_Q8=1, STEP=32, WINDOW=0, SINKS=0, WINDOW_LAYERS=3), [(16, 64, 1)]),
+    (3, 60, dict(HEADS=4, KV_HEADS=2, HEAD_DIM=64, KV_F32=1, STEP=32, WINDOW=20, SINKS=0, WINDOW_LAYERS=2, WINDOW_PAGES=1), [(16, 64, 1)]),
 ]
 SUPPORT = """
 struct alignas(8) uint2 { unsigned x, y; };
@@ -78,8 +81,9 @@ MAIN = """
 static std::mt19937 generator(3);
 static float number() { return std::normal_distribution<float>()(generator); }
 static std::vector<unsigned char> pool;
+enum { WINDOW_POOL = WINDOW_LAYERS ? 9 : 0, AHEAD = WINDOW_PAGES ? 0 : WINDOW_POOL * WINDOW_LAYERS };  // layers before the pages of the kernel
 static float pooled(int page, int head, int what, int row, int column) {  // of layer 1
-  const unsigned char *block = pool.data() + (((size_t)page * LAYERS + 1) * KV_HEADS + head) * 2 * BLOCK + what * BLOCK;
+  const unsigned char *block = pool.data() + ((AHEAD + (size_t)page * LAYERS + 1) * KV_HEADS + head) * 2 * BLOCK + what * BLOCK;
 #if defined(KV_Q8)
   return ((const signed char *)block)[row * HEAD_DIM + column] * ((const float *)(block + PAGE * HEAD_DIM))[row];
 #elif defined(KV_F32)
@@ -89,7 +93,7 @@ static float pooled(int page, int head, int what, int row, int column) {  // of 
 #endif
 }
 static void fill_pool(int pages) {
-  pool.resize((size_t)pages * LAYERS * KV_HEADS * 2 * BLOCK);
+  pool.resize((AHEAD + (size_t)pages * LAYERS) * KV_HEADS * 2 * BLOCK);
   for (size_t block = 0; block < pool.size(); block += BLOCK)
     for (int i = 0; i < PAGE * HEAD_DIM; i++) {
 #if defined(KV_Q8)
@@ -109,7 +113,8 @@ int main(int count, char **arguments) {
   for (float &v : q) v = number() * (number() > 1 ? 4 : 1);
   for (float &v : sinks) v = number() * 4;
   std::vector<int> batch(256), placed = {4, 4, 0, 0};
-  batch[MLX_STEP_POOL_PAGES] = slot_pages + 1, batch[MLX_STEP_SLOT_COUNT] = 1, batch[MLX_STEP_SLOT_PAGES] = slot_pages, batch[MLX_STEP_AT_PAGES] = 128;
+  batch[MLX_STEP_SLOT_COUNT] = 1, batch[MLX_STEP_SLOT_PAGES] = slot_pages, batch[MLX_STEP_WINDOW_POOL_PAGES] = WINDOW_POOL;
+  batch[WINDOW_PAGES ? MLX_STEP_WINDOW_POOL_PAGES : MLX_STEP_POOL_PAGES] = slot_pages + 1, batch[WINDOW_PAGES ? MLX_STEP_AT_WINDOW_PAGES : MLX_STEP_AT_PAGES] = 128;
   for (int i = 0; i < slot_pages; i++) batch[128 + i] = 1 + (i * 5 + 2) % slot_pages;
   for (int i = 0; i < TOKENS * SHARE; i += QUERIES) placed.insert(placed.end(), {0, 0, TOKENS, POSITION, i, 0, 0, 0});
   placed.insert(placed.end(), {-1, TOKENS, 0, 0, 0, 0, 0, 0});

@@ -61,6 +61,26 @@ TEST(segments_of_several_sequences_make_one_batch) {
       CHECK_INT(w[w[MLX_STEP_AT_PAGES] + slot * 32 + i], 1 + slot * SLOT_PAGES + i);
   }
   CHECK_INT(batch.count, MLX_STEP_PAGES_AT(16, 4) + 3 * 32);
+  CHECK_INT(w[MLX_STEP_WINDOW_POOL_PAGES], 0);
+  mlx_batch_clear(&batch);
+}
+
+// The table of window pages has the same shape as the page table and follows it.
+TEST(window_pages_have_their_own_table) {
+  static const int32_t id = 1;
+  static int32_t table[3 * SLOT_PAGES];
+  const mlx_segment_t segment = {.slot = 1, .position = 40, .count = 1, .ids = &id};
+  mlx_batch_shape_t s = shape(1, 1);
+  mlx_batch_t batch = {0};
+  for (int i = 0; i < 3 * SLOT_PAGES; ++i) table[i] = 500 + i;
+  s.window_pages = 700;
+  s.window_table = table;
+  CHECK_OK(mlx_batch_build(&batch, &s, &segment, 1, 0, NULL, 0));
+  const int32_t *w = batch.words;
+  CHECK_INT(w[MLX_STEP_WINDOW_POOL_PAGES], 700);
+  CHECK_INT(w[MLX_STEP_AT_WINDOW_PAGES], w[MLX_STEP_AT_PAGES] + 2 * w[MLX_STEP_SLOT_PAGES]);
+  for (int i = 0; i < 16; ++i)
+    CHECK_INT(w[w[MLX_STEP_AT_WINDOW_PAGES] + w[MLX_STEP_SLOT_PAGES] + i], 500 + SLOT_PAGES + i);
   mlx_batch_clear(&batch);
 }
 
@@ -146,5 +166,6 @@ TEST(a_burst_names_its_tokens_and_its_end) {
   mlx_batch_clear(&batch);
 }
 
-TEST_MAIN(CASE(segments_of_several_sequences_make_one_batch), CASE(page_tables_cover_whole_chunks),
-          CASE(sampling_options_masks_and_biases_are_passed), CASE(a_burst_names_its_tokens_and_its_end))
+TEST_MAIN(CASE(segments_of_several_sequences_make_one_batch), CASE(window_pages_have_their_own_table),
+          CASE(page_tables_cover_whole_chunks), CASE(sampling_options_masks_and_biases_are_passed),
+          CASE(a_burst_names_its_tokens_and_its_end))

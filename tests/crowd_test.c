@@ -1,6 +1,7 @@
 // A crowd changes nothing: random mixes of requests on the CPU, with the CPU kernel and on the generic path.
 #include "tests/crowd.h"
 
+#include "tests/architectures.h"
 #include "tests/compiled.h"
 
 #define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
@@ -23,5 +24,26 @@ TEST(a_crowd_on_the_generic_path_changes_no_tokens) {
   mlx_engine_close(engine);
 }
 
+static mlx_status_t open_mixed(const void *model, const mlx_engine_options_t *options,
+                               mlx_engine_t **out_engine) {
+  char folder[] = "/tmp/mlxcel-crowd-XXXXXX";
+  CHECK(mkdtemp(folder));
+  link_model("gemma3", folder);
+  mlx_status_t status = try_open_compiled(folder, model, NULL, options, out_engine);
+  CHECK_OK(mlx_remove_tree(folder));
+  return status;
+}
+
+// One layer has a sliding window, one sees all positions: the pool has window pages, and too few of them.
+TEST(a_crowd_with_window_pages_changes_no_tokens) {
+  const mlx_compile_options_t kernel = {0}, generic = {.kernels = MLX_KERNELS_OFF};
+  for (int i = 0; i < 2; ++i) {
+    mlx_engine_t *engine = crowd_open(open_mixed, i ? &generic : &kernel, MLX_USE_CPU);
+    crowd_run(engine, MLXCEL_SANITIZED ? 5 : i ? 20 : 100);
+    mlx_engine_close(engine);
+  }
+}
+
 TEST_MAIN(CASE(a_crowd_on_the_cpu_kernel_changes_no_tokens),
-          CASE(a_crowd_on_the_generic_path_changes_no_tokens))
+          CASE(a_crowd_on_the_generic_path_changes_no_tokens),
+          CASE(a_crowd_with_window_pages_changes_no_tokens))

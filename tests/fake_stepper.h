@@ -1,6 +1,7 @@
 // A simulated module for tests of the scheduler. Its KV pages hold hashes. The logits of a token are a hash
 // of all KV that the token sees through the page table, so a wrong page, a missing copy or a wrong position
-// changes every later token.
+// changes every later token. With window pages it has two layers: one with a window, and after it one that
+// sees all positions. They have the same KV, in different pages.
 //
 // Nothing is computed before it is waited for: a queued step runs in the call of wait.
 #ifndef MLXCEL_TESTS_FAKE_STEPPER_H_
@@ -93,11 +94,11 @@ static inline void fake_sample(const float *logits, uint64_t state, const mlx_st
 // ----------------------------------------------------------------------------------------------------------
 // The queue
 
-typedef enum fake_kind { FAKE_STEP, FAKE_BURST, FAKE_COPY, FAKE_TOKENS } fake_kind_t;
+typedef enum fake_kind { FAKE_STEP, FAKE_BURST, FAKE_COPY, FAKE_COPY_WINDOW, FAKE_TOKENS } fake_kind_t;
 
 typedef struct fake_part {  // a segment
   mlx_segment_t segment;
-  int32_t *ids, *pages;  // copies
+  int32_t *ids, *pages, *windows;  // copies
   mlx_step_sampling_t wanted;
   mlx_step_sampling_t *each;  // a copy; NULL: none
   mlx_sampling_t sampling;
@@ -119,6 +120,8 @@ typedef struct fake {
   uint64_t *kv;      // [pool_pages][MLX_KV_PAGE]; 0: never written
   int32_t *history;  // [slots][width]
   int32_t *pages;    // [slots][slot_pages]
+  uint64_t *window_kv;    // [window_pages][MLX_KV_PAGE]; 0: never written
+  int32_t *window_table;  // [slots][slot_pages]
   int64_t width;
   mlx_ticket_t *first;  // the queue
   int open, most_open;
@@ -136,6 +139,22 @@ static inline int64_t fake_first_seen(int64_t window, int64_t position) {
   return window && position >= window ? position + 1 - window : 0;
 }
 
+// The hash of the KV that a token at |position| sees from |first| on, through a page table. Its own KV is
+// computed from what it sees before and |input|, and stored.
+static inline uint64_t fake_layer(uint64_t *pool, int64_t pool_pages, const int32_t *pages, int32_t first,
+                                  int32_t position, int32_t token, uint64_t input) {
+  uint64_t state = input;
+  for (int32_t i = first; i <= position; ++i) {
+    const int32_t page = pages[i / MLX_KV_PAGE];
+    CHECK(page > 0 && page < pool_pages);
+    uint64_t *kv = &pool[page * MLX_KV_PAGE + i % MLX_KV_PAGE];
+    if (i == position) *kv = fake_kv(state, token, position);
+    if (!*kv) CHECK_FAIL("position %d is read, but was never written", i);
+    state = fake_mix(state, *kv);
+  }
+  return state;
+}
+
 static inline int32_t fake_compute(fake_t *f, const fake_part_t *part, int32_t index, int32_t token,
                                    const mlx_step_sampling_t *wanted, size_t row) {
   const int32_t slot = part->segment.slot, position = part->segment.position + index;
@@ -144,15 +163,12 @@ static inline int32_t fake_compute(fake_t *f, const fake_part_t *part, int32_t i
   if (token == MLX_TOKEN_SAMPLED) token = history[position];
   if (token < 0 || token >= FAKE_VOCAB) CHECK_FAIL("slot %d, position %d: token %d", slot, position, token);
   history[position] = token;
+  const int32_t first = (int32_t)fake_first_seen(f->base.window, position);
+  const bool both = f->base.window_pages != 0;
   uint64_t state = 0;
-  for (int32_t i = (int32_t)fake_first_seen(f->base.window, position); i <= position; ++i) {
-    const int32_t page = part->pages[i / MLX_KV_PAGE];
-    CHECK(page > 0 && page < f->base.pool_pages);
-    uint64_t *kv = &f->kv[page * MLX_KV_PAGE + i % MLX_KV_PAGE];
-    if (i == position) *kv = fake_kv(state, token, position);
-    if (!*kv) CHECK_FAIL("slot %d reads position %d, which was never written", slot, i);
-    state = fake_mix(state, *kv);
-  }
+  if (both)
+    state = fake_layer(f->window_kv, f->base.window_pages, part->windows, first, position, token, 0);
+  state = fake_layer(f->kv, f->base.pool_pages, part->pages, both ? 0 : first, position, token, state);
   if (!wanted) return -1;
   const bool poisoned = !f->base.window && f->kv[part->pages[0] * MLX_KV_PAGE] == fake_kv(0, FAKE_POISON, 0);
   fake_logits(state, poisoned ? FAKE_POISON : 0, token, f->logits[row]);
@@ -192,6 +208,7 @@ static inline void fake_free_ticket(mlx_ticket_t *t) {
     free(t->parts[i].ids);
     free(t->parts[i].each);
     free(t->parts[i].pages);
+    free(t->parts[i].windows);
   }
   free(t->parts);
   free(t);
@@ -204,10 +221,13 @@ static inline mlx_status_t fake_wait(mlx_stepper_t *base, mlx_ticket_t *ticket,
     mlx_ticket_t *t = f->first;
     CHECK(t);
     last = t == ticket;
-    CHECK(last || t->kind == FAKE_COPY || t->kind == FAKE_TOKENS);  // steps are waited for in their order
+    CHECK(last || (t->kind != FAKE_STEP && t->kind != FAKE_BURST));  // steps are waited for in their order
     f->first = t->next;
     if (t->kind == FAKE_COPY) {
       memcpy(f->kv + t->to * MLX_KV_PAGE, f->kv + t->from * MLX_KV_PAGE, MLX_KV_PAGE * sizeof *f->kv);
+    } else if (t->kind == FAKE_COPY_WINDOW) {
+      memcpy(f->window_kv + t->to * MLX_KV_PAGE, f->window_kv + t->from * MLX_KV_PAGE,
+             MLX_KV_PAGE * sizeof *f->window_kv);
     } else if (t->kind == FAKE_TOKENS) {
       memcpy(f->history + t->parts->segment.slot * f->width + t->parts->segment.position, t->parts->ids,
              (size_t)t->parts->segment.count * sizeof *f->history);
@@ -247,6 +267,11 @@ static inline void fake_copy_part(fake_t *f, const mlx_segment_t *segment, fake_
   out->pages = fake_alloc((size_t)f->base.slot_pages, sizeof *out->pages);
   memcpy(out->pages, f->pages + segment->slot * f->base.slot_pages,
          (size_t)f->base.slot_pages * sizeof *out->pages);
+  if (f->window_table) {
+    out->windows = fake_alloc((size_t)f->base.slot_pages, sizeof *out->windows);
+    memcpy(out->windows, f->window_table + segment->slot * f->base.slot_pages,
+           (size_t)f->base.slot_pages * sizeof *out->windows);
+  }
   if (segment->ids) {
     out->ids = fake_alloc((size_t)segment->count, sizeof *out->ids);
     memcpy(out->ids, segment->ids, (size_t)segment->count * sizeof *out->ids);
@@ -295,8 +320,16 @@ static inline bool fake_fits(const mlx_stepper_t *base, int64_t tokens, int64_t 
 
 static inline mlx_status_t fake_set_page(mlx_stepper_t *base, int32_t slot, int32_t nth, int32_t page) {
   CHECK(slot >= 0 && slot < base->slots && nth >= 0 && nth < base->slot_pages &&
-        page >= (base->window ? 0 : 1));
+        page >= (base->window && !base->window_pages ? 0 : 1));
   ((fake_t *)base)->pages[slot * base->slot_pages + nth] = page;
+  return NULL;
+}
+
+static inline mlx_status_t fake_set_window_page(mlx_stepper_t *base, int32_t slot, int32_t nth,
+                                                int32_t page) {
+  CHECK(slot >= 0 && slot < base->slots && nth >= 0 && nth < base->slot_pages && page >= 0 &&
+        page < base->window_pages);
+  ((fake_t *)base)->window_table[slot * base->slot_pages + nth] = page;
   return NULL;
 }
 
@@ -313,6 +346,14 @@ static inline mlx_status_t fake_copy_page(mlx_stepper_t *base, int32_t from, int
   t->from = from;
   t->to = to;
   ++((fake_t *)base)->copies;
+  return NULL;
+}
+
+static inline mlx_status_t fake_copy_window_page(mlx_stepper_t *base, int32_t from, int32_t to) {
+  mlx_ticket_t *t = fake_ticket((fake_t *)base, FAKE_COPY_WINDOW, NULL, 0);
+  CHECK(from > 0 && to > 0 && from != to);
+  t->from = from;
+  t->to = to;
   return NULL;
 }
 
@@ -393,6 +434,12 @@ static inline void fake_start(fake_t *f) {
   base->read_hidden = fake_read_hidden;
   base->hidden = FAKE_HIDDEN;
   base->copy_page = fake_copy_page;
+  base->set_window_page = fake_set_window_page;
+  base->copy_window_page = fake_copy_window_page;
+  if (base->window_pages) {
+    f->window_kv = fake_alloc((size_t)base->window_pages * MLX_KV_PAGE, sizeof *f->window_kv);
+    f->window_table = fake_alloc((size_t)(base->slots * base->slot_pages), sizeof *f->window_table);
+  }
   f->kv = fake_alloc((size_t)base->pool_pages * MLX_KV_PAGE, sizeof *f->kv);
   f->history = fake_alloc((size_t)(base->slots * f->width), sizeof *f->history);
   memset(f->history, 0xff, (size_t)(base->slots * f->width) * sizeof *f->history);
@@ -405,7 +452,7 @@ static inline void fake_start(fake_t *f) {
 static inline void fake_clear(fake_t *f) {
   while (f->first) {  // copies that no step followed
     mlx_ticket_t *t = f->first;
-    CHECK(t->kind == FAKE_COPY || t->kind == FAKE_TOKENS);
+    CHECK(t->kind != FAKE_STEP && t->kind != FAKE_BURST);
     f->first = t->next;
     fake_free_ticket(t);
   }
@@ -413,6 +460,8 @@ static inline void fake_clear(fake_t *f) {
   free(f->kv);
   free(f->history);
   free(f->pages);
+  free(f->window_kv);
+  free(f->window_table);
   free(f->answers);
   free(f->results);
   free(f->logits);

@@ -32,6 +32,7 @@ static mlx_manifest_t example(void) {
                                         .samples = true,
                                         .chunk_positions = 256,
                                         .page_bytes = 32768,
+                                        .window_page_bytes = 8192,
                                         .kv_row = 128,
                                         .hidden = 64,
                                         .kernels = {"decode", "linear", "attention"},
@@ -82,7 +83,7 @@ static void check_refused(const char *key, const char *line, const char *part) {
 }
 
 TEST(missing_fields_of_older_compilers_get_defaults) {
-  static const char *const keys[] = {"dtype", "kernels", "state_bytes", "module", "window"};
+  static const char *const keys[] = {"dtype", "kernels", "state_bytes", "module", "window_page_bytes"};
   for (int i = 0; i < 5; ++i) {
     mlx_status_t status;
     mlx_manifest_t manifest;
@@ -94,7 +95,7 @@ TEST(missing_fields_of_older_compilers_get_defaults) {
     if (i == 1) CHECK_TEXT(mlx_variant_kernels_text(&m).text, "none (generic path)");
     CHECK_INT(m.state_bytes, i == 2 ? 0 : 5000000000);
     CHECK_TEXT(m.module, "model.vmfb");
-    CHECK_INT(m.window, i == 4 ? 0 : 4096);
+    CHECK_INT(m.window_page_bytes, i == 4 ? 0 : 8192);
   }
 }
 
@@ -119,11 +120,14 @@ TEST(step_sizes_out_of_bounds_are_refused) {
 // The runtime computes addresses from these numbers.
 TEST(page_geometry_out_of_bounds_is_refused) {
   check_refused("page_bytes", "\"page_bytes\": 0,\n", "field 'page_bytes'");
-  check_refused("page_bytes", "\"page_bytes\": 32767,\n", "field 'page_bytes' is too small for kv_bytes");
+  check_refused("page_bytes", "\"page_bytes\": 24575,\n", "field 'page_bytes' is too small for kv_bytes");
+  check_refused("window_page_bytes", "\"window_page_bytes\": 8200,\n",
+                "field 'window_page_bytes' is not a multiple of a row of the KV pool");
+  check_refused("window", "\"window\": 0,\n", "field 'window_page_bytes' is too large, or has no window");
   check_refused("page_bytes", "\"page_bytes\": 32770,\n",
                 "field 'page_bytes' is not a multiple of a row of the KV pool");
   check_refused("kv_row", "\"kv_row\": -1,\n", "field 'kv_row'");
-  check_refused("kv_row", "\"kv_row\": 127,\n", "field 'page_bytes' is not a multiple");
+  check_refused("kv_row", "\"kv_row\": 127,\n", "page_bytes' is not a multiple");
   check_refused("chunk_positions", "\"chunk_positions\": 8,\n", "is not a multiple of a page");
   check_refused("hidden", "\"hidden\": 0,\n", "field 'hidden'");
   check_refused("window", "\"window\": -1,\n", "field 'window'");

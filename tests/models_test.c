@@ -44,7 +44,7 @@ static mlx_status_t make(void *user, const char *path, mlx_serving_t **out_servi
                             .ragged = true,
                             .samples = true}};
   fake_start(fake);
-  CHECK_OK(mlx_pool_create(32, 1, &rig.pools[rig.count]));
+  CHECK_OK(mlx_pool_create(32, 0, 1, &rig.pools[rig.count]));
   const mlx_scheduler_parts_t parts = {.stepper = &fake->base,
                                        .pool = rig.pools[rig.count++],
                                        .language = {.tokenizer = rig.tokenizer,

@@ -10,7 +10,7 @@ static void fill_ids(int32_t *ids, size_t count, int32_t first) {
 
 static mlx_pool_t *create(int64_t pages) {
   mlx_pool_t *pool;
-  CHECK_OK(mlx_pool_create(pages, 2, &pool));
+  CHECK_OK(mlx_pool_create(pages, 0, 2, &pool));
   return pool;
 }
 
@@ -188,9 +188,9 @@ TEST(a_forgotten_page_is_not_found_but_keeps_its_users) {
 
 TEST(impossible_sizes_are_refused) {
   mlx_pool_t *pool;
-  CHECK_ERROR(mlx_pool_create(1, 1, &pool), MLX_USAGE, "a KV pool of 1 pages");
+  CHECK_ERROR(mlx_pool_create(1, 0, 1, &pool), MLX_USAGE, "a KV pool of 1 pages");
   CHECK(!pool);
-  CHECK_ERROR(mlx_pool_create(2, 0, &pool), MLX_USAGE, "0 sequences");
+  CHECK_ERROR(mlx_pool_create(2, 0, 0, &pool), MLX_USAGE, "0 sequences");
 }
 
 TEST_MAIN(CASE(the_lowest_free_page_is_taken_first), CASE(slots_are_taken_once),

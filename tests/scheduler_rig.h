@@ -58,7 +58,8 @@ typedef struct rig {
 // The caller has set the limits of rig->fake.
 static void start(rig_t *rig, int64_t context, const mlx_scheduler_options_t *options) {
   fake_start(&rig->fake);
-  CHECK_OK(mlx_pool_create(rig->fake.base.pool_pages, rig->fake.base.slots, &rig->pool));
+  CHECK_OK(mlx_pool_create(rig->fake.base.pool_pages, rig->fake.base.window_pages, rig->fake.base.slots,
+                           &rig->pool));
   const mlx_scheduler_parts_t parts = {
       .stepper = &rig->fake.base, .pool = rig->pool, .language = language_of(context), .prompt_chunk = 16};
   CHECK_OK(mlx_scheduler_create_on(&parts, options, &rig->scheduler));
@@ -74,6 +75,7 @@ static void stop(rig_t *rig) {
   CHECK_INT(stats.waiting, 0);
   CHECK_INT(stats.pages_used, 0);
   CHECK_INT(stats.pages_cached + stats.pages_free, rig->fake.base.pool_pages - 1);
+  CHECK_INT(stats.window_pages_used, 0);
   for (int32_t slot = 0; slot < rig->fake.base.slots; ++slot) CHECK_INT(mlx_pool_take_slot(rig->pool), slot);
   mlx_scheduler_free(rig->scheduler);
   CHECK_OK(mlx_pool_check(rig->pool));
@@ -119,14 +121,24 @@ static void hear_done(void *user, mlx_request_t *request) {
   ++((heard_t *)user)->done;
 }
 
-// The state of a sequence after the token |id| at |position|. |kv| has the entries of the positions before
-// it.
-static uint64_t feed_alone(int64_t window, int32_t id, size_t position, uint64_t *kv, uint64_t state) {
-  const size_t first = (size_t)fake_first_seen(window, (int64_t)position);
-  if (first) state = 0;
-  for (size_t i = first; first && i < position; ++i) state = fake_mix(state, kv[i]);
+typedef struct alone {  // the KV of a sequence
+  uint64_t kv[LONGEST * 2], window_kv[LONGEST * 2];
+} alone_t;
+
+static uint64_t feed_layer(uint64_t *kv, size_t first, size_t position, int32_t id, uint64_t state) {
+  for (size_t i = first; i < position; ++i) state = fake_mix(state, kv[i]);
   kv[position] = fake_kv(state, id, (int64_t)position);
   return fake_mix(state, kv[position]);
+}
+
+// The state of a sequence after the token |id| at |position|. |alone| has the entries of the positions before
+// it, and |state| is that of the last one.
+static uint64_t feed_alone(const mlx_stepper_t *base, int32_t id, size_t position, alone_t *alone,
+                           uint64_t state) {
+  const size_t first = (size_t)fake_first_seen(base->window, (int64_t)position);
+  if (base->window_pages)
+    return feed_layer(alone->kv, 0, position, id, feed_layer(alone->window_kv, first, position, id, 0));
+  return feed_layer(alone->kv, first ? first : position, position, id, first ? 0 : state);
 }
 
 // Generates without scheduler, pages and queue. Returns the error that ends the request.
@@ -139,7 +151,8 @@ static mlx_status_t generate_alone(const mlx_generate_options_t *given, const ri
   float logits[FAKE_VOCAB];
   mlx_status_t status = NULL;
   mlx_finish_reason_t reason = MLX_FINISH_LENGTH;
-  uint64_t state = 0, kv[LONGEST * 2];
+  uint64_t state = 0;
+  alone_t alone;
   const int64_t window = rig->fake.base.window;
   options.on_text = NULL;
   memcpy(all, ids, count * sizeof *ids);
@@ -149,7 +162,7 @@ static mlx_status_t generate_alone(const mlx_generate_options_t *given, const ri
   for (size_t fed = 0; mlx_output_left(out) && !out->ended && !status;) {
     reason = MLX_FINISH_CONTEXT;
     if (count > (size_t)rig->positions) break;
-    for (; fed < count; ++fed) state = feed_alone(window, all[fed], fed, kv, state);
+    for (; fed < count; ++fed) state = feed_alone(&rig->fake.base, all[fed], fed, &alone, state);
     mlx_step_sampling_t wanted;
     fake_answer_t answer;
     mlx_choice_t choice;
@@ -189,10 +202,11 @@ static void check_prompt_scores(const rig_t *rig, const job_t *job, const mlx_ge
   float logits[FAKE_VOCAB];
   mlx_logprob_t expected[64];
   const int64_t window = rig->fake.base.window;
-  uint64_t state = 0, kv[LONGEST * 2];
+  uint64_t state = 0;
+  alone_t alone;
   for (size_t i = 0; i + 1 < job->count; ++i) {
     const mlx_logprob_t *row = g->prompt_logprobs + i * (count + 1);
-    state = feed_alone(window, job->ids[i], i, kv, state);
+    state = feed_alone(&rig->fake.base, job->ids[i], i, &alone, state);
     fake_logits(state, window ? 0 : job->ids[0], job->ids[i], logits);
     CHECK_OK(mlx_logprobs(logits, FAKE_VOCAB, job->ids[i + 1], count, expected));
     for (size_t k = 0; k <= count; ++k) {

@@ -59,7 +59,7 @@ static void start(rig_t *rig, int64_t slots, int64_t pages, int64_t queue) {
   rig->wait = rig->fake.base.wait;
   rig->fake.base.wait = wait_or_block;
   uv_sem_init(&rig->blocked, 0);
-  CHECK_OK(mlx_pool_create(pages, slots, &rig->pool));
+  CHECK_OK(mlx_pool_create(pages, 0, slots, &rig->pool));
   const mlx_scheduler_parts_t parts = {
       .stepper = &rig->fake.base,
       .pool = rig->pool,

@@ -4,8 +4,12 @@
 
 #include "tests/wide_fixtures.h"
 
+typedef struct used_pages {
+  int64_t pages, window_pages;
+} used_pages_t;
+
 // Generates the golden output of |path| after the longest prompt. Returns the pages in use near the end.
-static inline int64_t run_golden(mlx_engine_t *engine, const char *path) {
+static inline used_pages_t run_golden(mlx_engine_t *engine, const char *path) {
   golden_t golden = golden_open(path);
   yyjson_val *result = yyjson_arr_get_last(golden.results);
   int32_t ids[CONTEXT], expected[STEPS];
@@ -22,10 +26,10 @@ static inline int64_t run_golden(mlx_engine_t *engine, const char *path) {
   generate.ignore_eos = true;
   CHECK_OK(mlx_scheduler_create(engine, &options, &scheduler));
   CHECK_OK(mlx_scheduler_submit(scheduler, ids, count, &generate, &request));
-  int64_t used = 0;
+  used_pages_t used = {0};
   for (bool idle = false; !idle;) {
-    const int64_t now = mlx_scheduler_stats(scheduler).pages_used;
-    if (now) used = now;
+    const mlx_scheduler_stats_t now = mlx_scheduler_stats(scheduler);
+    if (now.pages_used) used = (used_pages_t){now.pages_used, now.window_pages_used};
     CHECK_OK(mlx_scheduler_step(scheduler, &idle));
   }
   CHECK_OK(mlx_request_take_status(request));

@@ -17,30 +17,44 @@ INLINE const int32_t *batch_array(const call_t *c, int at, int64_t count) {
   return in_batch(c, c->batch[at], count) ? c->batch + c->batch[at] : 0;
 }
 
+// Reads where the pages of both kinds are: the window pages are first. A page table has |entries| entries.
+static bool read_pools(call_t *c, int64_t entries) {
+  const int32_t *header = c->batch;
+  const int64_t pages = header[MLX_STEP_POOL_PAGES], windows = header[MLX_STEP_WINDOW_POOL_PAGES];
+  const int64_t size = c->n->page_bytes, window_size = c->n->window_page_bytes, all = 4 * c->limits.kv;
+  if (pages < 1 || (window_size && (windows < 1 || windows > all / window_size))) return false;
+  const int64_t first = window_size ? windows * window_size : 0;
+  if (pages > (all - first) / size) return false;
+  c->pages[PAGES] = (pages_t){batch_array(c, MLX_STEP_AT_PAGES, entries), (int)pages, size, c->kv + first};
+  c->pages[WINDOW_PAGES] = c->pages[PAGES];
+  if (window_size)
+    c->pages[WINDOW_PAGES] =
+        (pages_t){batch_array(c, MLX_STEP_AT_WINDOW_PAGES, entries), (int)windows, window_size, c->kv};
+  return c->pages[PAGES].table && c->pages[WINDOW_PAGES].table;
+}
+
 // Reads the sizes of the page table, the history and the pool, and the number of steps. False if they do not
 // fit the arguments.
 static bool read_header(call_t *c) {
   if (!in_batch(c, 0, MLX_STEP_HEADER_WORDS)) return false;
   const int32_t *header = c->batch;
   const int64_t slots = header[MLX_STEP_SLOT_COUNT], pages = header[MLX_STEP_SLOT_PAGES],
-                width = header[MLX_STEP_HISTORY_WIDTH], pool = header[MLX_STEP_POOL_PAGES];
-  if (slots < 1 || pages < 1 || pages > INT32_MAX / MLX_CPU_PAGE || width < 1 || pool < 1) return false;
-  if (slots > c->limits.history / width || pool > c->limits.pages) return false;
-  c->pages = batch_array(c, MLX_STEP_AT_PAGES, slots * pages);
+                width = header[MLX_STEP_HISTORY_WIDTH];
+  if (slots < 1 || pages < 1 || pages > INT32_MAX / MLX_CPU_PAGE || width < 1) return false;
+  if (slots > c->limits.history / width || !read_pools(c, slots * pages)) return false;
   c->slot_count = (int)slots;
   c->slot_pages = (int)pages;
   c->history_width = (int)width;
-  c->pool_pages = (int)pool;
   const int64_t burst = header[MLX_STEP_BURST_COUNT],
                 most = c->limits.results < MLX_BURST_TOKENS ? c->limits.results : MLX_BURST_TOKENS;
   if (c->is_burst) c->steps = (uint32_t)(burst < 1 ? 1 : burst < most ? burst : most);
-  return c->pages && most > 0;
+  return most > 0;
 }
 
 // Entry |nth| of a slot's page table; page 0 for an invalid one.
-INLINE int page_at(const call_t *c, int64_t slot, int nth) {
-  const int page = c->pages[slot * c->slot_pages + nth];
-  return page < 0 || page >= c->pool_pages ? 0 : page;
+INLINE int page_at(const call_t *c, const pages_t *p, int64_t slot, int nth) {
+  const int page = p->table[slot * c->slot_pages + nth];
+  return page < 0 || page >= p->count ? 0 : page;
 }
 
 // Positions that a sequence can have.
@@ -79,9 +93,10 @@ static void place_token(const call_t *c, const int32_t *slots, const int32_t *po
   const int row = c->row_of[i], position = positions[i] < 0 ? -1 : positions[i] + step;
   c->slot_of[row] = clamp_index(slots[i], c->slot_count);
   c->position_of[row] = clamp_index(position, position_count(c));
-  c->page_of[row] = position < 0 || position >= position_count(c)
-                        ? 0
-                        : page_at(c, c->slot_of[row], c->position_of[row] / MLX_CPU_PAGE);
+  const bool valid = position >= 0 && position < position_count(c);
+  for (int kind = 0; kind < PAGE_KINDS; ++kind)
+    c->page_of[kind][row] =
+        valid ? page_at(c, &c->pages[kind], c->slot_of[row], c->position_of[row] / MLX_CPU_PAGE) : 0;
 }
 
 // Reads the tokens' IDs. IDs of the batch are stored in the history before IDs are read from it.

@@ -36,9 +36,18 @@ _Static_assert(sizeof(control_t) <= 4 * MLX_CPU_CONTROL_WORDS, "control_t is at 
 // Sizes of the arguments, so that wrong input never leads out of bounds.
 typedef struct limits {
   int64_t batch, history;           // words
-  int64_t pages;                    // of |kv|
+  int64_t kv;                       // words
   int64_t logits, hidden, results;  // rows
 } limits_t;
+
+// Pages of one kind (step.h).
+enum { PAGES, WINDOW_PAGES, PAGE_KINDS };
+typedef struct pages {
+  const int32_t *table;  // [slot_count][slot_pages]
+  int count;
+  int64_t bytes;   // of one page
+  uint8_t *first;  // page 0
+} pages_t;
 
 typedef struct call {
   const mlx_program_t *n;
@@ -56,13 +65,13 @@ typedef struct call {
   float *scratch;
   // Of each row. A row is a token; the rows of long segments come first.
   int32_t *slot_of, *position_of, *id_of;
-  int32_t *page_of;    // page that takes its keys and values
-  int32_t *row_of;     // [MLX_CPU_MAX_TOKENS] row of token i of the batch
-  int32_t *wanted_of;  // [MLX_CPU_MAX_WANTED] row of wanted token i
+  int32_t *page_of[PAGE_KINDS];  // pages that take its keys and values
+  int32_t *row_of;               // [MLX_CPU_MAX_TOKENS] row of token i of the batch
+  int32_t *wanted_of;            // [MLX_CPU_MAX_WANTED] row of wanted token i
   float *best;
   // Checked fields of the header of |batch|.
-  const int32_t *pages;  // page table
-  int slot_count, slot_pages, history_width, pool_pages;
+  pages_t pages[PAGE_KINDS];
+  int slot_count, slot_pages, history_width;
   bool is_burst;
   uint32_t steps, workgroups;
 } call_t;

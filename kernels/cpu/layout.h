@@ -173,8 +173,10 @@ typedef struct mlx_instruction {
   // Attention, RoPE, experts.
   int32_t heads, kv_heads, head_dim, dims;
   int32_t window;  // 0: none
+  int32_t pages;   // 1: the layer is in the window pages
+  int32_t padding;
   int32_t experts, used, sum_to_one;
-  int64_t kv_at;    // byte offset of the layer in a page of the KV pool
+  int64_t kv_at;    // byte offset of the layer in its page
   int64_t floats;   // index of its floats
   int64_t routing;  // word offset of the arrays of experts.h
 } mlx_instruction_t;
@@ -191,7 +193,8 @@ typedef struct mlx_program {
   // 1: multiply quantized weights row by row in segments of any length. A KV cache with fewer bits than f32
   // would amplify the small differences between the ways to multiply.
   int32_t row_by_row;
-  int64_t page_bytes;  // of a page of the KV pool, all layers
+  int64_t page_bytes;         // of a page of the KV pool
+  int64_t window_page_bytes;  // of a window page; 0: there are none
   // Offsets into the scratch tensor.
   int64_t tokens;    // arrays of call.h: mlx_token_words()
   int64_t best;      // [MLX_CPU_MAX_WANTED][panels of the output head] largest logit of the panel
@@ -206,7 +209,7 @@ static inline int64_t mlx_parts_words(int64_t tokens, int64_t columns) {
 }
 
 // Words of the arrays that describe the tokens of a step (call.h).
-static inline int64_t mlx_token_words(void) { return 5 * MLX_CPU_MAX_TOKENS + MLX_CPU_MAX_WANTED; }
+static inline int64_t mlx_token_words(void) { return 6 * MLX_CPU_MAX_TOKENS + MLX_CPU_MAX_WANTED; }
 
 // Words of the scratch memory of sample_row.h.
 static inline int64_t mlx_sampling_words(int64_t vocab) {

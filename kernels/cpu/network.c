@@ -50,14 +50,15 @@ static void attend_queries(const call_t *c, const mlx_instruction_t *i, int row,
                            int count) {
   const mlx_program_t *n = c->n;
   const int hd = i->head_dim;
-  attention_t a = {.pool = c->kv + i->kv_at,
-                   .pages = c->pages + (int64_t)c->slot_of[row] * c->slot_pages,
-                   .page_bytes = n->page_bytes,
+  const pages_t *pages = &c->pages[i->pages];
+  attention_t a = {.pool = pages->first + i->kv_at,
+                   .pages = pages->table + (int64_t)c->slot_of[row] * c->slot_pages,
+                   .page_bytes = pages->bytes,
                    .head_bytes = mlx_kv_head_bytes(n->kv_format, hd),
                    .head_dim = hd,
                    .padded = (int)mlx_round_up(hd, 16),
                    .head = head / (i->heads / i->kv_heads),
-                   .pool_pages = c->pool_pages,
+                   .pool_pages = pages->count,
                    .scale = i->numbers[0],
                    .softcap = i->numbers[1],
                    .window = i->window,
@@ -176,15 +177,15 @@ static void run_items(const call_t *c, worker_t *worker, uint64_t number, int fr
 }
 
 // Operands in the order of compiler/emit_cpu.c. The sizes of the arguments: words of |batch| and |history|,
-// pages of |kv|, rows of |logits|, |hidden| and |results|.
+// words of |kv|, rows of |logits|, |hidden| and |results|.
 void mlx_network_run(const uint8_t *weights, const int32_t *plan, const int32_t *batch, int32_t *scratch,
                      int32_t *history, uint8_t *kv, float *logits, float *hidden, int32_t *results,
-                     int64_t is_burst, int64_t batch_words, int64_t history_words, int64_t pages,
+                     int64_t is_burst, int64_t batch_words, int64_t history_words, int64_t kv_words,
                      int64_t logits_rows, int64_t hidden_rows, int64_t results_rows)
     __attribute__((visibility("hidden")));
 void mlx_network_run(const uint8_t *weights, const int32_t *plan, const int32_t *batch, int32_t *scratch,
                      int32_t *history, uint8_t *kv, float *logits, float *hidden, int32_t *results,
-                     int64_t is_burst, int64_t batch_words, int64_t history_words, int64_t pages,
+                     int64_t is_burst, int64_t batch_words, int64_t history_words, int64_t kv_words,
                      int64_t logits_rows, int64_t hidden_rows, int64_t results_rows) {
   const mlx_program_t *n = (const void *)plan;
   const mlx_phase_t *phases = (const void *)(n + 1);
@@ -201,15 +202,15 @@ void mlx_network_run(const uint8_t *weights, const int32_t *plan, const int32_t 
                  .kv = kv,
                  .logits = logits,
                  .hidden = hidden,
-                 .limits = {batch_words, history_words, pages, logits_rows, hidden_rows, results_rows},
+                 .limits = {batch_words, history_words, kv_words, logits_rows, hidden_rows, results_rows},
                  .control = (void *)scratch,
                  .scratch = (void *)scratch,
                  .slot_of = tokens,
                  .position_of = tokens + MLX_CPU_MAX_TOKENS,
                  .id_of = tokens + 2 * MLX_CPU_MAX_TOKENS,
-                 .page_of = tokens + 3 * MLX_CPU_MAX_TOKENS,
-                 .row_of = tokens + 4 * MLX_CPU_MAX_TOKENS,
-                 .wanted_of = tokens + 5 * MLX_CPU_MAX_TOKENS,
+                 .page_of = {tokens + 3 * MLX_CPU_MAX_TOKENS, tokens + 4 * MLX_CPU_MAX_TOKENS},
+                 .row_of = tokens + 5 * MLX_CPU_MAX_TOKENS,
+                 .wanted_of = tokens + 6 * MLX_CPU_MAX_TOKENS,
                  .best = (float *)(void *)(scratch + n->best),
                  .is_burst = is_burst != 0,
                  .steps = 1,

@@ -192,7 +192,8 @@ static void append_row(const call_t *c, const mlx_instruction_t *i, int row) {
   const int place = c->position_of[row] % MLX_CPU_PAGE, hd = i->head_dim, padded = (int)mlx_round_up(hd, 16);
   const float *k = row_at(c, &i->a, row), *v = row_at(c, &i->b, row);
   const int64_t bytes = mlx_kv_head_bytes(n->kv_format, hd);
-  uint8_t *keys = c->kv + c->page_of[row] * n->page_bytes + i->kv_at;
+  const pages_t *pages = &c->pages[i->pages];
+  uint8_t *keys = pages->first + c->page_of[i->pages][row] * pages->bytes + i->kv_at;
   for (int head = 0; head < i->kv_heads; ++head, k += hd, v += hd, keys += 2 * bytes) {
     uint8_t *values = keys + bytes;
     if (n->kv_format == MLX_KV_Q8) {

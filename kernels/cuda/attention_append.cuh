@@ -10,6 +10,14 @@
 #ifndef ATTEND_NAME
 #define ATTEND_NAME attend
 #endif
+// LAYERS counts the layers of a page. If the module has window pages (step.h), WINDOW_LAYERS counts theirs,
+// and WINDOW_PAGES is 1 in the kernels of their layers: then LAYERS is the same number.
+#ifndef WINDOW_LAYERS
+#define WINDOW_LAYERS 0
+#endif
+#ifndef WINDOW_PAGES
+#define WINDOW_PAGES 0
+#endif
 
 constexpr int PAGE = MLX_KV_PAGE;
 constexpr float LOG2E = 1.4426950408889634f;  // for exp2 instead of exp
@@ -71,19 +79,22 @@ struct Pages {
   const int *table;
   int positions;  // that the table has pages for
   int pool;       // pages of the pool
+  u64 before;     // layers of the window pages, which are before these pages
   __device__ __forceinline__ Pages(const int *batch, int slot) {
     const int pages = batch[MLX_STEP_SLOT_PAGES];
     const bool valid = (u32)slot < (u32)batch[MLX_STEP_SLOT_COUNT];
-    table = batch + batch[MLX_STEP_AT_PAGES] + (valid ? slot * pages : 0);
+    table = batch + batch[WINDOW_PAGES ? MLX_STEP_AT_WINDOW_PAGES : MLX_STEP_AT_PAGES] +
+            (valid ? slot * pages : 0);
     positions = valid ? pages * PAGE : 0;
-    pool = batch[MLX_STEP_POOL_PAGES];
+    pool = batch[WINDOW_PAGES ? MLX_STEP_WINDOW_POOL_PAGES : MLX_STEP_POOL_PAGES];
+    before = WINDOW_LAYERS && !WINDOW_PAGES ? (u64)batch[MLX_STEP_WINDOW_POOL_PAGES] * WINDOW_LAYERS : 0;
   }
   // Index of the keys of a position's page and head, counted in blocks of PAGE keys; its values are the next
   // block. False for an invalid position or page.
   __device__ __forceinline__ bool find_block(u64 &block, int position, int layer, int head) const {
     if ((u32)position >= (u32)positions) return false;
     const int page = table[position / PAGE];
-    block = (((u64)page * LAYERS + layer) * KV_HEADS + head) * 2;
+    block = ((before + (u64)page * LAYERS + layer) * KV_HEADS + head) * 2;
     return (u32)page < (u32)pool;
   }
   // Offset of a position's key in the pool, in numbers; its value is PAGE * HEAD_DIM later. False for an

@@ -316,7 +316,7 @@ static_assert(sizeof(Scratch) == SCRATCH_WORDS * 4ull, "compiler/plan.c computes
 
 struct Model {
   const u8 *weights;
-  kv_t *kv;  // [pages][LAYERS][KV_HEADS][2][PAGE][HEAD_DIM]; with KV_Q8 also the scales
+  kv_t *kv;  // [pages][LAYERS][KV_HEADS][2][PAGE][HEAD_DIM]; with KV_Q8 also the scales. See kv_address
   Scratch *scratch;
   float *logits;        // [VOCAB]
   const int *batch;     // step.h
@@ -324,6 +324,10 @@ struct Model {
   const int *sampling;  // how to sample; NULL: greedy
   int *history;         // tokens of the sequence
   int start;            // position of the first token of this launch
+#if WINDOW_LAYERS
+  const int *window_pages;  // its table of window pages
+  u64 before;               // layers of all window pages, which are before the pages
+#endif
 };
 
 __constant__ float rope_frequencies[ROPES * HEAD_DIM / 2] = {ROPE_FREQUENCIES};
@@ -646,7 +650,12 @@ static __device__ __forceinline__ Model open_batch(const u8 *weights, const int 
           batch + batch[MLX_STEP_AT_PAGES] + slot * batch[MLX_STEP_SLOT_PAGES],
           samples ? sampling : nullptr,
           history + (u64)slot * batch[MLX_STEP_HISTORY_WIDTH],
-          position};
+          position,
+#if WINDOW_LAYERS
+          batch + batch[MLX_STEP_AT_WINDOW_PAGES] + slot * batch[MLX_STEP_SLOT_PAGES],
+          (u64)batch[MLX_STEP_WINDOW_POOL_PAGES] * WINDOW_LAYERS
+#endif
+  };
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS + 32, 1)

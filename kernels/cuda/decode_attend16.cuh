@@ -50,7 +50,7 @@ static __device__ __forceinline__ int value_column() {
 static __device__ __forceinline__ void load_pass(const Model &m, Pass &pass, int layer, int head, int first,
                                                  int end) {
   const int row = lane_row(), quad = lane_quad();
-  const u16 *from = kv_address(m, layer, head, first < end ? __ldg(m.pages + first / PAGE) : 0, first);
+  const u16 *from = kv_address(m, layer, head, first < end ? page_at(m, layer, first) : 0, first);
   const u16 *k = from + row * HEAD_DIM + quad * 8, *v = from + (PAGE + quad) * HEAD_DIM + value_column();
   pass.first = first;
 #pragma unroll

@@ -80,7 +80,7 @@ static __device__ __forceinline__ void quantize_row(float *row, u8 *pool, int pl
 // Loads positions from |first| up to |end|. The newest position is not in the pool yet.
 static __device__ __forceinline__ void load_pass(const Model &m, Pass &pass, int layer, int head, int first,
                                                  int end) {
-  const kv_t *from = kv_address(m, layer, head, first < end ? __ldg(m.pages + first / PAGE) : 0, first);
+  const kv_t *from = kv_address(m, layer, head, first < end ? page_at(m, layer, first) : 0, first);
   const kv_t *k = from + lane_row() * HEAD_DIM + lane_quad() * 4, *v = from + KV_BLOCK;
   pass.first = first;
 #ifdef KV_Q8

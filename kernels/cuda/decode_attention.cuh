@@ -41,11 +41,27 @@ static __device__ __forceinline__ int pair_high(int pair) {
 #define KV_BLOCK (PAGE * HEAD_DIM)
 #endif
 
+// The page that has a position in |layer|.
+static __device__ __forceinline__ int page_at(const Model &m, int layer, int position) {
+#if WINDOW_LAYERS
+  return __ldg((windowed_layers[layer] ? m.window_pages : m.pages) + position / PAGE);
+#else
+  (void)layer;
+  return __ldg(m.pages + position / PAGE);
+#endif
+}
+
 // Address of a position's key; its value is KV_BLOCK elements later.
 static __device__ __forceinline__ kv_t *kv_address(const Model &m, int layer, int head, int page,
                                                    int position) {
+#if WINDOW_LAYERS
+  const u64 nth = windowed_layers[layer] ? (u64)(u32)page * WINDOW_LAYERS
+                                         : m.before + (u64)(u32)page * (LAYERS - WINDOW_LAYERS);
+  return m.kv + ((nth + page_layers[layer]) * KV_HEADS + head) * 2 * KV_BLOCK + position % PAGE * HEAD_DIM;
+#else
   return m.kv + (((u64)(u32)page * LAYERS + layer) * KV_HEADS + head) * 2 * KV_BLOCK +
          position % PAGE * HEAD_DIM;
+#endif
 }
 
 struct Visible {  // positions that a query sees
@@ -145,7 +161,7 @@ static __device__ __forceinline__ void store_pair(const Model &m, Shared *s, int
   row[second] = h;
 #ifndef KV_Q8
   if (query % GROUP) return;
-  kv_t *cached = kv_address(m, layer, query / GROUP, __ldg(m.pages + position / PAGE), position) +
+  kv_t *cached = kv_address(m, layer, query / GROUP, page_at(m, layer, position), position) +
                  (v.is_value ? KV_BLOCK : 0);
   cached[first] = l;
   cached[second] = h;
@@ -260,7 +276,7 @@ static __device__ __forceinline__ void receive_qkv(const Model &m, Shared *s, in
     quantize_row(warp ? a->v : a->k,
                  query % GROUP
                      ? nullptr
-                     : kv_address(m, layer, head, m.pages[position / PAGE], position) + warp * KV_BLOCK,
+                     : kv_address(m, layer, head, page_at(m, layer, position), position) + warp * KV_BLOCK,
                  position % PAGE);
 #endif
 }
@@ -274,7 +290,7 @@ static __device__ __forceinline__ void prefetch_kv(const Model &m, const Shared 
 #pragma unroll 1
   for (int i = threadIdx.x; i < 2 * (end - begin); i += THREADS) {
     const int at = begin + i / 2;
-    const kv_t *row = kv_address(m, layer, head, __ldg(m.pages + at / PAGE), at) + i % 2 * KV_BLOCK;
+    const kv_t *row = kv_address(m, layer, head, page_at(m, layer, at), at) + i % 2 * KV_BLOCK;
 #pragma unroll 1
     for (int d = 0; d < HEAD_DIM; d += 128 / (int)sizeof(kv_t))
       asm volatile("prefetch.global.L2 [%0];" ::"l"(row + d));

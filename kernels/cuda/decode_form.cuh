@@ -19,7 +19,8 @@
 // The activation of the MLP is ACT_GELU, ACT_GELU_TANH, ACT_RELU or ACT_RELU2; SiLU if none is defined.
 //
 // SOFTCAP and LOGIT_SOFTCAP are undefined without a cap. Tables with one number per layer: WINDOWED_LAYERS
-// (1: the layer has a sliding window of WINDOW positions), ROPE_LAYERS (which of the ROPES ropes it uses).
+// (1: the layer has a sliding window of WINDOW positions), PAGE_LAYERS (its number in its page, if the module
+// has window pages of WINDOW_LAYERS layers), ROPE_LAYERS (which of the ROPES ropes it uses).
 // ROPE_FREQUENCIES has HEAD_DIM / 2 numbers per rope; pairs that are not rotated have frequency 0.
 // ROPE_SCALES has one number per rope, undefined if all are 1.
 
@@ -104,6 +105,9 @@ struct Same<A, A> {
 
 #if WINDOW
 __constant__ u8 windowed_layers[LAYERS] = {WINDOWED_LAYERS};
+#endif
+#if WINDOW_LAYERS
+__constant__ u16 page_layers[LAYERS] = {PAGE_LAYERS};
 #endif
 #if ROPES > 1
 __constant__ u8 rope_layers[LAYERS] = {ROPE_LAYERS};

@@ -39,6 +39,7 @@ mlx_status_t mlx_model_read_network(mlx_model_t *model) {
   if (!status) {
     mlx_graph_roles(graph, roles);
     model->kv_numbers = mlx_graph_kv_numbers(graph);
+    model->window_kv_numbers = mlx_graph_mixes_windows(graph) ? mlx_graph_windows(graph).kv_numbers : 0;
     for (size_t i = 0; i < model->weight_count; ++i) model->weights[i].roles = roles[i];
     mlx_free(roles);
   }
