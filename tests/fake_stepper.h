@@ -117,9 +117,9 @@ struct mlx_ticket {  // also a copy of a page, or tokens to store
 
 typedef struct fake {
   mlx_stepper_t base;
-  uint64_t *kv;      // [pool_pages][MLX_KV_PAGE]; 0: never written
-  int32_t *history;  // [slots][width]
-  int32_t *pages;    // [slots][slot_pages]
+  uint64_t *kv;           // [pool_pages][MLX_KV_PAGE]; 0: never written
+  int32_t *history;       // [slots][width]
+  int32_t *pages;         // [slots][slot_pages]
   uint64_t *window_kv;    // [window_pages][MLX_KV_PAGE]; 0: never written
   int32_t *window_table;  // [slots][slot_pages]
   int64_t width;
@@ -166,8 +166,7 @@ static inline int32_t fake_compute(fake_t *f, const fake_part_t *part, int32_t i
   const int32_t first = (int32_t)fake_first_seen(f->base.window, position);
   const bool both = f->base.window_pages != 0;
   uint64_t state = 0;
-  if (both)
-    state = fake_layer(f->window_kv, f->base.window_pages, part->windows, first, position, token, 0);
+  if (both) state = fake_layer(f->window_kv, f->base.window_pages, part->windows, first, position, token, 0);
   state = fake_layer(f->kv, f->base.pool_pages, part->pages, both ? 0 : first, position, token, state);
   if (!wanted) return -1;
   const bool poisoned = !f->base.window && f->kv[part->pages[0] * MLX_KV_PAGE] == fake_kv(0, FAKE_POISON, 0);

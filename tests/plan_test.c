@@ -89,6 +89,10 @@ static const char *const form_macros[] = {
     "QK_NORM_WHOLE=",
     "QUERY_GROW_BETA=",
     "QUERY_GROW_PERIOD=",
+    "EXPERTS=",
+    "ROUTER_BIAS_AT=",
+    "LIMIT=",
+    "SINKS_AT=",
 };
 
 TEST(each_fixture_defines_exactly_the_macros_of_its_form) {
@@ -119,6 +123,11 @@ TEST(each_fixture_defines_exactly_the_macros_of_its_form) {
       {FIXTURE("gemma3"),
        {"ACT_", "EMBED_SCALE=", "POST_ATTN_NORM_AT=", "Q_NORM_AT=", "K_NORM_AT=", "WINDOW=", "ROPES=",
         "ROPE_LAYERS="}},
+      {FIXTURE("qwen3_moe"),
+       {"Q_BIAS_AT=", "K_BIAS_AT=", "V_BIAS_AT=", "O_BIAS_AT=", "Q_NORM_AT=", "K_NORM_AT=", "EXPERTS="}},
+      {FIXTURE("gpt_oss"),
+       {"Q_BIAS_AT=", "K_BIAS_AT=", "V_BIAS_AT=", "O_BIAS_AT=", "GATE_BIAS_AT=", "UP_BIAS_AT=",
+        "DOWN_BIAS_AT=", "WINDOW=", "ROPE_SCALES=", "EXPERTS=", "ROUTER_BIAS_AT=", "LIMIT=", "SINKS_AT="}},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
     planned_t p;
@@ -138,6 +147,15 @@ TEST(each_fixture_defines_exactly_the_macros_of_its_form) {
   }
 }
 
+// FFN of the kernel is the width of one expert.
+TEST(mixture_of_experts_is_planned_with_the_width_of_one_expert) {
+  planned_t p;
+  plan_network(FIXTURE("gpt_oss"), 90, MLX_QUANTIZE_NONE, &p);
+  CHECK(p.fits && p.plan.form.experts == 6 && p.plan.ffn == 24);
+  CHECK_CONTAINS(decode_definitions(&p), "\nEXPERTS=6\nUSED=");
+  planned_free(&p);
+}
+
 TEST(gemma3_has_a_window_and_a_rope_by_layer) {
   planned_t p;
   plan_network(FIXTURE("gemma3"), 90, MLX_QUANTIZE_NONE, &p);
@@ -153,8 +171,8 @@ TEST(gemma3_has_a_window_and_a_rope_by_layer) {
 
 // The network of each of these has a part that the decode kernel lacks.
 TEST(other_networks_decode_op_by_op) {
-  static const char *const fixtures[] = {FIXTURE("mixtral"), FIXTURE("gpt2"), FIXTURE("cohere"),
-                                         FIXTURE("gpt_oss"), FIXTURE("phi")};
+  static const char *const fixtures[] = {FIXTURE("qwen2_moe"), FIXTURE("gpt2"), FIXTURE("cohere"),
+                                         FIXTURE("phi")};
   for (size_t i = 0; i < sizeof fixtures / sizeof *fixtures; ++i) {
     planned_t p;
     plan_network(fixtures[i], 90, MLX_QUANTIZE_NONE, &p);
@@ -316,6 +334,7 @@ TEST(launch_length_follows_the_bandwidth_of_the_gpu) {
 int main(int argc, char **argv) {
   static const check_case_t cases[] = {
       CASE(each_fixture_defines_exactly_the_macros_of_its_form),
+      CASE(mixture_of_experts_is_planned_with_the_width_of_one_expert),
       CASE(gemma3_has_a_window_and_a_rope_by_layer),
       CASE(other_networks_decode_op_by_op),
       CASE(a_role_has_two_tile_formats_by_layer),

@@ -82,8 +82,10 @@ static void random_rig(rig_t *rig, mlx_scheduler_options_t *options) {
     rig->fake.buckets[1][1] = 2;
   }
   if (base->window && random_below(2)) {
-    const int64_t held = MLX_WINDOW_PAGES_HELD(base->window, base->max_tokens > base->burst ? base->max_tokens : base->burst);
-    base->window_pages = 1 + (held < base->slot_pages ? held : base->slot_pages) + random_below(random_below(2) ? 6 : 40);
+    const int64_t held =
+        MLX_WINDOW_PAGES_HELD(base->window, base->max_tokens > base->burst ? base->max_tokens : base->burst);
+    base->window_pages =
+        1 + (held < base->slot_pages ? held : base->slot_pages) + random_below(random_below(2) ? 6 : 40);
   }
   mlx_scheduler_options_initialize(options);
   options->share_prefixes = random_below(4) != 0;

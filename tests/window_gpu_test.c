@@ -4,8 +4,8 @@
 #include "tests/gpu.h"
 #include "tests/window.h"
 
-// Both layers of mistral have a window; of the others, one has. Gemma 3 has a decode kernel; gpt-oss has sinks
-// and experts.
+// Both layers of mistral have a window; of the others, one has. Gemma 3 has a decode kernel; gpt-oss has
+// sinks and experts.
 static const struct {
   const char *fixture, *bundle, *golden;
   bool mixed;

@@ -6,8 +6,7 @@
 #include "tests/compiled.h"
 
 static mlx_engine_t *open_model(const char *folder, int64_t context, mlx_kernel_choice_t kernels) {
-  const mlx_compile_options_t options = {
-      .context = context, .weights = MLX_WEIGHTS_AUTO, .kernels = kernels};
+  const mlx_compile_options_t options = {.context = context, .weights = MLX_WEIGHTS_AUTO, .kernels = kernels};
   return open_parallel(folder, &options, NULL, 0, 2);
 }
 
@@ -17,7 +16,8 @@ static used_pages_t run_wide(const char *name, mlx_kernel_choice_t kernels) {
   CHECK(mkdtemp(folder));
   write_wide_model(name, folder);
   mlx_engine_t *engine = open_model(folder, CONTEXT, kernels);
-  const used_pages_t first = run_golden(engine, path), used = run_golden(engine, path);  // the second from cached pages
+  const used_pages_t first = run_golden(engine, path),
+                     used = run_golden(engine, path);  // the second from cached pages
   CHECK(first.pages && first.window_pages == used.window_pages);
   mlx_engine_close(engine);
   CHECK_OK(mlx_remove_tree(folder));
@@ -73,7 +73,8 @@ static mlx_engine_t *open_long(void) {
   return engine;
 }
 
-// The output after |count| tokens of a prompt, by a scheduler whose sequences keep no pages before the window.
+// The output after |count| tokens of a prompt, by a scheduler whose sequences keep no pages before the
+// window.
 static void generate_scheduled(mlx_engine_t *engine, const int32_t *ids, size_t count, int32_t *out) {
   mlx_scheduler_t *scheduler;
   mlx_scheduler_options_t options;
