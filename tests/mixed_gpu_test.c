@@ -22,11 +22,11 @@ static const struct {
     {"mixed-gemma2.mlxb", "gemma2", "mixed-gemma2-generic.mlxb", MLX_F32, MLX_QUANTIZE_NONE,
      "decode, packed, attention_f32, place, sample, rows", 1e-5},
     {"mixed-gpt_oss.mlxb", "gpt_oss", "mixed-gpt_oss-generic.mlxb", MLX_F32, MLX_QUANTIZE_NONE,
-     "linear, packed, attention_f32, place, sample, rows", 1e-5},
+     "decode, packed, attention_f32, place, sample, rows", 1e-5},
     {"mixed-gpt_oss-mxfp4.mlxb", "gpt_oss-mxfp4", "mixed-gpt_oss-mxfp4-generic.mlxb", MLX_F32,
      MLX_QUANTIZE_NONE, "linear, packed, attention_f32, place, sample, rows, experts", 1e-5},
     {"mixed-gpt_oss-bf16.mlxb", "gpt_oss", "mixed-gpt_oss-generic.mlxb", MLX_BF16, MLX_QUANTIZE_NONE,
-     "linear, packed, attention, attention_f32, place, sample, rows",
+     "decode, linear, attention, attention_f32, place, sample, rows",
      0.15},  // rounding may choose other experts
     {"mixed-gemma2-bf16.mlxb", "gemma2", "mixed-gemma2-generic.mlxb", MLX_BF16, MLX_QUANTIZE_NONE,
      "decode, linear, attention, attention_f32, place, sample, rows", 2e-2},
