@@ -13,7 +13,7 @@ import pathlib
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PANELS = ("2026-11-16-h200.json", "2026-11-16-cpu.json")
+PANELS = ("2026-11-17-h200.json", "2026-11-16-cpu.json")
 CHART = ROOT / "docs" / "images" / "speed.svg"
 
 WIDTH, LABEL, BARS = 900, 330, 470  # pixels: the picture, the label column, the longest bar

@@ -1,7 +1,7 @@
 // Networks that differ from Llama's, against the generic path of the same model on the same GPU: Gemma 2
 // (softcap, windows), Gemma 3 (one layer with a sliding window, one without) and gpt-oss (windows, sinks,
 // biases; experts on the generic path, because their matrices have 24 columns, and in MXFP4 with kernels).
-// gpt-oss and Gemma 3 in 8 bits have no decode kernel: every step is a launch per op.
+// gpt-oss in MXFP4 with bf16 matrices and Gemma 3 in 8 bits have no decode kernel: a step is a launch per op.
 #include <math.h>
 
 #include "tests/architectures.h"
