@@ -58,16 +58,19 @@ static const char *elf_target(const emission_t *e) {
 
 // The operands and numbers are the parameters of mlx_network_run, in its order.
 static mlx_linked_t kernel_call(const emission_t *e, const char *file, bool is_burst) {
-  mlx_linked_t kernel = {.symbol = "mlx_network_run",
-                         .file = file,
-                         .target = elf_target(e),
-                         .workgroups = MLX_CPU_WORKGROUPS,
-                         .operand_count = OPERANDS,
-                         .updated_from = UPDATED,
-                         .constants = {is_burst},
-                         .constant_count = 1,
-                         .sizes = {{BATCH, 1}, {HISTORY, 1}, {KV, 1}, {LOGITS, 1}, {HIDDEN, 1}, {RESULTS, 1}},
-                         .size_count = 6};
+  const mlx_program_t *n = &e->program->header;
+  const int64_t kv_unit = mlx_kv_unit(n->page_bytes, n->window_page_bytes);
+  mlx_linked_t kernel = {
+      .symbol = "mlx_network_run",
+      .file = file,
+      .target = elf_target(e),
+      .workgroups = MLX_CPU_WORKGROUPS,
+      .operand_count = OPERANDS,
+      .updated_from = UPDATED,
+      .constants = {is_burst},
+      .constant_count = 1,
+      .sizes = {{BATCH, 1}, {HISTORY, 1}, {KV, kv_unit / 4}, {LOGITS, 1}, {HIDDEN, 1}, {RESULTS, 1}},
+      .size_count = 6};
   for (int i = 0; i < OPERANDS; ++i)
     kernel.operands[i].dtype = i == LOGITS || i == HIDDEN ? MLX_F32 : MLX_I32;
   return kernel;

@@ -40,9 +40,8 @@ static void *run_workgroups(void *user) {
   const arguments_t *a = &r->arguments;
   while (__atomic_fetch_add(&r->next, 1, __ATOMIC_RELAXED) < MLX_CPU_WORKGROUPS) {
     mlx_network_run(r->network->weights, a->plan, a->batch, a->scratch, a->history, a->kv, a->logits,
-                    a->hidden, a->results, r->is_burst, r->batch_words, SLOTS * HISTORY_WIDTH,
-                    POOL_PAGES * r->network->header.page_bytes / 4, MLX_CPU_MAX_WANTED, MLX_CPU_MAX_WANTED,
-                    MLX_CPU_MAX_WANTED);
+                    a->hidden, a->results, r->is_burst, r->batch_words, SLOTS * HISTORY_WIDTH, POOL_PAGES,
+                    MLX_CPU_MAX_WANTED, MLX_CPU_MAX_WANTED, MLX_CPU_MAX_WANTED);
   }
   return NULL;
 }

@@ -179,7 +179,7 @@ def program(name, columns, registers):
     end = MAIN % ()
     for old, new in {"NAME": name, "NUMBER_KIND": str(NUMBERS.index(numbers))}.items():
         end = end.replace(old + ",", new + ",") if old == "NAME" else end.replace(old, new)
-    return f"#define COLUMNS {columns}\n" + PRELUDE % values + kernel + end
+    return f"#define COLUMNS {columns}\n#define FFN COLUMNS\n" + PRELUDE % values + kernel + end
 
 
 def main():

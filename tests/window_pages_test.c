@@ -1,5 +1,6 @@
 // Window pages: the pool keeps them with published pages, and the scheduler frees those that leave the window
 // while other layers keep all their pages.
+#include "kernels/cpu/layout.h"
 #include "tests/scheduler_rig.h"
 
 #define WINDOW 20
@@ -182,7 +183,15 @@ TEST(the_end_of_a_shared_prefix_keeps_its_window_pages) {
   stop(&rig);
 }
 
-TEST_MAIN(CASE(a_published_page_keeps_its_window_page),
+// The CPU kernel gets the size of the KV pool in 32 bits: 32 sequences of SmolLM2 at 8192 tokens are 3e9
+// words.
+TEST(a_large_kv_pool_is_a_small_number_of_units) {
+  CHECK_INT(mlx_kv_unit(737280, 0), 737280);
+  CHECK_INT(mlx_kv_unit(5 * 4096, 21 * 4096), 4096);
+  CHECK_INT(mlx_kv_unit(12 * 4096, 12 * 4096), 12 * 4096);
+}
+
+TEST_MAIN(CASE(a_large_kv_pool_is_a_small_number_of_units), CASE(a_published_page_keeps_its_window_page),
           CASE(a_window_page_that_one_sequence_passed_is_evicted_first),
           CASE(a_long_sequence_holds_a_bounded_number_of_window_pages),
           CASE(sequences_take_turns_if_window_pages_are_few),

@@ -21,7 +21,8 @@ INLINE const int32_t *batch_array(const call_t *c, int at, int64_t count) {
 static bool read_pools(call_t *c, int64_t entries) {
   const int32_t *header = c->batch;
   const int64_t pages = header[MLX_STEP_POOL_PAGES], windows = header[MLX_STEP_WINDOW_POOL_PAGES];
-  const int64_t size = c->n->page_bytes, window_size = c->n->window_page_bytes, all = 4 * c->limits.kv;
+  const int64_t size = c->n->page_bytes, window_size = c->n->window_page_bytes,
+                all = c->limits.kv * mlx_kv_unit(size, window_size);
   if (pages < 1 || (window_size && (windows < 1 || windows > all / window_size))) return false;
   const int64_t first = window_size ? windows * window_size : 0;
   if (pages > (all - first) / size) return false;

@@ -36,7 +36,7 @@ _Static_assert(sizeof(control_t) <= 4 * MLX_CPU_CONTROL_WORDS, "control_t is at 
 // Sizes of the arguments, so that wrong input never leads out of bounds.
 typedef struct limits {
   int64_t batch, history;           // words
-  int64_t kv;                       // words
+  int64_t kv;                       // units: see mlx_kv_unit
   int64_t logits, hidden, results;  // rows
 } limits_t;
 

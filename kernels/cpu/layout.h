@@ -209,6 +209,17 @@ static inline int64_t mlx_parts_words(int64_t tokens, int64_t columns) {
 }
 
 // Words of the arrays that describe the tokens of a step (call.h).
+// The size of |kv| is a multiple of this number of bytes. The kernel gets it as a 32-bit number of such
+// units.
+static inline int64_t mlx_kv_unit(int64_t page_bytes, int64_t window_page_bytes) {
+  while (window_page_bytes) {
+    const int64_t rest = page_bytes % window_page_bytes;
+    page_bytes = window_page_bytes;
+    window_page_bytes = rest;
+  }
+  return page_bytes;
+}
+
 static inline int64_t mlx_token_words(void) { return 6 * MLX_CPU_MAX_TOKENS + MLX_CPU_MAX_WANTED; }
 
 // Words of the scratch memory of sample_row.h.

@@ -177,15 +177,15 @@ static void run_items(const call_t *c, worker_t *worker, uint64_t number, int fr
 }
 
 // Operands in the order of compiler/emit_cpu.c. The sizes of the arguments: words of |batch| and |history|,
-// words of |kv|, rows of |logits|, |hidden| and |results|.
+// units of |kv| (mlx_kv_unit), rows of |logits|, |hidden| and |results|.
 void mlx_network_run(const uint8_t *weights, const int32_t *plan, const int32_t *batch, int32_t *scratch,
                      int32_t *history, uint8_t *kv, float *logits, float *hidden, int32_t *results,
-                     int64_t is_burst, int64_t batch_words, int64_t history_words, int64_t kv_words,
+                     int64_t is_burst, int64_t batch_words, int64_t history_words, int64_t kv_units,
                      int64_t logits_rows, int64_t hidden_rows, int64_t results_rows)
     __attribute__((visibility("hidden")));
 void mlx_network_run(const uint8_t *weights, const int32_t *plan, const int32_t *batch, int32_t *scratch,
                      int32_t *history, uint8_t *kv, float *logits, float *hidden, int32_t *results,
-                     int64_t is_burst, int64_t batch_words, int64_t history_words, int64_t kv_words,
+                     int64_t is_burst, int64_t batch_words, int64_t history_words, int64_t kv_units,
                      int64_t logits_rows, int64_t hidden_rows, int64_t results_rows) {
   const mlx_program_t *n = (const void *)plan;
   const mlx_phase_t *phases = (const void *)(n + 1);
@@ -202,7 +202,7 @@ void mlx_network_run(const uint8_t *weights, const int32_t *plan, const int32_t 
                  .kv = kv,
                  .logits = logits,
                  .hidden = hidden,
-                 .limits = {batch_words, history_words, kv_words, logits_rows, hidden_rows, results_rows},
+                 .limits = {batch_words, history_words, kv_units, logits_rows, hidden_rows, results_rows},
                  .control = (void *)scratch,
                  .scratch = (void *)scratch,
                  .slot_of = tokens,
