@@ -5,8 +5,7 @@
 #include "base/memory.h"
 #include "runtime/scheduler_internal.h"
 
-#define BURST_SECONDS 0.1   // most time of a burst, so that text and new requests do not wait longer
-#define SHORT_SECONDS 0.01  // a burst of this time looks like single tokens to a reader
+#define BURST_SECONDS 0.1  // most time of a burst, so that text and new requests do not wait longer
 
 // ----------------------------------------------------------------------------------------------------------
 // Queueing
@@ -34,12 +33,10 @@ bool mlx_scheduler_may_queue(const mlx_scheduler_t *s) {
   return true;
 }
 
-// The size of the next burst. It takes SHORT_SECONDS, or as long as all the output before it: the first
-// tokens are streamed soon, and a long output has few launches.
+// The size of the next burst. It is never longer than the output before it: the first tokens are streamed one
+// by one, and no burst takes longer than all the output before it.
 static int64_t burst_size(const mlx_scheduler_t *s, const mlx_request_t *r) {
   int64_t size = (int64_t)r->output.generation.count;
-  const double quick = s->token_seconds > 0 ? SHORT_SECONDS / s->token_seconds : 0;  // tokens
-  if ((double)size < quick) size = quick < s->stepper->burst ? (int64_t)quick : s->stepper->burst;
   const size_t left = mlx_output_left(&r->output);
   const int64_t limit = mlx_sequence_sampler_burst_limit(r->sampler);
   if (size > s->stepper->burst) size = s->stepper->burst;
