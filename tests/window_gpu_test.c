@@ -38,7 +38,7 @@ static void check_subject(size_t nth) {
   for (int i = 0; i < 2; ++i) {  // the second time the first pages come from the cache
     const used_pages_t used = run_golden(engine, gpu_file(subjects[nth].golden));
     const bool mixed = subjects[nth].mixed;
-    // The prompt has 10 pages. A burst adds pages after the last look at them.
+    // The prompt has 10 pages; the last burst adds pages after the last look at them.
     if (mixed ? used.pages < 10 || !used.window_pages || used.window_pages > 5 : used.pages > 4)
       CHECK_FAIL("%s: %lld pages and %lld window pages are in use", subjects[nth].fixture,
                  (long long)used.pages, (long long)used.window_pages);
