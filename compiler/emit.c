@@ -52,8 +52,10 @@ static mlx_status_t emit_steps(mlx_function_t *g) {
   for (size_t i = 0; i < g->options->step_count; ++i) {
     const mlx_step_size_t size = g->options->steps[i];
     add_step(g, size);
+    g->few = fits && plan.few.slices && size.tokens == MLX_FEW_SEQUENCES ? &plan : NULL;
     if (!fits || size.tokens > 1) emit_step(g, size);
   }
+  g->few = NULL;
   if (!fits) return NULL;
   g->facts.burst = plan.max_steps;
   return mlx_cuda_emit_burst(g, &plan);

@@ -37,7 +37,7 @@ static const char *const weight_names[] = {"EMBED",
                                            "ROUTER",
                                            "ROUTER_BIAS"};
 
-static void define_offsets(mlx_text_t *definitions, const mlx_decode_plan_t *plan) {
+void mlx_cuda_define_offsets(mlx_text_t *definitions, const mlx_decode_plan_t *plan) {
   for (size_t i = 0; i < MLX_DECODE_WEIGHTS; ++i) {
     if (plan->form.counts[i])
       mlx_text_printf(definitions, "%s_AT=%lluull\n%s_STEP=%lluull\n", weight_names[i],
@@ -192,7 +192,7 @@ static const char *decode_image(mlx_function_t *g, const mlx_decode_plan_t *plan
   MLX_DEFINE(&d, {"BLOCKS", plan->blocks}, {"SHARED_BYTES", plan->shared_bytes},
              {"SCRATCH_WORDS", plan->scratch_words}, {"SEGMENT", plan->segment});
   mlx_text_printf(&d, "NORM_EPS=%.9ef\nSCALE=%.9ef\n", plan->norm_eps, plan->attention.scale);
-  define_offsets(&d, plan);
+  mlx_cuda_define_offsets(&d, plan);
   define_tiles(&d, plan, c->layers);
   mlx_status_t status = define_layer_offsets(&d, g, plan);
   if (status) {
@@ -213,7 +213,7 @@ mlx_status_t mlx_cuda_declare_burst(mlx_function_t *g, const mlx_decode_plan_t *
   const uint64_t bytes = mlx_weights_layout(g->model, mlx_module_storage(g->options), offsets);
   mlx_free(offsets);
   mlx_builder_parameter(g->b, MLX_WHOLE_ARCHIVE, MLX_TYPE(MLX_I32, (int64_t)(bytes / 4)));
-  mlx_builder_state_of_ones(g->b, MLX_STATE_SCRATCH, MLX_TYPE(MLX_I32, plan->scratch_words));
+  mlx_builder_state_of_ones(g->b, MLX_STATE_SCRATCH, MLX_TYPE(MLX_I32, plan->few.slices ? plan->few.words_at + plan->few.words : plan->scratch_words));
   return NULL;
 }
 

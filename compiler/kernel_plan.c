@@ -169,7 +169,17 @@ mlx_status_t mlx_module_use_kernels(const mlx_model_t *model, const mlx_graph_t 
   // Without attention kernels a step has one segment: the sizes of the generic path.
   // A prompt of 512 tokens can be scored in one step (mlxcel eval). The LM head of the 16-bit mode computes
   // all rows that a function has room for.
-  const mlx_step_size_t sizes[] = {{1, 1}, {16, 16}, {64, 64}, {256, 256}, {512, options->narrow ? 64 : 256}};
-  if (any && ragged) mlx_module_options_set_steps(sizes, sizeof sizes / sizeof *sizes, options);
+  const mlx_step_size_t sizes[] = {
+      {1, 1},     {MLX_FEW_SEQUENCES, MLX_FEW_SEQUENCES},  {16, 16}, {64, 64},
+      {256, 256}, {512, options->narrow ? 64 : 256}};
+  const size_t count = sizeof sizes / sizeof *sizes;
+  if (!any || !ragged) return NULL;
+  mlx_decode_plan_t plan;
+  bool fits;
+  MLX_TRY(mlx_decode_plan_make(model, graph, options, &plan, &fits));
+  mlx_module_options_set_steps(sizes, count, options);
+  if (plan.few.slices) return NULL;
+  for (size_t i = 2; i < count; ++i) options->steps[i - 1] = options->steps[i];
+  --options->step_count;
   return NULL;
 }

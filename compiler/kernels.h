@@ -23,6 +23,7 @@ typedef enum mlx_kernel_kind {
   MLX_KERNEL_SAMPLE,
   MLX_KERNEL_ROWS,
   MLX_KERNEL_EXPERTS,
+  MLX_KERNEL_FEW,
   MLX_KERNEL_NETWORK,
   MLX_KERNEL_KINDS
 } mlx_kernel_kind_t;

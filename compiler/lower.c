@@ -7,6 +7,7 @@
 
 #include "compiler/cuda_launch.h"
 #include "compiler/lower_cuda.h"
+#include "compiler/lower_cuda_few.h"
 #include "compiler/lower_cuda_rows.h"
 #include "compiler/lower_place.h"
 #include "compiler/lower_stablehlo.h"
@@ -324,7 +325,8 @@ static bool is_head(const mlx_function_t *f, int id) {
 
 static void lower_head(mlx_function_t *f, int id, const mlx_node_t *node) {
   f->into = mlx_builder_load(f->b, MLX_ARG_LOGITS);
-  const mlx_value_t logits = lower_linear(f, id, node);
+  const mlx_value_t logits =
+      f->few ? mlx_cuda_few_head(f, emitted(f, node->operands[0])) : lower_linear(f, id, node);
   f->into = MLX_NONE;
   if (logits.id) mlx_builder_store(f->b, MLX_ARG_LOGITS, logits);
 }
@@ -356,7 +358,7 @@ void mlx_lower_network(mlx_function_t *f) {
       *value = f->positions;
     } else if (node->kind != MLX_NODE_WEIGHT) {
       enter_scope(f, node->scope);
-      if (f->paths.leaders[id - 1]) continue;
+      if (f->paths.leaders[id - 1] || (f->few && mlx_cuda_few_lower(f, id, node))) continue;
       load_weights(f, node);
       const bool folded = node->kind == MLX_NODE_RMSNORM && f->paths.token[id - 1];
       if (folded || is_fused(f, id) || lower_group(f, id, node)) continue;

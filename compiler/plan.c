@@ -311,6 +311,7 @@ static int match_attention(matcher_t *m, int64_t layer, int x) {
   const int64_t queries = c->heads * c->head_dim, keys = c->kv_heads * c->head_dim;
   int q, k, v, h = match_norm(m, MLX_DECODE_ATTN_NORM, layer, x);
   match_qkv(m, layer, h, &q, &k, &v);
+  m->plan->nodes[layer] = (mlx_layer_nodes_t){q, k, v, 0};
   q = match_qk_norm(m, MLX_DECODE_Q_NORM, layer, q, queries, false);
   k = match_qk_norm(m, MLX_DECODE_K_NORM, layer, k, keys, false);
   match_ropes(m, layer, &q, &k);
@@ -319,6 +320,7 @@ static int match_attention(matcher_t *m, int64_t layer, int x) {
   q = match_grow(m, layer, q);
   const int attention = expect(m, MLX_NODE_ATTENTION, q, k);
   if (!attention) return 0;
+  m->plan->nodes[layer].attention = attention;
   m->fits = node_at(m, attention)->operands[2] == v;
   match_attention_options(m, layer, &node_at(m, attention)->attention);
   if (node_at(m, attention)->operands[3]) match_weight(m, MLX_DECODE_SINKS, layer, attention, 3, c->heads, 0);
@@ -421,8 +423,10 @@ static void match_network(matcher_t *m) {
   const int scaled = match_optional(m, MLX_NODE_SCALE, x);
   form->embed_scale = scaled ? node_at(m, scaled)->factor : 1.0;
   if (scaled) x = scaled;
+  m->plan->first_node = x;
   for (int64_t layer = 0; layer < c->layers && m->fits; ++layer)
     x = match_mlp(m, layer, match_attention(m, layer, x));
+  m->plan->last_node = x;
   x = match_norm(m, MLX_DECODE_FINAL_NORM, 0, x);
   x = expect(m, MLX_NODE_WANTED, x, 0);
   x = expect(m, MLX_NODE_LINEAR, x, 0);
@@ -566,6 +570,44 @@ static bool launch_fits(const mlx_model_t *model, mlx_dtype_t kv, bool quantized
 }
 
 // ----------------------------------------------------------------------------------------------------------
+// Launch of kernels/cuda/few.cu, which asserts the sizes. It knows Llama's network with bf16 weights.
+
+#define FEW_WARPS 8
+#define FEW_STAGES 6
+#define FEW_COLUMNS 2048  // most columns of x, which the warps keep in registers
+
+static bool is_few_width(int64_t columns) { return columns % (32 * FEW_WARPS) == 0 && columns <= FEW_COLUMNS; }
+
+static bool has_llama_form(const mlx_decode_plan_t *plan) {
+  const mlx_decode_form_t *form = &plan->form;
+  for (int i = MLX_DECODE_HEAD + 1; i < MLX_DECODE_WEIGHTS; ++i)
+    if (form->counts[i]) return false;
+  return form->counts[MLX_DECODE_ATTN_NORM] && form->act == MLX_ACT_SILU && form->residual_scale == 1.0 &&
+         form->grow_beta == 0.0 && !form->experts;
+}
+
+// |room|: shared memory of a block.
+static void plan_few(const mlx_model_t *model, const mlx_module_options_t *options, int64_t room,
+                     mlx_decode_plan_t *plan) {
+  const mlx_config_t *c = &model->config;
+  const int64_t queries = c->heads * c->head_dim, keys = c->kv_heads * c->head_dim;
+  int64_t slices = 1;
+  while (slices <= 8 && (c->ffn % slices || !is_few_width(c->ffn / slices))) ++slices;
+  if (slices > 8 || options->narrow || options->kernels->gpu->kernel_sm != 90 || !plan->regular ||
+      plan->dtype != MLX_BF16 || plan->tiles[MLX_DECODE_ROLE_QKV][0].bits || !has_llama_form(plan) ||
+      !is_few_width(c->hidden) || !is_few_width(queries) || keys % 8 || c->vocab % 8 ||
+      plan->blocks < slices)
+    return;
+  const int64_t columns = max_int(max_int(c->hidden, queries), c->ffn / slices);
+  plan->few.shared_bytes =
+      FEW_STAGES * (8 * (columns * 2 + 16) + 16) + 4 * FEW_WARPS * 512 + 8 * c->hidden + FEW_WARPS * 32 + 64;
+  if (plan->few.shared_bytes > room) return;
+  plan->few.slices = slices;
+  plan->few.words_at = mlx_ceil_div(plan->scratch_words, 64) * 64;
+  plan->few.words = 2 * MLX_FEW_SEQUENCES * ((2 + slices) * c->hidden + c->ffn);
+}
+
+// ----------------------------------------------------------------------------------------------------------
 // Plans
 
 // A launch takes at most a tenth of a second, so that output keeps streaming and other work gets its turn.
@@ -593,6 +635,7 @@ mlx_status_t mlx_decode_plan_make(const mlx_model_t *model, const mlx_graph_t *g
     match_network(&matcher);
     plan_launch(model, options->kernels->gpu, quantized, out_plan);
     *out_fits = matcher.fits && launch_fits(model, options->kv, quantized, out_plan);
+    if (*out_fits) plan_few(model, options, options->kernels->gpu->shared_bytes, out_plan);
   }
   mlx_free(offsets);
   return status;

@@ -77,6 +77,19 @@ typedef enum mlx_decode_role {
   MLX_DECODE_ROLES,
 } mlx_decode_role_t;
 
+// Nodes of a layer, as the network computes them before RoPE: products, or columns of one.
+typedef struct mlx_layer_nodes {
+  int q, k, v, attention;
+} mlx_layer_nodes_t;
+
+// The kernel for up to MLX_FEW_SEQUENCES tokens (kernels/cuda/few.cu).
+#define MLX_FEW_SEQUENCES 8
+typedef struct mlx_few_plan {
+  int64_t slices;        // of the columns of the down projection; 0: the network does not fit the kernel
+  int64_t shared_bytes;  // of the launch
+  int64_t words_at, words;  // of its part of the scratch memory, which follows that of the decode kernel
+} mlx_few_plan_t;
+
 typedef struct mlx_decode_plan {
   mlx_decode_offset_t offsets[MLX_DECODE_WEIGHTS];
   bool regular;  // the offsets of all weights have a stride; else layers differ in size
@@ -92,6 +105,11 @@ typedef struct mlx_decode_plan {
   int64_t segment;               // largest number of columns in a stage of the ring buffer
   int64_t scratch_words;         // 32-bit words
   int64_t max_steps;             // tokens in one launch, limited so that output keeps streaming
+  // For few tokens: the last nodes before the first layer and of the last one, and those that other kernels
+  // share with the layers.
+  int first_node, last_node;
+  mlx_layer_nodes_t nodes[MLX_MAX_LAYERS];
+  mlx_few_plan_t few;
 } mlx_decode_plan_t;
 
 // *|out_fits| is false if the network has another form, or a layout or size that the decode kernel does not
