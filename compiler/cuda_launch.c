@@ -38,6 +38,11 @@ static mlx_quantized_tile_t hopper_tile(int64_t m, int64_t n, int64_t k, bool pa
     if (!pair && !rows16 && k >= 512 && fill_of(tile_count(m, n, 128, 192) * 2, processors) > busy + 10)
       return three;
     if (t.split <= 2) return t;
+    // Clusters of three are all resident; of four, some would run in a second round.
+    if (rows16 && fill_of(tile_count(m, n, 128, 128) * 3, processors) >= 70) {
+      t.split = 3;
+      return t;
+    }
     t.m = 64;
   }
   if (t.m <= 32 && !pair) {

@@ -182,7 +182,12 @@ static mlx_value_t kernel_attention(mlx_function_t *f, const mlx_attention_t *a,
 static mlx_value_t lower_attention(mlx_function_t *f, int id, const mlx_node_t *node) {
   mlx_attention_t a = node->attention;
   a.sinks = weight(f, node, 3);
-  if (f->paths.nodes[id - 1].kernel) return kernel_attention(f, &a, node);
+  if (f->paths.nodes[id - 1].kernel) {
+    f->into_parts = f->paths.parts[id - 1];
+    const mlx_value_t attended = kernel_attention(f, &a, node);
+    f->into_parts = false;
+    return attended;
+  }
   const mlx_value_t q = as_f32(f, node->operands[0]), k = as_f32(f, node->operands[1]),
                     v = as_f32(f, node->operands[2]);
   return mlx_generic_attention(f, &a, q, k, v);

@@ -50,6 +50,10 @@ void mlx_cuda_exact_group(mlx_function_t *g, const char *name, mlx_value_t x, co
                           int count, mlx_value_t *out);
 mlx_value_t mlx_cuda_quantized_linear(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
                                       mlx_value_t other, mlx_epilogue_t epilogue);
+// x[m, k] as bf16 parts, which products with f32 accuracy read: the type of the buffer, and its value, which
+// has is_parts set.
+mlx_type_t mlx_cuda_parts_type(int64_t m, int64_t k);
+mlx_value_t mlx_cuda_as_parts(mlx_value_t words, int64_t m, int64_t k);
 // RMS norm for products with f32 accuracy, stored as bf16 parts: the result has is_parts set. |rows16|: in
 // the column order of 16-bit weights.
 mlx_value_t mlx_cuda_norm_parts(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t gain,

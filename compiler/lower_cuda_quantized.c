@@ -68,7 +68,9 @@ static mlx_value_t gemv(mlx_function_t *g, const char *name, mlx_value_t x, mlx_
 
 static int64_t parts_words(int64_t m, int64_t k) { return mlx_quantized_parts_bytes(m, k) / 4; }
 
-static mlx_value_t as_parts(mlx_value_t words, int64_t m, int64_t k) {
+mlx_type_t mlx_cuda_parts_type(int64_t m, int64_t k) { return MLX_TYPE(MLX_I32, parts_words(m, k)); }
+
+mlx_value_t mlx_cuda_as_parts(mlx_value_t words, int64_t m, int64_t k) {
   return (mlx_value_t){.id = words.id, .dtype = MLX_F32, .rank = 2, .dims = {m, k}, .is_parts = true};
 }
 
@@ -92,7 +94,7 @@ static mlx_extern_t launch_split(mlx_function_t *g, mlx_value_t x, bool rows16) 
                          .operands = {{.id = x.id, .dtype = MLX_F32, .rank = 2, .dims = {m, k}}},
                          .operand_count = 1,
                          .updated_from = 1,
-                         .result = MLX_TYPE(MLX_I32, parts_words(m, k)),
+                         .result = mlx_cuda_parts_type(m, k),
                          .constants = {(int32_t)m, (int32_t)k},
                          .constant_count = 2};
   if (x.norm_gain) {
@@ -129,7 +131,7 @@ mlx_value_t mlx_cuda_norm_parts(mlx_function_t *g, const char *name, mlx_value_t
   if (rows16 && mlx_cuda_is_hopper(g) && m > MLX_GEMV_TOKENS && m <= MLX_FEW_TOKENS) return norm;
   mlx_extern_t kernel = launch_split(g, norm, rows16);
   const mlx_value_t parts = mlx_cuda_call(g, name, &kernel);
-  return as_parts(parts, m, k);
+  return mlx_cuda_as_parts(parts, m, k);
 }
 
 // The launch of a product y[m, n] with tiles |t|, without operands and results.
@@ -187,7 +189,7 @@ mlx_value_t mlx_cuda_exact_gemm(mlx_function_t *g, const char *name, mlx_value_t
   mlx_text_puts(&definitions, "NAME=mlx_packed_linear\n");
   define_format(g, &definitions, weight);
   MLX_DEFINE(&definitions, {"SIZES", 1}, {"WHOLE_RUNS", k % 128 == 0});
-  const bool into_parts = few.groups && pair && g->into_parts && n % 128 == 0;
+  const bool into_parts = pair && g->into_parts;
   if (into_parts) MLX_DEFINE(&definitions, {"Y_PARTS", 1});
   mlx_extern_t kernel = few.groups ? launch_few(g, &definitions, epilogue, few, x)
                                    : launch_tiles(g, &definitions, epilogue, t, m, n);
@@ -202,8 +204,8 @@ mlx_value_t mlx_cuda_exact_gemm(mlx_function_t *g, const char *name, mlx_value_t
   memcpy(kernel.constants, constants, sizeof constants);
   kernel.constant_count = 4;
   if (!into_parts) return mlx_cuda_call(g, name, &kernel);
-  kernel.result = MLX_TYPE(MLX_I32, parts_words(m, n));
-  return as_parts(mlx_cuda_call(g, name, &kernel), m, n);
+  kernel.result = mlx_cuda_parts_type(m, n);
+  return mlx_cuda_as_parts(mlx_cuda_call(g, name, &kernel), m, n);
 }
 
 void mlx_cuda_exact_group(mlx_function_t *g, const char *name, mlx_value_t x, const mlx_value_t *weights,

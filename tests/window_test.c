@@ -17,7 +17,7 @@ static used_pages_t run_wide(const char *name, mlx_kernel_choice_t kernels) {
   write_wide_model(name, folder);
   mlx_engine_t *engine = open_model(folder, CONTEXT, kernels);
   const used_pages_t first = run_golden(engine, path),
-                     used = run_golden(engine, path);  // the second from cached pages
+                     used = run_golden(engine, path);               // the second from cached pages
   CHECK(first.pages && !first.window_pages == !used.window_pages);  // bursts depend on time
   mlx_engine_close(engine);
   CHECK_OK(mlx_remove_tree(folder));

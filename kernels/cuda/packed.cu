@@ -94,6 +94,7 @@ typedef unsigned long long u64;
 
 #include "overlap.cuh"
 #include "packed_sizes.cuh"
+#include "parts.cuh"
 
 #define RUNS ((K + 127) / 128)  // tiles along K
 #define CHUNKS (RUNS * 2)       // chunks of 64 columns, 128 bytes of bf16
@@ -105,24 +106,6 @@ typedef unsigned long long u64;
 #if !defined(SIZES) || defined(EXPERTS) || defined(EMBED)
 static_assert(K % 32 == 0, "blocks of 32 columns");
 #endif
-
-// Packs two floats as bf16, rounded to nearest even.
-__device__ __forceinline__ u32 narrow(float low, float high) {
-  u32 pair;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  return pair;
-}
-
-// Splits a pair of floats into three pairs of bf16. The remainder after each rounding is exact, and after the
-// third it is zero.
-__device__ __forceinline__ void split_bf16(u32 (&part)[3], float low, float high) {
-#pragma unroll
-  for (int i = 0; i < 3; i++) {
-    part[i] = narrow(low, high);
-    low -= __uint_as_float(part[i] << 16);
-    high -= __uint_as_float(part[i] & 0xffff0000u);
-  }
-}
 
 #if defined(GEMV) || defined(TOKEN)
 // The sum of the products of one x's three parts for rows lane/4 and lane/4 + 8, smallest first, for

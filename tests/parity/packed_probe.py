@@ -481,7 +481,7 @@ class Attention:
 
     def attend(self):
         self.d.launch(self.job, (self.case[3], self.tiles, self.tile.split), self.tile.threads,
-                      [self.turned, self.pool, self.batch, self.placed, self.out], self.tile.shared, [1], b"attend")
+                      [self.turned, self.pool, self.batch, self.placed, self.out], self.tile.shared, [1, 0], b"attend")
 
     def reference(self, kind, pool):
         torch, (rows, tokens, heads, kv_heads, hd, before) = self.d.torch, self.case
