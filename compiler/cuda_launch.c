@@ -38,11 +38,6 @@ static mlx_quantized_tile_t hopper_tile(int64_t m, int64_t n, int64_t k, bool pa
     if (!pair && !rows16 && k >= 512 && fill_of(tile_count(m, n, 128, 192) * 2, processors) > busy + 10)
       return three;
     if (t.split <= 2) return t;
-    // Clusters of three are all resident; of four, some would run in a second round.
-    if (rows16 && fill_of(tile_count(m, n, 128, 128) * 3, processors) >= 70) {
-      t.split = 3;
-      return t;
-    }
     t.m = 64;
   }
   if (t.m <= 32 && !pair) {
@@ -52,6 +47,11 @@ static mlx_quantized_tile_t hopper_tile(int64_t m, int64_t n, int64_t k, bool pa
     t.split = split_of(tile_count(m, n, t.m, 128), k, processors * 3 / 2);
   }
   return t;
+}
+
+int64_t mlx_partial_split(int64_t m, int64_t n, int64_t k, int64_t processors) {
+  const int64_t split = min_int(processors / tile_count(m, n, tokens_of(m), 128), mlx_ceil_div(k, 256));
+  return m > 64 && split > 1 ? split : 0;
 }
 
 // For GPUs with mma.sync, without clusters, with 99 KB of shared memory.

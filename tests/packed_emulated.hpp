@@ -31,6 +31,7 @@ struct Index {
   int x, y, z;
 };
 static thread_local Index threadIdx, blockIdx;
+static Index gridDim;
 
 struct Block {
   pthread_barrier_t all, *cluster;
@@ -127,6 +128,7 @@ static void start(Block *one, int threads, size_t bytes) {
 }
 // |split|: blocks of a cluster, which is the z axis of the grid.
 static void launch(int grid_x, int grid_y, int split, int threads, size_t bytes, const std::function<void()> &kernel) {
+  gridDim = {grid_x, grid_y, split};
   for (int i = 0; i < grid_x * grid_y; ++i) {
     pthread_barrier_t cluster;
     pthread_barrier_init(&cluster, nullptr, threads * split);
@@ -144,7 +146,7 @@ static void launch(int grid_x, int grid_y, int split, int threads, size_t bytes,
 
 #define __device__
 #define __global__
-#define __shared__
+#define __shared__ static  // blocks run one after the other, except those of a cluster
 #define __restrict__
 #define __forceinline__ inline __attribute__((always_inline))  // two files may have functions of the same name
 #define __launch_bounds__(...)

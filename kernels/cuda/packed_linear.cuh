@@ -24,7 +24,12 @@ constexpr int GROUPS = FR * WEIGHTS;
 constexpr int WT = BM / ACROSS, FT = WT / 8;
 static_assert(FR * 16 * DOWN == BN && WT % 16 == 0 && STAGES >= 3, "tile");
 
+#if EPILOGUE == 4  // no cluster: the blocks of a tile store a sum each
+#define RUNS_EACH ((RUNS + (int)gridDim.z - 1) / (int)gridDim.z)
+static_assert(SPLIT == 1, "the grid divides K");
+#else
 #define RUNS_EACH ((RUNS + SPLIT - 1) / SPLIT)  // runs of one block of a cluster
+#endif
 constexpr int FRAGMENTS = FR * FT;
 constexpr int FRAGMENTS_EACH = (FRAGMENTS + SPLIT - 1) / SPLIT;  // fragments that a thread completes
 static_assert(SPLIT == 1 || BM * BN * WEIGHTS * 4 <= STAGES * STAGE_BYTES,
@@ -319,6 +324,9 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
     const int row = left + (f / FT * DOWN + warp % DOWN) * 16 + lane / 4 + e / 2 * 8;
     return token < last && row < rows && f < FRAGMENTS ? (u32)token * rows + row : OUTSIDE;
   };
+#if EPILOGUE == 4
+  y += (u64)blockIdx.z * M * N;
+#endif
 #if EPILOGUE == 1
   float add[FRAGMENTS_EACH][4];  // all reads are issued before the first write, so that they overlap
 #pragma unroll

@@ -9,10 +9,34 @@
 
 constexpr int KEPT = 2;  // units of 8 columns of a thread that stay in registers
 
+#ifdef PARTIALS
+// Adds the partial sums of a product to 8 columns of x, the residual, and stores them.
+__device__ __forceinline__ void complete(float (&v)[8], const float *partials, int count, u64 at, float *x) {
+  float sum[8] = {};
+#pragma unroll 8
+  for (int n = 0; n < count; n++) {
+    float u[8];
+    load8(u, partials + (u64)n * M * K + at);
+#pragma unroll
+    for (int i = 0; i < 8; i++) sum[i] += u[i];
+  }
+#pragma unroll
+  for (int i = 0; i < 8; i++) v[i] += sum[i];
+  *(float4 *)(x + at) = make_float4(v[0], v[1], v[2], v[3]);
+  *(float4 *)(x + at + 4) = make_float4(v[4], v[5], v[6], v[7]);
+}
+#endif
+
 // A block normalizes one row: x / sqrt(mean(x^2) + NORM_EPS) * gain.
+#ifdef PARTIALS
+extern "C" __global__ void __launch_bounds__(256)
+    NAME(const float *__restrict__ gain, const float *__restrict__ partials, float *x,
+         u8 *__restrict__ parts SIZE_PARAMETERS) {
+#else
 extern "C" __global__ void __launch_bounds__(256)
     NAME(const float *__restrict__ x, const float *__restrict__ gain,
          u8 *__restrict__ parts SIZE_PARAMETERS) {
+#endif
   start_next_kernel();
   __shared__ float squares[8];
   const int row = blockIdx.x;
@@ -22,22 +46,26 @@ extern "C" __global__ void __launch_bounds__(256)
     if ((threadIdx.x + i * 256) * 8 < K) load8(g[i], gain + (threadIdx.x + i * 256) * 8);
   wait_for_previous_kernel();
   x = after_wait(x);
-  const float *from = x + (u64)row * K;
-  auto add_squares = [&](const float(&u)[8]) {
+#ifdef PARTIALS
+  partials = after_wait(partials);
+#endif
+  auto load = [&](float(&u)[8], int nth) {  // 8 columns of x, complete; adds their squares
+    const u64 at = (u64)row * K + nth * 8;
+    load8(u, x + at);
+#ifdef PARTIALS
+    complete(u, partials, PARTIALS, at, x);
+#endif
 #pragma unroll
     for (int i = 0; i < 8; i += 4)
       square += (u[i] * u[i] + u[i + 1] * u[i + 1]) + (u[i + 2] * u[i + 2] + u[i + 3] * u[i + 3]);
   };
 #pragma unroll
   for (int i = 0; i < KEPT; i++)
-    if (row < M && (threadIdx.x + i * 256) * 8 < K) load8(v[i], from + (threadIdx.x + i * 256) * 8);
-#pragma unroll
-  for (int i = 0; i < KEPT; i++) add_squares(v[i]);
+    if (row < M && (threadIdx.x + i * 256) * 8 < K) load(v[i], threadIdx.x + i * 256);
 #pragma unroll 1
   for (int nth = threadIdx.x + KEPT * 256; row < M && nth * 8 < K; nth += 256) {
     float u[8];
-    load8(u, from + nth * 8);
-    add_squares(u);
+    load(u, nth);
   }
 #pragma unroll
   for (int i = 16; i; i >>= 1) square += __shfl_xor_sync(~0u, square, i);
@@ -59,7 +87,7 @@ extern "C" __global__ void __launch_bounds__(256)
   for (int nth = threadIdx.x + KEPT * 256; nth < ROW_THREADS; nth += 256) {
     float u[8] = {}, h[8] = {};
     if (row < M && nth * 8 < K) {
-      load8(u, from + nth * 8);
+      load8(u, x + (u64)row * K + nth * 8);
       load8(h, gain + nth * 8);
     }
     store(nth, u, h);
