@@ -49,6 +49,11 @@ static mlx_quantized_tile_t hopper_tile(int64_t m, int64_t n, int64_t k, bool pa
   return t;
 }
 
+int64_t mlx_partial_split(int64_t m, int64_t n, int64_t k, int64_t processors) {
+  const int64_t split = min_int(processors / tile_count(m, n, tokens_of(m), 128), mlx_ceil_div(k, 256));
+  return m > 64 && split > 1 ? split : 0;
+}
+
 // For GPUs with mma.sync, without clusters, with 99 KB of shared memory.
 static mlx_quantized_tile_t portable_tile(int64_t m, int64_t n, bool pair, int64_t processors) {
   mlx_quantized_tile_t t = {.m = m <= 16   ? 16

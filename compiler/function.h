@@ -68,8 +68,8 @@ typedef struct mlx_function {
   // The last input that was split into bf16 parts for a quantized product, and its parts.
   mlx_value_t split_input, split_parts;
   bool split_for_rows16;  // in the column order of 16-bit weights
+  bool into_parts;        // the kernel stores its result as such parts, in the order of 16-bit weights
   const struct mlx_decode_plan *few;  // the function uses the kernel for few tokens; NULL: it does not
-  bool into_parts;        // a product may store its result as such parts, in the order of 16-bit weights
 } mlx_function_t;
 
 // Chooses the path of each node and allocates what the function owns. Release with mlx_function_release, also

@@ -23,6 +23,8 @@ static mlx_value_t emitted(const mlx_function_t *f, int id) { return id ? f->val
 // The same as f32.
 static mlx_value_t as_f32(mlx_function_t *f, int id) {
   const mlx_value_t x = emitted(f, id);
+  if (x.partials)
+    mlx_builder_fail(f->b, mlx_error(MLX_INTERNAL, "node %d is used before it is complete", id));
   return x.dtype == MLX_F32 || !x.id ? x : mlx_build_convert(f->b, "as_f32", x, MLX_F32);
 }
 
@@ -125,7 +127,25 @@ static bool lower_group(mlx_function_t *f, int id, const mlx_node_t *node) {
   return true;
 }
 
-static mlx_value_t lower_add(mlx_function_t *f, const mlx_node_t *node) {
+// The first node that uses node |id|.
+static const mlx_node_t *first_user(const mlx_function_t *f, int id) {
+  for (int user = id + 1; user <= (int)f->graph->count; ++user) {
+    const mlx_node_t *node = mlx_graph_node(f->graph, user);
+    for (int i = 0; i < MLX_NODE_OPERANDS; ++i)
+      if (node->operands[i] == id) return node;
+  }
+  return NULL;
+}
+
+// The residual with the partial sums of a product, if a norm uses it first and adds them; else MLX_NONE.
+static mlx_value_t lower_partial(mlx_function_t *f, int id, const mlx_node_t *product, mlx_value_t residual) {
+  const mlx_node_t *user = first_user(f, id);
+  if (!user || user->kind != MLX_NODE_RMSNORM) return MLX_NONE;
+  return mlx_cuda_partial_linear(f, mlx_graph_node(f->graph, id)->name, emitted(f, product->operands[0]),
+                                 weight(f, product, 1), residual);
+}
+
+static mlx_value_t lower_add(mlx_function_t *f, int add, const mlx_node_t *node) {
   for (int i = 0; i < 2; ++i) {
     if (!is_fused(f, node->operands[i])) continue;
     const mlx_node_t *product = mlx_graph_operand(f->graph, node, i);
@@ -136,6 +156,8 @@ static mlx_value_t lower_add(mlx_function_t *f, const mlx_node_t *node) {
                               weight(f, product, 1), product->eps, addend);
     if (product->kind == MLX_NODE_EXPERTS) return lower_experts(f, id, product, node->name, addend);
     if (f->paths.token[id - 1]) return lower_token_products(f, node->name, &id, 1, addend);
+    const mlx_value_t partial = lower_partial(f, add, product, addend);
+    if (partial.id) return partial;
     return mlx_cuda_linear(f, node->name, emitted(f, product->operands[0]), weight(f, product, 1), addend,
                            MLX_EPILOGUE_ADD);
   }
@@ -183,7 +205,12 @@ static mlx_value_t kernel_attention(mlx_function_t *f, const mlx_attention_t *a,
 static mlx_value_t lower_attention(mlx_function_t *f, int id, const mlx_node_t *node) {
   mlx_attention_t a = node->attention;
   a.sinks = weight(f, node, 3);
-  if (f->paths.nodes[id - 1].kernel) return kernel_attention(f, &a, node);
+  if (f->paths.nodes[id - 1].kernel) {
+    f->into_parts = f->paths.parts[id - 1];
+    const mlx_value_t attended = kernel_attention(f, &a, node);
+    f->into_parts = false;
+    return attended;
+  }
   const mlx_value_t q = as_f32(f, node->operands[0]), k = as_f32(f, node->operands[1]),
                     v = as_f32(f, node->operands[2]);
   return mlx_generic_attention(f, &a, q, k, v);
@@ -243,16 +270,20 @@ static mlx_value_t lower_norm(mlx_function_t *f, const mlx_node_t *node) {
                           MLX_NONE);
 }
 
-// The norm as bf16 parts, in the column order of its first user.
-static mlx_value_t lower_norm_parts(mlx_function_t *f, int id, const mlx_node_t *node) {
-  int user = id + 1;
-  while (mlx_graph_node(f->graph, user)->operands[0] != id) ++user;
-  const mlx_node_t *weight_node = mlx_graph_operand(f->graph, mlx_graph_node(f->graph, user), 1);
-  const mlx_tiles_t *tiles = f->options->kernels->tiles;
-  const bool rows16 = !tiles || !tiles[weight_node->weight_index].bits;
+// The norm as bf16 parts, in the order of 16-bit weights or of quantized ones. Completes its operand.
+static mlx_value_t norm_parts(mlx_function_t *f, const char *name, const mlx_node_t *node, bool rows16) {
+  mlx_value_t *x = &f->values[node->operands[0]];
   const mlx_value_t gain = weight(f, node, 1);
   const mlx_value_t wide = gain.dtype == MLX_F32 ? gain : mlx_build_convert(f->b, "gain_f32", gain, MLX_F32);
-  return mlx_cuda_norm_parts(f, node->name, as_f32(f, node->operands[0]), wide, node->eps, rows16);
+  const mlx_value_t from = x->partials ? *x : as_f32(f, node->operands[0]);
+  return mlx_cuda_norm_parts(f, name, from, wide, node->eps, rows16, x);
+}
+
+// The same in the order of its first user.
+static mlx_value_t lower_norm_parts(mlx_function_t *f, int id, const mlx_node_t *node) {
+  const mlx_node_t *weight_node = mlx_graph_operand(f->graph, first_user(f, id), 1);
+  const mlx_tiles_t *tiles = f->options->kernels->tiles;
+  return norm_parts(f, node->name, node, !tiles || !tiles[weight_node->weight_index].bits);
 }
 
 // Ops with one activation as operand; |x| is its value as f32.
@@ -287,10 +318,13 @@ static mlx_value_t lower_simple(mlx_function_t *f, const mlx_node_t *node, mlx_v
 
 static mlx_value_t lower_node(mlx_function_t *f, int id, const mlx_node_t *node) {
   if (node->kind == MLX_NODE_RMSNORM && f->paths.parts[id - 1]) return lower_norm_parts(f, id, node);
+  // The last norm has no parts. The kernel that stores them completes its operand.
+  if (node->kind == MLX_NODE_RMSNORM && emitted(f, node->operands[0]).partials)
+    norm_parts(f, "completed", node, true);
   switch (node->kind) {
     case MLX_NODE_EMBED: return lower_embed(f, id, node);
     case MLX_NODE_LINEAR: return lower_linear(f, id, node);
-    case MLX_NODE_ADD: return lower_add(f, node);
+    case MLX_NODE_ADD: return lower_add(f, id, node);
     case MLX_NODE_GATED: return lower_gated(f, id, node);
     case MLX_NODE_EXPERTS: return lower_experts(f, id, node, node->name, MLX_NONE);
     case MLX_NODE_ATTENTION: return lower_attention(f, id, node);

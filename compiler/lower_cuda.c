@@ -267,13 +267,21 @@ static mlx_value_t attend(mlx_function_t *g, const mlx_attention_t *a, mlx_exter
   kernel->operand_count = 4;
   if (a->sinks.id) kernel->operands[kernel->operand_count++] = a->sinks;
   kernel->updated_from = kernel->operand_count;
+  const int64_t n = g->size.tokens, columns = a->heads * a->head_dim;
   if (old.id)
     kernel->operands[kernel->operand_count++] = old;
+  else if (g->into_parts)
+    kernel->result = mlx_cuda_parts_type(n, columns);
   else
-    kernel->result = MLX_TYPE(narrow ? g->options->kv : MLX_F32, g->size.tokens, a->heads * a->head_dim);
+    kernel->result = MLX_TYPE(narrow ? g->options->kv : MLX_F32, n, columns);
   kernel->constants[0] = (int32_t)mlx_function_place_layer(g, a->layer).nth;
-  kernel->constant_count = 1;
+  kernel->constants[1] = g->into_parts ? (int32_t)mlx_ceil_div(n, 8) * 8 : 0;
+  kernel->constant_count = narrow ? 1 : 2;
   return mlx_build_extern(g->b, "attended", kernel, &updated);
+}
+
+static mlx_value_t result_of(const mlx_function_t *g, const mlx_attention_t *a, mlx_value_t attended) {
+  return g->into_parts ? mlx_cuda_as_parts(attended, g->size.tokens, a->heads * a->head_dim) : attended;
 }
 
 mlx_value_t mlx_cuda_attention(mlx_function_t *g, const mlx_attention_t *attention, mlx_value_t q,
@@ -284,10 +292,11 @@ mlx_value_t mlx_cuda_attention(mlx_function_t *g, const mlx_attention_t *attenti
   mlx_extern_t kernel = attend_32(g, &a, norms[0], table != NULL, false);
   if (!kernel.file) return MLX_NONE;
   const mlx_value_t rotated = append(g, &a, kernel.file, q, k, v, norms, table);
-  const mlx_value_t attended = attend(g, &a, &kernel, rotated, MLX_NONE);
-  if (g->size.tokens < MLX_LONG_STEP) return attended;
+  mlx_value_t attended = attend(g, &a, &kernel, rotated, MLX_NONE);
+  if (g->size.tokens < MLX_LONG_STEP) return result_of(g, &a, attended);
   mlx_extern_t long_kernel = mlx_module_rounds_attention(g->options)
                                  ? attend_16(g, &a, table != NULL)
                                  : attend_32(g, &a, (mlx_cuda_norm_t){0}, table != NULL, true);
-  return attend(g, &a, &long_kernel, rotated, attended);
+  attended = attend(g, &a, &long_kernel, rotated, attended);
+  return result_of(g, &a, attended);
 }

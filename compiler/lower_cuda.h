@@ -13,9 +13,10 @@ typedef struct mlx_cuda_norm {
 // What a product kernel does with its result: the macro EPILOGUE of linear.cu and packed.cu.
 typedef enum mlx_epilogue {
   MLX_EPILOGUE_NONE = 0,
-  MLX_EPILOGUE_ADD = 1,     // adds a tensor
-  MLX_EPILOGUE_SWIGLU = 2,  // multiplies by two weights and combines both products
-  MLX_EPILOGUE_GROUP = 3,   // multiplies by several weights and stores all products
+  MLX_EPILOGUE_ADD = 1,      // adds a tensor
+  MLX_EPILOGUE_SWIGLU = 2,   // multiplies by two weights and combines both products
+  MLX_EPILOGUE_GROUP = 3,    // multiplies by several weights and stores all products
+  MLX_EPILOGUE_PARTIAL = 4,  // stores partial sums, which the next norm adds
 } mlx_epilogue_t;
 
 // A product of few tokens (mlx_cuda_uses_gemv) has no epilogue.
@@ -50,10 +51,19 @@ void mlx_cuda_exact_group(mlx_function_t *g, const char *name, mlx_value_t x, co
                           int count, mlx_value_t *out);
 mlx_value_t mlx_cuda_quantized_linear(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
                                       mlx_value_t other, mlx_epilogue_t epilogue);
+// x[m, k] as bf16 parts, which products with f32 accuracy read: the type of the buffer, and its value, which
+// has is_parts set.
+mlx_type_t mlx_cuda_parts_type(int64_t m, int64_t k);
+mlx_value_t mlx_cuda_as_parts(mlx_value_t words, int64_t m, int64_t k);
 // RMS norm for products with f32 accuracy, stored as bf16 parts: the result has is_parts set. |rows16|: in
-// the column order of 16-bit weights.
+// the column order of 16-bit weights. If |x| has partial sums, they are added first: *out_x is the complete
+// x.
 mlx_value_t mlx_cuda_norm_parts(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t gain,
-                                double eps, bool rows16);
+                                double eps, bool rows16, mlx_value_t *out_x);
+// |residual| + x.weight^T as |residual| with partial sums, which mlx_cuda_norm_parts adds. MLX_NONE: the
+// product has no such form; use MLX_EPILOGUE_ADD.
+mlx_value_t mlx_cuda_partial_linear(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
+                                    mlx_value_t residual);
 // Defines the arguments of TileFormat (kernels/cuda/tile_format.cuh): BITS, NUMBERS, OFFSET, HALVES, CENTER.
 void mlx_cuda_define_tiles(mlx_text_t *definitions, mlx_tiles_t tiles);
 // A loaded weight as the ops use it: a quantized one gets its logical type and its index in the model.

@@ -68,7 +68,9 @@ static mlx_value_t gemv(mlx_function_t *g, const char *name, mlx_value_t x, mlx_
 
 static int64_t parts_words(int64_t m, int64_t k) { return mlx_quantized_parts_bytes(m, k) / 4; }
 
-static mlx_value_t as_parts(mlx_value_t words, int64_t m, int64_t k) {
+mlx_type_t mlx_cuda_parts_type(int64_t m, int64_t k) { return MLX_TYPE(MLX_I32, parts_words(m, k)); }
+
+mlx_value_t mlx_cuda_as_parts(mlx_value_t words, int64_t m, int64_t k) {
   return (mlx_value_t){.id = words.id, .dtype = MLX_F32, .rank = 2, .dims = {m, k}, .is_parts = true};
 }
 
@@ -85,6 +87,7 @@ static mlx_extern_t launch_split(mlx_function_t *g, mlx_value_t x, bool rows16) 
   MLX_DEFINE(&definitions, {"CUT", 1}, {"SIZES", 1});
   if (rows16) MLX_DEFINE(&definitions, {"ROWS16", 1});
   if (x.norm_gain) mlx_text_printf(&definitions, "NORM_EPS=%.9ef\n", x.norm_eps);
+  if (x.partial_count) MLX_DEFINE(&definitions, {"PARTIALS", 1});
   mlx_extern_t kernel = {.symbol = name,
                          .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, &definitions),
                          .grid = {mlx_ceil_div(threads, 256), mlx_ceil_div(m, 8) * 8, 1},
@@ -92,7 +95,7 @@ static mlx_extern_t launch_split(mlx_function_t *g, mlx_value_t x, bool rows16) 
                          .operands = {{.id = x.id, .dtype = MLX_F32, .rank = 2, .dims = {m, k}}},
                          .operand_count = 1,
                          .updated_from = 1,
-                         .result = MLX_TYPE(MLX_I32, parts_words(m, k)),
+                         .result = mlx_cuda_parts_type(m, k),
                          .constants = {(int32_t)m, (int32_t)k},
                          .constant_count = 2};
   if (x.norm_gain) {
@@ -122,14 +125,24 @@ static mlx_value_t split_into_parts(mlx_function_t *g, mlx_value_t x, bool rows1
 }
 
 mlx_value_t mlx_cuda_norm_parts(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t gain,
-                                double eps, bool rows16) {
+                                double eps, bool rows16, mlx_value_t *out_x) {
   const int64_t m = x.dims[0], k = x.dims[1];
   mlx_value_t norm = {.id = x.id, .dtype = MLX_F32, .rank = 2, .dims = {m, k}, .norm_gain = gain.id};
   norm.norm_eps = eps;
   if (rows16 && mlx_cuda_is_hopper(g) && m > MLX_GEMV_TOKENS && m <= MLX_FEW_TOKENS) return norm;
+  norm.partial_count = x.partial_count;
   mlx_extern_t kernel = launch_split(g, norm, rows16);
-  const mlx_value_t parts = mlx_cuda_call(g, name, &kernel);
-  return as_parts(parts, m, k);
+  if (!x.partials) return mlx_cuda_as_parts(mlx_cuda_call(g, name, &kernel), m, k);
+  const mlx_value_t operands[] = {
+      gain,
+      {.id = x.partials, .dtype = MLX_F32, .rank = 2, .dims = {x.partial_count, m * k}},
+      {.id = x.id, .dtype = MLX_F32, .rank = 2, .dims = {m, k}}};
+  if (!kernel.file) return MLX_NONE;
+  memcpy(kernel.operands, operands, sizeof operands);
+  kernel.operand_count = 3;
+  kernel.updated_from = 2;
+  kernel.constants[kernel.constant_count++] = (int32_t)x.partial_count;
+  return mlx_cuda_as_parts(mlx_build_extern(g->b, name, &kernel, out_x), m, k);
 }
 
 // The launch of a product y[m, n] with tiles |t|, without operands and results.
@@ -187,7 +200,7 @@ mlx_value_t mlx_cuda_exact_gemm(mlx_function_t *g, const char *name, mlx_value_t
   mlx_text_puts(&definitions, "NAME=mlx_packed_linear\n");
   define_format(g, &definitions, weight);
   MLX_DEFINE(&definitions, {"SIZES", 1}, {"WHOLE_RUNS", k % 128 == 0});
-  const bool into_parts = few.groups && pair && g->into_parts && n % 128 == 0;
+  const bool into_parts = pair && g->into_parts;
   if (into_parts) MLX_DEFINE(&definitions, {"Y_PARTS", 1});
   mlx_extern_t kernel = few.groups ? launch_few(g, &definitions, epilogue, few, x)
                                    : launch_tiles(g, &definitions, epilogue, t, m, n);
@@ -202,8 +215,36 @@ mlx_value_t mlx_cuda_exact_gemm(mlx_function_t *g, const char *name, mlx_value_t
   memcpy(kernel.constants, constants, sizeof constants);
   kernel.constant_count = 4;
   if (!into_parts) return mlx_cuda_call(g, name, &kernel);
-  kernel.result = MLX_TYPE(MLX_I32, parts_words(m, n));
-  return as_parts(mlx_cuda_call(g, name, &kernel), m, n);
+  kernel.result = mlx_cuda_parts_type(m, n);
+  return mlx_cuda_as_parts(mlx_cuda_call(g, name, &kernel), m, n);
+}
+
+mlx_value_t mlx_cuda_partial_linear(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
+                                    mlx_value_t residual) {
+  const int64_t m = x.dims[0], n = weight.dims[0], k = weight.dims[1],
+                processors = g->options->kernels->gpu->blocks;
+  if (weight.quantized_weight || weight.dtype == MLX_F32 || g->options->narrow || !mlx_cuda_is_hopper(g))
+    return MLX_NONE;
+  const int64_t split = mlx_partial_split(m, n, k, processors);
+  if (!split) return MLX_NONE;
+  mlx_quantized_tile_t t = {.m = m <= 64 ? 64 : 128, .n = 128, .split = 1, .stages = 4, .warps = 8};
+  mlx_text_t definitions = {0};
+  mlx_text_puts(&definitions, "NAME=mlx_packed_linear\n");
+  define_format(g, &definitions, weight);
+  MLX_DEFINE(&definitions, {"SIZES", 1}, {"WHOLE_RUNS", k % 128 == 0});
+  const mlx_value_t parts = split_into_parts(g, x, true);
+  mlx_extern_t kernel = launch_tiles(g, &definitions, MLX_EPILOGUE_PARTIAL, t, m, n);
+  kernel.grid[2] = split;
+  kernel.operands[0] = parts;
+  kernel.operands[1] = weight;
+  kernel.operand_count = kernel.updated_from = 2;
+  kernel.result = MLX_TYPE(MLX_F32, split, m * n);
+  const int32_t constants[] = {(int32_t)m, (int32_t)n, (int32_t)k};
+  memcpy(kernel.constants, constants, sizeof constants);
+  kernel.constant_count = 3;
+  residual.partials = mlx_cuda_call(g, name, &kernel).id;
+  residual.partial_count = split;
+  return residual;
 }
 
 void mlx_cuda_exact_group(mlx_function_t *g, const char *name, mlx_value_t x, const mlx_value_t *weights,

@@ -253,11 +253,20 @@ static bool reads_parts(const fusion_t *f, int id, bool *out_rows16) {
   return !*out_rows16 || !f->options->narrow;
 }
 
+// Whether the kernel of |node| can store its result as bf16 parts in the order of 16-bit weights: gate and
+// up, and attention with the accuracy of f32. Products of at most MLX_FEW_TOKENS tokens split the result of
+// attention.
+static bool writes_parts(const fusion_t *f, int id, const mlx_node_t *node) {
+  if (node->dims[1] % 128) return false;
+  if (node->kind == MLX_NODE_ATTENTION) return f->paths->nodes[id - 1].kernel && f->tokens > MLX_FEW_TOKENS;
+  return node->kind == MLX_NODE_GATED && f->paths->fused[node->operands[0] - 1];
+}
+
 static void find_parts(const fusion_t *f, int id, const mlx_node_t *node) {
   bool rows16 = false, first = false;
   int users = 0;
-  const bool gated = node->kind == MLX_NODE_GATED && f->paths->fused[node->operands[0] - 1];
-  if ((node->kind != MLX_NODE_RMSNORM && !gated) || mlx_cuda_uses_gemv(f->tokens) ||
+  const bool writes = writes_parts(f, id, node);
+  if ((node->kind != MLX_NODE_RMSNORM && !writes) || mlx_cuda_uses_gemv(f->tokens) ||
       node->dims[1] % MLX_CODES)
     return;
   for (int user = id + 1; user <= (int)f->graph->count; ++user) {
@@ -269,7 +278,7 @@ static void find_parts(const fusion_t *f, int id, const mlx_node_t *node) {
       ++users;
     }
   }
-  f->paths->parts[id - 1] = users > 0 && users == node->uses && (!gated || first);
+  f->paths->parts[id - 1] = users > 0 && users == node->uses && (!writes || first);
 }
 
 // ----------------------------------------------------------------------------------------------------------

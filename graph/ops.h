@@ -38,6 +38,8 @@ typedef struct mlx_value {
   bool is_parts;  // compiler only: stored as bf16 parts that add up to f32 values
   int norm_gain;  // compiler only: id of a gain. The value is the RMS norm of |id|, not yet computed
   double norm_eps;
+  int partials;  // compiler only: id of |partial_count| tensors that must still be added to it; 0: none
+  int64_t partial_count;
   int quantized_weight;  // compiler only: 1 + index in the model's weights, if it is stored in tiles; else 0
 } mlx_value_t;
 

@@ -5,7 +5,9 @@
 #include "base/memory.h"
 #include "runtime/scheduler_internal.h"
 
-#define BURST_SECONDS 0.1  // most time of a burst, so that text and new requests do not wait longer
+#define BURST_SECONDS 0.1    // most time of a burst, so that text and new requests do not wait longer
+#define SMOOTH_SECONDS 0.02  // a reader cannot tell a burst of this time from single tokens
+#define BURST_GROWTH 4  // tokens of a burst for each token of the output before it, within SMOOTH_SECONDS
 
 // ----------------------------------------------------------------------------------------------------------
 // Queueing
@@ -33,10 +35,13 @@ bool mlx_scheduler_may_queue(const mlx_scheduler_t *s) {
   return true;
 }
 
-// The size of the next burst. It is never longer than the output before it: the first tokens are streamed one
-// by one, and no burst takes longer than all the output before it.
+// The size of the next burst: as long as the output before it, or up to BURST_GROWTH times as long if that
+// takes at most SMOOTH_SECONDS. The first tokens are streamed soon, and a long output has few launches.
 static int64_t burst_size(const mlx_scheduler_t *s, const mlx_request_t *r) {
   int64_t size = (int64_t)r->output.generation.count;
+  const double smooth = s->token_seconds > 0 ? SMOOTH_SECONDS / s->token_seconds : 0;  // tokens
+  if ((double)size < smooth)
+    size = (double)(size * BURST_GROWTH) < smooth ? size * BURST_GROWTH : (int64_t)smooth;
   const size_t left = mlx_output_left(&r->output);
   const int64_t limit = mlx_sequence_sampler_burst_limit(r->sampler);
   if (size > s->stepper->burst) size = s->stepper->burst;

@@ -15,8 +15,9 @@ import tempfile
 
 from packed_emulated import ROOT, replace_body
 
-FILES = ("overlap.cuh", "attention_append.cuh", "cluster.cuh", "step.h")
+FILES = ("overlap.cuh", "parts.cuh", "attention_append.cuh", "cluster.cuh", "step.h")
 BODIES = {  # of functions with inline assembly
+    "u32 bf16_pair(float low, float high)": "return bf16_of(low) | bf16_of(high) << 16;",
     "u32 narrow(float low, float high)": "return 0;",
     "float2 widen(u32 pair)": "return make_float2(pool_number(pair & 0xffff), pool_number(pair >> 16));",
     "T *after_wait(T *pointer)": "return pointer;",
@@ -36,9 +37,7 @@ CASES = [  # tokens, position of the first, definitions, launches: QUERIES, THRE
     (3, 60, dict(HEADS=4, KV_HEADS=2, HEAD_DIM=64, KV_F32=1, STEP=32, WINDOW=20, SINKS=0, WINDOW_LAYERS=2, WINDOW_PAGES=1), [(16, 64, 1)]),
 ]
 SUPPORT = """
-struct alignas(8) uint2 { unsigned x, y; };
 struct alignas(16) int4 { int x, y, z, w; };
-static uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 static unsigned __float_as_uint(float value) { unsigned word; memcpy(&word, &value, 4); return word; }
 static float __int_as_float(int word) { return __uint_as_float(word); }
 static float __fmul_rn(float a, float b) { return a * b; }
@@ -119,13 +118,22 @@ int main(int count, char **arguments) {
   for (int i = 0; i < TOKENS * SHARE; i += QUERIES) placed.insert(placed.end(), {0, 0, TOKENS, POSITION, i, 0, 0, 0});
   placed.insert(placed.end(), {-1, TOKENS, 0, 0, 0, 0, 0, 0});
   const int bytes = QUERIES * QUERY_PITCH * 4 + WK * (KEY_BYTES + VALUE_BYTES) + 8 * WK * QUERIES;
-  launch(KV_HEADS, (int)placed.size() / 8, 1, THREADS, bytes, [&] {
-    attend(q.data(), (const pool_t *)pool.data(), batch.data(), placed.data(),
+  auto run = [&](float *to, int part_rows) {
+    launch(KV_HEADS, (int)placed.size() / 8, 1, THREADS, bytes, [&] {
+      attend(q.data(), (const pool_t *)pool.data(), batch.data(), placed.data(),
 #if SINKS
-           sinks.data(),
+             sinks.data(),
 #endif
-           out.data(), 1);
-  });
+             to, 1, part_rows);
+    });
+  };
+  run(out.data(), 0);
+  if (HEADS * HEAD_DIM % 128 == 0) {  // the parts add up to the same numbers
+    std::vector<uint4> parts(HEADS * HEAD_DIM / 64 * 8 * 24, uint4{~0u, ~0u, ~0u, ~0u});
+    run((float *)parts.data(), 8);
+    for (int i = 0; i < (int)out.size(); i++)
+      if (part_number(parts.data(), 8, i / (HEADS * HEAD_DIM), i % (HEADS * HEAD_DIM)) != out[i]) return printf("the parts of element %d differ\\n", i), 1;
+  }
   double off = 0, peer = 0, norm = 0;
   for (int token = 0; token < n; token++)
     for (int head = 0; head < HEADS; head++) {

@@ -38,7 +38,6 @@ typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
-struct alignas(8) uint2 { unsigned x, y; };
 #define __host__
 #define __noinline__
 #define __align__(n) alignas(n)

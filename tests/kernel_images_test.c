@@ -55,13 +55,19 @@ TEST(all_steps_share_the_images_whose_tile_is_the_same) {
   static const struct {
     mlx_kernel_kind_t kind;
     const char *definition;
-  } shared[] = {{MLX_KERNEL_PACKED, "NAME=mlx_cut\n"},  {MLX_KERNEL_PACKED, "NAME=mlx_norm_parts\n"},
-                {MLX_KERNEL_PLACE, "NAME=mlx_place\n"}, {MLX_KERNEL_ROWS, "NAME=mlx_rmsnorm\n"},
-                {MLX_KERNEL_ROWS, "NAME=mlx_rope\n"},   {MLX_KERNEL_ROWS, "NAME=mlx_embed_rows\n"}};
+  } shared[] = {{MLX_KERNEL_PACKED, "NAME=mlx_cut\n"},
+                {MLX_KERNEL_PLACE, "NAME=mlx_place\n"},
+                {MLX_KERNEL_ROWS, "NAME=mlx_rmsnorm\n"},
+                {MLX_KERNEL_ROWS, "NAME=mlx_rope\n"},
+                {MLX_KERNEL_ROWS, "NAME=mlx_embed_rows\n"}};
   for (size_t i = 0; i < sizeof shared / sizeof *shared; ++i) {
     CHECK_INT(count_images(&few, shared[i].kind, shared[i].definition), 1);
     CHECK_INT(count_images(&all, shared[i].kind, shared[i].definition), 1);
   }
+  CHECK_INT(count_images(&few, MLX_KERNEL_PACKED, "NAME=mlx_norm_parts\n"), 1);
+  // With more than 64 tokens there is also one that adds the partial sums of a product.
+  CHECK_INT(count_images(&all, MLX_KERNEL_PACKED, "NAME=mlx_norm_parts\n"), 2);
+  CHECK_INT(count_images(&all, MLX_KERNEL_PACKED, "PARTIALS=1\n"), 1);
   // One per tile: no image of a product has a number of tokens, rows or columns in it, except that of a
   // group.
   for (size_t i = 0; i < all.count; ++i) {

@@ -10,6 +10,10 @@
 #include <functional>
 #include <vector>
 
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+static uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 struct alignas(16) uint4 {
   unsigned x, y, z, w;
 };
@@ -27,6 +31,7 @@ struct Index {
   int x, y, z;
 };
 static thread_local Index threadIdx, blockIdx;
+static Index gridDim;
 
 struct Block {
   pthread_barrier_t all, *cluster;
@@ -123,6 +128,7 @@ static void start(Block *one, int threads, size_t bytes) {
 }
 // |split|: blocks of a cluster, which is the z axis of the grid.
 static void launch(int grid_x, int grid_y, int split, int threads, size_t bytes, const std::function<void()> &kernel) {
+  gridDim = {grid_x, grid_y, split};
   for (int i = 0; i < grid_x * grid_y; ++i) {
     pthread_barrier_t cluster;
     pthread_barrier_init(&cluster, nullptr, threads * split);
@@ -140,8 +146,18 @@ static void launch(int grid_x, int grid_y, int split, int threads, size_t bytes,
 
 #define __device__
 #define __global__
-#define __shared__
+#define __shared__ static  // blocks run one after the other, except those of a cluster
 #define __restrict__
 #define __forceinline__ inline __attribute__((always_inline))  // two files may have functions of the same name
 #define __launch_bounds__(...)
 #define CLUSTER
+
+// A number whose bf16 parts are stored in the order of 16-bit weights: pair i of the 8 columns of a quad is at
+// column 8 * i + 2 * quad of 32. |rows|: of a part.
+static float part_number(const void *parts, int rows, int row, int column) {
+  const int place = column / 32 % 2 * 32 + column % 8 / 2 * 8 + column % 32 / 8 * 2 + column % 2;
+  float sum = 0;
+  for (int i = 2; i >= 0; i--)
+    sum += half_of(((const uint16_t *)parts)[((column / 64 * 3 + i) * rows + row) * 64 + (place / 8 ^ row % 8) * 8 + place % 8], 0);
+  return sum;
+}

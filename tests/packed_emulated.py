@@ -14,9 +14,9 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-FILES = ("overlap.cuh", "packed_sizes.cuh", "packed_split.cuh", "packed_parts.cuh", "packed_operands.cuh", "packed_linear.cuh", "packed_linear_rows16.cuh", "packed_linear_few.cuh")
+FILES = ("overlap.cuh", "parts.cuh", "packed_sizes.cuh", "packed_split.cuh", "packed_parts.cuh", "packed_operands.cuh", "packed_linear.cuh", "packed_linear_rows16.cuh", "packed_linear_few.cuh")
 BODIES = {  # of functions with inline assembly
-    "u32 narrow(float low, float high)": "return bf16_of(low) | bf16_of(high) << 16;",
+    "u32 bf16_pair(float low, float high)": "return bf16_of(low) | bf16_of(high) << 16;",
     "T *after_wait(T *pointer)": "return pointer;",
     "void load16(u32 (&v)[4], const u8 *from, bool valid)": "if (valid) memcpy(v, from, 16); else memset(v, 0, 16);",
     "void multiply(float (&d)[FT][4], const u32 (&a)[4], u64 tile, bool add)": """
@@ -44,6 +44,9 @@ BODIES = {  # of functions with inline assembly
 }
 CASES = [  # M, rows of three matrices, K, BM, BN, warps, units in registers
     (16, (64, 64, 64), 64, 16, 64, 4, 4), (13, (128, 64, 48), 192, 16, 64, 4, 4), (64, (64, 64, 64), 576, 64, 64, 4, 2), (40, (128, 128, 64), 320, 64, 128, 8, 4)]
+PAIR_CASES = [(40, 128, 192, 64, 64, 4, 2), (128, 256, 64, 128, 128, 8, 2)]  # M, N, K, BM, BN, warps, units in registers
+PARTIAL_CASES = [(40, 128, 320, 64, 128, 8, 4, 2), (100, 64, 640, 128, 64, 4, 2, 3)]  # the same, and blocks that divide K
+NORM_CASES = [(13, 192, 3), (2, 4224, 2)]  # M, K, partial sums
 FEW_CASES = [  # M, N, K, epilogue, groups, blocks of a cluster, tiles, warps of a tile, pieces in flight, norm, y as parts
     (16, 96, 128, 1, 2, 1, 2, 1, 3, 1, 0), (13, 64, 320, 2, 2, 2, 2, 2, 2, 0, 0), (16, 48, 576, 1, 2, 2, 1, 4, 4, 0, 0), (9, 80, 160, 1, 2, 4, 1, 1, 2, 1, 0),
     (16, 128, 384, 2, 4, 2, 2, 1, 3, 1, 1)]
@@ -83,6 +86,91 @@ int main() {
   printf("%d tokens, %d + %d + %d rows, %d columns: within %.1g\\n", M, N, N2, N3, K, worst);
 }
 """
+PAIR = """
+#include <math.h>
+#include <random>
+void run_cut(const float *x, void *parts);
+int main() {
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  const int padded = (M + 7) / 8 * 8;
+  std::vector<float> x(M * K);
+  std::vector<uint16_t> w[2];
+  for (float &v : x) v = normal(random);
+  for (auto &matrix : w) {
+    matrix.resize(N * K);
+    for (uint16_t &v : matrix) v = bf16_of(normal(random) / 8);
+  }
+  std::vector<uint4> parts(((K + 127) / 128 * 2 + (K + 2047) / 2048) * padded * 24, uint4{~0u, ~0u, ~0u, ~0u}), y(N / 64 * padded * 24, uint4{~0u, ~0u, ~0u, ~0u});
+  run_cut(x.data(), parts.data());
+  launch((M + BM - 1) / BM, (N + BN - 1) / BN, 1, 32 * WARPS, STAGES * (BM * 384 + 16), [&] {
+    probe((const u8 *)parts.data(), (const u8 *)w[0].data(), (const u8 *)w[1].data(), (u8 *)y.data());
+  });
+  double worst = 0;
+  for (int at = 0; at < M * N; at++) {
+    double sum[2] = {};
+    for (int n = 0; n < 2; n++)
+      for (int k = 0; k < K; k++) sum[n] += (double)x[at / N * K + k] * half_of(w[n][at % N * K + k], 0);
+    const double expected = sum[0] / (1 + exp(-sum[0])) * sum[1], off = fabs(expected - part_number(y.data(), padded, at / N, at % N));
+    worst = off <= worst ? worst : off;  // NaN counts
+    if (!(off < 2e-5)) return printf("element %d is off by %g\\n", at, off), 1;
+  }
+  printf("gate and up as parts: %d tokens, %d rows, %d columns: within %.1g\\n", M, N, K, worst);
+}
+"""
+PARTIAL = """
+#include <math.h>
+#include <random>
+void run_cut(const float *x, void *parts);
+int main() {
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  std::vector<float> x(M * K), y(GRID_Z * M * N, NAN);
+  std::vector<uint16_t> w(N * K);
+  for (float &v : x) v = normal(random);
+  for (uint16_t &v : w) v = bf16_of(normal(random));
+  std::vector<uint4> parts(((K + 127) / 128 * 2 + (K + 2047) / 2048) * ((M + 7) / 8 * 8) * 24, uint4{~0u, ~0u, ~0u, ~0u});
+  run_cut(x.data(), parts.data());
+  launch((M + BM - 1) / BM, (N + BN - 1) / BN, GRID_Z, 32 * WARPS, STAGES * (BM * 384 + 16), [&] { probe((const u8 *)parts.data(), (const u8 *)w.data(), y.data()); });
+  double worst = 0;
+  for (int at = 0; at < M * N; at++) {
+    double sum = 0, got = 0;
+    for (int k = 0; k < K; k++) sum += (double)x[at / N * K + k] * half_of(w[at % N * K + k], 0);
+    for (int z = 0; z < GRID_Z; z++) got += y[z * M * N + at];
+    worst = fabs(sum - got) <= worst ? worst : fabs(sum - got);  // NaN counts
+    if (!(fabs(sum - got) < 1e-4)) return printf("element %d: %g, expected %g\\n", at, got, sum), 1;
+  }
+  printf("%d partial sums: %d tokens, %d rows, %d columns: within %.1g\\n", GRID_Z, M, N, K, worst);
+}
+"""
+NORM = """
+#include <math.h>
+#include <random>
+int main() {
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  std::vector<float> x(M * K), gain(K), partials(PARTIALS * M * K);
+  for (auto *all : {&x, &gain, &partials})
+    for (float &v : *all) v = normal(random);
+  const std::vector<float> before = x;
+  std::vector<uint4> parts(RUNS * 2 * MP * 24, uint4{~0u, ~0u, ~0u, ~0u});
+  launch(MP, 1, 1, 256, 0, [&] { probe(gain.data(), partials.data(), x.data(), (u8 *)parts.data()); });
+  for (int row = 0; row < M; row++) {
+    double squares = 0;
+    for (int k = 0; k < K; k++) {
+      double sum = before[row * K + k];
+      for (int n = 0; n < PARTIALS; n++) sum += partials[(n * M + row) * K + k];
+      if (!(fabs(sum - x[row * K + k]) < 1e-6)) return printf("x %d, %d: %g, expected %g\\n", row, k, x[row * K + k], sum), 1;
+      squares += sum * sum;
+    }
+    for (int k = 0; k < RUNS * 128; k++) {
+      const double expected = k < K ? x[row * K + k] / sqrt(squares / K + NORM_EPS) * gain[k] : 0, got = part_number(parts.data(), MP, row, k);
+      if (!(fabs(expected - got) < 2e-6)) return printf("norm %d, %d: %g, expected %g\\n", row, k, got, expected), 1;
+    }
+  }
+  printf("norm of x and %d partial sums: %d tokens, %d columns\\n", PARTIALS, M, K);
+}
+"""
 FEW = """
 #include <math.h>
 #include <random>
@@ -116,13 +204,8 @@ int main() {
     probe(FROM, (const u8 *)w[0].data(), residual.data(), y.data());
 #endif
   });
-#ifdef Y_PARTS  // the parts of a row of y: pair i of the 8 columns of a quad is at column 8 * i + 2 * quad of 32
-  for (int at = 0; at < M * N; at++) {
-    const int row = at / N, column = at % N, place = column / 32 % 2 * 32 + column % 8 / 2 * 8 + column % 32 / 8 * 2 + column % 2;
-    y[at] = 0;
-    for (int i = 2; i >= 0; i--)
-      y[at] += half_of(((uint16_t *)parts.data())[((column / 64 * 3 + i) * 16 + row) * 64 + (place / 8 ^ row % 8) * 8 + place % 8], 0);
-  }
+#ifdef Y_PARTS
+  for (int at = 0; at < M * N; at++) y[at] = part_number(parts.data(), 16, at / N, at % N);
 #endif
   double worst = 0;
   for (int at = 0; at < M * N; at++) {
@@ -183,13 +266,21 @@ def main():
         path = pathlib.Path(folder)
         (path / "cut.cpp").write_text("#define CUT 1\n" + kernel() + CUT)
         (path / "linear.cpp").write_text(kernel() + LINEAR)
+        (path / "pair.cpp").write_text(kernel() + PAIR)
+        (path / "partial.cpp").write_text(kernel() + PARTIAL)
+        (path / "norm.cpp").write_text("#define CUT 1\n" + kernel() + NORM)
         (path / "few.cpp").write_text("#define FEW 1\n" + kernel() + FEW)
         cases = [("linear", dict(M=m, N=rows[0], N2=rows[1], N3=rows[2], K=k, BM=bm, BN=bn, WARPS=warps, SPLIT=1, STAGES=3, EPILOGUE=3, DEPTH=depth, __CUDA_ARCH_FEAT_SM90_ALL=1))
                  for m, rows, k, bm, bn, warps, depth in CASES]
+        cases += [("pair", dict(M=m, N=n, K=k, BM=bm, BN=bn, WARPS=warps, SPLIT=1, STAGES=3, EPILOGUE=2, Y_PARTS=1, DEPTH=depth, __CUDA_ARCH_FEAT_SM90_ALL=1))
+                  for m, n, k, bm, bn, warps, depth in PAIR_CASES]
+        cases += [("partial", dict(M=m, N=n, K=k, BM=bm, BN=bn, WARPS=warps, SPLIT=1, GRID_Z=z, STAGES=3, EPILOGUE=4, DEPTH=depth, __CUDA_ARCH_FEAT_SM90_ALL=1))
+                  for m, n, k, bm, bn, warps, depth, z in PARTIAL_CASES]
+        cases += [("norm", dict(M=m, K=k, PARTIALS=count, NORM_EPS="0.5f")) for m, k, count in NORM_CASES]
         cases += [("few", dict(zip(("M", "N", "K", "EPILOGUE", "GROUPS", "SPLIT", "TALL", "ALONG", "DEPTH"), case), **({"NORM_EPS": "0.5f"} if case[-2] else {}), **({"Y_PARTS": 1} if case[-1] else {}))) for case in FEW_CASES]
         for name, sizes in cases:
             command = [compiler, "-std=c++17", "-O1", "-w", f"-I{ROOT}/tests", "-DROWS16=1", "-DDTYPE_BF16=1", "-D__CUDA_ARCH__=900", *(f"-D{name}={value}" for name, value in sizes.items())]
-            subprocess.run([*command, *([path / "cut.cpp"] if name == "linear" else []), path / f"{name}.cpp", "-o", path / "test", "-lpthread"], check=True)
+            subprocess.run([*command, *([path / "cut.cpp"] if name in ("linear", "pair", "partial") else []), path / f"{name}.cpp", "-o", path / "test", "-lpthread"], check=True)
             subprocess.run([path / "test"], check=True, timeout=60)
 
 

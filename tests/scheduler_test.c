@@ -342,9 +342,9 @@ TEST(a_lone_request_is_decoded_in_growing_bursts) {
   submit(&rig, &job);
   CHECK_OK(mlx_scheduler_run(rig.scheduler));
   check_job(&job, &rig, 0);
-  // 1, 1, 2, 4, 8, 16, 32, 64, 128, 44 tokens, unless the machine is so slow that bursts are limited.
-  CHECK(rig.fake.bursts >= 9 && rig.fake.burst_tokens == 299);
-  CHECK(job.heard.calls >= 10 && job.heard.calls < 60);
+  // 1, 8, 40, 128, 122 tokens after the first one, unless the machine is so slow that bursts are limited.
+  CHECK(rig.fake.bursts >= 5 && rig.fake.bursts <= 12 && rig.fake.burst_tokens == 299);
+  CHECK(job.heard.calls >= 6 && job.heard.calls < 60);
   release(&job);
   stop(&rig);
 }

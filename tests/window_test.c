@@ -17,8 +17,8 @@ static used_pages_t run_wide(const char *name, mlx_kernel_choice_t kernels) {
   write_wide_model(name, folder);
   mlx_engine_t *engine = open_model(folder, CONTEXT, kernels);
   const used_pages_t first = run_golden(engine, path),
-                     used = run_golden(engine, path);  // the second from cached pages
-  CHECK(first.pages && first.window_pages == used.window_pages);
+                     used = run_golden(engine, path);               // the second from cached pages
+  CHECK(first.pages && !first.window_pages == !used.window_pages);  // bursts depend on time
   mlx_engine_close(engine);
   CHECK_OK(mlx_remove_tree(folder));
   return used;
@@ -31,13 +31,14 @@ TEST(pages_that_leave_the_window_of_all_layers_are_freed) {
   CHECK_INT(used.window_pages, 0);
 }
 
-// One of two layers has a window of 12 positions.
+// One of two layers has a window of 12 positions. The prompt has 11 pages; the last burst adds pages after
+// the last look at them.
 TEST(window_pages_that_leave_the_window_are_freed) {
   static const char *const names[] = {"gemma3", "gemma2", "gpt_oss", "cohere2", "smollm3"};
   for (int i = 0; i < 6; ++i) {
     const used_pages_t used =
         i < 5 ? run_wide(names[i], MLX_KERNELS_REQUIRED) : run_wide(names[0], MLX_KERNELS_OFF);
-    if (used.pages < 13 || !used.window_pages || used.window_pages > 5)
+    if (used.pages < 11 || !used.window_pages || used.window_pages > 5)
       CHECK_FAIL("%s: %lld pages and %lld window pages are in use", names[i % 5], (long long)used.pages,
                  (long long)used.window_pages);
   }

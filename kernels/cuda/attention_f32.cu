@@ -23,7 +23,9 @@
 // attend   (q f32 [N, HEADS*HEAD_DIM] rotated, pool, batch, placed (place.cu), with SINKS also sinks f32
 // [HEADS],
 //           out f32 or 16-bit [N, HEADS*HEAD_DIM]: only rows of the tiles are written, and zeros for padding
-//           tokens that a tile names; int layer)
+//           tokens that a tile names; int layer; without OUT_16 int part_rows: if not 0, out has the bf16
+//           parts of the result in the order of 16-bit weights (packed.cu), with this MP; HEADS*HEAD_DIM %
+//           128 == 0)
 //          grid (KV_HEADS, tiles, SPLIT), block (THREADS, 1, 1)
 //          dynamic shared memory: mlx_attend_f32_tile (compiler/cuda_launch.h)
 //          A block has QUERIES queries (token x head, for the heads that share keys): 8, or 16 for each of WQ
@@ -35,6 +37,7 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 
 #include "overlap.cuh"
+#include "parts.cuh"
 
 #if defined(KV_BF16) || defined(KV_F16)
 #ifdef KV_BF16
@@ -81,6 +84,22 @@ __device__ __forceinline__ void put4(out_t *to, float4 f) { store4(to, f); }
 typedef float out_t;
 __device__ __forceinline__ void put4(out_t *to, float4 f) { *(float4 *)to = f; }
 #endif
+
+// Stores four columns of a token.
+__device__ __forceinline__ void put_result(out_t *out, int part_rows, u32 token, u32 column, float4 f) {
+  if (!part_rows) {
+    put4(out + (u64)token * (HEADS * HEAD_DIM) + column, f);
+    return;
+  }
+  u32 low[3], high[3];
+  split_bf16(low, f.x, f.y);
+  split_bf16(high, f.z, f.w);
+#pragma unroll
+  for (int i = 0; i < 3; i++) {
+    *part_word(out, part_rows, i, token, column) = low[i];
+    *part_word(out, part_rows, i, token, column + 2) = high[i];
+  }
+}
 
 // ---- keys and values in shared memory, as the pool stores them ----
 
@@ -477,9 +496,9 @@ struct Parts {
 };
 
 // Zeros for a padding token: its heads that share the keys of |head|.
-__device__ __forceinline__ void clear_token(out_t *out, int token, int head) {
-  out_t *to = out + ((u64)token * HEADS + head * SHARE) * HEAD_DIM;
-  for (int i = threadIdx.x * 4; i < SHARE * HEAD_DIM; i += THREADS * 4) put4(to + i, make_float4(0, 0, 0, 0));
+__device__ __forceinline__ void clear_token(out_t *out, int part_rows, int token, int head) {
+  for (int i = threadIdx.x * 4; i < SHARE * HEAD_DIM; i += THREADS * 4)
+    put_result(out, part_rows, token, head * SHARE * HEAD_DIM + i, make_float4(0, 0, 0, 0));
 }
 
 // The work of a block: queries of a tile, and the units of keys that they see.
@@ -518,9 +537,11 @@ struct Work {
     const int first = (begin + unit) * STEP;
     return first + STEP - 1 > lowest || (WINDOW && first <= highest - WINDOW);
   }
-  // Of a query in q and out.
+  // Of a query in q and out: its token, and its first column.
+  __device__ __forceinline__ int token_of(int nth) const { return tile.first + nth / SHARE; }
+  __device__ __forceinline__ int column_of(int nth) const { return (head * SHARE + nth % SHARE) * HEAD_DIM; }
   __device__ __forceinline__ u64 offset_of(int nth) const {
-    return ((u64)(tile.first + nth / SHARE) * HEADS + head * SHARE + nth % SHARE) * HEAD_DIM;
+    return (u64)token_of(nth) * (HEADS * HEAD_DIM) + column_of(nth);
   }
 };
 
@@ -631,7 +652,12 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, RESIDENT)
 #if SINKS
                 const float *__restrict__ sinks,
 #endif
+#if OUT_16
                 out_t *__restrict__ out, int layer) {
+  constexpr int part_rows = 0;
+#else
+                out_t *__restrict__ out, int layer, int part_rows) {
+#endif
   start_next_kernel();
   wait_for_previous_kernel();
   q = after_wait(q);
@@ -644,7 +670,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, RESIDENT)
 #endif
   const Tile tile = read_tile(placed, blockIdx.y);  // the same for all blocks of a cluster
   if (tile.slot < 0) {
-    if (tile.first >= 0 && blockIdx.z == 0) clear_token(out, tile.first, blockIdx.x);
+    if (tile.first >= 0 && blockIdx.z == 0) clear_token(out, part_rows, tile.first, blockIdx.x);
     return;
   }
   const Pages pages(batch, tile.slot);
@@ -683,7 +709,8 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, RESIDENT)
   auto store = [&](int nth, int column, float4 s, float peak, float weight) {
     if (nth >= work.end_query) return;
     const float scale = final_scale(peak, weight, sinks, work.head * SHARE + nth % SHARE);
-    put4(out + work.offset_of(nth) + column, make_float4(s.x * scale, s.y * scale, s.z * scale, s.w * scale));
+    put_result(out, part_rows, work.token_of(nth), work.column_of(nth) + column,
+               make_float4(s.x * scale, s.y * scale, s.z * scale, s.w * scale));
   };
 #pragma unroll
   for (int i = 0; i < OWN && MERGED; i++)

@@ -64,8 +64,8 @@ __device__ __forceinline__ void multiply_run(float (&acc)[GEMV_GROUPS][4], const
           asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
               : "=f"(low), "=f"(high)
               : "r"(a[i]));
-          a[i] = narrow(low, high);
-          rest[i] = narrow(low - __uint_as_float(a[i] << 16), high - __uint_as_float(a[i] & 0xffff0000u));
+          a[i] = bf16_pair(low, high);
+          rest[i] = bf16_pair(low - __uint_as_float(a[i] << 16), high - __uint_as_float(a[i] & 0xffff0000u));
         }
         mma(d, rest, b[half]);
 #endif

@@ -28,7 +28,9 @@
 //     is at column 8 * i + 2 * q of the piece.
 //   Launch:    grid (ceil(MP * ceil(RUNS/4) * 64 / 256), 1, 1), block (256, 1, 1), no dynamic shared memory
 //   With NORM_EPS: (x[M,K] f32, gain[K] f32, parts): the parts of x's RMS norm; K % 8 == 0; grid (MP, 1, 1)
-//   With SIZES, M and K are the last parameters; grid without NORM_EPS (ceil(ceil(RUNS/4) * 64 / 256), MP, 1)
+//   With PARTIALS: (gain, partials[PARTIALS,M,K] f32, x in/out, parts): first adds the partial sums of
+//   EPILOGUE 4 to x. Needs SIZES; the number of partial sums is the last parameter With SIZES, M and K are
+//   the last parameters; grid without NORM_EPS (ceil(ceil(RUNS/4) * 64 / 256), MP, 1)
 //
 // Tensor-core kernel
 //   EPILOGUE 0  (parts, w, [batch,] y[M,N] f32)            y = x.w^T; batch: only with SIZES
@@ -40,6 +42,9 @@
 //                                                          and N3 are their rows; N3 is 0 if there is no w3.
 //                                                          N and N2 are multiples of BN. grid.y counts all
 //                                                          tiles
+//     EPILOGUE 4  (parts, w, y[grid.z,M,N] f32)              y = partial sums of x.w^T: grid.z divides K,
+//     SPLIT
+//                                                          is 1. CUT with PARTIALS adds them
 //   With SIZES, M, N and K are the last parameters, and of EPILOGUE 1 and 2 also ADDS: EPILOGUE 1 leaves the
 //   residual out if it is 0. Of EPILOGUE 0 it is COUNT_AT: the word of |batch| with the number of rows of x
 //   that are used. Tiles after them are not computed: an LM head reads and writes only wanted tokens.
@@ -94,6 +99,7 @@ typedef unsigned long long u64;
 
 #include "overlap.cuh"
 #include "packed_sizes.cuh"
+#include "parts.cuh"
 
 #define RUNS ((K + 127) / 128)  // tiles along K
 #define CHUNKS (RUNS * 2)       // chunks of 64 columns, 128 bytes of bf16
@@ -105,24 +111,6 @@ typedef unsigned long long u64;
 #if !defined(SIZES) || defined(EXPERTS) || defined(EMBED)
 static_assert(K % 32 == 0, "blocks of 32 columns");
 #endif
-
-// Packs two floats as bf16, rounded to nearest even.
-__device__ __forceinline__ u32 narrow(float low, float high) {
-  u32 pair;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  return pair;
-}
-
-// Splits a pair of floats into three pairs of bf16. The remainder after each rounding is exact, and after the
-// third it is zero.
-__device__ __forceinline__ void split_bf16(u32 (&part)[3], float low, float high) {
-#pragma unroll
-  for (int i = 0; i < 3; i++) {
-    part[i] = narrow(low, high);
-    low -= __uint_as_float(part[i] << 16);
-    high -= __uint_as_float(part[i] & 0xffff0000u);
-  }
-}
 
 #if defined(GEMV) || defined(TOKEN)
 // The sum of the products of one x's three parts for rows lane/4 and lane/4 + 8, smallest first, for

@@ -24,7 +24,12 @@ constexpr int GROUPS = FR * WEIGHTS;
 constexpr int WT = BM / ACROSS, FT = WT / 8;
 static_assert(FR * 16 * DOWN == BN && WT % 16 == 0 && STAGES >= 3, "tile");
 
+#if EPILOGUE == 4  // no cluster: the blocks of a tile store a sum each
+#define RUNS_EACH ((RUNS + (int)gridDim.z - 1) / (int)gridDim.z)
+static_assert(SPLIT == 1, "the grid divides K");
+#else
 #define RUNS_EACH ((RUNS + SPLIT - 1) / SPLIT)  // runs of one block of a cluster
+#endif
 constexpr int FRAGMENTS = FR * FT;
 constexpr int FRAGMENTS_EACH = (FRAGMENTS + SPLIT - 1) / SPLIT;  // fragments that a thread completes
 static_assert(SPLIT == 1 || BM * BN * WEIGHTS * 4 <= STAGES * STAGE_BYTES,
@@ -177,6 +182,32 @@ __device__ __forceinline__ void multiply_all(float (&acc)[GROUPS][FT][4], Weight
 __device__ __forceinline__ float swiglu(float gate, float up) { return gate / (1.0f + expf(-gate)) * up; }
 #endif
 
+#ifdef Y_PARTS
+// Stores the parts of a fragment of y, which is x of the next product: tokens from |token| on, below |end|,
+// and columns from |column| on. Lanes of neighbouring columns exchange a token, so that a lane has two
+// columns of one token.
+__device__ __forceinline__ void store_fragment(u8 *parts, const float (&v)[4], int token, int end,
+                                               int column) {
+  const int lane = threadIdx.x % 32;
+  const bool odd = lane / 4 % 2;
+  float low[2], high[2];
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    const float other = __shfl_xor_sync(~0u, odd ? v[i * 2] : v[i * 2 + 1], 4);
+    low[i] = odd ? other : v[i * 2], high[i] = odd ? v[i * 2 + 1] : other;
+  }
+  token += lane % 4 * 2 + odd;
+  column += lane / 8 * 2;
+  u32 part[2][3];
+  split_bf16(part[0], low[0], high[0]);
+  split_bf16(part[1], low[1], high[1]);
+  if (token >= end || column >= N) return;
+#pragma unroll
+  for (int i = 0; i < 3; i++)
+    *(uint2 *)part_word(parts, MP, i, token, column) = make_uint2(part[0][i], part[1][i]);
+}
+#endif
+
 extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
     NAME(const u8 *__restrict__ parts, const u8 *__restrict__ w,
 #if EPILOGUE == 2
@@ -194,7 +225,11 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
 #ifdef EXPERTS
          EXPERT_PARAMETERS
 #endif
+#ifdef Y_PARTS
+         u8 *y  // parts of x of the next product
+#else
          float *y
+#endif
 #if EPILOGUE == 3
          ,
          float *y2
@@ -289,6 +324,9 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
     const int row = left + (f / FT * DOWN + warp % DOWN) * 16 + lane / 4 + e / 2 * 8;
     return token < last && row < rows && f < FRAGMENTS ? (u32)token * rows + row : OUTSIDE;
   };
+#if EPILOGUE == 4
+  y += (u64)blockIdx.z * M * N;
+#endif
 #if EPILOGUE == 1
   float add[FRAGMENTS_EACH][4];  // all reads are issued before the first write, so that they overlap
 #pragma unroll
@@ -318,6 +356,12 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
       for (int e = 0; e < 4; e++) v[n][e] = acc[group + n][j][e];
 #endif
     }
+#ifdef Y_PARTS
+    float u[4];
+#pragma unroll
+    for (int e = 0; e < 4; e++) u[e] = swiglu(v[0][e], v[1][e]);
+    store_fragment(y, u, first + warp / DOWN * WT + j * 8, last, left + (f / FT * DOWN + warp % DOWN) * 16);
+#else
 #pragma unroll
     for (int e = 0; e < 4; e++) {
       const u32 at = index_of(f, e);
@@ -332,6 +376,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
       y[at] = v[0][e];
 #endif
     }
+#endif
   }
 #if SPLIT > 1
   wait_cluster();  // a block must not exit while others read its shared memory

@@ -169,11 +169,8 @@ __device__ __forceinline__ float scale_of(const float *square) {
 __device__ __forceinline__ void store_part(u8 *parts, int row, int column, float v) {
   u32 part[3];
   split_bf16(part, v, 0);
-  const int quad = column % 32 / 8, pair = column % 8 / 2, piece = column % 64 / 32 * 4 + pair;
 #pragma unroll
-  for (int i = 0; i < 3; i++)
-    *(u16 *)(parts + ((column / 64 * 3 + i) * 16 + row) * 128 + (piece ^ row % 8) * 16 + quad * 4 +
-             column % 2 * 2) = part[i];
+  for (int i = 0; i < 3; i++) ((u16 *)part_word(parts, 16, i, row, column / 2 * 2))[column % 2] = part[i];
 }
 #endif
 

@@ -52,8 +52,8 @@ __device__ __forceinline__ void weight_parts(u32 (&part)[WEIGHT_PARTS], u32 pair
   asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
       : "=f"(low), "=f"(high)
       : "r"(pair));
-  part[0] = narrow(low, high);
-  part[1] = narrow(low - __uint_as_float(part[0] << 16), high - __uint_as_float(part[0] & 0xffff0000u));
+  part[0] = bf16_pair(low, high);
+  part[1] = bf16_pair(low - __uint_as_float(part[0] << 16), high - __uint_as_float(part[0] & 0xffff0000u));
 #else
   part[0] = pair;
 #endif

@@ -36,6 +36,13 @@ DEFINE_SIZE(size_m, 4)
 #endif
 #define WHOLE_RUNS (K % 128 == 0)
 #endif
+#elif defined(CUT) && defined(PARTIALS)
+#undef PARTIALS
+#define SIZE_PARAMETERS , int, int, int
+DEFINE_SIZE(size_m, 4)
+DEFINE_SIZE(size_k, 5)
+DEFINE_SIZE(size_partials, 6)
+#define PARTIALS size_partials()
 #elif defined(CUT)
 #define SIZE_PARAMETERS , int, int
 #ifdef NORM_EPS
@@ -45,6 +52,12 @@ DEFINE_SIZE(size_k, 4)
 DEFINE_SIZE(size_m, 2)
 DEFINE_SIZE(size_k, 3)
 #endif
+#elif EPILOGUE == 4
+#define SIZE_PARAMETERS , int, int, int
+DEFINE_SIZE(size_m, 3)
+DEFINE_SIZE(size_n, 4)
+DEFINE_SIZE(size_k, 5)
+#define N size_n()
 #elif EPILOGUE == 0
 #define SIZE_PARAMETERS , int, int, int, int
 DEFINE_SIZE(size_m, 4)

@@ -11,9 +11,10 @@
 //              grid (W, 1, 1), block (1024, 1, 1), no dynamic shared memory
 //
 // A block samples one row. It reads the row in chunks of 4096 logits; a warp has 128 consecutive ones of each
-// chunk. The first pass finds the best candidate of each thread. The k-th best of those is a lower bound of
-// the k-th best of the row, so the second pass lists few candidates. If there are more than LIST, thresholds
-// are found by radix selection, with a pass over the row for each digit.
+// chunk. Without mask, biases and penalties it reads 16384 at a time, because it waits for memory. The first
+// pass finds the best candidate of each thread. The k-th best of those is a lower bound of the k-th best of
+// the row, so the second pass lists few candidates. If there are more than LIST, thresholds are found by
+// radix selection, with a pass over the row for each digit.
 #include "overlap.cuh"
 #include "sample.h"
 
@@ -156,10 +157,43 @@ __device__ __forceinline__ bool load_chunk(const Row &row, int chunk, float (&sc
   return bad;
 }
 
+// The same as for_each without mask, biases and penalties. The loads of AHEAD * 4 logits are in flight
+// together.
+template <class F>
+__device__ __forceinline__ bool for_each_logit(const float *logits, F f) {
+  constexpr int QUADS = VOCAB / 4, AHEAD = 4;
+  const float excluded = __uint_as_float(0xff800000u);
+  bool bad = false;
+#pragma unroll 1
+  for (int first = threadIdx.x; first < QUADS; first += THREADS * AHEAD) {
+    float4 quads[AHEAD];
+#pragma unroll
+    for (int i = 0; i < AHEAD; ++i) {
+      const int quad = first + i * THREADS;
+      quads[i] = quad < QUADS ? ((const float4 *)logits)[quad] : make_float4(0, 0, 0, 0);
+    }
+#pragma unroll
+    for (int i = 0; i < AHEAD; ++i) {
+      const int quad = first + i * THREADS;
+      const float scores[4] = {quads[i].x, quads[i].y, quads[i].z, quads[i].w};
+      if (quad >= QUADS) break;
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const bool finite = mlx_bits_are_finite(__float_as_uint(scores[e]));
+        bad |= !finite;
+        f(finite ? scores[e] : excluded, quad * 4 + e);
+      }
+    }
+  }
+  return bad;
+}
+
 // Calls f(score, ID) for all tokens of this thread. All threads of the block must call it.
 template <class F>
 __device__ __forceinline__ bool for_each(const Row &given, F f) {
-  const Row row = given;  // in registers
+  const Row row = given;                                                    // in registers
+  if (VOCAB % 4 == 0 && !row.mask && !row.bias_count && !row.window_count)  // rows of 16-byte units
+    return for_each_logit(row.logits, f);
   bool bad = false;
   float scores[PER_LANE];
 #pragma unroll 1

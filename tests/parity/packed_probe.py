@@ -481,7 +481,7 @@ class Attention:
 
     def attend(self):
         self.d.launch(self.job, (self.case[3], self.tiles, self.tile.split), self.tile.threads,
-                      [self.turned, self.pool, self.batch, self.placed, self.out], self.tile.shared, [1], b"attend")
+                      [self.turned, self.pool, self.batch, self.placed, self.out], self.tile.shared, [1, 0], b"attend")
 
     def reference(self, kind, pool):
         torch, (rows, tokens, heads, kv_heads, hd, before) = self.d.torch, self.case
@@ -616,6 +616,26 @@ def measure(d, form, tiles, m):
     print(f"{form}: cuts and products of {LAYERS} layers, tiles as chosen: {total * LAYERS / 1000:.2f} ms", flush=True)
 
 
+def measure_partial(d, form, m, tiles):
+    """Products whose partial sums the next norm adds, and that norm."""
+    torch = d.torch
+    for name in ("o", "down"):
+        n, k, _ = LINEARS[name]
+        copies, parts, gain = [Matrix(form, n, k).bytes.clone() for _ in range(LAYERS)], d.parts(m, k), torch.randn(n, device="cuda")
+        x, out = torch.randn(m, n, device="cuda"), d.parts(m, n)
+        d.cut(form, torch.randn(m, k, device="cuda"), parts)
+        for tile in tiles:
+            y = torch.zeros(tile.split, m, n, device="cuda")
+            job = linear_job(form, m, n, k, 4, Tile(tile.m, tile.n, 1, tile.stages, tile.warps), d.arch)
+            norm = (cut_job(form, m, n, d.arch)[0], cut_job(form, m, n, d.arch)[1] + ("NORM_EPS=1e-5f", "PARTIALS"), d.arch)
+            product = lambda w: d.launch(job, (math.ceil(m / tile.m), math.ceil(n / tile.n), tile.split), 32 * tile.warps, [parts, w, y],
+                                         OPS.mlx_quantized_tile_shared_bytes(tile), (m, n, k))
+            add = lambda: d.launch(norm, ((m + 7) // 8 * 8, 1, 1), 256, [gain, y, x, out], 0, (m, n, tile.split))
+            us = d.time(lambda: [product(w) for w in copies]) / LAYERS
+            both = d.time(lambda: [(product(w), add()) for w in copies]) / LAYERS
+            print(f"partial {form} {name} {m}x{n}x{k}, {tile}: {us:.1f} us, with the norm {both:.1f} us", flush=True)
+
+
 def measure_few(d, form, m, others):
     torch = d.torch
     for name, (n, k, end) in LINEARS.items():
@@ -704,6 +724,9 @@ def main():
     if "speed" in wanted:
         for form in formats or ["q4_0"]:
             for m in sizes:
+                if "partial" in wanted:
+                    measure_partial(d, form, m, [t for t in tiles if t.m <= max(16, m)])
+                    continue
                 measure(d, form, [t for t in tiles if t.m <= max(16, m)], m)
                 if form in ROWS16 and 8 < m <= 16:
                     measure_few(d, form, m, fews)
