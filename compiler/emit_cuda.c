@@ -213,7 +213,9 @@ mlx_status_t mlx_cuda_declare_burst(mlx_function_t *g, const mlx_decode_plan_t *
   const uint64_t bytes = mlx_weights_layout(g->model, mlx_module_storage(g->options), offsets);
   mlx_free(offsets);
   mlx_builder_parameter(g->b, MLX_WHOLE_ARCHIVE, MLX_TYPE(MLX_I32, (int64_t)(bytes / 4)));
-  mlx_builder_state_of_ones(g->b, MLX_STATE_SCRATCH, MLX_TYPE(MLX_I32, plan->few.slices ? plan->few.words_at + plan->few.words : plan->scratch_words));
+  mlx_builder_state_of_ones(
+      g->b, MLX_STATE_SCRATCH,
+      MLX_TYPE(MLX_I32, plan->few.slices ? plan->few.words_at + plan->few.words : plan->scratch_words));
   return NULL;
 }
 

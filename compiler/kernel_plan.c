@@ -169,9 +169,8 @@ mlx_status_t mlx_module_use_kernels(const mlx_model_t *model, const mlx_graph_t 
   // Without attention kernels a step has one segment: the sizes of the generic path.
   // A prompt of 512 tokens can be scored in one step (mlxcel eval). The LM head of the 16-bit mode computes
   // all rows that a function has room for.
-  const mlx_step_size_t sizes[] = {
-      {1, 1},     {MLX_FEW_SEQUENCES, MLX_FEW_SEQUENCES},  {16, 16}, {64, 64},
-      {256, 256}, {512, options->narrow ? 64 : 256}};
+  const mlx_step_size_t sizes[] = {{1, 1},     {MLX_FEW_SEQUENCES, MLX_FEW_SEQUENCES}, {16, 16}, {64, 64},
+                                   {256, 256}, {512, options->narrow ? 64 : 256}};
   const size_t count = sizeof sizes / sizeof *sizes;
   if (!any || !ragged) return NULL;
   mlx_decode_plan_t plan;

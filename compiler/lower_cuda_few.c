@@ -26,20 +26,19 @@ static const char *few_image(mlx_function_t *f) {
 // launches use only the first. |out|: the results.
 static bool launch(mlx_function_t *f, const char *name, mlx_value_t attended, mlx_value_t x,
                    const mlx_type_t results[3], int64_t layer, int32_t parts, mlx_value_t out[3]) {
-  mlx_extern_t kernel = {
-      .symbol = "mlx_few",
-      .file = few_image(f),
-      .grid = {f->options->kernels->gpu->blocks, 1, 1},
-      .threads = FEW_THREADS,
-      .shared_bytes = f->few->few.shared_bytes,
-      .operands = {mlx_builder_load(f->b, MLX_WHOLE_ARCHIVE), attended, x,
-                   mlx_builder_load(f->b, MLX_STATE_SCRATCH)},
-      .operand_count = 4,
-      .updated_from = 3,
-      .result = results[0],
-      .more = {results[1], results[2]},
-      .constants = {(int32_t)layer, parts},
-      .constant_count = 2};
+  mlx_extern_t kernel = {.symbol = "mlx_few",
+                         .file = few_image(f),
+                         .grid = {f->options->kernels->gpu->blocks, 1, 1},
+                         .threads = FEW_THREADS,
+                         .shared_bytes = f->few->few.shared_bytes,
+                         .operands = {mlx_builder_load(f->b, MLX_WHOLE_ARCHIVE), attended, x,
+                                      mlx_builder_load(f->b, MLX_STATE_SCRATCH)},
+                         .operand_count = 4,
+                         .updated_from = 3,
+                         .result = results[0],
+                         .more = {results[1], results[2]},
+                         .constants = {(int32_t)layer, parts},
+                         .constant_count = 2};
   mlx_value_t updated[4] = {{0}};
   const bool into = f->into.id != 0;  // the first output is updated in place
   if (!kernel.file) return false;

@@ -576,7 +576,9 @@ static bool launch_fits(const mlx_model_t *model, mlx_dtype_t kv, bool quantized
 #define FEW_STAGES 6
 #define FEW_COLUMNS 2048  // most columns of x, which the warps keep in registers
 
-static bool is_few_width(int64_t columns) { return columns % (32 * FEW_WARPS) == 0 && columns <= FEW_COLUMNS; }
+static bool is_few_width(int64_t columns) {
+  return columns % (32 * FEW_WARPS) == 0 && columns <= FEW_COLUMNS;
+}
 
 static bool has_llama_form(const mlx_decode_plan_t *plan) {
   const mlx_decode_form_t *form = &plan->form;
@@ -595,8 +597,7 @@ static void plan_few(const mlx_model_t *model, const mlx_module_options_t *optio
   while (slices <= 8 && (c->ffn % slices || !is_few_width(c->ffn / slices))) ++slices;
   if (slices > 8 || options->narrow || options->kernels->gpu->kernel_sm != 90 || !plan->regular ||
       plan->dtype != MLX_BF16 || plan->tiles[MLX_DECODE_ROLE_QKV][0].bits || !has_llama_form(plan) ||
-      !is_few_width(c->hidden) || !is_few_width(queries) || keys % 8 || c->vocab % 8 ||
-      plan->blocks < slices)
+      !is_few_width(c->hidden) || !is_few_width(queries) || keys % 8 || c->vocab % 8 || plan->blocks < slices)
     return;
   const int64_t columns = max_int(max_int(c->hidden, queries), c->ffn / slices);
   plan->few.shared_bytes =

@@ -85,8 +85,8 @@ typedef struct mlx_layer_nodes {
 // The kernel for up to MLX_FEW_SEQUENCES tokens (kernels/cuda/few.cu).
 #define MLX_FEW_SEQUENCES 8
 typedef struct mlx_few_plan {
-  int64_t slices;        // of the columns of the down projection; 0: the network does not fit the kernel
-  int64_t shared_bytes;  // of the launch
+  int64_t slices;           // of the columns of the down projection; 0: the network does not fit the kernel
+  int64_t shared_bytes;     // of the launch
   int64_t words_at, words;  // of its part of the scratch memory, which follows that of the decode kernel
 } mlx_few_plan_t;
 

@@ -9,16 +9,15 @@
 static char root[64];
 static const random_llama_t two_layers = {512, 1024, 8, 4, 64, 2, 320, false, 10000};
 
-// The module with 16-bit weights, and 16-bit activations if |narrow|, with steps of up to |largest| tokens.
-static char *emit_as(const char *folder, int64_t largest, bool narrow, mlx_kernels_t *out_kernels) {
+// The module with 16-bit weights, and 16-bit activations if |narrow|, with these steps; count 0: those that
+// the compiler chooses.
+static char *emit_steps(const char *folder, const mlx_step_size_t *steps, size_t count, bool narrow,
+                        mlx_kernels_t *out_kernels) {
   mlx_model_t *model;
   mlx_graph_t *graph;
   mlx_module_options_t options;
   const char *missing;
-  const mlx_step_size_t steps[] = {{1, 1}, {16, 16}, {64, 64}, {256, 64}, {512, 64}};
-  size_t count = 0;
   char *text;
-  while (count < 5 && steps[count].tokens <= largest) ++count;
   CHECK_OK(mlx_model_open(folder, &model));
   mlx_module_options_initialize(64, &options);
   options.form = MLX_FORM_IREE;
@@ -28,11 +27,19 @@ static char *emit_as(const char *folder, int64_t largest, bool narrow, mlx_kerne
   *out_kernels = (mlx_kernels_t){.gpu = mlx_gpu_kind_find(90)};
   CHECK_OK(mlx_model_build_graph(model, 64, &graph));
   CHECK_OK(mlx_module_use_kernels(model, graph, out_kernels, &options, &missing));
-  mlx_module_options_set_steps(steps, count, &options);
+  if (count) mlx_module_options_set_steps(steps, count, &options);
   CHECK_OK(mlx_module_emit(model, graph, &options, &text, NULL));
   mlx_graph_free(graph);
   mlx_model_close(model);
   return text;
+}
+
+// With steps of up to |largest| tokens.
+static char *emit_as(const char *folder, int64_t largest, bool narrow, mlx_kernels_t *out_kernels) {
+  const mlx_step_size_t steps[] = {{1, 1}, {16, 16}, {64, 64}, {256, 64}, {512, 64}};
+  size_t count = 0;
+  while (count < 5 && steps[count].tokens <= largest) ++count;
+  return emit_steps(folder, steps, count, narrow, out_kernels);
 }
 
 // In the default mode.
@@ -114,6 +121,28 @@ TEST(q_k_and_v_share_a_launch_in_both_modes) {
   }
 }
 
+static size_t count_text(const char *text, const char *part) {
+  size_t count = 0;
+  for (const char *at = text; (at = strstr(at, part)); at += strlen(part)) ++count;
+  return count;
+}
+
+// Between two attentions there is one launch, for q, k and v of the first layer and after the last layer one
+// more, and one for the LM head. Without 16-bit weights of one type, or with 16-bit activations, there is no
+// such function.
+TEST(up_to_8_tokens_have_one_launch_between_two_attentions) {
+  const char *folder = random_llama_write(&two_layers, root, "two-layers");
+  for (int narrow = 0; narrow < 2; ++narrow) {
+    mlx_kernels_t kernels;
+    char *text = emit_steps(folder, NULL, 0, narrow, &kernels);
+    CHECK((strstr(text, "@step_8(") == NULL) == narrow);
+    CHECK_INT(count_images(&kernels, MLX_KERNEL_FEW, "SLICES=1\n"), !narrow);
+    CHECK_INT(count_text(text, "::@mlx_few["), narrow ? 0 : 4);
+    mlx_free(text);
+    mlx_kernels_clear(&kernels);
+  }
+}
+
 // IREE's code generation took half of the time of iree-compile.
 TEST(a_llama_leaves_no_dispatch_to_iree) {
   mlx_kernels_t kernels;
@@ -134,12 +163,6 @@ TEST(grid_is_an_operand_of_the_launch) {
   CHECK(!strstr(text, "count(%device: !hal.device) ->"));
   mlx_free(text);
   mlx_kernels_clear(&kernels);
-}
-
-static size_t count_text(const char *text, const char *part) {
-  size_t count = 0;
-  for (const char *at = text; (at = strstr(at, part)); at += strlen(part)) ++count;
-  return count;
 }
 
 // An executable for each launch made iree-compile compare thousands of equal ones.
@@ -198,6 +221,7 @@ int main(int argc, char **argv) {
       CASE(products_with_and_without_a_residual_share_an_image),
       CASE(products_of_few_tokens_split_their_input_themselves),
       CASE(q_k_and_v_share_a_launch_in_both_modes),
+      CASE(up_to_8_tokens_have_one_launch_between_two_attentions),
       CASE(a_llama_leaves_no_dispatch_to_iree),
       CASE(grid_is_an_operand_of_the_launch),
       CASE(launches_of_a_kernel_share_an_executable),

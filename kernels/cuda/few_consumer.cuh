@@ -14,10 +14,6 @@ static __device__ __forceinline__ float load1(const float *word) {
   return v;
 }
 
-static __device__ __forceinline__ void load2(float *v, const float *words) {
-  asm volatile("ld.relaxed.gpu.global.v2.f32 {%0,%1}, [%2];" : "=f"(v[0]), "=f"(v[1]) : "l"(words));
-}
-
 static __device__ __forceinline__ void load4(float *v, const float *words) {
   asm volatile("ld.relaxed.gpu.global.v4.f32 {%0,%1,%2,%3}, [%4];"
                : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3])
@@ -254,12 +250,11 @@ static __device__ __forceinline__ void down(const Launch &l, Consumer &c, Buffer
   const Range r = down_share(l);
   c.load<SLICE, true>(now->hidden + slice * SLICE * TOKENS, 0, nullptr);
   const int mine = r.begin + (slice - r.begin % SLICES + SLICES) % SLICES + (int)(threadIdx.x >> 6) * SLICES;
-  auto before = [&](int unit) {
-    return load1(now->after_attention + place(unit * UNIT + row, token));
-  };
+  auto before = [&](int unit) { return load1(now->after_attention + place(unit * UNIT + row, token)); };
   const float x = mine < r.end ? before(mine) : 0;
   c.products<SLICE>(r.end - r.begin, [&](int tile, float upper, float lower) {
-    float *to = now->partial + (slice * TOKENS + c.my_token()) * HIDDEN + (r.begin + tile * 2) * UNIT + c.my_row();
+    float *to =
+        now->partial + (slice * TOKENS + c.my_token()) * HIDDEN + (r.begin + tile * 2) * UNIT + c.my_row();
     publish(to, upper);
     if (r.begin + tile * 2 + 1 < r.end) publish(to + UNIT, lower);
   });
