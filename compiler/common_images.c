@@ -103,3 +103,26 @@ mlx_status_t mlx_common_images_write(const mlx_kernels_t *common, const mlx_nvrt
   mlx_free(images);
   return status;
 }
+
+// Every module has the sampling kernel, which has no definitions.
+mlx_status_t mlx_common_images_check(const mlx_gpu_kind_t *gpu, const mlx_nvrtc_t *nvrtc, size_t *out_count,
+                                     bool *out_usable) {
+  char definitions[] = "", key[MLX_DIGEST_HEX], *path;
+  const mlx_kernels_t kernels = {.gpu = gpu};
+  const mlx_kernel_image_request_t sample = {.kind = MLX_KERNEL_SAMPLE, .definitions = definitions};
+  mlx_image_store_t store = {0};
+  const void *bytes = NULL;
+  size_t length;
+  *out_count = 0;
+  *out_usable = false;
+  MLX_TRY(mlx_image_store_path(gpu->kernel_sm, &path));
+  if (!path) return NULL;
+  mlx_status_t status = mlx_image_store_open(path, &store);
+  if (!status) status = mlx_kernels_key(&kernels, nvrtc, &sample, key);
+  if (!status) status = mlx_image_store_find(&store, key, &bytes, &length);
+  *out_count = store.count;
+  *out_usable = bytes != NULL;
+  mlx_image_store_close(&store);
+  mlx_free(path);
+  return status;
+}

@@ -21,4 +21,9 @@ mlx_status_t mlx_common_images_write(const mlx_kernels_t *common, const mlx_nvrt
                                      const char *folder, const mlx_report_t *report,
                                      const char *path) MLX_MUST_USE;
 
+// Opens the installed store for a GPU. *|out_count| is its number of images, 0 if there is none.
+// *|out_usable|: they were made by |nvrtc| from the kernel sources of this mlxcel.
+mlx_status_t mlx_common_images_check(const mlx_gpu_kind_t *gpu, const mlx_nvrtc_t *nvrtc, size_t *out_count,
+                                     bool *out_usable) MLX_MUST_USE;
+
 #endif  // MLXCEL_COMPILER_COMMON_IMAGES_H_
