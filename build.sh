@@ -15,6 +15,7 @@
 #   ./build.sh peer             build llama.cpp, for bench/compare
 #   ./build.sh measure          measure the CPU figures of docs/measurements.md
 #   ./build.sh install PREFIX   build, and install the command and libmlxcel in a folder (docs/library.md)
+#   ./build.sh images           compile the GPU kernels that all models share, so that `mlxcel compile` takes them from build/share
 #   ./build.sh release          build the packages of HEAD's tag in build/release (docs/internals/releasing.md)
 #   ./build.sh fuzz SECONDS     run every fuzz target for that long (needs clang)
 #   ./build.sh attack MINUTES   kills, system errors, hostile servers and damaged files (docs/internals/testing.md)
@@ -556,6 +557,11 @@ main() {
       case $1 in /*) set -- "$1" ;; *) set -- "$start/$1" ;; esac
       step "installing to $1" "$cmake" --install "$build" --prefix "$1"
       ;;
+    images)
+      build_tree
+      unlock_build
+      make_images "$build/tests/make_images" "$deps/nvrtc" "$build/share/mlxcel/images" "$@"
+      ;;
     release)
       . release/release.sh
       run_release "$@"
@@ -607,6 +613,23 @@ main() {
     clean) rm -rf "$build" ;;
     *) sed -n '2,/^set/s/^# \{0,1\}//p' "$root/build.sh" | sed '$d' >&2; exit 2 ;;
   esac
+}
+
+# Compiles the kernels that all models share and writes a store for each GPU (docs/internals/cuda-kernels.md). Images of an earlier run
+# are in build/image-cache.
+image_targets='sm_80 sm_86 sm_89 sm_90 sm_120'
+make_images() {  # PROGRAM NVRTC FOLDER [GPU...]
+  local program=$1 nvrtc=$2 folder=$3 shapes=$build/image-shapes gpu
+  shift 3
+  [ $# -gt 0 ] || set -- $image_targets
+  rm -rf "$shapes"
+  python3 release/image_shapes.py "$shapes" >/dev/null
+  mkdir -p "$folder"
+  for gpu in "$@"; do
+    step "compiling kernels for $gpu" env MLXCEL_NVRTC="$nvrtc" MLXCEL_CACHE="$build/image-cache" MLXCEL_IMAGES="$shapes" \
+      "$program" "cuda:$gpu" "$folder/$gpu.images" "$shapes"/*.gguf
+    printf '%s: %s bytes, %s compressed\n' "$folder/$gpu.images" "$(stat -c %s "$folder/$gpu.images")" "$(gzip -c "$folder/$gpu.images" | wc -c)" >&2
+  done
 }
 
 demo_prompt='What is a compiler? Answer in one sentence.'

@@ -23,6 +23,7 @@ const mlx_variable_t mlx_variables[] = {
     {"MLXCEL_IREE_COMPILE", "path of iree-compile (default: the built-in one)"},
     {"MLXCEL_COMPILE_TIMEOUT", "time limit of iree-compile in seconds (default: 1800)"},
     {"MLXCEL_NVRTC", "path of the NVRTC library, which compiles CUDA kernels, or of its folder"},
+    {"MLXCEL_IMAGES", "folder of compiled CUDA kernels that come with mlxcel (default: ../share/mlxcel/images)"},
     {"MLXCEL_TRUSTED",
      "folder of the trusted public keys (default: trusted, beside the default configuration file)"},
     {"MLXCEL_PASSWORD", "password of the secret key, for keygen and sign without a terminal"},

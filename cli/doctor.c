@@ -10,6 +10,7 @@
 #include "cli/parse.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
+#include "compiler/common_images.h"
 #include "compiler/compile.h"
 #include "compiler/driver.h"
 #include "compiler/kernels.h"
@@ -111,6 +112,25 @@ static void check_cpp_library(doctor_t *doctor) {
   if (library) mlx_library_close(library);
 }
 
+// Lists the GPUs whose common kernels are installed. Without them a compilation takes longer, which is no
+// fault.
+static void check_images(doctor_t *doctor, const mlx_nvrtc_t *nvrtc) {
+  mlx_text_t text = {0};
+  mlx_status_t status = NULL;
+  const mlx_gpu_kind_t *gpu;
+  for (size_t i = 0; !status && (gpu = mlx_gpu_kind_at(i)); ++i) {
+    size_t count = 0;
+    bool usable;
+    if (gpu->kernel_sm == gpu->sm) status = mlx_common_images_check(gpu, nvrtc, &count, &usable);
+    if (count)
+      mlx_text_printf(&text, "%s%s sm_%d%s", text.length ? ", " : "", text.length ? "" : "installed for",
+                      gpu->sm, usable ? "" : " (not usable: made by another NVRTC or for another mlxcel)");
+  }
+  add_finding(doctor, status ? WARN : OK, "gpu kernels",
+              text.length ? text.data : "not installed; NVRTC compiles all of them", status);
+  mlx_text_clear(&text);
+}
+
 // Without NVRTC, models for a GPU are compiled without mlxcel's kernels. That is a warning.
 static void check_nvrtc(doctor_t *doctor) {
   mlx_nvrtc_t *nvrtc;
@@ -122,6 +142,7 @@ static void check_nvrtc(doctor_t *doctor) {
                    mlx_nvrtc_makes_ptx(nvrtc) ? "cubin and PTX" : "cubin only (libnvfatbin was not found)");
   }
   add_finding(doctor, status ? WARN : OK, "nvrtc", text, status);
+  if (nvrtc) check_images(doctor, nvrtc);
   mlx_free(text);
   mlx_nvrtc_close(nvrtc);
 }

@@ -90,6 +90,10 @@ mlx_status_t mlx_job_get_module(mlx_compile_job_t *job, mlx_cache_entry_t *out_e
 
 // ---- compile_weights.c ----
 
+// The archive is written before its key is known if hashing the source files takes longer than this, in
+// nanoseconds: by then, digests that the cache remembers are found. Below 0: always. Only tests change it.
+extern long mlx_early_archive_ns;
+
 void mlx_compiled_file_clear(mlx_compiled_file_t *file);
 // Starts to hash the source files and to write the archive on another thread. Until mlx_job_get_weights or
 // mlx_job_stop_weights, the caller must not use the model, nor change the module options or the tiles. The

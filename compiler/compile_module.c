@@ -32,11 +32,19 @@ static mlx_status_t make_kernels(mlx_compile_job_t *job, const char *folder) {
   const double start = mlx_seconds();
   const double spent = job->nvrtc_seconds;
   job->kernels.cache = job->cache;
+  mlx_image_counts_t counts = {0};
   job->kernels.cpu_seconds = &job->nvrtc_seconds;
-  MLX_TRY(mlx_kernels_compile(&job->kernels, job->nvrtc, folder, job->options->report));
-  if (job->options->verbose)
-    mlx_report_note(mlx_job_notes(job), "kernels: %zu images in %.1f s, %.1f s of CPU time",
-                    job->kernels.count, mlx_seconds() - start, job->nvrtc_seconds - spent);
+  job->kernels.counts = &counts;
+  mlx_status_t status = mlx_kernels_compile(&job->kernels, job->nvrtc, folder, job->options->report);
+  job->kernels.counts = NULL;
+  if (status || !job->options->verbose) return status;
+  mlx_report_note(mlx_job_notes(job), "kernels: %zu images in %.1f s, %.1f s of CPU time", job->kernels.count,
+                  mlx_seconds() - start, job->nvrtc_seconds - spent);
+  if (job->kernels.gpu)
+    mlx_report_note(mlx_job_notes(job),
+                    "kernels: %zu of %zu images from the installed store, %zu from the cache, "
+                    "%zu compiled by NVRTC",
+                    counts.stored, job->kernels.count, counts.cached, counts.compiled);
   return NULL;
 }
 

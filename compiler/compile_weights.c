@@ -3,11 +3,14 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "artifact/bundle.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/leftover.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "compiler/compile_job.h"
 #include "compiler/weights.h"
 
@@ -17,35 +20,145 @@ void mlx_compiled_file_clear(mlx_compiled_file_t *file) {
   *file = (mlx_compiled_file_t){0};
 }
 
+// An archive that was written before its key was known. Hashing the source files and packing the weights take
+// equally long, and the key needs the digest of the source, so the first compilation of a model does both at
+// the same time.
+typedef struct early {
+  char *path;  // owned; NULL if nothing was written
+  mlx_cache_hashed_file_t hashed;
+  double seconds;
+} early_t;
+
 typedef struct weights_fill {
   mlx_compile_job_t *job;
+  early_t *early;
   mlx_cache_hashed_file_t hashed;
 } weights_fill_t;
+
+static mlx_status_t write_archive(mlx_compile_job_t *job, const char *path, mlx_cache_hashed_file_t *out) {
+  snprintf(out->name, sizeof out->name, "%s", MLX_BUNDLE_WEIGHTS);
+  MLX_TRY(mlx_weights_write_hashed(job->model, mlx_module_storage(&job->module), path, job->options->report,
+                                   &out->size, &out->digests));
+  return mlx_job_check_source(job);
+}
+
+// Another process may have cleared the cache and the early archive with it: it is then written again.
+static bool take_early(early_t *early, const char *path, mlx_cache_hashed_file_t *out) {
+  if (!early->path) return false;
+  mlx_status_t status = mlx_rename(early->path, path);
+  const bool taken = !status;
+  mlx_status_free(status);
+  if (taken) *out = early->hashed;
+  return taken;
+}
 
 static mlx_status_t fill_weights(void *user, const char *folder, const char *log_path) {
   (void)log_path;
   weights_fill_t *fill = user;
-  mlx_compile_job_t *job = fill->job;
   char *path;
   MLX_TRY(mlx_join_path(folder, MLX_BUNDLE_WEIGHTS, &path));
-  mlx_status_t status =
-      mlx_weights_write_hashed(job->model, mlx_module_storage(&job->module), path, job->options->report,
-                               &fill->hashed.size, &fill->hashed.digests);
-  if (!status) status = mlx_job_check_source(job);
+  mlx_status_t status = NULL;
+  if (!take_early(fill->early, path, &fill->hashed)) status = write_archive(fill->job, path, &fill->hashed);
   mlx_free(path);
   return status;
 }
 
-static mlx_status_t find_weights(mlx_compile_job_t *job, mlx_cache_entry_t *out_entry) {
+// ----------------------------------------------------------------------------------------------------------
+// Hashing the source files, and writing the archive meanwhile
+
+long mlx_early_archive_ns = 50000000;
+
+typedef struct hashing {
+  const mlx_compile_job_t *job;
+  mlx_source_digests_t digests;
+  mlx_status_t status;
+  double seconds;
+  pthread_mutex_t mutex;  // guards the rest
+  pthread_cond_t changed;
+  bool done;
+} hashing_t;
+
+static void *hash_source(void *user) {
+  hashing_t *hashing = user;
   const double start = mlx_seconds();
-  if (!job->digests.all[0]) {
-    MLX_TRY(mlx_source_digest(job->cache, job->model->source, job->options->report, &job->digests));
+  hashing->status =
+      mlx_source_digest(hashing->job->cache, hashing->job->model->source, NULL, &hashing->digests);
+  hashing->seconds = mlx_seconds() - start;
+  pthread_mutex_lock(&hashing->mutex);
+  hashing->done = true;
+  pthread_cond_signal(&hashing->changed);
+  pthread_mutex_unlock(&hashing->mutex);
+  return NULL;
+}
+
+static bool is_done_soon(hashing_t *hashing) {
+  struct timespec until;
+  if (mlx_early_archive_ns < 0) return false;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_nsec += mlx_early_archive_ns;
+  until.tv_sec += until.tv_nsec / 1000000000;
+  until.tv_nsec %= 1000000000;
+  pthread_mutex_lock(&hashing->mutex);
+  while (!hashing->done && !pthread_cond_timedwait(&hashing->changed, &hashing->mutex, &until)) continue;
+  const bool done = hashing->done;
+  pthread_mutex_unlock(&hashing->mutex);
+  return done;
+}
+
+// In the folder of the cache for entries that are being made, under a name that `mlxcel rm` knows: KIND-KEY.
+static mlx_status_t name_early(const mlx_compile_job_t *job, char **out_path) {
+  char *folder, *final = NULL;
+  MLX_TRY(mlx_join_path(mlx_cache_folder(job->cache), "tmp", &folder));
+  mlx_status_t status = mlx_make_dirs(folder, 0700);
+  if (!status) status = mlx_format(&final, "%s/" MLX_WEIGHTS_KIND "-%s", folder, job->source_stamp);
+  if (!status) {
+    mlx_leftover_remove(final);
+    status = mlx_temporary_path(final, out_path);
   }
-  const double hashed = mlx_seconds();
-  char key[MLX_DIGEST_HEX];
+  mlx_free(final);
+  mlx_free(folder);
+  return status;
+}
+
+// A failure is not reported: the archive is then written when its key is known, and that reports it.
+static void write_early(mlx_compile_job_t *job, early_t *early) {
+  const double start = mlx_seconds();
+  mlx_status_t status = name_early(job, &early->path);
+  if (!status) status = write_archive(job, early->path, &early->hashed);
+  early->seconds = mlx_seconds() - start;
+  if (status && early->path) {
+    mlx_status_free(mlx_remove_tree(early->path));
+    mlx_free(early->path);
+    early->path = NULL;
+  }
+  mlx_status_free(status);
+}
+
+// Sets the digests of the source files. *|out_seconds|: the time that hashing took.
+static mlx_status_t digest_source(mlx_compile_job_t *job, early_t *early, double *out_seconds) {
+  hashing_t hashing = {.job = job};
+  pthread_t thread;
+  pthread_mutex_init(&hashing.mutex, NULL);
+  pthread_cond_init(&hashing.changed, NULL);
+  if (pthread_create(&thread, NULL, hash_source, &hashing)) {
+    hash_source(&hashing);
+  } else {
+    if (!is_done_soon(&hashing)) write_early(job, early);
+    pthread_join(thread, NULL);
+  }
+  pthread_mutex_destroy(&hashing.mutex);
+  pthread_cond_destroy(&hashing.changed);
+  *out_seconds = hashing.seconds;
+  if (!hashing.status) job->digests = hashing.digests;
+  return hashing.status;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// The cache entry
+
+static void weights_key(const mlx_compile_job_t *job, char out_hex[MLX_DIGEST_HEX]) {
   mlx_digest_t digest;
   mlx_digest_begin(&digest);
-  const char *dtype = mlx_job_storage_name(job);
   static const char *const layouts[] = {[MLX_LAYOUT_ROWS] = MLX_WEIGHTS_LAYOUT,
                                         [MLX_LAYOUT_PANELS] = MLX_PANELS_LAYOUT,
                                         [MLX_LAYOUT_QUANTIZED_PANELS] = MLX_PANELS_LAYOUT,
@@ -61,11 +174,19 @@ static mlx_status_t find_weights(mlx_compile_job_t *job, mlx_cache_entry_t *out_
     mlx_digest_field(&digest, "stored", text, strlen(text));
   }
   mlx_digest_field(&digest, "source", job->digests.weights, strlen(job->digests.weights));
-  mlx_digest_end(&digest, key);
-  char title[160];
+  mlx_digest_end(&digest, out_hex);
+}
+
+static mlx_status_t get_archive(mlx_compile_job_t *job, early_t *early, mlx_cache_entry_t *out_entry) {
+  const double start = mlx_seconds();
+  double hash_seconds = 0;
+  if (!job->digests.all[0]) MLX_TRY(digest_source(job, early, &hash_seconds));
+  const double hashed = mlx_seconds();
+  char key[MLX_DIGEST_HEX], title[160];
+  weights_key(job, key);
   snprintf(title, sizeof title, "weights of %.64s as %s",
-           mlx_file_name(mlx_source_path(job->model->source)).text, dtype);
-  weights_fill_t fill = {.job = job, .hashed = {.name = MLX_BUNDLE_WEIGHTS}};
+           mlx_file_name(mlx_source_path(job->model->source)).text, mlx_job_storage_name(job));
+  weights_fill_t fill = {.job = job, .early = early};
   const mlx_cache_request_t request = {.kind = MLX_WEIGHTS_KIND,
                                        .key = key,
                                        .title = title,
@@ -74,9 +195,19 @@ static mlx_status_t find_weights(mlx_compile_job_t *job, mlx_cache_entry_t *out_
                                        .hashed = &fill.hashed};
   MLX_TRY(mlx_cache_get(job->cache, &request, job->options->report, out_entry));
   if (job->options->verbose && !out_entry->hit)
-    mlx_report_note(job->options->report, "weights: source files hashed in %.1f s, archive written in %.1f s",
-                    hashed - start, mlx_seconds() - hashed);
+    mlx_report_note(job->options->report,
+                    "weights: source files hashed in %.1f s, archive written in %.1f s, both in %.1f s",
+                    hash_seconds, early->path ? early->seconds : mlx_seconds() - hashed,
+                    mlx_seconds() - start);
   return NULL;
+}
+
+static mlx_status_t find_weights(mlx_compile_job_t *job, mlx_cache_entry_t *out_entry) {
+  early_t early = {0};
+  mlx_status_t status = get_archive(job, &early, out_entry);
+  if (early.path) mlx_status_free(mlx_remove_tree(early.path));  // unless it is in the cache now
+  mlx_free(early.path);
+  return status;
 }
 
 // ----------------------------------------------------------------------------------------------------------

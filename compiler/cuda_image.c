@@ -16,6 +16,10 @@ void mlx_cuda_define_kv(mlx_text_t *text, mlx_dtype_t kv) {
   mlx_text_printf(text, "KV_%s=1\n", kv == MLX_Q8_0 ? "Q8" : mlx_dtype_info(kv)->name);
 }
 
+void mlx_cuda_define_float(mlx_text_t *text, const char *name, double value) {
+  mlx_text_printf(text, "%s=%.9ef\n", name, (double)(float)value);
+}
+
 const char *mlx_cuda_image(mlx_function_t *g, mlx_kernel_kind_t kind, mlx_text_t *definitions) {
   const char *file = NULL;
   mlx_status_t status = mlx_text_finish(definitions);

@@ -20,6 +20,10 @@ void mlx_cuda_define_dtype(mlx_text_t *text, mlx_dtype_t dtype);
 // Defines KV_F32, KV_BF16, KV_F16 or KV_Q8.
 void mlx_cuda_define_kv(mlx_text_t *text, mlx_dtype_t kv);
 
+// Defines |name|, such as NORM_EPS, as the f32 number that the kernel gets: 1e-5 of a config.json and the f32
+// of a GGUF file give the same image.
+void mlx_cuda_define_float(mlx_text_t *text, const char *name, double value);
+
 // File name of the image of |kind| with |definitions|, which it clears. NULL after an error, which the
 // builder keeps.
 const char *mlx_cuda_image(mlx_function_t *g, mlx_kernel_kind_t kind, mlx_text_t *definitions);

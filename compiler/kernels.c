@@ -1,5 +1,5 @@
-// Collects the images that a module needs, and makes them: by NVRTC or from the cache for a GPU, by copying
-// objects for a CPU.
+// Collects the images that a module needs, and makes them: by NVRTC, from the cache or from the store for a
+// GPU, by copying objects for a CPU.
 #include "compiler/kernels.h"
 
 #include <pthread.h>
@@ -12,6 +12,7 @@
 #include "base/cpu.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "cache/image_store.h"
 #include "compiler/kernel_source.h"
 
 #define MAX_DEFINITIONS 128
@@ -234,15 +235,19 @@ static mlx_status_t copy_object(const mlx_kernels_t *kernels, const mlx_kernel_i
   return status;
 }
 
-// One image, compiled or taken from the cache.
+typedef enum image_origin { FROM_STORE, FROM_CACHE, FROM_NVRTC } image_origin_t;
+
+// One image: from the store, from the cache, or compiled.
 typedef struct image_fill {
   const mlx_kernels_t *kernels;
   const mlx_nvrtc_t *nvrtc;
   const mlx_kernel_image_request_t *image;
+  image_origin_t origin;
 } image_fill_t;
 
-static mlx_status_t compile_to(const image_fill_t *fill, const char *path, const char *log_path) {
+static mlx_status_t compile_to(image_fill_t *fill, const char *path, const char *log_path) {
   char *definitions;
+  fill->origin = FROM_NVRTC;
   MLX_TRY(mlx_copy_text(fill->image->definitions, strlen(fill->image->definitions), &definitions));
   mlx_status_t status = compile_image(fill->kernels, fill->nvrtc, fill->image, definitions, path, log_path);
   mlx_free(definitions);
@@ -257,28 +262,29 @@ static mlx_status_t fill_image(void *user, const char *folder, const char *log_p
   return status;
 }
 
-// Key of a cached image: what the module's key has, and what describe leaves out.
-static mlx_status_t image_key(const image_fill_t *fill, char out_hex[MLX_DIGEST_HEX]) {
+// What the module's key has, and what describe leaves out.
+mlx_status_t mlx_kernels_key(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc,
+                             const mlx_kernel_image_request_t *image, char out_hex[MLX_DIGEST_HEX]) {
   static const char rule[] = "sm_90a for wgmma, PTX for the plain GPU";
   char *text;
   mlx_digest_t digest;
-  MLX_TRY(describe(fill->kernels, fill->nvrtc, fill->image, &text));
+  MLX_TRY(describe(kernels, nvrtc, image, &text));
   mlx_digest_begin(&digest);
   mlx_digest_field(&digest, "mlxcel kernel 1", rule, strlen(rule));
-  mlx_digest_field(&digest, mlx_kernel_kind_name(fill->image->kind), text, strlen(text));
+  mlx_digest_field(&digest, mlx_kernel_kind_name(image->kind), text, strlen(text));
   mlx_digest_end(&digest, out_hex);
   mlx_free(text);
   return NULL;
 }
 
-static mlx_status_t take_cached(image_fill_t *fill, const char *path) {
-  char key[MLX_DIGEST_HEX], title[64], *cached = NULL;
+static mlx_status_t take_cached(image_fill_t *fill, const char *key, const char *path) {
+  char title[64], *cached = NULL;
   mlx_cache_entry_t entry;
-  MLX_TRY(image_key(fill, key));
   snprintf(title, sizeof title, "kernel %s for sm_%d", mlx_kernel_kind_name(fill->image->kind),
            fill->kernels->gpu->kernel_sm);
   const mlx_cache_request_t request = {
       .kind = "kernel", .key = key, .title = title, .fill = fill_image, .user = fill};
+  fill->origin = FROM_CACHE;  // unless it calls fill_image
   MLX_TRY(mlx_cache_get(fill->kernels->cache, &request, NULL, &entry));
   mlx_status_t status = mlx_join_path(entry.folder, CACHED_IMAGE, &cached);
   char *bytes = NULL;
@@ -291,16 +297,21 @@ static mlx_status_t take_cached(image_fill_t *fill, const char *path) {
   return status;
 }
 
-static mlx_status_t compile_nth(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc, size_t nth,
-                                const char *folder) {
-  image_fill_t fill = {.kernels = kernels, .nvrtc = nvrtc, .image = &kernels->images[nth]};
-  char *path = NULL, *log_path = NULL;
-  mlx_status_t status = mlx_join_path(folder, fill.image->file, &path);
-  if (!status) status = mlx_format(&log_path, "%s.log", path);
-  if (!status) status = kernels->cache ? take_cached(&fill, path) : compile_to(&fill, path, log_path);
-  mlx_free(path);
-  mlx_free(log_path);
-  return status;
+// The store comes before the cache: an image that it has needs no cache entry.
+static mlx_status_t take_image(image_fill_t *fill, const mlx_image_store_t *store, const char *path,
+                               const char *log_path, bool *out_damaged) {
+  char key[MLX_DIGEST_HEX];
+  const void *bytes;
+  size_t length;
+  MLX_TRY(mlx_kernels_key(fill->kernels, fill->nvrtc, fill->image, key));
+  mlx_status_t status = mlx_image_store_find(store, key, &bytes, &length);
+  *out_damaged = status != NULL;
+  mlx_status_free(status);
+  if (!*out_damaged && bytes) {
+    fill->origin = FROM_STORE;
+    return mlx_write_scratch_file(path, bytes, length);
+  }
+  return fill->kernels->cache ? take_cached(fill, key, path) : compile_to(fill, path, log_path);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -350,12 +361,29 @@ typedef struct work {
   const mlx_kernels_t *kernels;
   const mlx_nvrtc_t *nvrtc;
   const char *folder;
-  mlx_status_t *results;  // one per image; written by the thread that claimed it
-  double *cpu_seconds;    // one per image, likewise
-  size_t *order;          // the order in which they are claimed
+  mlx_image_store_t store;  // may be empty
+  mlx_status_t *results;    // one per image; written by the thread that claimed it
+  double *cpu_seconds;      // one per image, likewise
+  image_origin_t *origins;  // one per image, likewise
+  size_t *order;            // the order in which they are claimed
   atomic_size_t claimed;
-  atomic_bool failed;  // no thread claims another image
+  atomic_bool failed;   // no thread claims another image
+  atomic_bool damaged;  // an image of the store was not used
 } work_t;
+
+static mlx_status_t make_nth(work_t *work, size_t nth) {
+  image_fill_t fill = {.kernels = work->kernels, .nvrtc = work->nvrtc, .image = &work->kernels->images[nth]};
+  char *path = NULL, *log_path = NULL;
+  bool damaged = false;
+  mlx_status_t status = mlx_join_path(work->folder, fill.image->file, &path);
+  if (!status) status = mlx_format(&log_path, "%s.log", path);
+  if (!status) status = take_image(&fill, &work->store, path, log_path, &damaged);
+  if (damaged) atomic_store(&work->damaged, true);
+  work->origins[nth] = fill.origin;
+  mlx_free(path);
+  mlx_free(log_path);
+  return status;
+}
 
 // Claims the longest image first: a thread that started it at the end would keep the other CPUs idle.
 // |report| is NULL in a worker thread.
@@ -366,7 +394,7 @@ static void compile_images(work_t *work, const mlx_report_t *report) {
     mlx_report_progress(report, "compiling kernels: %zu of %zu", claimed + 1, count);
     const size_t nth = work->order[claimed];
     const double start = mlx_thread_cpu_seconds();
-    work->results[nth] = compile_nth(work->kernels, work->nvrtc, nth, work->folder);
+    work->results[nth] = make_nth(work, nth);
     work->cpu_seconds[nth] = mlx_thread_cpu_seconds() - start;
     if (work->results[nth]) atomic_store(&work->failed, true);
   }
@@ -375,6 +403,11 @@ static void compile_images(work_t *work, const mlx_report_t *report) {
 static void *work_thread(void *work) {
   compile_images(work, NULL);
   return NULL;
+}
+
+static void count_image(mlx_image_counts_t *counts, image_origin_t origin) {
+  if (counts)
+    ++*(origin == FROM_STORE ? &counts->stored : origin == FROM_CACHE ? &counts->cached : &counts->compiled);
 }
 
 // The calling thread compiles too, and reports progress between its images. If a thread cannot be started,
@@ -396,8 +429,41 @@ static mlx_status_t compile_in_threads(work_t *work, const mlx_report_t *report)
     else
       mlx_status_free(work->results[nth]);
     if (work->kernels->cpu_seconds) *work->kernels->cpu_seconds += work->cpu_seconds[nth];
+    count_image(work->kernels->counts, work->origins[nth]);
   }
   mlx_report_done(report);
+  return status;
+}
+
+// A store that cannot be used is no error: NVRTC makes the same images.
+static mlx_status_t open_store(const mlx_kernels_t *kernels, const mlx_report_t *report,
+                               mlx_image_store_t *out_store) {
+  char *path;
+  *out_store = (mlx_image_store_t){0};
+  MLX_TRY(mlx_image_store_path(kernels->gpu->kernel_sm, &path));
+  mlx_status_t status = path ? mlx_image_store_open(path, out_store) : NULL;
+  if (status)
+    mlx_report_note(report, "%s; NVRTC compiles all kernels, which takes longer", mlx_status_message(status));
+  mlx_status_free(status);
+  mlx_free(path);
+  return NULL;
+}
+
+static mlx_status_t compile_for_gpu(work_t *work, const mlx_report_t *report) {
+  const size_t count = work->kernels->count;
+  mlx_status_t status = open_store(work->kernels, report, &work->store);
+  if (!status) status = mlx_alloc(count, sizeof *work->results, &work->results);
+  if (!status) status = mlx_alloc(count, sizeof *work->cpu_seconds, &work->cpu_seconds);
+  if (!status) status = mlx_alloc(count, sizeof *work->origins, &work->origins);
+  if (!status) status = mlx_alloc(count, sizeof *work->order, &work->order);
+  if (!status) status = compile_in_threads(work, report);
+  if (atomic_load(&work->damaged))
+    mlx_report_note(report, "some of the installed kernel images are damaged; NVRTC compiled them");
+  mlx_image_store_close(&work->store);
+  mlx_free(work->results);
+  mlx_free(work->cpu_seconds);
+  mlx_free(work->origins);
+  mlx_free(work->order);
   return status;
 }
 
@@ -412,12 +478,5 @@ mlx_status_t mlx_kernels_compile(const mlx_kernels_t *kernels, const mlx_nvrtc_t
                     kernels->gpu->kernel_sm);
   }
   work_t work = {.kernels = kernels, .nvrtc = nvrtc, .folder = folder};
-  mlx_status_t status = mlx_alloc(kernels->count, sizeof *work.results, &work.results);
-  if (!status) status = mlx_alloc(kernels->count, sizeof *work.cpu_seconds, &work.cpu_seconds);
-  if (!status) status = mlx_alloc(kernels->count, sizeof *work.order, &work.order);
-  if (!status) status = compile_in_threads(&work, report);
-  mlx_free(work.results);
-  mlx_free(work.cpu_seconds);
-  mlx_free(work.order);
-  return status;
+  return compile_for_gpu(&work, report);
 }

@@ -36,6 +36,13 @@ typedef struct mlx_kernel_image_request {
   char *definitions;  // owned; "NAME=VALUE" lines
 } mlx_kernel_image_request_t;
 
+// Where the images of a module came from.
+typedef struct mlx_image_counts {
+  size_t stored;    // from the store that the package ships (cache/image_store.h)
+  size_t cached;    // from the cache
+  size_t compiled;  // by NVRTC
+} mlx_image_counts_t;
+
 typedef struct mlx_kernels {
   const mlx_gpu_kind_t *gpu;    // the GPU they are compiled for; NULL for a CPU
   const char *cpu_level;        // for a CPU
@@ -43,8 +50,9 @@ typedef struct mlx_kernels {
   mlx_tiles_t *tiles;           // owned: tile format of each weight; may be NULL
   mlx_kernel_image_request_t *images;
   size_t count, capacity;
-  mlx_cache_t *cache;   // of compiled images; NULL for none
-  double *cpu_seconds;  // mlx_kernels_compile adds its CPU time; may be NULL
+  mlx_cache_t *cache;          // of compiled images; NULL for none
+  double *cpu_seconds;         // mlx_kernels_compile adds its CPU time; may be NULL
+  mlx_image_counts_t *counts;  // mlx_kernels_compile adds its images; may be NULL
 } mlx_kernels_t;
 
 // The highest level with an object that a CPU of |level| ("host": this machine) can run; NULL if there is
@@ -77,9 +85,14 @@ int mlx_kernel_image_cost(const mlx_kernel_image_request_t *image);
 // for the most tokens. Fills |out_order| with indexes of images.
 void mlx_kernels_order(const mlx_kernels_t *kernels, size_t *out_order);
 
-// Creates |folder| and writes every image there. For a GPU, one thread per CPU runs NVRTC, or takes the image
-// from |kernels->cache|; |report| is called on the calling thread only. The log of an image is beside it, or
-// in the cache.
+// Key of an image in the cache and in the store: everything that its bytes depend on.
+mlx_status_t mlx_kernels_key(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc,
+                             const mlx_kernel_image_request_t *image,
+                             char out_hex[MLX_DIGEST_HEX]) MLX_MUST_USE;
+
+// Creates |folder| and writes every image there. For a GPU, one thread per CPU takes the image from the store
+// or from |kernels->cache|, or runs NVRTC; |report| is called on the calling thread only. The log of an image
+// is beside it, or in the cache. A damaged store is reported and not used.
 mlx_status_t mlx_kernels_compile(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc, const char *folder,
                                  const mlx_report_t *report) MLX_MUST_USE;
 

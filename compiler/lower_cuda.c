@@ -245,7 +245,7 @@ static mlx_extern_t attend_32(mlx_function_t *g, const mlx_attention_t *a, mlx_c
   const mlx_attend_f32_tile_t t = choose_f32_tile(g, is_long);
   const mlx_cuda_tiles_t tiles = mlx_cuda_attention_tiles(g);
   mlx_text_t definitions = define_attention(g, a, rotate, is_long);
-  if (norm.gain.id) mlx_text_printf(&definitions, "HEAD_NORM_EPS=%.9ef\n", norm.eps);
+  if (norm.gain.id) mlx_cuda_define_float(&definitions, "HEAD_NORM_EPS", norm.eps);
   MLX_DEFINE(&definitions, {"QUERIES", t.queries}, {"STEP", t.step}, {"SPLIT", t.split}, {"STAGES", t.stages},
              {"THREADS", t.threads}, {"OUT_16", mlx_module_rounds_attention(g->options)});
   mlx_cuda_define_kv(&definitions, g->options->kv);

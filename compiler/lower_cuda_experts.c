@@ -113,7 +113,7 @@ static mlx_value_t gemv(const mixture_t *m, const char *name, mlx_value_t x, boo
   define_choice(m, &d);
   const mlx_value_t residual = pair ? MLX_NONE : m->residual;
   if (residual.id) MLX_DEFINE(&d, {"RESIDUAL", 1});
-  if (pair && m->norm.gain.id) mlx_text_printf(&d, "NORM_EPS=%.9ef\n", m->norm.eps);
+  if (pair && m->norm.gain.id) mlx_cuda_define_float(&d, "NORM_EPS", m->norm.eps);
   return call_product(m, name, pair, &d,
                       (mlx_extern_t){.symbol = "mlx_experts_gemv",
                                      .grid = {mlx_ceil_div(n, 16 * s.each), results, s.split},

@@ -86,7 +86,7 @@ static mlx_extern_t launch_split(mlx_function_t *g, mlx_value_t x, bool rows16) 
   mlx_text_printf(&definitions, "NAME=%s\n", name);
   MLX_DEFINE(&definitions, {"CUT", 1}, {"SIZES", 1});
   if (rows16) MLX_DEFINE(&definitions, {"ROWS16", 1});
-  if (x.norm_gain) mlx_text_printf(&definitions, "NORM_EPS=%.9ef\n", x.norm_eps);
+  if (x.norm_gain) mlx_cuda_define_float(&definitions, "NORM_EPS", x.norm_eps);
   if (x.partial_count) MLX_DEFINE(&definitions, {"PARTIALS", 1});
   mlx_extern_t kernel = {.symbol = name,
                          .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, &definitions),
@@ -163,7 +163,7 @@ static mlx_extern_t launch_few(mlx_function_t *g, mlx_text_t *definitions, mlx_e
                                mlx_few_tile_t t, mlx_value_t x) {
   MLX_DEFINE(definitions, {"FEW", 1}, {"EPILOGUE", epilogue}, {"GROUPS", t.groups}, {"SPLIT", t.split},
              {"TALL", t.tall}, {"ALONG", t.along}, {"DEPTH", t.depth});
-  if (x.norm_gain) mlx_text_printf(definitions, "NORM_EPS=%.9ef\n", x.norm_eps);
+  if (x.norm_gain) mlx_cuda_define_float(definitions, "NORM_EPS", x.norm_eps);
   return (mlx_extern_t){
       .symbol = "mlx_packed_linear",
       .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, definitions),
@@ -255,10 +255,14 @@ void mlx_cuda_exact_group(mlx_function_t *g, const char *name, mlx_value_t x, co
       mlx_quantized_tile(m, n, k, false, true, mlx_cuda_is_hopper(g), g->options->kernels->gpu->blocks);
   mlx_text_t definitions = {0};
   mlx_text_puts(&definitions, "NAME=mlx_packed_linear\n");
-  mlx_cuda_define_weight(g, &definitions, weights[0]);
-  MLX_DEFINE(&definitions, {"N2", weights[1].dims[0]}, {"N3", last}, {"M", m});
+  define_format(g, &definitions, weights[0]);
+  MLX_DEFINE(&definitions, {"SIZES", 1}, {"WHOLE_RUNS", k % 128 == 0}, {"MATRICES", count});
   const mlx_value_t parts = split_into_parts(g, x, true);
   mlx_extern_t kernel = launch_tiles(g, &definitions, MLX_EPILOGUE_GROUP, t, m, n);
+  const int32_t constants[] = {(int32_t)m, (int32_t)weights[0].dims[0], (int32_t)k,
+                               (int32_t)weights[1].dims[0], (int32_t)last};
+  memcpy(kernel.constants, constants, sizeof constants);
+  kernel.constant_count = 5;
   mlx_cuda_call_group(g, name, &kernel, parts, m, weights, count, out);
 }
 

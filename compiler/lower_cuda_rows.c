@@ -37,7 +37,8 @@ mlx_value_t mlx_cuda_rmsnorm(mlx_function_t *g, const char *name, mlx_value_t x,
                              mlx_value_t gain, double eps, mlx_value_t addend) {
   const int64_t rows = x.dims[0] * (x.dims[1] / width), warps = width <= WARP_WIDTH ? 1 : BLOCK_WARPS;
   mlx_text_t d = {0};
-  mlx_text_printf(&d, "NAME=mlx_rmsnorm\nNORM_EPS=%.9ef\n", eps);
+  mlx_text_puts(&d, "NAME=mlx_rmsnorm\n");
+  mlx_cuda_define_float(&d, "NORM_EPS", eps);
   MLX_DEFINE(&d, {"WARPS", warps});
   const mlx_value_t wide = gain.dtype == MLX_F32 ? gain : mlx_build_convert(g->b, "gain_f32", gain, MLX_F32);
   return mlx_cuda_call(g, name,

@@ -25,7 +25,7 @@ static const char *image_of(mlx_function_t *g, const mlx_token_products_t *p) {
     mlx_cuda_define_weight(g, &d, weight);
   MLX_DEFINE(&d, {"TOKEN", 1}, {"M", 1}, {"N2", rows_of(p, 1)}, {"N3", rows_of(p, 2)},
              {"BIAS", p->biases[0].id != 0});
-  if (p->norm.gain.id) mlx_text_printf(&d, "NORM_EPS=%.9ef\n", p->norm.eps);
+  if (p->norm.gain.id) mlx_cuda_define_float(&d, "NORM_EPS", p->norm.eps);
   if (p->residual.id) MLX_DEFINE(&d, {"RESIDUAL", 1});
   return mlx_cuda_image(g, MLX_KERNEL_PACKED, &d);
 }

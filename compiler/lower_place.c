@@ -11,22 +11,23 @@ void mlx_cuda_place_tokens(mlx_function_t *g) {
   const mlx_cuda_tiles_t t = mlx_cuda_attention_tiles(g);
   mlx_text_t d = {0};
   mlx_text_puts(&d, "NAME=mlx_place\n");
-  MLX_DEFINE(&d, {"PLACE", 1}, {"VOCAB", g->model->config.vocab});
+  MLX_DEFINE(&d, {"PLACE", 1});
   MLX_DEFINE(&d, {"SHORT_QUERIES", t.short_queries}, {"SHORT_SHARE", t.share},
              {"LONG_QUERIES", t.long_queries}, {"LONG_SHARE", t.long_share});
   mlx_function_read_positions(g);
   mlx_builder_comment(b, "token IDs, and the tiles of attention");
-  const mlx_extern_t kernel = {.symbol = "mlx_place",
-                               .file = mlx_cuda_image(g, MLX_KERNEL_PLACE, &d),
-                               .grid = {1, 1, 1},
-                               .threads = 512,
-                               .operands = {g->batch, mlx_builder_load(b, MLX_ARG_HISTORY)},
-                               .operand_count = 2,
-                               .updated_from = 1,
-                               .result = MLX_TYPE(MLX_I32, t.ids_at + g->size.tokens),
-                               .constants = {(int32_t)g->size.tokens, (int32_t)t.short_tiles,
-                                             (int32_t)t.long_tiles, (int32_t)t.long_from},
-                               .constant_count = 4};
+  const mlx_extern_t kernel = {
+      .symbol = "mlx_place",
+      .file = mlx_cuda_image(g, MLX_KERNEL_PLACE, &d),
+      .grid = {1, 1, 1},
+      .threads = 512,
+      .operands = {g->batch, mlx_builder_load(b, MLX_ARG_HISTORY)},
+      .operand_count = 2,
+      .updated_from = 1,
+      .result = MLX_TYPE(MLX_I32, t.ids_at + g->size.tokens),
+      .constants = {(int32_t)g->size.tokens, (int32_t)t.short_tiles, (int32_t)t.long_tiles,
+                    (int32_t)t.long_from, (int32_t)g->model->config.vocab},
+      .constant_count = 5};
   mlx_value_t history;
   if (!kernel.file) return;
   g->placed = mlx_build_extern(b, "placed", &kernel, &history);
@@ -39,7 +40,6 @@ mlx_value_t mlx_cuda_pick(mlx_function_t *g, mlx_value_t x) {
   mlx_builder_t *b = g->b;
   mlx_text_t d = {0};
   mlx_text_puts(&d, "NAME=mlx_pick\n");
-  MLX_DEFINE(&d, {"WIDTH", x.dims[1]});
   const mlx_extern_t kernel = {.symbol = "mlx_pick",
                                .file = mlx_cuda_image(g, MLX_KERNEL_PLACE, &d),
                                .grid = {g->size.wanted, 1, 1},
@@ -47,7 +47,9 @@ mlx_value_t mlx_cuda_pick(mlx_function_t *g, mlx_value_t x) {
                                .operands = {x, g->batch, mlx_builder_load(b, MLX_ARG_HIDDEN)},
                                .operand_count = 3,
                                .updated_from = 2,
-                               .result = MLX_TYPE(MLX_F32, g->size.wanted, x.dims[1])};
+                               .result = MLX_TYPE(MLX_F32, g->size.wanted, x.dims[1]),
+                               .constants = {(int32_t)x.dims[1]},
+                               .constant_count = 1};
   mlx_value_t hidden;
   if (!kernel.file) return MLX_NONE;
   const mlx_value_t picked = mlx_build_extern(b, "wanted", &kernel, &hidden);
@@ -64,8 +66,7 @@ bool mlx_cuda_samples(const mlx_function_t *g) {
 
 void mlx_cuda_sample(mlx_function_t *g) {
   mlx_builder_t *b = g->b;
-  mlx_text_t d = {0};
-  MLX_DEFINE(&d, {"VOCAB", g->model->config.vocab});
+  mlx_text_t d = {0};  // no definitions
   mlx_builder_scope(b, "");
   mlx_builder_comment(b, "sampling");
   const mlx_extern_t kernel = {
@@ -76,7 +77,9 @@ void mlx_cuda_sample(mlx_function_t *g) {
       .operands = {g->batch, mlx_builder_load(b, MLX_ARG_LOGITS), mlx_builder_load(b, MLX_ARG_HISTORY),
                    mlx_builder_load(b, MLX_ARG_RESULTS)},
       .operand_count = 4,
-      .updated_from = 2};
+      .updated_from = 2,
+      .constants = {(int32_t)g->model->config.vocab},
+      .constant_count = 1};
   mlx_value_t updated[2];
   if (!kernel.file || !mlx_build_extern(b, "sampled", &kernel, updated).id) return;
   mlx_builder_store(b, MLX_ARG_HISTORY, updated[0]);

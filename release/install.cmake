@@ -103,6 +103,7 @@ if(static_library)
   install(FILES ${CMAKE_BINARY_DIR}/generated/pkgconfig/mlxcel-static.pc COMPONENT static DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endif()
 install(TARGETS mlxcel COMPONENT command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(DIRECTORY ${CMAKE_BINARY_DIR}/share/mlxcel COMPONENT images DESTINATION ${CMAKE_INSTALL_DATADIR} OPTIONAL)  # of ./build.sh images
 if(NOT WIN32)
   foreach(verb run compile bench)
     install(CODE "file(CREATE_LINK mlxcel \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}/mlxcel-${verb}\" SYMBOLIC)" COMPONENT command)

@@ -166,6 +166,9 @@ def wheel_files(arguments, version, tag):
     files.add("mlxcel/_abi.py", abi.stdout)
     files.add("mlxcel/bin/mlxcel" + suffix, read(os.path.join(arguments.stage, "bin", "mlxcel" + suffix)), True)
     files.add("mlxcel/lib/" + library, read(arguments.library), True)
+    for name, path in walk(arguments.stage):
+        if name.startswith("share/mlxcel/"):
+            files.add("mlxcel/" + name, read(path))
     files.add(info + "/METADATA", metadata(version).encode())
     files.add(info + "/WHEEL", f"Wheel-Version: 1.0\nGenerator: mlxcel release/packages.py\nRoot-Is-Purelib: false\nTag: {tag}\n".encode())
     files.add(info + "/entry_points.txt", b"[console_scripts]\nmlxcel = mlxcel.__main__:main\n")
@@ -203,7 +206,7 @@ def debian_version(version):
 def debian_tree(arguments, package):
     """The package's files. The program and the compiler stay together in /usr/lib/mlxcel, because mlxcel searches beside itself."""
     tree, home, document = Tree(), "usr/lib/mlxcel/", f"usr/share/doc/{package}/"
-    places = {"share/zsh/site-functions/": "usr/share/zsh/vendor-completions/", "share/": "usr/share/", "bin/": home + "bin/", "libexec/": home + "libexec/",
+    places = {"share/zsh/site-functions/": "usr/share/zsh/vendor-completions/", "share/mlxcel/": home + "share/mlxcel/", "share/": "usr/share/", "bin/": home + "bin/", "libexec/": home + "libexec/",
               "lib/": home + "lib/"}
     for name, path in walk(arguments.stage):
         place = next((place for place in places if name.startswith(place)), None)
@@ -348,7 +351,7 @@ def image_sbom(stage, packages, machine):
 def mlxcel_layer(stage, sbom):
     tree = Tree()
     for name, path in walk(stage):
-        if name.split("/")[0] in ("bin", "libexec", "lib"):
+        if name.split("/")[0] in ("bin", "libexec", "lib") or name.startswith("share/mlxcel/"):
             tree.add_path("opt/mlxcel/" + name, path)
     tree.add("usr/bin/mlxcel", "../../opt/mlxcel/bin/mlxcel")
     for name in "LICENSE", "THIRD_PARTY_NOTICES.txt":

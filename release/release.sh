@@ -41,6 +41,7 @@ choose_version() {  # [VERSION]
 build_release_tree() {  # PLATFORM
   local targets=(mlxcel mlxcel_runtime_only mlxcel_shared) iree_compile='' options=() iree_options=() test_options=() machine=${1#linux-}
   machine=${machine%-x86_64}
+  [ "$1" != "linux-$(uname -m)" ] || targets+=(make_images)
   iree
   "options_for_$machine"
   iree_for "$machine" "${options[@]}" "${iree_options[@]}"
@@ -59,6 +60,16 @@ fetch_wheels() {  # FOLDER TAGS
     python3 -m pip download --disable-pip-version-check --no-deps --require-hashes --only-binary=:all: --python-version 3.11 --implementation cp \
       "${tags[@]}" --dest "$1" -r "$pin"
   done
+}
+
+# Compiles the kernels that all models share, with the NVRTC of the packages: without nvFatbin, whose PTX would give the images other keys.
+# NVRTC for another machine has other keys too, and cannot run here, so only packages for this machine get them.
+make_release_images() {  # PLATFORM
+  local nvrtc=$release/nvrtc
+  rm -rf "$nvrtc" "$release/images"
+  mkdir -p "$nvrtc"
+  cp "$deps"/nvrtc/libnvrtc*.so.* "$nvrtc/"
+  make_images "$release/tree/$1/tests/make_images" "$nvrtc" "$release/images"
 }
 
 # ---- packages --------------------------------------------------------------------------------------------------------------
@@ -99,6 +110,12 @@ add_documents() {  # NAME PLATFORM FORM STAGE BINARY WHEELS
   "$here" completion --no-config fish >"$4/share/fish/vendor_completions.d/mlxcel.fish"
 }
 
+add_images() {  # PLATFORM STAGE
+  [ "$1" = "linux-$(uname -m)" ] || return 0
+  mkdir -p "$2/share/mlxcel"
+  cp -r "$release/images" "$2/share/mlxcel/images"
+}
+
 stage_package() {  # NAME PLATFORM FORM WHEELS
   local stage=$release/stage/$1 tree=$release/tree/$2 folder=bin suffix='' link
   [ "$3" = full ] || folder=runtime-only
@@ -110,7 +127,10 @@ stage_package() {  # NAME PLATFORM FORM WHEELS
     for link in run bench; do ln -s mlxcel "$stage/bin/mlxcel-$link"; done
     if [ "$3" = full ]; then ln -s mlxcel "$stage/bin/mlxcel-compile"; fi
   fi
-  if [ "$3" = full ]; then add_compiler "$2" "$4" "$stage"; fi
+  if [ "$3" = full ]; then
+    add_compiler "$2" "$4" "$stage"
+    add_images "$2" "$stage"
+  fi
   add_documents "$1" "$2" "$3" "$stage" "$stage/bin/mlxcel$suffix" "$4"
 }
 
@@ -157,6 +177,7 @@ stage_wheel() {  # PLATFORM STAGE
   rm -rf "$2"
   mkdir -p "$2/bin"
   cp "$release/tree/$1/bin/mlxcel$suffix" "$2/bin/"
+  add_images "$1" "$2"
   add_documents mlxcel-wheel "$1" runtime "$2" "$2/bin/mlxcel$suffix" ''
 }
 
@@ -220,6 +241,7 @@ run_release() {
   rm -f "$release"/mlxcel[-_]* "$release"/SHA256SUMS*
   [ ${#wanted[@]} -gt 0 ] || read -r -a wanted <<<"$(awk 'NF {printf "%s ", $1}' <<<"$release_platforms")"
   build_release_tree "linux-$(uname -m)"  # always: this mlxcel writes the manual pages and signs
+  make_release_images "linux-$(uname -m)"
   for platform in "${wanted[@]}"; do
     read -r platform suffix tags glibc <<<"$(grep "^$platform " <<<"$release_platforms")"
     [ "$platform" = "linux-$(uname -m)" ] || build_release_tree "$platform"

@@ -651,7 +651,7 @@ TEST(doctor_passes_here_and_reports_missing_tools) {
   CHECK_CONTAINS(run.out, "OK    cpu runs      a small module compiles, loads and runs");
   CHECK(strstr(run.out, "OK    gpu ") || strstr(run.out, "WARN  gpu           no usable NVIDIA GPU: "));
   CHECK_CONTAINS(run.out, "OK    nvrtc         ");
-  CHECK_CONTAINS(run.out, "libnvrtc.so.13, version 13.0, makes cubin and PTX");
+  CHECK_CONTAINS(run.out, "libnvrtc.so.13, version 13.0, makes cubin and PTX\nOK    gpu kernels   ");
   command_free(&run);
   setenv("MLXCEL_NVRTC", in_folder("nothing"), 1);
   RUN(&run, "doctor");

@@ -44,6 +44,7 @@ PROMPT, TOKENS = "the quick brown", [142, 218, 177, 4, 129, 92, 159, 114, 218]  
 MLXCEL = os.path.join(BUILD, "bin", "mlxcel")
 ABI = ".".join(subprocess.run([MLXCEL, "--version"], capture_output=True, text=True).stdout.split()[-1].split(".")[:2])
 VERSION, EPOCH = "0.1.0-test.1", "1790000000"
+IMAGES = "share/mlxcel/images/sm_90.images"
 
 
 def run(*command, expect=0, **options):
@@ -64,6 +65,9 @@ def make_stage(folder):
     os.remove(os.path.join(folder, "bin", "mlxcel-compile"))
     shutil.copy(os.path.join(BUILD, "runtime-only", "mlxcel"), os.path.join(folder, "bin", "mlxcel"))
     shutil.copy(os.path.join(ROOT, "LICENSE"), folder)
+    os.makedirs(os.path.join(folder, "share", "mlxcel", "images"))
+    with open(os.path.join(folder, IMAGES), "w") as file:  # mlxcel finds it at this place relative to its own folder
+        file.write("kernels")
     platform = "linux-" + MACHINE
     for name, command in {"THIRD_PARTY_NOTICES.txt": ["release/notices.sh", platform, "runtime", DEPS],
                           "sbom.spdx.json": ["release/sbom.sh", "mlxcel", platform, "runtime", VERSION, EPOCH, folder + "/bin/mlxcel", ""]}.items():
@@ -246,6 +250,8 @@ class Wheel(unittest.TestCase):
             info = next(name for name in names if name.endswith("/METADATA")).rsplit("/", 1)[0]
             record = archive.read(info + "/RECORD").decode().splitlines()
             self.assertEqual(sorted(line.split(",")[0] for line in record), sorted(names))
+            if not MADE:
+                self.assertIn("mlxcel/" + IMAGES, names)
             for line in record[:-1]:
                 name, hashed, size = line.split(",")
                 content = archive.read(name)
@@ -344,6 +350,8 @@ class Deb(unittest.TestCase):
             for name in ("usr/bin/mlxcel", "usr/share/man/man1/mlxcel.1.gz", f"usr/share/doc/{package}/copyright", f"usr/share/doc/{package}/changelog.gz",
                          "usr/share/bash-completion/completions/mlxcel", "usr/share/zsh/vendor-completions/_mlxcel", "usr/share/fish/vendor_completions.d/mlxcel.fish"):
                 self.assertIn(name, members)
+            if not MADE:
+                self.assertIn("usr/lib/mlxcel/" + IMAGES, members)
             manual = gzip.decompress(archive.extractfile("./usr/share/man/man1/mlxcel.1.gz").read())
             self.assertIn(b".TH", manual)
 

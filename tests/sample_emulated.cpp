@@ -128,7 +128,7 @@ const float *row_logits;
 int *row_history, *row_results;
 
 void run_thread() {
-  mlx_sample(batch_of, row_logits, row_history, row_results);
+  mlx_sample(batch_of, row_logits, row_history, row_results, VOCAB);
   finished[threadIdx.x] = true;
   run_next();
 }

@@ -3,6 +3,7 @@
 // them.
 #include "base/file.h"
 #include "base/memory.h"
+#include "compiler/common_images.h"
 #include "compiler/compile.h"
 #include "compiler/driver.h"
 #include "compiler/kernels.h"
@@ -147,6 +148,15 @@ mlx_status_t mlx_iree_compiler_find(mlx_cache_t *cache, const char *explicit_pat
 }
 
 void mlx_iree_compiler_release(mlx_iree_compiler_t *compiler) { *compiler = (mlx_iree_compiler_t){0}; }
+
+mlx_status_t mlx_common_images_check(const mlx_gpu_kind_t *gpu, const mlx_nvrtc_t *nvrtc, size_t *out_count,
+                                     bool *out_usable) {
+  (void)gpu;
+  (void)nvrtc;
+  *out_count = 0;
+  *out_usable = false;
+  return NULL;
+}
 
 mlx_status_t mlx_nvrtc_open(const char *explicit_path, mlx_nvrtc_t **out_nvrtc) {
   (void)explicit_path;

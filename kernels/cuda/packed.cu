@@ -48,7 +48,8 @@
 //   With SIZES, M, N and K are the last parameters, and of EPILOGUE 1 and 2 also ADDS: EPILOGUE 1 leaves the
 //   residual out if it is 0. Of EPILOGUE 0 it is COUNT_AT: the word of |batch| with the number of rows of x
 //   that are used. Tiles after them are not computed: an LM head reads and writes only wanted tokens.
-//   WHOLE_RUNS is 1 if K % 128 is 0 for all products of the image.
+//   Of EPILOGUE 3 they are M, N, K, N2 and N3, and MATRICES is 2 or 3. WHOLE_RUNS is 1 if K % 128 is 0 for
+//   all products of the image.
 //
 //   Tile macros, set by the compiler: BM x BN (a block's part of y; BM 16, 32, 64, 128), SPLIT, STAGES, WARPS
 //   Launch:    grid  (ceil(M/BM), ceil(N/BN), SPLIT), block (32*WARPS, 1, 1)

@@ -214,7 +214,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
          const u8 *__restrict__ w2,
 #elif EPILOGUE == 3
          const u8 *__restrict__ w2,
-#if N3
+#if MATRICES == 3
          const u8 *__restrict__ w3,
 #endif
 #elif EPILOGUE == 1
@@ -233,7 +233,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
 #if EPILOGUE == 3
          ,
          float *y2
-#if N3
+#if MATRICES == 3
          ,
          float *y3
 #endif
@@ -247,7 +247,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
 #if EPILOGUE == 3
   int rows = N;  // of the matrix of this block
   if (left >= N + N2) {
-#if N3
+#if MATRICES == 3
     w = w3, y = y3, left -= N + N2, rows = N3;
 #endif
   } else if (left >= N) {

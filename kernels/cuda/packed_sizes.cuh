@@ -66,6 +66,24 @@ DEFINE_SIZE(size_k, 6)
 DEFINE_SIZE(size_count_at, 7)
 #define N size_n()
 #define COUNT_AT size_count_at()
+#elif EPILOGUE == 3
+#define SIZE_PARAMETERS , int, int, int, int, int
+#if MATRICES == 3
+DEFINE_SIZE(size_m, 7)
+DEFINE_SIZE(size_n, 8)
+DEFINE_SIZE(size_k, 9)
+DEFINE_SIZE(size_n2, 10)
+DEFINE_SIZE(size_n3, 11)
+#else
+DEFINE_SIZE(size_m, 5)
+DEFINE_SIZE(size_n, 6)
+DEFINE_SIZE(size_k, 7)
+DEFINE_SIZE(size_n2, 8)
+DEFINE_SIZE(size_n3, 9)
+#endif
+#define N size_n()
+#define N2 size_n2()
+#define N3 size_n3()
 #elif defined(FEW) && defined(NORM_EPS)
 #define SIZE_PARAMETERS , int, int, int, int
 DEFINE_SIZE(size_m, 5)
@@ -91,4 +109,7 @@ DEFINE_SIZE(size_adds, 7)
 #define SIZE_PARAMETERS
 #define ADDS 1
 #define WHOLE_RUNS (K % 128 == 0)
+#if N3
+#define MATRICES 3
+#endif
 #endif

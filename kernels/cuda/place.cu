@@ -1,10 +1,10 @@
 // The start and the end of a step on the kernel path.
 //
-// Macros:  place: PLACE, NAME, VOCAB; SHORT_QUERIES, SHORT_SHARE: queries of a tile of the kernel for short
+// Macros:  place: PLACE, NAME; SHORT_QUERIES, SHORT_SHARE: queries of a tile of the kernel for short
 //                 segments, and queries of a token; LONG_QUERIES, LONG_SHARE: the same for long segments
-//          pick:  NAME, WIDTH
+//          pick:  NAME
 //
-// place    (batch, history in/out, placed, N of the function, SHORT_TILES, LONG_TILES, LONG_FROM)
+// place    (batch, history in/out, placed, N of the function, SHORT_TILES, LONG_TILES, LONG_FROM, VOCAB)
 //          Finds the ID of each token, stores it in |history|, and divides the segments into tiles for the
 //          attention kernels (Tile of attention_append.cuh). Tiles of a segment that see more keys come
 //          first. placed: i32 [N rounded up to 4] token IDs, then [SHORT_TILES][8], then [LONG_TILES][8]
@@ -12,7 +12,7 @@
 //          LONG_TILES 0: every segment is short.
 //          Short tiles without work name a padding token, whose result the attention kernel sets to zero.
 //          grid (1, 1, 1), block (512, 1, 1)
-// pick     (x f32 [N, WIDTH], batch, hidden f32 [at least W, WIDTH] in/out, picked f32 [W, WIDTH])
+// pick     (x f32 [N, WIDTH], batch, hidden f32 [at least W, WIDTH] in/out, picked f32 [W, WIDTH], WIDTH)
 //          Copies the rows of the wanted tokens to both.
 //          grid (W, 1, 1), block (256, 1, 1)
 
@@ -79,7 +79,7 @@ __device__ __forceinline__ int scan(int value, int *sums, int *total) {
   return before + sum - value;
 }
 
-__device__ __forceinline__ void resolve_tokens(const int *batch, int n, int *history, int *ids) {
+__device__ __forceinline__ void resolve_tokens(const int *batch, int n, int *history, int vocab, int *ids) {
   const int count = batch[MLX_STEP_TOKEN_COUNT], slots = batch[MLX_STEP_SLOT_COUNT],
             width = batch[MLX_STEP_HISTORY_WIDTH];
   for (int t = threadIdx.x; t < n; t += THREADS) {
@@ -93,13 +93,13 @@ __device__ __forceinline__ void resolve_tokens(const int *batch, int n, int *his
         *at = id;
       }
     }
-    ids[t] = id < 0 ? 0 : id < VOCAB ? id : VOCAB - 1;
+    ids[t] = id < 0 ? 0 : id < vocab ? id : vocab - 1;
   }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     NAME(const int *__restrict__ batch, int *__restrict__ history, int *__restrict__ placed, int n,
-         int short_count, int long_count, int long_from) {
+         int short_count, int long_count, int long_from, int vocab) {
   start_next_kernel();
   wait_for_previous_kernel();
   batch = after_wait(batch);
@@ -109,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   int *short_tiles = placed + SHORT_AT, *long_tiles = placed + long_at;
   int shorts = 0, longs = 0;  // tiles written so far
   if (threadIdx.x == 0) *(int4 *)placed = make_int4(SHORT_AT, long_at, 0, 0);
-  resolve_tokens(batch, n, history, placed + ids_at);
+  resolve_tokens(batch, n, history, vocab, placed + ids_at);
   for (int start = 0; start < n; start += THREADS) {
     const Segment s = read_segment(batch, n, start + threadIdx.x);
     const bool is_long = long_count > 0 && s.tokens >= long_from;
@@ -135,7 +135,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #else
 extern "C" __global__ void __launch_bounds__(256)
     NAME(const float *__restrict__ x, const int *__restrict__ batch, float *__restrict__ hidden,
-         float *__restrict__ picked) {
+         float *__restrict__ picked, int width) {
   start_next_kernel();
   wait_for_previous_kernel();
   x = after_wait(x);
@@ -143,10 +143,10 @@ extern "C" __global__ void __launch_bounds__(256)
   const int row = blockIdx.x, wanted = batch[batch[MLX_STEP_AT_WANTED] + row];
   const int tokens = batch[MLX_STEP_AT_POSITIONS] - batch[MLX_STEP_AT_SLOTS];  // N
   const int token = (u32)wanted < (u32)tokens ? wanted : 0;
-  for (int i = threadIdx.x; i < WIDTH; i += 256) {
-    const float value = x[(long long)token * WIDTH + i];
-    hidden[(long long)row * WIDTH + i] = value;
-    picked[(long long)row * WIDTH + i] = value;
+  for (int i = threadIdx.x; i < width; i += 256) {
+    const float value = x[(long long)token * width + i];
+    hidden[(long long)row * width + i] = value;
+    picked[(long long)row * width + i] = value;
   }
 }
 #endif

@@ -2,9 +2,8 @@
 // the arithmetic and the steps on short lists; kernels/sample_row.h is the same for a CPU. Both give the same
 // tokens and the same log-probabilities, bit for bit.
 //
-// Macros:  VOCAB (at most 393,216)
-//
-// mlx_sample   (batch i32 [?], logits f32 [W, VOCAB], history i32 [?] in/out, results i32 [W, 48] in/out)
+// mlx_sample   (batch i32 [?], logits f32 [W, vocab], history i32 [?] in/out, results i32 [W, 48] in/out,
+//              vocab: at most 393,216)
 //              The layouts are those of kernels/step.h. Writes rows 0 to wanted count - 1 of |results|, and
 //              the sampled tokens into |history|, one position after their wanted tokens. |logits| is not
 //              changed.
@@ -24,14 +23,13 @@ typedef mlx_u64 u64;
 constexpr int THREADS = 1024, WARPS = 32;
 constexpr int TILE = 128, CHUNK = TILE * WARPS;  // logits of a warp and of a block at a time
 constexpr int PER_LANE = TILE / 32;
-constexpr int CHUNKS = (VOCAB + CHUNK - 1) / CHUNK, TILES = CHUNKS * WARPS;
-constexpr int TILES_PER_THREAD = (TILES + THREADS - 1) / THREADS;
 constexpr int LIST = 1024;       // most candidates of a list: one per thread
 constexpr int LIST_TOP_K = 512;  // largest top-k that the list is tried for
 constexpr int WARP_LIST = 256;   // up to this length, one warp works on a list
 constexpr int BINS = 2048;
 constexpr u32 HAS_BIAS = 0x80000000u;
-static_assert(TILES <= 3 * LIST, "VOCAB is too large");
+constexpr int MAX_VOCAB = 3 * LIST * TILE;  // the pool holds a sum of each tile
+static_assert(MAX_VOCAB == 393216, "the limit of compiler/lower_place.c");
 
 // Functions with a pass over the row are not inlined: the kernel would be ten times as large.
 #define OUTLINE __device__ __noinline__
@@ -43,6 +41,8 @@ __shared__ u32 adjusts[CHUNK];  // of the current chunk: count in the window, an
 __shared__ u64 parts[WARPS];    // one number per warp
 __shared__ u64 found[2];
 __shared__ int list_count;
+__shared__ int vocab;  // a parameter of the kernel; here, it takes no register of the functions
+__device__ __forceinline__ int chunk_count() { return (vocab + CHUNK - 1) / CHUNK; }
 
 // ---- reductions over the block: all threads get the result ----
 
@@ -130,20 +130,20 @@ __device__ __forceinline__ int nth_id(int chunk, int nth) {
 
 // The scores of this thread's tokens of a chunk; -infinity where there is no candidate. Returns true if one
 // of the logits is not finite. All threads of the block must call it.
-__device__ __forceinline__ bool load_chunk(const Row &row, int chunk, float (&scores)[PER_LANE]) {
+__device__ __forceinline__ bool load_chunk(const Row &row, int end, int chunk, float (&scores)[PER_LANE]) {
   const float excluded = __uint_as_float(0xff800000u);
   const bool adjusted = row.bias_count || row.window_count;
   bool bad = false;
 #pragma unroll
   for (int nth = 0; nth < PER_LANE; ++nth) {
     const int id = nth_id(chunk, nth);
-    scores[nth] = id < VOCAB ? row.logits[id] : excluded;
+    scores[nth] = id < end ? row.logits[id] : excluded;
   }
   if (adjusted) count_chunk(row.window, row.window_count, row.biases, row.bias_count, chunk);
 #pragma unroll
   for (int nth = 0; nth < PER_LANE; ++nth) {
     const int id = nth_id(chunk, nth);
-    if (id >= VOCAB) continue;
+    if (id >= end) continue;
     const bool finite = mlx_bits_are_finite(__float_as_uint(scores[nth]));
     bad |= !finite;
     if (!finite || (row.mask && !(row.mask[id / 32] >> id % 32 & 1))) scores[nth] = excluded;
@@ -161,22 +161,23 @@ __device__ __forceinline__ bool load_chunk(const Row &row, int chunk, float (&sc
 // together.
 template <class F>
 __device__ __forceinline__ bool for_each_logit(const float *logits, F f) {
-  constexpr int QUADS = VOCAB / 4, AHEAD = 4;
+  constexpr int AHEAD = 4;
+  const int end = vocab / 4;
   const float excluded = __uint_as_float(0xff800000u);
   bool bad = false;
 #pragma unroll 1
-  for (int first = threadIdx.x; first < QUADS; first += THREADS * AHEAD) {
+  for (int first = threadIdx.x; first < end; first += THREADS * AHEAD) {
     float4 quads[AHEAD];
 #pragma unroll
     for (int i = 0; i < AHEAD; ++i) {
       const int quad = first + i * THREADS;
-      quads[i] = quad < QUADS ? ((const float4 *)logits)[quad] : make_float4(0, 0, 0, 0);
+      quads[i] = quad < end ? ((const float4 *)logits)[quad] : make_float4(0, 0, 0, 0);
     }
 #pragma unroll
     for (int i = 0; i < AHEAD; ++i) {
       const int quad = first + i * THREADS;
       const float scores[4] = {quads[i].x, quads[i].y, quads[i].z, quads[i].w};
-      if (quad >= QUADS) break;
+      if (quad >= end) break;
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const bool finite = mlx_bits_are_finite(__float_as_uint(scores[e]));
@@ -191,14 +192,15 @@ __device__ __forceinline__ bool for_each_logit(const float *logits, F f) {
 // Calls f(score, ID) for all tokens of this thread. All threads of the block must call it.
 template <class F>
 __device__ __forceinline__ bool for_each(const Row &given, F f) {
-  const Row row = given;                                                    // in registers
-  if (VOCAB % 4 == 0 && !row.mask && !row.bias_count && !row.window_count)  // rows of 16-byte units
+  const Row row = given;  // in registers
+  const int end = vocab;
+  if (end % 4 == 0 && !row.mask && !row.bias_count && !row.window_count)  // rows of 16-byte units
     return for_each_logit(row.logits, f);
   bool bad = false;
   float scores[PER_LANE];
 #pragma unroll 1
-  for (int chunk = 0; chunk < CHUNKS; ++chunk) {
-    bad |= load_chunk(row, chunk, scores);
+  for (int chunk = 0; chunk * CHUNK < end; ++chunk) {
+    bad |= load_chunk(row, end, chunk, scores);
 #pragma unroll
     for (int nth = 0; nth < PER_LANE; ++nth) f(scores[nth], nth_id(chunk, nth));
   }
@@ -208,7 +210,7 @@ __device__ __forceinline__ bool for_each(const Row &given, F f) {
 // The same for passes that only some options need: slower, but its code is not repeated.
 OUTLINE float4 load_chunk_call(const Row &row, int chunk) {
   float scores[PER_LANE];
-  load_chunk(row, chunk, scores);
+  load_chunk(row, vocab, chunk, scores);
   return make_float4(scores[0], scores[1], scores[2], scores[3]);
 }
 static_assert(PER_LANE == 4, "float4");
@@ -216,7 +218,7 @@ static_assert(PER_LANE == 4, "float4");
 template <class F>
 __device__ __forceinline__ void for_each_rare(const Row &row, F f) {
 #pragma unroll 1
-  for (int chunk = 0; chunk < CHUNKS; ++chunk) {
+  for (int chunk = 0; chunk < chunk_count(); ++chunk) {
     const float4 scores = load_chunk_call(row, chunk);
     f(scores.x, nth_id(chunk, 0));
     f(scores.y, nth_id(chunk, 1));
@@ -312,8 +314,8 @@ OUTLINE u64 find_in_order(const Row &given, const Sum &f, u64 limit) {
   float scores[PER_LANE];
   __syncthreads();  // |pool| may still be read
 #pragma unroll 1
-  for (int chunk = 0; chunk < CHUNKS; ++chunk) {
-    load_chunk(row, chunk, scores);
+  for (int chunk = 0; chunk < chunk_count(); ++chunk) {
+    load_chunk(row, vocab, chunk, scores);
     u64 sum = 0;
 #pragma unroll
     for (int nth = 0; nth < PER_LANE; ++nth) sum += f.of(scores[nth], nth_id(chunk, nth));
@@ -322,17 +324,18 @@ OUTLINE u64 find_in_order(const Row &given, const Sum &f, u64 limit) {
   }
   __syncthreads();
   u64 own = 0, total;
-  for (int i = 0; i < TILES_PER_THREAD; ++i) {
-    const int tile = threadIdx.x * TILES_PER_THREAD + i;
-    own += tile < TILES ? pool[tile] : 0;
+  const int tiles = chunk_count() * WARPS, each = (tiles + THREADS - 1) / THREADS;
+  for (int i = 0; i < each; ++i) {
+    const int tile = threadIdx.x * each + i;
+    own += tile < tiles ? pool[tile] : 0;
   }
   u64 before = block_before(own, &total);
   const u64 target = f.draws ? mlx_sample_target(limit, total) : limit;
   if (threadIdx.x == 0) found[0] = ~0ull;
   __syncthreads();
-  for (int i = 0; i < TILES_PER_THREAD; ++i) {
-    const int tile = threadIdx.x * TILES_PER_THREAD + i;
-    const u64 sum = tile < TILES ? pool[tile] : 0;
+  for (int i = 0; i < each; ++i) {
+    const int tile = threadIdx.x * each + i;
+    const u64 sum = tile < tiles ? pool[tile] : 0;
     if (before <= target && target - before < sum) {  // in one thread
       found[0] = tile;
       found[1] = before;
@@ -345,7 +348,7 @@ OUTLINE u64 find_in_order(const Row &given, const Sum &f, u64 limit) {
   __syncthreads();  // all threads have read |found|
   if (tile == ~0ull) return 0;
   const int chunk = (int)tile / WARPS;
-  load_chunk(row, chunk, scores);
+  load_chunk(row, vocab, chunk, scores);
   if (threadIdx.x / 32 == tile % WARPS) {
     for (int nth = 0; nth < PER_LANE; ++nth) {
       const int id = nth_id(chunk, nth);
@@ -536,8 +539,10 @@ OUTLINE void report_top(const Row &row, int wanted, u64 thread_best, float large
 __device__ int clamp(int x, int end) { return x < 0 || end <= 0 ? 0 : x < end ? x : end - 1; }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    mlx_sample(const int *__restrict__ batch, const float *__restrict__ logits, int *history, int *results) {
+    mlx_sample(const int *__restrict__ batch, const float *__restrict__ logits, int *history, int *results,
+               int vocabulary) {
   start_next_kernel();
+  if (threadIdx.x == 0) vocab = vocabulary;
   wait_for_previous_kernel();
   batch = after_wait(batch);
   logits = after_wait(logits);
@@ -552,8 +557,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             position = max(batch[batch[MLX_STEP_AT_POSITIONS] + token], 0) + 1;  // of the sampled token
   int *const tokens = history + (u64)slot * (u64)width, *const result = results + nth * MLX_RESULT_WORDS;
   if (threadIdx.x < MLX_RESULT_WORDS) result[threadIdx.x] = 0;
+  __syncthreads();  // |vocab| is written
 
-  const Row plain = {logits + (u64)nth * VOCAB, nullptr, nullptr, nullptr, 0, 0, 1, 0, 0};
+  const Row plain = {logits + (u64)nth * vocabulary, nullptr, nullptr, nullptr, 0, 0, 1, 0, 0};
   Row row = plain;
   const int known = min(position, width), window = min(max(sampling[MLX_SAMPLING_WINDOW], 0), known);
   if (sampling[MLX_SAMPLING_MASK_AT] > 0) row.mask = (const u32 *)batch + sampling[MLX_SAMPLING_MASK_AT];
@@ -586,6 +592,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   result[MLX_RESULT_TOKEN] = chosen;
   result[MLX_RESULT_FLAGS] = bad;
   if (!reports) return;
-  const float logit = scored >= 0 && scored < VOCAB ? plain.logits[scored] : __uint_as_float(0xff800000u);
+  const float logit =
+      scored >= 0 && scored < vocabulary ? plain.logits[scored] : __uint_as_float(0xff800000u);
   result[MLX_RESULT_LOGPROB] = (int)__float_as_uint(mlx_sample_logprob(logit, largest, total));
 }
