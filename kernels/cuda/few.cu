@@ -32,10 +32,10 @@ typedef unsigned long long u64;
 #define THREADS (WARPS * 32)
 #define STAGES 6
 #define IN_FLIGHT 2  // stages whose copies are in flight; more only delay the words that blocks exchange
-#define AHEAD 5      // units from a copy to the request into L2, which fills while blocks wait for each other
 #define BATCH 4      // tiles whose sums are completed together
 #define SLICE (FFN / SLICES)
-#define EMPTY 0xffffffffu  // a NaN that no arithmetic produces
+#define MAX_POLLS (1u << 24)  // of a word: about ten seconds
+#define EMPTY 0xffffffffu     // a NaN that no arithmetic produces
 
 static __host__ __device__ constexpr int max_of(int a, int b) { return a > b ? a : b; }
 static constexpr int COLUMNS = max_of(max_of(HIDDEN, Q_WIDTH), SLICE);  // most columns of x
@@ -86,13 +86,6 @@ struct Launch {
 
 struct Range {  // of units
   int begin, end;
-  __device__ __forceinline__ int count() const { return end - begin; }
-};
-
-struct Unit {  // in memory; stride: bytes from one row to the next, of which |bytes| are used
-  const u8 *from;
-  u64 stride;
-  int bytes;
 };
 static __device__ __forceinline__ Range share(int rows, int nth, int count) {
   return {rows / UNIT * nth / count, rows / UNIT * (nth + 1) / count};
@@ -128,8 +121,8 @@ struct Producer {
     __syncwarp();
   }
 
-  // Copies a unit. Requests |later|, which is copied later, into L2.
-  __device__ __forceinline__ void copy(const Unit &unit, const Unit &later) {
+  // Copies a unit of |columns| columns. |stride|: bytes from one row to the next.
+  __device__ __forceinline__ void unit(const u8 *from, int columns, u64 stride) {
     const int lane = threadIdx.x & 31;
     barrier_wait(&s->free[at.stage], at.parity ^ 1);
     if (started >= IN_FLIGHT) {
@@ -138,72 +131,30 @@ struct Producer {
     } else {
       ++started;
     }
-    expect(&s->full[at.stage], UNIT * unit.bytes);
-    if (lane < UNIT) {
-      copy_bytes(s->ring[at.stage] + lane * PITCH, unit.from + lane * unit.stride, unit.bytes, 0, 1,
+    expect(&s->full[at.stage], UNIT * columns * 2);
+    if (lane < UNIT)
+      copy_bytes(s->ring[at.stage] + lane * PITCH, from + lane * stride, columns * 2, 0, 1,
                  &s->full[at.stage]);
-      if (later.from)
-        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(later.from + lane * later.stride),
-                     "r"(later.bytes)
-                     : "memory");
-    }
     __syncwarp();
     at.next();
   }
+
+  __device__ __forceinline__ void units(const u8 *from, Range r, int columns, u64 stride) {
+#pragma unroll 1
+    for (int u = r.begin; u < r.end; ++u) unit(from + (u64)u * UNIT * stride, columns, stride);
+  }
 };
 
-static __device__ __forceinline__ Unit unit_of(const u8 *matrix, int unit, int columns) {
-  return {matrix + (u64)unit * UNIT * columns * 2, (u64)columns * 2, columns * 2};
+static __device__ __forceinline__ const u8 *qkv_unit(const Launch &l, int layer, int unit) {
+  int row = unit * UNIT;
+  if (row < Q_WIDTH) return AT(Q, layer) + (u64)row * HIDDEN * 2;
+  row -= Q_WIDTH;
+  if (row < KV_WIDTH) return AT(K, layer) + (u64)row * HIDDEN * 2;
+  return AT(V, layer) + (u64)(row - KV_WIDTH) * HIDDEN * 2;
 }
 
 static __device__ __forceinline__ int qkv_layer(const Launch &l) {
   return l.layer + (l.parts & PART_LAYER ? 1 : 0);
-}
-
-// What a block multiplies.
-struct Shares {
-  Range o, ffn, down, qkv, head;
-  __device__ __forceinline__ int layer_units() const { return o.count() + 2 * ffn.count() + down.count(); }
-};
-
-static __device__ __forceinline__ Shares shares_of(const Launch &l) {
-  return {share(HIDDEN, l.block, l.blocks), share(FFN, l.block, l.blocks), down_share(l),
-          share(Q_WIDTH + 2 * KV_WIDTH, l.block, l.blocks), share(VOCAB, l.block, l.blocks)};
-}
-
-// Unit |i| of those from o to down.
-static __device__ __forceinline__ Unit layer_unit(const Launch &l, const Shares &of, int layer, int i) {
-  if (i < of.o.count()) return unit_of(AT(O, layer), of.o.begin + i, Q_WIDTH);
-  i -= of.o.count();
-  if (i < 2 * of.ffn.count())
-    return unit_of(i % 2 ? AT(UP, layer) : AT(GATE, layer), of.ffn.begin + i / 2, HIDDEN);
-  Unit unit = unit_of(AT(DOWN, layer), of.down.begin + i - 2 * of.ffn.count(), FFN);
-  unit.from += l.block % SLICES * SLICE * 2;
-  unit.bytes = SLICE * 2;
-  return unit;
-}
-
-static __device__ __forceinline__ Unit qkv_unit(const Launch &l, const Shares &of, int layer, int i) {
-  int unit = of.qkv.begin + i;
-  if (unit < Q_WIDTH / UNIT) return unit_of(AT(Q, layer), unit, HIDDEN);
-  unit -= Q_WIDTH / UNIT;
-  if (unit < KV_WIDTH / UNIT) return unit_of(AT(K, layer), unit, HIDDEN);
-  return unit_of(AT(V, layer), unit - KV_WIDTH / UNIT, HIDDEN);
-}
-
-// Unit |i| of this launch, then of the next one; from NULL: there is none.
-static __device__ __forceinline__ Unit unit_at(const Launch &l, const Shares &of, int i) {
-  const int layer = of.layer_units(), qkv = of.qkv.count(), head = of.head.count();
-  if (l.parts & PART_LAYER) {
-    if (i < layer) return layer_unit(l, of, l.layer, i);
-    i -= layer;
-  }
-  if (l.parts & PART_QKV) {
-    if (i < qkv) return qkv_unit(l, of, qkv_layer(l), i);
-    i -= qkv;
-    return i < layer ? layer_unit(l, of, qkv_layer(l), i) : Unit{nullptr, 0, 0};
-  }
-  return i < head ? unit_of(AT(HEAD, 0), of.head.begin + i, HIDDEN) : Unit{nullptr, 0, 0};
 }
 
 static __device__ __forceinline__ void produce(const Launch &l, Shared *s) {
@@ -215,11 +166,22 @@ static __device__ __forceinline__ void produce(const Launch &l, Shared *s) {
   if (l.parts & PART_QKV)
     copy_bytes((u8 *)s->gain[1], AT(ATTN_NORM, qkv_layer(l)), HIDDEN * 4, lane, 32, &s->gains);
   __syncwarp();
-  const Shares of = shares_of(l);
-  const int count = (l.parts & PART_LAYER ? of.layer_units() : 0) +
-                    (l.parts & PART_QKV ? of.qkv.count() : 0) + (l.parts & PART_HEAD ? of.head.count() : 0);
+  if (l.parts & PART_LAYER) {
+    p.units(AT(O, l.layer), share(HIDDEN, l.block, l.blocks), Q_WIDTH, Q_WIDTH * 2);
+    const Range r = share(FFN, l.block, l.blocks);
 #pragma unroll 1
-  for (int i = 0; i < count; ++i) p.copy(unit_at(l, of, i), unit_at(l, of, i + AHEAD));
+    for (int u = r.begin; u < r.end; ++u) {
+      p.unit(AT(GATE, l.layer) + (u64)u * UNIT * HIDDEN * 2, HIDDEN, HIDDEN * 2);
+      p.unit(AT(UP, l.layer) + (u64)u * UNIT * HIDDEN * 2, HIDDEN, HIDDEN * 2);
+    }
+    p.units(AT(DOWN, l.layer) + l.block % SLICES * SLICE * 2, down_share(l), SLICE, FFN * 2);
+  }
+  if (l.parts & PART_QKV) {
+    const Range r = share(Q_WIDTH + 2 * KV_WIDTH, l.block, l.blocks);
+#pragma unroll 1
+    for (int u = r.begin; u < r.end; ++u) p.unit(qkv_unit(l, qkv_layer(l), u), HIDDEN, HIDDEN * 2);
+  }
+  if (l.parts & PART_HEAD) p.units(AT(HEAD, 0), share(VOCAB, l.block, l.blocks), HIDDEN, HIDDEN * 2);
 }
 
 #include "few_consumer.cuh"

@@ -38,11 +38,17 @@ static __device__ __forceinline__ void mma(float (&d)[4], const u32 (&a)[4], u32
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// Called in loops that wait for other blocks. Blocks that are not resident would never answer: an error is
+// better than a launch without end.
+static __device__ __forceinline__ void count_poll(u32 &polls) {
+  if (++polls == MAX_POLLS) __trap();
+}
+
 // This lane's eight words of each piece, where place() says. Polls the first ones: most arrive together.
 template <int COUNT>
 static __device__ __forceinline__ void receive(float (&v)[PIECES][8], const float *from) {
-  do load4(v[0], from);
-  while (__any_sync(~0u, any_empty(v[0])));
+  u32 polls = 0;
+  for (load4(v[0], from); __any_sync(~0u, any_empty(v[0])); load4(v[0], from)) count_poll(polls);
 #pragma unroll
   for (int i = 1; i < 2 * COUNT; ++i) load4(v[i / 2] + i % 2 * 4, from + i * 128);
   for (;;) {
@@ -50,6 +56,7 @@ static __device__ __forceinline__ void receive(float (&v)[PIECES][8], const floa
 #pragma unroll
     for (int i = 1; i < 2 * COUNT; ++i) again |= any_empty(v[i / 2] + i % 2 * 4);
     if (!__any_sync(~0u, again)) return;  // lanes leave the loop together
+    count_poll(polls);
 #pragma unroll
     for (int i = 1; i < 2 * COUNT; ++i)
       if (any_empty(v[i / 2] + i % 2 * 4)) load4(v[i / 2] + i % 2 * 4, from + i * 128);
@@ -267,7 +274,7 @@ static __device__ __forceinline__ void down(const Launch &l, Consumer &c, Buffer
     for (int i = 0; i < SLICES; ++i) v[i] = load1(from + i * TOKENS * HIDDEN);
 #pragma unroll
     for (int i = 0; i < SLICES; ++i) {
-      while (is_empty(v[i])) v[i] = load1(from + i * TOKENS * HIDDEN);
+      for (u32 polls = 0; is_empty(v[i]); count_poll(polls)) v[i] = load1(from + i * TOKENS * HIDDEN);
       sum += v[i];
     }
     sum += unit == mine ? x : before(unit);
