@@ -17,9 +17,15 @@
 
 static served_t shared;  // one server for most tests
 
+// If only some cases run, no case stops it.
+static void kill_shared(void) {
+  if (shared.pid) kill(shared.pid, SIGKILL);
+}
+
 static void start_shared(void) {
-  if (!shared.pid)
-    SERVE(&shared, TINY, "--device", "cpu", "--chat-template", "chatml", "--parallel", "4", "--cors", "*");
+  if (shared.pid) return;
+  CHECK(!atexit(kill_shared));
+  SERVE(&shared, TINY, "--device", "cpu", "--chat-template", "chatml", "--parallel", "4", "--cors", "*");
 }
 
 static yyjson_doc *post(const char *path, const char *body, int status) {
@@ -726,6 +732,7 @@ TEST(an_idle_server_uses_no_cpu_time) {
 TEST(the_shared_server_ends_cleanly) {
   start_shared();
   CHECK_INT(serve_stop(&shared), 0);
+  shared.pid = 0;
 }
 
 TEST_MAIN(CASE(a_completion_has_the_tokens_of_mlxcel_run), CASE(a_stream_has_the_text_of_the_whole_answer),

@@ -1,6 +1,6 @@
 """Hostile and unlucky clients of `mlxcel serve`: the server keeps serving, and its memory returns to where it was.
 
-    python3 tests/clients/faults_test.py MLXCEL MODEL [--requests 1000] [CASE...]
+    python3 tests/clients/faults_test.py MLXCEL MODEL [CASE...] [--requests 1000]
 
 The model is a tiny one without a chat template. `./build.sh attack` runs 10,000 requests.
 """
@@ -22,7 +22,7 @@ import urllib.error
 import urllib.request
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from server import Server, memory_bytes  # noqa: E402
+from server import Server, is_sanitized, memory_bytes  # noqa: E402
 
 MB = 1 << 20
 
@@ -153,7 +153,7 @@ def random_disconnects_leave_nothing_behind(server, args):
     wait_until_idle(server)
     after = memory_bytes(server.process)
     print(f"  {before / MB:.1f} MiB before, {after / MB:.1f} MiB after {args.requests} requests")
-    assert after - before < 12 * MB, (before, after)
+    assert after - before < 12 * MB or is_sanitized(server.process), (before, after)
     assert complete(server) == expected
 
 
