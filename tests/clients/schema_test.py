@@ -50,8 +50,9 @@ def main():
         if not importlib.util.find_spec("schemathesis"):
             print("schemathesis_finds_no_undocumented_answer\n  skipped: schemathesis is not installed\n2 passed, 0 failed, 1 skipped")
             return
+        # too_slow: making a request takes long on a busy machine, whatever its schema is.
         done = subprocess.run([sys.executable, "-m", "schemathesis.cli", "run", server.url + "/openapi.json", "--checks", CHECKS, "--max-examples", args.examples,
-                               "--phases", "examples,fuzzing", "--request-timeout", "120", "--seed", "1", "--no-color"], capture_output=True, text=True)
+                               "--phases", "examples,fuzzing", "--request-timeout", "120", "--seed", "1", "--suppress-health-check", "too_slow", "--no-color"], capture_output=True, text=True)
         if done.returncode:
             sys.exit(done.stdout[-6000:] + done.stderr[-2000:])
         print("schemathesis_finds_no_undocumented_answer")
