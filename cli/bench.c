@@ -276,13 +276,27 @@ static mlx_status_t run_once(bench_t *bench, const mlx_bench_test_t *test, int64
   return status;
 }
 
-// Bytes read per decoded token: the weights, which all sequences share, and the keys and values of all
-// earlier positions. On average, those include half of the generated tokens.
+// The average, over the generated tokens, of the positions that a layer reads. |window|: the most that it
+// reads; 0: all.
+static double positions_read(const mlx_bench_test_t *test, int64_t window) {
+  const int64_t before = test->depth ? test->depth : 1, tokens = test->generated;
+  int64_t growing = window ? window - before : tokens;  // tokens with fewer positions than the window
+  if (growing < 0) growing = 0;
+  if (growing > tokens) growing = tokens;
+  const double sum = (double)growing * ((double)before + (double)(growing + 1) / 2) +
+                     (double)(tokens - growing) * (double)window;
+  return sum / (double)tokens;
+}
+
+// Bytes read per decoded token: the weights, which all sequences share, and the keys and values of the
+// earlier positions that each layer sees.
 static double bytes_per_token(const bench_t *bench, const mlx_bench_test_t *test) {
-  if (test->prompt || test->arrival) return 0;
+  if (test->prompt || test->arrival || !test->generated) return 0;
+  const mlx_engine_info_t *info = &bench->run.info;
   const double sequences = test->parallel ? (double)test->parallel : 1;
-  const double before = (double)(test->depth ? test->depth : 1) + (double)(test->generated + 1) / 2;
-  return (double)bench->run.info.token_weight_bytes / sequences + before * (double)bench->run.info.kv_bytes;
+  return (double)info->token_weight_bytes / sequences +
+         positions_read(test, 0) * (double)(info->kv_bytes - info->window_kv_bytes) +
+         positions_read(test, (int64_t)info->window) * (double)info->window_kv_bytes;
 }
 
 static void summarize(const bench_t *bench, mlx_bench_result_t *r) {

@@ -453,6 +453,14 @@ static uint64_t lookup_bytes(const mlx_archive_t *archive) {
   return embedding && find_weight(archive, "lm_head.weight") ? embedding->size : 0;
 }
 
+// Without window pages, a window of the manifest is that of all layers (artifact/manifest.h).
+static uint64_t window_kv_bytes(const mlx_variant_t *v) {
+  if (!v->window) return 0;
+  if (!v->window_page_bytes) return (uint64_t)v->kv_bytes;
+  const double pages = (double)(v->page_bytes + v->window_page_bytes);
+  return (uint64_t)((double)v->kv_bytes * (double)v->window_page_bytes / pages + 0.5);
+}
+
 mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine) {
   const mlx_manifest_t *m = &engine->manifest;
   const mlx_variant_t *variant = engine->variant;
@@ -479,6 +487,8 @@ mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine) {
       .weight_bytes = weights,
       .token_weight_bytes = weights - lookup_bytes(&engine->archive),
       .kv_bytes = (uint64_t)variant->kv_bytes,
+      .window_kv_bytes = window_kv_bytes(variant),
+      .window = (uint64_t)variant->window,
       .pool_bytes = (uint64_t)(engine->sizing.pool_pages * variant->page_bytes +
                                engine->sizing.window_pages * variant->window_page_bytes)};
 }

@@ -153,7 +153,10 @@ typedef struct mlx_engine_info {
   uint64_t weight_bytes;                       // all weights
   // The weights that one decode step reads: all but an embedding table that is not also the output head.
   uint64_t token_weight_bytes;
-  uint64_t kv_bytes;    // keys and values of one position; 0 if unknown
+  uint64_t kv_bytes;  // keys and values of one position; 0 if unknown
+  // The part of kv_bytes in layers with a sliding window, and the positions that those layers see; 0 if there
+  // are none, or if the module keeps all their positions.
+  uint64_t window_kv_bytes, window;
   uint64_t pool_bytes;  // KV cache of all sessions, at most; a CPU takes it as it is used
 } mlx_engine_info_t;
 // The strings are borrowed from the engine. Any thread.

@@ -20,7 +20,7 @@ struct mlx_http_server {
   uv_async_t wake;  // bytes to write, drain or stop
   uv_prepare_t turn;
   uv_timer_t timer, retry;
-  uv_signal_t signals[2];  // SIGINT, SIGTERM
+  uv_signal_t signals[2];  // mlx_socket_end_signals
   mlx_listener_t listener;
   mlx_connections_t connections;
   mlx_tls_context_t *tls;
@@ -226,10 +226,9 @@ int64_t mlx_http_server_connections(const mlx_http_server_t *server) {
 }
 
 mlx_status_t mlx_http_server_run(mlx_http_server_t *server) {
-  static const int numbers[2] = {SIGINT, SIGTERM};
   mlx_socket_signals_t signals;
   for (int i = 0; server->options.on_signal && i < 2; ++i) {
-    const int error = uv_signal_start(&server->signals[i], on_signal, numbers[i]);
+    const int error = uv_signal_start(&server->signals[i], on_signal, mlx_socket_end_signals[i]);
     if (error) return mlx_error(MLX_INTERNAL, "cannot watch signals: %s", uv_strerror(error));
   }
   mlx_socket_block_sigpipe(&signals);

@@ -22,6 +22,9 @@ int64_t mlx_socket_reserve(int64_t connections);
 // would poll without end if another thread had taken it. This function reopens it, or waits a little.
 void mlx_socket_check_spare(uv_loop_t *loop);
 
+// The signals that ask a program to end: SIGINT and SIGTERM. Windows has Ctrl-C and Ctrl-Break.
+extern const int mlx_socket_end_signals[2];
+
 // Blocks SIGPIPE in this thread, so that a write to a client that has left is an error of that write only.
 typedef struct mlx_socket_signals {
   uint64_t saved[16];  // room for sigset_t

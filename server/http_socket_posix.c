@@ -17,6 +17,8 @@
 
 #define OTHER_FILES 256  // file descriptors that are not connections: models, caches, logs, child processes
 
+const int mlx_socket_end_signals[2] = {SIGINT, SIGTERM};
+
 _Static_assert(sizeof(sigset_t) <= sizeof(mlx_socket_signals_t), "the signal mask does not fit");
 
 // Tries to connect: 0, or the error. A full backlog (EAGAIN) also means that a server lives.

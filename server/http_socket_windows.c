@@ -2,6 +2,10 @@
 // are named pipes, which HTTP clients cannot use.
 #include "server/http_socket.h"
 
+#include <signal.h>
+
+const int mlx_socket_end_signals[2] = {SIGINT, SIGBREAK};
+
 mlx_status_t mlx_socket_prepare_path(const char *path) {
   return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "cannot listen on %s: no Unix sockets on Windows", path),
                          "listen on an address with --host and --port");

@@ -99,9 +99,26 @@ static double waiting(const mlx_serving_stats_t *s) {
 static double pages_used(const mlx_serving_stats_t *s) { return (double)s->scheduler.pages_used; }
 static double pages_cached(const mlx_serving_stats_t *s) { return (double)s->scheduler.pages_cached; }
 static double pages_free(const mlx_serving_stats_t *s) { return (double)s->scheduler.pages_free; }
+static double window_pages_used(const mlx_serving_stats_t *s) {
+  return (double)s->scheduler.window_pages_used;
+}
+static double window_pages_cached(const mlx_serving_stats_t *s) {
+  return (double)s->scheduler.window_pages_cached;
+}
+static double window_pages_free(const mlx_serving_stats_t *s) {
+  return (double)s->scheduler.window_pages_free;
+}
+static double pages_total(const mlx_serving_stats_t *s) {
+  return pages_used(s) + pages_cached(s) + pages_free(s);
+}
+static double window_pages_total(const mlx_serving_stats_t *s) {
+  return window_pages_used(s) + window_pages_cached(s) + window_pages_free(s);
+}
+// Of the kind of page that is nearer to its end: a sequence waits if either kind has no page for it.
 static double usage(const mlx_serving_stats_t *s) {
-  const double total = pages_used(s) + pages_cached(s) + pages_free(s);
-  return total > 0 ? pages_used(s) / total : 0;
+  const double pages = pages_total(s) > 0 ? pages_used(s) / pages_total(s) : 0;
+  const double windows = window_pages_total(s) > 0 ? window_pages_used(s) / window_pages_total(s) : 0;
+  return pages > windows ? pages : windows;
 }
 static double steps(const mlx_serving_stats_t *s) { return (double)s->scheduler.steps; }
 static double failed_steps(const mlx_serving_stats_t *s) { return (double)s->failed_steps; }
@@ -116,6 +133,12 @@ static const family_t families[] = {
     {"mlxcel_kv_pages_used", "gauge", "Pages of the KV cache that sequences use.", pages_used},
     {"mlxcel_kv_pages_cached", "gauge", "Pages that are kept for later prefixes.", pages_cached},
     {"mlxcel_kv_pages_free", "gauge", "Free pages.", pages_free},
+    {"mlxcel_kv_pages", "gauge", "All pages.", pages_total},
+    {"mlxcel_kv_window_pages_used", "gauge", "Window pages that sequences use.", window_pages_used},
+    {"mlxcel_kv_window_pages_cached", "gauge", "Window pages that are kept for later prefixes.",
+     window_pages_cached},
+    {"mlxcel_kv_window_pages_free", "gauge", "Free window pages.", window_pages_free},
+    {"mlxcel_kv_window_pages", "gauge", "All window pages; 0: the model has none.", window_pages_total},
     {"mlxcel_steps_total", "counter", "Steps.", steps},
     {"mlxcel_failed_steps_total", "counter", "Steps that failed.", failed_steps},
     {"mlxcel_prompt_tokens_total", "counter", "Prompt tokens that were computed.", prompt_tokens},
@@ -124,7 +147,8 @@ static const family_t families[] = {
     {"mlxcel_preemptions_total", "counter", "Sequences that lost their pages to others.", preemptions},
     {"vllm:num_requests_running", "gauge", "The same as mlxcel_requests_running.", running},
     {"vllm:num_requests_waiting", "gauge", "The same as mlxcel_requests_waiting.", waiting},
-    {"vllm:kv_cache_usage_perc", "gauge", "Used pages of the KV cache, 0 to 1.", usage},
+    {"vllm:kv_cache_usage_perc", "gauge",
+     "Used part of the KV cache, 0 to 1: of pages or of window pages, the larger one.", usage},
 };
 
 // A label value: backslashes and quotes are escaped.
@@ -195,6 +219,10 @@ void mlx_info_server(mlx_site_t *site, mlx_exchange_t *exchange) {
     mlx_put_int(&out, "running_requests", stats->scheduler.running);
     mlx_put_int(&out, "waiting_requests", (int64_t)waiting(stats));
     mlx_put_int(&out, "max_requests", stats->limit);
+    mlx_put_int(&out, "kv_pages_used", stats->scheduler.pages_used);
+    mlx_put_int(&out, "kv_pages_total", (int64_t)pages_total(stats));
+    mlx_put_int(&out, "kv_window_pages_used", stats->scheduler.window_pages_used);
+    mlx_put_int(&out, "kv_window_pages_total", (int64_t)window_pages_total(stats));
     mlx_text_puts(&out, "}");
   }
   mlx_text_puts(&out, "]");

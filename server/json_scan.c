@@ -29,7 +29,7 @@ static mlx_scan_result_t begin_string(mlx_json_scan_t *s, bool is_key) {
   return expect(s, MLX_EXPECT_STRING);
 }
 
-static mlx_scan_result_t open(mlx_json_scan_t *s, bool object) {
+static mlx_scan_result_t open_container(mlx_json_scan_t *s, bool object) {
   if (s->depth == MLX_JSON_SCAN_DEPTH) return MLX_SCAN_BAD;
   const uint64_t bit = (uint64_t)1 << s->depth++;
   s->objects = object ? s->objects | bit : s->objects & ~bit;
@@ -38,7 +38,7 @@ static mlx_scan_result_t open(mlx_json_scan_t *s, bool object) {
 
 static bool in_object(const mlx_json_scan_t *s) { return s->objects >> (s->depth - 1) & 1; }
 
-static mlx_scan_result_t close(mlx_json_scan_t *s, char c) {
+static mlx_scan_result_t close_container(mlx_json_scan_t *s, char c) {
   if (c != (in_object(s) ? '}' : ']')) return MLX_SCAN_BAD;
   s->expect = MLX_EXPECT_COMMA;
   return --s->depth ? MLX_SCAN_MORE : MLX_SCAN_DONE;
@@ -47,7 +47,7 @@ static mlx_scan_result_t close(mlx_json_scan_t *s, char c) {
 static mlx_scan_result_t begin_value(mlx_json_scan_t *s, char c) {
   static const char *const words[] = {"true", "false", "null"};
   if (c == '"') return begin_string(s, false);
-  if (c == '{' || c == '[') return open(s, c == '{');
+  if (c == '{' || c == '[') return open_container(s, c == '{');
   for (int i = 0; i < 3; ++i) {
     if (words[i][0] != c) continue;
     s->word = words[i] + 1;
@@ -60,7 +60,7 @@ static mlx_scan_result_t begin_value(mlx_json_scan_t *s, char c) {
 
 static mlx_scan_result_t after_value(mlx_json_scan_t *s, char c) {
   if (c == ',') return expect(s, in_object(s) ? MLX_EXPECT_KEY : MLX_EXPECT_VALUE);
-  return close(s, c);
+  return close_container(s, c);
 }
 
 // The part of a number that |c| makes of the part |from|, or -1.
@@ -122,12 +122,12 @@ mlx_scan_result_t mlx_json_scan_byte(mlx_json_scan_t *s, char c) {
   }
   if (is_space(c)) return s->expect == MLX_EXPECT_START ? MLX_SCAN_BAD : MLX_SCAN_MORE;
   switch (s->expect) {
-    case MLX_EXPECT_START: return c == '{' || c == '[' ? open(s, c == '{') : MLX_SCAN_BAD;
+    case MLX_EXPECT_START: return c == '{' || c == '[' ? open_container(s, c == '{') : MLX_SCAN_BAD;
     case MLX_EXPECT_VALUE: return begin_value(s, c);
-    case MLX_EXPECT_VALUE_OR_END: return c == ']' ? close(s, c) : begin_value(s, c);
+    case MLX_EXPECT_VALUE_OR_END: return c == ']' ? close_container(s, c) : begin_value(s, c);
     case MLX_EXPECT_KEY: return c == '"' ? begin_string(s, true) : MLX_SCAN_BAD;
     case MLX_EXPECT_KEY_OR_END:
-      return c == '}' ? close(s, c) : c == '"' ? begin_string(s, true) : MLX_SCAN_BAD;
+      return c == '}' ? close_container(s, c) : c == '"' ? begin_string(s, true) : MLX_SCAN_BAD;
     case MLX_EXPECT_COLON: return c == ':' ? expect(s, MLX_EXPECT_VALUE) : MLX_SCAN_BAD;
     default: return after_value(s, c);
   }

@@ -77,7 +77,15 @@ static const mlx_tool_syntax_t syntaxes[] = {
      .marks = {"<|tool_call>call:"},
      .begin = "<|tool_call>",
      .end = "<tool_call|>",
+     .quote = "<|\"|>",
      .tokens = {"<|channel>", "<channel|>", "<|\"|>"}},
+    {.name = "functiongemma",
+     .kind = MLX_SYNTAX_GEMMA,
+     .marks = {"<start_function_call>call:", "<start_function_call> call:"},
+     .begin = "<start_function_call>",
+     .end = "<end_function_call>",
+     .quote = "<escape>",
+     .tokens = {"<escape>"}},
     {.name = "minimax",
      .kind = MLX_SYNTAX_TAGGED,
      .marks = {"<minimax:tool_call>"},
@@ -252,9 +260,9 @@ static const mlx_reasoning_syntax_t reasonings[] = {
 #define ROW(s) {PAIR(s, 0), PAIR(s, 1), PAIR(s, 2), PAIR(s, 3), PAIR(s, 4), PAIR(s, 5), PAIR(s, 6)}
 
 static const mlx_output_format_t formats[][REASONING_COUNT + 1] = {
-    ROW(0),  ROW(1),  ROW(2),  ROW(3),  ROW(4),  ROW(5),  ROW(6),  ROW(7),
-    ROW(8),  ROW(9),  ROW(10), ROW(11), ROW(12), ROW(13), ROW(14), ROW(15),
-    ROW(16), ROW(17), ROW(18), ROW(19), ROW(20), ROW(21), ROW(22), ROW(23)};
+    ROW(0),  ROW(1),  ROW(2),  ROW(3),  ROW(4),  ROW(5),  ROW(6),  ROW(7),  ROW(8),
+    ROW(9),  ROW(10), ROW(11), ROW(12), ROW(13), ROW(14), ROW(15), ROW(16), ROW(17),
+    ROW(18), ROW(19), ROW(20), ROW(21), ROW(22), ROW(23), ROW(24)};
 _Static_assert(sizeof formats / sizeof *formats == SYNTAX_COUNT, "one row for each syntax");
 
 // ----------------------------------------------------------------------------------------------------------

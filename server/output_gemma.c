@@ -1,15 +1,15 @@
-// Gemma 4's tool calls: call:NAME{key:<|"|>text<|"|>,other:[1,2]}. The arguments are known when the call is
-// complete.
+// Gemma 4's tool calls: call:NAME{key:<|"|>text<|"|>,other:[1,2]}. FunctionGemma has other quotes. The
+// arguments are known when the call is complete.
 #include <string.h>
 
 #include "base/memory.h"
 #include "server/output_parser.h"
 
-#define QUOTE "<|\"|>"
 #define MAX_DEPTH 64
 
 typedef struct reader {
   const char *at, *end;
+  const char *quote;
   mlx_text_t *out;
   int depth;
 } reader_t;
@@ -34,10 +34,10 @@ static const char *find(const reader_t *r, const char *text) {
 }
 
 static bool read_string(reader_t *r) {
-  const char *end = find(r, QUOTE);
+  const char *end = find(r, r->quote);
   if (!end) return false;
   mlx_text_json_string(r->out, r->at, (size_t)(end - r->at));
-  r->at = end + strlen(QUOTE);
+  r->at = end + strlen(r->quote);
   return true;
 }
 
@@ -67,7 +67,7 @@ static bool read_value(reader_t *r);
 
 static bool read_key(reader_t *r) {
   skip_space(r);
-  if (take(r, QUOTE)) {
+  if (take(r, r->quote)) {
     if (!read_string(r)) return false;
   } else {
     const char *begin = r->at;
@@ -103,7 +103,7 @@ static bool read_items(reader_t *r, bool object) {
 static bool read_value(reader_t *r) {
   skip_space(r);
   if (r->at == r->end || r->depth == MAX_DEPTH) return false;
-  if (take(r, QUOTE)) return read_string(r);
+  if (take(r, r->quote)) return read_string(r);
   const bool object = *r->at == '{';
   if (!object && *r->at != '[') return read_plain(r);
   ++r->at;
@@ -114,7 +114,8 @@ static bool read_value(reader_t *r) {
 }
 
 static bool convert(mlx_output_parser_t *p, const char *text, size_t length) {
-  reader_t r = {.at = text, .end = text + length, .out = &p->call.arguments};
+  reader_t r = {
+      .at = text, .end = text + length, .quote = p->format->tools->quote, .out = &p->call.arguments};
   skip_space(&r);
   if (!take(&r, "call:")) return false;
   const char *name = r.at, *brace = find(&r, "{");

@@ -272,10 +272,10 @@ static const char gemma_rules[] =
     " | \"[\" (gemma-value (\",\" gemma-value)*)? \"]\""
     " | \"{\" (gemma-key \":\" gemma-value (\",\" gemma-key \":\" gemma-value)*)? \"}\"\n";
 
-static void put_gemma_value(yyjson_val *schema, mlx_text_t *out) {
+static void put_gemma_value(yyjson_val *schema, const char *quote, mlx_text_t *out) {
   yyjson_val *type = yyjson_obj_get(schema, "type");
   if (mlx_argument_is_string(schema)) {
-    if (!put_enum(out, schema, "<|\"|>", "<|\"|>")) mlx_text_puts(out, "gemma-string ");
+    if (!put_enum(out, schema, quote, quote)) mlx_text_puts(out, "gemma-string ");
   } else if (yyjson_equals_str(type, "boolean")) {
     mlx_text_puts(out, "(\"true\" | \"false\") ");
   } else if (yyjson_equals_str(type, "integer")) {
@@ -296,10 +296,10 @@ static const char python_rules[] =
     " | \"[\" (python-value (\", \" python-value)*)? \"]\""
     " | \"{\" (python-string \": \" python-value (\", \" python-string \": \" python-value)*)? \"}\"\n";
 
-static void put_python_value(yyjson_val *schema, mlx_text_t *out) {
+static void put_python_value(yyjson_val *schema, const char *quote, mlx_text_t *out) {
   yyjson_val *type = yyjson_obj_get(schema, "type"), *items = yyjson_obj_get(schema, "items");
   if (mlx_argument_is_string(schema)) {
-    if (!put_enum(out, schema, "\"", "\"")) mlx_text_puts(out, "python-string ");
+    if (!put_enum(out, schema, quote, quote)) mlx_text_puts(out, "python-string ");
   } else if (yyjson_equals_str(type, "boolean")) {
     mlx_text_puts(out, "(\"True\" | \"False\") ");
   } else if (yyjson_equals_str(type, "integer")) {
@@ -309,9 +309,9 @@ static void put_python_value(yyjson_val *schema, mlx_text_t *out) {
   } else if (yyjson_equals_str(type, "array") &&
              !yyjson_obj_get(items, "items")) {  // lists of lists: any value
     mlx_text_puts(out, "\"[\" (");
-    put_python_value(items, out);
+    put_python_value(items, quote, out);
     mlx_text_puts(out, "(\", \" ");
-    put_python_value(items, out);
+    put_python_value(items, quote, out);
     mlx_text_puts(out, ")*)? \"]\" ");
   } else {
     mlx_text_puts(out, "python-value ");
@@ -320,8 +320,8 @@ static void put_python_value(yyjson_val *schema, mlx_text_t *out) {
 
 // How a format writes the arguments between the name and the end of a call.
 typedef struct list_style {
-  const char *before_name, *open, *close, *comma, *equals;
-  void (*put_value)(yyjson_val *schema, mlx_text_t *out);
+  const char *before_name, *open, *close, *comma, *equals, *quote;
+  void (*put_value)(yyjson_val *schema, const char *quote, mlx_text_t *out);
 } list_style_t;
 
 // The arguments from |index| on. Rule a: no argument was written before it; rule b: one was.
@@ -340,7 +340,7 @@ static void put_listed_call(writer_t *w, const tool_t *tool, const list_style_t 
       if (comma) put_literal(&w->out, style->comma);
       put_literal(&w->out, yyjson_get_str(key));
       put_literal(&w->out, style->equals);
-      style->put_value(schema, &w->out);
+      style->put_value(schema, style->quote, &w->out);
       mlx_text_printf(&w->out, "b%zu-%zu", rule, index + 1);
       if (!is_required(tool, key))
         mlx_text_printf(&w->out, " | %c%zu-%zu", comma ? 'b' : 'a', rule, index + 1);
@@ -351,13 +351,13 @@ static void put_listed_call(writer_t *w, const tool_t *tool, const list_style_t 
 }
 
 static mlx_status_t put_gemma_call(writer_t *w, const tool_t *tool, mlx_text_t *out) {
-  static const list_style_t style = {"call:", "{", "}", ",", ":", put_gemma_value};
+  const list_style_t style = {"call:", "{", "}", ",", ":", w->format->tools->quote, put_gemma_value};
   put_listed_call(w, tool, &style, out);
   return NULL;
 }
 
 static mlx_status_t put_python_call(writer_t *w, const tool_t *tool, mlx_text_t *out) {
-  static const list_style_t style = {NULL, "(", ")", ", ", "=", put_python_value};
+  static const list_style_t style = {NULL, "(", ")", ", ", "=", "\"", put_python_value};
   put_listed_call(w, tool, &style, out);
   return NULL;
 }
@@ -390,8 +390,10 @@ static mlx_status_t add_call(writer_t *w) {
   if (!status && w->format->tools->kind == MLX_SYNTAX_PYTHON) mlx_text_puts(&w->out, python_rules);
   if (!status && w->format->tools->kind == MLX_SYNTAX_GEMMA) {
     mlx_text_puts(&w->out, gemma_rules);
-    const size_t rest = add_until(w, "<|\"|>");
-    mlx_text_printf(&w->out, "gemma-string ::= \"<|\\\"|>\" r%zu\n", rest);
+    const size_t rest = add_until(w, w->format->tools->quote);
+    mlx_text_puts(&w->out, "gemma-string ::= ");
+    put_literal(&w->out, w->format->tools->quote);
+    mlx_text_printf(&w->out, "r%zu\n", rest);
   }
   return status;
 }

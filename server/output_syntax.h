@@ -13,7 +13,7 @@ typedef enum mlx_syntax_kind {
   MLX_SYNTAX_NAMED,    // NAME, then the arguments as a JSON object
   MLX_SYNTAX_TAGGED,   // NAME, then each argument between tags
   MLX_SYNTAX_PYTHON,   // [NAME(key="text", other=1)]
-  MLX_SYNTAX_GEMMA,    // call:NAME{key:<|"|>text<|"|>}
+  MLX_SYNTAX_GEMMA,    // call:NAME{key:<|"|>text<|"|>}, or with other quotes
   MLX_SYNTAX_HARMONY,  // gpt-oss: messages with channels and recipients
 } mlx_syntax_kind_t;
 
@@ -40,6 +40,7 @@ typedef struct mlx_tool_syntax {
   // TAGGED: text around the name, the keys and the values. Without |name_end|, a name ends at a '<' or a line
   // end. Without |value_begin|, the value follows |key_end|.
   const char *name_end, *key_begin, *key_end, *value_begin, *value_end;
+  const char *quote;     // GEMMA: around strings
   bool value_lines;      // TAGGED: values stand on lines of their own
   bool bare;             // an object without |begin| at the start of an answer is a call, if it names a tool
   bool short_ids;        // ids are 9 letters and digits

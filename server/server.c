@@ -12,7 +12,7 @@
 #define TOOL_MEMORY ((size_t)64 << 20)  // bytes
 #define TICK_SECONDS 0.5
 #define END_SECONDS 5.0        // most time for scheduler threads to end
-#define LEAST_END_SECONDS 1.0  // also if the drain is shorter
+#define LEAST_END_SECONDS 3.0  // also if the drain is shorter
 
 struct mlx_server {
   mlx_server_options_t options;

@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "tests/check.h"
 #include "tests/command.h"
-#include "tests/folder.h"
+#include "tests/fixture_copy.h"
 
 #define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
 #define BENCH TABLE, "-t", "1"
@@ -423,9 +423,37 @@ TEST(plot_escapes_names_that_are_not_xml) {
   remove_folder();
 }
 
+// A layer with a window of 12 positions reads at most those. One of the two layers of gemma3 has a window,
+// and both of mistral.
+TEST(layers_with_a_window_read_no_more_than_the_window) {
+  static const struct {
+    const char *model;
+    int64_t full, windowed;  // bytes per position of the layers without and with a window
+  } models[] = {{"gemma3", 256, 256}, {"mistral", 0, 256}};
+  for (int i = 0; i < 2; ++i) {
+    command_t run;
+    make_folder();
+    copy_fixture(models[i].model);
+    RUN(&run, "bench", "-m", folder, "--device", "cpu", "-p", "0", "-n", "4", "-d", "7,9,40", "-r", "1", "-o",
+        "json");
+    yyjson_doc *doc = run_json(&run);
+    int64_t bytes[3];
+    for (size_t k = 0; k < 3; ++k)
+      bytes[k] =
+          yyjson_get_sint(yyjson_obj_get(yyjson_arr_get(yyjson_doc_get_root(doc), k), "bytes_per_token"));
+    // Positions: 8 to 11, 10 to 13 and 41 to 44. In the window: 8 to 11; 10, 11, 12, 12; 12.
+    CHECK_INT((bytes[1] - bytes[0]) * 4, models[i].full * 8 + models[i].windowed * 7);
+    CHECK_INT((bytes[2] - bytes[0]) * 4, models[i].full * 132 + models[i].windowed * 10);
+    yyjson_doc_free(doc);
+    command_free(&run);
+    remove_folder();
+  }
+}
+
 TEST_MAIN(CASE(bench_prints_the_table_of_llama_bench), CASE(bench_prints_valid_json),
           CASE(bench_prints_csv_with_a_value_for_each_column), CASE(quiet_bench_prints_the_table_only),
           CASE(invalid_options_are_refused), CASE(bench_refuses_a_bundle_with_too_short_a_context),
           CASE(another_context_compiles_nothing), CASE(lists_give_a_row_for_each_length_and_depth),
-          CASE(invalid_lists_are_refused), POSIX_CASE(bandwidth_is_measured_on_request),
-          POSIX_CASE(plot_has_the_values_of_the_table), POSIX_CASE(plot_escapes_names_that_are_not_xml))
+          CASE(invalid_lists_are_refused), CASE(layers_with_a_window_read_no_more_than_the_window),
+          POSIX_CASE(bandwidth_is_measured_on_request), POSIX_CASE(plot_has_the_values_of_the_table),
+          POSIX_CASE(plot_escapes_names_that_are_not_xml))

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Runs a portable bundle with the aarch64 or Windows build of mlxcel, and compares its tokens with Hugging Face's.
 
-    tests/foreign.py aarch64|windows BUILD MODELS [--all]
+    tests/foreign.py aarch64|windows BUILD MODELS [--all | --serve]
 
 BUILD/bin/mlxcel compiles the model. BUILD/MACHINE/bin/mlxcel (./build.sh --target MACHINE) runs it under qemu or Wine: 8 tokens of
-one prompt; with --all, 48 tokens of every prompt and the platform's other tests. Exit status 77 (skipped): something is missing;
+one prompt, and the server (tests/foreign_serve.py); with --all, 48 tokens of every prompt and the platform's other tests; with --serve,
+only the server. Exit status 77 (skipped): something is missing;
 the output names it.
 """
 import fcntl
@@ -20,6 +21,9 @@ import sys
 import tempfile
 import termios
 import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import foreign_serve  # noqa: E402
 
 GOLDENS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "goldens", "smollm2-135m-instruct.hf-fp32.json")
 KERNEL_CASES = ["codes_dequantize_to_the_reference_values", "float_weights_match_the_generic_path_for_any_thread_count",
@@ -165,6 +169,9 @@ def main():
     skip_unless(os.path.exists(runner[-1]), f"no build for {name}: run ./build.sh test-{name}")
     skip_unless(os.path.exists(model), f"{model} does not exist")
     everything = "--all" in sys.argv
+    foreign_serve.run(runner, machine.path, machine.environment, os.path.join(build, "bin", "mlxcel"))
+    if "--serve" in sys.argv:
+        return
     with tempfile.TemporaryDirectory() as temporary:
         bundle = os.path.join(temporary, "model.mlxb")
         subprocess.run([os.path.join(build, "bin", "mlxcel"), "compile", model, "--target", "cpu:portable", "-c", "256", "-o", bundle], check=True)

@@ -136,6 +136,7 @@ static void check(const char *template, const char *prompt, const char *output, 
 #define DEEPSEEK31 "<｜tool▁call▁begin｜></think>"
 #define GLM "<tool_call><arg_key></think>"
 #define GEMMA4 "<|tool_call>call:<|channel>thought"
+#define FUNCTIONGEMMA "<start_function_call>call:"
 
 TEST(plain_text_passes_through) {
   check("", "", "Hello wörld \n\n", "[Hello wörld \n\n]");
@@ -325,6 +326,8 @@ TEST(calls_with_tagged_arguments_get_the_types_of_the_schema) {
       "<|tool_call>call:get_weather{city:<|\"|>Köln, {x}<|\"|>,days:2,tags:[<|\"|>a<|\"|>,<|\"|>b<|\"|>],"
       "o:{k:true}}<tool_call|>",
       "get_weather({\"city\": \"Köln, {x}\", \"days\": 2, \"tags\": [\"a\", \"b\"], \"o\": {\"k\": true}})");
+  check(FUNCTIONGEMMA, "", FUNCTIONGEMMA "get_weather{city:<escape>a<escape>,days:2}<end_function_call>",
+        "get_weather({\"city\": \"a\", \"days\": 2})");
   check(GEMMA4, "", "Hm.<|tool_call>call:get_time{}<tool_call|><|tool_call>call:get_time{}",
         "[Hm.]get_time({})get_time({})");
 }
@@ -614,6 +617,8 @@ TEST(grammars_require_calls_in_the_syntax_of_the_format) {
        "<|tool_call>call:get_weather{city:<|\"|>Köln<|\"|>,tags:[<|\"|>a<|\"|>]}<tool_call|>",
        "get_weather({\"city\": \"Köln\", \"tags\": [\"a\"]})"},
       {GEMMA4, "", "<|tool_call>call:get_weather{days:2}<tool_call|>", NULL},
+      {FUNCTIONGEMMA, "", FUNCTIONGEMMA "get_weather{city:<escape>x<escape>,days:2}<end_function_call>",
+       "get_weather({\"city\": \"x\", \"days\": 2})"},
       {"｜DSML｜invoke function_calls", "",
        "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"get_weather\">\n<｜DSML｜parameter name=\"city\" "
        "string=\"true\">a</｜DSML｜parameter>\n<｜DSML｜parameter name=\"days\" "

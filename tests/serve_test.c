@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "tests/command.h"
+#include "tests/fixture_copy.h"
 #include "tests/http_client.h"
 
 #define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
@@ -16,9 +17,15 @@
 
 static served_t shared;  // one server for most tests
 
+// If only some cases run, no case stops it.
+static void kill_shared(void) {
+  if (shared.pid) kill(shared.pid, SIGKILL);
+}
+
 static void start_shared(void) {
-  if (!shared.pid)
-    SERVE(&shared, TINY, "--device", "cpu", "--chat-template", "chatml", "--parallel", "4", "--cors", "*");
+  if (shared.pid) return;
+  CHECK(!atexit(kill_shared));
+  SERVE(&shared, TINY, "--device", "cpu", "--chat-template", "chatml", "--parallel", "4", "--cors", "*");
 }
 
 static yyjson_doc *post(const char *path, const char *body, int status) {
@@ -436,6 +443,38 @@ TEST(metrics_are_in_prometheus_text_format) {
   mlx_text_clear(&reply.body);
 }
 
+// One of two layers of gemma3 has a window of 12 positions, so its window pages are few. tiny-llama has none.
+TEST(metrics_count_the_pages_of_windows) {
+  served_t s;
+  reply_t reply;
+  start_shared();
+  CHECK(metric(shared.port, "mlxcel_kv_pages") > 0);
+  CHECK_INT((int64_t)metric(shared.port, "mlxcel_kv_window_pages"), 0);
+  strcpy(folder, "/tmp/mlxcel-serve-window-XXXXXX");
+  CHECK(mkdtemp(folder));
+  copy_fixture("gemma3");
+  SERVE(&s, folder, "--device", "cpu");
+  const int fd =
+      client_request(s.port, "POST", "/v1/completions", "",
+                     "{\"prompt\":[5,6,7],\"max_tokens\":400,\"ignore_eos\":true,\"n\":4,\"stream\":true}");
+  for (int i = 0; i < 6000 && !metric(s.port, "mlxcel_kv_window_pages_used"); ++i) mlx_sleep_ms(1);
+  client_finish(fd, &reply);
+  mlx_text_clear(&reply.body);
+  wait_for_metric(s.port, "mlxcel_kv_window_pages_used", 0);
+  const double total = metric(s.port, "mlxcel_kv_window_pages");
+  CHECK(total > 0);
+  CHECK(metric(s.port, "mlxcel_kv_window_pages_cached") > 0);
+  CHECK(metric(s.port, "mlxcel_kv_window_pages_cached") + metric(s.port, "mlxcel_kv_window_pages_free") ==
+        total);
+  client_call(s.port, "GET", "/server_info", "", NULL, &reply);
+  char part[64];
+  snprintf(part, sizeof part, "\"kv_window_pages_used\":0,\"kv_window_pages_total\":%.0f}", total);
+  CHECK_CONTAINS(reply_text(&reply), part);
+  mlx_text_clear(&reply.body);
+  CHECK_INT(serve_stop(&s), 0);
+  CHECK_OK(mlx_remove_tree(folder));
+}
+
 TEST(cors_preflight_is_answered) {
   reply_t reply;
   start_shared();
@@ -693,6 +732,7 @@ TEST(an_idle_server_uses_no_cpu_time) {
 TEST(the_shared_server_ends_cleanly) {
   start_shared();
   CHECK_INT(serve_stop(&shared), 0);
+  shared.pid = 0;
 }
 
 TEST_MAIN(CASE(a_completion_has_the_tokens_of_mlxcel_run), CASE(a_stream_has_the_text_of_the_whole_answer),
@@ -705,8 +745,8 @@ TEST_MAIN(CASE(a_completion_has_the_tokens_of_mlxcel_run), CASE(a_stream_has_the
           CASE(a_prompt_over_the_context_is_refused_with_both_numbers),
           CASE(embeddings_are_deterministic_and_have_length_1), CASE(tokens_and_text_round_trip),
           CASE(a_continued_message_ends_the_prompt), CASE(information_endpoints_answer),
-          CASE(metrics_are_in_prometheus_text_format), CASE(cors_preflight_is_answered),
-          CASE(a_key_is_required_if_one_is_set), CASE(a_full_queue_is_429),
+          CASE(metrics_are_in_prometheus_text_format), CASE(metrics_count_the_pages_of_windows),
+          CASE(cors_preflight_is_answered), CASE(a_key_is_required_if_one_is_set), CASE(a_full_queue_is_429),
           CASE(requests_that_wait_for_a_load_are_limited_and_a_client_that_leaves_makes_room),
           CASE(lists_of_models_have_aliases), CASE(the_description_of_the_api_needs_no_page),
           CASE(several_models_are_loaded_on_first_use_and_the_oldest_is_unloaded),

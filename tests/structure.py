@@ -1,11 +1,13 @@
-"""Checks the structure of the tree: which room includes which, include cycles, and file length.
+"""Checks the structure of the tree: which room includes which, include cycles, file length, and names that Windows declares.
 
-File A depends on file B if A includes B, or if A uses a function that B defines, whichever header declares it. Three rules, each
+File A depends on file B if A includes B, or if A uses a function that B defines, whichever header declares it. Four rules, each
 a test case:
 
   order    a room includes only the rooms that ORDER lists for it
   cycles   no file depends on itself through other files
   length   no hand-written file is longer than 800 lines
+  names    no static function has the name of a function that base/windows/posix.h replaces or that mingw's headers declare: it would
+           not compile for Windows
 
 Run: python3 tests/structure.py [ROOT]   ("--graph" prints the dependencies of each file)
 """
@@ -40,6 +42,9 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 COMMENT_OR_STRING = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
 # A function defined at file scope, not static: its name follows a type at the start of a line and a brace follows its parameters.
 DEFINITION = re.compile(r"^(?!static|typedef|#|extern|return|else)[A-Za-z_][\w \t\*\n]*?\b(mlx_\w+)\([^;{}]*\)\s*\{", re.M)
+STATIC = re.compile(r"^static [\w \t\*]*?\b(\w+)\([^;{}]*\)\s*\{", re.M)
+REPLACED = re.compile(r"^#define (\w+) mlx_posix_\w+$", re.M)
+DECLARED = "access chdir chmod close creat dup dup2 eof execv getcwd getpid isatty lseek mkdir open read rmdir swab tell umask unlink write".split()
 WORD = re.compile(r"\bmlx_\w+(?=\s*[(,;)\]}])")
 
 
@@ -160,11 +165,18 @@ def check_length(texts):
             for path, text in texts.items() if text.count("\n") > MAX_LINES and not GENERATED.search(path)]
 
 
+def check_names(texts):
+    taken = set(DECLARED) | {name for path in texts if path.startswith("base/windows/") for name in REPLACED.findall(texts[path])}
+    return ["%s: %s is the name of a system function on Windows" % (path, name) for path in sorted(texts)
+            if room_of(path) in ORDER and not path.startswith("base/windows/") for name in STATIC.findall(texts[path]) if name in taken]
+
+
 def check_itself():
     """The checks must find what they look for."""
     bad = {"base/a.c": '#include "models/b.h"\nvoid mlx_a(void) {\n  mlx_b();\n}\n', "models/b.h": "void mlx_b(void);\n",
            "models/b.c": '#include "models/b.h"\nvoid mlx_b(void) {\n  mlx_a();\n}\n', "base/long.c": "\n" * (MAX_LINES + 1)}
     assert len(check_order(bad)) == 1 and len(check_cycles(bad)) == 1 and len(check_length(bad)) == 1
+    assert len(check_names({"base/windows/posix.h": "#define open mlx_posix_open\n", "base/a.c": "static int open(int a) {\n}\n"})) == 1
     good = dict(bad, **{"base/a.c": "void mlx_a(void) {\n}\n", "base/long.c": "\n"})
     assert not check_order(good) and not check_cycles(good) and not check_length(good)
 
@@ -179,13 +191,13 @@ def main():
             print("%s: %s" % (path, " ".join(sorted(to))))
         return 0
     failed = 0
-    for name, check in (("order", check_order), ("cycles", check_cycles), ("length", check_length)):
+    for name, check in (("order", check_order), ("cycles", check_cycles), ("length", check_length), ("names", check_names)):
         faults = check(texts)
         failed += bool(faults)
         print("%s: %s" % (name, "failed" if faults else "%d files, no fault" % len(texts)))
         for fault in faults:
             print("  " + fault.replace("\n", "\n  "))
-    print("%d passed, %d failed" % (3 - failed, failed))
+    print("%d passed, %d failed" % (4 - failed, failed))
     return failed != 0
 
 

@@ -45,3 +45,8 @@ def memory_bytes(process):
     with open(f"/proc/{process.pid}/status", encoding="ascii") as file:
         return next(int(line.split()[1]) << 10 for line in file if line.startswith("VmRSS"))
 
+
+def is_sanitized(process):
+    """Whether the program was built with a sanitizer, whose own memory grows with the number of calls."""
+    with open(f"/proc/{process.pid}/maps", encoding="utf-8") as file:
+        return bool(re.search(r"/lib[at]san\.so", file.read()))
