@@ -61,9 +61,9 @@ static call_t make_call(void) {
                 .slot_of = tokens,
                 .position_of = tokens + MLX_CPU_MAX_TOKENS,
                 .id_of = tokens + 2 * MLX_CPU_MAX_TOKENS,
-                .page_of = tokens + 3 * MLX_CPU_MAX_TOKENS,
-                .row_of = tokens + 4 * MLX_CPU_MAX_TOKENS,
-                .wanted_of = tokens + 5 * MLX_CPU_MAX_TOKENS,
+                .page_of = {tokens + 3 * MLX_CPU_MAX_TOKENS, tokens + 4 * MLX_CPU_MAX_TOKENS},
+                .row_of = tokens + 5 * MLX_CPU_MAX_TOKENS,
+                .wanted_of = tokens + 6 * MLX_CPU_MAX_TOKENS,
                 .best = (float *)(void *)(arguments.scratch + n->best),
                 .steps = 1};
   if (!read_header(&out)) exit(1);

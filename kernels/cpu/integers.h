@@ -98,40 +98,65 @@ INLINE void sum_digits(__m512i digits, int32_t *sums) {
                    _mm_add_epi32(_mm256_castsi256_si128(two), _mm256_extracti128_si256(two, 1)));
 }
 
-INLINE float float_of_bits(uint32_t bits) {
-  return _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128((int)bits)));
+// Sum, or largest integer, of each of 16 vectors: lane i belongs to v[i]. Halves are added in the order of
+// v_sum().
+INLINE v16 fold(v16 low, v16 high, bool largest) {
+  if (!largest) return v_add(low, high);
+  return _mm512_castsi512_ps(_mm512_max_epi32(_mm512_castps_si512(low), _mm512_castps_si512(high)));
+}
+INLINE v16 reduce_each(const v16 *v, bool largest) {
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+#define FOLD(shuffle, a, b, low, high) fold(shuffle(a, b, low), shuffle(a, b, high), largest)
+  v16 eight[8], four[4], two[2];
+  for (int i = 0; i < 8; ++i) eight[i] = FOLD(_mm512_shuffle_f32x4, v[2 * i], v[2 * i + 1], 0x44, 0xee);
+  for (int i = 0; i < 4; ++i)
+    four[i] = FOLD(_mm512_shuffle_f32x4, eight[2 * i], eight[2 * i + 1], 0x88, 0xdd);
+  for (int i = 0; i < 2; ++i) two[i] = FOLD(_mm512_shuffle_ps, four[2 * i], four[2 * i + 1], 0x44, 0xee);
+  return _mm512_permutexvar_ps(order, FOLD(_mm512_shuffle_ps, two[0], two[1], 0x88, 0xdd));
+#undef FOLD
 }
 
-// The power of two of a block's integers, as the exponent of an f32. The largest value is less than 2^23 -
-// 2^15 times the power, so that no digit overflows; the largest 1% of significands need one bit more for it.
-// Blocks of tiny values use 2^-89, so that neither digits nor products are denormal: the tile unit takes
-// those for zero. 255, a NaN, for a block with an infinity or a NaN, so that its product is NaN.
-INLINE uint32_t block_exponent(const float *x) {
+// Of 16 blocks of activations: their sums, the power of two of their integers, and its reciprocal.
+#define MEASURED_BLOCKS 16
+typedef struct measured {
+  float sum[MEASURED_BLOCKS], power[MEASURED_BLOCKS], up[MEASURED_BLOCKS];
+} measured_t;
+
+// The largest value is less than 2^23 - 2^15 times the power, so that no digit overflows; the largest 1% of
+// significands need one bit more for it. Blocks of tiny values use 2^-89, so that neither digits nor products
+// are denormal: the tile unit takes those for zero. The power is NaN for a block with an infinity or a NaN,
+// so that its product is NaN.
+INLINE void measure_blocks(const float *x, int count, measured_t *out) {
+  v16 sum[MEASURED_BLOCKS], size[MEASURED_BLOCKS];
   const __m512i mask = _mm512_set1_epi32(0x7fffffff);
-  const __m512i low = _mm512_and_si512(_mm512_loadu_si512(x), mask),
-                high = _mm512_and_si512(_mm512_loadu_si512(x + 16), mask);
-  const uint32_t largest = (uint32_t)_mm512_reduce_max_epi32(_mm512_max_epi32(low, high)),
-                 exponent = (largest + 0x12000) >> 23;
-  return largest >= 0x7f800000 ? 255 : (exponent < 60 ? 60 : exponent) - 22;
-}
-INLINE float power_of(uint32_t exponent) {
-  return float_of_bits(exponent == 255 ? 0x7fc00000 : exponent << 23);
+  for (int k = 0; k < MEASURED_BLOCKS; ++k) {
+    const float *at = x + (k < count ? k : count - 1) * MLX_PANEL_BLOCK;
+    const v16 low = v_load(at), high = v_load(at + 16);
+    sum[k] = v_add(low, high);
+    size[k] = _mm512_castsi512_ps(_mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(low), mask),
+                                                   _mm512_and_si512(_mm512_castps_si512(high), mask)));
+  }
+  v_store(out->sum, reduce_each(sum, false));
+  const __m512i largest = _mm512_castps_si512(reduce_each(size, true)),
+                rounded = _mm512_add_epi32(largest, _mm512_set1_epi32(0x12000)),
+                exponent =
+                    _mm512_sub_epi32(_mm512_max_epi32(_mm512_srli_epi32(rounded, 23), _mm512_set1_epi32(60)),
+                                     _mm512_set1_epi32(22));
+  const __mmask16 finite = _mm512_cmplt_epi32_mask(largest, _mm512_set1_epi32(0x7f800000));
+  const __m512i power = _mm512_mask_slli_epi32(_mm512_set1_epi32(0x7fc00000), finite, exponent, 23);
+  _mm512_storeu_si512(out->power, power);
+  _mm512_storeu_si512(
+      out->up, _mm512_maskz_slli_epi32(finite, _mm512_sub_epi32(_mm512_set1_epi32(254), exponent), 23));
 }
 
-// Its reciprocal.
-INLINE float power_up(uint32_t exponent) {
-  return float_of_bits(exponent == 255 ? 0 : (254 - exponent) << 23);
-}
-
-static void prepare_one(const float *x, int8_t *digits, int32_t (*sums)[4], float *power) {
-  const uint32_t exponent = block_exponent(x);
-  const v16 up = v_all(power_up(exponent));
+// The integers of a block are its values times |factor|.
+static void prepare_one(const float *x, float factor, int8_t *digits, int32_t (*sums)[4]) {
+  const v16 up = v_all(factor);
   const __m512i first = digits_of(v_load(x), up), second = digits_of(v_load(x + 16), up);
   _mm512_storeu_si512(digits, order_digits(first, second, 0));
   _mm256_storeu_si256((void *)(digits + 64), _mm512_castsi512_si256(order_digits(first, second, 2)));
   sum_digits(first, sums[0]);
   sum_digits(second, sums[1]);
-  *power = power_of(exponent);
 }
 
 // The upper halves of 32 columns, as pairs of columns 0 4, 1 5, 2 6 and 3 7 of each 8 columns.
@@ -153,9 +178,9 @@ INLINE v16 digits_above(v16 whole, float unit, float below) {
 }
 
 // Stores the digits of a block as bf16 numbers that are scaled to activations, |stride| values apart.
-static void prepare_tile_row(const float *x, uint16_t *to, int64_t stride) {
-  const uint32_t exponent = block_exponent(x);
-  const v16 power = v_all(power_of(exponent)), up = v_all(power_up(exponent));
+// |factor| is the reciprocal of |scale|.
+static void prepare_tile_row(const float *x, float factor, float scale, uint16_t *to, int64_t stride) {
+  const v16 power = v_all(scale), up = v_all(factor);
   v16 digit[DIGITS][2];
   for (int half = 0; half < 2; ++half) {
     const v16 whole = v_round(v_mul(v_load(x + 16 * half), up)), high = digits_above(whole, 65536, 128),
@@ -297,6 +322,34 @@ INLINE int prepared_blocks(int count) {
   return MAX_ENTRIES / (group_count(count) * group_size(count)) / MLX_PANEL_GROUP * MLX_PANEL_GROUP;
 }
 
+// Prepares blocks |first| to |first| + |count| - 1 of vector |t|, at most MEASURED_BLOCKS, which start at
+// |at|.
+#if HAS_INTEGERS
+INLINE void prepare_blocks(const float *at, int t, int first, int count, vectors_t *out) {
+  measured_t m;
+  measure_blocks(at, count, &m);
+  for (int i = 0; i < count; ++i, at += MLX_PANEL_BLOCK) {
+    const int k = first + i;
+    const int64_t entry = entry_of(out, k, t / out->group), nth = t % out->group;
+    out->sums[entry + nth] = m.sum[i];
+    if (out->count == 1) {
+      out->one.power[k] = m.power[i];
+      prepare_one(at, m.up[i], out->one.digits[k], out->one.digit_sums[k]);
+    } else {
+      prepare_tile_row(at, m.up[i], m.power[i], out->tiles + (entry * DIGITS + nth) * MLX_PANEL_BLOCK,
+                       out->group * MLX_PANEL_BLOCK);
+    }
+  }
+}
+#else
+#define MEASURED_BLOCKS 1
+INLINE void prepare_blocks(const float *at, int t, int first, int count, vectors_t *out) {
+  (void)count;
+  out->sums[entry_of(out, first, t / out->group) + t % out->group] =
+      v_sum(v_add(v_load(at), v_load(at + 16)));
+}
+#endif
+
 // Prepares blocks |first| to |first| + |blocks| - 1 of the |count| vectors |x|, which |out| keeps pointers
 // to. |blocks| is at most prepared_blocks(count). For plain panels |quantized| is false.
 static void prepare_vectors(const float *const *x, int count, int first, int blocks, bool quantized,
@@ -307,19 +360,10 @@ static void prepare_vectors(const float *const *x, int count, int first, int blo
   out->blocks = blocks;
   out->quantized = quantized;
   for (int t = 0; t < count; ++t) {
-    const float *at = out->x[t] = x[t];
-    at += first * MLX_PANEL_BLOCK;
-    for (int k = 0; quantized && k < blocks; ++k, at += MLX_PANEL_BLOCK) {
-      const int64_t entry = entry_of(out, k, t / out->group), nth = t % out->group;
-      out->sums[entry + nth] = v_sum(v_add(v_load(at), v_load(at + 16)));
-#if HAS_INTEGERS
-      if (count == 1)
-        prepare_one(at, out->one.digits[k], out->one.digit_sums[k], &out->one.power[k]);
-      else
-        prepare_tile_row(at, out->tiles + (entry * DIGITS + nth) * MLX_PANEL_BLOCK,
-                         out->group * MLX_PANEL_BLOCK);
-#endif
-    }
+    out->x[t] = x[t];
+    for (int k = 0; quantized && k < blocks; k += MEASURED_BLOCKS)
+      prepare_blocks(x[t] + (first + k) * MLX_PANEL_BLOCK, t, k,
+                     blocks - k < MEASURED_BLOCKS ? blocks - k : MEASURED_BLOCKS, out);
   }
 }
 

@@ -214,7 +214,8 @@ INLINE void multiply_groups(int32_t format, int VECTORS, const uint8_t *panel, i
   const int halves = has_two_scales(format) ? 2 : 1, jobs = halves * group_count(x->count),
             digit = x->group * MLX_PANEL_BLOCK;
   sums_job_t last = {0};
-  for (int i = 0; i < SUM_PANELS * 256; i += 16) v_store(tile[0] + i, v_zero());
+  for (int i = 0; i < panels * (VECTORS - x->group); ++i)
+    v_store(tile[i % panels] + 16 * (x->group + i / panels), v_zero());
   for (int p = 0; p < panels; ++p)
     unpack_block(format, panel + p * stride, x->first, x, panels * stride, &unpacked[0][p]);
   for (int k = 0; k < x->blocks; ++k) {
