@@ -7,7 +7,8 @@
 
 #define FIXTURES MLXCEL_SOURCE_DIR "/tests/fixtures/"
 
-static const random_llama_t shape = {256, 512, 4, 2, 64, 2, 320, true, 10000};
+// An odd number of layers: few.cu uses two sets of buffers in turn.
+static const random_llama_t shape = {256, 512, 4, 2, 64, 3, 320, true, 10000};
 
 static void prepare(void) {
   char folder[] = "/tmp/mlxcel-crowd-XXXXXX";

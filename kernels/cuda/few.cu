@@ -58,7 +58,8 @@ struct Shared {
 };
 static_assert(sizeof(Shared) <= SHARED_BYTES, "shared memory");
 
-// Layers use two sets of buffers in turn. A launch marks the other set EMPTY, which no launch uses then.
+// Layers use two sets of buffers in turn. A launch marks the other set EMPTY, which no launch uses then. The
+// first launch of a step uses none and marks the first set.
 struct Buffers {
   float after_attention[TOKENS * HIDDEN];
   float after_mlp[TOKENS * HIDDEN];

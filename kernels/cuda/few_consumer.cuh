@@ -331,6 +331,8 @@ static __device__ __forceinline__ void consume(const Launch &l, Shared *s) {
     down(l, c, now);
     mark_empty(l, old->after_mlp, TOKENS * HIDDEN);  // |now->after_attention| is complete: all have read it
   }
+  if (l.parts == PART_QKV)  // a step begins: the last layer of an odd number left values in the first set
+    mark_empty(l, (float *)now, sizeof *now / 4);
   if (l.parts & PART_QKV) queries_and_keys(l, c, now);
   if (l.parts & PART_HEAD) head(l, c);
 }
