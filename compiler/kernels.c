@@ -338,7 +338,7 @@ int mlx_kernel_image_cost(const mlx_kernel_image_request_t *image) {
   static const int costs[MLX_KERNEL_KINDS] = {
       [MLX_KERNEL_DECODE] = 300,       [MLX_KERNEL_SAMPLE] = 170, [MLX_KERNEL_ATTENTION] = 80,
       [MLX_KERNEL_ATTENTION_F32] = 80, [MLX_KERNEL_EXPERTS] = 50, [MLX_KERNEL_PLACE] = 20,
-      [MLX_KERNEL_ROWS] = 10,          [MLX_KERNEL_FEW] = 150};
+      [MLX_KERNEL_ROWS] = 10,          [MLX_KERNEL_FEW] = 250};
   if (image->kind == MLX_KERNEL_LINEAR || image->kind == MLX_KERNEL_PACKED)
     return product_cost(image->definitions);
   return costs[image->kind];
