@@ -211,6 +211,13 @@ def experts_probe(c):
     assert any(c.folder.glob("*.cubin"))
 
 
+def few_probe(c):
+    need_file(c.build / "deps" / "nvrtc")
+    library = next((c.build / "deps" / "nvrtc").glob("libnvrtc.so.*"))
+    c.run("few_probe.py", "--compile", "--only", "exact", "--cache", c.folder, "--nvrtc", library)
+    assert any(c.folder.glob("*.cubin"))
+
+
 def packed_probe(c):
     need_file(c.build / "deps" / "nvrtc")
     library = next((c.build / "deps" / "nvrtc").glob("libnvrtc.so.*"))
@@ -288,6 +295,7 @@ CASES = {
     "decode_probe.py": ((), lambda c: c.run("decode_probe.py", "--check-source")),
     "dequant_goldens.py": (("gguf", "numpy"), dequant_goldens),
     "experts_probe.py": (("numpy",), experts_probe),
+    "few_probe.py": ((), few_probe),
     "fetch_model.py": ((), fetch_model),
     "gguf_fixtures.py": (("torch", "transformers", "gguf"), lambda c: c.run("gguf_fixtures.py", "llama")),
     "gguf_llama.py": (("gguf", "numpy"), lambda c: c.run("gguf_llama.py", ROOT / "tests/fixtures/tiny-llama.gguf")),
