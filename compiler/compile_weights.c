@@ -35,10 +35,11 @@ typedef struct weights_fill {
   mlx_cache_hashed_file_t hashed;
 } weights_fill_t;
 
-static mlx_status_t write_archive(mlx_compile_job_t *job, const char *path, mlx_cache_hashed_file_t *out) {
+static mlx_status_t write_archive(mlx_compile_job_t *job, const char *path, const mlx_report_t *report,
+                                  mlx_cache_hashed_file_t *out) {
   snprintf(out->name, sizeof out->name, "%s", MLX_BUNDLE_WEIGHTS);
-  MLX_TRY(mlx_weights_write_hashed(job->model, mlx_module_storage(&job->module), path, job->options->report,
-                                   &out->size, &out->digests));
+  MLX_TRY(mlx_weights_write_hashed(job->model, mlx_module_storage(&job->module), path, report, &out->size,
+                                   &out->digests));
   return mlx_job_check_source(job);
 }
 
@@ -58,7 +59,8 @@ static mlx_status_t fill_weights(void *user, const char *folder, const char *log
   char *path;
   MLX_TRY(mlx_join_path(folder, MLX_BUNDLE_WEIGHTS, &path));
   mlx_status_t status = NULL;
-  if (!take_early(fill->early, path, &fill->hashed)) status = write_archive(fill->job, path, &fill->hashed);
+  if (!take_early(fill->early, path, &fill->hashed))
+    status = write_archive(fill->job, path, fill->job->options->report, &fill->hashed);
   mlx_free(path);
   return status;
 }
@@ -68,41 +70,28 @@ static mlx_status_t fill_weights(void *user, const char *folder, const char *log
 
 long mlx_early_archive_ns = 50000000;
 
-typedef struct hashing {
-  const mlx_compile_job_t *job;
-  mlx_source_digests_t digests;
-  mlx_status_t status;
-  double seconds;
+// The thread that writes the archive. It reports nothing: the calling thread shows the progress of hashing.
+typedef struct writer {
+  mlx_compile_job_t *job;
+  early_t *early;
   pthread_mutex_t mutex;  // guards the rest
   pthread_cond_t changed;
-  bool done;
-} hashing_t;
+  bool hashed;  // the source files are hashed
+} writer_t;
 
-static void *hash_source(void *user) {
-  hashing_t *hashing = user;
-  const double start = mlx_seconds();
-  hashing->status =
-      mlx_source_digest(hashing->job->cache, hashing->job->model->source, NULL, &hashing->digests);
-  hashing->seconds = mlx_seconds() - start;
-  pthread_mutex_lock(&hashing->mutex);
-  hashing->done = true;
-  pthread_cond_signal(&hashing->changed);
-  pthread_mutex_unlock(&hashing->mutex);
-  return NULL;
-}
-
-static bool is_done_soon(hashing_t *hashing) {
+// Whether hashing ends so soon that writing meanwhile is not worth a file that may be in the cache already.
+static bool is_hashed_soon(writer_t *writer) {
   struct timespec until;
   if (mlx_early_archive_ns < 0) return false;
   clock_gettime(CLOCK_REALTIME, &until);
   until.tv_nsec += mlx_early_archive_ns;
   until.tv_sec += until.tv_nsec / 1000000000;
   until.tv_nsec %= 1000000000;
-  pthread_mutex_lock(&hashing->mutex);
-  while (!hashing->done && !pthread_cond_timedwait(&hashing->changed, &hashing->mutex, &until)) continue;
-  const bool done = hashing->done;
-  pthread_mutex_unlock(&hashing->mutex);
-  return done;
+  pthread_mutex_lock(&writer->mutex);
+  while (!writer->hashed && !pthread_cond_timedwait(&writer->changed, &writer->mutex, &until)) continue;
+  const bool hashed = writer->hashed;
+  pthread_mutex_unlock(&writer->mutex);
+  return hashed;
 }
 
 // In the folder of the cache for entries that are being made, under a name that `mlxcel rm` knows: KIND-KEY.
@@ -124,7 +113,7 @@ static mlx_status_t name_early(const mlx_compile_job_t *job, char **out_path) {
 static void write_early(mlx_compile_job_t *job, early_t *early) {
   const double start = mlx_seconds();
   mlx_status_t status = name_early(job, &early->path);
-  if (!status) status = write_archive(job, early->path, &early->hashed);
+  if (!status) status = write_archive(job, early->path, NULL, &early->hashed);
   early->seconds = mlx_seconds() - start;
   if (status && early->path) {
     mlx_status_free(mlx_remove_tree(early->path));
@@ -134,23 +123,38 @@ static void write_early(mlx_compile_job_t *job, early_t *early) {
   mlx_status_free(status);
 }
 
-// Sets the digests of the source files. *|out_seconds|: the time that hashing took.
+static void *run_writer(void *user) {
+  writer_t *writer = user;
+  if (!is_hashed_soon(writer)) write_early(writer->job, writer->early);
+  return NULL;
+}
+
+// Sets the digests of the source files. *|out_seconds|: the time that hashing took. If no thread can be
+// started, the archive is written afterwards.
 static mlx_status_t digest_source(mlx_compile_job_t *job, early_t *early, double *out_seconds) {
-  hashing_t hashing = {.job = job};
+  const mlx_report_t *report = job->options->report;
+  writer_t writer = {.job = job, .early = early};
+  mlx_source_digests_t digests;
   pthread_t thread;
-  pthread_mutex_init(&hashing.mutex, NULL);
-  pthread_cond_init(&hashing.changed, NULL);
-  if (pthread_create(&thread, NULL, hash_source, &hashing)) {
-    hash_source(&hashing);
-  } else {
-    if (!is_done_soon(&hashing)) write_early(job, early);
+  const double start = mlx_seconds();
+  pthread_mutex_init(&writer.mutex, NULL);
+  pthread_cond_init(&writer.changed, NULL);
+  const bool started = !pthread_create(&thread, NULL, run_writer, &writer);
+  mlx_status_t status = mlx_source_digest(job->cache, job->model->source, report, &digests);
+  *out_seconds = mlx_seconds() - start;
+  if (started) {
+    pthread_mutex_lock(&writer.mutex);
+    writer.hashed = true;
+    pthread_cond_signal(&writer.changed);
+    pthread_mutex_unlock(&writer.mutex);
+    mlx_report_progress(report, "writing the weights");
     pthread_join(thread, NULL);
+    mlx_report_done(report);
   }
-  pthread_mutex_destroy(&hashing.mutex);
-  pthread_cond_destroy(&hashing.changed);
-  *out_seconds = hashing.seconds;
-  if (!hashing.status) job->digests = hashing.digests;
-  return hashing.status;
+  pthread_mutex_destroy(&writer.mutex);
+  pthread_cond_destroy(&writer.changed);
+  if (!status) job->digests = digests;
+  return status;
 }
 
 // ----------------------------------------------------------------------------------------------------------

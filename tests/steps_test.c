@@ -468,14 +468,17 @@ TEST(text_is_streamed_after_each_group_and_the_callback_can_stop_it) {
   callback_t callback = {0};
   generate(engine, 14, true, &callback, &g, &session);
   CHECK_INT(g.count, 14);
-  CHECK_INT(callback.calls, 5);  // the token from prefill, and groups of 1, 2, 4 and 6
+  // The token from prefill, and groups of 1, 8 and 4. On a machine so slow that a group takes 20 ms: 1, 2,
+  // 4, 6.
+  CHECK(callback.calls >= 4 && callback.calls <= 5);
   mlx_generation_clear(&g);
   mlx_session_free(session);
   callback = (callback_t){.stop_after = 4};
   generate(engine, 100, true, &callback, &g, &session);
   CHECK_INT(g.finish_reason, MLX_FINISH_CANCELLED);
-  CHECK_INT(g.count, 8);  // the token from prefill, and groups of 1, 2 and 4
-  CHECK_INT(mlx_session_length(session), 10);
+  CHECK(g.count >= 8 &&
+        g.count <= 50);  // the token from prefill, and groups of 1, 8 and 40; or of 1, 2 and 4
+  CHECK_INT(mlx_session_length(session), (int64_t)g.count + 2);
   mlx_generation_clear(&g);
   mlx_session_free(session);
   generate(engine, 0, true, NULL, &g, &session);

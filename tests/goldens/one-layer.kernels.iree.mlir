@@ -33,10 +33,11 @@ module @mlxcel {
     %placed_constant1 = arith.constant 32 : i32
     %placed_constant2 = arith.constant 8 : i32
     %placed_constant3 = arith.constant 8 : i32
+    %placed_constant4 = arith.constant 320 : i32
     %placed_grid0 = arith.constant 1 : index
     %placed_grid1 = arith.constant 1 : index
     %placed_grid2 = arith.constant 1 : index
-    %placed:2 = flow.dispatch @kernel0::@cuda_nvptx_fb::@mlx_place[%placed_grid0, %placed_grid1, %placed_grid2](%placed_constant0, %placed_constant1, %placed_constant2, %placed_constant3, %batch, %history) : (i32, i32, i32, i32, tensor<912xi32>, tensor<1xi32>) -> (%history, tensor<388xi32>)
+    %placed:2 = flow.dispatch @kernel0::@cuda_nvptx_fb::@mlx_place[%placed_grid0, %placed_grid1, %placed_grid2](%placed_constant0, %placed_constant1, %placed_constant2, %placed_constant3, %placed_constant4, %batch, %history) : (i32, i32, i32, i32, i32, tensor<912xi32>, tensor<1xi32>) -> (%history, tensor<388xi32>)
     %token_ids = stablehlo.slice %placed#1 [324:388] : (tensor<388xi32>) -> tensor<64xi32>
     %model.embed_tokens.weight = util.global.load @"model.embed_tokens.weight" : tensor<320x64xbf16>
 
@@ -152,10 +153,11 @@ module @mlxcel {
     %final = stablehlo.multiply %normed, %gains : tensor<64x64xf32>
 
     // hidden states of the tokens whose logits are wanted
+    %wanted_constant0 = arith.constant 64 : i32
     %wanted_grid0 = arith.constant 16 : index
     %wanted_grid1 = arith.constant 1 : index
     %wanted_grid2 = arith.constant 1 : index
-    %wanted:2 = flow.dispatch @kernel11::@cuda_nvptx_fb::@mlx_pick[%wanted_grid0, %wanted_grid1, %wanted_grid2](%final, %batch, %hidden) : (tensor<64x64xf32>, tensor<912xi32>, tensor<16x64xf32>) -> (%hidden, tensor<16x64xf32>)
+    %wanted:2 = flow.dispatch @kernel11::@cuda_nvptx_fb::@mlx_pick[%wanted_grid0, %wanted_grid1, %wanted_grid2](%wanted_constant0, %final, %batch, %hidden) : (i32, tensor<64x64xf32>, tensor<912xi32>, tensor<16x64xf32>) -> (%hidden, tensor<16x64xf32>)
     %lm_head.weight = util.global.load @"lm_head.weight" : tensor<320x64xbf16>
     %narrow = stablehlo.convert %wanted#1 : (tensor<16x64xf32>) -> tensor<16x64xbf16>
     %logits_2_grid0 = arith.constant 1 : index
@@ -164,10 +166,11 @@ module @mlxcel {
     %logits_2:1 = flow.dispatch @kernel12::@cuda_nvptx_fb::@mlx_linear[%logits_2_grid0, %logits_2_grid1, %logits_2_grid2](%narrow, %lm_head.weight, %logits) : (tensor<16x64xbf16>, tensor<320x64xbf16>, tensor<16x320xf32>) -> (%logits)
 
     // sampling
+    %sampled_constant0 = arith.constant 320 : i32
     %sampled_grid0 = arith.constant 16 : index
     %sampled_grid1 = arith.constant 1 : index
     %sampled_grid2 = arith.constant 1 : index
-    %sampled:2 = flow.dispatch @kernel13::@cuda_nvptx_fb::@mlx_sample[%sampled_grid0, %sampled_grid1, %sampled_grid2](%batch, %logits_2#0, %placed#0, %results) : (tensor<912xi32>, tensor<16x320xf32>, tensor<1xi32>, tensor<16x48xi32>) -> (%placed#0, %results)
+    %sampled:2 = flow.dispatch @kernel13::@cuda_nvptx_fb::@mlx_sample[%sampled_grid0, %sampled_grid1, %sampled_grid2](%sampled_constant0, %batch, %logits_2#0, %placed#0, %results) : (i32, tensor<912xi32>, tensor<16x320xf32>, tensor<1xi32>, tensor<16x48xi32>) -> (%placed#0, %results)
     return %sampled#0, %layer0.append#0, %logits_2#0, %wanted#0, %sampled#1 : tensor<1xi32>, tensor<1x32xbf16>, tensor<16x320xf32>, tensor<16x64xf32>, tensor<16x48xi32>
   }
 
@@ -206,17 +209,18 @@ module @mlxcel {
     util.global.store %decoded#5, @"state.scratch" : tensor<37056xi32>
 
     // sampling
+    %sampled_constant0 = arith.constant 320 : i32
     %sampled_grid0 = arith.constant 1 : index
     %sampled_grid1 = arith.constant 1 : index
     %sampled_grid2 = arith.constant 1 : index
-    %sampled:2 = flow.dispatch @kernel13::@cuda_nvptx_fb::@mlx_sample[%sampled_grid0, %sampled_grid1, %sampled_grid2](%batch, %decoded#2, %decoded#0, %decoded#4) : (tensor<96xi32>, tensor<1x320xf32>, tensor<1xi32>, tensor<1x48xi32>) -> (%decoded#0, %decoded#4)
+    %sampled:2 = flow.dispatch @kernel13::@cuda_nvptx_fb::@mlx_sample[%sampled_grid0, %sampled_grid1, %sampled_grid2](%sampled_constant0, %batch, %decoded#2, %decoded#0, %decoded#4) : (i32, tensor<96xi32>, tensor<1x320xf32>, tensor<1xi32>, tensor<1x48xi32>) -> (%decoded#0, %decoded#4)
     return %sampled#0, %decoded#1, %decoded#2, %decoded#3, %sampled#1 : tensor<1xi32>, tensor<1x32xbf16>, tensor<1x320xf32>, tensor<1x64xf32>, tensor<1x48xi32>
   }
 
   // The CUDA kernels.
   hal.executable private @kernel0 {
     hal.executable.variant public @cuda_nvptx_fb target(<"cuda", "cuda-nvptx-fb">) objects([#hal.executable.object<{path = "place1.fatbin"}>]) {
-      hal.executable.export public @mlx_place ordinal(0) layout(#hal.pipeline.layout<constants = 4, bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>) count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
+      hal.executable.export public @mlx_place ordinal(0) layout(#hal.pipeline.layout<constants = 5, bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>) count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
         hal.return %x, %y, %z : index, index, index
       } <workgroup_size = [512 : index, 1 : index, 1 : index]>
     }
@@ -293,7 +297,7 @@ module @mlxcel {
   }
   hal.executable private @kernel11 {
     hal.executable.variant public @cuda_nvptx_fb target(<"cuda", "cuda-nvptx-fb">) objects([#hal.executable.object<{path = "place11.fatbin"}>]) {
-      hal.executable.export public @mlx_pick ordinal(0) layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>) count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
+      hal.executable.export public @mlx_pick ordinal(0) layout(#hal.pipeline.layout<constants = 1, bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>) count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
         hal.return %x, %y, %z : index, index, index
       } <workgroup_size = [256 : index, 1 : index, 1 : index]>
     }
@@ -307,7 +311,7 @@ module @mlxcel {
   }
   hal.executable private @kernel13 {
     hal.executable.variant public @cuda_nvptx_fb target(<"cuda", "cuda-nvptx-fb">) objects([#hal.executable.object<{path = "sample13.fatbin"}>]) {
-      hal.executable.export public @mlx_sample ordinal(0) layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>) count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
+      hal.executable.export public @mlx_sample ordinal(0) layout(#hal.pipeline.layout<constants = 1, bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>) count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
         hal.return %x, %y, %z : index, index, index
       } <workgroup_size = [1024 : index, 1 : index, 1 : index]>
     }
