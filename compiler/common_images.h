@@ -6,8 +6,8 @@
 #include "compiler/compile.h"
 #include "compiler/kernels.h"
 
-// Whether all definitions of an image are general: the weight format, the tile of a launch, the KV type, the
-// head size. A definition that this function does not know is taken for a size of a model.
+// Whether all definitions of an image are general: the kernel, the weight format, the tile of a launch, the
+// epsilon of a norm. A definition that this function does not know is taken for a size of a model.
 bool mlx_kernel_image_is_common(const mlx_kernel_image_request_t *image);
 
 // Adds to |common| the common images that a compilation of |model_path| for options->target requests, without
