@@ -112,6 +112,7 @@ async function answer(conversation, parent) {
   const run = {conversation, node, abort: new AbortController(), first: null, tokens: 0, saved: performance.now()};
   if (!state.conversations.includes(conversation)) state.conversations.push(conversation);
   set({running: run, notice: '', editing: null});
+  store(conversation);  // a reload before the first token must not lose the user's message
   try {
     const request = makeRequest(conversation, node);
     node.model = request.model ?? state.models[0] ?? '';

@@ -5,7 +5,7 @@ import {join} from 'node:path';
 
 const TYPES = {html: 'text/html; charset=utf-8', js: 'text/javascript; charset=utf-8', css: 'text/css; charset=utf-8', svg: 'image/svg+xml'};
 
-// |answer|(request) returns {reasoning, text, pause, status, error}. |policy| is the Content-Security-Policy header.
+// |answer|(request) returns {reasoning, text, delay, pause, status, error}; delay and pause are milliseconds before the first token and between tokens. |policy| is the Content-Security-Policy header.
 export async function startMock(folders, policy, answer) {
   const requests = [];
   const server = createServer(async (request, response) => {
@@ -33,6 +33,7 @@ export async function startMock(folders, policy, answer) {
     const delta = value => frame({id: 'x', object: 'chat.completion.chunk', choices: [{index: 0, delta: value, finish_reason: null}]});
     delta({role: 'assistant'});
     response.write(': waiting\n\n');
+    if (script.delay) await new Promise(done => { setTimeout(done, script.delay).unref(); response.on('close', done); });
     for (const piece of script.reasoning?.match(/[\s\S]{1,7}/g) ?? []) delta({reasoning_content: piece, reasoning: piece});
     for (const piece of script.text.match(/[\s\S]{1,7}/g) ?? []) {
       if (entry.gone) return undefined;

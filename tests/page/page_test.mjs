@@ -36,6 +36,7 @@ function answer(body) {
   if (last === 'hostile') return {text: HOSTILE};
   if (last === 'markdown') return {text: MARKDOWN, reasoning: 'First I think about **it**.'};
   if (last === 'slow') return {text: 'word '.repeat(400), pause: 20};
+  if (last === 'silent') return {text: 'late', delay: 60000};
   if (last === 'fail') return {status: 400, error: 'messages[0].content: the mock refuses this'};
   return {text: `You said: ${last}`};
 }
@@ -103,8 +104,7 @@ const cases = {
   async reload_keeps_conversations_and_branches({page}) {
     await say(page, 'remember me');
     await page.getByText('You said: remember me').waitFor();
-    await page.locator('#send').waitFor();
-    await page.waitForTimeout(200);
+    await until(async () => (await stored(page)).includes('You said: remember me'));
     await page.reload();
     await page.getByText('You said: remember me').waitFor();
     await page.locator('#new').click();
@@ -118,9 +118,15 @@ const cases = {
   async reload_during_an_answer_keeps_what_has_arrived({page}) {
     await say(page, 'slow');
     await page.getByText('word word word').waitFor();
-    await page.waitForTimeout(1500);
+    await until(async () => (await stored(page)).includes('word word word'));
     await page.reload();
     await page.getByText('word word word').waitFor();
+  },
+  async reload_before_the_first_token_keeps_the_message({page}) {
+    await say(page, 'silent');
+    await until(async () => (await stored(page)).includes('silent'));
+    await page.reload();
+    await page.locator('.message.user', {hasText: 'silent'}).waitFor();
   },
   async export_and_import_give_the_same_chats({page}) {
     await say(page, 'exported');
@@ -205,7 +211,19 @@ async function say(page, text) {
 async function shot(page, name) {
   if (screenshots) await page.screenshot({path: join(screenshots, name)});
 }
-async function until(check, seconds = 5) {
+// The chats in the browser's database, as JSON.
+async function stored(page) {
+  return page.evaluate(() => new Promise((done, fail) => {
+    const opened = indexedDB.open('mlxcel', 1);
+    opened.onerror = () => fail(opened.error);
+    opened.onsuccess = () => {
+      const all = opened.result.transaction('conversations').objectStore('conversations').getAll();
+      all.onerror = () => fail(all.error);
+      all.onsuccess = () => { opened.result.close(); done(JSON.stringify(all.result)); };
+    };
+  }));
+}
+async function until(check, seconds = 30) {
   for (const end = Date.now() + seconds * 1000; !await check();) {
     assert.ok(Date.now() < end, `timed out: ${check}`);
     await new Promise(done => setTimeout(done, 20));
@@ -219,7 +237,7 @@ for (const [name, run] of Object.entries(cases)) {
   const mock = await startMock([sources, libraries], policy, answer);
   const context = await browser.newContext({viewport: {width: 1100, height: 760}, acceptDownloads: true});
   const page = await context.newPage();
-  page.setDefaultTimeout(10000);
+  page.setDefaultTimeout(30000);
   const hosts = [], problems = [];
   page.on('request', request => { if (!request.url().startsWith(mock.url) && !/^(data|blob):/.test(request.url())) hosts.push(request.url()); });
   page.on('pageerror', error => problems.push(String(error)));
