@@ -146,6 +146,13 @@ static void add_global(mlx_builder_t *b, const char *name, mlx_type_t type, bool
 void mlx_builder_parameter(mlx_builder_t *b, const char *name, mlx_type_t type) {
   add_global(b, name, type, false, false);
 }
+void mlx_builder_weight(mlx_builder_t *b, const char *name, mlx_type_t type, const char *archive,
+                        int64_t at) {
+  mlx_global_t *global = mlx_builder_add_global(b, name, type, false);
+  if (!global || b->form == MLX_FORM_PURE) return;
+  global->archive = archive;
+  global->archive_at = at;
+}
 void mlx_builder_state(mlx_builder_t *b, const char *name, mlx_type_t type) {
   add_global(b, name, type, true, false);
 }
@@ -192,6 +199,27 @@ static mlx_global_t *find_global(mlx_builder_t *b, const char *name) {
   return NULL;
 }
 
+// The part of an archive that is a weight.
+static mlx_value_t load_part(mlx_builder_t *b, const mlx_global_t *global) {
+  const mlx_value_t archive = mlx_builder_load(b, global->archive);
+  if (!archive.id) return archive;
+  int64_t bytes = mlx_dtype_info(global->type.dtype)->block_bytes;
+  for (int i = 0; i < global->type.rank; ++i) bytes *= global->type.dims[i];
+  const mlx_type_t words = MLX_TYPE(MLX_I32, bytes / 4);
+  const mlx_type_text_t from = mlx_type_text(mlx_type_of(archive)), part = mlx_type_text(words);
+  const bool is_words = mlx_type_equal(words, global->type);
+  const mlx_value_t value = mlx_builder_new_value(b, is_words ? global->name : "words", words);
+  const char *name = mlx_builder_name(b, value);
+  mlx_text_printf(&b->body, "    %%%s_at = arith.constant %lld : index\n", name,
+                  (long long)global->archive_at);
+  mlx_text_printf(&b->body, "    %%%s_count = arith.constant %lld : index\n", name, (long long)words.dims[0]);
+  mlx_text_printf(&b->body, "    %%%s = flow.tensor.slice %%%s[%%%s_at for %%%s_count] : %s -> %s\n", name,
+                  mlx_builder_name(b, archive), name, name, from.chars, part.chars);
+  if (is_words) return value;
+  return mlx_builder_emit(b, global->name, global->type, "flow.tensor.bitcast %%%s : %s -> %s", name,
+                          part.chars, mlx_type_text(global->type).chars);
+}
+
 mlx_value_t mlx_builder_load(mlx_builder_t *b, const char *name) {
   mlx_global_t *global = find_global(b, name);
   if (!global) return (mlx_value_t){0};
@@ -201,8 +229,10 @@ mlx_value_t mlx_builder_load(mlx_builder_t *b, const char *name) {
     b->scope[0] = 0;  // the name of a weight already contains its layer
     const char *value_name =
         isalpha((unsigned char)name[0]) ? name : "all_weights";  // "*" is not a valid MLIR name
-    global->current = mlx_builder_emit(b, value_name, global->type, "util.global.load @\"%s\" : %s", name,
-                                       mlx_type_text(global->type).chars);
+    global->current = global->archive
+                          ? load_part(b, global)
+                          : mlx_builder_emit(b, value_name, global->type, "util.global.load @\"%s\" : %s",
+                                             name, mlx_type_text(global->type).chars);
     memcpy(b->scope, scope, sizeof scope);
   }
   return global->current;

@@ -40,6 +40,11 @@ mlx_form_t mlx_builder_form(const mlx_builder_t *builder);
 
 // Declarations, before the first function. The builder borrows names: they must outlive it.
 void mlx_builder_parameter(mlx_builder_t *builder, const char *name, mlx_type_t type);
+// A weight: the words from |at| on of the parameter |archive|, a list of i32 words. The compiler takes time
+// for each parameter of a module, but not for parts of one. Pure StableHLO has no archive: there a weight is
+// a parameter.
+void mlx_builder_weight(mlx_builder_t *builder, const char *name, mlx_type_t type, const char *archive,
+                        int64_t at);
 // State with an unspecified, finite initial value.
 void mlx_builder_state(mlx_builder_t *builder, const char *name, mlx_type_t type);
 // i32 state with all bits set.

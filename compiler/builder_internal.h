@@ -12,6 +12,8 @@ typedef struct mlx_global {
   mlx_type_t type;
   bool is_state;
   bool in_place;        // an argument of the function being built
+  const char *archive;  // borrowed; of a weight: the parameter that it is a part of; NULL: none
+  int64_t archive_at;   // i32 words before the weight
   mlx_value_t current;  // value at this point of the function; id 0 before the first use
 } mlx_global_t;
 

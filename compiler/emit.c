@@ -47,8 +47,8 @@ static mlx_status_t emit_steps(mlx_function_t *g) {
   bool fits;  // the network fits the decode kernel
   MLX_TRY(mlx_decode_plan_make(g->model, g->graph, g->options, &plan, &fits));
   state_facts(g);
-  mlx_function_declare(g);
-  if (fits) MLX_TRY(mlx_cuda_declare_burst(g, &plan));
+  MLX_TRY(mlx_function_declare(g));
+  if (fits) mlx_cuda_declare_scratch(g, &plan);
   for (size_t i = 0; i < g->options->step_count; ++i) {
     const mlx_step_size_t size = g->options->steps[i];
     add_step(g, size);

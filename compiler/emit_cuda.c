@@ -206,17 +206,10 @@ static const char *decode_image(mlx_function_t *g, const mlx_decode_plan_t *plan
   return mlx_cuda_image(g, MLX_KERNEL_DECODE, &d);
 }
 
-// The decode kernel reads the whole archive as one tensor and keeps a scratch buffer.
-mlx_status_t mlx_cuda_declare_burst(mlx_function_t *g, const mlx_decode_plan_t *plan) {
-  uint64_t *offsets;
-  MLX_TRY(mlx_alloc(g->model->weight_count, sizeof *offsets, &offsets));
-  const uint64_t bytes = mlx_weights_layout(g->model, mlx_module_storage(g->options), offsets);
-  mlx_free(offsets);
-  mlx_builder_parameter(g->b, MLX_WHOLE_ARCHIVE, MLX_TYPE(MLX_I32, (int64_t)(bytes / 4)));
+void mlx_cuda_declare_scratch(mlx_function_t *g, const mlx_decode_plan_t *plan) {
   mlx_builder_state_of_ones(
       g->b, MLX_STATE_SCRATCH,
       MLX_TYPE(MLX_I32, plan->few.slices ? plan->few.words_at + plan->few.words : plan->scratch_words));
-  return NULL;
 }
 
 // Parameters of the kernel: archive, batch, then the arguments and the scratch buffer, updated in place.

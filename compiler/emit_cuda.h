@@ -5,8 +5,8 @@
 #include "compiler/function.h"
 #include "compiler/plan.h"
 
-// Declares the parameters and the scratch memory of the decode kernel, before the first function.
-mlx_status_t mlx_cuda_declare_burst(mlx_function_t *g, const mlx_decode_plan_t *plan) MLX_MUST_USE;
+// Declares the scratch memory of the decode kernel, before the first function.
+void mlx_cuda_declare_scratch(mlx_function_t *g, const mlx_decode_plan_t *plan);
 // Emits burst and step_1 for the network that |plan| describes.
 mlx_status_t mlx_cuda_emit_burst(mlx_function_t *g, const mlx_decode_plan_t *plan) MLX_MUST_USE;
 // Defines X_AT and X_STEP for each weight X.

@@ -1,6 +1,7 @@
 // The state of one lowering: declarations of weights, the arguments of a function, and its prologue.
 #include "compiler/function.h"
 
+#include "artifact/archive.h"
 #include "base/memory.h"
 #include "compiler/weights.h"
 #include "kernels/step.h"
@@ -30,16 +31,27 @@ bool mlx_function_is_ragged(const mlx_function_t *g) {
 // ----------------------------------------------------------------------------------------------------------
 // Declarations
 
-void mlx_function_declare(mlx_function_t *g) {
-  for (size_t i = 0; i < g->model->weight_count; ++i) {
-    const mlx_weight_t *weight = &g->model->weights[i];
-    const mlx_stored_t stored = mlx_weight_stored(weight, mlx_module_storage(g->options));
-    const uint64_t bytes = mlx_weight_stored_bytes(weight, mlx_module_storage(g->options));
-    const mlx_type_t type = stored.tiles.bits
-                                ? MLX_TYPE(MLX_I32, (int64_t)(bytes / 4))
-                                : mlx_type(stored.dtype, weight->tensor.rank, weight->tensor.dims);
-    mlx_builder_parameter(g->b, weight->name, type);
-  }
+static void declare_weight(mlx_function_t *g, const mlx_weight_t *weight, uint64_t offset) {
+  const mlx_stored_t stored = mlx_weight_stored(weight, mlx_module_storage(g->options));
+  const uint64_t bytes = mlx_weight_stored_bytes(weight, mlx_module_storage(g->options));
+  const mlx_type_t type = stored.tiles.bits
+                              ? MLX_TYPE(MLX_I32, (int64_t)(bytes / 4))
+                              : mlx_type(stored.dtype, weight->tensor.rank, weight->tensor.dims);
+  if (bytes % 4 == 0)
+    mlx_builder_weight(g->b, weight->name, type, MLX_WHOLE_ARCHIVE, (int64_t)(offset / 4));
+  else
+    mlx_builder_parameter(g->b, weight->name, type);  // 16-bit weights of an odd number
+}
+
+mlx_status_t mlx_function_declare(mlx_function_t *g) {
+  uint64_t *offsets;
+  MLX_TRY(mlx_alloc(g->model->weight_count, sizeof *offsets, &offsets));
+  const uint64_t bytes = mlx_weights_layout(g->model, mlx_module_storage(g->options), offsets);
+  if (mlx_builder_form(g->b) == MLX_FORM_IREE)
+    mlx_builder_parameter(g->b, MLX_WHOLE_ARCHIVE, MLX_TYPE(MLX_I32, (int64_t)(bytes / 4)));
+  for (size_t i = 0; i < g->model->weight_count; ++i) declare_weight(g, &g->model->weights[i], offsets[i]);
+  mlx_free(offsets);
+  return NULL;
 }
 
 static mlx_page_kind_t page_kind(const mlx_function_t *g, const mlx_attention_t *a) {

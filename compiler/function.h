@@ -89,7 +89,7 @@ mlx_type_t mlx_function_kv_type(const mlx_function_t *g);
 int64_t mlx_function_page_bytes(const mlx_function_t *g, mlx_page_kind_t kind);
 int64_t mlx_function_kv_row(const mlx_function_t *g);  // 0: |kv| is a vector of i32
 
-void mlx_function_declare(mlx_function_t *g);  // weights
+mlx_status_t mlx_function_declare(mlx_function_t *g) MLX_MUST_USE;  // weights
 // Starts step_N or burst and declares its arguments.
 void mlx_function_begin(mlx_function_t *g, const char *name, const char *comment, mlx_step_size_t size);
 // Sets ids, positions, wanted and the values of generic attention, and stores the token IDs in |history|. All

@@ -1,16 +1,4 @@
 module @mlxcel {
-  util.global private @"model.embed_tokens.weight" = #flow.parameter.named<"model"::"model.embed_tokens.weight"> : tensor<320x64xbf16>
-  util.global private @"model.layers.0.input_layernorm.weight" = #flow.parameter.named<"model"::"model.layers.0.input_layernorm.weight"> : tensor<64xf32>
-  util.global private @"model.layers.0.self_attn.q_proj.weight" = #flow.parameter.named<"model"::"model.layers.0.self_attn.q_proj.weight"> : tensor<64x64xbf16>
-  util.global private @"model.layers.0.self_attn.k_proj.weight" = #flow.parameter.named<"model"::"model.layers.0.self_attn.k_proj.weight"> : tensor<32x64xbf16>
-  util.global private @"model.layers.0.self_attn.v_proj.weight" = #flow.parameter.named<"model"::"model.layers.0.self_attn.v_proj.weight"> : tensor<32x64xbf16>
-  util.global private @"model.layers.0.self_attn.o_proj.weight" = #flow.parameter.named<"model"::"model.layers.0.self_attn.o_proj.weight"> : tensor<64x64xbf16>
-  util.global private @"model.layers.0.post_attention_layernorm.weight" = #flow.parameter.named<"model"::"model.layers.0.post_attention_layernorm.weight"> : tensor<64xf32>
-  util.global private @"model.layers.0.mlp.gate_proj.weight" = #flow.parameter.named<"model"::"model.layers.0.mlp.gate_proj.weight"> : tensor<96x64xbf16>
-  util.global private @"model.layers.0.mlp.up_proj.weight" = #flow.parameter.named<"model"::"model.layers.0.mlp.up_proj.weight"> : tensor<96x64xbf16>
-  util.global private @"model.layers.0.mlp.down_proj.weight" = #flow.parameter.named<"model"::"model.layers.0.mlp.down_proj.weight"> : tensor<64x96xbf16>
-  util.global private @"model.norm.weight" = #flow.parameter.named<"model"::"model.norm.weight"> : tensor<64xf32>
-  util.global private @"lm_head.weight" = #flow.parameter.named<"model"::"lm_head.weight"> : tensor<320x64xbf16>
   util.global private @"*" = #flow.parameter.named<"model"::"*"> : tensor<36032xi32>
   util.global private mutable @"state.scratch" = dense<-1> : tensor<37056xi32>
 
@@ -39,7 +27,11 @@ module @mlxcel {
     %placed_grid2 = arith.constant 1 : index
     %placed:2 = flow.dispatch @kernel0::@cuda_nvptx_fb::@mlx_place[%placed_grid0, %placed_grid1, %placed_grid2](%placed_constant0, %placed_constant1, %placed_constant2, %placed_constant3, %placed_constant4, %batch, %history) : (i32, i32, i32, i32, i32, tensor<912xi32>, tensor<1xi32>) -> (%history, tensor<388xi32>)
     %token_ids = stablehlo.slice %placed#1 [324:388] : (tensor<388xi32>) -> tensor<64xi32>
-    %model.embed_tokens.weight = util.global.load @"model.embed_tokens.weight" : tensor<320x64xbf16>
+    %all_weights = util.global.load @"*" : tensor<36032xi32>
+    %words_at = arith.constant 0 : index
+    %words_count = arith.constant 10240 : index
+    %words = flow.tensor.slice %all_weights[%words_at for %words_count] : tensor<36032xi32> -> tensor<10240xi32>
+    %model.embed_tokens.weight = flow.tensor.bitcast %words : tensor<10240xi32> -> tensor<320x64xbf16>
 
     // embedding rows of the tokens
     %embedded_constant0 = arith.constant 64 : i32
@@ -50,7 +42,10 @@ module @mlxcel {
     %embedded:1 = flow.dispatch @kernel1::@cuda_nvptx_fb::@mlx_embed_rows[%embedded_grid0, %embedded_grid1, %embedded_grid2](%embedded_constant0, %embedded_constant1, %token_ids, %model.embed_tokens.weight) : (i32, i32, tensor<64xi32>, tensor<320x64xbf16>) -> (tensor<64x64xf32>)
 
     // ---- layer0 ----
-    %model.layers.0.input_layernorm.weight = util.global.load @"model.layers.0.input_layernorm.weight" : tensor<64xf32>
+    %words_2_at = arith.constant 10240 : index
+    %words_2_count = arith.constant 64 : index
+    %words_2 = flow.tensor.slice %all_weights[%words_2_at for %words_2_count] : tensor<36032xi32> -> tensor<64xi32>
+    %model.layers.0.input_layernorm.weight = flow.tensor.bitcast %words_2 : tensor<64xi32> -> tensor<64xf32>
     %layer0.square = stablehlo.multiply %embedded#0, %embedded#0 : tensor<64x64xf32>
     %layer0.start = stablehlo.constant dense<0.000000000e+00> : tensor<f32>
     %layer0.square_sum = stablehlo.reduce(%layer0.square init: %layer0.start) applies stablehlo.add across dimensions = [1] : (tensor<64x64xf32>, tensor<f32>) -> tensor<64xf32>
@@ -63,19 +58,28 @@ module @mlxcel {
     %layer0.normed = stablehlo.multiply %embedded#0, %layer0.rms_scales : tensor<64x64xf32>
     %layer0.gains = stablehlo.broadcast_in_dim %model.layers.0.input_layernorm.weight, dims = [1] : (tensor<64xf32>) -> tensor<64x64xf32>
     %layer0.attn_in = stablehlo.multiply %layer0.normed, %layer0.gains : tensor<64x64xf32>
-    %model.layers.0.self_attn.q_proj.weight = util.global.load @"model.layers.0.self_attn.q_proj.weight" : tensor<64x64xbf16>
+    %words_3_at = arith.constant 10304 : index
+    %words_3_count = arith.constant 2048 : index
+    %words_3 = flow.tensor.slice %all_weights[%words_3_at for %words_3_count] : tensor<36032xi32> -> tensor<2048xi32>
+    %model.layers.0.self_attn.q_proj.weight = flow.tensor.bitcast %words_3 : tensor<2048xi32> -> tensor<64x64xbf16>
     %layer0.narrow = stablehlo.convert %layer0.attn_in : (tensor<64x64xf32>) -> tensor<64x64xbf16>
     %layer0.q_grid0 = arith.constant 1 : index
     %layer0.q_grid1 = arith.constant 1 : index
     %layer0.q_grid2 = arith.constant 1 : index
     %layer0.q:1 = flow.dispatch @kernel2::@cuda_nvptx_fb::@mlx_linear[%layer0.q_grid0, %layer0.q_grid1, %layer0.q_grid2](%layer0.narrow, %model.layers.0.self_attn.q_proj.weight) : (tensor<64x64xbf16>, tensor<64x64xbf16>) -> (tensor<64x64xf32>)
-    %model.layers.0.self_attn.k_proj.weight = util.global.load @"model.layers.0.self_attn.k_proj.weight" : tensor<32x64xbf16>
+    %words_4_at = arith.constant 12352 : index
+    %words_4_count = arith.constant 1024 : index
+    %words_4 = flow.tensor.slice %all_weights[%words_4_at for %words_4_count] : tensor<36032xi32> -> tensor<1024xi32>
+    %model.layers.0.self_attn.k_proj.weight = flow.tensor.bitcast %words_4 : tensor<1024xi32> -> tensor<32x64xbf16>
     %layer0.narrow_2 = stablehlo.convert %layer0.attn_in : (tensor<64x64xf32>) -> tensor<64x64xbf16>
     %layer0.k_grid0 = arith.constant 1 : index
     %layer0.k_grid1 = arith.constant 1 : index
     %layer0.k_grid2 = arith.constant 1 : index
     %layer0.k:1 = flow.dispatch @kernel3::@cuda_nvptx_fb::@mlx_linear[%layer0.k_grid0, %layer0.k_grid1, %layer0.k_grid2](%layer0.narrow_2, %model.layers.0.self_attn.k_proj.weight) : (tensor<64x64xbf16>, tensor<32x64xbf16>) -> (tensor<64x32xf32>)
-    %model.layers.0.self_attn.v_proj.weight = util.global.load @"model.layers.0.self_attn.v_proj.weight" : tensor<32x64xbf16>
+    %words_5_at = arith.constant 13376 : index
+    %words_5_count = arith.constant 1024 : index
+    %words_5 = flow.tensor.slice %all_weights[%words_5_at for %words_5_count] : tensor<36032xi32> -> tensor<1024xi32>
+    %model.layers.0.self_attn.v_proj.weight = flow.tensor.bitcast %words_5 : tensor<1024xi32> -> tensor<32x64xbf16>
     %layer0.narrow_3 = stablehlo.convert %layer0.attn_in : (tensor<64x64xf32>) -> tensor<64x64xbf16>
     %layer0.v_grid0 = arith.constant 1 : index
     %layer0.v_grid1 = arith.constant 1 : index
@@ -108,12 +112,18 @@ module @mlxcel {
     %layer0.attended_2_grid1 = arith.constant 8 : index
     %layer0.attended_2_grid2 = arith.constant 1 : index
     %layer0.attended_2:1 = flow.dispatch @kernel7::@cuda_nvptx_fb::@mlx_attend[%layer0.attended_2_grid0, %layer0.attended_2_grid1, %layer0.attended_2_grid2](%layer0.attended_2_constant0, %layer0.append#1, %layer0.append#0, %batch, %placed#1, %layer0.attended#0) : (i32, tensor<64x64xf32>, tensor<1x32xbf16>, tensor<912xi32>, tensor<388xi32>, tensor<64x64xbf16>) -> (%layer0.attended#0)
-    %model.layers.0.self_attn.o_proj.weight = util.global.load @"model.layers.0.self_attn.o_proj.weight" : tensor<64x64xbf16>
+    %words_6_at = arith.constant 14400 : index
+    %words_6_count = arith.constant 2048 : index
+    %words_6 = flow.tensor.slice %all_weights[%words_6_at for %words_6_count] : tensor<36032xi32> -> tensor<2048xi32>
+    %model.layers.0.self_attn.o_proj.weight = flow.tensor.bitcast %words_6 : tensor<2048xi32> -> tensor<64x64xbf16>
     %layer0.after_attn_grid0 = arith.constant 1 : index
     %layer0.after_attn_grid1 = arith.constant 1 : index
     %layer0.after_attn_grid2 = arith.constant 1 : index
     %layer0.after_attn:1 = flow.dispatch @kernel8::@cuda_nvptx_fb::@mlx_linear[%layer0.after_attn_grid0, %layer0.after_attn_grid1, %layer0.after_attn_grid2](%layer0.attended_2#0, %model.layers.0.self_attn.o_proj.weight, %embedded#0) : (tensor<64x64xbf16>, tensor<64x64xbf16>, tensor<64x64xf32>) -> (tensor<64x64xf32>)
-    %model.layers.0.post_attention_layernorm.weight = util.global.load @"model.layers.0.post_attention_layernorm.weight" : tensor<64xf32>
+    %words_7_at = arith.constant 16448 : index
+    %words_7_count = arith.constant 64 : index
+    %words_7 = flow.tensor.slice %all_weights[%words_7_at for %words_7_count] : tensor<36032xi32> -> tensor<64xi32>
+    %model.layers.0.post_attention_layernorm.weight = flow.tensor.bitcast %words_7 : tensor<64xi32> -> tensor<64xf32>
     %layer0.square_2 = stablehlo.multiply %layer0.after_attn#0, %layer0.after_attn#0 : tensor<64x64xf32>
     %layer0.start_2 = stablehlo.constant dense<0.000000000e+00> : tensor<f32>
     %layer0.square_sum_2 = stablehlo.reduce(%layer0.square_2 init: %layer0.start_2) applies stablehlo.add across dimensions = [1] : (tensor<64x64xf32>, tensor<f32>) -> tensor<64xf32>
@@ -126,19 +136,31 @@ module @mlxcel {
     %layer0.normed_2 = stablehlo.multiply %layer0.after_attn#0, %layer0.rms_scales_2 : tensor<64x64xf32>
     %layer0.gains_2 = stablehlo.broadcast_in_dim %model.layers.0.post_attention_layernorm.weight, dims = [1] : (tensor<64xf32>) -> tensor<64x64xf32>
     %layer0.mlp_in = stablehlo.multiply %layer0.normed_2, %layer0.gains_2 : tensor<64x64xf32>
-    %model.layers.0.mlp.gate_proj.weight = util.global.load @"model.layers.0.mlp.gate_proj.weight" : tensor<96x64xbf16>
-    %model.layers.0.mlp.up_proj.weight = util.global.load @"model.layers.0.mlp.up_proj.weight" : tensor<96x64xbf16>
+    %words_8_at = arith.constant 16512 : index
+    %words_8_count = arith.constant 3072 : index
+    %words_8 = flow.tensor.slice %all_weights[%words_8_at for %words_8_count] : tensor<36032xi32> -> tensor<3072xi32>
+    %model.layers.0.mlp.gate_proj.weight = flow.tensor.bitcast %words_8 : tensor<3072xi32> -> tensor<96x64xbf16>
+    %words_9_at = arith.constant 19584 : index
+    %words_9_count = arith.constant 3072 : index
+    %words_9 = flow.tensor.slice %all_weights[%words_9_at for %words_9_count] : tensor<36032xi32> -> tensor<3072xi32>
+    %model.layers.0.mlp.up_proj.weight = flow.tensor.bitcast %words_9 : tensor<3072xi32> -> tensor<96x64xbf16>
     %layer0.narrow_4 = stablehlo.convert %layer0.mlp_in : (tensor<64x64xf32>) -> tensor<64x64xbf16>
     %layer0.act_grid0 = arith.constant 1 : index
     %layer0.act_grid1 = arith.constant 2 : index
     %layer0.act_grid2 = arith.constant 1 : index
     %layer0.act:1 = flow.dispatch @kernel9::@cuda_nvptx_fb::@mlx_linear[%layer0.act_grid0, %layer0.act_grid1, %layer0.act_grid2](%layer0.narrow_4, %model.layers.0.mlp.gate_proj.weight, %model.layers.0.mlp.up_proj.weight) : (tensor<64x64xbf16>, tensor<96x64xbf16>, tensor<96x64xbf16>) -> (tensor<64x96xbf16>)
-    %model.layers.0.mlp.down_proj.weight = util.global.load @"model.layers.0.mlp.down_proj.weight" : tensor<64x96xbf16>
+    %words_10_at = arith.constant 22656 : index
+    %words_10_count = arith.constant 3072 : index
+    %words_10 = flow.tensor.slice %all_weights[%words_10_at for %words_10_count] : tensor<36032xi32> -> tensor<3072xi32>
+    %model.layers.0.mlp.down_proj.weight = flow.tensor.bitcast %words_10 : tensor<3072xi32> -> tensor<64x96xbf16>
     %layer0.out_grid0 = arith.constant 1 : index
     %layer0.out_grid1 = arith.constant 1 : index
     %layer0.out_grid2 = arith.constant 1 : index
     %layer0.out:1 = flow.dispatch @kernel10::@cuda_nvptx_fb::@mlx_linear[%layer0.out_grid0, %layer0.out_grid1, %layer0.out_grid2](%layer0.act#0, %model.layers.0.mlp.down_proj.weight, %layer0.after_attn#0) : (tensor<64x96xbf16>, tensor<64x96xbf16>, tensor<64x64xf32>) -> (tensor<64x64xf32>)
-    %model.norm.weight = util.global.load @"model.norm.weight" : tensor<64xf32>
+    %words_11_at = arith.constant 25728 : index
+    %words_11_count = arith.constant 64 : index
+    %words_11 = flow.tensor.slice %all_weights[%words_11_at for %words_11_count] : tensor<36032xi32> -> tensor<64xi32>
+    %model.norm.weight = flow.tensor.bitcast %words_11 : tensor<64xi32> -> tensor<64xf32>
     %square = stablehlo.multiply %layer0.out#0, %layer0.out#0 : tensor<64x64xf32>
     %start = stablehlo.constant dense<0.000000000e+00> : tensor<f32>
     %square_sum = stablehlo.reduce(%square init: %start) applies stablehlo.add across dimensions = [1] : (tensor<64x64xf32>, tensor<f32>) -> tensor<64xf32>
@@ -158,7 +180,10 @@ module @mlxcel {
     %wanted_grid1 = arith.constant 1 : index
     %wanted_grid2 = arith.constant 1 : index
     %wanted:2 = flow.dispatch @kernel11::@cuda_nvptx_fb::@mlx_pick[%wanted_grid0, %wanted_grid1, %wanted_grid2](%wanted_constant0, %final, %batch, %hidden) : (i32, tensor<64x64xf32>, tensor<912xi32>, tensor<16x64xf32>) -> (%hidden, tensor<16x64xf32>)
-    %lm_head.weight = util.global.load @"lm_head.weight" : tensor<320x64xbf16>
+    %words_12_at = arith.constant 25792 : index
+    %words_12_count = arith.constant 10240 : index
+    %words_12 = flow.tensor.slice %all_weights[%words_12_at for %words_12_count] : tensor<36032xi32> -> tensor<10240xi32>
+    %lm_head.weight = flow.tensor.bitcast %words_12 : tensor<10240xi32> -> tensor<320x64xbf16>
     %narrow = stablehlo.convert %wanted#1 : (tensor<16x64xf32>) -> tensor<16x64xbf16>
     %logits_2_grid0 = arith.constant 1 : index
     %logits_2_grid1 = arith.constant 5 : index

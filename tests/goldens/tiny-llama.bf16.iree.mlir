@@ -1,25 +1,5 @@
 module @mlxcel {
-  util.global private @"model.embed_tokens.weight" = #flow.parameter.named<"model"::"model.embed_tokens.weight"> : tensor<320x32xbf16>
-  util.global private @"model.layers.0.input_layernorm.weight" = #flow.parameter.named<"model"::"model.layers.0.input_layernorm.weight"> : tensor<32xf32>
-  util.global private @"model.layers.0.self_attn.q_proj.weight" = #flow.parameter.named<"model"::"model.layers.0.self_attn.q_proj.weight"> : tensor<32x32xbf16>
-  util.global private @"model.layers.0.self_attn.k_proj.weight" = #flow.parameter.named<"model"::"model.layers.0.self_attn.k_proj.weight"> : tensor<16x32xbf16>
-  util.global private @"model.layers.0.self_attn.v_proj.weight" = #flow.parameter.named<"model"::"model.layers.0.self_attn.v_proj.weight"> : tensor<16x32xbf16>
-  util.global private @"model.layers.0.self_attn.o_proj.weight" = #flow.parameter.named<"model"::"model.layers.0.self_attn.o_proj.weight"> : tensor<32x32xbf16>
-  util.global private @"model.layers.0.post_attention_layernorm.weight" = #flow.parameter.named<"model"::"model.layers.0.post_attention_layernorm.weight"> : tensor<32xf32>
-  util.global private @"model.layers.0.mlp.gate_proj.weight" = #flow.parameter.named<"model"::"model.layers.0.mlp.gate_proj.weight"> : tensor<64x32xbf16>
-  util.global private @"model.layers.0.mlp.up_proj.weight" = #flow.parameter.named<"model"::"model.layers.0.mlp.up_proj.weight"> : tensor<64x32xbf16>
-  util.global private @"model.layers.0.mlp.down_proj.weight" = #flow.parameter.named<"model"::"model.layers.0.mlp.down_proj.weight"> : tensor<32x64xbf16>
-  util.global private @"model.layers.1.input_layernorm.weight" = #flow.parameter.named<"model"::"model.layers.1.input_layernorm.weight"> : tensor<32xf32>
-  util.global private @"model.layers.1.self_attn.q_proj.weight" = #flow.parameter.named<"model"::"model.layers.1.self_attn.q_proj.weight"> : tensor<32x32xbf16>
-  util.global private @"model.layers.1.self_attn.k_proj.weight" = #flow.parameter.named<"model"::"model.layers.1.self_attn.k_proj.weight"> : tensor<16x32xbf16>
-  util.global private @"model.layers.1.self_attn.v_proj.weight" = #flow.parameter.named<"model"::"model.layers.1.self_attn.v_proj.weight"> : tensor<16x32xbf16>
-  util.global private @"model.layers.1.self_attn.o_proj.weight" = #flow.parameter.named<"model"::"model.layers.1.self_attn.o_proj.weight"> : tensor<32x32xbf16>
-  util.global private @"model.layers.1.post_attention_layernorm.weight" = #flow.parameter.named<"model"::"model.layers.1.post_attention_layernorm.weight"> : tensor<32xf32>
-  util.global private @"model.layers.1.mlp.gate_proj.weight" = #flow.parameter.named<"model"::"model.layers.1.mlp.gate_proj.weight"> : tensor<64x32xbf16>
-  util.global private @"model.layers.1.mlp.up_proj.weight" = #flow.parameter.named<"model"::"model.layers.1.mlp.up_proj.weight"> : tensor<64x32xbf16>
-  util.global private @"model.layers.1.mlp.down_proj.weight" = #flow.parameter.named<"model"::"model.layers.1.mlp.down_proj.weight"> : tensor<32x64xbf16>
-  util.global private @"model.norm.weight" = #flow.parameter.named<"model"::"model.norm.weight"> : tensor<32xf32>
-  util.global private @"lm_head.weight" = #flow.parameter.named<"model"::"lm_head.weight"> : tensor<320x32xbf16>
+  util.global private @"*" = #flow.parameter.named<"model"::"*"> : tensor<19616xi32>
 
   // A forward pass over the tokens of |batch|.
   func.func @step_1(
@@ -99,7 +79,11 @@ module @mlxcel {
     %segment_last = stablehlo.subtract %segment_end, %one : tensor<1xi32>
     %zero_3 = stablehlo.constant dense<0> : tensor<1xi32>
     %last_position = stablehlo.maximum %segment_last, %zero_3 : tensor<1xi32>
-    %model.embed_tokens.weight = util.global.load @"model.embed_tokens.weight" : tensor<320x32xbf16>
+    %all_weights = util.global.load @"*" : tensor<19616xi32>
+    %words_at = arith.constant 0 : index
+    %words_count = arith.constant 5120 : index
+    %words = flow.tensor.slice %all_weights[%words_at for %words_count] : tensor<19616xi32> -> tensor<5120xi32>
+    %model.embed_tokens.weight = flow.tensor.bitcast %words : tensor<5120xi32> -> tensor<320x32xbf16>
 
     // embedding rows of the tokens
     %token_index = stablehlo.reshape %token_ids : (tensor<1xi32>) -> tensor<1x1xi32>
@@ -107,7 +91,10 @@ module @mlxcel {
     %embedded_f32 = stablehlo.convert %embedded : (tensor<1x32xbf16>) -> tensor<1x32xf32>
 
     // ---- layer0 ----
-    %model.layers.0.input_layernorm.weight = util.global.load @"model.layers.0.input_layernorm.weight" : tensor<32xf32>
+    %words_2_at = arith.constant 5120 : index
+    %words_2_count = arith.constant 32 : index
+    %words_2 = flow.tensor.slice %all_weights[%words_2_at for %words_2_count] : tensor<19616xi32> -> tensor<32xi32>
+    %model.layers.0.input_layernorm.weight = flow.tensor.bitcast %words_2 : tensor<32xi32> -> tensor<32xf32>
     %layer0.square = stablehlo.multiply %embedded_f32, %embedded_f32 : tensor<1x32xf32>
     %layer0.start = stablehlo.constant dense<0.000000000e+00> : tensor<f32>
     %layer0.square_sum = stablehlo.reduce(%layer0.square init: %layer0.start) applies stablehlo.add across dimensions = [1] : (tensor<1x32xf32>, tensor<f32>) -> tensor<1xf32>
@@ -120,15 +107,24 @@ module @mlxcel {
     %layer0.normed = stablehlo.multiply %embedded_f32, %layer0.rms_scales : tensor<1x32xf32>
     %layer0.gains = stablehlo.broadcast_in_dim %model.layers.0.input_layernorm.weight, dims = [1] : (tensor<32xf32>) -> tensor<1x32xf32>
     %layer0.attn_in = stablehlo.multiply %layer0.normed, %layer0.gains : tensor<1x32xf32>
-    %model.layers.0.self_attn.q_proj.weight = util.global.load @"model.layers.0.self_attn.q_proj.weight" : tensor<32x32xbf16>
+    %words_3_at = arith.constant 5152 : index
+    %words_3_count = arith.constant 512 : index
+    %words_3 = flow.tensor.slice %all_weights[%words_3_at for %words_3_count] : tensor<19616xi32> -> tensor<512xi32>
+    %model.layers.0.self_attn.q_proj.weight = flow.tensor.bitcast %words_3 : tensor<512xi32> -> tensor<32x32xbf16>
     %layer0.weight_f32 = stablehlo.convert %model.layers.0.self_attn.q_proj.weight : (tensor<32x32xbf16>) -> tensor<32x32xf32>
     %layer0.by_output = stablehlo.dot_general %layer0.weight_f32, %layer0.attn_in, contracting_dims = [1] x [1] : (tensor<32x32xf32>, tensor<1x32xf32>) -> tensor<32x1xf32>
     %layer0.q = stablehlo.reshape %layer0.by_output : (tensor<32x1xf32>) -> tensor<1x32xf32>
-    %model.layers.0.self_attn.k_proj.weight = util.global.load @"model.layers.0.self_attn.k_proj.weight" : tensor<16x32xbf16>
+    %words_4_at = arith.constant 5664 : index
+    %words_4_count = arith.constant 256 : index
+    %words_4 = flow.tensor.slice %all_weights[%words_4_at for %words_4_count] : tensor<19616xi32> -> tensor<256xi32>
+    %model.layers.0.self_attn.k_proj.weight = flow.tensor.bitcast %words_4 : tensor<256xi32> -> tensor<16x32xbf16>
     %layer0.weight_f32_2 = stablehlo.convert %model.layers.0.self_attn.k_proj.weight : (tensor<16x32xbf16>) -> tensor<16x32xf32>
     %layer0.by_output_2 = stablehlo.dot_general %layer0.weight_f32_2, %layer0.attn_in, contracting_dims = [1] x [1] : (tensor<16x32xf32>, tensor<1x32xf32>) -> tensor<16x1xf32>
     %layer0.k = stablehlo.reshape %layer0.by_output_2 : (tensor<16x1xf32>) -> tensor<1x16xf32>
-    %model.layers.0.self_attn.v_proj.weight = util.global.load @"model.layers.0.self_attn.v_proj.weight" : tensor<16x32xbf16>
+    %words_5_at = arith.constant 5920 : index
+    %words_5_count = arith.constant 256 : index
+    %words_5 = flow.tensor.slice %all_weights[%words_5_at for %words_5_count] : tensor<19616xi32> -> tensor<256xi32>
+    %model.layers.0.self_attn.v_proj.weight = flow.tensor.bitcast %words_5 : tensor<256xi32> -> tensor<16x32xbf16>
     %layer0.weight_f32_3 = stablehlo.convert %model.layers.0.self_attn.v_proj.weight : (tensor<16x32xbf16>) -> tensor<16x32xf32>
     %layer0.by_output_3 = stablehlo.dot_general %layer0.weight_f32_3, %layer0.attn_in, contracting_dims = [1] x [1] : (tensor<16x32xf32>, tensor<1x32xf32>) -> tensor<16x1xf32>
     %layer0.v = stablehlo.reshape %layer0.by_output_3 : (tensor<16x1xf32>) -> tensor<1x16xf32>
@@ -259,12 +255,18 @@ module @mlxcel {
     %layer0.by_kv_head = stablehlo.divide %layer0.each_chunk#2, %layer0.total_weight : tensor<2x1x2x8xf32>
     %layer0.by_token = stablehlo.transpose %layer0.by_kv_head, dims = [1, 0, 2, 3] : (tensor<2x1x2x8xf32>) -> tensor<1x2x2x8xf32>
     %layer0.attended = stablehlo.reshape %layer0.by_token : (tensor<1x2x2x8xf32>) -> tensor<1x32xf32>
-    %model.layers.0.self_attn.o_proj.weight = util.global.load @"model.layers.0.self_attn.o_proj.weight" : tensor<32x32xbf16>
+    %words_6_at = arith.constant 6176 : index
+    %words_6_count = arith.constant 512 : index
+    %words_6 = flow.tensor.slice %all_weights[%words_6_at for %words_6_count] : tensor<19616xi32> -> tensor<512xi32>
+    %model.layers.0.self_attn.o_proj.weight = flow.tensor.bitcast %words_6 : tensor<512xi32> -> tensor<32x32xbf16>
     %layer0.weight_f32_4 = stablehlo.convert %model.layers.0.self_attn.o_proj.weight : (tensor<32x32xbf16>) -> tensor<32x32xf32>
     %layer0.by_output_4 = stablehlo.dot_general %layer0.weight_f32_4, %layer0.attended, contracting_dims = [1] x [1] : (tensor<32x32xf32>, tensor<1x32xf32>) -> tensor<32x1xf32>
     %layer0.o = stablehlo.reshape %layer0.by_output_4 : (tensor<32x1xf32>) -> tensor<1x32xf32>
     %layer0.after_attn = stablehlo.add %embedded_f32, %layer0.o : tensor<1x32xf32>
-    %model.layers.0.post_attention_layernorm.weight = util.global.load @"model.layers.0.post_attention_layernorm.weight" : tensor<32xf32>
+    %words_7_at = arith.constant 6688 : index
+    %words_7_count = arith.constant 32 : index
+    %words_7 = flow.tensor.slice %all_weights[%words_7_at for %words_7_count] : tensor<19616xi32> -> tensor<32xi32>
+    %model.layers.0.post_attention_layernorm.weight = flow.tensor.bitcast %words_7 : tensor<32xi32> -> tensor<32xf32>
     %layer0.square_2 = stablehlo.multiply %layer0.after_attn, %layer0.after_attn : tensor<1x32xf32>
     %layer0.start_4 = stablehlo.constant dense<0.000000000e+00> : tensor<f32>
     %layer0.square_sum_2 = stablehlo.reduce(%layer0.square_2 init: %layer0.start_4) applies stablehlo.add across dimensions = [1] : (tensor<1x32xf32>, tensor<f32>) -> tensor<1xf32>
@@ -277,25 +279,37 @@ module @mlxcel {
     %layer0.normed_2 = stablehlo.multiply %layer0.after_attn, %layer0.rms_scales_2 : tensor<1x32xf32>
     %layer0.gains_2 = stablehlo.broadcast_in_dim %model.layers.0.post_attention_layernorm.weight, dims = [1] : (tensor<32xf32>) -> tensor<1x32xf32>
     %layer0.mlp_in = stablehlo.multiply %layer0.normed_2, %layer0.gains_2 : tensor<1x32xf32>
-    %model.layers.0.mlp.gate_proj.weight = util.global.load @"model.layers.0.mlp.gate_proj.weight" : tensor<64x32xbf16>
+    %words_8_at = arith.constant 6720 : index
+    %words_8_count = arith.constant 1024 : index
+    %words_8 = flow.tensor.slice %all_weights[%words_8_at for %words_8_count] : tensor<19616xi32> -> tensor<1024xi32>
+    %model.layers.0.mlp.gate_proj.weight = flow.tensor.bitcast %words_8 : tensor<1024xi32> -> tensor<64x32xbf16>
     %layer0.weight_f32_5 = stablehlo.convert %model.layers.0.mlp.gate_proj.weight : (tensor<64x32xbf16>) -> tensor<64x32xf32>
     %layer0.by_output_5 = stablehlo.dot_general %layer0.weight_f32_5, %layer0.mlp_in, contracting_dims = [1] x [1] : (tensor<64x32xf32>, tensor<1x32xf32>) -> tensor<64x1xf32>
     %layer0.gate = stablehlo.reshape %layer0.by_output_5 : (tensor<64x1xf32>) -> tensor<1x64xf32>
-    %model.layers.0.mlp.up_proj.weight = util.global.load @"model.layers.0.mlp.up_proj.weight" : tensor<64x32xbf16>
+    %words_9_at = arith.constant 7744 : index
+    %words_9_count = arith.constant 1024 : index
+    %words_9 = flow.tensor.slice %all_weights[%words_9_at for %words_9_count] : tensor<19616xi32> -> tensor<1024xi32>
+    %model.layers.0.mlp.up_proj.weight = flow.tensor.bitcast %words_9 : tensor<1024xi32> -> tensor<64x32xbf16>
     %layer0.weight_f32_6 = stablehlo.convert %model.layers.0.mlp.up_proj.weight : (tensor<64x32xbf16>) -> tensor<64x32xf32>
     %layer0.by_output_6 = stablehlo.dot_general %layer0.weight_f32_6, %layer0.mlp_in, contracting_dims = [1] x [1] : (tensor<64x32xf32>, tensor<1x32xf32>) -> tensor<64x1xf32>
     %layer0.up = stablehlo.reshape %layer0.by_output_6 : (tensor<64x1xf32>) -> tensor<1x64xf32>
     %layer0.sigmoid = stablehlo.logistic %layer0.gate : tensor<1x64xf32>
     %layer0.silu = stablehlo.multiply %layer0.gate, %layer0.sigmoid : tensor<1x64xf32>
     %layer0.act = stablehlo.multiply %layer0.silu, %layer0.up : tensor<1x64xf32>
-    %model.layers.0.mlp.down_proj.weight = util.global.load @"model.layers.0.mlp.down_proj.weight" : tensor<32x64xbf16>
+    %words_10_at = arith.constant 8768 : index
+    %words_10_count = arith.constant 1024 : index
+    %words_10 = flow.tensor.slice %all_weights[%words_10_at for %words_10_count] : tensor<19616xi32> -> tensor<1024xi32>
+    %model.layers.0.mlp.down_proj.weight = flow.tensor.bitcast %words_10 : tensor<1024xi32> -> tensor<32x64xbf16>
     %layer0.weight_f32_7 = stablehlo.convert %model.layers.0.mlp.down_proj.weight : (tensor<32x64xbf16>) -> tensor<32x64xf32>
     %layer0.by_output_7 = stablehlo.dot_general %layer0.weight_f32_7, %layer0.act, contracting_dims = [1] x [1] : (tensor<32x64xf32>, tensor<1x64xf32>) -> tensor<32x1xf32>
     %layer0.down = stablehlo.reshape %layer0.by_output_7 : (tensor<32x1xf32>) -> tensor<1x32xf32>
     %layer0.out = stablehlo.add %layer0.after_attn, %layer0.down : tensor<1x32xf32>
 
     // ---- layer1 ----
-    %model.layers.1.input_layernorm.weight = util.global.load @"model.layers.1.input_layernorm.weight" : tensor<32xf32>
+    %words_11_at = arith.constant 9792 : index
+    %words_11_count = arith.constant 32 : index
+    %words_11 = flow.tensor.slice %all_weights[%words_11_at for %words_11_count] : tensor<19616xi32> -> tensor<32xi32>
+    %model.layers.1.input_layernorm.weight = flow.tensor.bitcast %words_11 : tensor<32xi32> -> tensor<32xf32>
     %layer1.square = stablehlo.multiply %layer0.out, %layer0.out : tensor<1x32xf32>
     %layer1.start = stablehlo.constant dense<0.000000000e+00> : tensor<f32>
     %layer1.square_sum = stablehlo.reduce(%layer1.square init: %layer1.start) applies stablehlo.add across dimensions = [1] : (tensor<1x32xf32>, tensor<f32>) -> tensor<1xf32>
@@ -308,15 +322,24 @@ module @mlxcel {
     %layer1.normed = stablehlo.multiply %layer0.out, %layer1.rms_scales : tensor<1x32xf32>
     %layer1.gains = stablehlo.broadcast_in_dim %model.layers.1.input_layernorm.weight, dims = [1] : (tensor<32xf32>) -> tensor<1x32xf32>
     %layer1.attn_in = stablehlo.multiply %layer1.normed, %layer1.gains : tensor<1x32xf32>
-    %model.layers.1.self_attn.q_proj.weight = util.global.load @"model.layers.1.self_attn.q_proj.weight" : tensor<32x32xbf16>
+    %words_12_at = arith.constant 9824 : index
+    %words_12_count = arith.constant 512 : index
+    %words_12 = flow.tensor.slice %all_weights[%words_12_at for %words_12_count] : tensor<19616xi32> -> tensor<512xi32>
+    %model.layers.1.self_attn.q_proj.weight = flow.tensor.bitcast %words_12 : tensor<512xi32> -> tensor<32x32xbf16>
     %layer1.weight_f32 = stablehlo.convert %model.layers.1.self_attn.q_proj.weight : (tensor<32x32xbf16>) -> tensor<32x32xf32>
     %layer1.by_output = stablehlo.dot_general %layer1.weight_f32, %layer1.attn_in, contracting_dims = [1] x [1] : (tensor<32x32xf32>, tensor<1x32xf32>) -> tensor<32x1xf32>
     %layer1.q = stablehlo.reshape %layer1.by_output : (tensor<32x1xf32>) -> tensor<1x32xf32>
-    %model.layers.1.self_attn.k_proj.weight = util.global.load @"model.layers.1.self_attn.k_proj.weight" : tensor<16x32xbf16>
+    %words_13_at = arith.constant 10336 : index
+    %words_13_count = arith.constant 256 : index
+    %words_13 = flow.tensor.slice %all_weights[%words_13_at for %words_13_count] : tensor<19616xi32> -> tensor<256xi32>
+    %model.layers.1.self_attn.k_proj.weight = flow.tensor.bitcast %words_13 : tensor<256xi32> -> tensor<16x32xbf16>
     %layer1.weight_f32_2 = stablehlo.convert %model.layers.1.self_attn.k_proj.weight : (tensor<16x32xbf16>) -> tensor<16x32xf32>
     %layer1.by_output_2 = stablehlo.dot_general %layer1.weight_f32_2, %layer1.attn_in, contracting_dims = [1] x [1] : (tensor<16x32xf32>, tensor<1x32xf32>) -> tensor<16x1xf32>
     %layer1.k = stablehlo.reshape %layer1.by_output_2 : (tensor<16x1xf32>) -> tensor<1x16xf32>
-    %model.layers.1.self_attn.v_proj.weight = util.global.load @"model.layers.1.self_attn.v_proj.weight" : tensor<16x32xbf16>
+    %words_14_at = arith.constant 10592 : index
+    %words_14_count = arith.constant 256 : index
+    %words_14 = flow.tensor.slice %all_weights[%words_14_at for %words_14_count] : tensor<19616xi32> -> tensor<256xi32>
+    %model.layers.1.self_attn.v_proj.weight = flow.tensor.bitcast %words_14 : tensor<256xi32> -> tensor<16x32xbf16>
     %layer1.weight_f32_3 = stablehlo.convert %model.layers.1.self_attn.v_proj.weight : (tensor<16x32xbf16>) -> tensor<16x32xf32>
     %layer1.by_output_3 = stablehlo.dot_general %layer1.weight_f32_3, %layer1.attn_in, contracting_dims = [1] x [1] : (tensor<16x32xf32>, tensor<1x32xf32>) -> tensor<16x1xf32>
     %layer1.v = stablehlo.reshape %layer1.by_output_3 : (tensor<16x1xf32>) -> tensor<1x16xf32>
@@ -432,12 +455,18 @@ module @mlxcel {
     %layer1.by_kv_head = stablehlo.divide %layer1.each_chunk#2, %layer1.total_weight : tensor<2x1x2x8xf32>
     %layer1.by_token = stablehlo.transpose %layer1.by_kv_head, dims = [1, 0, 2, 3] : (tensor<2x1x2x8xf32>) -> tensor<1x2x2x8xf32>
     %layer1.attended = stablehlo.reshape %layer1.by_token : (tensor<1x2x2x8xf32>) -> tensor<1x32xf32>
-    %model.layers.1.self_attn.o_proj.weight = util.global.load @"model.layers.1.self_attn.o_proj.weight" : tensor<32x32xbf16>
+    %words_15_at = arith.constant 10848 : index
+    %words_15_count = arith.constant 512 : index
+    %words_15 = flow.tensor.slice %all_weights[%words_15_at for %words_15_count] : tensor<19616xi32> -> tensor<512xi32>
+    %model.layers.1.self_attn.o_proj.weight = flow.tensor.bitcast %words_15 : tensor<512xi32> -> tensor<32x32xbf16>
     %layer1.weight_f32_4 = stablehlo.convert %model.layers.1.self_attn.o_proj.weight : (tensor<32x32xbf16>) -> tensor<32x32xf32>
     %layer1.by_output_4 = stablehlo.dot_general %layer1.weight_f32_4, %layer1.attended, contracting_dims = [1] x [1] : (tensor<32x32xf32>, tensor<1x32xf32>) -> tensor<32x1xf32>
     %layer1.o = stablehlo.reshape %layer1.by_output_4 : (tensor<32x1xf32>) -> tensor<1x32xf32>
     %layer1.after_attn = stablehlo.add %layer0.out, %layer1.o : tensor<1x32xf32>
-    %model.layers.1.post_attention_layernorm.weight = util.global.load @"model.layers.1.post_attention_layernorm.weight" : tensor<32xf32>
+    %words_16_at = arith.constant 11360 : index
+    %words_16_count = arith.constant 32 : index
+    %words_16 = flow.tensor.slice %all_weights[%words_16_at for %words_16_count] : tensor<19616xi32> -> tensor<32xi32>
+    %model.layers.1.post_attention_layernorm.weight = flow.tensor.bitcast %words_16 : tensor<32xi32> -> tensor<32xf32>
     %layer1.square_2 = stablehlo.multiply %layer1.after_attn, %layer1.after_attn : tensor<1x32xf32>
     %layer1.start_4 = stablehlo.constant dense<0.000000000e+00> : tensor<f32>
     %layer1.square_sum_2 = stablehlo.reduce(%layer1.square_2 init: %layer1.start_4) applies stablehlo.add across dimensions = [1] : (tensor<1x32xf32>, tensor<f32>) -> tensor<1xf32>
@@ -450,23 +479,35 @@ module @mlxcel {
     %layer1.normed_2 = stablehlo.multiply %layer1.after_attn, %layer1.rms_scales_2 : tensor<1x32xf32>
     %layer1.gains_2 = stablehlo.broadcast_in_dim %model.layers.1.post_attention_layernorm.weight, dims = [1] : (tensor<32xf32>) -> tensor<1x32xf32>
     %layer1.mlp_in = stablehlo.multiply %layer1.normed_2, %layer1.gains_2 : tensor<1x32xf32>
-    %model.layers.1.mlp.gate_proj.weight = util.global.load @"model.layers.1.mlp.gate_proj.weight" : tensor<64x32xbf16>
+    %words_17_at = arith.constant 11392 : index
+    %words_17_count = arith.constant 1024 : index
+    %words_17 = flow.tensor.slice %all_weights[%words_17_at for %words_17_count] : tensor<19616xi32> -> tensor<1024xi32>
+    %model.layers.1.mlp.gate_proj.weight = flow.tensor.bitcast %words_17 : tensor<1024xi32> -> tensor<64x32xbf16>
     %layer1.weight_f32_5 = stablehlo.convert %model.layers.1.mlp.gate_proj.weight : (tensor<64x32xbf16>) -> tensor<64x32xf32>
     %layer1.by_output_5 = stablehlo.dot_general %layer1.weight_f32_5, %layer1.mlp_in, contracting_dims = [1] x [1] : (tensor<64x32xf32>, tensor<1x32xf32>) -> tensor<64x1xf32>
     %layer1.gate = stablehlo.reshape %layer1.by_output_5 : (tensor<64x1xf32>) -> tensor<1x64xf32>
-    %model.layers.1.mlp.up_proj.weight = util.global.load @"model.layers.1.mlp.up_proj.weight" : tensor<64x32xbf16>
+    %words_18_at = arith.constant 12416 : index
+    %words_18_count = arith.constant 1024 : index
+    %words_18 = flow.tensor.slice %all_weights[%words_18_at for %words_18_count] : tensor<19616xi32> -> tensor<1024xi32>
+    %model.layers.1.mlp.up_proj.weight = flow.tensor.bitcast %words_18 : tensor<1024xi32> -> tensor<64x32xbf16>
     %layer1.weight_f32_6 = stablehlo.convert %model.layers.1.mlp.up_proj.weight : (tensor<64x32xbf16>) -> tensor<64x32xf32>
     %layer1.by_output_6 = stablehlo.dot_general %layer1.weight_f32_6, %layer1.mlp_in, contracting_dims = [1] x [1] : (tensor<64x32xf32>, tensor<1x32xf32>) -> tensor<64x1xf32>
     %layer1.up = stablehlo.reshape %layer1.by_output_6 : (tensor<64x1xf32>) -> tensor<1x64xf32>
     %layer1.sigmoid = stablehlo.logistic %layer1.gate : tensor<1x64xf32>
     %layer1.silu = stablehlo.multiply %layer1.gate, %layer1.sigmoid : tensor<1x64xf32>
     %layer1.act = stablehlo.multiply %layer1.silu, %layer1.up : tensor<1x64xf32>
-    %model.layers.1.mlp.down_proj.weight = util.global.load @"model.layers.1.mlp.down_proj.weight" : tensor<32x64xbf16>
+    %words_19_at = arith.constant 13440 : index
+    %words_19_count = arith.constant 1024 : index
+    %words_19 = flow.tensor.slice %all_weights[%words_19_at for %words_19_count] : tensor<19616xi32> -> tensor<1024xi32>
+    %model.layers.1.mlp.down_proj.weight = flow.tensor.bitcast %words_19 : tensor<1024xi32> -> tensor<32x64xbf16>
     %layer1.weight_f32_7 = stablehlo.convert %model.layers.1.mlp.down_proj.weight : (tensor<32x64xbf16>) -> tensor<32x64xf32>
     %layer1.by_output_7 = stablehlo.dot_general %layer1.weight_f32_7, %layer1.act, contracting_dims = [1] x [1] : (tensor<32x64xf32>, tensor<1x64xf32>) -> tensor<32x1xf32>
     %layer1.down = stablehlo.reshape %layer1.by_output_7 : (tensor<32x1xf32>) -> tensor<1x32xf32>
     %layer1.out = stablehlo.add %layer1.after_attn, %layer1.down : tensor<1x32xf32>
-    %model.norm.weight = util.global.load @"model.norm.weight" : tensor<32xf32>
+    %words_20_at = arith.constant 14464 : index
+    %words_20_count = arith.constant 32 : index
+    %words_20 = flow.tensor.slice %all_weights[%words_20_at for %words_20_count] : tensor<19616xi32> -> tensor<32xi32>
+    %model.norm.weight = flow.tensor.bitcast %words_20 : tensor<32xi32> -> tensor<32xf32>
     %square = stablehlo.multiply %layer1.out, %layer1.out : tensor<1x32xf32>
     %start = stablehlo.constant dense<0.000000000e+00> : tensor<f32>
     %square_sum = stablehlo.reduce(%square init: %start) applies stablehlo.add across dimensions = [1] : (tensor<1x32xf32>, tensor<f32>) -> tensor<1xf32>
@@ -483,7 +524,10 @@ module @mlxcel {
     // hidden states of the tokens whose logits are wanted
     %wanted = "stablehlo.gather"(%final, %wanted_index) <{dimension_numbers = #stablehlo.gather<offset_dims = [1], collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>, indices_are_sorted = false, slice_sizes = array<i64: 1, 32>}> : (tensor<1x32xf32>, tensor<1x1xi32>) -> tensor<1x32xf32>
     %new_hidden = tensor.insert_slice %wanted into %hidden[0, 0] [1, 32] [1, 1] : tensor<1x32xf32> into tensor<?x32xf32>
-    %lm_head.weight = util.global.load @"lm_head.weight" : tensor<320x32xbf16>
+    %words_21_at = arith.constant 14496 : index
+    %words_21_count = arith.constant 5120 : index
+    %words_21 = flow.tensor.slice %all_weights[%words_21_at for %words_21_count] : tensor<19616xi32> -> tensor<5120xi32>
+    %lm_head.weight = flow.tensor.bitcast %words_21 : tensor<5120xi32> -> tensor<320x32xbf16>
     %weight_f32 = stablehlo.convert %lm_head.weight : (tensor<320x32xbf16>) -> tensor<320x32xf32>
     %by_output = stablehlo.dot_general %weight_f32, %wanted, contracting_dims = [1] x [1] : (tensor<320x32xf32>, tensor<1x32xf32>) -> tensor<320x1xf32>
     %logits_2 = stablehlo.reshape %by_output : (tensor<320x1xf32>) -> tensor<1x320xf32>
@@ -580,7 +624,11 @@ module @mlxcel {
     %segment_last = stablehlo.subtract %segment_end, %one : tensor<1xi32>
     %zero_3 = stablehlo.constant dense<0> : tensor<1xi32>
     %last_position = stablehlo.maximum %segment_last, %zero_3 : tensor<1xi32>
-    %model.embed_tokens.weight = util.global.load @"model.embed_tokens.weight" : tensor<320x32xbf16>
+    %all_weights = util.global.load @"*" : tensor<19616xi32>
+    %words_at = arith.constant 0 : index
+    %words_count = arith.constant 5120 : index
+    %words = flow.tensor.slice %all_weights[%words_at for %words_count] : tensor<19616xi32> -> tensor<5120xi32>
+    %model.embed_tokens.weight = flow.tensor.bitcast %words : tensor<5120xi32> -> tensor<320x32xbf16>
 
     // embedding rows of the tokens
     %token_index = stablehlo.reshape %token_ids : (tensor<16xi32>) -> tensor<16x1xi32>
@@ -588,7 +636,10 @@ module @mlxcel {
     %embedded_f32 = stablehlo.convert %embedded : (tensor<16x32xbf16>) -> tensor<16x32xf32>
 
     // ---- layer0 ----
-    %model.layers.0.input_layernorm.weight = util.global.load @"model.layers.0.input_layernorm.weight" : tensor<32xf32>
+    %words_2_at = arith.constant 5120 : index
+    %words_2_count = arith.constant 32 : index
+    %words_2 = flow.tensor.slice %all_weights[%words_2_at for %words_2_count] : tensor<19616xi32> -> tensor<32xi32>
+    %model.layers.0.input_layernorm.weight = flow.tensor.bitcast %words_2 : tensor<32xi32> -> tensor<32xf32>
     %layer0.square = stablehlo.multiply %embedded_f32, %embedded_f32 : tensor<16x32xf32>
     %layer0.start = stablehlo.constant dense<0.000000000e+00> : tensor<f32>
     %layer0.square_sum = stablehlo.reduce(%layer0.square init: %layer0.start) applies stablehlo.add across dimensions = [1] : (tensor<16x32xf32>, tensor<f32>) -> tensor<16xf32>
@@ -601,15 +652,24 @@ module @mlxcel {
     %layer0.normed = stablehlo.multiply %embedded_f32, %layer0.rms_scales : tensor<16x32xf32>
     %layer0.gains = stablehlo.broadcast_in_dim %model.layers.0.input_layernorm.weight, dims = [1] : (tensor<32xf32>) -> tensor<16x32xf32>
     %layer0.attn_in = stablehlo.multiply %layer0.normed, %layer0.gains : tensor<16x32xf32>
-    %model.layers.0.self_attn.q_proj.weight = util.global.load @"model.layers.0.self_attn.q_proj.weight" : tensor<32x32xbf16>
+    %words_3_at = arith.constant 5152 : index
+    %words_3_count = arith.constant 512 : index
+    %words_3 = flow.tensor.slice %all_weights[%words_3_at for %words_3_count] : tensor<19616xi32> -> tensor<512xi32>
+    %model.layers.0.self_attn.q_proj.weight = flow.tensor.bitcast %words_3 : tensor<512xi32> -> tensor<32x32xbf16>
     %layer0.weight_f32 = stablehlo.convert %model.layers.0.self_attn.q_proj.weight : (tensor<32x32xbf16>) -> tensor<32x32xf32>
     %layer0.by_output = stablehlo.dot_general %layer0.weight_f32, %layer0.attn_in, contracting_dims = [1] x [1] : (tensor<32x32xf32>, tensor<16x32xf32>) -> tensor<32x16xf32>
     %layer0.q = stablehlo.transpose %layer0.by_output, dims = [1, 0] : (tensor<32x16xf32>) -> tensor<16x32xf32>
-    %model.layers.0.self_attn.k_proj.weight = util.global.load @"model.layers.0.self_attn.k_proj.weight" : tensor<16x32xbf16>
+    %words_4_at = arith.constant 5664 : index
+    %words_4_count = arith.constant 256 : index
+    %words_4 = flow.tensor.slice %all_weights[%words_4_at for %words_4_count] : tensor<19616xi32> -> tensor<256xi32>
+    %model.layers.0.self_attn.k_proj.weight = flow.tensor.bitcast %words_4 : tensor<256xi32> -> tensor<16x32xbf16>
     %layer0.weight_f32_2 = stablehlo.convert %model.layers.0.self_attn.k_proj.weight : (tensor<16x32xbf16>) -> tensor<16x32xf32>
     %layer0.by_output_2 = stablehlo.dot_general %layer0.weight_f32_2, %layer0.attn_in, contracting_dims = [1] x [1] : (tensor<16x32xf32>, tensor<16x32xf32>) -> tensor<16x16xf32>
     %layer0.k = stablehlo.transpose %layer0.by_output_2, dims = [1, 0] : (tensor<16x16xf32>) -> tensor<16x16xf32>
-    %model.layers.0.self_attn.v_proj.weight = util.global.load @"model.layers.0.self_attn.v_proj.weight" : tensor<16x32xbf16>
+    %words_5_at = arith.constant 5920 : index
+    %words_5_count = arith.constant 256 : index
+    %words_5 = flow.tensor.slice %all_weights[%words_5_at for %words_5_count] : tensor<19616xi32> -> tensor<256xi32>
+    %model.layers.0.self_attn.v_proj.weight = flow.tensor.bitcast %words_5 : tensor<256xi32> -> tensor<16x32xbf16>
     %layer0.weight_f32_3 = stablehlo.convert %model.layers.0.self_attn.v_proj.weight : (tensor<16x32xbf16>) -> tensor<16x32xf32>
     %layer0.by_output_3 = stablehlo.dot_general %layer0.weight_f32_3, %layer0.attn_in, contracting_dims = [1] x [1] : (tensor<16x32xf32>, tensor<16x32xf32>) -> tensor<16x16xf32>
     %layer0.v = stablehlo.transpose %layer0.by_output_3, dims = [1, 0] : (tensor<16x16xf32>) -> tensor<16x16xf32>
@@ -740,12 +800,18 @@ module @mlxcel {
     %layer0.by_kv_head = stablehlo.divide %layer0.each_chunk#2, %layer0.total_weight : tensor<2x16x2x8xf32>
     %layer0.by_token = stablehlo.transpose %layer0.by_kv_head, dims = [1, 0, 2, 3] : (tensor<2x16x2x8xf32>) -> tensor<16x2x2x8xf32>
     %layer0.attended = stablehlo.reshape %layer0.by_token : (tensor<16x2x2x8xf32>) -> tensor<16x32xf32>
-    %model.layers.0.self_attn.o_proj.weight = util.global.load @"model.layers.0.self_attn.o_proj.weight" : tensor<32x32xbf16>
+    %words_6_at = arith.constant 6176 : index
+    %words_6_count = arith.constant 512 : index
+    %words_6 = flow.tensor.slice %all_weights[%words_6_at for %words_6_count] : tensor<19616xi32> -> tensor<512xi32>
+    %model.layers.0.self_attn.o_proj.weight = flow.tensor.bitcast %words_6 : tensor<512xi32> -> tensor<32x32xbf16>
     %layer0.weight_f32_4 = stablehlo.convert %model.layers.0.self_attn.o_proj.weight : (tensor<32x32xbf16>) -> tensor<32x32xf32>
     %layer0.by_output_4 = stablehlo.dot_general %layer0.weight_f32_4, %layer0.attended, contracting_dims = [1] x [1] : (tensor<32x32xf32>, tensor<16x32xf32>) -> tensor<32x16xf32>
     %layer0.o = stablehlo.transpose %layer0.by_output_4, dims = [1, 0] : (tensor<32x16xf32>) -> tensor<16x32xf32>
     %layer0.after_attn = stablehlo.add %embedded_f32, %layer0.o : tensor<16x32xf32>
-    %model.layers.0.post_attention_layernorm.weight = util.global.load @"model.layers.0.post_attention_layernorm.weight" : tensor<32xf32>
+    %words_7_at = arith.constant 6688 : index
+    %words_7_count = arith.constant 32 : index
+    %words_7 = flow.tensor.slice %all_weights[%words_7_at for %words_7_count] : tensor<19616xi32> -> tensor<32xi32>
+    %model.layers.0.post_attention_layernorm.weight = flow.tensor.bitcast %words_7 : tensor<32xi32> -> tensor<32xf32>
     %layer0.square_2 = stablehlo.multiply %layer0.after_attn, %layer0.after_attn : tensor<16x32xf32>
     %layer0.start_4 = stablehlo.constant dense<0.000000000e+00> : tensor<f32>
     %layer0.square_sum_2 = stablehlo.reduce(%layer0.square_2 init: %layer0.start_4) applies stablehlo.add across dimensions = [1] : (tensor<16x32xf32>, tensor<f32>) -> tensor<16xf32>
@@ -758,25 +824,37 @@ module @mlxcel {
     %layer0.normed_2 = stablehlo.multiply %layer0.after_attn, %layer0.rms_scales_2 : tensor<16x32xf32>
     %layer0.gains_2 = stablehlo.broadcast_in_dim %model.layers.0.post_attention_layernorm.weight, dims = [1] : (tensor<32xf32>) -> tensor<16x32xf32>
     %layer0.mlp_in = stablehlo.multiply %layer0.normed_2, %layer0.gains_2 : tensor<16x32xf32>
-    %model.layers.0.mlp.gate_proj.weight = util.global.load @"model.layers.0.mlp.gate_proj.weight" : tensor<64x32xbf16>
+    %words_8_at = arith.constant 6720 : index
+    %words_8_count = arith.constant 1024 : index
+    %words_8 = flow.tensor.slice %all_weights[%words_8_at for %words_8_count] : tensor<19616xi32> -> tensor<1024xi32>
+    %model.layers.0.mlp.gate_proj.weight = flow.tensor.bitcast %words_8 : tensor<1024xi32> -> tensor<64x32xbf16>
     %layer0.weight_f32_5 = stablehlo.convert %model.layers.0.mlp.gate_proj.weight : (tensor<64x32xbf16>) -> tensor<64x32xf32>
     %layer0.by_output_5 = stablehlo.dot_general %layer0.weight_f32_5, %layer0.mlp_in, contracting_dims = [1] x [1] : (tensor<64x32xf32>, tensor<16x32xf32>) -> tensor<64x16xf32>
     %layer0.gate = stablehlo.transpose %layer0.by_output_5, dims = [1, 0] : (tensor<64x16xf32>) -> tensor<16x64xf32>
-    %model.layers.0.mlp.up_proj.weight = util.global.load @"model.layers.0.mlp.up_proj.weight" : tensor<64x32xbf16>
+    %words_9_at = arith.constant 7744 : index
+    %words_9_count = arith.constant 1024 : index
+    %words_9 = flow.tensor.slice %all_weights[%words_9_at for %words_9_count] : tensor<19616xi32> -> tensor<1024xi32>
+    %model.layers.0.mlp.up_proj.weight = flow.tensor.bitcast %words_9 : tensor<1024xi32> -> tensor<64x32xbf16>
     %layer0.weight_f32_6 = stablehlo.convert %model.layers.0.mlp.up_proj.weight : (tensor<64x32xbf16>) -> tensor<64x32xf32>
     %layer0.by_output_6 = stablehlo.dot_general %layer0.weight_f32_6, %layer0.mlp_in, contracting_dims = [1] x [1] : (tensor<64x32xf32>, tensor<16x32xf32>) -> tensor<64x16xf32>
     %layer0.up = stablehlo.transpose %layer0.by_output_6, dims = [1, 0] : (tensor<64x16xf32>) -> tensor<16x64xf32>
     %layer0.sigmoid = stablehlo.logistic %layer0.gate : tensor<16x64xf32>
     %layer0.silu = stablehlo.multiply %layer0.gate, %layer0.sigmoid : tensor<16x64xf32>
     %layer0.act = stablehlo.multiply %layer0.silu, %layer0.up : tensor<16x64xf32>
-    %model.layers.0.mlp.down_proj.weight = util.global.load @"model.layers.0.mlp.down_proj.weight" : tensor<32x64xbf16>
+    %words_10_at = arith.constant 8768 : index
+    %words_10_count = arith.constant 1024 : index
+    %words_10 = flow.tensor.slice %all_weights[%words_10_at for %words_10_count] : tensor<19616xi32> -> tensor<1024xi32>
+    %model.layers.0.mlp.down_proj.weight = flow.tensor.bitcast %words_10 : tensor<1024xi32> -> tensor<32x64xbf16>
     %layer0.weight_f32_7 = stablehlo.convert %model.layers.0.mlp.down_proj.weight : (tensor<32x64xbf16>) -> tensor<32x64xf32>
     %layer0.by_output_7 = stablehlo.dot_general %layer0.weight_f32_7, %layer0.act, contracting_dims = [1] x [1] : (tensor<32x64xf32>, tensor<16x64xf32>) -> tensor<32x16xf32>
     %layer0.down = stablehlo.transpose %layer0.by_output_7, dims = [1, 0] : (tensor<32x16xf32>) -> tensor<16x32xf32>
     %layer0.out = stablehlo.add %layer0.after_attn, %layer0.down : tensor<16x32xf32>
 
     // ---- layer1 ----
-    %model.layers.1.input_layernorm.weight = util.global.load @"model.layers.1.input_layernorm.weight" : tensor<32xf32>
+    %words_11_at = arith.constant 9792 : index
+    %words_11_count = arith.constant 32 : index
+    %words_11 = flow.tensor.slice %all_weights[%words_11_at for %words_11_count] : tensor<19616xi32> -> tensor<32xi32>
+    %model.layers.1.input_layernorm.weight = flow.tensor.bitcast %words_11 : tensor<32xi32> -> tensor<32xf32>
     %layer1.square = stablehlo.multiply %layer0.out, %layer0.out : tensor<16x32xf32>
     %layer1.start = stablehlo.constant dense<0.000000000e+00> : tensor<f32>
     %layer1.square_sum = stablehlo.reduce(%layer1.square init: %layer1.start) applies stablehlo.add across dimensions = [1] : (tensor<16x32xf32>, tensor<f32>) -> tensor<16xf32>
@@ -789,15 +867,24 @@ module @mlxcel {
     %layer1.normed = stablehlo.multiply %layer0.out, %layer1.rms_scales : tensor<16x32xf32>
     %layer1.gains = stablehlo.broadcast_in_dim %model.layers.1.input_layernorm.weight, dims = [1] : (tensor<32xf32>) -> tensor<16x32xf32>
     %layer1.attn_in = stablehlo.multiply %layer1.normed, %layer1.gains : tensor<16x32xf32>
-    %model.layers.1.self_attn.q_proj.weight = util.global.load @"model.layers.1.self_attn.q_proj.weight" : tensor<32x32xbf16>
+    %words_12_at = arith.constant 9824 : index
+    %words_12_count = arith.constant 512 : index
+    %words_12 = flow.tensor.slice %all_weights[%words_12_at for %words_12_count] : tensor<19616xi32> -> tensor<512xi32>
+    %model.layers.1.self_attn.q_proj.weight = flow.tensor.bitcast %words_12 : tensor<512xi32> -> tensor<32x32xbf16>
     %layer1.weight_f32 = stablehlo.convert %model.layers.1.self_attn.q_proj.weight : (tensor<32x32xbf16>) -> tensor<32x32xf32>
     %layer1.by_output = stablehlo.dot_general %layer1.weight_f32, %layer1.attn_in, contracting_dims = [1] x [1] : (tensor<32x32xf32>, tensor<16x32xf32>) -> tensor<32x16xf32>
     %layer1.q = stablehlo.transpose %layer1.by_output, dims = [1, 0] : (tensor<32x16xf32>) -> tensor<16x32xf32>
-    %model.layers.1.self_attn.k_proj.weight = util.global.load @"model.layers.1.self_attn.k_proj.weight" : tensor<16x32xbf16>
+    %words_13_at = arith.constant 10336 : index
+    %words_13_count = arith.constant 256 : index
+    %words_13 = flow.tensor.slice %all_weights[%words_13_at for %words_13_count] : tensor<19616xi32> -> tensor<256xi32>
+    %model.layers.1.self_attn.k_proj.weight = flow.tensor.bitcast %words_13 : tensor<256xi32> -> tensor<16x32xbf16>
     %layer1.weight_f32_2 = stablehlo.convert %model.layers.1.self_attn.k_proj.weight : (tensor<16x32xbf16>) -> tensor<16x32xf32>
     %layer1.by_output_2 = stablehlo.dot_general %layer1.weight_f32_2, %layer1.attn_in, contracting_dims = [1] x [1] : (tensor<16x32xf32>, tensor<16x32xf32>) -> tensor<16x16xf32>
     %layer1.k = stablehlo.transpose %layer1.by_output_2, dims = [1, 0] : (tensor<16x16xf32>) -> tensor<16x16xf32>
-    %model.layers.1.self_attn.v_proj.weight = util.global.load @"model.layers.1.self_attn.v_proj.weight" : tensor<16x32xbf16>
+    %words_14_at = arith.constant 10592 : index
+    %words_14_count = arith.constant 256 : index
+    %words_14 = flow.tensor.slice %all_weights[%words_14_at for %words_14_count] : tensor<19616xi32> -> tensor<256xi32>
+    %model.layers.1.self_attn.v_proj.weight = flow.tensor.bitcast %words_14 : tensor<256xi32> -> tensor<16x32xbf16>
     %layer1.weight_f32_3 = stablehlo.convert %model.layers.1.self_attn.v_proj.weight : (tensor<16x32xbf16>) -> tensor<16x32xf32>
     %layer1.by_output_3 = stablehlo.dot_general %layer1.weight_f32_3, %layer1.attn_in, contracting_dims = [1] x [1] : (tensor<16x32xf32>, tensor<16x32xf32>) -> tensor<16x16xf32>
     %layer1.v = stablehlo.transpose %layer1.by_output_3, dims = [1, 0] : (tensor<16x16xf32>) -> tensor<16x16xf32>
@@ -913,12 +1000,18 @@ module @mlxcel {
     %layer1.by_kv_head = stablehlo.divide %layer1.each_chunk#2, %layer1.total_weight : tensor<2x16x2x8xf32>
     %layer1.by_token = stablehlo.transpose %layer1.by_kv_head, dims = [1, 0, 2, 3] : (tensor<2x16x2x8xf32>) -> tensor<16x2x2x8xf32>
     %layer1.attended = stablehlo.reshape %layer1.by_token : (tensor<16x2x2x8xf32>) -> tensor<16x32xf32>
-    %model.layers.1.self_attn.o_proj.weight = util.global.load @"model.layers.1.self_attn.o_proj.weight" : tensor<32x32xbf16>
+    %words_15_at = arith.constant 10848 : index
+    %words_15_count = arith.constant 512 : index
+    %words_15 = flow.tensor.slice %all_weights[%words_15_at for %words_15_count] : tensor<19616xi32> -> tensor<512xi32>
+    %model.layers.1.self_attn.o_proj.weight = flow.tensor.bitcast %words_15 : tensor<512xi32> -> tensor<32x32xbf16>
     %layer1.weight_f32_4 = stablehlo.convert %model.layers.1.self_attn.o_proj.weight : (tensor<32x32xbf16>) -> tensor<32x32xf32>
     %layer1.by_output_4 = stablehlo.dot_general %layer1.weight_f32_4, %layer1.attended, contracting_dims = [1] x [1] : (tensor<32x32xf32>, tensor<16x32xf32>) -> tensor<32x16xf32>
     %layer1.o = stablehlo.transpose %layer1.by_output_4, dims = [1, 0] : (tensor<32x16xf32>) -> tensor<16x32xf32>
     %layer1.after_attn = stablehlo.add %layer0.out, %layer1.o : tensor<16x32xf32>
-    %model.layers.1.post_attention_layernorm.weight = util.global.load @"model.layers.1.post_attention_layernorm.weight" : tensor<32xf32>
+    %words_16_at = arith.constant 11360 : index
+    %words_16_count = arith.constant 32 : index
+    %words_16 = flow.tensor.slice %all_weights[%words_16_at for %words_16_count] : tensor<19616xi32> -> tensor<32xi32>
+    %model.layers.1.post_attention_layernorm.weight = flow.tensor.bitcast %words_16 : tensor<32xi32> -> tensor<32xf32>
     %layer1.square_2 = stablehlo.multiply %layer1.after_attn, %layer1.after_attn : tensor<16x32xf32>
     %layer1.start_4 = stablehlo.constant dense<0.000000000e+00> : tensor<f32>
     %layer1.square_sum_2 = stablehlo.reduce(%layer1.square_2 init: %layer1.start_4) applies stablehlo.add across dimensions = [1] : (tensor<16x32xf32>, tensor<f32>) -> tensor<16xf32>
@@ -931,23 +1024,35 @@ module @mlxcel {
     %layer1.normed_2 = stablehlo.multiply %layer1.after_attn, %layer1.rms_scales_2 : tensor<16x32xf32>
     %layer1.gains_2 = stablehlo.broadcast_in_dim %model.layers.1.post_attention_layernorm.weight, dims = [1] : (tensor<32xf32>) -> tensor<16x32xf32>
     %layer1.mlp_in = stablehlo.multiply %layer1.normed_2, %layer1.gains_2 : tensor<16x32xf32>
-    %model.layers.1.mlp.gate_proj.weight = util.global.load @"model.layers.1.mlp.gate_proj.weight" : tensor<64x32xbf16>
+    %words_17_at = arith.constant 11392 : index
+    %words_17_count = arith.constant 1024 : index
+    %words_17 = flow.tensor.slice %all_weights[%words_17_at for %words_17_count] : tensor<19616xi32> -> tensor<1024xi32>
+    %model.layers.1.mlp.gate_proj.weight = flow.tensor.bitcast %words_17 : tensor<1024xi32> -> tensor<64x32xbf16>
     %layer1.weight_f32_5 = stablehlo.convert %model.layers.1.mlp.gate_proj.weight : (tensor<64x32xbf16>) -> tensor<64x32xf32>
     %layer1.by_output_5 = stablehlo.dot_general %layer1.weight_f32_5, %layer1.mlp_in, contracting_dims = [1] x [1] : (tensor<64x32xf32>, tensor<16x32xf32>) -> tensor<64x16xf32>
     %layer1.gate = stablehlo.transpose %layer1.by_output_5, dims = [1, 0] : (tensor<64x16xf32>) -> tensor<16x64xf32>
-    %model.layers.1.mlp.up_proj.weight = util.global.load @"model.layers.1.mlp.up_proj.weight" : tensor<64x32xbf16>
+    %words_18_at = arith.constant 12416 : index
+    %words_18_count = arith.constant 1024 : index
+    %words_18 = flow.tensor.slice %all_weights[%words_18_at for %words_18_count] : tensor<19616xi32> -> tensor<1024xi32>
+    %model.layers.1.mlp.up_proj.weight = flow.tensor.bitcast %words_18 : tensor<1024xi32> -> tensor<64x32xbf16>
     %layer1.weight_f32_6 = stablehlo.convert %model.layers.1.mlp.up_proj.weight : (tensor<64x32xbf16>) -> tensor<64x32xf32>
     %layer1.by_output_6 = stablehlo.dot_general %layer1.weight_f32_6, %layer1.mlp_in, contracting_dims = [1] x [1] : (tensor<64x32xf32>, tensor<16x32xf32>) -> tensor<64x16xf32>
     %layer1.up = stablehlo.transpose %layer1.by_output_6, dims = [1, 0] : (tensor<64x16xf32>) -> tensor<16x64xf32>
     %layer1.sigmoid = stablehlo.logistic %layer1.gate : tensor<16x64xf32>
     %layer1.silu = stablehlo.multiply %layer1.gate, %layer1.sigmoid : tensor<16x64xf32>
     %layer1.act = stablehlo.multiply %layer1.silu, %layer1.up : tensor<16x64xf32>
-    %model.layers.1.mlp.down_proj.weight = util.global.load @"model.layers.1.mlp.down_proj.weight" : tensor<32x64xbf16>
+    %words_19_at = arith.constant 13440 : index
+    %words_19_count = arith.constant 1024 : index
+    %words_19 = flow.tensor.slice %all_weights[%words_19_at for %words_19_count] : tensor<19616xi32> -> tensor<1024xi32>
+    %model.layers.1.mlp.down_proj.weight = flow.tensor.bitcast %words_19 : tensor<1024xi32> -> tensor<32x64xbf16>
     %layer1.weight_f32_7 = stablehlo.convert %model.layers.1.mlp.down_proj.weight : (tensor<32x64xbf16>) -> tensor<32x64xf32>
     %layer1.by_output_7 = stablehlo.dot_general %layer1.weight_f32_7, %layer1.act, contracting_dims = [1] x [1] : (tensor<32x64xf32>, tensor<16x64xf32>) -> tensor<32x16xf32>
     %layer1.down = stablehlo.transpose %layer1.by_output_7, dims = [1, 0] : (tensor<32x16xf32>) -> tensor<16x32xf32>
     %layer1.out = stablehlo.add %layer1.after_attn, %layer1.down : tensor<16x32xf32>
-    %model.norm.weight = util.global.load @"model.norm.weight" : tensor<32xf32>
+    %words_20_at = arith.constant 14464 : index
+    %words_20_count = arith.constant 32 : index
+    %words_20 = flow.tensor.slice %all_weights[%words_20_at for %words_20_count] : tensor<19616xi32> -> tensor<32xi32>
+    %model.norm.weight = flow.tensor.bitcast %words_20 : tensor<32xi32> -> tensor<32xf32>
     %square = stablehlo.multiply %layer1.out, %layer1.out : tensor<16x32xf32>
     %start = stablehlo.constant dense<0.000000000e+00> : tensor<f32>
     %square_sum = stablehlo.reduce(%square init: %start) applies stablehlo.add across dimensions = [1] : (tensor<16x32xf32>, tensor<f32>) -> tensor<16xf32>
@@ -964,7 +1069,10 @@ module @mlxcel {
     // hidden states of the tokens whose logits are wanted
     %wanted = "stablehlo.gather"(%final, %wanted_index) <{dimension_numbers = #stablehlo.gather<offset_dims = [1], collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>, indices_are_sorted = false, slice_sizes = array<i64: 1, 32>}> : (tensor<16x32xf32>, tensor<16x1xi32>) -> tensor<16x32xf32>
     %new_hidden = tensor.insert_slice %wanted into %hidden[0, 0] [16, 32] [1, 1] : tensor<16x32xf32> into tensor<?x32xf32>
-    %lm_head.weight = util.global.load @"lm_head.weight" : tensor<320x32xbf16>
+    %words_21_at = arith.constant 14496 : index
+    %words_21_count = arith.constant 5120 : index
+    %words_21 = flow.tensor.slice %all_weights[%words_21_at for %words_21_count] : tensor<19616xi32> -> tensor<5120xi32>
+    %lm_head.weight = flow.tensor.bitcast %words_21 : tensor<5120xi32> -> tensor<320x32xbf16>
     %weight_f32 = stablehlo.convert %lm_head.weight : (tensor<320x32xbf16>) -> tensor<320x32xf32>
     %by_output = stablehlo.dot_general %weight_f32, %wanted, contracting_dims = [1] x [1] : (tensor<320x32xf32>, tensor<16x32xf32>) -> tensor<320x16xf32>
     %logits_2 = stablehlo.transpose %by_output, dims = [1, 0] : (tensor<320x16xf32>) -> tensor<16x320xf32>
@@ -1061,7 +1169,11 @@ module @mlxcel {
     %segment_last = stablehlo.subtract %segment_end, %one : tensor<1xi32>
     %zero_3 = stablehlo.constant dense<0> : tensor<1xi32>
     %last_position = stablehlo.maximum %segment_last, %zero_3 : tensor<1xi32>
-    %model.embed_tokens.weight = util.global.load @"model.embed_tokens.weight" : tensor<320x32xbf16>
+    %all_weights = util.global.load @"*" : tensor<19616xi32>
+    %words_at = arith.constant 0 : index
+    %words_count = arith.constant 5120 : index
+    %words = flow.tensor.slice %all_weights[%words_at for %words_count] : tensor<19616xi32> -> tensor<5120xi32>
+    %model.embed_tokens.weight = flow.tensor.bitcast %words : tensor<5120xi32> -> tensor<320x32xbf16>
 
     // embedding rows of the tokens
     %token_index = stablehlo.reshape %token_ids : (tensor<64xi32>) -> tensor<64x1xi32>
@@ -1069,7 +1181,10 @@ module @mlxcel {
     %embedded_f32 = stablehlo.convert %embedded : (tensor<64x32xbf16>) -> tensor<64x32xf32>
 
     // ---- layer0 ----
-    %model.layers.0.input_layernorm.weight = util.global.load @"model.layers.0.input_layernorm.weight" : tensor<32xf32>
+    %words_2_at = arith.constant 5120 : index
+    %words_2_count = arith.constant 32 : index
+    %words_2 = flow.tensor.slice %all_weights[%words_2_at for %words_2_count] : tensor<19616xi32> -> tensor<32xi32>
+    %model.layers.0.input_layernorm.weight = flow.tensor.bitcast %words_2 : tensor<32xi32> -> tensor<32xf32>
     %layer0.square = stablehlo.multiply %embedded_f32, %embedded_f32 : tensor<64x32xf32>
     %layer0.start = stablehlo.constant dense<0.000000000e+00> : tensor<f32>
     %layer0.square_sum = stablehlo.reduce(%layer0.square init: %layer0.start) applies stablehlo.add across dimensions = [1] : (tensor<64x32xf32>, tensor<f32>) -> tensor<64xf32>
@@ -1082,15 +1197,24 @@ module @mlxcel {
     %layer0.normed = stablehlo.multiply %embedded_f32, %layer0.rms_scales : tensor<64x32xf32>
     %layer0.gains = stablehlo.broadcast_in_dim %model.layers.0.input_layernorm.weight, dims = [1] : (tensor<32xf32>) -> tensor<64x32xf32>
     %layer0.attn_in = stablehlo.multiply %layer0.normed, %layer0.gains : tensor<64x32xf32>
-    %model.layers.0.self_attn.q_proj.weight = util.global.load @"model.layers.0.self_attn.q_proj.weight" : tensor<32x32xbf16>
+    %words_3_at = arith.constant 5152 : index
+    %words_3_count = arith.constant 512 : index
+    %words_3 = flow.tensor.slice %all_weights[%words_3_at for %words_3_count] : tensor<19616xi32> -> tensor<512xi32>
+    %model.layers.0.self_attn.q_proj.weight = flow.tensor.bitcast %words_3 : tensor<512xi32> -> tensor<32x32xbf16>
     %layer0.weight_f32 = stablehlo.convert %model.layers.0.self_attn.q_proj.weight : (tensor<32x32xbf16>) -> tensor<32x32xf32>
     %layer0.by_output = stablehlo.dot_general %layer0.weight_f32, %layer0.attn_in, contracting_dims = [1] x [1] : (tensor<32x32xf32>, tensor<64x32xf32>) -> tensor<32x64xf32>
     %layer0.q = stablehlo.transpose %layer0.by_output, dims = [1, 0] : (tensor<32x64xf32>) -> tensor<64x32xf32>
-    %model.layers.0.self_attn.k_proj.weight = util.global.load @"model.layers.0.self_attn.k_proj.weight" : tensor<16x32xbf16>
+    %words_4_at = arith.constant 5664 : index
+    %words_4_count = arith.constant 256 : index
+    %words_4 = flow.tensor.slice %all_weights[%words_4_at for %words_4_count] : tensor<19616xi32> -> tensor<256xi32>
+    %model.layers.0.self_attn.k_proj.weight = flow.tensor.bitcast %words_4 : tensor<256xi32> -> tensor<16x32xbf16>
     %layer0.weight_f32_2 = stablehlo.convert %model.layers.0.self_attn.k_proj.weight : (tensor<16x32xbf16>) -> tensor<16x32xf32>
     %layer0.by_output_2 = stablehlo.dot_general %layer0.weight_f32_2, %layer0.attn_in, contracting_dims = [1] x [1] : (tensor<16x32xf32>, tensor<64x32xf32>) -> tensor<16x64xf32>
     %layer0.k = stablehlo.transpose %layer0.by_output_2, dims = [1, 0] : (tensor<16x64xf32>) -> tensor<64x16xf32>
-    %model.layers.0.self_attn.v_proj.weight = util.global.load @"model.layers.0.self_attn.v_proj.weight" : tensor<16x32xbf16>
+    %words_5_at = arith.constant 5920 : index
+    %words_5_count = arith.constant 256 : index
+    %words_5 = flow.tensor.slice %all_weights[%words_5_at for %words_5_count] : tensor<19616xi32> -> tensor<256xi32>
+    %model.layers.0.self_attn.v_proj.weight = flow.tensor.bitcast %words_5 : tensor<256xi32> -> tensor<16x32xbf16>
     %layer0.weight_f32_3 = stablehlo.convert %model.layers.0.self_attn.v_proj.weight : (tensor<16x32xbf16>) -> tensor<16x32xf32>
     %layer0.by_output_3 = stablehlo.dot_general %layer0.weight_f32_3, %layer0.attn_in, contracting_dims = [1] x [1] : (tensor<16x32xf32>, tensor<64x32xf32>) -> tensor<16x64xf32>
     %layer0.v = stablehlo.transpose %layer0.by_output_3, dims = [1, 0] : (tensor<16x64xf32>) -> tensor<64x16xf32>
@@ -1221,12 +1345,18 @@ module @mlxcel {
     %layer0.by_kv_head = stablehlo.divide %layer0.each_chunk#2, %layer0.total_weight : tensor<2x64x2x8xf32>
     %layer0.by_token = stablehlo.transpose %layer0.by_kv_head, dims = [1, 0, 2, 3] : (tensor<2x64x2x8xf32>) -> tensor<64x2x2x8xf32>
     %layer0.attended = stablehlo.reshape %layer0.by_token : (tensor<64x2x2x8xf32>) -> tensor<64x32xf32>
-    %model.layers.0.self_attn.o_proj.weight = util.global.load @"model.layers.0.self_attn.o_proj.weight" : tensor<32x32xbf16>
+    %words_6_at = arith.constant 6176 : index
+    %words_6_count = arith.constant 512 : index
+    %words_6 = flow.tensor.slice %all_weights[%words_6_at for %words_6_count] : tensor<19616xi32> -> tensor<512xi32>
+    %model.layers.0.self_attn.o_proj.weight = flow.tensor.bitcast %words_6 : tensor<512xi32> -> tensor<32x32xbf16>
     %layer0.weight_f32_4 = stablehlo.convert %model.layers.0.self_attn.o_proj.weight : (tensor<32x32xbf16>) -> tensor<32x32xf32>
     %layer0.by_output_4 = stablehlo.dot_general %layer0.weight_f32_4, %layer0.attended, contracting_dims = [1] x [1] : (tensor<32x32xf32>, tensor<64x32xf32>) -> tensor<32x64xf32>
     %layer0.o = stablehlo.transpose %layer0.by_output_4, dims = [1, 0] : (tensor<32x64xf32>) -> tensor<64x32xf32>
     %layer0.after_attn = stablehlo.add %embedded_f32, %layer0.o : tensor<64x32xf32>
-    %model.layers.0.post_attention_layernorm.weight = util.global.load @"model.layers.0.post_attention_layernorm.weight" : tensor<32xf32>
+    %words_7_at = arith.constant 6688 : index
+    %words_7_count = arith.constant 32 : index
+    %words_7 = flow.tensor.slice %all_weights[%words_7_at for %words_7_count] : tensor<19616xi32> -> tensor<32xi32>
+    %model.layers.0.post_attention_layernorm.weight = flow.tensor.bitcast %words_7 : tensor<32xi32> -> tensor<32xf32>
     %layer0.square_2 = stablehlo.multiply %layer0.after_attn, %layer0.after_attn : tensor<64x32xf32>
     %layer0.start_4 = stablehlo.constant dense<0.000000000e+00> : tensor<f32>
     %layer0.square_sum_2 = stablehlo.reduce(%layer0.square_2 init: %layer0.start_4) applies stablehlo.add across dimensions = [1] : (tensor<64x32xf32>, tensor<f32>) -> tensor<64xf32>
@@ -1239,25 +1369,37 @@ module @mlxcel {
     %layer0.normed_2 = stablehlo.multiply %layer0.after_attn, %layer0.rms_scales_2 : tensor<64x32xf32>
     %layer0.gains_2 = stablehlo.broadcast_in_dim %model.layers.0.post_attention_layernorm.weight, dims = [1] : (tensor<32xf32>) -> tensor<64x32xf32>
     %layer0.mlp_in = stablehlo.multiply %layer0.normed_2, %layer0.gains_2 : tensor<64x32xf32>
-    %model.layers.0.mlp.gate_proj.weight = util.global.load @"model.layers.0.mlp.gate_proj.weight" : tensor<64x32xbf16>
+    %words_8_at = arith.constant 6720 : index
+    %words_8_count = arith.constant 1024 : index
+    %words_8 = flow.tensor.slice %all_weights[%words_8_at for %words_8_count] : tensor<19616xi32> -> tensor<1024xi32>
+    %model.layers.0.mlp.gate_proj.weight = flow.tensor.bitcast %words_8 : tensor<1024xi32> -> tensor<64x32xbf16>
     %layer0.weight_f32_5 = stablehlo.convert %model.layers.0.mlp.gate_proj.weight : (tensor<64x32xbf16>) -> tensor<64x32xf32>
     %layer0.by_output_5 = stablehlo.dot_general %layer0.weight_f32_5, %layer0.mlp_in, contracting_dims = [1] x [1] : (tensor<64x32xf32>, tensor<64x32xf32>) -> tensor<64x64xf32>
     %layer0.gate = stablehlo.transpose %layer0.by_output_5, dims = [1, 0] : (tensor<64x64xf32>) -> tensor<64x64xf32>
-    %model.layers.0.mlp.up_proj.weight = util.global.load @"model.layers.0.mlp.up_proj.weight" : tensor<64x32xbf16>
+    %words_9_at = arith.constant 7744 : index
+    %words_9_count = arith.constant 1024 : index
+    %words_9 = flow.tensor.slice %all_weights[%words_9_at for %words_9_count] : tensor<19616xi32> -> tensor<1024xi32>
+    %model.layers.0.mlp.up_proj.weight = flow.tensor.bitcast %words_9 : tensor<1024xi32> -> tensor<64x32xbf16>
     %layer0.weight_f32_6 = stablehlo.convert %model.layers.0.mlp.up_proj.weight : (tensor<64x32xbf16>) -> tensor<64x32xf32>
     %layer0.by_output_6 = stablehlo.dot_general %layer0.weight_f32_6, %layer0.mlp_in, contracting_dims = [1] x [1] : (tensor<64x32xf32>, tensor<64x32xf32>) -> tensor<64x64xf32>
     %layer0.up = stablehlo.transpose %layer0.by_output_6, dims = [1, 0] : (tensor<64x64xf32>) -> tensor<64x64xf32>
     %layer0.sigmoid = stablehlo.logistic %layer0.gate : tensor<64x64xf32>
     %layer0.silu = stablehlo.multiply %layer0.gate, %layer0.sigmoid : tensor<64x64xf32>
     %layer0.act = stablehlo.multiply %layer0.silu, %layer0.up : tensor<64x64xf32>
-    %model.layers.0.mlp.down_proj.weight = util.global.load @"model.layers.0.mlp.down_proj.weight" : tensor<32x64xbf16>
+    %words_10_at = arith.constant 8768 : index
+    %words_10_count = arith.constant 1024 : index
+    %words_10 = flow.tensor.slice %all_weights[%words_10_at for %words_10_count] : tensor<19616xi32> -> tensor<1024xi32>
+    %model.layers.0.mlp.down_proj.weight = flow.tensor.bitcast %words_10 : tensor<1024xi32> -> tensor<32x64xbf16>
     %layer0.weight_f32_7 = stablehlo.convert %model.layers.0.mlp.down_proj.weight : (tensor<32x64xbf16>) -> tensor<32x64xf32>
     %layer0.by_output_7 = stablehlo.dot_general %layer0.weight_f32_7, %layer0.act, contracting_dims = [1] x [1] : (tensor<32x64xf32>, tensor<64x64xf32>) -> tensor<32x64xf32>
     %layer0.down = stablehlo.transpose %layer0.by_output_7, dims = [1, 0] : (tensor<32x64xf32>) -> tensor<64x32xf32>
     %layer0.out = stablehlo.add %layer0.after_attn, %layer0.down : tensor<64x32xf32>
 
     // ---- layer1 ----
-    %model.layers.1.input_layernorm.weight = util.global.load @"model.layers.1.input_layernorm.weight" : tensor<32xf32>
+    %words_11_at = arith.constant 9792 : index
+    %words_11_count = arith.constant 32 : index
+    %words_11 = flow.tensor.slice %all_weights[%words_11_at for %words_11_count] : tensor<19616xi32> -> tensor<32xi32>
+    %model.layers.1.input_layernorm.weight = flow.tensor.bitcast %words_11 : tensor<32xi32> -> tensor<32xf32>
     %layer1.square = stablehlo.multiply %layer0.out, %layer0.out : tensor<64x32xf32>
     %layer1.start = stablehlo.constant dense<0.000000000e+00> : tensor<f32>
     %layer1.square_sum = stablehlo.reduce(%layer1.square init: %layer1.start) applies stablehlo.add across dimensions = [1] : (tensor<64x32xf32>, tensor<f32>) -> tensor<64xf32>
@@ -1270,15 +1412,24 @@ module @mlxcel {
     %layer1.normed = stablehlo.multiply %layer0.out, %layer1.rms_scales : tensor<64x32xf32>
     %layer1.gains = stablehlo.broadcast_in_dim %model.layers.1.input_layernorm.weight, dims = [1] : (tensor<32xf32>) -> tensor<64x32xf32>
     %layer1.attn_in = stablehlo.multiply %layer1.normed, %layer1.gains : tensor<64x32xf32>
-    %model.layers.1.self_attn.q_proj.weight = util.global.load @"model.layers.1.self_attn.q_proj.weight" : tensor<32x32xbf16>
+    %words_12_at = arith.constant 9824 : index
+    %words_12_count = arith.constant 512 : index
+    %words_12 = flow.tensor.slice %all_weights[%words_12_at for %words_12_count] : tensor<19616xi32> -> tensor<512xi32>
+    %model.layers.1.self_attn.q_proj.weight = flow.tensor.bitcast %words_12 : tensor<512xi32> -> tensor<32x32xbf16>
     %layer1.weight_f32 = stablehlo.convert %model.layers.1.self_attn.q_proj.weight : (tensor<32x32xbf16>) -> tensor<32x32xf32>
     %layer1.by_output = stablehlo.dot_general %layer1.weight_f32, %layer1.attn_in, contracting_dims = [1] x [1] : (tensor<32x32xf32>, tensor<64x32xf32>) -> tensor<32x64xf32>
     %layer1.q = stablehlo.transpose %layer1.by_output, dims = [1, 0] : (tensor<32x64xf32>) -> tensor<64x32xf32>
-    %model.layers.1.self_attn.k_proj.weight = util.global.load @"model.layers.1.self_attn.k_proj.weight" : tensor<16x32xbf16>
+    %words_13_at = arith.constant 10336 : index
+    %words_13_count = arith.constant 256 : index
+    %words_13 = flow.tensor.slice %all_weights[%words_13_at for %words_13_count] : tensor<19616xi32> -> tensor<256xi32>
+    %model.layers.1.self_attn.k_proj.weight = flow.tensor.bitcast %words_13 : tensor<256xi32> -> tensor<16x32xbf16>
     %layer1.weight_f32_2 = stablehlo.convert %model.layers.1.self_attn.k_proj.weight : (tensor<16x32xbf16>) -> tensor<16x32xf32>
     %layer1.by_output_2 = stablehlo.dot_general %layer1.weight_f32_2, %layer1.attn_in, contracting_dims = [1] x [1] : (tensor<16x32xf32>, tensor<64x32xf32>) -> tensor<16x64xf32>
     %layer1.k = stablehlo.transpose %layer1.by_output_2, dims = [1, 0] : (tensor<16x64xf32>) -> tensor<64x16xf32>
-    %model.layers.1.self_attn.v_proj.weight = util.global.load @"model.layers.1.self_attn.v_proj.weight" : tensor<16x32xbf16>
+    %words_14_at = arith.constant 10592 : index
+    %words_14_count = arith.constant 256 : index
+    %words_14 = flow.tensor.slice %all_weights[%words_14_at for %words_14_count] : tensor<19616xi32> -> tensor<256xi32>
+    %model.layers.1.self_attn.v_proj.weight = flow.tensor.bitcast %words_14 : tensor<256xi32> -> tensor<16x32xbf16>
     %layer1.weight_f32_3 = stablehlo.convert %model.layers.1.self_attn.v_proj.weight : (tensor<16x32xbf16>) -> tensor<16x32xf32>
     %layer1.by_output_3 = stablehlo.dot_general %layer1.weight_f32_3, %layer1.attn_in, contracting_dims = [1] x [1] : (tensor<16x32xf32>, tensor<64x32xf32>) -> tensor<16x64xf32>
     %layer1.v = stablehlo.transpose %layer1.by_output_3, dims = [1, 0] : (tensor<16x64xf32>) -> tensor<64x16xf32>
@@ -1394,12 +1545,18 @@ module @mlxcel {
     %layer1.by_kv_head = stablehlo.divide %layer1.each_chunk#2, %layer1.total_weight : tensor<2x64x2x8xf32>
     %layer1.by_token = stablehlo.transpose %layer1.by_kv_head, dims = [1, 0, 2, 3] : (tensor<2x64x2x8xf32>) -> tensor<64x2x2x8xf32>
     %layer1.attended = stablehlo.reshape %layer1.by_token : (tensor<64x2x2x8xf32>) -> tensor<64x32xf32>
-    %model.layers.1.self_attn.o_proj.weight = util.global.load @"model.layers.1.self_attn.o_proj.weight" : tensor<32x32xbf16>
+    %words_15_at = arith.constant 10848 : index
+    %words_15_count = arith.constant 512 : index
+    %words_15 = flow.tensor.slice %all_weights[%words_15_at for %words_15_count] : tensor<19616xi32> -> tensor<512xi32>
+    %model.layers.1.self_attn.o_proj.weight = flow.tensor.bitcast %words_15 : tensor<512xi32> -> tensor<32x32xbf16>
     %layer1.weight_f32_4 = stablehlo.convert %model.layers.1.self_attn.o_proj.weight : (tensor<32x32xbf16>) -> tensor<32x32xf32>
     %layer1.by_output_4 = stablehlo.dot_general %layer1.weight_f32_4, %layer1.attended, contracting_dims = [1] x [1] : (tensor<32x32xf32>, tensor<64x32xf32>) -> tensor<32x64xf32>
     %layer1.o = stablehlo.transpose %layer1.by_output_4, dims = [1, 0] : (tensor<32x64xf32>) -> tensor<64x32xf32>
     %layer1.after_attn = stablehlo.add %layer0.out, %layer1.o : tensor<64x32xf32>
-    %model.layers.1.post_attention_layernorm.weight = util.global.load @"model.layers.1.post_attention_layernorm.weight" : tensor<32xf32>
+    %words_16_at = arith.constant 11360 : index
+    %words_16_count = arith.constant 32 : index
+    %words_16 = flow.tensor.slice %all_weights[%words_16_at for %words_16_count] : tensor<19616xi32> -> tensor<32xi32>
+    %model.layers.1.post_attention_layernorm.weight = flow.tensor.bitcast %words_16 : tensor<32xi32> -> tensor<32xf32>
     %layer1.square_2 = stablehlo.multiply %layer1.after_attn, %layer1.after_attn : tensor<64x32xf32>
     %layer1.start_4 = stablehlo.constant dense<0.000000000e+00> : tensor<f32>
     %layer1.square_sum_2 = stablehlo.reduce(%layer1.square_2 init: %layer1.start_4) applies stablehlo.add across dimensions = [1] : (tensor<64x32xf32>, tensor<f32>) -> tensor<64xf32>
@@ -1412,23 +1569,35 @@ module @mlxcel {
     %layer1.normed_2 = stablehlo.multiply %layer1.after_attn, %layer1.rms_scales_2 : tensor<64x32xf32>
     %layer1.gains_2 = stablehlo.broadcast_in_dim %model.layers.1.post_attention_layernorm.weight, dims = [1] : (tensor<32xf32>) -> tensor<64x32xf32>
     %layer1.mlp_in = stablehlo.multiply %layer1.normed_2, %layer1.gains_2 : tensor<64x32xf32>
-    %model.layers.1.mlp.gate_proj.weight = util.global.load @"model.layers.1.mlp.gate_proj.weight" : tensor<64x32xbf16>
+    %words_17_at = arith.constant 11392 : index
+    %words_17_count = arith.constant 1024 : index
+    %words_17 = flow.tensor.slice %all_weights[%words_17_at for %words_17_count] : tensor<19616xi32> -> tensor<1024xi32>
+    %model.layers.1.mlp.gate_proj.weight = flow.tensor.bitcast %words_17 : tensor<1024xi32> -> tensor<64x32xbf16>
     %layer1.weight_f32_5 = stablehlo.convert %model.layers.1.mlp.gate_proj.weight : (tensor<64x32xbf16>) -> tensor<64x32xf32>
     %layer1.by_output_5 = stablehlo.dot_general %layer1.weight_f32_5, %layer1.mlp_in, contracting_dims = [1] x [1] : (tensor<64x32xf32>, tensor<64x32xf32>) -> tensor<64x64xf32>
     %layer1.gate = stablehlo.transpose %layer1.by_output_5, dims = [1, 0] : (tensor<64x64xf32>) -> tensor<64x64xf32>
-    %model.layers.1.mlp.up_proj.weight = util.global.load @"model.layers.1.mlp.up_proj.weight" : tensor<64x32xbf16>
+    %words_18_at = arith.constant 12416 : index
+    %words_18_count = arith.constant 1024 : index
+    %words_18 = flow.tensor.slice %all_weights[%words_18_at for %words_18_count] : tensor<19616xi32> -> tensor<1024xi32>
+    %model.layers.1.mlp.up_proj.weight = flow.tensor.bitcast %words_18 : tensor<1024xi32> -> tensor<64x32xbf16>
     %layer1.weight_f32_6 = stablehlo.convert %model.layers.1.mlp.up_proj.weight : (tensor<64x32xbf16>) -> tensor<64x32xf32>
     %layer1.by_output_6 = stablehlo.dot_general %layer1.weight_f32_6, %layer1.mlp_in, contracting_dims = [1] x [1] : (tensor<64x32xf32>, tensor<64x32xf32>) -> tensor<64x64xf32>
     %layer1.up = stablehlo.transpose %layer1.by_output_6, dims = [1, 0] : (tensor<64x64xf32>) -> tensor<64x64xf32>
     %layer1.sigmoid = stablehlo.logistic %layer1.gate : tensor<64x64xf32>
     %layer1.silu = stablehlo.multiply %layer1.gate, %layer1.sigmoid : tensor<64x64xf32>
     %layer1.act = stablehlo.multiply %layer1.silu, %layer1.up : tensor<64x64xf32>
-    %model.layers.1.mlp.down_proj.weight = util.global.load @"model.layers.1.mlp.down_proj.weight" : tensor<32x64xbf16>
+    %words_19_at = arith.constant 13440 : index
+    %words_19_count = arith.constant 1024 : index
+    %words_19 = flow.tensor.slice %all_weights[%words_19_at for %words_19_count] : tensor<19616xi32> -> tensor<1024xi32>
+    %model.layers.1.mlp.down_proj.weight = flow.tensor.bitcast %words_19 : tensor<1024xi32> -> tensor<32x64xbf16>
     %layer1.weight_f32_7 = stablehlo.convert %model.layers.1.mlp.down_proj.weight : (tensor<32x64xbf16>) -> tensor<32x64xf32>
     %layer1.by_output_7 = stablehlo.dot_general %layer1.weight_f32_7, %layer1.act, contracting_dims = [1] x [1] : (tensor<32x64xf32>, tensor<64x64xf32>) -> tensor<32x64xf32>
     %layer1.down = stablehlo.transpose %layer1.by_output_7, dims = [1, 0] : (tensor<32x64xf32>) -> tensor<64x32xf32>
     %layer1.out = stablehlo.add %layer1.after_attn, %layer1.down : tensor<64x32xf32>
-    %model.norm.weight = util.global.load @"model.norm.weight" : tensor<32xf32>
+    %words_20_at = arith.constant 14464 : index
+    %words_20_count = arith.constant 32 : index
+    %words_20 = flow.tensor.slice %all_weights[%words_20_at for %words_20_count] : tensor<19616xi32> -> tensor<32xi32>
+    %model.norm.weight = flow.tensor.bitcast %words_20 : tensor<32xi32> -> tensor<32xf32>
     %square = stablehlo.multiply %layer1.out, %layer1.out : tensor<64x32xf32>
     %start = stablehlo.constant dense<0.000000000e+00> : tensor<f32>
     %square_sum = stablehlo.reduce(%square init: %start) applies stablehlo.add across dimensions = [1] : (tensor<64x32xf32>, tensor<f32>) -> tensor<64xf32>
@@ -1445,7 +1614,10 @@ module @mlxcel {
     // hidden states of the tokens whose logits are wanted
     %wanted = "stablehlo.gather"(%final, %wanted_index) <{dimension_numbers = #stablehlo.gather<offset_dims = [1], collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>, indices_are_sorted = false, slice_sizes = array<i64: 1, 32>}> : (tensor<64x32xf32>, tensor<64x1xi32>) -> tensor<64x32xf32>
     %new_hidden = tensor.insert_slice %wanted into %hidden[0, 0] [64, 32] [1, 1] : tensor<64x32xf32> into tensor<?x32xf32>
-    %lm_head.weight = util.global.load @"lm_head.weight" : tensor<320x32xbf16>
+    %words_21_at = arith.constant 14496 : index
+    %words_21_count = arith.constant 5120 : index
+    %words_21 = flow.tensor.slice %all_weights[%words_21_at for %words_21_count] : tensor<19616xi32> -> tensor<5120xi32>
+    %lm_head.weight = flow.tensor.bitcast %words_21 : tensor<5120xi32> -> tensor<320x32xbf16>
     %weight_f32 = stablehlo.convert %lm_head.weight : (tensor<320x32xbf16>) -> tensor<320x32xf32>
     %by_output = stablehlo.dot_general %weight_f32, %wanted, contracting_dims = [1] x [1] : (tensor<320x32xf32>, tensor<64x32xf32>) -> tensor<320x64xf32>
     %logits_2 = stablehlo.transpose %by_output, dims = [1, 0] : (tensor<320x64xf32>) -> tensor<64x320xf32>
