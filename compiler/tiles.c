@@ -281,3 +281,38 @@ void mlx_tiles_put(mlx_tiles_t tiles, const mlx_codes_t *codes, int64_t row, int
     put_numbers(tiles, codes, numbers, row, nth, shift);
   }
 }
+
+// ----------------------------------------------------------------------------------------------------------
+// Copying blocks
+
+static bool is_finite_f16(const uint8_t *number) { return (number[1] & 0x7c) != 0x7c; }
+
+// put_nibbles for the bytes of a block in its file: byte j has columns j and 16 + j.
+static void copy_nibbles(uint8_t *tile, int64_t row, int64_t block, const uint8_t from[16]) {
+  for (int quad = 0; quad < 4; ++quad, from += 2) {
+    const uint8_t word[4] = {from[0], from[8], from[1], from[9]};
+    memcpy(tile + ((row * 4 + quad) * 4 + block) * 4, word, sizeof word);
+  }
+}
+
+bool mlx_tiles_copy(mlx_dtype_t dtype, const uint8_t *row_bytes, int64_t row, int64_t nth, uint8_t *out) {
+  if (dtype != MLX_Q4_0 && dtype != MLX_Q4_1 && dtype != MLX_Q8_0) return false;
+  const mlx_tiles_t tiles = mlx_tiles_of(dtype);
+  const uint8_t *from = row_bytes + (size_t)nth * mlx_dtype_info(dtype)->block_bytes;
+  const int64_t block = nth % BLOCKS;
+  uint8_t *tile = out + nth / BLOCKS * tile_bytes(tiles),
+          *number = tile + code_bytes(tiles) + (row * BLOCKS + block) * 2;
+  if (!is_finite_f16(from) || (tiles.offset && !is_finite_f16(from + 2))) return false;
+  memcpy(number, from, 2);
+  if (tiles.offset) memcpy(number + scale_bytes(tiles), from + 2, 2);
+  from += 2 + 2 * tiles.offset;
+  if (tiles.bits == 4) {
+    copy_nibbles(tile, row, block, from);
+    return true;
+  }
+  for (int quad = 0; quad < 4; ++quad, from += 2) {  // as put_bytes
+    const uint8_t words[8] = {from[0], from[16], from[1], from[17], from[8], from[24], from[9], from[25]};
+    memcpy(tile + block / 2 * 512 + (row * 4 + quad) * 16 + block % 2 * 8, words, sizeof words);
+  }
+  return true;
+}

@@ -55,6 +55,10 @@ uint64_t mlx_tiles_bytes(mlx_tiles_t tiles, int64_t rows, int64_t columns);
 // Writes block |nth| of row |row| into eight rows that the caller zeroed. Codes above 127 are stored minus
 // 128, and the offset grows accordingly. That offset, rounded to f32, is the only value that may change.
 void mlx_tiles_put(mlx_tiles_t tiles, const mlx_codes_t *codes, int64_t row, int64_t nth, uint8_t *out);
+// The same for block |nth| of a row as it is in a file, in tiles of its own type (mlx_tiles_of), without
+// taking it apart. False, and nothing is written, for types that need that, and for numbers that are not
+// finite.
+bool mlx_tiles_copy(mlx_dtype_t dtype, const uint8_t *row_bytes, int64_t row, int64_t nth, uint8_t *out);
 
 // "4,0,1,0,0": the template arguments of the kernels.
 #define MLX_TILES_FORMAT "%d,%d,%d,%d,%d"

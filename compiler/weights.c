@@ -184,6 +184,24 @@ typedef struct batch {
   int64_t first;                  // number of the first unit
 } batch_t;
 
+// Whether tiles hold the blocks of the file, so that mlx_tiles_copy may store them.
+static bool copies_blocks(const conversion_t *p) {
+  return p->stored.kind != MLX_STORED_QUANTIZED && !p->weight->packing.kind && !p->weight->part_packings &&
+         p->stored.tiles.bits && mlx_tiles_equal(p->stored.tiles, mlx_tiles_of(p->weight->tensor.dtype));
+}
+
+static mlx_status_t put_block(const conversion_t *p, int64_t row, int64_t in_unit, int64_t nth,
+                              uint8_t *out) {
+  mlx_codes_t codes;
+  MLX_TRY(read_codes(p, row, in_unit, nth, &codes));
+  if (p->stored.tiles.bits) {
+    mlx_tiles_put(p->stored.tiles, &codes, in_unit, nth, out);
+  } else {
+    mlx_panel_put(p->stored.format, &codes, in_unit, nth, out);
+  }
+  return NULL;
+}
+
 // Fills unit |index| of a batch. The loop over blocks is outside the loop over rows, because GPTQ and AWQ
 // store the same block of neighbouring rows contiguously.
 static mlx_status_t fill_unit(void *user, int worker, uint64_t index) {
@@ -195,17 +213,14 @@ static mlx_status_t fill_unit(void *user, int worker, uint64_t index) {
                 blocks = (int64_t)p->elements / MLX_CODES;
   const int64_t count = min_int(batch->unit_rows, rows - in_matrix);
   uint8_t *out = batch->units + index * batch->bytes;
-  mlx_codes_t codes;
+  const uint8_t *data[MLX_PANEL_ROWS] = {NULL};
   if (p->stored.kind == MLX_STORED_QUANTIZED) convert_rows(p, first, count);
+  for (int64_t i = 0; i < count && copies_blocks(p); ++i) data[i] = row_data(p, first + i);
   memset(out, 0, batch->bytes);
   for (int64_t nth = 0; nth < blocks; ++nth) {
     for (int64_t i = 0; i < count; ++i) {
-      MLX_TRY(read_codes(p, first + i, i, nth, &codes));
-      if (p->stored.tiles.bits) {
-        mlx_tiles_put(p->stored.tiles, &codes, i, nth, out);
-      } else {
-        mlx_panel_put(p->stored.format, &codes, i, nth, out);
-      }
+      if (data[i] && mlx_tiles_copy(p->weight->tensor.dtype, data[i], i, nth, out)) continue;
+      MLX_TRY(put_block(p, first + i, i, nth, out));
     }
   }
   return NULL;

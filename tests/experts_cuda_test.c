@@ -154,7 +154,7 @@ TEST(quantized_experts_have_kernels_in_every_function) {
   CHECK_INT(count_text(text, "::@mlx_group["), 4 * 2);
   CHECK_INT(count_text(text, "::@mlx_combine["), 4 * 2);
   CHECK(weight_has_type(text, "mlp.router.weight", "tensor<6x32xbf16>"));  // in the dtype of the file
-  CHECK(!strstr(text, "expert_weights"));                            // gathered by the generic path
+  CHECK(!strstr(text, "expert_weights"));                                  // gathered by the generic path
   mlx_free(text);
   close_fixture(&p);
 }

@@ -130,6 +130,41 @@ TEST(tiles_hold_the_dequantized_values_of_each_type) {
   CHECK_INT(held, RANDOM_PACKED_TYPES);
 }
 
+TEST(copied_blocks_have_the_same_bytes_as_stored_codes) {
+  static uint8_t rows[MLX_TILE_ROWS][8192], stored[65536], copied[65536];
+  int copies = 0;
+  for (size_t t = 0; t < RANDOM_PACKED_TYPES; ++t) {
+    const random_packed_t *type = &random_packed_types[t];
+    const mlx_dtype_info_t *info = mlx_dtype_info(type->dtype);
+    const mlx_tiles_t tiles = mlx_tiles_of(type->dtype);
+    uint64_t state = 7;
+    memset(stored, 0, sizeof stored);
+    memset(copied, 0, sizeof copied);
+    bool all = true;
+    for (int row = 0; row < MLX_TILE_ROWS; ++row) {
+      for (size_t i = 0; i < COLUMNS / info->block_elements; ++i)
+        random_block(type, &state, rows[row] + i * info->block_bytes);
+      for (int64_t nth = 0; nth < COLUMNS / MLX_CODES; ++nth) {
+        mlx_codes_t codes;
+        CHECK(mlx_codes_read(type->dtype, rows[row], (size_t)nth, &codes));
+        mlx_tiles_put(tiles, &codes, row, nth, stored);
+        all = mlx_tiles_copy(type->dtype, rows[row], row, nth, copied) && all;
+      }
+    }
+    copies += all;
+    CHECK(all ? !memcmp(stored, copied, sizeof stored) : true);
+  }
+  CHECK_INT(copies, 3);  // Q4_0, Q4_1, Q8_0
+}
+
+TEST(blocks_with_a_scale_that_is_not_finite_are_not_copied) {
+  uint8_t block[20] = {0, 0x7c}, out[4096];
+  CHECK(!mlx_tiles_copy(MLX_Q4_0, block, 0, 0, out));
+  CHECK(!mlx_tiles_copy(MLX_Q4_1, block, 0, 0, out));
+  const uint8_t offset[20] = {0, 0, 1, 0xfe};
+  CHECK(!mlx_tiles_copy(MLX_Q4_1, offset, 0, 0, out));
+}
+
 // A type takes no more memory than in its file, or an eighth of a bit more.
 TEST(tiles_have_the_size_of_the_file) {
   for (size_t i = 0; i < RANDOM_PACKED_TYPES; ++i) {
@@ -242,7 +277,9 @@ TEST(matrix_size_counts_whole_tiles) {
   CHECK(mlx_tiles_bits(q4_0) == 4.5);
 }
 
-TEST_MAIN(CASE(tiles_hold_the_dequantized_values_of_each_type), CASE(tiles_have_the_size_of_the_file),
+TEST_MAIN(CASE(tiles_hold_the_dequantized_values_of_each_type),
+          CASE(copied_blocks_have_the_same_bytes_as_stored_codes),
+          CASE(blocks_with_a_scale_that_is_not_finite_are_not_copied), CASE(tiles_have_the_size_of_the_file),
           CASE(tiles_are_described_for_users), CASE(mxfp4_keeps_every_exponent),
           CASE(common_tile_format_holds_the_values_of_both_types),
           CASE(mlx_codes_of_each_width_keep_their_value), CASE(codes_above_127_keep_their_value),
