@@ -160,16 +160,21 @@ void mlx_builder_state_of_ones(mlx_builder_t *b, const char *name, mlx_type_t ty
   add_global(b, name, type, true, true);
 }
 
+// False if the bytes of |type| exceed a size_t.
+static bool type_bytes(const mlx_type_t *type, size_t *out_bytes) {
+  *out_bytes = mlx_dtype_info(type->dtype)->block_bytes;
+  for (int d = 0; d < type->rank; ++d) {
+    if (!mlx_mul(*out_bytes, (size_t)type->dims[d], out_bytes)) return false;
+  }
+  return true;
+}
+
 int64_t mlx_builder_state_bytes(const mlx_builder_t *b) {
-  size_t total = 0;
+  size_t total = 0, bytes;
   for (size_t i = 0; i < b->global_count; ++i) {
-    const mlx_type_t *type = &b->globals[i].type;
-    size_t bytes = mlx_dtype_info(type->dtype)->block_bytes;
     if (!b->globals[i].is_state || b->globals[i].in_place) continue;
-    for (int d = 0; d < type->rank; ++d) {
-      if (!mlx_mul(bytes, (size_t)type->dims[d], &bytes)) return INT64_MAX;
-    }
-    if (!mlx_add(total, bytes, &total) || total > INT64_MAX) return INT64_MAX;
+    if (!type_bytes(&b->globals[i].type, &bytes) || !mlx_add(total, bytes, &total) || total > INT64_MAX)
+      return INT64_MAX;
   }
   return (int64_t)total;
 }
@@ -202,10 +207,11 @@ static mlx_global_t *find_global(mlx_builder_t *b, const char *name) {
 // The part of an archive that is a weight.
 static mlx_value_t load_part(mlx_builder_t *b, const mlx_global_t *global) {
   const mlx_value_t archive = mlx_builder_load(b, global->archive);
-  if (!archive.id) return archive;
-  int64_t bytes = mlx_dtype_info(global->type.dtype)->block_bytes;
-  for (int i = 0; i < global->type.rank; ++i) bytes *= global->type.dims[i];
-  const mlx_type_t words = MLX_TYPE(MLX_I32, bytes / 4);
+  size_t bytes;
+  if (!type_bytes(&global->type, &bytes))
+    mlx_builder_fail(b, mlx_error(MLX_INTERNAL, "weight '%s' is too large", global->name));
+  if (!archive.id || b->status) return MLX_NONE;
+  const mlx_type_t words = MLX_TYPE(MLX_I32, (int64_t)(bytes / 4));
   const mlx_type_text_t from = mlx_type_text(mlx_type_of(archive)), part = mlx_type_text(words);
   const bool is_words = mlx_type_equal(words, global->type);
   const mlx_value_t value = mlx_builder_new_value(b, is_words ? global->name : "words", words);

@@ -92,23 +92,31 @@ static float element(mlx_tiles_t t, const uint8_t *tiles, int row, int column) {
   return t.offset ? product + number_at(t, tile, codes, bytes, column / 128, row, piece, half, 1) : product;
 }
 
-static void check_type(const random_packed_t *type, mlx_tiles_t tiles) {
-  static uint8_t rows[MLX_TILE_ROWS][8192], out[65536];
-  static float expected[COLUMNS];
+#define MAX_ROW 8192
+
+// Fills |rows| with random blocks of |type| and writes their codes into |tiles|, which has zeros.
+static void put_random_rows(const random_packed_t *type, mlx_tiles_t tiles, uint64_t seed,
+                            uint8_t rows[MLX_TILE_ROWS][MAX_ROW], uint8_t *out) {
   const mlx_dtype_info_t *info = mlx_dtype_info(type->dtype);
-  const uint64_t bytes = mlx_tiles_bytes(tiles, MLX_TILE_ROWS, COLUMNS);
-  uint64_t state = 5;
-  CHECK(bytes <= sizeof out);
-  memset(out, 0, sizeof out);
   for (int row = 0; row < MLX_TILE_ROWS; ++row) {
     for (size_t i = 0; i < COLUMNS / info->block_elements; ++i)
-      random_block(type, &state, rows[row] + i * info->block_bytes);
+      random_block(type, &seed, rows[row] + i * info->block_bytes);
     for (int64_t nth = 0; nth < COLUMNS / MLX_CODES; ++nth) {
       mlx_codes_t codes;
       CHECK(mlx_codes_read(type->dtype, rows[row], (size_t)nth, &codes));
       mlx_tiles_put(tiles, &codes, row, nth, out);
     }
   }
+}
+
+static void check_type(const random_packed_t *type, mlx_tiles_t tiles) {
+  static uint8_t rows[MLX_TILE_ROWS][MAX_ROW], out[65536];
+  static float expected[COLUMNS];
+  const mlx_dtype_info_t *info = mlx_dtype_info(type->dtype);
+  const uint64_t bytes = mlx_tiles_bytes(tiles, MLX_TILE_ROWS, COLUMNS);
+  CHECK(bytes <= sizeof out);
+  memset(out, 0, sizeof out);
+  put_random_rows(type, tiles, 5, rows, out);
   for (int row = 0; row < MLX_TILE_ROWS; ++row) {
     info->to_f32(rows[row], COLUMNS / info->block_elements, expected);
     for (int column = 0; column < COLUMNS; ++column) {
@@ -131,28 +139,20 @@ TEST(tiles_hold_the_dequantized_values_of_each_type) {
 }
 
 TEST(copied_blocks_have_the_same_bytes_as_stored_codes) {
-  static uint8_t rows[MLX_TILE_ROWS][8192], stored[65536], copied[65536];
+  static uint8_t rows[MLX_TILE_ROWS][MAX_ROW], stored[65536], copied[65536];
   int copies = 0;
   for (size_t t = 0; t < RANDOM_PACKED_TYPES; ++t) {
-    const random_packed_t *type = &random_packed_types[t];
-    const mlx_dtype_info_t *info = mlx_dtype_info(type->dtype);
-    const mlx_tiles_t tiles = mlx_tiles_of(type->dtype);
-    uint64_t state = 7;
+    const mlx_dtype_t dtype = random_packed_types[t].dtype;
+    bool all = true;
     memset(stored, 0, sizeof stored);
     memset(copied, 0, sizeof copied);
-    bool all = true;
+    put_random_rows(&random_packed_types[t], mlx_tiles_of(dtype), 7, rows, stored);
     for (int row = 0; row < MLX_TILE_ROWS; ++row) {
-      for (size_t i = 0; i < COLUMNS / info->block_elements; ++i)
-        random_block(type, &state, rows[row] + i * info->block_bytes);
-      for (int64_t nth = 0; nth < COLUMNS / MLX_CODES; ++nth) {
-        mlx_codes_t codes;
-        CHECK(mlx_codes_read(type->dtype, rows[row], (size_t)nth, &codes));
-        mlx_tiles_put(tiles, &codes, row, nth, stored);
-        all = mlx_tiles_copy(type->dtype, rows[row], row, nth, copied) && all;
-      }
+      for (int64_t nth = 0; nth < COLUMNS / MLX_CODES; ++nth)
+        all = mlx_tiles_copy(dtype, rows[row], row, nth, copied) && all;
     }
     copies += all;
-    CHECK(all ? !memcmp(stored, copied, sizeof stored) : true);
+    if (all) CHECK(!memcmp(stored, copied, sizeof stored));
   }
   CHECK_INT(copies, 3);  // Q4_0, Q4_1, Q8_0
 }
