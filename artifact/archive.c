@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/parallel.h"
 #include "base/text.h"
 
 // File format, version 0.0, little endian, packed (iree/schemas/parameter_archive.h). A segment is a pair of
@@ -26,6 +27,7 @@
 #define ENTRY_TYPE_DATA 2
 #define FILE_ALIGNMENT 4096
 #define HASHED_PIECE ((size_t)256 << 10)
+#define LARGE_WRITE ((size_t)1 << 20)
 
 static const uint8_t zeros[FILE_ALIGNMENT];
 
@@ -96,23 +98,49 @@ static mlx_status_t make_front(const mlx_archive_item_t *items, size_t count, ml
   return mlx_text_finish(front);
 }
 
-static mlx_status_t put_piece(mlx_archive_writer_t *writer) {
-  MLX_TRY(mlx_writer_write(&writer->file, writer->piece, writer->held));
-  writer->held = 0;
+// Writes to the file. Only a piece that begins or ends within |bytes| is copied.
+static mlx_status_t write_bytes(mlx_archive_writer_t *writer, const char *bytes, size_t length) {
+  for (size_t part; length; bytes += part, length -= part) {
+    part = MLX_ARCHIVE_PIECE - writer->held;
+    if (part > length) part = length;
+    if (part == MLX_ARCHIVE_PIECE) {
+      MLX_TRY(mlx_writer_write(&writer->file, bytes, part));
+      continue;
+    }
+    memcpy(writer->piece + writer->held, bytes, part);
+    writer->held += part;
+    if (writer->held < MLX_ARCHIVE_PIECE) continue;
+    MLX_TRY(mlx_writer_write(&writer->file, writer->piece, writer->held));
+    writer->held = 0;
+  }
   return NULL;
 }
 
-// Hashes bytes that are still in the CPU's cache when they are copied.
+typedef struct large_write {
+  mlx_archive_writer_t *writer;
+  const char *bytes;
+  size_t length;
+} large_write_t;
+
+static mlx_status_t hash_or_write(void *user, int worker, uint64_t index) {
+  (void)worker;
+  const large_write_t *large = user;
+  if (index) return write_bytes(large->writer, large->bytes, large->length);
+  mlx_file_hasher_add(&large->writer->hasher, large->bytes, large->length);
+  return NULL;
+}
+
+// Two threads hash and write a large piece at the same time: both take about a second per GB or more, and
+// nothing else of a compilation is left to run when the last weights are written. Small pieces are written
+// while they are still in the CPU's cache.
 static mlx_status_t put_bytes(mlx_archive_writer_t *writer, const void *bytes, size_t length) {
+  large_write_t large = {writer, bytes, length};
+  if (length >= LARGE_WRITE) return mlx_parallel(2, writer->threads, hash_or_write, &large);
   const char *from = bytes;
   for (size_t part; length; from += part, length -= part) {
-    part = MLX_ARCHIVE_PIECE - writer->held;
-    if (part > length) part = length;
-    if (part > HASHED_PIECE) part = HASHED_PIECE;
+    part = length < HASHED_PIECE ? length : HASHED_PIECE;
     mlx_file_hasher_add(&writer->hasher, from, part);
-    memcpy(writer->piece + writer->held, from, part);
-    writer->held += part;
-    if (writer->held == MLX_ARCHIVE_PIECE) MLX_TRY(put_piece(writer));
+    MLX_TRY(write_bytes(writer, from, part));
   }
   return NULL;
 }
@@ -121,7 +149,7 @@ static uint64_t written(const mlx_archive_writer_t *writer) { return writer->fil
 
 mlx_status_t mlx_archive_create(const char *path, const mlx_archive_item_t *items, size_t count,
                                 mlx_archive_writer_t *out_writer) {
-  *out_writer = (mlx_archive_writer_t){.file = {.fd = -1}};
+  *out_writer = (mlx_archive_writer_t){.file = {.fd = -1}, .threads = mlx_parallel_workers(2, 0)};
   mlx_file_hasher_begin(&out_writer->hasher);
   mlx_text_t front = {0};
   mlx_status_t status = make_front(items, count, &front, &out_writer->end);
@@ -148,7 +176,7 @@ mlx_status_t mlx_archive_finish(mlx_archive_writer_t *writer) {
                             ? pad_to(writer, FILE_ALIGNMENT)
                             : mlx_error(MLX_INTERNAL, "wrote %llu bytes to a weights archive that needs %llu",
                                         (unsigned long long)written(writer), (unsigned long long)writer->end);
-  if (!status) status = put_piece(writer);
+  if (!status) status = mlx_writer_write(&writer->file, writer->piece, writer->held);
   mlx_file_hasher_end(&writer->hasher, &writer->digests);
   if (!status) status = mlx_writer_close(&writer->file);
   mlx_archive_abandon(writer);

@@ -29,6 +29,7 @@ typedef struct mlx_archive_writer {
   char *piece;   // [MLX_ARCHIVE_PIECE] owned; bytes that the file does not have yet
   size_t held;   // how many
   uint64_t end;  // file offset of the last entry's end
+  int threads;   // that may hash and write a large piece
   mlx_file_hasher_t hasher;
   mlx_file_digests_t digests;  // of the file; valid after mlx_archive_finish
 } mlx_archive_writer_t;

@@ -144,7 +144,7 @@ void mlx_build_loop_end(mlx_builder_t *b, const mlx_loop_t *loop, mlx_value_t *c
 // One of our CUDA kernels, linked into the module (IREE form only). Its parameters are the operands, then the
 // result, then the constants.
 #define MLX_EXTERN_OPERANDS 12
-#define MLX_EXTERN_CONSTANTS 5
+#define MLX_EXTERN_CONSTANTS 7
 typedef struct mlx_extern {
   const char *symbol, *file;  // in the image that --iree-hal-executable-object-search-path finds
   int64_t grid[3], threads, shared_bytes;

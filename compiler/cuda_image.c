@@ -20,6 +20,13 @@ void mlx_cuda_define_float(mlx_text_t *text, const char *name, double value) {
   mlx_text_printf(text, "%s=%.9ef\n", name, (double)(float)value);
 }
 
+int32_t mlx_cuda_float_bits(double value) {
+  const float narrow = (float)value;
+  int32_t bits;
+  memcpy(&bits, &narrow, sizeof bits);
+  return bits;
+}
+
 const char *mlx_cuda_image(mlx_function_t *g, mlx_kernel_kind_t kind, mlx_text_t *definitions) {
   const char *file = NULL;
   mlx_status_t status = mlx_text_finish(definitions);

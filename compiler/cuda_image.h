@@ -23,6 +23,8 @@ void mlx_cuda_define_kv(mlx_text_t *text, mlx_dtype_t kv);
 // Defines |name|, such as NORM_EPS, as the f32 number that the kernel gets: 1e-5 of a config.json and the f32
 // of a GGUF file give the same image.
 void mlx_cuda_define_float(mlx_text_t *text, const char *name, double value);
+// The bits of |value| as an f32, for a kernel that has it as an integer parameter.
+int32_t mlx_cuda_float_bits(double value);
 
 // File name of the image of |kind| with |definitions|, which it clears. NULL after an error, which the
 // builder keeps.

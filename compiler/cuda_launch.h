@@ -93,7 +93,7 @@ mlx_experts_gemv_t mlx_experts_gemv(bool pair, int64_t pairs, int64_t used, int6
 // Segments of at least this many tokens are long: a kernel with large tiles computes their attention, in
 // functions of at least MLX_LONG_STEP tokens. All other segments are short.
 #define MLX_LONG_SEGMENT 8
-#define MLX_LONG_STEP 64
+#define MLX_LONG_STEP 256
 
 // Launch of attention_f32.cu.
 typedef struct mlx_attend_f32_tile {

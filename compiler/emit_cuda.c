@@ -54,6 +54,10 @@ static void define_tiles(mlx_text_t *definitions, const mlx_decode_plan_t *plan,
   for (int i = 0; i < 2 * MLX_DECODE_ROLES; ++i) {
     const mlx_tiles_t tiles = plan->tiles[i / 2][i % 2];
     if (!tiles.bits) continue;
+    if (tiles.bits == MLX_DECODE_ROWS) {
+      mlx_text_printf(definitions, "%s_TILES=%d\n", roles[i / 2], MLX_DECODE_ROWS);
+      continue;
+    }
     mlx_text_printf(definitions, "%s_TILES%s=" MLX_TILES_FORMAT "\n", roles[i / 2], i % 2 ? "_2" : "",
                     MLX_TILES_ARGUMENTS(tiles));
     offsets |= tiles.offset;

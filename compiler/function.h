@@ -68,6 +68,7 @@ typedef struct mlx_function {
   // The last input that was split into bf16 parts for a quantized product, and its parts.
   mlx_value_t split_input, split_parts;
   bool split_for_rows16;  // in the column order of 16-bit weights
+  mlx_act_t act;          // of the gated product being built
   bool into_parts;        // the kernel stores its result as such parts, in the order of 16-bit weights
   const struct mlx_decode_plan *few;  // the function uses the kernel for few tokens; NULL: it does not
 } mlx_function_t;

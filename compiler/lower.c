@@ -169,8 +169,9 @@ static mlx_value_t lower_gated(mlx_function_t *f, int id, const mlx_node_t *node
   if (is_fused(f, node->operands[0])) {
     const mlx_node_t *gate = mlx_graph_operand(f->graph, node, 0), *up = mlx_graph_operand(f->graph, node, 1);
     f->into_parts = f->paths.parts[id - 1];
+    f->act = node->act;
     const mlx_value_t gated = mlx_cuda_linear(f, node->name, emitted(f, gate->operands[0]),
-                                              weight(f, gate, 1), weight(f, up, 1), MLX_EPILOGUE_SWIGLU);
+                                              weight(f, gate, 1), weight(f, up, 1), MLX_EPILOGUE_GATED);
     f->into_parts = false;
     return gated;
   }
@@ -191,6 +192,8 @@ static mlx_value_t before_head_norm(mlx_function_t *f, int id, mlx_cuda_norm_t *
 static mlx_value_t kernel_attention(mlx_function_t *f, const mlx_attention_t *a, const mlx_node_t *node) {
   mlx_cuda_norm_t norms[2] = {{.eps = 0}, {.eps = 0}};
   const mlx_node_t *q = mlx_graph_operand(f->graph, node, 0), *k = mlx_graph_operand(f->graph, node, 1);
+  if (mlx_cuda_few_appends(f, node))
+    return mlx_cuda_attention(f, a, emitted(f, q->operands[0]), MLX_NONE, MLX_NONE, norms, NULL);
   const mlx_value_t v = as_f32(f, node->operands[2]);
   if (!is_fused(f, node->operands[0])) {
     const mlx_value_t queries = as_f32(f, node->operands[0]), keys = as_f32(f, node->operands[1]);
@@ -250,18 +253,18 @@ static mlx_value_t lower_scale_rows(mlx_function_t *f, const mlx_node_t *node, m
   return mlx_build_binary(f->b, node->name, "multiply", x, factors);
 }
 
-static mlx_value_t lower_embed(mlx_function_t *f, int id, const mlx_node_t *node) {
+static mlx_value_t lower_embed(mlx_function_t *f, int id, const mlx_node_t *node, const char *name,
+                               double factor) {
   const mlx_value_t table = weight(f, node, 0), indices = emitted(f, node->operands[1]);
   if (!f->paths.nodes[id - 1].kernel) return mlx_generic_embed(f, table, indices);
-  return table.quantized_weight ? mlx_cuda_quantized_embed(f, table, indices)
-                                : mlx_cuda_embed(f, node->name, table, indices, 1);
+  return table.quantized_weight ? mlx_cuda_quantized_embed(f, name, table, indices, factor)
+                                : mlx_cuda_embed(f, name, table, indices, factor);
 }
 
 static mlx_value_t lower_scale(mlx_function_t *f, const mlx_node_t *node) {
-  const mlx_node_t *embed = mlx_graph_operand(f->graph, node, 0);
-  if (!is_fused(f, node->operands[0]))
-    return mlx_generic_scale(f, node->name, as_f32(f, node->operands[0]), node->factor);
-  return mlx_cuda_embed(f, node->name, weight(f, embed, 0), emitted(f, embed->operands[1]), node->factor);
+  const int id = node->operands[0];
+  if (!is_fused(f, id)) return mlx_generic_scale(f, node->name, as_f32(f, id), node->factor);
+  return lower_embed(f, id, mlx_graph_node(f->graph, id), node->name, node->factor);
 }
 
 static mlx_value_t lower_norm(mlx_function_t *f, const mlx_node_t *node) {
@@ -322,7 +325,7 @@ static mlx_value_t lower_node(mlx_function_t *f, int id, const mlx_node_t *node)
   if (node->kind == MLX_NODE_RMSNORM && emitted(f, node->operands[0]).partials)
     norm_parts(f, "completed", node, true);
   switch (node->kind) {
-    case MLX_NODE_EMBED: return lower_embed(f, id, node);
+    case MLX_NODE_EMBED: return lower_embed(f, id, node, node->name, 1);
     case MLX_NODE_LINEAR: return lower_linear(f, id, node);
     case MLX_NODE_ADD: return lower_add(f, id, node);
     case MLX_NODE_GATED: return lower_gated(f, id, node);

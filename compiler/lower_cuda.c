@@ -46,7 +46,7 @@ static tile_t smallest_tile(int64_t m) { return (tile_t){m <= 16 ? 16 : m <= 32 
 
 static tile_t portable_tile(int64_t m, int64_t n, mlx_epilogue_t epilogue, int64_t min_blocks) {
   if (m > 64 && tile_count(m, n, 128, 64) >= min_blocks)
-    return (tile_t){128, 64, 1, epilogue == MLX_EPILOGUE_SWIGLU ? 3 : 4, 4};
+    return (tile_t){128, 64, 1, epilogue == MLX_EPILOGUE_GATED ? 3 : 4, 4};
   return smallest_tile(m);
 }
 
@@ -56,13 +56,13 @@ static tile_t split_k_tile(int64_t m, int64_t n, int64_t k, mlx_epilogue_t epilo
   tile_t t = smallest_tile(m);
   const int64_t tiles = tile_count(m, n, t.m, t.n);
   while (t.split < 8 && tiles * t.split * 2 <= processors && k >= t.split * 2 * 128) t.split *= 2;
-  t.stages = t.m == 64 && t.split >= 4 ? 4 : epilogue == MLX_EPILOGUE_SWIGLU ? (t.split >= 4 ? 4 : 6) : 8;
+  t.stages = t.m == 64 && t.split >= 4 ? 4 : epilogue == MLX_EPILOGUE_GATED ? (t.split >= 4 ? 4 : 6) : 8;
   return t;
 }
 
 static tile_t hopper_tile(int64_t m, int64_t n, int64_t k, mlx_epilogue_t epilogue, int64_t processors,
                           int64_t min_blocks) {
-  const bool pair = epilogue == MLX_EPILOGUE_SWIGLU;
+  const bool pair = epilogue == MLX_EPILOGUE_GATED;
   const tile_t large = {128, 128, 1, pair ? 4 : 6, 8};
   if (m > 64 && tile_count(m, n, 128, 128) >= (pair ? min_blocks : processors)) return large;
   if (pair && m > 64 && tile_count(m, n, 128, 64) >= min_blocks) return (tile_t){128, 64, 1, 6, 8};
@@ -93,19 +93,20 @@ static mlx_extern_t launch_gemm(mlx_function_t *g, mlx_text_t *definitions, mlx_
       .file = mlx_cuda_image(g, MLX_KERNEL_LINEAR, definitions),
       .grid = {mlx_ceil_div(m, t.m), mlx_ceil_div(n, t.n), t.split},
       .threads = threads,
-      .shared_bytes = t.stages * ((t.m + t.n * (epilogue == MLX_EPILOGUE_SWIGLU ? 2 : 1)) * 128 + 16)};
+      .shared_bytes = t.stages * ((t.m + t.n * (epilogue == MLX_EPILOGUE_GATED ? 2 : 1)) * 128 + 16)};
 }
 
 static mlx_value_t gemm(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
                         mlx_value_t other, mlx_epilogue_t epilogue) {
   mlx_text_t definitions = {0};
+  if (epilogue == MLX_EPILOGUE_GATED && g->act) MLX_DEFINE(&definitions, {"ACT", g->act});
   mlx_extern_t kernel = launch_gemm(g, &definitions, x, weight, weight.dims[0], epilogue);
   kernel.operands[0] = as_16_bits(g, x);
   kernel.operands[1] = weight;
   kernel.operands[2] = other;
   kernel.operand_count = kernel.updated_from = epilogue == MLX_EPILOGUE_NONE ? 2 : 3;
   kernel.result =
-      MLX_TYPE(epilogue == MLX_EPILOGUE_SWIGLU ? g->options->dtype : MLX_F32, x.dims[0], weight.dims[0]);
+      MLX_TYPE(epilogue == MLX_EPILOGUE_GATED ? g->options->dtype : MLX_F32, x.dims[0], weight.dims[0]);
   return mlx_cuda_call(g, name, &kernel);
 }
 
@@ -180,36 +181,52 @@ mlx_cuda_tiles_t mlx_cuda_attention_tiles(const mlx_function_t *g) {
 }
 
 // The macros that attention.cu and attention_f32.cu share.
-static mlx_text_t define_attention(const mlx_function_t *g, const mlx_attention_t *a, bool rotate,
-                                   bool is_long) {
+static mlx_text_t define_attention(const mlx_function_t *g, const mlx_attention_t *a, bool is_long) {
   mlx_text_t definitions = {0};
-  mlx_text_printf(&definitions, "APPEND_NAME=mlx_append\nATTEND_NAME=mlx_attend\nSCALE=%.9ef\n", a->scale);
+  mlx_text_printf(&definitions, "NAME=mlx_attend\nSCALE=%.9ef\n", a->scale);
   if (a->softcap != 0.0) mlx_text_printf(&definitions, "SOFTCAP=%.9ef\n", a->softcap);
-  const mlx_layer_place_t place = mlx_function_place_layer(g, a->layer);
-  MLX_DEFINE(&definitions, {"LAYERS", place.layers}, {"HEADS", a->heads}, {"KV_HEADS", a->kv_heads},
-             {"HEAD_DIM", a->head_dim});
-  if (g->options->window_pages)
-    MLX_DEFINE(&definitions, {"WINDOW_PAGES", place.kind == MLX_WINDOW_PAGES},
-               {"WINDOW_LAYERS", mlx_function_page_layers(g, MLX_WINDOW_PAGES)});
-  MLX_DEFINE(&definitions, {"WINDOW", a->window}, {"SINKS", a->sinks.id != 0}, {"TILES", is_long},
-             {"TURN", rotate});
+  MLX_DEFINE(&definitions, {"HEAD_DIM", a->head_dim}, {"SINKS", a->sinks.id != 0}, {"TILES", is_long});
+  mlx_cuda_define_kv(&definitions, g->options->kv);
   return definitions;
 }
 
+void mlx_cuda_place_layer(const mlx_function_t *g, const mlx_attention_t *a, mlx_extern_t *kernel) {
+  const mlx_layer_place_t place = mlx_function_place_layer(g, a->layer);
+  const bool in_window_pages = g->options->window_pages && place.kind == MLX_WINDOW_PAGES;
+  const int64_t before = in_window_pages            ? -1
+                         : g->options->window_pages ? mlx_function_page_layers(g, MLX_WINDOW_PAGES)
+                                                    : 0;
+  kernel->constants[0] = (int32_t)place.nth;
+  kernel->constants[1] = (int32_t)place.layers;
+  kernel->constants[2] = (int32_t)before;
+}
+
+static const char *append_image(mlx_function_t *g, const mlx_attention_t *a, mlx_cuda_norm_t norm,
+                                bool rotate) {
+  mlx_text_t definitions = {0};
+  mlx_text_printf(&definitions, "NAME=mlx_append\nAPPEND=1\n");
+  MLX_DEFINE(&definitions, {"HEAD_DIM", a->head_dim}, {"TURN", rotate});
+  if (norm.gain.id) mlx_cuda_define_float(&definitions, "HEAD_NORM_EPS", norm.eps);
+  mlx_cuda_define_kv(&definitions, g->options->kv);
+  return mlx_cuda_image(g, MLX_KERNEL_ATTENTION_F32, &definitions);
+}
+
 // Writes k and v to the KV pool and returns q. If |table| is set, the kernel rotates q and k by it.
-static mlx_value_t append(mlx_function_t *g, const mlx_attention_t *a, const char *file, mlx_value_t q,
-                          mlx_value_t k, mlx_value_t v, const mlx_cuda_norm_t norms[2],
-                          const mlx_rope_table_t *table) {
-  const int64_t n = g->size.tokens;
-  mlx_extern_t kernel = {.symbol = "mlx_append",
-                         .file = file,
-                         .grid = {mlx_ceil_div(n * (a->heads + 2 * a->kv_heads) * a->head_dim, 2048), 1, 1},
-                         .threads = 256,
-                         .operands = {q, k, v},
-                         .operand_count = 3,
-                         .result = mlx_type_of(q),
-                         .constants = {(int32_t)mlx_function_place_layer(g, a->layer).nth},
-                         .constant_count = 1};
+static mlx_value_t append(mlx_function_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k,
+                          mlx_value_t v, const mlx_cuda_norm_t norms[2], const mlx_rope_table_t *table) {
+  mlx_extern_t kernel = {
+      .symbol = "mlx_append",
+      .file = append_image(g, a, norms[0], table != NULL),
+      .grid = {mlx_ceil_div((a->heads + 2 * a->kv_heads) * a->head_dim, 1024), g->size.tokens, 1},
+      .threads = 128,
+      .operands = {q, k, v},
+      .operand_count = 3,
+      .result = mlx_type_of(q),
+      .constant_count = 5};
+  if (!kernel.file) return MLX_NONE;
+  mlx_cuda_place_layer(g, a, &kernel);
+  kernel.constants[3] = (int32_t)a->heads;
+  kernel.constants[4] = (int32_t)a->kv_heads;
   for (int i = 0; i < 2 && norms[i].gain.id; ++i)
     kernel.operands[kernel.operand_count++] = mlx_cuda_f32(g, "gain_f32", norms[i].gain);
   if (table) {
@@ -226,13 +243,12 @@ static mlx_value_t append(mlx_function_t *g, const mlx_attention_t *a, const cha
 }
 
 // The attention launch with 16-bit queries and softmax weights (attend_16) or f32 ones (attend_32).
-static mlx_extern_t attend_16(mlx_function_t *g, const mlx_attention_t *a, bool rotate) {
+static mlx_extern_t attend_16(mlx_function_t *g, const mlx_attention_t *a) {
   const attend_tile_t t = choose_attend_tile(a);
   const mlx_cuda_tiles_t tiles = mlx_cuda_attention_tiles(g);
   const int64_t keys = t.wk * t.keys, merging = t.wq * t.wk * 8;
-  mlx_text_t definitions = define_attention(g, a, rotate, true);
+  mlx_text_t definitions = define_attention(g, a, true);
   MLX_DEFINE(&definitions, {"WQ", t.wq}, {"WK", t.wk}, {"KEYS", t.keys});
-  mlx_cuda_define_dtype(&definitions, g->options->kv);
   return (mlx_extern_t){
       .file = mlx_cuda_image(g, MLX_KERNEL_ATTENTION, &definitions),
       .grid = {a->heads, tiles.long_tiles, 1},
@@ -240,20 +256,19 @@ static mlx_extern_t attend_16(mlx_function_t *g, const mlx_attention_t *a, bool 
       .shared_bytes = (keys > merging ? keys : merging) * (a->head_dim + 8) * 8 + t.wq * t.wk * 128};
 }
 
-static mlx_extern_t attend_32(mlx_function_t *g, const mlx_attention_t *a, mlx_cuda_norm_t norm, bool rotate,
-                              bool is_long) {
+static mlx_extern_t attend_32(mlx_function_t *g, const mlx_attention_t *a, bool is_long) {
   const mlx_attend_f32_tile_t t = choose_f32_tile(g, is_long);
   const mlx_cuda_tiles_t tiles = mlx_cuda_attention_tiles(g);
-  mlx_text_t definitions = define_attention(g, a, rotate, is_long);
-  if (norm.gain.id) mlx_cuda_define_float(&definitions, "HEAD_NORM_EPS", norm.eps);
+  mlx_text_t definitions = define_attention(g, a, is_long);
   MLX_DEFINE(&definitions, {"QUERIES", t.queries}, {"STEP", t.step}, {"SPLIT", t.split}, {"STAGES", t.stages},
              {"THREADS", t.threads}, {"OUT_16", mlx_module_rounds_attention(g->options)});
-  mlx_cuda_define_kv(&definitions, g->options->kv);
   return (mlx_extern_t){.file = mlx_cuda_image(g, MLX_KERNEL_ATTENTION_F32, &definitions),
                         .grid = {a->kv_heads, is_long ? tiles.long_tiles : tiles.short_tiles, t.split},
                         .threads = t.threads,
                         .shared_bytes = t.shared_bytes};
 }
+
+#define NO_WINDOW (1 << 30)  // larger than every position
 
 // |old|: the result of an earlier launch, whose rows of other segments are kept; MLX_NONE: a new result.
 static mlx_value_t attend(mlx_function_t *g, const mlx_attention_t *a, mlx_extern_t *kernel, mlx_value_t q,
@@ -274,9 +289,13 @@ static mlx_value_t attend(mlx_function_t *g, const mlx_attention_t *a, mlx_exter
     kernel->result = mlx_cuda_parts_type(n, columns);
   else
     kernel->result = MLX_TYPE(narrow ? g->options->kv : MLX_F32, n, columns);
-  kernel->constants[0] = (int32_t)mlx_function_place_layer(g, a->layer).nth;
-  kernel->constants[1] = g->into_parts ? (int32_t)mlx_ceil_div(n, 8) * 8 : 0;
-  kernel->constant_count = narrow ? 1 : 2;
+  const int64_t share = a->heads / a->kv_heads;
+  mlx_cuda_place_layer(g, a, kernel);
+  kernel->constants[3] = (int32_t)share;
+  kernel->constants[4] = (int32_t)(uint32_t)(UINT32_MAX / share + 1);  // 2^32 / share rounded up; share 1: 0
+  kernel->constants[5] = a->window && a->window < NO_WINDOW ? (int32_t)a->window : NO_WINDOW;
+  kernel->constants[6] = g->into_parts ? (int32_t)mlx_ceil_div(n, 8) * 8 : 0;
+  kernel->constant_count = 7;
   return mlx_build_extern(g->b, "attended", kernel, &updated);
 }
 
@@ -289,14 +308,12 @@ mlx_value_t mlx_cuda_attention(mlx_function_t *g, const mlx_attention_t *attenti
                                const mlx_rope_table_t *table) {
   mlx_attention_t a = *attention;
   if (a.sinks.id) a.sinks = mlx_build_convert(g->b, "sinks_f32", a.sinks, MLX_F32);
-  mlx_extern_t kernel = attend_32(g, &a, norms[0], table != NULL, false);
-  if (!kernel.file) return MLX_NONE;
-  const mlx_value_t rotated = append(g, &a, kernel.file, q, k, v, norms, table);
+  mlx_extern_t kernel = attend_32(g, &a, false);
+  const mlx_value_t rotated = k.id ? append(g, &a, q, k, v, norms, table) : q;
   mlx_value_t attended = attend(g, &a, &kernel, rotated, MLX_NONE);
   if (g->size.tokens < MLX_LONG_STEP) return result_of(g, &a, attended);
-  mlx_extern_t long_kernel = mlx_module_rounds_attention(g->options)
-                                 ? attend_16(g, &a, table != NULL)
-                                 : attend_32(g, &a, (mlx_cuda_norm_t){0}, table != NULL, true);
+  mlx_extern_t long_kernel =
+      mlx_module_rounds_attention(g->options) ? attend_16(g, &a) : attend_32(g, &a, true);
   attended = attend(g, &a, &long_kernel, rotated, attended);
   return result_of(g, &a, attended);
 }

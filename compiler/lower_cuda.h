@@ -14,13 +14,13 @@ typedef struct mlx_cuda_norm {
 typedef enum mlx_epilogue {
   MLX_EPILOGUE_NONE = 0,
   MLX_EPILOGUE_ADD = 1,      // adds a tensor
-  MLX_EPILOGUE_SWIGLU = 2,   // multiplies by two weights and combines both products
+  MLX_EPILOGUE_GATED = 2,    // multiplies by two weights and combines both products
   MLX_EPILOGUE_GROUP = 3,    // multiplies by several weights and stores all products
   MLX_EPILOGUE_PARTIAL = 4,  // stores partial sums, which the next norm adds
 } mlx_epilogue_t;
 
 // A product of few tokens (mlx_cuda_uses_gemv) has no epilogue.
-// |other|: the f32 addend of EPILOGUE_ADD, or the second weight of EPILOGUE_SWIGLU, whose result has the
+// |other|: the f32 addend of EPILOGUE_ADD, or the second weight of EPILOGUE_GATED, whose result has the
 // dtype of 16-bit weights.
 mlx_value_t mlx_cuda_linear(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
                             mlx_value_t other, mlx_epilogue_t epilogue);
@@ -36,8 +36,11 @@ typedef struct mlx_cuda_tiles {
   int64_t ids_at;
 } mlx_cuda_tiles_t;
 mlx_cuda_tiles_t mlx_cuda_attention_tiles(const mlx_function_t *g);
+// Sets the first constants of a kernel that uses the KV pool: how a layer's pages are found (Layer of
+// attention_pages.cuh).
+void mlx_cuda_place_layer(const mlx_function_t *g, const mlx_attention_t *a, mlx_extern_t *kernel);
 // |table|: the kernel rotates q and k by it; NULL if they need no rotation. |norms|: of each head of q and of
-// k, before the rotation; both or none, with the same eps.
+// k, before the rotation; both or none, with the same eps. |k| MLX_NONE: k and v are in the KV pool already.
 mlx_value_t mlx_cuda_attention(mlx_function_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k,
                                mlx_value_t v, const mlx_cuda_norm_t norms[2], const mlx_rope_table_t *table);
 
@@ -68,12 +71,15 @@ mlx_value_t mlx_cuda_partial_linear(mlx_function_t *g, const char *name, mlx_val
 void mlx_cuda_define_tiles(mlx_text_t *definitions, mlx_tiles_t tiles);
 // A loaded weight as the ops use it: a quantized one gets its logical type and its index in the model.
 mlx_value_t mlx_cuda_weight(const mlx_function_t *g, size_t index, mlx_value_t loaded);
-mlx_value_t mlx_cuda_quantized_embed(mlx_function_t *g, mlx_value_t table, mlx_value_t tokens);
+mlx_value_t mlx_cuda_quantized_embed(mlx_function_t *g, const char *name, mlx_value_t table,
+                                     mlx_value_t tokens, double factor);
 // The weight as the module stores it: the 32-bit words of its tiles, or the weight itself if it has none.
 mlx_value_t mlx_cuda_words(const mlx_function_t *g, mlx_value_t weight);
 // Defines the macros of packed.cu for |weight|: its rows, columns and format. Of experts, those of one
 // matrix.
 void mlx_cuda_define_weight(const mlx_function_t *g, mlx_text_t *d, mlx_value_t weight);
+// The same without rows and columns, for kernels that have them as parameters.
+void mlx_cuda_define_format(const mlx_function_t *g, mlx_text_t *d, mlx_value_t weight);
 
 // ---- lower_cuda_token.c: products of one token ----
 

@@ -63,14 +63,19 @@ static mlx_value_t route(const mixture_t *m) {
 // ----------------------------------------------------------------------------------------------------------
 // Products with the matrices of experts
 
-// The macros of packed.cu. |pair|: gate and up, else down.
-static mlx_text_t define_product(const mixture_t *m, const char *symbol, bool pair) {
-  mlx_text_t d = define(m, symbol);
-  mlx_cuda_define_weight(m->g, &d, pair ? m->gate : m->down);
-  MLX_DEFINE(&d, {"BIAS", (pair ? m->e->gate_bias : m->e->down_bias).id != 0});
-  if (!pair) return d;
-  MLX_DEFINE(&d, {"ACT", m->e->act});
-  if (m->e->limit != 0.0) mlx_text_printf(&d, "LIMIT=%.9ef\nSLOPE=%.9ef\n", m->e->limit, m->e->slope);
+// Appends the macros of packed.cu that all products share. |pair|: gate and up, else down.
+static void define_product(const mixture_t *m, mlx_text_t *d, bool pair) {
+  MLX_DEFINE(d, {"BIAS", (pair ? m->e->gate_bias : m->e->down_bias).id != 0});
+  if (!pair) return;
+  MLX_DEFINE(d, {"ACT", m->e->act});
+  if (m->e->limit != 0.0) mlx_text_printf(d, "LIMIT=%.9ef\nSLOPE=%.9ef\n", m->e->limit, m->e->slope);
+}
+
+// NAME and EXPERTS of the kernels of packed.cu whose sizes are parameters: all models share their images.
+static mlx_text_t define_common(const char *symbol) {
+  mlx_text_t d = {0};
+  mlx_text_printf(&d, "NAME=%s\n", symbol);
+  MLX_DEFINE(&d, {"EXPERTS", 1}, {"SIZES", 1});
   return d;
 }
 
@@ -107,7 +112,9 @@ static mlx_value_t gemv(const mixture_t *m, const char *name, mlx_value_t x, boo
   const mlx_experts_gemv_t s =
       mlx_experts_gemv(pair, results, m->e->used, n, k, !weight.quantized_weight, is_small(m, weight, pair),
                        mlx_cuda_is_hopper(m->g), m->g->options->kernels->gpu->blocks);
-  mlx_text_t d = define_product(m, "mlx_experts_gemv", pair);
+  mlx_text_t d = define(m, "mlx_experts_gemv");
+  mlx_cuda_define_weight(m->g, &d, weight);
+  define_product(m, &d, pair);
   MLX_DEFINE(&d, {"GEMV", 1}, {"M", 1}, {"PAIR", pair}, {"EACH", s.each}, {"SPLIT", s.split},
              {"RESIDENT", s.resident});
   define_choice(m, &d);
@@ -125,18 +132,20 @@ static mlx_value_t gemv(const mixture_t *m, const char *name, mlx_value_t x, boo
 
 static mlx_value_t gemm(const mixture_t *m, const char *name, mlx_value_t parts, bool pair) {
   const mlx_quantized_tile_t t = m->tiles[pair];
-  const int64_t n = pair ? m->ffn : m->hidden;
-  mlx_text_t d = define_product(m, "mlx_experts_gemm", pair);
-  MLX_DEFINE(&d, {"SIZES", 1}, {"EPILOGUE", pair ? MLX_EPILOGUE_SWIGLU : MLX_EPILOGUE_NONE}, {"BM", t.m},
-             {"BN", t.n}, {"SPLIT", 1}, {"STAGES", t.stages}, {"WARPS", t.warps});
+  const int64_t n = pair ? m->ffn : m->hidden, k = pair ? m->hidden : m->ffn;
+  mlx_text_t d = define_common("mlx_experts_gemm");
+  mlx_cuda_define_format(m->g, &d, pair ? m->gate : m->down);
+  define_product(m, &d, pair);
+  MLX_DEFINE(&d, {"WHOLE_RUNS", k % 128 == 0}, {"EPILOGUE", pair ? MLX_EPILOGUE_GATED : MLX_EPILOGUE_NONE},
+             {"BM", t.m}, {"BN", t.n}, {"SPLIT", 1}, {"STAGES", t.stages}, {"WARPS", t.warps});
   return call_product(m, name, pair, &d,
                       (mlx_extern_t){.symbol = "mlx_experts_gemm",
                                      .grid = {m->groups.tiles, mlx_ceil_div(n, t.n), 1},
                                      .threads = 32 * t.warps,
                                      .shared_bytes = mlx_quantized_tile_shared_bytes(t),
                                      .result = MLX_TYPE(MLX_F32, m->groups.rows, n),
-                                     .constants = {(int32_t)m->groups.rows},
-                                     .constant_count = 1},
+                                     .constants = {(int32_t)m->groups.rows, (int32_t)n, (int32_t)k},
+                                     .constant_count = 3},
                       parts, (mlx_value_t[3]){m->grouped});
 }
 
@@ -160,21 +169,21 @@ static mlx_value_t group(const mixture_t *m) {
 static mlx_value_t cut(const mixture_t *m, mlx_value_t x, bool sorted) {
   const bool rows16 = !(sorted ? m->down : m->gate).quantized_weight;
   const int64_t k = x.dims[1], rows = m->groups.rows;
-  mlx_text_t d = define(m, "mlx_cut");
-  MLX_DEFINE(&d, {"CUT", 1}, {"SIZES", 1}, {"K", k}, {"SORTED", sorted});
+  mlx_text_t d = define_common("mlx_cut");
+  MLX_DEFINE(&d, {"CUT", 1}, {"SORTED", sorted});
   if (rows16) MLX_DEFINE(&d, {"ROWS16", 1});
-  return mlx_cuda_call(
-      m->g, "pair_parts",
-      &(mlx_extern_t){.symbol = "mlx_cut",
-                      .file = mlx_cuda_image(m->g, MLX_KERNEL_PACKED, &d),
-                      .grid = {mlx_ceil_div(rows * mlx_ceil_div(mlx_ceil_div(k, 128), 4) * 64, 256), 1, 1},
-                      .threads = 256,
-                      .operands = {x, m->grouped},
-                      .operand_count = 2,
-                      .updated_from = 2,
-                      .result = MLX_TYPE(MLX_I32, mlx_quantized_parts_bytes(rows, k) / 4),
-                      .constants = {(int32_t)x.dims[0], (int32_t)rows, (int32_t)m->groups.list_at},
-                      .constant_count = 3});
+  return mlx_cuda_call(m->g, "pair_parts",
+                       &(mlx_extern_t){.symbol = "mlx_cut",
+                                       .file = mlx_cuda_image(m->g, MLX_KERNEL_PACKED, &d),
+                                       .grid = {mlx_ceil_div(mlx_ceil_div(k, 512) * 64, 256), rows, 1},
+                                       .threads = 256,
+                                       .operands = {x, m->grouped},
+                                       .operand_count = 2,
+                                       .updated_from = 2,
+                                       .result = MLX_TYPE(MLX_I32, mlx_quantized_parts_bytes(rows, k) / 4),
+                                       .constants = {(int32_t)x.dims[0], (int32_t)k, (int32_t)rows,
+                                                     (int32_t)m->groups.list_at, (int32_t)m->e->used},
+                                       .constant_count = 5});
 }
 
 static mlx_value_t combine(const mixture_t *m, const char *name, mlx_value_t outer) {

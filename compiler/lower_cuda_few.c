@@ -4,93 +4,128 @@
 #include "artifact/archive.h"
 #include "compiler/cuda_image.h"
 #include "compiler/emit_cuda.h"
+#include "compiler/lower_cuda.h"
+#include "compiler/lower_stablehlo.h"
 
 #define FEW_THREADS 288
 
 // What a launch computes: constants of the kernel.
-enum { PART_LAYER = 1, PART_QKV = 2, PART_HEAD = 4 };
+enum { PART_LAYER = 1, PART_QKV = 2, PART_HEAD = 4, PART_APPEND = 8 };
 
 static const char *few_image(mlx_function_t *f) {
   const mlx_config_t *c = &f->model->config;
   mlx_text_t d = {0};
   MLX_DEFINE(&d, {"HIDDEN", c->hidden}, {"FFN", c->ffn}, {"Q_WIDTH", c->heads * c->head_dim},
-             {"KV_WIDTH", c->kv_heads * c->head_dim}, {"VOCAB", c->vocab});
+             {"KV_WIDTH", c->kv_heads * c->head_dim}, {"HEAD_DIM", c->head_dim}, {"VOCAB", c->vocab});
   MLX_DEFINE(&d, {"SLICES", f->few->few.slices}, {"SHARED_BYTES", f->few->few.shared_bytes},
              {"SCRATCH_AT", f->few->few.words_at}, {"SCRATCH_WORDS", f->few->few.words});
   mlx_text_printf(&d, "NORM_EPS=%.9ef\n", f->few->norm_eps);
+  mlx_cuda_define_kv(&d, f->options->kv);
   mlx_cuda_define_offsets(&d, f->few);
   return mlx_cuda_image(f, MLX_KERNEL_FEW, &d);
 }
 
-// Operands of every launch: archive, output of attention, x, scratch; then three outputs, of which some
-// launches use only the first. |out|: the results.
-static bool launch(mlx_function_t *f, const char *name, mlx_value_t attended, mlx_value_t x,
-                   const mlx_type_t results[3], int64_t layer, int32_t parts, mlx_value_t out[3]) {
-  mlx_extern_t kernel = {.symbol = "mlx_few",
-                         .file = few_image(f),
-                         .grid = {f->options->kernels->gpu->blocks, 1, 1},
-                         .threads = FEW_THREADS,
-                         .shared_bytes = f->few->few.shared_bytes,
-                         .operands = {mlx_builder_load(f->b, MLX_WHOLE_ARCHIVE), attended, x,
-                                      mlx_builder_load(f->b, MLX_STATE_SCRATCH)},
-                         .operand_count = 4,
-                         .updated_from = 3,
-                         .result = results[0],
-                         .more = {results[1], results[2]},
-                         .constants = {(int32_t)layer, parts},
-                         .constant_count = 2};
-  mlx_value_t updated[4] = {{0}};
+// Operands of every launch: archive, output of attention, x, cosines and sines, batch, scratch, KV pool; then
+// three outputs, of which some launches use only the first.
+typedef struct few_launch {
+  const char *name;
+  mlx_value_t attended, x;
+  mlx_type_t results[3];
+  const mlx_attention_t *qkv;     // the attention that q, k and v are for; NULL: the launch computes none
+  const mlx_rope_table_t *table;  // the launch applies it and stores k and v (PART_APPEND); NULL: it does not
+  int64_t layer;
+  int32_t parts;  // without PART_APPEND
+} few_launch_t;
+
+// |out|: the results.
+static bool launch(mlx_function_t *f, const few_launch_t *l, mlx_value_t out[3]) {
+  mlx_extern_t kernel = {
+      .symbol = "mlx_few",
+      .file = few_image(f),
+      .grid = {f->options->kernels->gpu->blocks, 1, 1},
+      .threads = FEW_THREADS,
+      .shared_bytes = f->few->few.shared_bytes,
+      .operands = {mlx_builder_load(f->b, MLX_WHOLE_ARCHIVE), l->attended, l->x,
+                   l->table ? l->table->cos : l->x, l->table ? l->table->sin : l->x, f->batch,
+                   mlx_builder_load(f->b, MLX_STATE_SCRATCH), mlx_builder_load(f->b, MLX_ARG_KV)},
+      .operand_count = 8,
+      .updated_from = 6,
+      .result = l->results[0],
+      .more = {l->results[1], l->results[2]},
+      .constants = {0, 0, 0, (int32_t)l->layer, l->parts | (l->table ? PART_APPEND : 0)},
+      .constant_count = 5};
+  mlx_value_t updated[5] = {{0}};
   const bool into = f->into.id != 0;  // the first output is updated in place
   if (!kernel.file) return false;
+  if (l->qkv) mlx_cuda_place_layer(f, l->qkv, &kernel);
   if (into) {
     kernel.operands[kernel.operand_count++] = f->into;
-    kernel.result = results[1];
-    kernel.more[0] = results[2];
+    kernel.result = l->results[1];
+    kernel.more[0] = l->results[2];
     kernel.more[1] = (mlx_type_t){0};
   }
-  const mlx_value_t result = mlx_build_extern(f->b, name, &kernel, updated);
+  const mlx_value_t result = mlx_build_extern(f->b, l->name, &kernel, updated);
   if (!result.id) return false;
   mlx_builder_store(f->b, MLX_STATE_SCRATCH, updated[0]);
-  out[0] = into ? updated[1] : result;
-  out[1] = into ? result : updated[1];
-  out[2] = updated[2];
+  mlx_builder_store(f->b, MLX_ARG_KV, updated[1]);
+  out[0] = into ? updated[2] : result;
+  out[1] = into ? result : updated[2];
+  out[2] = updated[3];
   return true;
 }
+
+bool mlx_cuda_few_appends(const mlx_function_t *f, const mlx_node_t *attention) {
+  const int q = attention->operands[0];
+  return f->few && f->options->kv != MLX_Q8_0 && mlx_graph_node(f->graph, q)->kind == MLX_NODE_ROPE &&
+         f->paths.fused[q - 1];
+}
+
+static const mlx_type_t unused = {.dtype = MLX_F32, .rank = 1, .dims = {1}};
 
 // The rest of layer |layer| - 1, and q, k and v of |layer|. The first layer has no rest before it.
 static void lower_qkv(mlx_function_t *f, int64_t layer) {
   const mlx_config_t *c = &f->model->config;
   const mlx_layer_nodes_t *nodes = &f->few->nodes[layer];
-  const mlx_value_t x = f->values[f->few->first_node];
+  const mlx_node_t *attention = mlx_graph_node(f->graph, nodes->attention);
+  const bool appends = mlx_cuda_few_appends(f, attention);
   const mlx_type_t queries = MLX_TYPE(MLX_F32, MLX_FEW_SEQUENCES, c->heads * c->head_dim),
-                   keys = MLX_TYPE(MLX_F32, MLX_FEW_SEQUENCES, c->kv_heads * c->head_dim);
-  const mlx_type_t results[3] = {queries, keys, keys};
-  const mlx_value_t attended = layer ? f->values[nodes[-1].attention] : x;
+                   keys = appends ? unused : MLX_TYPE(MLX_F32, MLX_FEW_SEQUENCES, c->kv_heads * c->head_dim);
+  const mlx_value_t x = f->values[f->few->first_node];
+  few_launch_t l = {.name = "qkv",
+                    .attended = layer ? f->values[nodes[-1].attention] : x,
+                    .x = x,
+                    .results = {queries, keys, keys},
+                    .qkv = &attention->attention,
+                    .layer = layer ? layer - 1 : 0,
+                    .parts = PART_QKV};
+  if (layer) l.parts |= PART_LAYER;
+  if (appends) l.table = mlx_rope_table(f, mlx_graph_operand(f->graph, attention, 0)->rope);
   mlx_value_t out[3];
-  if (!launch(f, "qkv", attended, x, results, layer ? layer - 1 : 0, layer ? PART_LAYER | PART_QKV : PART_QKV,
-              out))
-    return;
+  if (!launch(f, &l, out)) return;
   f->values[nodes->q] = out[0];
   f->values[nodes->k] = out[1];
   f->values[nodes->v] = out[2];
 }
 
-static const mlx_type_t unused = {.dtype = MLX_F32, .rank = 1, .dims = {1}};
-
 static mlx_value_t lower_last(mlx_function_t *f) {
   const int64_t last = f->model->config.layers - 1;
-  const mlx_type_t results[3] = {MLX_TYPE(MLX_F32, MLX_FEW_SEQUENCES, f->model->config.hidden), unused,
-                                 unused};
+  const few_launch_t l = {
+      .name = "layers",
+      .attended = f->values[f->few->nodes[last].attention],
+      .x = f->values[f->few->first_node],
+      .results = {MLX_TYPE(MLX_F32, MLX_FEW_SEQUENCES, f->model->config.hidden), unused, unused},
+      .layer = last,
+      .parts = PART_LAYER};
   mlx_value_t out[3] = {{0}};
-  launch(f, "layers", f->values[f->few->nodes[last].attention], f->values[f->few->first_node], results, last,
-         PART_LAYER, out);
+  launch(f, &l, out);
   return out[0];
 }
 
 mlx_value_t mlx_cuda_few_head(mlx_function_t *f, mlx_value_t x) {
-  const mlx_type_t results[3] = {unused, unused, unused};
+  const few_launch_t l = {
+      .name = "logits", .attended = x, .x = x, .results = {unused, unused, unused}, .parts = PART_HEAD};
   mlx_value_t out[3] = {{0}};
-  launch(f, "logits", x, x, results, 0, PART_HEAD, out);
+  launch(f, &l, out);
   return out[0];
 }
 

@@ -32,7 +32,7 @@ void mlx_cuda_define_tiles(mlx_text_t *d, mlx_tiles_t tiles) {
              {"HALVES", tiles.halves}, {"CENTER", tiles.center});
 }
 
-static void define_format(const mlx_function_t *g, mlx_text_t *d, mlx_value_t weight) {
+void mlx_cuda_define_format(const mlx_function_t *g, mlx_text_t *d, mlx_value_t weight) {
   if (weight.quantized_weight) {
     mlx_cuda_define_tiles(d, tiles_of(g, weight));
     return;
@@ -44,7 +44,7 @@ static void define_format(const mlx_function_t *g, mlx_text_t *d, mlx_value_t we
 void mlx_cuda_define_weight(const mlx_function_t *g, mlx_text_t *d, mlx_value_t weight) {
   const int64_t *matrix = &weight.dims[weight.rank - 2];
   MLX_DEFINE(d, {"N", matrix[0]}, {"K", matrix[1]});
-  define_format(g, d, weight);
+  mlx_cuda_define_format(g, d, weight);
 }
 
 static mlx_value_t gemv(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight) {
@@ -175,7 +175,7 @@ static mlx_extern_t launch_few(mlx_function_t *g, mlx_text_t *definitions, mlx_e
 }
 
 static mlx_few_tile_t few_tile(const mlx_function_t *g, mlx_value_t x, int64_t n, mlx_epilogue_t epilogue) {
-  const bool pair = epilogue == MLX_EPILOGUE_SWIGLU;
+  const bool pair = epilogue == MLX_EPILOGUE_GATED;
   if (!mlx_cuda_is_hopper(g) || x.is_parts || (!pair && epilogue != MLX_EPILOGUE_ADD))
     return (mlx_few_tile_t){0};
   return mlx_few_tile(x.dims[0], n, x.dims[1], pair, g->options->kernels->gpu->blocks);
@@ -185,7 +185,7 @@ mlx_value_t mlx_cuda_exact_gemm(mlx_function_t *g, const char *name, mlx_value_t
                                 mlx_value_t other, mlx_epilogue_t epilogue) {
   const int64_t m = x.dims[0], n = weight.dims[0], k = weight.dims[1],
                 processors = g->options->kernels->gpu->blocks;
-  const bool rows16 = !weight.quantized_weight, pair = epilogue == MLX_EPILOGUE_SWIGLU;
+  const bool rows16 = !weight.quantized_weight, pair = epilogue == MLX_EPILOGUE_GATED;
   // The last step of a prompt wants few of the tokens that the function has room for.
   const int64_t used = m < g->size.tokens && m > 64 ? 64 : m;
   const mlx_quantized_tile_t t =
@@ -198,8 +198,9 @@ mlx_value_t mlx_cuda_exact_gemm(mlx_function_t *g, const char *name, mlx_value_t
   const mlx_value_t parts = few.groups ? MLX_NONE : split_into_parts(g, x, rows16);
   mlx_text_t definitions = {0};
   mlx_text_puts(&definitions, "NAME=mlx_packed_linear\n");
-  define_format(g, &definitions, weight);
+  mlx_cuda_define_format(g, &definitions, weight);
   MLX_DEFINE(&definitions, {"SIZES", 1}, {"WHOLE_RUNS", k % 128 == 0});
+  if (pair && g->act) MLX_DEFINE(&definitions, {"ACT", g->act});
   const bool into_parts = pair && g->into_parts;
   if (into_parts) MLX_DEFINE(&definitions, {"Y_PARTS", 1});
   mlx_extern_t kernel = few.groups ? launch_few(g, &definitions, epilogue, few, x)
@@ -230,7 +231,7 @@ mlx_value_t mlx_cuda_partial_linear(mlx_function_t *g, const char *name, mlx_val
   mlx_quantized_tile_t t = {.m = m <= 64 ? 64 : 128, .n = 128, .split = 1, .stages = 4, .warps = 8};
   mlx_text_t definitions = {0};
   mlx_text_puts(&definitions, "NAME=mlx_packed_linear\n");
-  define_format(g, &definitions, weight);
+  mlx_cuda_define_format(g, &definitions, weight);
   MLX_DEFINE(&definitions, {"SIZES", 1}, {"WHOLE_RUNS", k % 128 == 0});
   const mlx_value_t parts = split_into_parts(g, x, true);
   mlx_extern_t kernel = launch_tiles(g, &definitions, MLX_EPILOGUE_PARTIAL, t, m, n);
@@ -255,7 +256,7 @@ void mlx_cuda_exact_group(mlx_function_t *g, const char *name, mlx_value_t x, co
       mlx_quantized_tile(m, n, k, false, true, mlx_cuda_is_hopper(g), g->options->kernels->gpu->blocks);
   mlx_text_t definitions = {0};
   mlx_text_puts(&definitions, "NAME=mlx_packed_linear\n");
-  define_format(g, &definitions, weights[0]);
+  mlx_cuda_define_format(g, &definitions, weights[0]);
   MLX_DEFINE(&definitions, {"SIZES", 1}, {"WHOLE_RUNS", k % 128 == 0}, {"MATRICES", count});
   const mlx_value_t parts = split_into_parts(g, x, true);
   mlx_extern_t kernel = launch_tiles(g, &definitions, MLX_EPILOGUE_GROUP, t, m, n);
@@ -272,14 +273,15 @@ mlx_value_t mlx_cuda_quantized_linear(mlx_function_t *g, const char *name, mlx_v
                                        : mlx_cuda_exact_gemm(g, name, x, weight, other, epilogue);
 }
 
-mlx_value_t mlx_cuda_quantized_embed(mlx_function_t *g, mlx_value_t table, mlx_value_t tokens) {
+mlx_value_t mlx_cuda_quantized_embed(mlx_function_t *g, const char *name, mlx_value_t table,
+                                     mlx_value_t tokens, double factor) {
   const int64_t m = tokens.dims[0], k = table.dims[1];
   mlx_text_t definitions = {0};
   mlx_text_puts(&definitions, "NAME=mlx_embed\n");
-  mlx_cuda_define_weight(g, &definitions, table);
+  mlx_cuda_define_format(g, &definitions, table);
   MLX_DEFINE(&definitions, {"EMBED", 1}, {"SIZES", 1});
   mlx_builder_comment(g->b, "embedding rows of the tokens");
-  return mlx_cuda_call(g, "embedded",
+  return mlx_cuda_call(g, name,
                        &(mlx_extern_t){.symbol = "mlx_embed",
                                        .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, &definitions),
                                        .grid = {mlx_ceil_div(m * mlx_ceil_div(k, 128) * 16, 256), 1, 1},
@@ -288,6 +290,7 @@ mlx_value_t mlx_cuda_quantized_embed(mlx_function_t *g, mlx_value_t table, mlx_v
                                        .operand_count = 2,
                                        .updated_from = 2,
                                        .result = MLX_TYPE(MLX_F32, m, k),
-                                       .constants = {(int32_t)m},
-                                       .constant_count = 1});
+                                       .constants = {(int32_t)m, (int32_t)table.dims[0], (int32_t)k,
+                                                     mlx_cuda_float_bits(factor)},
+                                       .constant_count = 4});
 }

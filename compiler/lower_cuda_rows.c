@@ -1,8 +1,6 @@
 // Launches of kernels/cuda/rows.cu: macro definitions, grid and operands.
 #include "compiler/lower_cuda_rows.h"
 
-#include <string.h>
-
 #include "compiler/cuda_image.h"
 #include "compiler/cuda_launch.h"
 
@@ -12,9 +10,6 @@
 mlx_value_t mlx_cuda_embed(mlx_function_t *g, const char *name, mlx_value_t table, mlx_value_t tokens,
                            double factor) {
   const int64_t m = tokens.dims[0], width = table.dims[1];
-  const float narrow = (float)factor;
-  int32_t bits;
-  memcpy(&bits, &narrow, sizeof bits);
   mlx_text_t d = {0};
   mlx_text_puts(&d, "NAME=mlx_embed_rows\n");
   MLX_DEFINE(&d, {"EMBED", 1});
@@ -29,7 +24,7 @@ mlx_value_t mlx_cuda_embed(mlx_function_t *g, const char *name, mlx_value_t tabl
                                        .operand_count = 2,
                                        .updated_from = 2,
                                        .result = MLX_TYPE(MLX_F32, m, width),
-                                       .constants = {(int32_t)width, bits},
+                                       .constants = {(int32_t)width, mlx_cuda_float_bits(factor)},
                                        .constant_count = 2});
 }
 

@@ -196,17 +196,15 @@ static bool same_dtype(const fusion_t *f, const mlx_node_t *a, const mlx_node_t 
 
 static void fuse_gated(const fusion_t *f, const mlx_node_t *node) {
   const mlx_node_t *gate = mlx_graph_operand(f->graph, node, 0), *up = mlx_graph_operand(f->graph, node, 1);
-  if (node->act != MLX_ACT_SILU || gate == up || !is_free_product(f, node->operands[0]) ||
-      !is_free_product(f, node->operands[1]) || gate->operands[0] != up->operands[0] ||
-      gate->dims[1] != up->dims[1] || !same_format(f, gate, up))
+  if (gate == up || !is_free_product(f, node->operands[0]) || !is_free_product(f, node->operands[1]) ||
+      gate->operands[0] != up->operands[0] || gate->dims[1] != up->dims[1] || !same_format(f, gate, up))
     return;
   f->paths->fused[node->operands[0] - 1] = f->paths->fused[node->operands[1] - 1] = true;
 }
 
 static void fuse_scale(const fusion_t *f, const mlx_node_t *node) {
   const mlx_node_t *embed = mlx_graph_operand(f->graph, node, 0);
-  if (embed->kind != MLX_NODE_EMBED || embed->uses != 1 || !f->paths->nodes[node->operands[0] - 1].kernel ||
-      stored_weight(f->model, f->options, mlx_graph_operand(f->graph, embed, 0)).tiles.bits)
+  if (embed->kind != MLX_NODE_EMBED || embed->uses != 1 || !f->paths->nodes[node->operands[0] - 1].kernel)
     return;
   f->paths->fused[node->operands[0] - 1] = true;
 }

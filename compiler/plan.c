@@ -65,14 +65,17 @@ static matrix_role_t role_of(mlx_decode_weight_t which) {
   }
 }
 
-// Records the tile format of a matrix as the first or second of its role.
+static bool is_rows(mlx_tiles_t tiles) { return tiles.bits == MLX_DECODE_ROWS; }
+
+// Records the tile format of a matrix as the first or second of its role. A role with rows of 16-bit numbers
+// has one format, because the form of the activations depends on it.
 static bool match_tiles(mlx_decode_plan_t *plan, mlx_decode_weight_t which, int64_t layer,
                         mlx_tiles_t tiles) {
   const matrix_role_t role = role_of(which);
   mlx_tiles_t *formats = plan->tiles[role.role];
   if (!formats[0].bits) formats[0] = tiles;
   const bool second = !mlx_tiles_equal(tiles, formats[0]);
-  if (second && !role.bit) return false;
+  if (second && (!role.bit || is_rows(tiles) || is_rows(formats[0]))) return false;
   if (second && !formats[1].bits) formats[1] = tiles;
   if (second && !mlx_tiles_equal(tiles, formats[1])) return false;
   if (which == MLX_DECODE_UP) return second == ((plan->second[layer] & role.bit) != 0);
@@ -80,28 +83,41 @@ static bool match_tiles(mlx_decode_plan_t *plan, mlx_decode_weight_t which, int6
   return true;
 }
 
+// Records a matrix of 16 bits in a network with quantized ones. Gate, up and down must be quantized.
+static bool match_rows16(mlx_decode_plan_t *plan, mlx_decode_weight_t which, int64_t layer,
+                         mlx_dtype_t dtype) {
+  const mlx_decode_role_t role = role_of(which).role;
+  bool first = true;
+  for (int i = 0; i < MLX_DECODE_ROLES; ++i) first &= !is_rows(plan->tiles[i][0]);
+  if (first) plan->dtype = dtype;
+  return dtype == plan->dtype && dtype != MLX_F32 && role != MLX_DECODE_ROLE_GATE &&
+         role != MLX_DECODE_ROLE_DOWN &&
+         match_tiles(plan, which, layer, (mlx_tiles_t){.bits = MLX_DECODE_ROWS});
+}
+
 // Bytes of |rows| rows, which precede another matrix in the same tensor. Fails if they do not end with a
 // tile.
-static bool bytes_before(const matcher_t *m, mlx_stored_t stored, int64_t rows, int64_t columns,
-                         uint64_t *out_bytes) {
+static bool bytes_before(mlx_stored_t stored, int64_t rows, int64_t columns, uint64_t *out_bytes) {
   *out_bytes = 0;
   if (!rows) return true;
   const int64_t width = stored.dtype == MLX_F32 ? 4 : 2;
   *out_bytes =
       stored.tiles.bits ? mlx_tiles_bytes(stored.tiles, rows, columns) : (uint64_t)(rows * columns * width);
-  return m->storage.layout == MLX_LAYOUT_TILES ? stored.tiles.bits && rows % MLX_TILE_ROWS == 0 : true;
+  return !stored.tiles.bits || rows % MLX_TILE_ROWS == 0;
 }
 
 // Whether a weight that is not in tiles has a type that the kernel reads: vectors and biases are f32, a
-// router may have any type, other matrices have the type of the embedding.
-static bool match_dtype(matcher_t *m, mlx_decode_weight_t which, bool is_matrix, mlx_dtype_t dtype) {
+// router may have any type, other matrices have one type of 16 bits.
+static bool match_dtype(matcher_t *m, mlx_decode_weight_t which, int64_t layer, bool is_matrix,
+                        mlx_dtype_t dtype) {
   mlx_decode_form_t *form = &m->plan->form;
   if (!is_matrix) return dtype == MLX_F32;
   if (which == MLX_DECODE_ROUTER) {
     if (form->counts[which] == 1) form->router = dtype;
     return dtype == form->router && (dtype == MLX_F32 || dtype == MLX_BF16 || dtype == MLX_F16);
   }
-  return m->storage.layout != MLX_LAYOUT_TILES && dtype == m->plan->dtype && dtype != MLX_F32;
+  if (m->storage.layout == MLX_LAYOUT_TILES) return match_rows16(m->plan, which, layer, dtype);
+  return dtype == m->plan->dtype && dtype != MLX_F32;
 }
 
 // Records |weight| as the weight |which| of |layer|, from row |first| on. Its shape has been checked.
@@ -114,7 +130,7 @@ static void record_weight(matcher_t *m, mlx_decode_weight_t which, int64_t layer
   if (!m->offsets) return;
   const mlx_stored_t stored = mlx_weight_stored(&m->model->weights[index], m->storage);
   uint64_t before;
-  m->fits = bytes_before(m, stored, first, weight->dims[1], &before);
+  m->fits = bytes_before(stored, first, weight->dims[1], &before);
   if (!m->fits) return;
   const uint64_t at = m->offsets[index] + before;
   m->fused |= first > 0;
@@ -123,7 +139,7 @@ static void record_weight(matcher_t *m, mlx_decode_weight_t which, int64_t layer
   if (layer == 1) offset->stride = at - offset->first;
   if (offset->first + (uint64_t)layer * offset->stride != at) m->plan->regular = false;
   m->fits = stored.tiles.bits ? which != MLX_DECODE_ROUTER && match_tiles(m->plan, which, layer, stored.tiles)
-                              : match_dtype(m, which, is_matrix, stored.dtype);
+                              : match_dtype(m, which, layer, is_matrix, stored.dtype);
 }
 
 static const mlx_node_t *weight_operand(const matcher_t *m, int id, int operand) {
@@ -460,13 +476,38 @@ static int64_t fewest_runs(int64_t width, int64_t segment) {
   return runs;
 }
 
+static bool is_quantized(const mlx_decode_plan_t *plan, mlx_decode_role_t role) {
+  const mlx_tiles_t tiles = plan->tiles[role][0];
+  return tiles.bits && !is_rows(tiles);
+}
+
 // Shared memory for the activations that rows of |width| columns are multiplied with. Activations of up to 8
 // runs (16 with quantized weights), and those that are multiplied in parts, are kept in registers, and only
 // some runs are in shared memory at a time.
-static int64_t staged_bytes(int64_t width, int64_t segment, bool in_parts, bool quantized) {
-  int64_t runs = fewest_runs(width, segment);
+static int64_t staged_bytes(const mlx_decode_plan_t *plan, mlx_decode_role_t role, int64_t width) {
+  const bool quantized = is_quantized(plan, role), in_parts = role == MLX_DECODE_ROLE_DOWN;
+  int64_t runs = fewest_runs(width, plan->segment);
   if (runs <= (quantized ? 16 : 8) || in_parts) runs = min_int(runs, quantized ? 4 : 2);
   return 8 * (quantized ? 640 : 768) * mlx_ceil_div(runs, 2) * 2;
+}
+
+// The largest of them.
+static int64_t most_staged_bytes(const mlx_decode_plan_t *plan, int64_t queries, int64_t down) {
+  int64_t most = 0;
+  for (int i = 0; i < MLX_DECODE_ROLE_EMBED; ++i) {
+    const int64_t width = i == MLX_DECODE_ROLE_DOWN ? down : i == MLX_DECODE_ROLE_O ? queries : plan->hidden;
+    most = max_int(most, staged_bytes(plan, (mlx_decode_role_t)i, width));
+  }
+  return most;
+}
+
+// Whether the activations of 16-bit rows in a network with quantized matrices fit into registers.
+static bool rows_fit(const mlx_decode_plan_t *plan, int64_t queries) {
+  for (int i = 0; i < MLX_DECODE_ROLE_EMBED; ++i) {
+    const int64_t width = i == MLX_DECODE_ROLE_O ? queries : plan->hidden;
+    if (is_rows(plan->tiles[i][0]) && fewest_runs(width, plan->segment) > 8) return false;
+  }
+  return true;
 }
 
 // Shared memory of attention.
@@ -491,6 +532,11 @@ static int64_t stage_bytes(const mlx_decode_plan_t *plan, bool quantized) {
     const mlx_tiles_t tiles = plan->tiles[i / 2][i % 2];
     const int64_t rows = i / 2 == MLX_DECODE_ROLE_GATE && has_large_stages(plan) ? 2 : 1;
     if (!tiles.bits) continue;
+    if (is_rows(tiles)) {
+      if (i / 2 != MLX_DECODE_ROLE_EMBED)
+        largest = max_int(largest, 8 * (2 * min_int(plan->segment, 1024) + 64));
+      continue;
+    }
     const int64_t least = rows * (int64_t)mlx_tiles_bytes(tiles, 1, 1024),
                   whole = rows * (int64_t)mlx_tiles_bytes(tiles, 1, plan->segment);
     largest = max_int(largest, min_int(whole, max_int(least, 24 << 10)));
@@ -545,15 +591,12 @@ static bool experts_fit(const mlx_decode_plan_t *plan, bool quantized) {
 static bool segment_fits(const mlx_model_t *model, mlx_dtype_t kv, bool quantized,
                          const mlx_decode_plan_t *plan) {
   const mlx_config_t *c = &model->config;
-  const int64_t segment = plan->segment, queries = c->heads * c->head_dim;
-  const int64_t staged =
-      max_int(staged_bytes(c->hidden, segment, false, quantized),
-              max_int(staged_bytes(down_columns(plan, quantized), segment, true, quantized),
-                      staged_bytes(queries, segment, false, quantized)));
+  const int64_t queries = c->heads * c->head_dim,
+                staged = most_staged_bytes(plan, queries, down_columns(plan, quantized));
   const int64_t residual = has_post_norms(&plan->form) ? 4 * c->hidden : 0;
   const int64_t work = max_int(attention_bytes(c, kv), staged) + residual, unit = quantized ? MLX_CODES : 8;
-  return experts_fit(plan, quantized) && c->hidden % unit == 0 && plan->ffn % unit == 0 &&
-         c->head_dim % 16 == 0 && c->head_dim <= 256 &&
+  return experts_fit(plan, quantized) && rows_fit(plan, queries) && c->hidden % unit == 0 &&
+         plan->ffn % unit == 0 && c->head_dim % 16 == 0 && c->head_dim <= 256 &&
          4 * stage_bytes(plan, quantized) + work + sums_bytes(plan, quantized) + (4 << 10) <=
              plan->shared_bytes;
 }
@@ -592,16 +635,17 @@ static bool has_llama_form(const mlx_decode_plan_t *plan) {
 static void plan_few(const mlx_model_t *model, const mlx_module_options_t *options, int64_t room,
                      mlx_decode_plan_t *plan) {
   const mlx_config_t *c = &model->config;
-  const int64_t queries = c->heads * c->head_dim, keys = c->kv_heads * c->head_dim;
+  const int64_t queries = c->heads * c->head_dim;
   int64_t slices = 1;
   while (slices <= 8 && (c->ffn % slices || !is_few_width(c->ffn / slices))) ++slices;
   if (slices > 8 || options->narrow || options->kernels->gpu->kernel_sm != 90 || !plan->regular ||
       plan->dtype != MLX_BF16 || plan->tiles[MLX_DECODE_ROLE_QKV][0].bits || !has_llama_form(plan) ||
-      !is_few_width(c->hidden) || !is_few_width(queries) || keys % 8 || c->vocab % 8 || plan->blocks < slices)
+      !is_few_width(c->hidden) || !is_few_width(queries) || c->head_dim % 8 || c->vocab % 8 ||
+      plan->blocks < slices)
     return;
   const int64_t columns = max_int(max_int(c->hidden, queries), c->ffn / slices);
   plan->few.shared_bytes =
-      FEW_STAGES * (8 * (columns * 2 + 16) + 16) + 4 * FEW_WARPS * 512 + 8 * c->hidden + FEW_WARPS * 32 + 64;
+      FEW_STAGES * (8 * (columns * 2 + 16) + 16) + 4 * FEW_WARPS * 512 + 8 * c->hidden + FEW_WARPS * 32 + 128;
   if (plan->few.shared_bytes > room) return;
   plan->few.slices = slices;
   plan->few.words_at = mlx_ceil_div(plan->scratch_words, 64) * 64;

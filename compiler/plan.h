@@ -77,6 +77,8 @@ typedef enum mlx_decode_role {
   MLX_DECODE_ROLES,
 } mlx_decode_role_t;
 
+#define MLX_DECODE_ROWS 16
+
 // Nodes of a layer, as the network computes them before RoPE: products, or columns of one.
 typedef struct mlx_layer_nodes {
   int q, k, v, attention;
@@ -93,10 +95,12 @@ typedef struct mlx_few_plan {
 typedef struct mlx_decode_plan {
   mlx_decode_offset_t offsets[MLX_DECODE_WEIGHTS];
   bool regular;  // the offsets of all weights have a stride; else layers differ in size
-  mlx_tiles_t tiles[MLX_DECODE_ROLES][2];  // of quantized matrices; the second format has bits 0 if unused
+  // Tile formats of a network with quantized matrices; the second has bits 0 if unused. A role whose matrices
+  // are rows of 16-bit numbers has MLX_DECODE_ROWS bits. All bits are 0 if no matrix is quantized.
+  mlx_tiles_t tiles[MLX_DECODE_ROLES][2];
   // Matrices that have the second format of their role: bits SECOND_... of kernels/cuda/decode_form.cuh.
   uint8_t second[MLX_MAX_LAYERS];
-  mlx_dtype_t dtype;    // of all other matrices, which have 16 bits
+  mlx_dtype_t dtype;    // of all matrices with 16 bits
   int64_t hidden, ffn;  // ffn: of the MLP, or of one expert
   mlx_attention_t attention;
   double norm_eps;

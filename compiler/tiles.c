@@ -8,7 +8,7 @@
 #include "graph/kquants.h"
 
 #define BLOCK MLX_CODES
-#define BLOCKS (MLX_TILE_COLUMNS / BLOCK)  // per row of a tile
+#define BLOCKS MLX_TILE_BLOCKS
 #define ROWS MLX_TILE_ROWS
 
 // ----------------------------------------------------------------------------------------------------------
@@ -119,94 +119,115 @@ uint64_t mlx_tiles_bytes(mlx_tiles_t tiles, int64_t rows, int64_t columns) {
 // ----------------------------------------------------------------------------------------------------------
 // Writing codes
 
+// Vectors of 16 bytes, in the syntax of both gcc and clang. The compilers use SSE2 and NEON for them.
+typedef uint8_t bytes_t __attribute__((vector_size(16)));
+typedef uint16_t halves_t __attribute__((vector_size(16)));
+typedef uint32_t words_t __attribute__((vector_size(16)));
+#ifdef __clang__
+#define SHUFFLE(type, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define SHUFFLE(type, a, b, ...) __builtin_shuffle(a, b, (type){__VA_ARGS__})
+#endif
+
+static inline bytes_t load_bytes(const uint8_t *from) {
+  bytes_t bytes;
+  memcpy(&bytes, from, sizeof bytes);
+  return bytes;
+}
+static inline void store_bytes(uint8_t *to, bytes_t bytes) { memcpy(to, &bytes, sizeof bytes); }
+
+// a[0], b[0], a[1], b[1], ... from the low or the high half of both.
+static inline bytes_t zip_low(bytes_t a, bytes_t b) {
+  return SHUFFLE(bytes_t, a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+}
+static inline bytes_t zip_high(bytes_t a, bytes_t b) {
+  return SHUFFLE(bytes_t, a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+}
+static inline words_t zip_low_words(words_t a, words_t b) { return SHUFFLE(words_t, a, b, 0, 4, 1, 5); }
+static inline words_t zip_high_words(words_t a, words_t b) { return SHUFFLE(words_t, a, b, 2, 6, 3, 7); }
+static inline void store_zipped_pairs(uint8_t *to, words_t a, words_t b) {
+  store_bytes(to, (bytes_t)SHUFFLE(words_t, a, b, 0, 1, 4, 5));
+  store_bytes(to + 16, (bytes_t)SHUFFLE(words_t, a, b, 2, 3, 6, 7));
+}
+
+// Codes are in the order of mma fragments. Lane 4 * row + quad holds 16 pairs of columns of a tile: pair half
+// + 2 * i (half and i are 0 or 1) of a block is columns 16 * half + 8 * i + 2 * quad and the next one. The
+// lane has |bits| words of 32 bits; the code at an even column is in the low half of a word, the one at the
+// next column in the high half.
+#define PAIRS 16
+
+// Adds pair |nth| of the four lanes of a row, |code|, to their words. With 3 and 5 bits, the last pair has
+// one bit in each word. With 6 bits, the last four pairs have what two codes leave of each word: four bits,
+// and in the last two words twice two.
+static inline void add_pair(int bits, int nth, halves_t code, halves_t words[]) {
+  const int each = 16 / bits, left = nth - each * bits;
+  if (left < 0) {
+    words[nth / each] |= code << nth % each * bits;
+  } else if (bits == 6) {
+    words[left] |= code << 12;
+    words[4 + left / 2] |= code >> 4 << (12 + left % 2 * 2);
+  } else {
+    for (int word = 0; word < bits; ++word) words[word] |= code >> word << 15;
+  }
+}
+
+// Stores |count| words (1, 2 or 4) of each of the four lanes of a row, lane after lane.
+static inline void store_words(int count, const halves_t words[], uint8_t *to) {
+  const words_t a = (words_t)words[0];
+  if (count == 1) {
+    store_bytes(to, (bytes_t)a);
+    return;
+  }
+  const words_t b = (words_t)words[1], low = zip_low_words(a, b), high = zip_high_words(a, b);
+  if (count == 2) {
+    store_bytes(to, (bytes_t)low);
+    store_bytes(to + 16, (bytes_t)high);
+    return;
+  }
+  const words_t c = (words_t)words[2], d = (words_t)words[3];
+  store_zipped_pairs(to, low, zip_low_words(c, d));
+  store_zipped_pairs(to + 32, high, zip_high_words(c, d));
+}
+
+// Writes row |row| of a tile. Words are stored in two runs, so that a lane reads each with one instruction:
+// words 0 to 3 (fewer than 4 bits: 0 and 1) of all lanes, then the others. |bits| is a constant at each call.
+static inline void write_row(int bits, const uint8_t code[MLX_TILE_COLUMNS], int64_t row, uint8_t *tile) {
+  const int first = bits >= 4 ? 4 : 2, others = bits - first;
+  halves_t words[8] = {{0}};
+#pragma GCC unroll 16
+  for (int nth = 0; nth < PAIRS; nth += 2) {
+    const uint8_t *from = code + nth / 4 * BLOCK;
+    const bytes_t a = load_bytes(from), b = load_bytes(from + 16);
+    const halves_t both = (halves_t)(nth % 4 ? zip_high(a, b) : zip_low(a, b));
+    add_pair(bits, nth, both & 255, words);
+    add_pair(bits, nth + 1, both >> 8, words);
+  }
+  store_words(first, words, tile + row * 16 * first);
+  if (others) store_words(others, words + first, tile + 128 * first + row * 16 * others);
+}
+
+// |code|: each below 2^bits, or a signed byte.
+static void put_codes(int bits, const uint8_t code[MLX_TILE_COLUMNS], int64_t row, uint8_t *tile) {
+  switch (bits) {
+    case 2: write_row(2, code, row, tile); break;
+    case 3: write_row(3, code, row, tile); break;
+    case 4: write_row(4, code, row, tile); break;
+    case 5: write_row(5, code, row, tile); break;
+    case 6: write_row(6, code, row, tile); break;
+    default: write_row(8, code, row, tile);
+  }
+}
+
 // The integers that are stored for |code|, after |shift| is subtracted and |factor| multiplied.
 static void store_codes(mlx_tiles_t tiles, int factor, int shift, const int16_t code[BLOCK],
-                        int16_t out[BLOCK]) {
+                        uint8_t out[BLOCK]) {
   if (tiles.center == MLX_TILE_E2M1) {
-    for (int i = 0; i < BLOCK; ++i) out[i] = (int16_t)mlx_mxfp4_index(code[i] * factor);
+    for (int i = 0; i < BLOCK; ++i) out[i] = (uint8_t)mlx_mxfp4_index(code[i] * factor);
   } else if (tiles.center == MLX_TILE_IQ4) {
-    for (int i = 0; i < BLOCK; ++i) out[i] = (int16_t)mlx_iq4_index(code[i]);
+    for (int i = 0; i < BLOCK; ++i) out[i] = (uint8_t)mlx_iq4_index(code[i]);
   } else {
     const int add = tiles.center - shift;
-    for (int i = 0; i < BLOCK; ++i) out[i] = (int16_t)(code[i] + add);
-  }
-}
-
-// ORs |value| into the two bytes at |half| from bit |at| on.
-static void put_bits(uint8_t *half, int value, int at) {
-  half[0] |= (uint8_t)(value << at);
-  half[1] |= (uint8_t)(value << at >> 8);
-}
-
-// Half |odd| of word |nth| of the |bits| words that a lane owns. Words are stored in two runs, so that a lane
-// reads each with one instruction: words 0 to 3 (fewer than 4 bits: 0 and 1) of all lanes, then the others.
-static uint8_t *half_word(uint8_t *tile, int bits, int64_t lane, int nth, int odd) {
-  const int first = bits >= 4 ? 4 : 2, count = nth < first ? first : bits - first;
-  return tile + (nth < first ? 0 : 128 * first) + (lane * count + nth % first) * 4 + odd * 2;
-}
-
-// Codes are in the order of mma fragments. Lane 4 * row + quad holds four pairs of columns of a block. Pair
-// half + 2 * i (half and i are 0 or 1) is columns 16 * half + 8 * i + 2 * quad and the next one.
-
-// Stores one code of 2, 3 or 5 bits.
-static inline void put_code(int bits, uint8_t *tile, int64_t row, int block, int column, int code) {
-  const int half = column / 16, quad = column / 2 % 4, pair = half + column / 8 % 2 * 2, odd = column % 2;
-  const int64_t lane = row * 4 + quad;
-  const int each = 16 / bits, nth = block * 4 + pair, left = nth - each * bits;
-  if (left < 0) {
-    put_bits(half_word(tile, bits, lane, nth / each, odd), code, nth % each * bits);
-  } else {  // one code is left, and one bit in each half word
-    for (int i = 0; i < bits; ++i) put_bits(half_word(tile, bits, lane, i, odd), code >> i & 1, 15);
-  }
-}
-
-// |bits| is a constant at each call, so that put_code has no division.
-static inline void put_each(int bits, uint8_t *tile, int64_t row, int block, const int16_t code[BLOCK]) {
-  for (int i = 0; i < BLOCK; ++i) put_code(bits, tile, row, block, i, code[i]);
-}
-
-// 6 bits: a half word has two codes. Those of block 3 use the four bits that are left in each of the six.
-static void put_sixes(uint8_t *tile, int64_t row, int block, const int16_t code[BLOCK]) {
-  for (int i = 0; i < 8; ++i) {  // 2 * quad + odd
-    const int64_t lane = row * 4 + i / 2;
-    const int odd = i % 2, pairs[4] = {code[i], code[16 + i], code[8 + i], code[24 + i]};
-    for (int k = 0; block < 3 && k < 2; ++k)
-      put_bits(half_word(tile, 6, lane, 2 * block + k, odd), pairs[2 * k] | pairs[2 * k + 1] << 6, 0);
-    for (int k = 0; block == 3 && k < 4; ++k) {
-      put_bits(half_word(tile, 6, lane, k, odd), pairs[k] & 15, 12);
-      put_bits(half_word(tile, 6, lane, 4 + k / 2, odd), pairs[k] >> 4, 12 + k % 2 * 2);
-    }
-  }
-}
-
-// 4 bits: the four pairs of a lane are one word.
-static void put_nibbles(uint8_t *tile, int64_t row, int block, const int16_t code[BLOCK]) {
-  for (int quad = 0; quad < 4; ++quad, code += 2) {
-    uint8_t *word = tile + ((row * 4 + quad) * 4 + block) * 4;
-    for (int odd = 0; odd < 2; ++odd) {
-      word[2 * odd] = (uint8_t)(code[odd] | code[16 + odd] << 4);
-      word[2 * odd + 1] = (uint8_t)(code[8 + odd] | code[24 + odd] << 4);
-    }
-  }
-}
-
-// 8 bits: the four pairs of a lane are two words.
-static void put_bytes(uint8_t *tile, int64_t row, int block, const int16_t code[BLOCK]) {
-  for (int quad = 0; quad < 4; ++quad, code += 2) {
-    uint8_t *words = tile + block / 2 * 512 + (row * 4 + quad) * 16 + block % 2 * 8;
-    for (int i = 0; i < 8; ++i) words[i] = (uint8_t)code[i / 4 * 8 + i % 2 * 16 + i / 2 % 2];
-  }
-}
-
-// Stores the codes of a block, each below 2^bits (or a signed byte), in a tile that the caller zeroed.
-static void put_codes(int bits, uint8_t *tile, int64_t row, int block, const int16_t code[BLOCK]) {
-  switch (bits) {
-    case 2: put_each(2, tile, row, block, code); break;
-    case 3: put_each(3, tile, row, block, code); break;
-    case 4: put_nibbles(tile, row, block, code); break;
-    case 5: put_each(5, tile, row, block, code); break;
-    case 6: put_sixes(tile, row, block, code); break;
-    default: put_bytes(tile, row, block, code);
+    for (int i = 0; i < BLOCK; ++i) out[i] = (uint8_t)(code[i] + add);
   }
 }
 
@@ -221,29 +242,35 @@ static void put_number(mlx_tiles_t tiles, uint8_t *numbers, int64_t nth, float v
 
 static void put_half(uint8_t *out, float value) { mlx_dtype_info(MLX_F16)->from_f32(&value, 1, out); }
 
+// The integers of block |block| in a row's record of MLX_TILE_K6, which has zeros there.
+static void put_sixes(uint8_t record[RECORD], int block, int scale, int offset) {
+  record[block] = (uint8_t)(scale | offset >> 4 << 6);
+  record[4 + block / 2] = (uint8_t)(record[4 + block / 2] | (offset & 15) << block % 2 * 4);
+}
+
 // Scales and offsets of a K type: integers, and the f16 number that they multiply. With offsets, two tiles
 // share 256 columns: the first has the number of the scales, the second that of the offsets.
-static void put_factors(mlx_tiles_t tiles, const mlx_codes_t *c, uint8_t *numbers, int64_t row, int64_t nth) {
-  const int64_t block = nth % BLOCKS;
-  const float shared = tiles.offset && nth / BLOCKS % 2 ? c->block_offset : c->block_scale;
+static void put_factors(mlx_tiles_t tiles, const mlx_codes_t *codes, int count, int64_t row, int64_t nth,
+                        uint8_t *numbers) {
+  const float shared = tiles.offset && nth % 2 ? codes->block_offset : codes->block_scale;
   if (tiles.numbers == MLX_TILE_K6) {
     uint8_t *record = numbers + row * RECORD;
-    record[block] = (uint8_t)(c->scale_factor[0] | c->offset_factor[0] >> 4 << 6);
-    record[4 + block / 2] |= (uint8_t)((c->offset_factor[0] & 15) << block % 2 * 4);
+    memset(record, 0, RECORD);
+    for (int i = 0; i < count; ++i) put_sixes(record, i, codes[i].scale_factor[0], codes[i].offset_factor[0]);
     put_half(record + 6, shared);
     return;
   }
-  for (int i = 0; i <= tiles.halves; ++i) {
-    numbers[(row * BLOCKS + block) * (1 + tiles.halves) + i] =
-        (uint8_t)(tiles.numbers == MLX_TILE_K4 ? c->scale_factor[i] | c->offset_factor[i] << 4
-                                               : c->scale_factor[i] + 128);
+  const int each = 1 + tiles.halves;
+  for (int i = 0; i < count * each; ++i) {
+    const int scale = codes[i / each].scale_factor[i % each],
+              offset = codes[i / each].offset_factor[i % each];
+    numbers[row * BLOCKS * each + i] =
+        (uint8_t)(tiles.numbers == MLX_TILE_K4 ? scale | offset << 4 : scale + 128);
   }
   put_half(numbers + scale_bytes(tiles) + row * 2, shared);
 }
 
-static void put_numbers(mlx_tiles_t tiles, const mlx_codes_t *c, uint8_t *numbers, int64_t row, int64_t nth,
-                        int shift) {
-  const int64_t at = row * BLOCKS + nth % BLOCKS;
+static void put_numbers(mlx_tiles_t tiles, const mlx_codes_t *c, int64_t at, int shift, uint8_t *numbers) {
   for (int i = 0; i <= tiles.halves; ++i)
     put_number(tiles, numbers, at * (1 + tiles.halves) + i, c->scale[i]);
   for (int i = 0; i < tiles.offset; ++i) {
@@ -256,30 +283,30 @@ static void put_numbers(mlx_tiles_t tiles, const mlx_codes_t *c, uint8_t *number
 // Writing blocks
 
 // 2^128 is no f32. Such a block has the exponent 254 and doubled codes, which give the same numbers.
-static void put_mxfp4(mlx_tiles_t tiles, const mlx_codes_t *c, uint8_t *tile, int64_t row, int64_t nth) {
-  const int e = mlx_mxfp4_exponent(c->scale[0]), factor = e == 255 ? 2 : 1;
-  tile[code_bytes(tiles) + row * BLOCKS + nth % BLOCKS] = (uint8_t)(e == 255 ? 254 : e);
-  int16_t stored[BLOCK];
-  store_codes(tiles, factor, 0, c->code, stored);
-  put_codes(tiles.bits, tile, row, (int)(nth % BLOCKS), stored);
+static void put_mxfp4(mlx_tiles_t tiles, const mlx_codes_t *c, uint8_t code[BLOCK], uint8_t *exponent) {
+  const int e = mlx_mxfp4_exponent(c->scale[0]);
+  *exponent = (uint8_t)(e == 255 ? 254 : e);
+  store_codes(tiles, e == 255 ? 2 : 1, 0, c->code, code);
 }
 
-void mlx_tiles_put(mlx_tiles_t tiles, const mlx_codes_t *codes, int64_t row, int64_t nth, uint8_t *out) {
-  uint8_t *tile = out + nth / BLOCKS * tile_bytes(tiles), *numbers = tile + code_bytes(tiles);
-  if (tiles.numbers == MLX_TILE_E8M0) {
-    put_mxfp4(tiles, codes, tile, row, nth);
-    return;
+void mlx_tiles_put(mlx_tiles_t tiles, const mlx_codes_t *codes, int count, int64_t row, int64_t nth,
+                   uint8_t *out) {
+  uint8_t code[MLX_TILE_COLUMNS] = {0}, *tile = out + nth * tile_bytes(tiles),
+          *numbers = tile + code_bytes(tiles);
+  for (int block = 0; block < count; ++block) {
+    const mlx_codes_t *c = &codes[block];
+    const int64_t at = row * BLOCKS + block;
+    if (tiles.numbers == MLX_TILE_E8M0) {
+      put_mxfp4(tiles, c, code + block * BLOCK, numbers + at);
+      continue;
+    }
+    int shift = 0;
+    for (int i = 0; i < BLOCK; ++i) shift = c->code[i] > 127 ? 128 : shift;
+    store_codes(tiles, 1, shift, c->code, code + block * BLOCK);
+    if (!is_grouped(tiles)) put_numbers(tiles, c, at, shift, numbers);
   }
-  int16_t stored[BLOCK];
-  int shift = 0;
-  for (int i = 0; i < BLOCK; ++i) shift = codes->code[i] > 127 ? 128 : shift;
-  store_codes(tiles, 1, shift, codes->code, stored);
-  put_codes(tiles.bits, tile, row, (int)(nth % BLOCKS), stored);
-  if (is_grouped(tiles)) {
-    put_factors(tiles, codes, numbers, row, nth);
-  } else {
-    put_numbers(tiles, codes, numbers, row, nth, shift);
-  }
+  if (is_grouped(tiles)) put_factors(tiles, codes, count, row, nth, numbers);
+  put_codes(tiles.bits, code, row, tile);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -287,32 +314,206 @@ void mlx_tiles_put(mlx_tiles_t tiles, const mlx_codes_t *codes, int64_t row, int
 
 static bool is_finite_f16(const uint8_t *number) { return (number[1] & 0x7c) != 0x7c; }
 
-// put_nibbles for the bytes of a block in its file: byte j has columns j and 16 + j.
-static void copy_nibbles(uint8_t *tile, int64_t row, int64_t block, const uint8_t from[16]) {
-  for (int quad = 0; quad < 4; ++quad, from += 2) {
-    const uint8_t word[4] = {from[0], from[8], from[1], from[9]};
-    memcpy(tile + ((row * 4 + quad) * 4 + block) * 4, word, sizeof word);
+// A row of 4-bit codes, 16 bytes per block: byte j has columns j and 16 + j. The four pairs of a lane in a
+// block are one word.
+static inline void put_nibbles(const bytes_t nibbles[BLOCKS], int64_t row, uint8_t *tile) {
+  halves_t words[BLOCKS];
+  for (int i = 0; i < BLOCKS; ++i) {
+    const bytes_t other =
+        SHUFFLE(bytes_t, nibbles[i], nibbles[i], 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
+    words[i] = (halves_t)zip_low(nibbles[i], other);
+  }
+  store_words(BLOCKS, words, tile + row * 64);
+}
+
+// Copies the scales and offsets, f16, of |count| blocks. False if one is not finite.
+static inline bool copy_numbers(mlx_tiles_t tiles, const uint8_t *from, size_t block_bytes, int count,
+                                uint8_t *scales, uint8_t *offsets) {
+  for (int i = 0; i < count; ++i, from += block_bytes) {
+    if (!is_finite_f16(from) || (tiles.offset && !is_finite_f16(from + 2))) return false;
+    memcpy(scales + 2 * i, from, 2);
+    if (tiles.offset) memcpy(offsets + 2 * i, from + 2, 2);
+  }
+  return true;
+}
+
+// Adds the fifth bits of 16 codes: bit |bits| of each byte of |high|.
+static inline void add_fifth(bytes_t high, bytes_t bits, uint8_t code[16]) {
+  store_bytes(code, load_bytes(code) | ((bytes_t)((high & bits) != 0) & 16));
+}
+
+static inline void read_fives(const uint8_t *high, const uint8_t *nibbles, uint8_t code[BLOCK]) {
+  const bytes_t each = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+  const bytes_t bytes = load_bytes(nibbles);
+  store_bytes(code, bytes & 15);
+  store_bytes(code + 16, bytes >> 4);
+  for (int i = 0; i < BLOCK; i += 16, high += 2) {
+    const uint8_t a = high[0], b = high[1];
+    add_fifth((bytes_t){a, a, a, a, a, a, a, a, b, b, b, b, b, b, b, b}, each, code + i);
   }
 }
 
-bool mlx_tiles_copy(mlx_dtype_t dtype, const uint8_t *row_bytes, int64_t row, int64_t nth, uint8_t *out) {
-  if (dtype != MLX_Q4_0 && dtype != MLX_Q4_1 && dtype != MLX_Q8_0) return false;
-  const mlx_tiles_t tiles = mlx_tiles_of(dtype);
-  const uint8_t *from = row_bytes + (size_t)nth * mlx_dtype_info(dtype)->block_bytes;
-  const int64_t block = nth % BLOCKS;
-  uint8_t *tile = out + nth / BLOCKS * tile_bytes(tiles),
-          *number = tile + code_bytes(tiles) + (row * BLOCKS + block) * 2;
-  if (!is_finite_f16(from) || (tiles.offset && !is_finite_f16(from + 2))) return false;
-  memcpy(number, from, 2);
-  if (tiles.offset) memcpy(number + scale_bytes(tiles), from + 2, 2);
-  from += 2 + 2 * tiles.offset;
+// Types with blocks of 32: a scale and perhaps an offset in f16, perhaps four bytes of fifth bits, and codes.
+static bool copy_blocks(mlx_tiles_t tiles, const uint8_t *from, size_t block_bytes, int count, int64_t row,
+                        uint8_t *tile) {
+  uint8_t code[MLX_TILE_COLUMNS] = {0}, *scales = tile + code_bytes(tiles) + row * BLOCKS * 2;
+  const uint8_t *after = from + 2 + 2 * tiles.offset;  // the numbers
+  if (!copy_numbers(tiles, from, block_bytes, count, scales, scales + scale_bytes(tiles))) return false;
   if (tiles.bits == 4) {
-    copy_nibbles(tile, row, block, from);
+    bytes_t nibbles[BLOCKS] = {{0}};
+    for (int i = 0; i < count; ++i) nibbles[i] = load_bytes(after + (size_t)i * block_bytes);
+    put_nibbles(nibbles, row, tile);
     return true;
   }
-  for (int quad = 0; quad < 4; ++quad, from += 2) {  // as put_bytes
-    const uint8_t words[8] = {from[0], from[16], from[1], from[17], from[8], from[24], from[9], from[25]};
-    memcpy(tile + block / 2 * 512 + (row * 4 + quad) * 16 + block % 2 * 8, words, sizeof words);
+  for (int i = 0; i < count; ++i, after += block_bytes) {
+    if (tiles.bits == 8)
+      memcpy(code + i * BLOCK, after, BLOCK);
+    else
+      read_fives(after, after + 4, code + i * BLOCK);
   }
+  put_codes(tiles.bits, code, row, tile);
   return true;
+}
+
+// Half of a block of Q4_K or Q5_K. The offset is the negative minimum.
+static bool copy_q4_k(mlx_tiles_t tiles, const uint8_t *from, int half, int64_t row, uint8_t *tile) {
+  const uint8_t *high = from + 16, *bytes = from + (tiles.bits == 5 ? 48 : 16) + half * 64;
+  uint8_t code[MLX_TILE_COLUMNS], *record = tile + code_bytes(tiles) + row * RECORD;
+  bytes_t nibbles[BLOCKS];
+  if (!is_finite_f16(from) || !is_finite_f16(from + 2)) return false;
+  memset(record, 0, RECORD);
+  for (int i = 0; i < BLOCKS; ++i) {
+    int scale, minimum;
+    mlx_group_factors(from + 4, half * BLOCKS + i, &scale, &minimum);
+    put_sixes(record, i, scale, minimum);
+  }
+  memcpy(record + 6, from + 2 * half, 2);
+  if (half) record[7] ^= 0x80;
+  for (int i = 0; i < BLOCKS; i += 2, bytes += BLOCK) {  // byte j has column j of both blocks
+    const bytes_t a = load_bytes(bytes), b = load_bytes(bytes + 16);
+    nibbles[i] = (a & 15) | b << 4;
+    nibbles[i + 1] = a >> 4 | (b & 240);
+  }
+  if (tiles.bits == 4) {
+    put_nibbles(nibbles, row, tile);
+    return true;
+  }
+  for (int i = 0; i < MLX_TILE_COLUMNS; i += 16) {
+    const int block = i / BLOCK;
+    const bytes_t bit = (bytes_t){0} + (uint8_t)(1 << (half * BLOCKS + block));
+    store_bytes(code + i, i % BLOCK ? nibbles[block] >> 4 : nibbles[block] & 15);
+    add_fifth(load_bytes(high + i % BLOCK), bit, code + i);
+  }
+  put_codes(5, code, row, tile);
+  return true;
+}
+
+static bool copy_q6_k(mlx_tiles_t tiles, const uint8_t *from, int half, int64_t row, uint8_t *tile) {
+  const uint8_t *low = from + half * 64, *high = from + 128 + half * 32, *scales = from + 192 + half * 8;
+  uint8_t code[MLX_TILE_COLUMNS], *numbers = tile + code_bytes(tiles), *factors = numbers + row * 2 * BLOCKS;
+  if (!is_finite_f16(from + 208)) return false;
+  memcpy(numbers + scale_bytes(tiles) + row * 2, from + 208, 2);
+  for (int i = 0; i < 2 * BLOCKS; ++i) factors[i] = scales[i] ^ 0x80;  // adds 128 to a signed byte
+#pragma GCC unroll 8
+  for (int i = 0; i < MLX_TILE_COLUMNS; i += 16) {
+    const int block = i / BLOCK;
+    const bytes_t nibbles = load_bytes(low + block % 2 * BLOCK + i % BLOCK),
+                  twos = load_bytes(high + i % BLOCK) >> 2 * block & 3;
+    store_bytes(code + i, (block / 2 ? nibbles >> 4 : nibbles & 15) | twos << 4);
+  }
+  put_codes(6, code, row, tile);
+  return true;
+}
+
+static bool copy_q2_k(mlx_tiles_t tiles, const uint8_t *from, int half, int64_t row, uint8_t *tile) {
+  uint8_t code[MLX_TILE_COLUMNS], *numbers = tile + code_bytes(tiles),
+                                  *shared = numbers + scale_bytes(tiles) + row * 2;
+  if (!is_finite_f16(from + 80) || !is_finite_f16(from + 82)) return false;
+  memcpy(numbers + row * 2 * BLOCKS, from + half * 2 * BLOCKS, 2 * BLOCKS);
+  memcpy(shared, from + 80 + 2 * half, 2);
+  if (half) shared[1] ^= 0x80;  // the offset is the negative minimum
+#pragma GCC unroll 8
+  for (int i = 0; i < MLX_TILE_COLUMNS; i += 16)
+    store_bytes(code + i, load_bytes(from + 16 + half * BLOCK + i % BLOCK) >> i / BLOCK * 2 & 3);
+  put_codes(2, code, row, tile);
+  return true;
+}
+
+static bool copy_q3_k(mlx_tiles_t tiles, const uint8_t *from, int half, int64_t row, uint8_t *tile) {
+  uint8_t code[MLX_TILE_COLUMNS], *numbers = tile + code_bytes(tiles), *factors = numbers + row * 2 * BLOCKS;
+  if (!is_finite_f16(from + 108)) return false;
+  memcpy(numbers + scale_bytes(tiles) + row * 2, from + 108, 2);
+  for (int i = 0; i < 2 * BLOCKS; ++i)
+    factors[i] = (uint8_t)(mlx_q3_k_scale(from + 96, half * 2 * BLOCKS + i) + 128);
+#pragma GCC unroll 8
+  for (int i = 0; i < MLX_TILE_COLUMNS; i += 16) {
+    const bytes_t bit = (bytes_t){0} + (uint8_t)(1 << (half * BLOCKS + i / BLOCK)),
+                  third = (bytes_t)((load_bytes(from + i % BLOCK) & bit) != 0) & 4;
+    store_bytes(code + i, (load_bytes(from + 32 + half * BLOCK + i % BLOCK) >> i / BLOCK * 2 & 3) | third);
+  }
+  put_codes(3, code, row, tile);
+  return true;
+}
+
+static bool copy_iq4_xs(mlx_tiles_t tiles, const uint8_t *from, int half, int64_t row, uint8_t *tile) {
+  uint8_t *numbers = tile + code_bytes(tiles), *factors = numbers + row * BLOCKS;
+  bytes_t nibbles[BLOCKS];
+  if (!is_finite_f16(from)) return false;
+  memcpy(numbers + scale_bytes(tiles) + row * 2, from, 2);
+  for (int i = 0; i < BLOCKS; ++i) {
+    factors[i] = (uint8_t)(mlx_iq4_xs_scale(from, half * BLOCKS + i) + 128);
+    nibbles[i] = load_bytes(from + 8 + 16 * (half * BLOCKS + i));
+  }
+  put_nibbles(nibbles, row, tile);
+  return true;
+}
+
+// Each block has a scale at |scales| and 16 bytes of codes at |codes|. |adjacent|: byte j has columns 2 * j
+// and 2 * j + 1, as in Hugging Face directories. The scale 255 needs other codes (put_mxfp4). -0 becomes 0.
+static bool copy_mxfp4(const uint8_t *scales, const uint8_t *codes, size_t stride, size_t codes_stride,
+                       bool adjacent, int count, int64_t row, uint8_t *tile) {
+  uint8_t *exponents = tile + code_bytes(mlx_tiles_of(MLX_MXFP4)) + row * BLOCKS;
+  bytes_t nibbles[BLOCKS] = {{0}};
+  for (int i = 0; i < count; ++i, scales += stride, codes += codes_stride) {
+    if (*scales == 255) return false;
+    exponents[i] = *scales;
+    const bytes_t bytes = load_bytes(codes);
+    bytes_t low = bytes & 15, high = bytes >> 4;
+    low &= (bytes_t)(low != 8);
+    high &= (bytes_t)(high != 8);
+    nibbles[i] = adjacent ? zip_low(low, high) | zip_high(low, high) << 4 : low | high << 4;
+  }
+  put_nibbles(nibbles, row, tile);
+  return true;
+}
+
+bool mlx_tiles_copy_mxfp4(const uint8_t *scales, const uint8_t *codes, int count, int64_t row, int64_t nth,
+                          uint8_t *out) {
+  return copy_mxfp4(scales + nth * BLOCKS, codes + nth * BLOCKS * 16, 1, 16, true, count, row,
+                    out + nth * tile_bytes(mlx_tiles_of(MLX_MXFP4)));
+}
+
+bool mlx_tiles_copy(mlx_dtype_t dtype, const uint8_t *row_bytes, int count, int64_t row, int64_t nth,
+                    uint8_t *out) {
+  const mlx_tiles_t tiles = mlx_tiles_of(dtype);
+  const mlx_dtype_info_t *info = mlx_dtype_info(dtype);
+  const uint8_t *from = row_bytes + (size_t)nth * MLX_TILE_COLUMNS / info->block_elements * info->block_bytes;
+  uint8_t *tile = out + nth * tile_bytes(tiles);
+  switch (dtype) {
+    case MLX_Q4_0:
+    case MLX_Q4_1:
+    case MLX_Q5_0:
+    case MLX_Q5_1:
+    case MLX_Q8_0:
+    case MLX_IQ4_NL: return copy_blocks(tiles, from, info->block_bytes, count, row, tile);
+    case MLX_Q2_K: return copy_q2_k(tiles, from, (int)(nth % 2), row, tile);
+    case MLX_Q3_K: return copy_q3_k(tiles, from, (int)(nth % 2), row, tile);
+    case MLX_Q4_K:
+    case MLX_Q5_K: return copy_q4_k(tiles, from, (int)(nth % 2), row, tile);
+    case MLX_Q6_K: return copy_q6_k(tiles, from, (int)(nth % 2), row, tile);
+    case MLX_IQ4_XS: return copy_iq4_xs(tiles, from, (int)(nth % 2), row, tile);
+    case MLX_MXFP4:
+      return copy_mxfp4(from, from + 1, info->block_bytes, info->block_bytes, false, count, row, tile);
+    default: return false;
+  }
 }

@@ -12,6 +12,7 @@
 
 #define MLX_TILE_ROWS 8
 #define MLX_TILE_COLUMNS 128
+#define MLX_TILE_BLOCKS (MLX_TILE_COLUMNS / MLX_CODES)  // in a row of a tile
 
 // How scales and offsets are stored. The same order as TileNumbers of the kernels.
 typedef enum mlx_tile_numbers {
@@ -52,13 +53,19 @@ void mlx_tiles_describe(mlx_tiles_t tiles, char *out, size_t size);
 // Bytes of a matrix. |columns| is a multiple of 32; a row count below 8 gives the size of one tile row.
 uint64_t mlx_tiles_bytes(mlx_tiles_t tiles, int64_t rows, int64_t columns);
 
-// Writes block |nth| of row |row| into eight rows that the caller zeroed. Codes above 127 are stored minus
+// Writes row |row| of tile |nth| of eight rows: |count| blocks, at most MLX_TILE_BLOCKS. The caller zeroed
+// what it does not write: the numbers of missing blocks, and missing rows. Codes above 127 are stored minus
 // 128, and the offset grows accordingly. That offset, rounded to f32, is the only value that may change.
-void mlx_tiles_put(mlx_tiles_t tiles, const mlx_codes_t *codes, int64_t row, int64_t nth, uint8_t *out);
-// The same for block |nth| of a row as it is in a file, in tiles of its own type (mlx_tiles_of), without
-// taking it apart. False, and nothing is written, for types that need that, and for numbers that are not
-// finite.
-bool mlx_tiles_copy(mlx_dtype_t dtype, const uint8_t *row_bytes, int64_t row, int64_t nth, uint8_t *out);
+void mlx_tiles_put(mlx_tiles_t tiles, const mlx_codes_t *codes, int count, int64_t row, int64_t nth,
+                   uint8_t *out);
+// The same for a row as it is in a file, in tiles of its own type (mlx_tiles_of), without converting its
+// numbers. False for numbers that are not finite or (MXFP4) need other codes; the row of the tile is then
+// undefined.
+bool mlx_tiles_copy(mlx_dtype_t dtype, const uint8_t *row_bytes, int count, int64_t row, int64_t nth,
+                    uint8_t *out);
+// The same for a row of an MXFP4 matrix of a Hugging Face directory: its scales, and its codes (packing.h).
+bool mlx_tiles_copy_mxfp4(const uint8_t *scales, const uint8_t *codes, int count, int64_t row, int64_t nth,
+                          uint8_t *out);
 
 // "4,0,1,0,0": the template arguments of the kernels.
 #define MLX_TILES_FORMAT "%d,%d,%d,%d,%d"

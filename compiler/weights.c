@@ -10,7 +10,7 @@
 #include "compiler/finite.h"
 
 #define CHUNK_BYTES (4u << 20)  // size of the buffer of converted rows
-#define STORED_PIECE ((size_t)256 << 10)
+#define STORED_PIECE ((size_t)16 << 20)
 #define BATCH_BYTES ((size_t)16 << 20)  // panels or tiles that threads fill before they are written
 // Rows dequantized at a time. GPTQ and AWQ store columns, so each column is read once for all these rows.
 #define F32_ROWS 32
@@ -177,78 +177,128 @@ static uint64_t unit_bytes(const conversion_t *p, int64_t *out_rows) {
 
 // Panels (or rows of tiles) that threads fill together.
 typedef struct batch {
-  const conversion_t *workers;  // [threads]: each has its own buffers
-  uint8_t *units;
+  const conversion_t *workers;    // [threads]: each has its own buffers
+  uint8_t *units;                 // of this batch
   size_t bytes;                   // of a unit
   int64_t unit_rows, per_matrix;  // rows in a unit; units in a matrix: an expert starts with a new unit
   int64_t first;                  // number of the first unit
+  mlx_archive_writer_t *archive;
+  const uint8_t *filled;  // units of the batch before, which a thread writes meanwhile
+  size_t filled_bytes;
 } batch_t;
 
-// Whether tiles hold the blocks of the file, so that mlx_tiles_copy may store them.
-static bool copies_blocks(const conversion_t *p) {
-  return p->stored.kind != MLX_STORED_QUANTIZED && !p->weight->packing.kind && !p->weight->part_packings &&
-         p->stored.tiles.bits && mlx_tiles_equal(p->stored.tiles, mlx_tiles_of(p->weight->tensor.dtype));
+// A row in its file, if tiles hold its blocks; else |blocks| is NULL.
+typedef struct stored_blocks {
+  const uint8_t *blocks;
+  const uint8_t *scales;  // of an MXFP4 packing
+} stored_blocks_t;
+
+static stored_blocks_t find_blocks(const conversion_t *p, int64_t row) {
+  const mlx_weight_t *weight = p->weight;
+  const mlx_packing_t *packing = first_packing(weight);
+  if (p->stored.kind == MLX_STORED_QUANTIZED || !p->stored.tiles.bits) return (stored_blocks_t){0};
+  if (!packing->kind && mlx_tiles_equal(p->stored.tiles, mlx_tiles_of(weight->tensor.dtype)))
+    return (stored_blocks_t){.blocks = row_data(p, row)};
+  if (packing->kind != MLX_PACKED_MXFP4 || !mlx_tiles_equal(p->stored.tiles, mlx_tiles_of(MLX_MXFP4)))
+    return (stored_blocks_t){0};
+  int64_t stored = stored_row(weight, row);
+  if (weight->part_packings) {
+    packing += stored / matrix_rows(weight);
+    stored %= matrix_rows(weight);
+  }
+  const size_t first = (size_t)stored * (p->elements / MLX_CODES);
+  return (stored_blocks_t){.blocks = packing->parts[MLX_PART_CODES]->data + first * (MLX_CODES / 2),
+                           .scales = packing->parts[MLX_PART_SCALES]->data + first};
 }
 
-static mlx_status_t put_block(const conversion_t *p, int64_t row, int64_t in_unit, int64_t nth,
-                              uint8_t *out) {
-  mlx_codes_t codes;
-  MLX_TRY(read_codes(p, row, in_unit, nth, &codes));
-  if (p->stored.tiles.bits) {
-    mlx_tiles_put(p->stored.tiles, &codes, in_unit, nth, out);
-  } else {
-    mlx_panel_put(p->stored.format, &codes, in_unit, nth, out);
+static bool copy_blocks(const conversion_t *p, stored_blocks_t from, int count, int64_t in_unit, int64_t nth,
+                        uint8_t *out) {
+  if (!from.blocks) return false;
+  return from.scales ? mlx_tiles_copy_mxfp4(from.scales, from.blocks, count, in_unit, nth, out)
+                     : mlx_tiles_copy(p->weight->tensor.dtype, from.blocks, count, in_unit, nth, out);
+}
+
+// Fills row |in_unit| of tile |nth|, or of block |nth| of a panel.
+static mlx_status_t fill_row(const conversion_t *p, int64_t row, int64_t in_unit, int64_t nth,
+                             stored_blocks_t from, uint8_t *out) {
+  mlx_codes_t codes[MLX_TILE_BLOCKS];
+  if (!p->stored.tiles.bits) {
+    MLX_TRY(read_codes(p, row, in_unit, nth, codes));
+    mlx_panel_put(p->stored.format, codes, in_unit, nth, out);
+    return NULL;
   }
+  const int64_t first = nth * MLX_TILE_BLOCKS,
+                count = min_int(MLX_TILE_BLOCKS, (int64_t)p->elements / MLX_CODES - first);
+  if (copy_blocks(p, from, (int)count, in_unit, nth, out)) return NULL;
+  for (int64_t i = 0; i < count; ++i) MLX_TRY(read_codes(p, row, in_unit, first + i, &codes[i]));
+  mlx_tiles_put(p->stored.tiles, codes, (int)count, in_unit, nth, out);
   return NULL;
 }
 
-// Fills unit |index| of a batch. The loop over blocks is outside the loop over rows, because GPTQ and AWQ
+// Fills unit |index| of a batch. The loop over columns is outside the loop over rows, because GPTQ and AWQ
 // store the same block of neighbouring rows contiguously.
-static mlx_status_t fill_unit(void *user, int worker, uint64_t index) {
-  const batch_t *batch = user;
+static mlx_status_t fill_unit(const batch_t *batch, int worker, uint64_t index) {
   const conversion_t *p = &batch->workers[worker];
   const int64_t unit = batch->first + (int64_t)index, rows = matrix_rows(p->weight);
   const int64_t in_matrix = unit % batch->per_matrix * batch->unit_rows;
-  const int64_t first = unit / batch->per_matrix * rows + in_matrix,
-                blocks = (int64_t)p->elements / MLX_CODES;
+  const int64_t first = unit / batch->per_matrix * rows + in_matrix;
   const int64_t count = min_int(batch->unit_rows, rows - in_matrix);
+  const bool tiles = p->stored.tiles.bits != 0;
+  const int64_t columns = tiles ? MLX_TILE_COLUMNS : MLX_CODES, elements = (int64_t)p->elements;
   uint8_t *out = batch->units + index * batch->bytes;
-  const uint8_t *data[MLX_PANEL_ROWS] = {NULL};
+  stored_blocks_t from[MLX_PANEL_ROWS];
   if (p->stored.kind == MLX_STORED_QUANTIZED) convert_rows(p, first, count);
-  for (int64_t i = 0; i < count && copies_blocks(p); ++i) data[i] = row_data(p, first + i);
-  memset(out, 0, batch->bytes);
-  for (int64_t nth = 0; nth < blocks; ++nth) {
-    for (int64_t i = 0; i < count; ++i) {
-      if (data[i] && mlx_tiles_copy(p->weight->tensor.dtype, data[i], i, nth, out)) continue;
-      MLX_TRY(put_block(p, first + i, i, nth, out));
-    }
+  for (int64_t i = 0; i < count; ++i) from[i] = find_blocks(p, first + i);
+  if (!tiles || count < batch->unit_rows || elements % columns) memset(out, 0, batch->bytes);
+  for (int64_t at = 0; at < elements; at += columns) {
+    for (int64_t i = 0; i < count; ++i) MLX_TRY(fill_row(p, first + i, i, at / columns, from[i], out));
   }
   return NULL;
 }
 
-static mlx_status_t write_batches(mlx_archive_writer_t *archive, batch_t *batch, int64_t units,
-                                  int64_t batch_units, int workers) {
-  for (int64_t count; batch->first < units; batch->first += count) {
-    count = min_int(batch_units, units - batch->first);
-    MLX_TRY(mlx_parallel((uint64_t)count, workers, fill_unit, batch));
-    MLX_TRY(mlx_archive_write(archive, batch->units, (size_t)count * batch->bytes));
-  }
-  return NULL;
+// Piece 0 of the work is to write the batch before.
+static mlx_status_t write_or_fill(void *user, int worker, uint64_t index) {
+  const batch_t *batch = user;
+  return index ? fill_unit(batch, worker, index - 1)
+               : mlx_archive_write(batch->archive, batch->filled, batch->filled_bytes);
 }
+
+// |units| has space for two batches.
+static mlx_status_t write_batches(batch_t *batch, uint8_t *units, int64_t total, int64_t batch_units,
+                                  int workers) {
+  for (int64_t count, nth = 0; batch->first < total; batch->first += count, ++nth) {
+    count = min_int(batch_units, total - batch->first);
+    batch->units = units + (size_t)(nth % 2 * batch_units) * batch->bytes;
+    MLX_TRY(mlx_parallel((uint64_t)count + 1, workers, write_or_fill, batch));
+    batch->filled = batch->units;
+    batch->filled_bytes = (size_t)count * batch->bytes;
+  }
+  return mlx_archive_write(batch->archive, batch->filled, batch->filled_bytes);
+}
+
+// Memory that all weights use in turn, because clearing it for each takes time.
+typedef struct buffer {
+  uint8_t *bytes;
+  size_t capacity;
+} buffer_t;
 
 // Writes panel by panel (or tile row by tile row).
-static mlx_status_t write_codes(mlx_archive_writer_t *archive, const conversion_t *p) {
+static mlx_status_t write_codes(mlx_archive_writer_t *archive, const conversion_t *p, buffer_t *buffer) {
   conversion_t *workers;
-  batch_t batch = {0};
+  batch_t batch = {.archive = archive};
   batch.bytes = (size_t)unit_bytes(p, &batch.unit_rows);
   batch.per_matrix = (matrix_rows(p->weight) + batch.unit_rows - 1) / batch.unit_rows;
   const int64_t units = row_count(p->weight) / matrix_rows(p->weight) * batch.per_matrix;
   const int64_t batch_units =
       min_int(units, batch.bytes < BATCH_BYTES ? (int64_t)(BATCH_BYTES / batch.bytes) : 1);
-  const int count = mlx_parallel_workers((uint64_t)batch_units, 0);
+  const int count = mlx_parallel_workers((uint64_t)batch_units + 1, 0);
   MLX_TRY(mlx_alloc((size_t)count, sizeof *workers, &workers));
   batch.workers = workers;
-  mlx_status_t status = mlx_alloc((size_t)batch_units, batch.bytes, &batch.units);
+  size_t needed;
+  mlx_status_t status =
+      mlx_mul(2 * (size_t)batch_units, batch.bytes, &needed)
+          ? mlx_reserve(needed, 1, &buffer->capacity, &buffer->bytes)
+          : mlx_error(MLX_OUT_OF_MEMORY, "out of memory: a row of tensor '%s' is too long", p->weight->name);
   for (int i = 0; i < count && !status; ++i) {
     workers[i] = *p;
     workers[i].chunk = NULL;
@@ -257,13 +307,12 @@ static mlx_status_t write_codes(mlx_archive_writer_t *archive, const conversion_
     status = mlx_alloc((size_t)batch.unit_rows, p->to_bytes, &workers[i].chunk);
     if (!status) status = alloc_f32_rows(&workers[i]);
   }
-  if (!status) status = write_batches(archive, &batch, units, batch_units, count);
+  if (!status) status = write_batches(&batch, buffer->bytes, units, batch_units, count);
   for (int i = 0; i < count; ++i) {
     mlx_free(workers[i].chunk);
     mlx_free(workers[i].f32_rows);
   }
   mlx_free(workers);
-  mlx_free(batch.units);
   return status;
 }
 
@@ -297,8 +346,7 @@ static bool in_panels(const mlx_weight_t *weight, mlx_storage_t storage, mlx_sto
                                             : mlx_weight_in_panels(weight, storage.layout);
 }
 
-// Writes a tensor that is stored as it is in its file. Checks pieces that are still in the CPU's cache when
-// they are hashed and written.
+// Writes a tensor that is stored as it is in its file.
 static mlx_status_t write_stored(mlx_archive_writer_t *archive, const mlx_weight_t *weight,
                                  size_t element_bytes) {
   const mlx_tensor_t *tensor = &weight->tensor;
@@ -312,7 +360,7 @@ static mlx_status_t write_stored(mlx_archive_writer_t *archive, const mlx_weight
 }
 
 static mlx_status_t write_weight(mlx_archive_writer_t *archive, const mlx_weight_t *weight,
-                                 mlx_storage_t storage) {
+                                 mlx_storage_t storage, buffer_t *units) {
   const mlx_tensor_t *tensor = &weight->tensor;
   conversion_t p = {
       .weight = weight, .stored = mlx_weight_stored(weight, storage), .elements = row_elements(weight)};
@@ -328,7 +376,7 @@ static mlx_status_t write_weight(mlx_archive_writer_t *archive, const mlx_weight
   p.to_bytes = p.elements / info->block_elements * info->block_bytes;
   p.chunk_rows = p.to_bytes < CHUNK_BYTES ? (int64_t)(CHUNK_BYTES / p.to_bytes) : 1;
   if (panels) p.chunk_rows = (p.chunk_rows + MLX_PANEL_ROWS - 1) / MLX_PANEL_ROWS * MLX_PANEL_ROWS;
-  if (p.stored.kind != MLX_STORED_FLOATS) return write_codes(archive, &p);
+  if (p.stored.kind != MLX_STORED_FLOATS) return write_codes(archive, &p, units);
   mlx_status_t status = mlx_alloc((size_t)p.chunk_rows, p.to_bytes, &p.chunk);
   int64_t unit_rows;
   if (!status && panels) status = mlx_alloc((size_t)unit_bytes(&p, &unit_rows), 1, &p.panel);
@@ -346,12 +394,15 @@ static mlx_status_t write_all(const mlx_model_t *model, mlx_storage_t storage, m
   mlx_meter_t meter;
   for (size_t i = 0; i < model->weight_count; ++i) total += model->weights[i].tensor.size;
   mlx_meter_begin(&meter, report, "packing weights (once, then cached)", total);
-  for (size_t i = 0; i < model->weight_count; ++i) {
-    MLX_TRY(write_weight(archive, &model->weights[i], storage));
+  buffer_t units = {0};
+  mlx_status_t status = NULL;
+  for (size_t i = 0; i < model->weight_count && !status; ++i) {
+    status = write_weight(archive, &model->weights[i], storage, &units);
     done += model->weights[i].tensor.size;
     mlx_meter_show(&meter, done);
   }
-  return NULL;
+  mlx_free(units.bytes);
+  return status;
 }
 
 uint64_t mlx_weight_stored_bytes(const mlx_weight_t *weight, mlx_storage_t storage) {

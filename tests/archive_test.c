@@ -63,28 +63,41 @@ static ssize_t count_write(int fd, const void *bytes, size_t length) {
   return mlx_file_system_calls.write(fd, bytes, length);
 }
 
-TEST(archive_is_written_in_huge_pages_so_that_linux_caches_it_in_them) {
+// |length|: bytes of each call. Large ones are hashed and written by two threads.
+static void check_writes(size_t length) {
   const mlx_archive_item_t large = {"large", 2 * MLX_ARCHIVE_PIECE + 4096};
   mlx_file_calls_t calls = mlx_file_system_calls;
   mlx_archive_writer_t writer;
-  char path[96], panel[720] = {1};
+  char path[96], digest[MLX_DIGEST_HEX], *bytes;
   strcpy(archive_folder, "/tmp/mlxcel-archive-XXXXXX");
   CHECK(mkdtemp(archive_folder));
   snprintf(path, sizeof path, "%s/x.irpa", archive_folder);
+  CHECK_OK(mlx_alloc(large.size, 1, &bytes));
+  for (size_t i = 0; i < large.size; ++i) bytes[i] = (char)(i * 7 + i / 251);
   calls.write = count_write;
   write_offset = 0;
   small_writes = 0;
   mlx_file_set_calls(&calls);
   CHECK_OK(mlx_archive_create(path, &large, 1, &writer));
   CHECK_OK(mlx_archive_next(&writer));
-  for (uint64_t at = 0; at < large.size; at += sizeof panel)
-    CHECK_OK(
-        mlx_archive_write(&writer, panel, large.size - at < sizeof panel ? large.size - at : sizeof panel));
+  for (uint64_t at = 0; at < large.size; at += length)
+    CHECK_OK(mlx_archive_write(&writer, bytes + at, large.size - at < length ? large.size - at : length));
   CHECK_OK(mlx_archive_finish(&writer));
   mlx_file_set_calls(NULL);
   CHECK_INT(small_writes, 1);  // the end of the file
   CHECK_INT(write_offset, writer.file.offset);
+  CHECK_OK(mlx_digest_file(path, digest));
+  CHECK_TEXT(writer.digests.sha256, digest);
+  CHECK_OK(mlx_tree_digest_part(path, 0, writer.file.offset, 1, digest));
+  CHECK_TEXT(writer.digests.tree, digest);
+  mlx_free(bytes);
   CHECK_OK(mlx_remove_tree(archive_folder));
+}
+
+TEST(archive_is_written_in_huge_pages_so_that_linux_caches_it_in_them) {
+  check_writes(720);
+  check_writes(3 * MLX_ARCHIVE_PIECE / 2 + 13);
+  check_writes(4 * MLX_ARCHIVE_PIECE);
 }
 
 TEST(truncated_archive_is_an_error_at_every_length) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the attention of kernels/cuda/attention_f32.cu on a CPU (tests/packed_emulated.hpp), and compares it with f64 sums.
+"""Runs the kernels of kernels/cuda/attention_f32.cu on a CPU (tests/packed_emulated.hpp). Attention is compared with f64 sums, append with the same f32 arithmetic.
 
   tests/attention_emulated.py [C++ COMPILER]
 
@@ -15,10 +15,10 @@ import tempfile
 
 from packed_emulated import ROOT, replace_body
 
-FILES = ("overlap.cuh", "parts.cuh", "attention_append.cuh", "cluster.cuh", "step.h")
+FILES = ("overlap.cuh", "parts.cuh", "attention_pages.cuh", "attention_tiles.cuh", "attention_append.cuh", "cluster.cuh", "step.h")
 BODIES = {  # of functions with inline assembly
     "u32 bf16_pair(float low, float high)": "return bf16_of(low) | bf16_of(high) << 16;",
-    "u32 narrow(float low, float high)": "return 0;",
+    "u32 narrow(float low, float high)": "return bf16_of(low) | bf16_of(high) << 16;",  # f16: not called
     "float2 widen(u32 pair)": "return make_float2(pool_number(pair & 0xffff), pool_number(pair >> 16));",
     "T *after_wait(T *pointer)": "return pointer;",
     "float power2(float x)": "return exp2f(x) < 1.2e-38f ? 0 : exp2f(x);",
@@ -44,6 +44,7 @@ static float __fmul_rn(float a, float b) { return a * b; }
 static float __fadd_rn(float a, float b) { return a + b; }
 static int __float2int_rn(float a) { return (int)rintf(a); }
 static void __syncwarp() { sync_warp(); }
+static unsigned __umulhi(unsigned a, unsigned b) { return (unsigned long long)a * b >> 32; }
 static float pool_number(unsigned bits) {  // bf16 or f16
 #ifdef KV_BF16
   return half_of(bits, 0);
@@ -76,6 +77,13 @@ static void multiply_tf32(float (&d)[4], const unsigned (&a)[4], unsigned b0, un
 }
 """
 MAIN = """
+#ifndef WINDOW_LAYERS
+#define WINDOW_LAYERS 0
+#endif
+#ifndef WINDOW_PAGES
+#define WINDOW_PAGES 0
+#endif
+enum { SHARE = HEADS / KV_HEADS };
 #include <random>
 static std::mt19937 generator(3);
 static float number() { return std::normal_distribution<float>()(generator); }
@@ -124,7 +132,7 @@ int main(int count, char **arguments) {
 #if SINKS
              sinks.data(),
 #endif
-             to, 1, part_rows);
+             to, 1, LAYERS, WINDOW_PAGES ? -1 : WINDOW_LAYERS, SHARE, 0xffffffffu / SHARE + 1, WINDOW ? WINDOW : 1 << 30, part_rows);
     });
   };
   run(out.data(), 0);
@@ -176,17 +184,116 @@ int main(int count, char **arguments) {
 """
 
 
+APPEND_CASES = [
+    dict(HEADS=8, KV_HEADS=2, HEAD_DIM=64, KV_F32=1, TURN=1, BEFORE=0),
+    dict(HEADS=3, KV_HEADS=3, HEAD_DIM=48, KV_BF16=1, TURN=0, BEFORE=3),
+    dict(HEADS=4, KV_HEADS=2, HEAD_DIM=256, KV_F32=1, TURN=1, BEFORE=-1, HEAD_NORM_EPS="1e-6f"),
+    dict(HEADS=6, KV_HEADS=2, HEAD_DIM=16, KV_Q8=1, TURN=1, BEFORE=2),
+]
+APPEND_MAIN = """
+#include <random>
+static std::mt19937 generator(3);
+static float number() { return std::normal_distribution<float>()(generator); }
+enum { N = 5, COUNT = 4, LAYERS = 3, LAYER = 1, PAGES = 6, WINDOW_POOL = 7, HALF = HEAD_DIM / 2, AHEAD = BEFORE > 0 ? BEFORE * WINDOW_POOL : 0 };
+#ifdef KV_Q8
+enum { BLOCK = PAGE * (HEAD_DIM + 4) };  // pool_t of the keys or values of a page and head
+#else
+enum { BLOCK = PAGE * HEAD_DIM };
+#endif
+static std::vector<float> heads_of(const std::vector<float> &x, int heads, int token, int head, bool turn, const float *gain, const float *c, const float *s) {
+  std::vector<float> v(x.begin() + (token * heads + head) * HEAD_DIM, x.begin() + (token * heads + head + 1) * HEAD_DIM), r(HEAD_DIM);
+#ifdef HEAD_NORM_EPS
+  if (gain) {
+    double sum = 0;
+    for (float f : v) sum += (double)f * f;
+    for (int i = 0; i < HEAD_DIM; i++) v[i] *= 1 / sqrtf(sum / HEAD_DIM + HEAD_NORM_EPS) * gain[i];
+  }
+#endif
+  for (int i = 0; i < HALF; i++) {
+    r[i] = turn ? v[i] * c[token * HALF + i] - v[HALF + i] * s[token * HALF + i] : v[i];
+    r[HALF + i] = turn ? v[HALF + i] * c[token * HALF + i] + v[i] * s[token * HALF + i] : v[HALF + i];
+  }
+  return r;
+}
+int main() {
+  auto numbers = [](size_t count) { std::vector<float> v(count); for (float &f : v) f = number(); return v; };
+  const auto q = numbers(N * HEADS * HEAD_DIM), k = numbers(N * KV_HEADS * HEAD_DIM), v = numbers(N * KV_HEADS * HEAD_DIM), c = numbers(N * HALF), s = numbers(N * HALF), gains = numbers(2 * HEAD_DIM);
+  std::vector<float> rotated(q.size(), -7);
+  std::vector<pool_t> pool((AHEAD + PAGES * LAYERS) * KV_HEADS * 2 * BLOCK), before = pool;
+  std::vector<int> batch(256);
+  batch[MLX_STEP_TOKEN_COUNT] = COUNT, batch[MLX_STEP_SLOT_COUNT] = 2, batch[MLX_STEP_SLOT_PAGES] = 3, batch[MLX_STEP_AT_SLOTS] = 100, batch[MLX_STEP_AT_POSITIONS] = 100 + N;
+  batch[MLX_STEP_WINDOW_POOL_PAGES] = WINDOW_POOL, batch[MLX_STEP_POOL_PAGES] = PAGES;
+  if (BEFORE < 0) batch[MLX_STEP_WINDOW_POOL_PAGES] = PAGES, batch[MLX_STEP_POOL_PAGES] = 0;
+  batch[BEFORE < 0 ? MLX_STEP_AT_WINDOW_PAGES : MLX_STEP_AT_PAGES] = 200;
+  const int slots[N] = {0, 0, 1, 1, 0}, positions[N] = {15, 16, 3, 99, 0}, table[6] = {5, 0, 2, 4, 1, 3};  // position 99 has no page
+  for (int i = 0; i < N; i++) batch[100 + i] = slots[i], batch[100 + N + i] = positions[i];
+  for (int i = 0; i < 6; i++) batch[200 + i] = table[i];
+  launch((HEADS + 2 * KV_HEADS) * HEAD_DIM / 1024 + 1, N, 1, 128, 16, [&] {
+    append(q.data(), k.data(), v.data(),
+#ifdef HEAD_NORM_EPS
+           gains.data(), gains.data() + HEAD_DIM,
+#endif
+#if TURN
+           c.data(), s.data(),
+#endif
+           batch.data(), pool.data(), rotated.data(), LAYER, LAYERS, BEFORE, HEADS, KV_HEADS);
+  });
+  const auto near = [](float a, float b) { return fabsf(a - b) <= 4e-6f * (1 + fabsf(b)); };
+  for (int t = 0; t < N; t++)
+    for (int h = 0; h < HEADS; h++) {
+      const auto wanted = heads_of(q, HEADS, t, h, TURN, gains.data(), c.data(), s.data());
+      for (int i = 0; i < HEAD_DIM; i++)
+        if (!near(rotated[(t * HEADS + h) * HEAD_DIM + i], t < COUNT ? wanted[i] : -7)) return printf("q of token %d, head %d, column %d\\n", t, h, i), 1;
+    }
+  std::vector<bool> written(pool.size());
+  for (int t = 0; t < COUNT - 1; t++)
+    for (int h = 0; h < KV_HEADS * 2; h++) {
+      const bool value = h % 2;
+      const auto wanted = heads_of(value ? v : k, KV_HEADS, t, h / 2, TURN && !value, value ? nullptr : gains.data() + HEAD_DIM, c.data(), s.data());
+      const size_t block = (((size_t)AHEAD + table[slots[t] * 3 + positions[t] / PAGE] * LAYERS + LAYER) * KV_HEADS + h / 2) * 2 + value, row = positions[t] % PAGE;
+#ifdef KV_Q8
+      const float scale = *(const float *)&pool[block * BLOCK + PAGE * HEAD_DIM + row * 4];
+      for (int i = 0; i < 4; i++) written[block * BLOCK + PAGE * HEAD_DIM + row * 4 + i] = true;
+#endif
+      for (int i = 0; i < HEAD_DIM; i++) {
+        const size_t at = block * BLOCK + row * HEAD_DIM + i;
+        written[at] = true;
+#if defined(KV_Q8)
+        const bool good = fabsf((signed char)pool[at] * scale - wanted[i]) <= scale * 0.51f;
+#elif defined(KV_BF16)
+        const bool good = pool[at] == bf16_of(wanted[i]);
+#else
+        const bool good = near(pool[at], wanted[i]);
+#endif
+        if (!good) return printf("%s of token %d, head %d, column %d\\n", value ? "value" : "key", t, h / 2, i), 1;
+      }
+    }
+  for (size_t i = 0; i < pool.size(); i++)
+    if (!written[i] && pool[i] != before[i]) return printf("word %zu of the pool was written\\n", i), 1;
+  printf("append, heads of %d: good\\n", HEAD_DIM);
+  return 0;
+}
+"""
+
+
 def inline(name):
     text = next(f for f in (ROOT / "kernels/cuda" / name, ROOT / "kernels" / name) if f.exists()).read_text()
     return re.sub(r'#include "([\w.]+)"\n', lambda m: inline(m[1]) if m[1] in FILES else "", text)
 
 
-def kernel():
+def kernel(program):
     text = inline("attention_f32.cu")
     for signature, body in BODIES.items():
         text = replace_body(text, signature, body)
     text = text.replace("extern __shared__ __align__(16) unsigned char memory[];", "unsigned char *memory = (unsigned char *)shared();")
-    return '#include "packed_emulated.hpp"\n' + SUPPORT + text.replace('extern "C" __global__', "static __global__") + MAIN
+    return '#include "packed_emulated.hpp"\n' + SUPPORT + text.replace('extern "C" __global__', "static __global__") + program
+
+
+def run(compiler, path, source, sizes, *arguments):
+    (path / "test.cpp").write_text(kernel(source))
+    command = [compiler, "-std=c++17", "-O1", "-w", "-ffp-contract=off", f"-I{ROOT}/tests", *(f"-D{name}={value}" for name, value in sizes.items())]
+    subprocess.run([*command, path / "test.cpp", "-o", path / "test", "-lpthread"], check=True)
+    subprocess.run([path / "test", *arguments], check=True, timeout=300)
 
 
 def main():
@@ -195,15 +302,14 @@ def main():
         sys.exit(77)
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder)
-        (path / "test.cpp").write_text(kernel())
+        for shape in APPEND_CASES:
+            run(compiler, path, APPEND_MAIN, dict(NAME="append", APPEND=1, **shape))
         for tokens, position, shape, launches in CASES:
             results = set()
             for queries, threads, stages in launches:
-                sizes = dict(LAYERS=2, TOKENS=tokens, POSITION=position, SCALE=f"{shape['HEAD_DIM'] ** -0.5!r}f", TURN=0, TILES=0, OUT_16=0, SPLIT=1, QUERIES=queries,
+                sizes = dict(NAME="attend", LAYERS=2, TOKENS=tokens, POSITION=position, SCALE=f"{shape['HEAD_DIM'] ** -0.5!r}f", TILES=0, OUT_16=0, SPLIT=1, QUERIES=queries,
                              THREADS=threads, STAGES=stages, **shape)
-                command = [compiler, "-std=c++17", "-O1", "-w", "-ffp-contract=off", f"-I{ROOT}/tests", *(f"-D{name}={value}" for name, value in sizes.items())]
-                subprocess.run([*command, path / "test.cpp", "-o", path / "test", "-lpthread"], check=True)
-                subprocess.run([path / "test", path / "out"], check=True, timeout=300)
+                run(compiler, path, MAIN, sizes, path / "out")
                 results.add((path / "out").read_bytes())
             if len(results) != 1:
                 sys.exit("launches of the same attention give different bits")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Runs the products of the decode kernel with quantized weights on a CPU (tests/packed_emulated.hpp), for every tile format, and compares
-them with f64 sums of the weights that the kernel's load_pair() returns.
+"""Runs the products of the decode kernel on a CPU (tests/packed_emulated.hpp), with quantized weights in every tile format and with bf16 rows in
+segments of one and of several stages, and compares them with f64 sums of the weights that the kernel's load1() returns.
 
   tests/decode_emulated.py [C++ COMPILER]
 
@@ -65,18 +65,12 @@ struct Two { u32 word[2]; };
 static float multiply_signed(Four a, Two b);
 #define WARPS 2
 #define TILE 8
-#define STAGED_RUNS 2
 #define STAGE_LIMIT 1200
 #define MAX_RUNS %(registers)d
 #define SHARED_BYTES (64 << 10)
 #define SEGMENT 512
 #define OFFSETS %(offset)d
 #define QKV_TILES %(tiles)s
-#define O_TILES QKV_TILES
-#define GATE_TILES QKV_TILES
-#define DOWN_TILES QKV_TILES
-#define HEAD_TILES QKV_TILES
-#define EMBED_TILES QKV_TILES
 """
 MIDDLE = """
 static float two_parts(const int (&sum)[4]);
@@ -97,7 +91,7 @@ static float multiply_signed(Four a, Two b) {
   return two_parts(sum);
 }
 struct Shared {
-  struct { alignas(16) u8 runs[WARPS][(Tiling<COLUMNS>::runs + 2) * RUN_BYTES]; } work;
+  struct { alignas(16) u8 runs[WARPS][(Tiling<COLUMNS>::runs + 2) * RUN8_BYTES]; } work;
 };
 """
 MAIN = """
@@ -125,14 +119,14 @@ int main() {
   for (int bad = 0; bad < 2; bad++) {
     if (bad) x[COLUMNS - 1] = NAN;
     launch(1, 1, 1, WARPS * 32, 0, [&] {
-      Activations<COLUMNS> a;
+      Activations8<COLUMNS> a;
       float4 value[C::runs];
       const int lane = threadIdx.x & 31;
       for (int i = 0; i < C::runs; i++) {
         const int column = C::column(i) + lane * 4;
         value[i] = C::has(i, column) ? *(float4 *)&x[column] : float4{0, 0, 0, 0};
       }
-      stage_all<COLUMNS>(&memory, a, value);
+      stage_all(&memory, a, value);
       Format::Sum sum = {};
       for (int segment = 0; segment < C::segments; segment++)
         for (int nth = 0; nth < Format::Stage<COLUMNS>::count; nth++) {
@@ -160,6 +154,84 @@ int main() {
   printf("NAME, %%d columns: equal\\n", COLUMNS);
 }
 """
+ROWS_BODIES = {  # of struct Bf16
+    "u16 narrow(float x)": "return bf16_of(x);",
+    "u32 narrow2(float low, float high)": "return bf16_of(low) | bf16_of(high) << 16;",
+    "void multiply(float (&sum)[4], uint4 a, uint2 b)": """
+        const int lane = threadIdx.x % 32;
+        u32 *words = warp_words();
+        const u32 mine[6] = {a.x, a.y, a.z, a.w, b.x, b.y};
+        for (int i = 0; i < 6; i++) words[lane * 6 + i] = mine[i];
+        sync_warp();
+        for (int e = 0; e < 4; e++) {
+          double total = sum[e];
+          for (int k = 0; k < 16; k++) {
+            const int quad = k % 8 / 2, column = lane % 4 * 2 + e % 2;
+            const u32 left = words[(lane / 4 * 4 + quad) * 6 + e / 2 + k / 8 * 2], right = words[(column * 4 + quad) * 6 + 4 + k / 8];
+            total += (double)half_of(left, k % 2) * half_of(right, k % 2);
+          }
+          sum[e] = total;
+        }
+        sync_warp();""",
+    "void multiply_once(float (&product)[4], uint4 a, uint2 b)": "",
+}
+ROWS_MAIN = """
+struct Stages {  // of the producer
+  u8 *memory;
+  int count = 0;
+  u8 *begin(int) { return memory + count * Rows16::Stage<COLUMNS>::bytes; }
+  u64 *full() { return nullptr; }
+  void end() { count++; }
+};
+int main() {
+  using C = Tiling<COLUMNS>;
+  using S = Rows16::Stage<COLUMNS>;
+  if (S::count != STAGES) return printf("%d stages of a segment, expected %d\\n", S::count, STAGES), 1;
+  std::mt19937 random(7);
+  std::normal_distribution<float> normal;
+  static u16 weights[8 * COLUMNS];
+  for (u16 &w : weights) w = bf16_of(normal(random));
+  std::vector<float> x(COLUMNS);
+  for (float &v : x) v = normal(random);
+  static u8 memory[16 * S::bytes];
+  memset(memory, 0xff, sizeof memory);  // NaN where no column is
+  launch(1, 1, 1, 32, 0, [&] {
+    Stages stages = {memory};
+    Rows16::copy_tile<COLUMNS>(stages, 0, 8, [&](int row) { return (const u8 *)(weights + row * COLUMNS); });
+  });
+  float partial[WARPS][8];
+  static Shared shared_memory;
+  launch(1, 1, 1, WARPS * 32, 0, [&] {
+    Activations16<COLUMNS> a;
+    float4 value[C::runs];
+    const int lane = threadIdx.x & 31;
+    for (int i = 0; i < C::runs; i++) {
+      const int column = C::column(i) + lane * 4;
+      value[i] = C::has(i, column) ? float4{x[column], x[column + 1], x[column + 2], x[column + 3]} : float4{0, 0, 0, 0};
+    }
+    stage_all(&shared_memory, a, value);
+    Rows16::Sum sum = {};
+    const u8 *stage = memory;
+    for (int i = 0; i < C::segments * S::count; i++) {
+      if (Rows16::is_empty_stage<COLUMNS, 1>(i / S::count, i % S::count)) continue;
+      Rows16::multiply_stage<COLUMNS, 1>(&shared_memory, stage, i / S::count, i % S::count, a, sum);
+      stage += S::bytes;
+    }
+    float total = a.rescale(Rows16::total(sum, lane & 2));
+    total += __shfl_xor_sync(~0u, total, 1);
+    total += __shfl_xor_sync(~0u, total, 2);
+    if (lane % 4 == 0) partial[threadIdx.x / 32][lane / 4] = total;
+  });
+  for (int row = 0; row < 8; row++) {
+    double sum = 0;
+    for (int i = 0; i < COLUMNS; i++) sum += (double)Rows16::load1<COLUMNS>((u8 *)weights, row, i) * x[i];
+    float y = 0;
+    for (auto &warp : partial) y += warp[row];
+    if (!(fabs(sum - y) < 1e-6 * sqrt(COLUMNS))) return printf("bf16, %d columns, row %d: %g, expected %g\\n", COLUMNS, row, y, sum), 1;
+  }
+  printf("bf16, %d columns: equal\\n", COLUMNS);
+}
+"""
 
 
 def part_of(name, begin, end):
@@ -172,13 +244,32 @@ def program(name, columns, registers):
     values = {"registers": registers, "offset": offset, "tiles": f"{bits}, {NUMBERS.index(numbers)}, {offset}, {halves}, {center}"}
     cuda = lambda file: re.sub(r'#include "([\w.]+)"\n', lambda m: cuda(m[1]), (ROOT / "kernels/cuda" / file).read_text())
     kernel = part_of("decode.cu", "static __host__ __device__ constexpr int ceil_div", "#define FFN_PARTS")
-    kernel += 'static void copy_bytes(u8 *, const u8 *, int, int, int, u64 *);\n' + cuda("decode_tiles.cuh") + "#define RUN_BYTES (4 * PIECE_BYTES)\n" + MIDDLE % () + cuda("decode_parts8.cuh")
+    kernel += 'static void copy_bytes(u8 *, const u8 *, int, int, int, u64 *);\n' + cuda("decode_tiles.cuh") + MIDDLE % () + cuda("decode_parts8.cuh")
     for signature, body in BODIES.items():
         kernel = replace_body(kernel, signature, body)
     end = MAIN % ()
     for old, new in {"NAME": name, "NUMBER_KIND": str(NUMBERS.index(numbers))}.items():
         end = end.replace(old + ",", new + ",") if old == "NAME" else end.replace(old, new)
     return f"#define COLUMNS {columns}\n#define FFN COLUMNS\n" + PRELUDE % values + kernel + end
+
+
+def rows_program(columns, stages, registers):
+    kernel = part_of("decode.cu", "static __host__ __device__ constexpr int ceil_div", "#define FFN_PARTS")
+    kernel += part_of("decode_primitives.cuh", "struct Bf16", "struct F16") + "using Number = Bf16;\n"
+    kernel += "static void copy_bytes(u8 *to, const u8 *from, int bytes, int, int, u64 *) { memcpy(to, from, bytes); }\n"
+    kernel += (ROOT / "kernels/cuda/decode_rows16.cuh").read_text()
+    kernel += "struct Shared { struct { alignas(16) u8 runs[WARPS][Activations16<COLUMNS>::staged_bytes]; } work; };\n"
+    kernel += (ROOT / "kernels/cuda/decode_parts16.cuh").read_text()
+    for signature, body in ROWS_BODIES.items():
+        kernel = replace_body(kernel, signature, body)
+    values = {"registers": registers, "offset": 0, "tiles": "16"}
+    return f"#define COLUMNS {columns}\n#define FFN COLUMNS\n#define STAGES {stages}\n" + PRELUDE % values + kernel + ROWS_MAIN
+
+
+def run_program(compiler, path, text):
+    (path / "test.cpp").write_text(text)
+    subprocess.run([compiler, "-std=c++17", "-O1", "-w", f"-I{ROOT}/tests", path / "test.cpp", "-o", path / "test", "-lpthread"], check=True)
+    subprocess.run([path / "test"], check=True, timeout=60)
 
 
 def main():
@@ -189,9 +280,9 @@ def main():
         path = pathlib.Path(folder)
         for nth, name in enumerate(TILES):
             columns = 1280 if TILES[name][1] in ("K6", "K4", "K8") else 1184
-            (path / "test.cpp").write_text(program(name, columns, 2 if nth % 2 else 16))  # activations in shared memory, or in registers
-            subprocess.run([compiler, "-std=c++17", "-O1", "-w", f"-I{ROOT}/tests", path / "test.cpp", "-o", path / "test", "-lpthread"], check=True)
-            subprocess.run([path / "test"], check=True, timeout=60)
+            run_program(compiler, path, program(name, columns, 2 if nth % 2 else 16))  # activations in shared memory, or in registers
+        for columns, stages in ((1184, 1), (992, 2), (1024, 2)):
+            run_program(compiler, path, rows_program(columns, stages, 2 if columns == 992 else 16))
 
 
 if __name__ == "__main__":

@@ -4,9 +4,9 @@
 #include "tests/architectures.h"
 #include "tests/gpu.h"
 
-static const char *const fixtures[] = {"llama-yarn", "mimo",    "qwen3",      "gemma2",           "gemma3",
-                                       "ernie4_5",   "glm4",    "ministral3", "hunyuan_v1_dense", "olmo2",
-                                       "olmo3",      "exaone4", "qwen3_moe",  "gpt_oss"};
+static const char *const fixtures[] = {
+    "llama-yarn",       "mimo",  "qwen3", "gemma2",  "gemma3",    "ernie4_5", "glm4",         "ministral3",
+    "hunyuan_v1_dense", "olmo2", "olmo3", "exaone4", "qwen3_moe", "gpt_oss",  "gpt_oss-mxfp4"};
 #define COUNT (sizeof fixtures / sizeof *fixtures)
 
 // MLXCEL_ARCH selects one fixture.

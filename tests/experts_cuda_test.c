@@ -141,9 +141,21 @@ static size_t count_text(const char *text, const char *part) {
   return count;
 }
 
+// The decode kernel supports one type of 16 bits: with an embedding of another type, step_1 is op by op.
+static planned_t open_without_decode_kernel(const char *fixture) {
+  planned_t p = open_fixture(fixture);
+  int id = 1;
+  while (mlx_graph_node(p.graph, id)->kind != MLX_NODE_EMBED) ++id;
+  mlx_weight_t *table =
+      &p.model->weights[mlx_graph_operand(p.graph, mlx_graph_node(p.graph, id), 0)->weight_index];
+  CHECK(table->tensor.dtype == MLX_BF16);
+  table->tensor.dtype = MLX_F16;  // no data is read
+  return p;
+}
+
 // Two layers; functions of 1, 16, 64, 256 and 512 tokens.
 TEST(quantized_experts_have_kernels_in_every_function) {
-  planned_t p = open_fixture(FIXTURE("gpt_oss-mxfp4"));
+  planned_t p = open_without_decode_kernel(FIXTURE("gpt_oss-mxfp4"));
   char *text;
   plan(&p);
   CHECK(!p.missing);
@@ -171,7 +183,7 @@ static char *emit_one_token(planned_t *p) {
 
 // A launch costs more than most ops between two products of a token. Two layers.
 TEST(one_token_has_seven_launches_per_layer) {
-  planned_t p = open_fixture(FIXTURE("gpt_oss-mxfp4"));
+  planned_t p = open_without_decode_kernel(FIXTURE("gpt_oss-mxfp4"));
   char *text = emit_one_token(&p);
   CHECK_INT(count_text(text, "::@mlx_token["), 3 * 2);  // q, k and v; o; router
   CHECK_INT(count_text(text, "::@mlx_append["), 2);

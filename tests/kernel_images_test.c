@@ -1,18 +1,21 @@
 // What NVRTC and iree-compile have to compile for a GPU module: the images of its kernels, and the dispatches
 // that are left to IREE.
+#include "base/file.h"
+#include "compiler/common_images.h"
 #include "compiler/emit.h"
 #include "compiler/kernel_plan.h"
 #include "compiler/kernels.h"
 #include "tests/check.h"
 #include "tests/random_llama.h"
+#include "tests/wide_fixtures.h"
 
 static char root[64];
 static const random_llama_t two_layers = {512, 1024, 8, 4, 64, 2, 320, false, 10000};
 
-// The module with 16-bit weights, and 16-bit activations if |narrow|, with these steps; count 0: those that
-// the compiler chooses.
-static char *emit_steps(const char *folder, const mlx_step_size_t *steps, size_t count, bool narrow,
-                        mlx_kernels_t *out_kernels) {
+// The module with weights of 16 bits or quantized by |quantize|, and 16-bit activations if |narrow|, with
+// these steps; count 0: those that the compiler chooses.
+static char *emit_quantized(const char *folder, const mlx_step_size_t *steps, size_t count, bool narrow,
+                            mlx_quantize_t quantize, mlx_kernels_t *out_kernels) {
   mlx_model_t *model;
   mlx_graph_t *graph;
   mlx_module_options_t options;
@@ -24,6 +27,8 @@ static char *emit_steps(const char *folder, const mlx_step_size_t *steps, size_t
   options.dtype = MLX_BF16;
   options.kv = narrow ? MLX_BF16 : MLX_F32;
   options.narrow = narrow;
+  options.quantize = quantize;
+  if (quantize) options.layout = MLX_LAYOUT_TILES;
   *out_kernels = (mlx_kernels_t){.gpu = mlx_gpu_kind_find(90)};
   CHECK_OK(mlx_model_build_graph(model, 64, &graph));
   CHECK_OK(mlx_module_use_kernels(model, graph, out_kernels, &options, &missing));
@@ -32,6 +37,11 @@ static char *emit_steps(const char *folder, const mlx_step_size_t *steps, size_t
   mlx_graph_free(graph);
   mlx_model_close(model);
   return text;
+}
+
+static char *emit_steps(const char *folder, const mlx_step_size_t *steps, size_t count, bool narrow,
+                        mlx_kernels_t *out_kernels) {
+  return emit_quantized(folder, steps, count, narrow, MLX_QUANTIZE_NONE, out_kernels);
 }
 
 // With steps of up to |largest| tokens.
@@ -127,9 +137,9 @@ static size_t count_text(const char *text, const char *part) {
   return count;
 }
 
-// Between two attentions there is one launch, for q, k and v of the first layer and after the last layer one
-// more, and one for the LM head. Without 16-bit weights of one type, or with 16-bit activations, there is no
-// such function.
+// Between two attentions there is one launch, which also stores keys and values, for q, k and v of the first
+// layer and after the last layer one more, and one for the LM head. Without 16-bit weights of one type, or
+// with 16-bit activations, there is no such function.
 TEST(up_to_8_tokens_have_one_launch_between_two_attentions) {
   const char *folder = random_llama_write(&two_layers, root, "two-layers");
   for (int narrow = 0; narrow < 2; ++narrow) {
@@ -138,8 +148,18 @@ TEST(up_to_8_tokens_have_one_launch_between_two_attentions) {
     CHECK((strstr(text, "@step_8(") == NULL) == narrow);
     CHECK_INT(count_images(&kernels, MLX_KERNEL_FEW, "SLICES=1\n"), !narrow);
     CHECK_INT(count_text(text, "::@mlx_few["), narrow ? 0 : 4);
+    CHECK_INT(count_text(text, "::@mlx_append["), 8);  // two layers of step_16 to step_512
     mlx_free(text);
     mlx_kernels_clear(&kernels);
+  }
+}
+
+static void check_no_dispatch_is_left(const char *text) {
+  static const char *const ops[] = {"stablehlo.gather",     "stablehlo.cosine", "stablehlo.sine",
+                                    "stablehlo.rsqrt",      "stablehlo.reduce", "stablehlo.multiply",
+                                    "stablehlo.dot_general"};
+  for (size_t i = 0; i < sizeof ops / sizeof *ops; ++i) {
+    if (strstr(text, ops[i])) CHECK_FAIL("IREE has to generate code for %s", ops[i]);
   }
 }
 
@@ -147,10 +167,27 @@ TEST(up_to_8_tokens_have_one_launch_between_two_attentions) {
 TEST(a_llama_leaves_no_dispatch_to_iree) {
   mlx_kernels_t kernels;
   char *text = emit(random_llama_write(&two_layers, root, "two-layers"), 512, &kernels);
-  static const char *const ops[] = {"stablehlo.gather",     "stablehlo.cosine", "stablehlo.sine",
-                                    "stablehlo.rsqrt",      "stablehlo.reduce", "stablehlo.multiply",
-                                    "stablehlo.dot_general"};
-  for (size_t i = 0; i < sizeof ops / sizeof *ops; ++i) CHECK(!strstr(text, ops[i]));
+  check_no_dispatch_is_left(text);
+  mlx_free(text);
+  mlx_kernels_clear(&kernels);
+}
+
+// Gemma scales the rows of its embedding; the kernel that dequantizes them does it. Its image names no size,
+// so that packages contain it.
+TEST(a_quantized_gemma_leaves_no_dispatch_to_iree) {
+  static const mlx_step_size_t steps[] = {{1, 1}, {16, 16}, {64, 64}};
+  char folder[80];
+  mlx_kernels_t kernels;
+  snprintf(folder, sizeof folder, "%s/gemma3", root);
+  CHECK_OK(mlx_make_dirs(folder, 0700));
+  write_wide_model("gemma3", folder);
+  char *text = emit_quantized(folder, steps, 3, false, MLX_QUANTIZE_Q8_0, &kernels);
+  check_no_dispatch_is_left(text);
+  CHECK_INT(count_images(&kernels, MLX_KERNEL_PACKED, "NAME=mlx_embed\n"), 1);
+  for (size_t i = 0; i < kernels.count; ++i) {
+    if (strstr(kernels.images[i].definitions, "NAME=mlx_embed\n"))
+      CHECK(mlx_kernel_image_is_common(&kernels.images[i]));
+  }
   mlx_free(text);
   mlx_kernels_clear(&kernels);
 }
@@ -223,6 +260,7 @@ int main(int argc, char **argv) {
       CASE(q_k_and_v_share_a_launch_in_both_modes),
       CASE(up_to_8_tokens_have_one_launch_between_two_attentions),
       CASE(a_llama_leaves_no_dispatch_to_iree),
+      CASE(a_quantized_gemma_leaves_no_dispatch_to_iree),
       CASE(grid_is_an_operand_of_the_launch),
       CASE(launches_of_a_kernel_share_an_executable),
       CASE(longest_images_are_compiled_first),

@@ -14,7 +14,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-FILES = ("overlap.cuh", "parts.cuh", "packed_sizes.cuh", "packed_split.cuh", "packed_parts.cuh", "packed_operands.cuh", "packed_linear.cuh", "packed_linear_rows16.cuh", "packed_linear_few.cuh")
+FILES = ("overlap.cuh", "activation.cuh", "parts.cuh", "packed_sizes.cuh", "packed_split.cuh", "packed_parts.cuh", "packed_operands.cuh", "packed_linear.cuh", "packed_linear_rows16.cuh", "packed_linear_few.cuh")
 BODIES = {  # of functions with inline assembly
     "u32 bf16_pair(float low, float high)": "return bf16_of(low) | bf16_of(high) << 16;",
     "T *after_wait(T *pointer)": "return pointer;",
@@ -51,7 +51,7 @@ FEW_CASES = [  # M, N, K, epilogue, groups, blocks of a cluster, tiles, warps of
     (16, 96, 128, 1, 2, 1, 2, 1, 3, 1, 0), (13, 64, 320, 2, 2, 2, 2, 2, 2, 0, 0), (16, 48, 576, 1, 2, 2, 1, 4, 4, 0, 0), (9, 80, 160, 1, 2, 4, 1, 1, 2, 1, 0),
     (16, 128, 384, 2, 4, 2, 2, 1, 3, 1, 1)]
 CUT = """
-void run_cut(const float *x, void *parts) { launch((MP * ROW_THREADS + 255) / 256, 1, 1, 256, 0, [=] { probe(x, (u8 *)parts); }); }
+void run_cut(const float *x, void *parts) { launch((ROW_THREADS + 255) / 256, MP, 1, 256, 0, [=] { probe(x, (u8 *)parts); }); }
 """
 LINEAR = """
 #include <math.h>

@@ -1,6 +1,7 @@
 // Quantized weights on the GPU: the CUDA kernels against the CPU kernel on the same file
 // (tests/cpu_kernels_test.c compares that one with the generic path). All formats, shapes that fill no tile,
-// Hopper code and portable code.
+// Hopper code and portable code. MLXCEL_SUBJECT=TEXT prepares and compares only bundles with TEXT in their
+// names.
 #include <math.h>
 
 #include "tests/distance.h"
@@ -17,14 +18,29 @@ typedef struct subject {
 } subject_t;
 
 static const subject_t subjects[] = {
-    {"q4_0-sm_80.mlxb", "q4_0-cpu.mlxb", 80}, {"q4_0-sm_90.mlxb", "q4_0-cpu.mlxb", 90},
-    {"q4_1-sm_90.mlxb", "q4_1-cpu.mlxb", 90}, {"q8_0-sm_90.mlxb", "q8_0-cpu.mlxb", 90},
-    {"q4_k-sm_90.mlxb", "q4_k-cpu.mlxb", 90}, {"q6_k-sm_90.mlxb", "q6_k-cpu.mlxb", 90},
-    {"q2_k-sm_90.mlxb", "q2_k-cpu.mlxb", 90}, {"mxfp4-sm_90.mlxb", "mxfp4-cpu.mlxb", 90},
-    {"k-sm_90.mlxb", "k-cpu.mlxb", 90},       {"all-sm_80.mlxb", "all-cpu.mlxb", 80},
+    {"q4_0-sm_80.mlxb", "q4_0-cpu.mlxb", 80},
+    {"q4_0-sm_90.mlxb", "q4_0-cpu.mlxb", 90},
+    {"q4_1-sm_90.mlxb", "q4_1-cpu.mlxb", 90},
+    {"q8_0-sm_90.mlxb", "q8_0-cpu.mlxb", 90},
+    {"q4_k-sm_90.mlxb", "q4_k-cpu.mlxb", 90},
+    {"q6_k-sm_90.mlxb", "q6_k-cpu.mlxb", 90},
+    {"q2_k-sm_90.mlxb", "q2_k-cpu.mlxb", 90},
+    {"mxfp4-sm_90.mlxb", "mxfp4-cpu.mlxb", 90},
+    {"k-sm_90.mlxb", "k-cpu.mlxb", 90},
+    {"all-sm_80.mlxb", "all-cpu.mlxb", 80},
     {"all-sm_90.mlxb", "all-cpu.mlxb", 90},
+    {"mixed-f16-head-sm_80.mlxb", "mixed-f16-head-cpu.mlxb", 80},
+    {"mixed-f16-head-sm_90.mlxb", "mixed-f16-head-cpu.mlxb", 90},
+    {"mixed-bf16-head-sm_90.mlxb", "mixed-bf16-head-cpu.mlxb", 90},
+    {"mixed-bf16-attention-sm_90.mlxb", "mixed-bf16-attention-cpu.mlxb", 90},
+    {"mixed-f16-attention-sm_90.mlxb", "mixed-f16-attention-cpu.mlxb", 90},
 };
 #define SUBJECTS (sizeof subjects / sizeof *subjects)
+
+static bool is_selected(const char *name) {
+  const char *only = getenv("MLXCEL_SUBJECT");
+  return !only || strstr(name, only);
+}
 
 // ----------------------------------------------------------------------------------------------------------
 // Compiling the models
@@ -32,6 +48,7 @@ static const subject_t subjects[] = {
 static void compile(const char *model, const char *target, mlx_quantize_t quantize, const char *name) {
   const char *level = strchr(target, ':') + 1;
   char bundle[64];
+  if (!is_selected(name)) return;
   snprintf(bundle, sizeof bundle, "%s-%s.mlxb", name, strncmp(target, "cpu", 3) ? level : "cpu");
   gpu_compile(model,
               &(mlx_compile_options_t){.target = target,
@@ -68,6 +85,33 @@ static size_t type_number(mlx_dtype_t dtype) {
   return 0;
 }
 
+// A file with matrices of 16 bits beside quantized ones.
+static void compile_mixed(const char *folder, const char *name, const random_llama_t *shape,
+                          random_packed_t embedding, random_packed_t attention, random_packed_t mlp,
+                          bool portable) {
+  random_packed_t types[RANDOM_MATRICES(2)];
+  char path[128];
+  snprintf(path, sizeof path, "%s/%s.gguf", folder, name);
+  random_types_by_role(2, embedding, attention, mlp, types);
+  random_gguf_write(shape, types, RANDOM_MATRICES(2), path);
+  compile(path, "cpu:x86-64-v3", MLX_QUANTIZE_NONE, name);
+  if (portable) compile(path, "cuda:sm_80", MLX_QUANTIZE_NONE, name);
+  compile(path, "cuda:sm_90", MLX_QUANTIZE_NONE, name);
+}
+
+// 1312 columns of 16 bits are two stages of the decode kernel, 4096 queries two segments of two stages. The
+// scales of so many columns are small, because large scores of attention would enlarge rounding errors.
+static void prepare_mixed(const char *folder) {
+  static const random_llama_t wide = {1312, 64, 2, 1, 32, 2, 99, true, 10000};
+  static const random_llama_t many_queries = {32, 160, 16, 2, 256, 2, 203, true, 10000};
+  static const random_packed_t q4_0 = {MLX_Q4_0, 0, -1, 0.005f, 0}, q4_1 = {MLX_Q4_1, 0, 2, 0.005f, -0.0375f};
+  const random_packed_t q8 = random_packed_type(MLX_Q8_0), mxfp4 = random_packed_type(MLX_MXFP4);
+  compile_mixed(folder, "mixed-f16-head", &wide, random_f16, q4_0, q4_1, true);
+  compile_mixed(folder, "mixed-bf16-head", &many_queries, random_bf16, q8, q4_0, false);
+  compile_mixed(folder, "mixed-bf16-attention", &wide, random_bf16, random_bf16, mxfp4, false);
+  compile_mixed(folder, "mixed-f16-attention", &many_queries, q8, random_f16, q4_0, false);
+}
+
 // 576 columns are four and a half tiles; heads of 48, 64 and 128; a vocabulary that ends within a tile.
 static const random_llama_t grouped = {576, 1536, 9, 3, 64, 2, 1003, true, 10000};
 static const random_llama_t long_heads = {160, 1056, 6, 2, 128, 2, 509, false, 500000};
@@ -85,6 +129,7 @@ static void prepare(void) {
   compile_types(folder, "mxfp4", type_number(MLX_MXFP4), 1, false);
   compile_types(folder, "k", type_number(MLX_Q4_K), 3, false);  // types alternate within a role
   compile_types(folder, "all", 0, RANDOM_PACKED_TYPES, true);
+  prepare_mixed(folder);
   CHECK_OK(mlx_remove_tree(folder));
 }
 
@@ -165,7 +210,7 @@ static void compare_with_cpu(const subject_t *subject) {
 TEST(quantized_weights_on_the_gpu_match_the_cpu_kernel) {
   int ran = 0;
   for (size_t i = 0; i < SUBJECTS; ++i) {
-    if (!gpu_runs(subjects[i].name, subjects[i].sm)) continue;
+    if (!is_selected(subjects[i].name) || !gpu_runs(subjects[i].name, subjects[i].sm)) continue;
     compare_with_cpu(&subjects[i]);
     ++ran;
   }
@@ -176,7 +221,7 @@ TEST(every_run_gives_the_same_bits_in_groups_or_single_steps) {
   static record_t first, again;
   int ran = 0;
   for (size_t i = 0; i < SUBJECTS; ++i) {
-    if (!gpu_runs(subjects[i].name, subjects[i].sm)) continue;
+    if (!is_selected(subjects[i].name) || !gpu_runs(subjects[i].name, subjects[i].sm)) continue;
     mlx_engine_t *gpu = gpu_open(subjects[i].name);
     for (size_t k = 0; k < LENGTHS; k += 3) {
       record_session(gpu, lengths[k], NULL, true, &first);

@@ -7,6 +7,7 @@
 
 #include "compiler/emit.h"
 #include "compiler/kernel_plan.h"
+#include "tests/packed_files.h"
 #include "tests/random_gguf.h"
 
 #define FIXTURE(name) MLXCEL_SOURCE_DIR "/tests/fixtures/" name
@@ -23,15 +24,16 @@ typedef struct planned {
   bool fits;
 } planned_t;
 
-// Plans the network at |path| for |sm|, with 16-bit weights or quantized ones. A GGUF file is quantized.
-static void plan_network(const char *path, int sm, mlx_quantize_t quantize, planned_t *p) {
-  const bool quantized = quantize || strstr(path, ".gguf");
+// Plans the network at |path| for |sm|. |quantized|: with its quantized weights, or |quantize|; else all
+// matrices are bf16.
+static void plan_layout(const char *path, int sm, mlx_quantize_t quantize, bool quantized, planned_t *p) {
   const char *missing;
   CHECK_OK(mlx_model_open(path, &p->model));
   CHECK_OK(mlx_model_build_graph(p->model, TOKENS, &p->graph));
   mlx_module_options_initialize(TOKENS, &p->options);
   p->options.form = MLX_FORM_IREE;
   p->options.dtype = quantized ? MLX_F32 : MLX_BF16;
+  p->options.as_stored = quantized;
   p->options.quantize = quantize;
   if (quantized) p->options.layout = MLX_LAYOUT_TILES;
   p->options.kv = MLX_F32;
@@ -39,6 +41,11 @@ static void plan_network(const char *path, int sm, mlx_quantize_t quantize, plan
   CHECK_OK(mlx_module_use_kernels(p->model, p->graph, &p->kernels, &p->options, &missing));
   CHECK(p->options.kernels == &p->kernels);
   CHECK_OK(mlx_decode_plan_make(p->model, p->graph, &p->options, &p->plan, &p->fits));
+}
+
+// The same; a GGUF file is quantized.
+static void plan_network(const char *path, int sm, mlx_quantize_t quantize, planned_t *p) {
+  plan_layout(path, sm, quantize, quantize || strstr(path, ".gguf"), p);
 }
 
 static void planned_free(planned_t *p) {
@@ -184,16 +191,10 @@ TEST(other_networks_decode_op_by_op) {
 // ----------------------------------------------------------------------------------------------------------
 // Types that differ between layers
 
-static random_packed_t packed_type(mlx_dtype_t dtype) {
-  size_t i = 0;
-  while (random_packed_types[i].dtype != dtype) ++i;
-  return random_packed_types[i];
-}
-
 // As in a file of type Q4_K_M: v and down are Q6_K in some layers.
 TEST(a_role_has_two_tile_formats_by_layer) {
   static const random_llama_t shape = {256, 512, 4, 2, 64, 3, 320, true, 10000};
-  const random_packed_t q4 = packed_type(MLX_Q4_K), q6 = packed_type(MLX_Q6_K);
+  const random_packed_t q4 = random_packed_type(MLX_Q4_K), q6 = random_packed_type(MLX_Q6_K);
   const random_packed_t types[] = {q6,
                                    /* layer 0 */ q4,
                                    q4,
@@ -239,7 +240,8 @@ TEST(a_role_has_two_tile_formats_by_layer) {
 // Three types in a role: the first keeps its format, the others share one that holds both.
 TEST(a_third_tile_format_is_merged_with_the_second) {
   static const random_llama_t shape = {256, 512, 4, 2, 64, 3, 320, true, 10000};
-  const random_packed_t q4 = packed_type(MLX_Q4_K), q6 = packed_type(MLX_Q6_K), q8 = packed_type(MLX_Q8_0);
+  const random_packed_t q4 = random_packed_type(MLX_Q4_K), q6 = random_packed_type(MLX_Q6_K),
+                        q8 = random_packed_type(MLX_Q8_0);
   const random_packed_t types[] = {q6, q4, q4, q6, q4, q4, q4, q4, q4, q4, q8,
                                    q4, q4, q4, q6, q4, q4, q4, q4, q4, q4, q8};
   char path[80];
@@ -249,6 +251,122 @@ TEST(a_third_tile_format_is_merged_with_the_second) {
   plan_network(path, 90, MLX_QUANTIZE_NONE, &p);
   CHECK(p.fits);
   CHECK_CONTAINS(decode_definitions(&p), "\nSECOND_FORMATS=4,36,32\n");
+  planned_free(&p);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Quantized matrices beside those of 16 bits
+
+static void plan_mixed(random_llama_t shape, random_packed_t embedding, random_packed_t attention,
+                       random_packed_t mlp, planned_t *p) {
+  random_packed_t types[RANDOM_MATRICES(2)];
+  char path[80];
+  snprintf(path, sizeof path, "%s/mixed.gguf", root);
+  shape.layers = 2;
+  random_types_by_role(2, embedding, attention, mlp, types);
+  random_gguf_write(&shape, types, RANDOM_MATRICES(2), path);
+  plan_network(path, 90, MLX_QUANTIZE_NONE, p);
+}
+
+static const random_llama_t mixed_shape = {256, 512, 4, 2, 64, 2, 320, true, 10000};
+
+TEST(a_head_and_embedding_of_16_bits_are_rows_beside_quantized_layers) {
+  static const struct {
+    const random_packed_t *type;
+    const char *macro;
+  } cases[] = {{&random_f16, "\nDTYPE_F16=1\n"}, {&random_bf16, "\nDTYPE_BF16=1\n"}};
+  const random_packed_t q4 = random_packed_type(MLX_Q4_0);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+    planned_t p;
+    plan_mixed(mixed_shape, *cases[i].type, q4, q4, &p);
+    CHECK(p.fits);
+    const char *definitions = decode_definitions(&p);
+    CHECK_CONTAINS(definitions, "\nHEAD_TILES=16\nEMBED_TILES=16\nPACKED=1\n");
+    CHECK_CONTAINS(definitions, "\nQKV_TILES=4,");
+    CHECK_CONTAINS(definitions, cases[i].macro);
+    planned_free(&p);
+  }
+}
+
+// A directory as AutoAWQ writes it. The weights are zeros: only the plan is made.
+static void write_awq(const random_llama_t *shape, folder_t *f) {
+  static random_tensor_t tensors[RANDOM_LLAMA_TENSORS];
+  const int count = random_llama_tensors(shape, tensors), group = 128;
+  char *config;
+  begin(f);
+  for (int i = 0; i < count; ++i) {
+    const random_tensor_t *t = &tensors[i];
+    char name[100];
+    if (!t->rows || strstr(t->name, "embed") || strstr(t->name, "lm_head")) {
+      put(f, t->name, MLX_F16, t->rows ? t->rows : t->columns, t->rows ? t->columns : 0, NULL);
+      continue;
+    }
+    const int stem = (int)(strlen(t->name) - strlen("weight"));
+    snprintf(name, sizeof name, "%.*sqweight", stem, t->name);
+    put(f, name, MLX_I32, t->columns, t->rows / 8, NULL);
+    snprintf(name, sizeof name, "%.*sqzeros", stem, t->name);
+    put(f, name, MLX_I32, t->columns / group, t->rows / 8, NULL);
+    snprintf(name, sizeof name, "%.*sscales", stem, t->name);
+    put(f, name, MLX_F16, t->columns / group, t->rows, NULL);
+  }
+  write_tensors(f);
+  random_write_config(shape, path_in(f, "config.json"));
+  CHECK_OK(mlx_read_file(path_in(f, "config.json"), 1 << 16, &config, NULL));
+  mlx_text_t text = {0};
+  mlx_text_printf(&text,
+                  "{\"quantization_config\":{\"quant_method\":\"awq\",\"bits\":4,\"group_size\":%d},%s",
+                  group, strchr(config, '{') + 1);
+  CHECK_OK(mlx_text_finish(&text));
+  write_text(f, "config.json", text.data);
+  mlx_text_clear(&text);
+  mlx_free(config);
+}
+
+TEST(a_directory_quantized_by_awq_decodes_in_one_launch) {
+  random_llama_t shape = mixed_shape;
+  folder_t f;
+  planned_t p;
+  shape.tied = false;
+  write_awq(&shape, &f);
+  plan_layout(f.path, 90, MLX_QUANTIZE_NONE, true, &p);
+  CHECK(p.fits);
+  const char *definitions = decode_definitions(&p);
+  CHECK_CONTAINS(definitions, "\nHEAD_TILES=16\nEMBED_TILES=16\nPACKED=1\nOFFSETS=1\n");
+  CHECK_CONTAINS(definitions, "\nDTYPE_F16=1\n");
+  planned_free(&p);
+  end(&f);
+}
+
+// As gpt-oss is published: experts in MXFP4, all other matrices in bf16.
+TEST(experts_in_mxfp4_beside_bf16_matrices_decode_in_one_launch) {
+  planned_t p;
+  plan_layout(FIXTURE("gpt_oss-mxfp4"), 90, MLX_QUANTIZE_NONE, true, &p);
+  CHECK(p.fits);
+  const char *definitions = decode_definitions(&p);
+  CHECK_CONTAINS(definitions, "\nQKV_TILES=16\nO_TILES=16\nGATE_TILES=4,3,0,0,-1\nDOWN_TILES=4,3,0,0,-1\n");
+  CHECK_CONTAINS(definitions, "\nDTYPE_BF16=1\n");
+  planned_free(&p);
+}
+
+// One type of 16 bits; gate, up and down are quantized, and all layers of a role have rows or none; more than
+// 8192 columns do not fit into registers.
+TEST(other_mixtures_decode_op_by_op) {
+  const random_packed_t q4 = random_packed_type(MLX_Q4_0);
+  random_llama_t wide = mixed_shape;
+  planned_t p;
+  plan_mixed(mixed_shape, random_f16, random_bf16, q4, &p);
+  CHECK(!p.fits);
+  planned_free(&p);
+  plan_mixed(mixed_shape, random_f16, q4, random_f16, &p);
+  CHECK(!p.fits);
+  planned_free(&p);
+  wide.hidden = 8192, wide.ffn = 32, wide.vocab = 8;
+  plan_mixed(wide, random_f16, q4, q4, &p);
+  CHECK(p.fits);
+  planned_free(&p);
+  wide.hidden = 8224;
+  plan_mixed(wide, random_f16, q4, q4, &p);
+  CHECK(!p.fits);
   planned_free(&p);
 }
 
@@ -339,6 +457,10 @@ int main(int argc, char **argv) {
       CASE(other_networks_decode_op_by_op),
       CASE(a_role_has_two_tile_formats_by_layer),
       CASE(a_third_tile_format_is_merged_with_the_second),
+      CASE(a_head_and_embedding_of_16_bits_are_rows_beside_quantized_layers),
+      CASE(a_directory_quantized_by_awq_decodes_in_one_launch),
+      CASE(experts_in_mxfp4_beside_bf16_matrices_decode_in_one_launch),
+      CASE(other_mixtures_decode_op_by_op),
       CASE(every_gpu_from_sm_80_on_decodes_an_8b_model_in_one_launch),
       CASE(decode_kernel_of_an_8b_model_compiles_for_gpus_with_99_kb_of_shared_memory),
       CASE(launch_length_follows_the_bandwidth_of_the_gpu),

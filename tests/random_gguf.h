@@ -22,12 +22,26 @@ static const random_packed_t random_packed_types[] = {
     {MLX_MXFP4, -1, -1, 0, 0},
 };
 #define RANDOM_PACKED_TYPES (sizeof random_packed_types / sizeof *random_packed_types)
+// Matrices of 16 bits, beside quantized ones. |scale| is the standard deviation.
+static const random_packed_t random_bf16 = {MLX_BF16, -1, -1, 0.05f, 0};
+static const random_packed_t random_f16 = {MLX_F16, -1, -1, 0.05f, 0};
+
+static inline random_packed_t random_packed_type(mlx_dtype_t dtype) {
+  size_t i = 0;
+  while (random_packed_types[i].dtype != dtype) ++i;
+  return random_packed_types[i];
+}
 
 // One block of random codes with scales near those of |type|.
 static inline void random_block(const random_packed_t *type, uint64_t *state, uint8_t *out) {
   const mlx_dtype_info_t *half = mlx_dtype_info(MLX_F16);
   const float jitter = 0.75f + (float)(random_bits(state) % 1024) / 2048;
   const float scale = type->scale * jitter, second = type->second * jitter;
+  if (!mlx_dtype_is_quantized(type->dtype)) {
+    const float value = type->scale * random_normal(state);
+    mlx_dtype_info(type->dtype)->from_f32(&value, 1, out);
+    return;
+  }
   for (size_t i = 0; i < mlx_dtype_info(type->dtype)->block_bytes; ++i)
     out[i] = (uint8_t)(random_bits(state) >> 8);
   if (type->dtype == MLX_MXFP4) out[0] = (uint8_t)(118 + random_bits(state) % 4);  // a power of two
@@ -52,6 +66,14 @@ static inline void random_put_vector(bytes_t *data, uint64_t *state, int count) 
     mlx_text_append(data, (const char *)&value, sizeof value);
   }
   put_padding(data, 32);
+}
+
+// Types of the matrices of |layers| layers, in the order of the file.
+#define RANDOM_MATRICES(layers) (1 + 7 * (layers))
+static inline void random_types_by_role(int layers, random_packed_t embedding, random_packed_t attention,
+                                        random_packed_t mlp, random_packed_t *out) {
+  out[0] = embedding;
+  for (int i = 0; i < 7 * layers; ++i) out[1 + i] = i % 7 < 4 ? attention : mlp;
 }
 
 // The matrices cycle through |count| types starting at |first|.

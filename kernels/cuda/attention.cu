@@ -1,27 +1,17 @@
 // Attention over a paged KV pool of 16-bit numbers, on tensor cores: long segments of a step.
 // attention_f32.cu computes the short ones and stores new tokens in the pool.
 //
-// One NVRTC compilation gives the kernels for one shape. Kernels are deterministic: one thread writes each
-// element, and sums run in a fixed order. The result of a query does not depend on other segments, nor on the
-// tile it is in.
+// The kernel is deterministic: one thread writes each element, and sums run in a fixed order. The result of a
+// query does not depend on other segments, nor on the tile it is in.
 //
-// Macros:  LAYERS, HEADS, KV_HEADS, HEAD_DIM (multiple of 16, up to 256),
-//          SCALE (of the scores, positive), DTYPE_BF16 or DTYPE_F16 (pool and out), TURN (1: append applies
-//          RoPE), WINDOW (positions of a sliding window; 0: none), SOFTCAP (of the scores; undefined: none),
-//          SINKS (1: the kernel has them), TILES (0: the short tiles of |placed|, 1: the long ones);
-//          APPEND_NAME, ATTEND_NAME (symbols, default append and attend)
-// Pool:    16-bit [pages][LAYERS][KV_HEADS][2: key, value][PAGE][HEAD_DIM]
+// Macros:  NAME (symbol), HEAD_DIM (multiple of 16, up to 256), KV_BF16 or KV_F16 (pool and out), SCALE (of
+//          the scores, positive), SOFTCAP (of the scores; undefined: none), SINKS (1: the kernel has them),
+//          TILES (1: the long tiles of |placed|)
 //
-// append   (q f32 [N, HEADS*HEAD_DIM], k and v f32 [N, KV_HEADS*HEAD_DIM],
-//           with TURN also cosine and sine f32 [N, HEAD_DIM/2],
-//           batch (kernels/step.h), pool in/out, rotated q f32; int layer)
-//          Stores k and v of the n tokens in the pool. With TURN it applies RoPE to q and k first, else it
-//          only copies q. Rows of padding tokens are not written. grid (ceil(N*(HEADS+2*KV_HEADS)*HEAD_DIM /
-//          2048), 1, 1), block (256, 1, 1) no dynamic shared memory
-// attend   (q f32 [N, HEADS*HEAD_DIM] rotated, pool, batch, placed (place.cu), with SINKS also sinks f32
-// [HEADS],
-//           out 16-bit [N, HEADS*HEAD_DIM]: only rows of long segments are written; int layer)
-//          grid (HEADS, tiles, 1), block (32*WQ*WK, 1, 1); a tile has 16*WQ tokens
+// attend   (q f32 [N, heads*HEAD_DIM] rotated, pool, batch, placed (place.cu), with SINKS also sinks f32
+//           [heads], out 16-bit [N, heads*HEAD_DIM]: only rows of long segments are written; parameters as in
+//           attention_f32.cu, of which part_rows is not used)
+//          grid (heads, tiles, 1), block (32*WQ*WK, 1, 1); a tile has 16*WQ tokens
 //          dynamic shared memory  max(WK*KEYS, WQ*WK*8) * (HEAD_DIM+8) * 8 + WQ*WK*128 bytes
 //          WQ warps divide the queries, 16 each; WK warps divide the keys of a step, KEYS each. The compiler
 //          chooses these macros and computes the launch.
@@ -32,26 +22,8 @@ typedef unsigned long long u64;
 
 #include "overlap.cuh"
 
-#if defined(DTYPE_BF16)
-#define TYPE "bf16"
-#elif defined(DTYPE_F16)
-#define TYPE "f16"
-#else
-#error "define DTYPE_BF16 or DTYPE_F16"
-#endif
-
-__device__ __forceinline__ u32 narrow(float low, float high) {  // packs two floats, rounded to nearest even
-  u32 pair;
-  asm("cvt.rn." TYPE "x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  return pair;
-}
-
-typedef u16 pool_t;
-__device__ __forceinline__ void store4(pool_t *to, float4 f) {
-  *(uint2 *)to = make_uint2(narrow(f.x, f.y), narrow(f.z, f.w));
-}
-
-#include "attention_append.cuh"
+#include "attention_pages.cuh"
+#include "attention_tiles.cuh"
 
 // ---- attend ----
 
@@ -61,7 +33,7 @@ constexpr int PITCH = HEAD_DIM + 8;   // an odd number of 16-byte chunks, so tha
 constexpr int CHUNKS = HEAD_DIM / 8;  // 16-byte chunks of a key
 constexpr int FD = HEAD_DIM / 8;      // fragments of 8 along the head dimension
 constexpr int FK = KEYS / 8;          // fragments of 8 along a warp's keys
-static_assert(HEAD_DIM % 16 == 0 && KEYS % 16 == 0 && HEADS % KV_HEADS == 0, "shape");
+static_assert(HEAD_DIM % 16 == 0 && KEYS % 16 == 0, "shape");
 
 __device__ __forceinline__ void load_matrices(u32 (&v)[4], u32 from) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -101,7 +73,7 @@ struct Softmax {
 // Adds KEYS keys to the online softmax of the warp's queries. `first` is the position of the first key, `own`
 // the position of this lane's first query. Keys that a query must not see are masked.
 __device__ __forceinline__ void add_keys(Softmax &soft, const u32 (&query)[FD / 2][4], u32 keys, u32 values,
-                                         int first, int own) {
+                                         int first, int own, int window) {
   const int lane = threadIdx.x % 32;
   float score[FK][4] = {};
 #pragma unroll
@@ -119,12 +91,12 @@ __device__ __forceinline__ void add_keys(Softmax &soft, const u32 (&query)[FD / 
   for (int i = 0; i < FK * 4; i++) score[i / 4][i % 4] = cap_score(score[i / 4][i % 4]);
 #endif
   // Some query of the warp must not see all keys.
-  if (first + KEYS - 1 > own - lane / 4 || (WINDOW && first <= own - lane / 4 + 15 - WINDOW))
+  if (first + KEYS - 1 > own - lane / 4 || first <= own - lane / 4 + 15 - window)
 #pragma unroll
     for (int j = 0; j < FK; j++)
 #pragma unroll
       for (int e = 0; e < 4; e++)
-        if (is_masked(first + j * 8 + lane % 4 * 2 + e % 2, own + e / 2 * 8))
+        if (is_masked(first + j * 8 + lane % 4 * 2 + e % 2, own + e / 2 * 8, window))
           score[j][e] = -__int_as_float(0x7f800000);
 
 #pragma unroll
@@ -168,12 +140,12 @@ __device__ __forceinline__ void add_keys(Softmax &soft, const u32 (&query)[FD / 
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    ATTEND_NAME(const float *__restrict__ q, const u16 *__restrict__ pool, const int *__restrict__ batch,
-                const int *__restrict__ placed,
+    NAME(const float *__restrict__ q, const u16 *__restrict__ pool, const int *__restrict__ batch,
+         const int *__restrict__ placed,
 #if SINKS
-                const float *__restrict__ sinks,
+         const float *__restrict__ sinks,
 #endif
-                u16 *__restrict__ out, int layer) {
+         u16 *__restrict__ out, int layer, int layers, int before, int share, u32 inverse, int window, int) {
   start_next_kernel();
   wait_for_previous_kernel();
   q = after_wait(q);
@@ -189,13 +161,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, wq = warp % WQ, wk = warp / WQ;
   const Tile tile = read_tile(placed, blockIdx.y);
   if (tile.slot < 0) return;
-  const Pages pages(batch, tile.slot);
+  const int heads = gridDim.x, kv_head = Share{share, inverse}.divide(blockIdx.x);
+  const Pages pages(batch, tile.slot, {layer, layers, before, Share{share, inverse}.divide(heads)});
   const int head = blockIdx.x, base = tile.position, first_token = tile.query;  // of the tile, in its segment
   const int t0 = first_token + wq * 16 + lane / 4;  // this lane's queries: t0 and t0 + 8
   const int end_token = first_token + 16 * WQ < tile.tokens ? first_token + 16 * WQ : tile.tokens;
   const int visible = base + end_token;  // keys that the tile sees
   // The first key that a query of the tile sees, rounded down to a step.
-  const int lowest = WINDOW && base + first_token >= WINDOW ? base + first_token - WINDOW + 1 : 0,
+  const int lowest = base + first_token >= window ? base + first_token - window + 1 : 0,
             begin = lowest / STEP * STEP;
 
   auto fill = [&](int first) {  // copies keys and values from `first` on, zeros past the end
@@ -204,8 +177,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     for (int i = threadIdx.x; i < STEP * CHUNKS; i += THREADS) {
       const int key = i / CHUNKS, chunk = i % CHUNKS;
       u64 from = 0;
-      const bool valid =
-          first + key < visible && pages.find_key(from, first + key, layer, head / (HEADS / KV_HEADS));
+      const bool valid = first + key < visible && pages.find_key(from, first + key, kv_head);
       const u16 *source = valid ? pool + from + chunk * 8 : pool;
       const u32 to = stage + (key * PITCH + chunk * 8) * 2;
       copy_chunk(to, source, valid);
@@ -222,7 +194,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     for (int e = 0; e < 4; e++) {  // {t0, t0 + 8} at column 16*d + ..., then 8 columns later
       const int t = t0 + e % 2 * 8;
       const float *from =
-          q + ((u64)(tile.first + t) * HEADS + head) * HEAD_DIM + d * 16 + e / 2 * 8 + lane % 4 * 2;
+          q + ((u64)(tile.first + t) * heads + head) * HEAD_DIM + d * 16 + e / 2 * 8 + lane % 4 * 2;
       const float2 pair = t < tile.tokens ? *(const float2 *)from : make_float2(0, 0);
       query[d][e] = narrow(pair.x, pair.y);
     }
@@ -235,7 +207,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if (first + STEP < visible) fill(first + STEP);
     const u32 keys = stages + first / STEP % 2 * (4 * STEP * PITCH) + wk * KEYS * PITCH * 2;
     if (first + wk * KEYS <= base + t0 - lane / 4 + 15)
-      add_keys(soft, query, keys, keys + STEP * PITCH * 2, first + wk * KEYS, base + t0);
+      add_keys(soft, query, keys, keys + STEP * PITCH * 2, first + wk * KEYS, base + t0, window);
   }
 #pragma unroll
   for (int half = 0; half < 2; half++) {
@@ -245,7 +217,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
   auto store = [&](int t, int column, float low, float high, float scale) {
     if (t < tile.tokens)
-      *(u32 *)(out + ((u64)(tile.first + t) * HEADS + head) * HEAD_DIM + column) =
+      *(u32 *)(out + ((u64)(tile.first + t) * heads + head) * HEAD_DIM + column) =
           narrow(low * scale, high * scale);
   };
 #if WK == 1

@@ -1,7 +1,7 @@
 // Attention with the accuracy of f32, over a paged KV pool of f32, 16-bit or 8-bit numbers: attention.cu
 // without rounding queries and softmax weights to 16 bits.
 //
-// One NVRTC compilation gives both kernels, for one shape. Both kernels are deterministic: one thread writes
+// Kernels are deterministic: one thread writes
 // each element, and sums run in a fixed order. The result of a query depends neither on other segments, nor
 // on the tile it is in, nor on QUERIES, SPLIT, STAGES and THREADS: keys are added in units of STEP positions,
 // each with its own softmax, and the units are merged in ascending order. A unit that a query does not see
@@ -11,22 +11,20 @@
 // of two rests is below 2^-23 of the result and left out. Numbers of a 16-bit or 8-bit pool have no rest.
 // Tensor cores truncate sums, so sums are cut into pieces, which are added in f32.
 //
-// Macros:  LAYERS, HEADS, KV_HEADS, HEAD_DIM (multiple of 16, up to 256),
-//          SCALE (of the scores, positive), KV_F32, KV_BF16, KV_F16 or KV_Q8 (of the pool), OUT_16 (1: the
-//          result has the 16-bit type of the pool), TURN (1: append applies RoPE), WINDOW (positions of a
-//          sliding window; 0: none), SOFTCAP (of the scores; undefined: none), SINKS (1: the kernel has
-//          them), TILES (0: the short tiles of |placed|, 1: the long ones); APPEND_NAME, ATTEND_NAME
-//          (symbols, default append and attend)
-// Pool:    [pages][LAYERS][KV_HEADS][2: key, value][PAGE][HEAD_DIM]
+// Sizes of a model other than the size of a head are parameters, so that one image serves many models.
 //
-// append   see attention.cu
-// attend   (q f32 [N, HEADS*HEAD_DIM] rotated, pool, batch, placed (place.cu), with SINKS also sinks f32
-// [HEADS],
-//           out f32 or 16-bit [N, HEADS*HEAD_DIM]: only rows of the tiles are written, and zeros for padding
-//           tokens that a tile names; int layer; without OUT_16 int part_rows: if not 0, out has the bf16
-//           parts of the result in the order of 16-bit weights (packed.cu), with this MP; HEADS*HEAD_DIM %
-//           128 == 0)
-//          grid (KV_HEADS, tiles, SPLIT), block (THREADS, 1, 1)
+// Macros:  NAME (symbol), HEAD_DIM (multiple of 16, up to 256), KV_F32, KV_BF16, KV_F16 or KV_Q8 (of the
+//          pool). APPEND (1: the kernel of attention_append.cuh, which has its own macros), else
+//          SCALE (of the scores, positive), OUT_16 (1: the result has the 16-bit type of the pool), SOFTCAP
+//          (of the scores; undefined: none), SINKS (1: the kernel has them), TILES (0: the short tiles of
+//          |placed|, 1: the long ones)
+//
+// attend   (q f32 [N, heads*HEAD_DIM] rotated, pool, batch, placed (place.cu), with SINKS also sinks f32
+//           [heads], out f32 or 16-bit [N, heads*HEAD_DIM]: only rows of the tiles are written, and zeros for
+//           padding tokens that a tile names; int layer, layers, before (Layer), share, inverse (Share),
+//           window (2^30: none), part_rows: if not 0, out has the bf16 parts of the result in the order of
+//           16-bit weights (packed.cu), with this MP; heads*HEAD_DIM % 128 == 0)
+//          grid (KV heads, tiles, SPLIT), block (THREADS, 1, 1)
 //          dynamic shared memory: mlx_attend_f32_tile (compiler/cuda_launch.h)
 //          A block has QUERIES queries (token x head, for the heads that share keys): 8, or 16 for each of WQ
 //          warps. WK = THREADS / 32 / WQ groups of warps process a unit each; STAGES units per group are in
@@ -39,19 +37,14 @@ typedef unsigned long long u64;
 #include "overlap.cuh"
 #include "parts.cuh"
 
-#if defined(KV_BF16) || defined(KV_F16)
-#ifdef KV_BF16
-#define TYPE "bf16"
-#else
-#define TYPE "f16"
-#endif
-typedef unsigned short pool_t;
+#include "attention_pages.cuh"
 
-__device__ __forceinline__ u32 narrow(float low, float high) {
-  u32 pair;
-  asm("cvt.rn." TYPE "x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  return pair;
-}
+#if APPEND
+#include "attention_append.cuh"
+#else
+#include "attention_tiles.cuh"
+
+#if defined(KV_BF16) || defined(KV_F16)
 __device__ __forceinline__ float2 widen(u32 pair) {
 #ifdef KV_BF16
   return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
@@ -63,17 +56,7 @@ __device__ __forceinline__ float2 widen(u32 pair) {
   return f;
 #endif
 }
-__device__ __forceinline__ void store4(pool_t *to, float4 f) {
-  *(uint2 *)to = make_uint2(narrow(f.x, f.y), narrow(f.z, f.w));
-}
-#elif defined(KV_Q8)
-typedef unsigned char pool_t;
-#else
-typedef float pool_t;
-__device__ __forceinline__ void store4(pool_t *to, float4 f) { *(float4 *)to = f; }
 #endif
-
-#include "attention_append.cuh"
 
 // ---- results ----
 
@@ -85,10 +68,18 @@ typedef float out_t;
 __device__ __forceinline__ void put4(out_t *to, float4 f) { *(float4 *)to = f; }
 #endif
 
+// Where results are stored: rows of |width| numbers, or their bf16 parts if |part_rows| is not 0.
+struct Result {
+  out_t *out;
+  int part_rows, width;
+};
 // Stores four columns of a token.
-__device__ __forceinline__ void put_result(out_t *out, int part_rows, u32 token, u32 column, float4 f) {
-  if (!part_rows) {
-    put4(out + (u64)token * (HEADS * HEAD_DIM) + column, f);
+__device__ __forceinline__ void put_result(const Result &to, u32 token, u32 column, float4 f) {
+#if OUT_16
+  put4(to.out + (u64)token * to.width + column, f);
+#else
+  if (!to.part_rows) {
+    put4(to.out + (u64)token * to.width + column, f);
     return;
   }
   u32 low[3], high[3];
@@ -96,9 +87,10 @@ __device__ __forceinline__ void put_result(out_t *out, int part_rows, u32 token,
   split_bf16(high, f.z, f.w);
 #pragma unroll
   for (int i = 0; i < 3; i++) {
-    *part_word(out, part_rows, i, token, column) = low[i];
-    *part_word(out, part_rows, i, token, column + 2) = high[i];
+    *part_word(to.out, to.part_rows, i, token, column) = low[i];
+    *part_word(to.out, to.part_rows, i, token, column + 2) = high[i];
   }
+#endif
 }
 
 // ---- keys and values in shared memory, as the pool stores them ----
@@ -213,11 +205,10 @@ __device__ __forceinline__ void multiply_exact(Products &sum, const Operand &a, 
 
 // Lane 4 * row + quad has the queries |row| and |row| + 8 of its warp. Of a fragment of 8 keys it has the
 // scores of keys 2 * quad and 2 * quad + 1: {row: a, b, row + 8: a, b}. Columns of a head are permuted, so
-// that a lane reads neighbouring numbers.
-constexpr int SHARE = HEADS / KV_HEADS;  // query heads per KV head; query n belongs to token n / SHARE
+// that a lane reads neighbouring numbers. Query n of a segment belongs to token n / share.
 constexpr int HALVES = QUERIES <= 8 ? 1 : 2, WQ = QUERIES <= 16 ? 1 : QUERIES / 16, WK = THREADS / 32 / WQ;
 constexpr int FRAGMENTS = STEP / 8, SIXTEENS = HEAD_DIM / 16, PAGES = STEP / PAGE;
-static_assert(HEAD_DIM % 16 == 0 && HEADS % KV_HEADS == 0 && STEP % PAGE == 0, "shape");
+static_assert(HEAD_DIM % 16 == 0 && STEP % PAGE == 0, "shape");
 static_assert(QUERIES == 8 || QUERIES == 16 * WQ, "queries");
 static_assert(THREADS == 32 * WQ * WK && THREADS % QUERIES == 0, "threads");
 
@@ -276,7 +267,7 @@ struct Softmax {
 // Turns scores into softmax weights. `key` is the position of the lane's first key, `own` has the positions
 // of its queries. `edge`: some query of the warp must not see all keys.
 __device__ __forceinline__ Softmax softmax_weights(float (&score)[FRAGMENTS][4], int key,
-                                                   const int (&own)[HALVES], bool edge) {
+                                                   const int (&own)[HALVES], int window, bool edge) {
   Softmax soft;
 #pragma unroll
   for (int half = 0; half < HALVES; half++) {
@@ -286,7 +277,8 @@ __device__ __forceinline__ Softmax softmax_weights(float (&score)[FRAGMENTS][4],
 #pragma unroll
       for (int e = half * 2; e < half * 2 + 2; e++) {
         score[f][e] = cap_score(score[f][e]);
-        if (edge && is_masked(key + f * 8 + e % 2, own[half])) score[f][e] = -__int_as_float(0x7f800000);
+        if (edge && is_masked(key + f * 8 + e % 2, own[half], window))
+          score[f][e] = -__int_as_float(0x7f800000);
         peak = fmaxf(peak, score[f][e]);
       }
     peak = fmaxf(peak, __shfl_xor_sync(~0u, peak, 1));
@@ -496,27 +488,29 @@ struct Parts {
 };
 
 // Zeros for a padding token: its heads that share the keys of |head|.
-__device__ __forceinline__ void clear_token(out_t *out, int part_rows, int token, int head) {
-  for (int i = threadIdx.x * 4; i < SHARE * HEAD_DIM; i += THREADS * 4)
-    put_result(out, part_rows, token, head * SHARE * HEAD_DIM + i, make_float4(0, 0, 0, 0));
+__device__ __forceinline__ void clear_token(const Result &to, int token, int head, int share) {
+  for (int i = threadIdx.x * 4; i < share * HEAD_DIM; i += THREADS * 4)
+    put_result(to, token, head * share * HEAD_DIM + i, make_float4(0, 0, 0, 0));
 }
 
 // The work of a block: queries of a tile, and the units of keys that they see.
 struct Work {
   Tile tile;
+  Share share;
+  int window;
   int head, rank, wq, wk;      // KV head, block of the cluster, place of the warp
   int end_query, visible;      // the tile's queries are tile.query .. end_query; keys that they see
   int begin, units;            // first unit, number of units
   int each, rounds;            // units of a round
   bool alone;                  // the first block of the cluster has all units
   int query, lowest, highest;  // the warp's first query, positions of its first and last query
-  __device__ __forceinline__ Work(Tile t) : tile(t) {
-    const int warp = threadIdx.x / 32, count = t.tokens * SHARE;
+  __device__ __forceinline__ Work(Tile t, Share s, int last) : tile(t), share(s), window(last) {
+    const int warp = threadIdx.x / 32, count = t.tokens * s.heads;
     head = blockIdx.x, rank = blockIdx.z, wq = warp % WQ, wk = warp / WQ;
     end_query = t.query + QUERIES < count ? t.query + QUERIES : count;
-    visible = t.position + (end_query - 1) / SHARE + 1;
-    const int own = t.position + t.query / SHARE;
-    begin = WINDOW && own >= WINDOW ? (own - WINDOW + 1) / STEP : 0;
+    visible = t.position + s.divide(end_query - 1) + 1;
+    const int own = t.position + s.divide(t.query);
+    begin = own >= window ? (own - window + 1) / STEP : 0;
     units = (visible + STEP - 1) / STEP - begin;
     alone = SPLIT == 1 || units <= WK;
     each = alone ? WK : WK * SPLIT;
@@ -524,24 +518,25 @@ struct Work {
     query = t.query + wq * 16;
     lowest = position_of(query), highest = position_of(query + HALVES * 8 - 1);
   }
-  __device__ __forceinline__ int position_of(int nth) const { return tile.position + nth / SHARE; }
+  __device__ __forceinline__ int position_of(int nth) const { return tile.position + share.divide(nth); }
   __device__ __forceinline__ int unit_of(int round) const { return round * each + rank * WK + wk; }
   // Whether a query of the warp sees a key of a unit. Merging a unit that it does not see changes nothing.
   __device__ __forceinline__ bool sees(int unit) const {
     const int first = (begin + unit) * STEP;
-    return unit < units && query < end_query && first <= highest &&
-           !(WINDOW && first + STEP - 1 <= lowest - WINDOW);
+    return unit < units && query < end_query && first <= highest && first + STEP - 1 > lowest - window;
   }
   // Whether a query of the warp must not see all keys of a unit.
   __device__ __forceinline__ bool is_edge(int unit) const {
     const int first = (begin + unit) * STEP;
-    return first + STEP - 1 > lowest || (WINDOW && first <= highest - WINDOW);
+    return first + STEP - 1 > lowest || first <= highest - window;
   }
-  // Of a query in q and out: its token, and its first column.
-  __device__ __forceinline__ int token_of(int nth) const { return tile.first + nth / SHARE; }
-  __device__ __forceinline__ int column_of(int nth) const { return (head * SHARE + nth % SHARE) * HEAD_DIM; }
-  __device__ __forceinline__ u64 offset_of(int nth) const {
-    return (u64)token_of(nth) * (HEADS * HEAD_DIM) + column_of(nth);
+  // Of a query in q and out: its token, its head, and its first column.
+  __device__ __forceinline__ int token_of(int nth) const { return tile.first + share.divide(nth); }
+  __device__ __forceinline__ int head_of(int nth) const {
+    return head * share.heads + nth - share.divide(nth) * share.heads;
+  }
+  __device__ __forceinline__ u64 offset_of(int nth, int width) const {
+    return (u64)token_of(nth) * width + head_of(nth) * HEAD_DIM;
   }
 };
 
@@ -554,15 +549,14 @@ struct Copies {
   // Copies the keys (WHAT 0) or then the values (1) of a round as a group of copies. Rows past the end are
   // zero; a round past the end is an empty group.
   template <int WHAT>
-  __device__ __forceinline__ void start(const Work &work, const Pages &pages, int layer, int round) {
+  __device__ __forceinline__ void start(const Work &work, const Pages &pages, int round) {
     constexpr int PITCH = WHAT ? VALUE_ROW : KEY_ROW;
     const int unit = work.unit_of(round), first = (work.begin + unit) * STEP;
     const int thread = threadIdx.x % (32 * WQ);
     unsigned char *to = (WHAT ? values : keys) + round % STAGES * STEP * PITCH;
 #pragma unroll
     for (int page = 0; page < PAGES && WHAT == 0; page++)
-      valid[page] =
-          unit < work.units && pages.find_block(blocks[page], first + page * PAGE, layer, work.head);
+      valid[page] = unit < work.units && pages.find_block(blocks[page], first + page * PAGE, work.head);
 #pragma unroll
     for (int page = 0; page < PAGES && unit < work.units; page++) {
       const unsigned char *from = pool + (valid[page] ? (blocks[page] + WHAT) * BLOCK : 0);
@@ -597,8 +591,7 @@ __device__ __forceinline__ void wait_group() {
 // Adds the units of all rounds to |sums|, or to |total| through |parts|. With one stage, keys arrive while
 // values are added, and values while keys are scored.
 __device__ __forceinline__ void add_units(Sums &sums, Merged &total, const Parts &parts, const Work &work,
-                                          const float *queries, Copies &copies, const Pages &pages,
-                                          int layer) {
+                                          const float *queries, Copies &copies, const Pages &pages) {
   int own[HALVES];  // positions of the lane's queries
 #pragma unroll
   for (int half = 0; half < HALVES; half++) own[half] = work.position_of(work.query + lane_row() + half * 8);
@@ -610,16 +603,17 @@ __device__ __forceinline__ void add_units(Sums &sums, Merged &total, const Parts
     wait_copies<STAGES == 1 ? 1 : 2 * (STAGES - 2)>();
     wait_group();
     if (STAGES > 1) {
-      copies.start<0>(work, pages, layer, round + STAGES - 1);
-      copies.start<1>(work, pages, layer, round + STAGES - 1);
+      copies.start<0>(work, pages, round + STAGES - 1);
+      copies.start<1>(work, pages, round + STAGES - 1);
     }
     if (sees) score_keys(score, queries, copies.keys + stage * KEY_ROW);
     if (STAGES == 1) {
       wait_group();
-      copies.start<0>(work, pages, layer, round + 1);
+      copies.start<0>(work, pages, round + 1);
     }
     if (sees)
-      soft = softmax_weights(score, (work.begin + unit) * STEP + lane_quad() * 2, own, work.is_edge(unit));
+      soft = softmax_weights(score, (work.begin + unit) * STEP + lane_quad() * 2, own, work.window,
+                             work.is_edge(unit));
     if (STAGES == 1) {
       wait_copies<1>();
       wait_group();
@@ -642,22 +636,18 @@ __device__ __forceinline__ void add_units(Sums &sums, Merged &total, const Parts
       if (unit < work.units) parts.store(work.wk, work.wq * 16, sums);
       parts.merge_units(total, left < work.each ? left : work.each, work.rank);
     }
-    if (STAGES == 1) copies.start<1>(work, pages, layer, round + 1);
+    if (STAGES == 1) copies.start<1>(work, pages, round + 1);
   }
 }
 
 extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, RESIDENT)
-    ATTEND_NAME(const float *__restrict__ q, const pool_t *__restrict__ pool, const int *__restrict__ batch,
-                const int *__restrict__ placed,
+    NAME(const float *__restrict__ q, const pool_t *__restrict__ pool, const int *__restrict__ batch,
+         const int *__restrict__ placed,
 #if SINKS
-                const float *__restrict__ sinks,
+         const float *__restrict__ sinks,
 #endif
-#if OUT_16
-                out_t *__restrict__ out, int layer) {
-  constexpr int part_rows = 0;
-#else
-                out_t *__restrict__ out, int layer, int part_rows) {
-#endif
+         out_t *__restrict__ out, int layer, int layers, int before, int share, u32 inverse, int window,
+         int part_rows) {
   start_next_kernel();
   wait_for_previous_kernel();
   q = after_wait(q);
@@ -668,13 +658,15 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, RESIDENT)
 #if !SINKS
   const float *sinks = nullptr;
 #endif
+  const int kv_heads = gridDim.x, width = kv_heads * share * HEAD_DIM;
+  const Result result = {out, part_rows, width};
   const Tile tile = read_tile(placed, blockIdx.y);  // the same for all blocks of a cluster
   if (tile.slot < 0) {
-    if (tile.first >= 0 && blockIdx.z == 0) clear_token(out, part_rows, tile.first, blockIdx.x);
+    if (tile.first >= 0 && blockIdx.z == 0) clear_token(result, tile.first, blockIdx.x, share);
     return;
   }
-  const Pages pages(batch, tile.slot);
-  const Work work(tile);
+  const Pages pages(batch, tile.slot, {layer, layers, before, kv_heads});
+  const Work work(tile, {share, inverse}, window);
   if (work.alone && work.rank > 0) return;
   float *queries = (float *)memory;                            // [QUERIES][QUERY_PITCH]
   unsigned char *groups = memory + QUERIES * QUERY_PITCH * 4;  // [WK]: keys, then values; then Parts
@@ -685,14 +677,14 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, RESIDENT)
     const int line = i / (HEAD_DIM / 4), column = i % (HEAD_DIM / 4) * 4;
     const bool some = tile.query + line < work.end_query;
     copy_bytes<16>(queries + line * QUERY_PITCH + column,
-                   some ? q + work.offset_of(tile.query + line) + column : q, some);
+                   some ? q + work.offset_of(tile.query + line, width) + column : q, some);
   }
   commit_copies();
   constexpr int AHEAD = STAGES == 1 ? 1 : STAGES - 1;  // rounds
 #pragma unroll
   for (int i = 0; i < AHEAD; i++) {
-    copies.start<0>(work, pages, layer, i);
-    copies.start<1>(work, pages, layer, i);
+    copies.start<0>(work, pages, i);
+    copies.start<1>(work, pages, i);
   }
   wait_copies<2 * AHEAD>();
   __syncthreads();  // queries
@@ -704,12 +696,13 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, RESIDENT)
 #pragma unroll
   for (int i = 0; i < OWN; i++) total.sum[i] = make_float4(0, 0, 0, 0);
   total.peak = NO_SCORE, total.weight = 0;
-  add_units(sums, total, parts, work, queries + work.wq * 16 * QUERY_PITCH, copies, pages, layer);
+  add_units(sums, total, parts, work, queries + work.wq * 16 * QUERY_PITCH, copies, pages);
 
   auto store = [&](int nth, int column, float4 s, float peak, float weight) {
     if (nth >= work.end_query) return;
-    const float scale = final_scale(peak, weight, sinks, work.head * SHARE + nth % SHARE);
-    put_result(out, part_rows, work.token_of(nth), work.column_of(nth) + column,
+    const int head = work.head_of(nth);
+    const float scale = final_scale(peak, weight, sinks, head);
+    put_result(result, work.token_of(nth), head * HEAD_DIM + column,
                make_float4(s.x * scale, s.y * scale, s.z * scale, s.w * scale));
   };
 #pragma unroll
@@ -723,3 +716,4 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, RESIDENT)
           sums.soft.weight[half]);
   }
 }
+#endif  // APPEND

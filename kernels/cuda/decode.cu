@@ -24,9 +24,10 @@
 // Macros, set by the compiler: HIDDEN FFN HEADS KV_HEADS HEAD_DIM LAYERS VOCAB NORM_EPS SCALE BLOCKS (the
 // grid) SHARED_BYTES (dynamic shared memory) SCRATCH_WORDS SEGMENT (maximum columns of a stage)
 // ROPE_FREQUENCIES (HEAD_DIM / 2 numbers). For each weight X, X_AT is the byte offset of layer 0 in the
-// archive and X_STEP the distance from one layer to the next. Weights are DTYPE_BF16 or DTYPE_F16,
-// or quantized (PACKED, decode_tiles.cuh) with X_TILES for each role X. The KV pool is KV_F32, KV_BF16,
-// KV_F16 or KV_Q8. decode_form.cuh lists the macros of networks that differ from Llama's.
+// archive and X_STEP the distance from one layer to the next. Matrices have 16 bits, DTYPE_BF16 or
+// DTYPE_F16. With PACKED, gate, up and down are quantized: X_TILES for each role X has the arguments of Tiles
+// (decode_tiles.cuh), or 16 if its matrices have 16 bits. The KV pool is KV_F32, KV_BF16, KV_F16 or KV_Q8.
+// decode_form.cuh lists the macros of networks that differ from Llama's.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -59,18 +60,24 @@ typedef unsigned long long u64;
   3  // stages whose copies are in flight; more only lengthen the queue that other blocks wait in
 #define MAX_CANDIDATES MLX_BURST_TOP_K
 #ifdef PACKED
-#define STAGED_RUNS 4           // largest number of runs that are staged in shared memory at a time
-#define STAGE_LIMIT (24 << 10)  // largest number of bytes in a stage
+#define STAGE_LIMIT (24 << 10)                         // largest number of bytes in a stage
 #define PAIR_ROWS (SHARED_BYTES >= 160 << 10 ? 2 : 1)  // 2: a stage has rows of both gate and up
 #define MAX_RUNS 16  // largest number of runs (see Tiling) whose activations are kept in registers
 // Tiles whose sums are completed together: all rows of gate and up of a block, if there is shared memory.
 #define BATCH (SHARED_BYTES >= 160 << 10 ? max_of(8, min_of(32, 2 * MLP_TILES)) : 8)
 #define MLP_TILES ceil_div(USED *FFN, TILE *BLOCKS)  // of gate, or of up, in a block
+#define SHARE_UNIT TILE                              // a block's share of rows is a multiple of this
 #else
+#define QKV_TILES 16
+#define O_TILES 16
+#define GATE_TILES 16
+#define DOWN_TILES 16
+#define HEAD_TILES 16
+#define EMBED_TILES 16
 #define BATCH 8
 #define PAIR_ROWS 1
-#define STAGED_RUNS 2
 #define MAX_RUNS 8
+#define SHARE_UNIT 1
 #endif
 
 // ----------------------------------------------------------------------------------------------------------
@@ -133,8 +140,6 @@ struct Tiling {
   static constexpr bool even = width % columns == 0 && columns % (128 * WARPS) == 0 &&
                                (!grouped || FFN_STRIDE == FFN);  // every warp has every run
   static constexpr bool in_registers = runs <= MAX_RUNS;         // activations stay in registers
-  static constexpr int staged =
-      in_registers ? min_of(runs, STAGED_RUNS) : runs;  // in shared memory at a time
 
   static __device__ __forceinline__ int column(int run) {  // first column of this warp's |run|
     return (first + run / segment_runs) * columns +
@@ -150,19 +155,33 @@ struct Tiling {
 };
 
 #define FFN_PARTS Tiling<DOWN_WIDTH>::parts
-#define LARGEST(field)                                          \
-  max_of(max_of(Tiling<HIDDEN>::field, Tiling<Q_WIDTH>::field), \
-         Tiling<FFN_PARTS == 1 ? DOWN_WIDTH : PART_OF(FFN, 0)>::field)
 
 #include "decode_copies.cuh"
 #include "decode_primitives.cuh"
+#include "decode_rows16.cuh"
 #ifdef PACKED
 #include "decode_tiles.cuh"
 #else
-#include "decode_rows16.cuh"
+template <int, int, int, bool, int>
+struct Tiles;
 #endif
 
-// A role may have a second format, which some layers or matrices use: see uses_second.
+template <int BITS, int... REST>
+struct FormatOf {
+  using Type = Tiles<BITS, REST...>;
+};
+template <>
+struct FormatOf<16> {
+  using Type = Rows16;
+};
+using QkvFormat = FormatOf<QKV_TILES>::Type;
+using OFormat = FormatOf<O_TILES>::Type;
+using GateFormat = FormatOf<GATE_TILES>::Type;
+using DownFormat = FormatOf<DOWN_TILES>::Type;
+using HeadFormat = FormatOf<HEAD_TILES>::Type;
+using EmbedFormat = FormatOf<EMBED_TILES>::Type;
+
+// A quantized role may have a second format, which some layers or matrices use: see uses_second.
 #ifdef QKV_TILES_2
 using QkvFormat2 = Tiles<QKV_TILES_2>;
 #else
@@ -184,10 +203,15 @@ using DownFormat2 = Tiles<DOWN_TILES_2>;
 using DownFormat2 = DownFormat;
 #endif
 
+// Inputs of products. Their form depends on the format of the matrices.
+using QkvInput = QkvFormat::Activations<HIDDEN>;
+using OInput = OFormat::Activations<Q_WIDTH>;
+using GateInput = GateFormat::Activations<HIDDEN>;
+using DownInput = DownFormat::Activations<FFN_PARTS == 1 ? DOWN_WIDTH : PART_OF(FFN, 0)>;
+using HeadInput = HeadFormat::Activations<HIDDEN>;
+
 // ----------------------------------------------------------------------------------------------------------
 // Shared memory
-
-#define RUN_BYTES (4 * PIECE_BYTES)
 
 #define QUERY_BATCH 4  // queries processed together
 
@@ -229,8 +253,12 @@ struct Merge {  // partial attention results of one head
   float peak[WARPS], sum[WARPS];
 };
 
+#define STAGED_BYTES                                                                               \
+  max_of(max_of(max_of(QkvInput::staged_bytes, GateInput::staged_bytes), HeadInput::staged_bytes), \
+         max_of(OInput::staged_bytes, DownInput::staged_bytes))
+
 union Work {
-  __align__(16) u8 runs[WARPS][(LARGEST(staged) + 1) / 2 * 2 * RUN_BYTES];
+  __align__(16) u8 runs[WARPS][STAGED_BYTES];
   Attention attention;
   Merge merge;
 };
@@ -404,9 +432,19 @@ static __device__ __forceinline__ void reset_choice(const Model &m, const Shared
 // ----------------------------------------------------------------------------------------------------------
 // Consumers: one token
 
-// |x| is the layer's input times the gain of its norm.
+// The registers of |x|, if the input of gate and up has the same form.
+static __device__ __forceinline__ GateInput &same_or_own(GateInput &x, GateInput &) { return x; }
+template <typename A>
+static __device__ __forceinline__ GateInput &same_or_own(A &, GateInput &own) {
+  return own;
+}
+
+// The last layer computes the input of the head in the form of its own input.
+#define HEAD_LIKE_QKV Same<QkvInput, HeadInput>::value
+
+// |x| is the layer's input times the gain of its norm; replaced by that of the next layer.
 static __device__ __forceinline__ void layer(const Model &m, Consumer &c, int l, int parity, Plan plan,
-                                             int token, int position, int epoch, Activations<HIDDEN> &x) {
+                                             int token, int position, int epoch, QkvInput &x) {
   Shared *s = c.s;
   Scratch *w = m.scratch;
   prefetch_kv(m, s, l, plan, position);
@@ -417,8 +455,8 @@ static __device__ __forceinline__ void layer(const Model &m, Consumer &c, int l,
   attend(m, s, l, plan, position);
   merge_heads(m, s, l, plan.splits);
   {
-    Activations<Q_WIDTH> attended;
-    receive_activations<Q_WIDTH>(s, w->attended, attended);
+    OInput attended;
+    receive_activations(s, w->attended, attended);
     const auto residual = [&](int row) {
       if (POST_NORMS) return 0.0f;
       return l ? receive(&w->x0[row])
@@ -430,10 +468,12 @@ static __device__ __forceinline__ void layer(const Model &m, Consumer &c, int l,
           publish(&w->x1[parity][row], old + (sum + O_BIAS_OF(l, row)) * (float)RESIDUAL_SCALE);
         });
   }
+  GateInput own;
+  GateInput &h = same_or_own(x, own);
 #ifdef EXPERTS
-  receive_and_route(m, s, l, parity, x);
+  receive_and_route(m, s, l, parity, h);
 #else
-  receive_and_normalize(s, w->x1[parity], AFTER_ATTENTION(l), BEFORE_MLP(l), x);
+  receive_and_normalize(s, w->x1[parity], AFTER_ATTENTION(l), BEFORE_MLP(l), h);
 #endif
   const auto first = [&] {
     reset_consumed(m, s, parity, plan);
@@ -441,7 +481,7 @@ static __device__ __forceinline__ void layer(const Model &m, Consumer &c, int l,
   };
   const bool second_gate = uses_second(l, SECOND_GATE), second_down = uses_second(l, SECOND_DOWN);
   c.pairs<GateFormat, GateFormat2>(
-      x, s->ffn, second_gate, first, [&](int row) { return mlp_biases(m, s, l, row); },
+      h, s->ffn, second_gate, first, [&](int row) { return mlp_biases(m, s, l, row); },
       [&](int row, float gate, float up, float2 bias, bool last) {
         // Orders the EMPTY words and the new keys and values before some results: other blocks need all of
         // them.
@@ -459,12 +499,14 @@ static __device__ __forceinline__ void layer(const Model &m, Consumer &c, int l,
   if constexpr (FFN_PARTS > 1) {
     c.rows_in_parts<DownFormat, DownFormat2>(w->hidden[parity], s->width, second_down, residual, store_x0);
   } else {
-    Activations<DOWN_WIDTH> hidden;
-    receive_activations<DOWN_WIDTH>(s, w->hidden[parity], hidden);
+    DownInput hidden;
+    receive_activations(s, w->hidden[parity], hidden);
     c.rows<DownFormat, DownFormat2>(hidden, s->width, [&](int) { return second_down; }, residual, store_x0);
   }
-  receive_and_normalize(s, w->x0, AFTER_MLP(l),
-                        l + 1 < LAYERS ? BEFORE_ATTENTION(l + 1) : m.weights + FINAL_NORM_AT, x);
+  if (HEAD_LIKE_QKV || l + 1 < LAYERS) {
+    receive_and_normalize(s, w->x0, AFTER_MLP(l),
+                          l + 1 < LAYERS ? BEFORE_ATTENTION(l + 1) : m.weights + FINAL_NORM_AT, x);
+  }
 }
 
 struct Best {
@@ -493,7 +535,7 @@ static __device__ __forceinline__ Best best_of_block(Shared *s, Best best) {
 
 // Chooses the next token. All threads of all blocks get it. *not_finite: a logit is NaN or infinite.
 static __device__ __forceinline__ int choose_token(const Model &m, Consumer &c, int epoch, int position,
-                                                   const Activations<HIDDEN> &x, bool *not_finite) {
+                                                   const HeadInput &x, bool *not_finite) {
   Shared *s = c.s;
   Best best = {MINUS_INFINITY, VOCAB - 1};
   c.rows<HeadFormat, HeadFormat>(
@@ -540,6 +582,20 @@ static __device__ __forceinline__ void store_hidden(const Model &m, const Shared
   }
 }
 
+// |x| is the input of the head, if it has the form of a layer's input.
+template <typename A>
+static __device__ __forceinline__ int finish_token(const Model &m, Consumer &c, int step, int position,
+                                                   const A &x, float *hidden, bool *not_finite) {
+  if constexpr (Same<A, HeadInput>::value) {
+    if (hidden && c.s->block == 0) store_hidden(m, c.s, hidden);
+    return choose_token(m, c, c.s->epoch + step, position, x, not_finite);
+  } else {
+    HeadInput own;
+    receive_and_normalize(c.s, m.scratch->x0, AFTER_MLP(LAYERS - 1), m.weights + FINAL_NORM_AT, own);
+    return finish_token(m, c, step, position, own, hidden, not_finite);
+  }
+}
+
 static __device__ __forceinline__ bool is_end(const int *batch, int token) {
   const int count = min(batch[MLX_STEP_EOS_COUNT], MLX_STEP_MAX_EOS);
   bool end = false;
@@ -559,14 +615,13 @@ static __device__ __forceinline__ int consume(const Model &m, Shared *s, int ste
   for (bool end = false; step < steps && !end; ++step, ++position) {
     fill_rope_table(s, position);
     const Plans plans = plans_of(position);
-    Activations<HIDDEN> x;
+    QkvInput x;
     embed(m, s, token, x);
 #pragma unroll 1
     for (int l = 0; l < LAYERS; ++l, parity ^= 1)
       layer(m, c, l, parity, plans.of(l), token, position, s->epoch + step, x);
-    if (hidden && s->block == 0) store_hidden(m, s, hidden);
     bool not_finite;
-    token = choose_token(m, c, s->epoch + step, position, x, &not_finite);
+    token = finish_token(m, c, step, position, x, hidden, &not_finite);
     end = token < 0 || is_end(m.batch, token);
     if (threadIdx.x == 0) s->sampled[step] = token;
     if (writes && results) {

@@ -96,14 +96,15 @@ static __device__ __forceinline__ void choose_experts(Shared *s, const float *sc
 }
 
 // Receives the input of the MLP, and chooses the experts of the token.
+template <typename A>
 static __device__ __forceinline__ void receive_and_route(const Model &m, Shared *s, int layer, int parity,
-                                                         Activations<HIDDEN> &x) {
+                                                         A &x) {
   float4 value[Tiling<HIDDEN>::runs], gain[Tiling<HIDDEN>::runs], row[Tiling<HIDDEN>::runs];
   load_gain(BEFORE_MLP(layer), gain);
   load_router_row(m, layer, s->block, row);
   receive_all<HIDDEN>(m.scratch->x1[parity], value);
   multiply_gain(s, value, gain);
   publish_scores(m, s, layer, m.scratch->router[parity], value, row);
-  stage_all<HIDDEN>(s, x, value);
+  stage_all(s, x, value);
   choose_experts(s, m.scratch->router[parity]);
 }

@@ -7,23 +7,24 @@ static __device__ __forceinline__ int staged_at(int lane, int pair) {
 }
 
 // This lane's B fragment of a staged piece; zero for columns past the last part.
-static __device__ __forceinline__ uint2 staged_fragment(const Shared *s, int run, int piece) {
+static __device__ __forceinline__ uint2 staged_fragment16(const Shared *s, int run, int piece) {
   const int lane = threadIdx.x & 31, quad = lane & 3, part = lane >> 2 & 3, half = lane >> 4;
-  const u8 *from = s->work.runs[threadIdx.x >> 5] + run * RUN_BYTES + piece * PIECE_BYTES +
+  const u8 *from = s->work.runs[threadIdx.x >> 5] + run * RUN16_BYTES + piece * PIECE16_BYTES +
                    ((half * 4 + quad) * PARTS + part) * 8;
   return part < PARTS ? *(const uint2 *)from : uint2{0, 0};
 }
 
 template <int K, typename S>
-static __device__ __forceinline__ uint2 fragment_of(const S *s, const Activations<K> &x, int run, int piece) {
+static __device__ __forceinline__ uint2 fragment_of(const S *s, const Activations16<K> &x, int run,
+                                                    int piece) {
   return Tiling<K>::in_registers ? x.fragment[Tiling<K>::in_registers ? run : 0][piece]
-                                 : staged_fragment(s, run, piece);
+                                 : staged_fragment16(s, run, piece);
 }
 
 // Stores the parts of activations 4i to 4i + 3 of the run, held by lane i, in the order of the instruction.
 static __device__ __forceinline__ void stage(Shared *s, int run, float4 x) {
   const int lane = threadIdx.x & 31;
-  u8 *to = s->work.runs[threadIdx.x >> 5] + run * RUN_BYTES + (lane >> 3) * PIECE_BYTES;
+  u8 *to = s->work.runs[threadIdx.x >> 5] + run * RUN16_BYTES + (lane >> 3) * PIECE16_BYTES;
 #pragma unroll
   for (int i = 0; i < PARTS; ++i) {
     const u32 first = Number::narrow2(x.x, x.y), second = Number::narrow2(x.z, x.w);
@@ -38,7 +39,7 @@ static __device__ __forceinline__ void stage(Shared *s, int run, float4 x) {
 // Scales the warp's values by a power of two, so that the largest is near 2^14: f16 parts neither overflow
 // nor lose the small values. Row sums are multiplied by |unscale|.
 template <int K>
-static __device__ __forceinline__ void scale_for_f16(Activations<K> &x, float4 (&value)[Tiling<K>::runs]) {
+static __device__ __forceinline__ void scale_for_f16(Activations16<K> &x, float4 (&value)[Tiling<K>::runs]) {
   u32 largest = 0;  // floats of one sign are ordered as their bits
 #pragma unroll
   for (int i = 0; i < Tiling<K>::runs; ++i) {
@@ -61,21 +62,22 @@ static __device__ __forceinline__ void scale_for_f16(Activations<K> &x, float4 (
 
 // Converts the values of this warp's columns to activation fragments.
 template <int K>
-static __device__ __forceinline__ void stage_all(Shared *s, Activations<K> &x,
+static __device__ __forceinline__ void stage_all(Shared *s, Activations16<K> &x,
                                                  float4 (&value)[Tiling<K>::runs]) {
   using C = Tiling<K>;
+  constexpr int staged = Activations16<K>::staged;
 #ifdef DTYPE_F16
-  scale_for_f16<K>(x, value);
+  scale_for_f16(x, value);
 #endif
 #pragma unroll
-  for (int begin = 0; begin < C::runs; begin += C::staged) {
+  for (int begin = 0; begin < C::runs; begin += staged) {
     __syncwarp();
 #pragma unroll
-    for (int i = 0; i < C::staged && begin + i < C::runs; ++i) stage(s, i, value[begin + i]);
+    for (int i = 0; i < staged && begin + i < C::runs; ++i) stage(s, i, value[begin + i]);
     __syncwarp();
     if (!C::in_registers) return;
 #pragma unroll
-    for (int i = 0; i < 4 * C::staged && begin + i / 4 < C::runs; ++i)
-      x.fragment[begin + i / 4][i % 4] = staged_fragment(s, i / 4, i % 4);
+    for (int i = 0; i < 4 * staged && begin + i / 4 < C::runs; ++i)
+      x.fragment[begin + i / 4][i % 4] = staged_fragment16(s, i / 4, i % 4);
   }
 }

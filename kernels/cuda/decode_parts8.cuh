@@ -9,11 +9,11 @@
 // TileFormat::four_bytes.
 
 static __device__ __forceinline__ const u8 *staged_piece(const Shared *s, int run, int piece) {
-  return s->work.runs[threadIdx.x >> 5] + run * RUN_BYTES + piece * PIECE_BYTES;
+  return s->work.runs[threadIdx.x >> 5] + run * RUN8_BYTES + piece * PIECE8_BYTES;
 }
 
 // This lane's B fragment of pieces 2 * pair and 2 * pair + 1 of a staged run.
-static __device__ __forceinline__ uint2 staged_fragment(const Shared *s, int run, int pair) {
+static __device__ __forceinline__ uint2 staged_fragment8(const Shared *s, int run, int pair) {
   const int lane = threadIdx.x & 31, quad = lane & 3, part = lane >> 2 & 3;
   return *(const uint2 *)(staged_piece(s, run, 2 * pair + (lane >> 4)) + (part * 4 + quad) * 8);
 }
@@ -26,13 +26,13 @@ static __device__ __forceinline__ float staged_unit(const Shared *s, int run, in
 }
 
 template <int K, typename S>
-static __device__ __forceinline__ uint2 fragment_of(const S *s, const Activations<K> &x, int run, int pair) {
+static __device__ __forceinline__ uint2 fragment_of(const S *s, const Activations8<K> &x, int run, int pair) {
   return Tiling<K>::in_registers ? x.fragment[Tiling<K>::in_registers ? run : 0][pair]
-                                 : staged_fragment(s, run, pair);
+                                 : staged_fragment8(s, run, pair);
 }
 
 template <int K, typename S>
-static __device__ __forceinline__ float unit_of(const S *s, const Activations<K> &x, int run, int pair) {
+static __device__ __forceinline__ float unit_of(const S *s, const Activations8<K> &x, int run, int pair) {
   return Tiling<K>::in_registers ? x.unit[Tiling<K>::in_registers ? run : 0][pair]
                                  : staged_unit(s, run, pair);
 }
@@ -74,7 +74,7 @@ static __device__ __forceinline__ void stage_run(u8 *run) {
   const u32 e0 = upper ? even : a, e1 = upper ? c : even, o0 = upper ? odd : b, o1 = upper ? d : odd;
   const u32 el = __byte_perm(e0, e1, 0x5140), eh = __byte_perm(e0, e1, 0x7362),
             ol = __byte_perm(o0, o1, 0x5140), oh = __byte_perm(o0, o1, 0x7362);
-  u8 *to = run + (lane >> 3) * PIECE_BYTES;
+  u8 *to = run + (lane >> 3) * PIECE8_BYTES;
   u32 *words = (u32 *)to + ((lane & 1) * 2 + upper) * 2 + (lane >> 2 & 1);
   // The shuffles made every lane of the warp wait for all loads of the run.
   words[0] = __byte_perm(el, ol, 0x5410);
@@ -95,26 +95,26 @@ static __device__ __noinline__ void stage_runs(u8 *runs, int count) {
   __syncwarp();
 #pragma unroll 1
   for (int i = 0; i < count; i += 2) {
-    stage_run(runs + i * RUN_BYTES);
-    stage_run(runs + (i + 1) * RUN_BYTES);
+    stage_run(runs + i * RUN8_BYTES);
+    stage_run(runs + (i + 1) * RUN8_BYTES);
   }
   __syncwarp();
 }
 
 // Converts the values of this warp's columns to activation fragments.
 template <int K>
-static __device__ __forceinline__ void stage_all(Shared *s, Activations<K> &x,
+static __device__ __forceinline__ void stage_all(Shared *s, Activations8<K> &x,
                                                  float4 (&value)[Tiling<K>::runs]) {
   using C = Tiling<K>;
+  constexpr int most = Activations8<K>::staged;
   const int lane = threadIdx.x & 31;
   u8 *runs = s->work.runs[threadIdx.x >> 5];
 #pragma unroll
-  for (int begin = 0; begin < C::runs; begin += C::staged) {
-    constexpr int most = C::staged;
+  for (int begin = 0; begin < C::runs; begin += most) {
     const int count = min_of(most, C::runs - begin);
     __syncwarp();
 #pragma unroll
-    for (int i = 0; i < count; ++i) *(float4 *)(runs + i * RUN_BYTES + lane * 16) = value[begin + i];
+    for (int i = 0; i < count; ++i) *(float4 *)(runs + i * RUN8_BYTES + lane * 16) = value[begin + i];
     stage_runs(runs, count + count % 2);
 #pragma unroll
     for (int i = 0; i < count; ++i) {
@@ -122,7 +122,7 @@ static __device__ __forceinline__ void stage_all(Shared *s, Activations<K> &x,
       if (!C::in_registers) continue;
 #pragma unroll
       for (int pair = 0; pair < 2; ++pair) {
-        x.fragment[begin + i][pair] = staged_fragment(s, i, pair);
+        x.fragment[begin + i][pair] = staged_fragment8(s, i, pair);
         x.unit[begin + i][pair] = staged_unit(s, i, pair);
       }
     }

@@ -6,32 +6,49 @@
 // the second matrix holds that part of the activations for pairs 0 and 2, column 4 + |part| for pairs 1
 // and 3. So a lane needs two registers of activations per piece.
 
-#define SHARE_UNIT 1  // a block's share of rows is a multiple of this
-
 #define PARTS 3  // 16-bit numbers that add up to an activation: three bf16 parts hold all 24 bits
-#define PIECE_BYTES (PARTS * 64)  // of staged activations
+#define PIECE16_BYTES (PARTS * 64)  // of staged activations
+#define RUN16_BYTES (4 * PIECE16_BYTES)
 
 // Activations of a warp's columns: the two-register B fragment of the instruction, per piece of each run.
 template <int K>
-struct Activations {
-  uint2 fragment[Tiling<K>::in_registers ? Tiling<K>::runs : 1][4];
+struct Activations16 {
+  using C = Tiling<K>;
+  static_assert(!C::in_registers || C::runs <= 8, "compiler/plan.c rejects this width");
+  static constexpr int columns = K;
+  static constexpr int staged = C::in_registers ? min_of(C::runs, 2) : C::runs;  // runs at a time
+  static constexpr int staged_bytes = ceil_div(staged, 2) * 2 * RUN16_BYTES;
+  uint2 fragment[C::in_registers ? C::runs : 1][4];
   float unscale;  // factor of the row sums, with f16 parts
+
+  __device__ __forceinline__ float rescale(float sum) const {
+#ifdef DTYPE_F16
+    sum *= unscale;
+#endif
+    return sum;
+  }
 };
 
 template <int K, typename S>
-static __device__ __forceinline__ uint2 fragment_of(const S *s, const Activations<K> &x, int run, int piece);
+static __device__ __forceinline__ uint2 fragment_of(const S *s, const Activations16<K> &x, int run,
+                                                    int piece);
 
 struct Rows16 {
+  template <int K>
+  using Activations = Activations16<K>;
+
   struct Sum {
     float part[4][4];
   };
 
+  // A stage has a run of each warp. Segments are wider only if other matrices are quantized.
   template <int K, int ROWS = 1>
   struct Stage {
+    static constexpr int columns = min_of(Tiling<K>::columns, WARPS * 128);
     // Bytes of a row. The padding of 64 bytes puts eight rows into different banks.
-    static constexpr int stride = Tiling<K>::columns * 2 + 64;
+    static constexpr int stride = columns * 2 + 64;
     static constexpr int bytes = TILE * stride;
-    static constexpr int row_bytes = bytes, count = 1;  // stages of a segment
+    static constexpr int row_bytes = bytes, count = Tiling<K>::segment_runs;  // stages of a segment
   };
 
   template <int K>
@@ -44,15 +61,18 @@ struct Rows16 {
   static __device__ __forceinline__ void copy_tile(P &p, int first, int count, At at) {
     using C = Tiling<K>;
     const int lane = threadIdx.x & 31;
+    using S = Stage<K>;
     const u8 *from = lane < count ? at(first + lane) : nullptr;
 #pragma unroll 1
-    for (int segment = 0; segment < C::segments; ++segment) {
-      const int bytes = C::segment_columns(segment) * 2;
+    for (int i = 0; i < C::segments * S::count; ++i) {
+      const int segment = i / S::count, nth = i % S::count, columns = C::segment_columns(segment);
+      if (is_empty_stage<K, 1>(segment, nth)) continue;
+      const int bytes = (S::count == 1 ? columns : min(S::columns, columns - nth * S::columns)) * 2;
       u8 *to = p.begin(count * bytes);
       if (!to) return;
       if (from)
-        copy_bytes(to + lane * Stage<K>::stride, from + (C::first + segment) * C::columns * 2, bytes, 0, 1,
-                   p.full());
+        copy_bytes(to + lane * S::stride, from + ((C::first + segment) * C::columns + nth * S::columns) * 2,
+                   bytes, 0, 1, p.full());
       p.end();
     }
   }
@@ -61,6 +81,7 @@ struct Rows16 {
   template <int K, typename P, typename At>
   static __device__ __forceinline__ void copy_grouped(P &p, int first, int count, At at) {
     using C = Tiling<K>;
+    static_assert(Stage<K>::count == 1, "gate, up and down all have 16 bits");
     const int lane = threadIdx.x & 31;
 #pragma unroll 1
     for (int segment = 0; segment < C::segments; ++segment) {
@@ -76,28 +97,29 @@ struct Rows16 {
     }
   }
 
+  // Whether stage |nth| of a segment has no columns: the last segment is narrower.
   template <int K, int ROWS>
-  static __device__ constexpr bool is_empty_stage(int, int) {
-    return false;
+  static __device__ constexpr bool is_empty_stage(int segment, int nth) {
+    using S = Stage<K>;
+    return S::count > 1 && nth * S::columns >= Tiling<K>::segment_columns(segment);
   }
 
-  // Multiplies this warp's runs of one stage and adds them to the sums of the tile.
+  // Multiplies this warp's run of stage |nth| of a segment and adds it to the sums of the tile.
   template <int K, int ROWS, typename S>
-  static __device__ __forceinline__ void multiply_stage(const S *s, const u8 *stage, int segment, int,
+  static __device__ __forceinline__ void multiply_stage(const S *s, const u8 *stage, int segment, int nth,
                                                         const Activations<K> &x, Sum &sum) {
     using C = Tiling<K>;
-    const int lane = threadIdx.x & 31, row = lane >> 2, quad = lane & 3;
+    const int lane = threadIdx.x & 31, row = lane >> 2, quad = lane & 3,
+              run = segment * C::segment_runs + nth;
     const u8 *weights = stage + row * Stage<K>::stride + (threadIdx.x >> 5) * 256 + quad * 16;
-    uint4 a[C::segment_runs * 4];
+    uint4 a[4];
 #pragma unroll
-    for (int i = 0; i < C::segment_runs * 4; ++i) {
-      const int run = segment * C::segment_runs + i / 4;
-      const bool valid = C::has(run, C::column(run) + i % 4 * 32 + quad * 8);
-      a[i] = valid ? *(const uint4 *)(weights + i / 4 * WARPS * 256 + i % 4 * 64) : uint4{0, 0, 0, 0};
+    for (int i = 0; i < 4; ++i) {
+      const bool valid = C::has(run, C::column(run) + i * 32 + quad * 8);
+      a[i] = valid ? *(const uint4 *)(weights + i * 64) : uint4{0, 0, 0, 0};
     }
 #pragma unroll
-    for (int i = 0; i < C::segment_runs * 4; ++i)
-      Number::multiply(sum.part[i & 3], a[i], fragment_of<K>(s, x, segment * C::segment_runs + i / 4, i % 4));
+    for (int i = 0; i < 4; ++i) Number::multiply(sum.part[i], a[i], fragment_of(s, x, run, i));
   }
 
   // Row sum of this lane: quads 0 and 1 hold the sums with columns 0-3 (|other| false), quads 2 and 3 with
@@ -121,10 +143,3 @@ struct Rows16 {
     return Number::widen(*(const u16 *)(table + row_offset<K>(row) + column * 2));
   }
 };
-
-using QkvFormat = Rows16;
-using OFormat = Rows16;
-using GateFormat = Rows16;
-using DownFormat = Rows16;
-using HeadFormat = Rows16;
-using EmbedFormat = Rows16;

@@ -4,10 +4,9 @@ static __device__ __forceinline__ void sync_consumers() {
   asm volatile("barrier.sync 1, %0;" ::"n"(THREADS) : "memory");
 }
 
+#include "decode_parts16.cuh"
 #ifdef PACKED
 #include "decode_parts8.cuh"
-#else
-#include "decode_parts16.cuh"
 #endif
 
 // Loads all words first, then reloads the words that were EMPTY.
@@ -33,11 +32,12 @@ static __device__ __forceinline__ void receive_all(const float *words, float4 (&
   }
 }
 
-template <int K>
-static __device__ __forceinline__ void receive_activations(Shared *s, const float *words, Activations<K> &x) {
+template <typename A>
+static __device__ __forceinline__ void receive_activations(Shared *s, const float *words, A &x) {
+  constexpr int K = A::columns;
   float4 value[Tiling<K>::runs];
   receive_all<K>(words, value);
-  stage_all<K>(s, x, value);
+  stage_all(s, x, value);
 }
 
 // Gains of a norm; ones without a norm.
@@ -67,11 +67,11 @@ static __device__ __forceinline__ void multiply_gain(Shared *s, float4 (&value)[
   if ((threadIdx.x & 31) == 0) s->square[threadIdx.x >> 5] = square;
 }
 
+template <typename A>
 static __device__ __forceinline__ void normalize(Shared *s, float4 (&value)[Tiling<HIDDEN>::runs],
-                                                 const float4 (&gain)[Tiling<HIDDEN>::runs],
-                                                 Activations<HIDDEN> &x) {
+                                                 const float4 (&gain)[Tiling<HIDDEN>::runs], A &x) {
   multiply_gain(s, value, gain);
-  stage_all<HIDDEN>(s, x, value);
+  stage_all(s, x, value);
 }
 
 static __device__ __forceinline__ float norm_scale(const Shared *s) {
@@ -123,8 +123,9 @@ static __device__ __forceinline__ void add_normalized(Shared *s, float4 (&value)
 #endif
 
 // |post|: with POST_NORMS, the gain of the norm of the received sublayer output.
+template <typename A>
 static __device__ __forceinline__ void receive_and_normalize(Shared *s, const float *words, const u8 *post,
-                                                             const u8 *weight, Activations<HIDDEN> &x) {
+                                                             const u8 *weight, A &x) {
   float4 value[Tiling<HIDDEN>::runs], gain[Tiling<HIDDEN>::runs];
   load_gain(weight, gain);
 #if POST_NORMS
@@ -139,7 +140,7 @@ static __device__ __forceinline__ void receive_and_normalize(Shared *s, const fl
   normalize(s, value, gain, x);
 }
 
-static __device__ __forceinline__ void embed(const Model &m, Shared *s, int token, Activations<HIDDEN> &x) {
+static __device__ __forceinline__ void embed(const Model &m, Shared *s, int token, QkvInput &x) {
   using C = Tiling<HIDDEN>;
   float4 value[C::runs], gain[C::runs];
   load_gain(BEFORE_ATTENTION(0), gain);
@@ -167,8 +168,9 @@ struct Consumer {
 
   // Multiplies ROWS tile rows of eight rows; their sums are tiles ROWS * nth and up of the batch. ADD: adds
   // them to the sums of the parts before this one.
-  template <typename F, int K, bool ADD, int ROWS>
-  __device__ __forceinline__ void multiply_tile(const Activations<K> &x, int nth) {
+  template <typename F, bool ADD, int ROWS, typename A>
+  __device__ __forceinline__ void multiply_tile(const A &x, int nth) {
+    constexpr int K = A::columns;
     const int lane = threadIdx.x & 31;
     typename F::Sum sum[ROWS] = {};
     using Stage = typename F::template Stage<K, ROWS>;
@@ -189,25 +191,23 @@ struct Consumer {
       float total = F::total(sum[r], lane & 2);
       total += __shfl_xor_sync(~0u, total, 1);
       total += __shfl_xor_sync(~0u, total, 2);
-#ifdef DTYPE_F16
-      total *= x.unscale;
-#endif
+      total = x.rescale(total);
       float *sums = &s->partial[buffer][threadIdx.x >> 5][(nth * ROWS + r) * TILE + (lane >> 2)];
       if ((lane & 3) == 0) *sums = ADD ? *sums + total : total;
     }
   }
 
   // Multiplies |count| times ROWS tile rows, in the format F, or G if second(nth).
-  template <typename F, typename G, int K, bool ADD, int ROWS, typename Second>
-  __device__ __forceinline__ void multiply_batch(const Activations<K> &x, int count, Second second) {
+  template <typename F, typename G, bool ADD, int ROWS, typename A, typename Second>
+  __device__ __forceinline__ void multiply_batch(const A &x, int count, Second second) {
 #pragma unroll 1
     for (int i = 0; i < count; ++i) {
       if constexpr (Same<F, G>::value) {
-        multiply_tile<F, K, ADD, ROWS>(x, i);
+        multiply_tile<F, ADD, ROWS>(x, i);
       } else if (second(i)) {
-        multiply_tile<G, K, ADD, ROWS>(x, i);
+        multiply_tile<G, ADD, ROWS>(x, i);
       } else {
-        multiply_tile<F, K, ADD, ROWS>(x, i);
+        multiply_tile<F, ADD, ROWS>(x, i);
       }
     }
   }
@@ -221,15 +221,14 @@ struct Consumer {
 
   // Calls done(row, sum, before(row)) for each row, in one thread per row. before() is called first, so that
   // its load overlaps with the sum. second(row): whether a row has format G instead of F.
-  template <typename F, typename G, int K, typename Second, typename Before, typename Done>
-  __device__ __forceinline__ void rows(const Activations<K> &x, Rows rows, Second second, Before before,
-                                       Done done) {
+  template <typename F, typename G, typename A, typename Second, typename Before, typename Done>
+  __device__ __forceinline__ void rows(const A &x, Rows rows, Second second, Before before, Done done) {
 #pragma unroll 1
     for (int begin = rows.begin; begin < rows.end; begin += BATCH * TILE) {
       const int count = min(BATCH * TILE, rows.end - begin), row = begin + (int)threadIdx.x;
       const float old = (int)threadIdx.x < count ? before(row) : 0.0f;
-      multiply_batch<F, G, K, false, 1>(x, ceil_div(count, TILE),
-                                        [&](int i) { return second(begin + i * TILE); });
+      multiply_batch<F, G, false, 1>(x, ceil_div(count, TILE),
+                                     [&](int i) { return second(begin + i * TILE); });
       sync_consumers();
       if ((int)threadIdx.x < count) done(row, total(threadIdx.x), old);
       buffer ^= 1;
@@ -240,10 +239,9 @@ struct Consumer {
   template <typename F, typename G, int PART>
   __device__ __forceinline__ void multiply_parts(const float *words, int count, bool second) {
     {
-      Activations<PART_OF(FFN, PART)> x;
-      receive_activations<PART_OF(FFN, PART)>(s, words, x);
-      multiply_batch<F, G, PART_OF(FFN, PART), (PART > 0), 1>(x, ceil_div(count, TILE),
-                                                              [=](int) { return second; });
+      typename F::template Activations<PART_OF(FFN, PART)> x;
+      receive_activations(s, words, x);
+      multiply_batch<F, G, (PART > 0), 1>(x, ceil_div(count, TILE), [=](int) { return second; });
     }
     if constexpr (PART + 1 < FFN_PARTS) multiply_parts<F, G, PART + 1>(words, count, second);
   }
@@ -266,15 +264,15 @@ struct Consumer {
   // Calls done(row, gate sum, up sum, before(row), whether the row is in the last batch) for each row. All
   // threads call first() once before the first done(), when all consumers have received their activations.
   template <typename F, typename G, typename First, typename Before, typename Done>
-  __device__ __forceinline__ void pairs(const Activations<HIDDEN> &x, Rows rows, bool second, First first,
+  __device__ __forceinline__ void pairs(const GateInput &x, Rows rows, bool second, First first,
                                         Before before, Done done) {
     const int t = threadIdx.x, low = t / TILE * 2 * TILE + t % TILE;
 #pragma unroll 1
     for (int begin = rows.begin; begin < rows.end; begin += BATCH / 2 * TILE) {
       const int count = min(BATCH / 2 * TILE, rows.end - begin);
       const float2 bias = t < count ? before(begin + t) : float2{0, 0};
-      multiply_batch<F, G, HIDDEN, false, PAIR_ROWS>(x, 2 / PAIR_ROWS * ceil_div(count, TILE),
-                                                     [=](int) { return second; });
+      multiply_batch<F, G, false, PAIR_ROWS>(x, 2 / PAIR_ROWS * ceil_div(count, TILE),
+                                             [=](int) { return second; });
       sync_consumers();
       if (begin == rows.begin) {
         first();

@@ -9,26 +9,31 @@
 //
 // A macro per role (QKV_TILES ...) gives the template arguments.
 
-#define SHARE_UNIT TILE  // a block's share of rows is a multiple of this
-
 #include "tile_format.cuh"
 
-#define PIECE_BYTES 160  // of staged activations
+#define PIECE8_BYTES 160  // of staged activations
+#define RUN8_BYTES (4 * PIECE8_BYTES)
 
 // Activations of a warp's columns. |fragment|: the two-register B fragment of the instruction, per two pieces
 // of each run. |unit|: of the products with it, in this lane.
 template <int K>
-struct Activations {
-  static constexpr int kept = Tiling<K>::in_registers ? Tiling<K>::runs : 1;
+struct Activations8 {
+  using C = Tiling<K>;
+  static constexpr int columns = K;
+  static constexpr int staged = C::in_registers ? min_of(C::runs, 4) : C::runs;  // runs at a time
+  static constexpr int staged_bytes = ceil_div(staged, 2) * 2 * RUN8_BYTES;
+  static constexpr int kept = C::in_registers ? C::runs : 1;
   uint2 fragment[kept][2];
   float unit[kept][2];
-  float sum[OFFSETS ? Tiling<K>::runs : 1];  // sum over piece |quad|: multiplied with offsets
+  float sum[OFFSETS ? C::runs : 1];  // sum over piece |quad|: multiplied with offsets
+
+  __device__ __forceinline__ float rescale(float sum) const { return sum; }
 };
 
 template <int K, typename S>
-static __device__ __forceinline__ uint2 fragment_of(const S *s, const Activations<K> &x, int run, int pair);
+static __device__ __forceinline__ uint2 fragment_of(const S *s, const Activations8<K> &x, int run, int pair);
 template <int K, typename S>
-static __device__ __forceinline__ float unit_of(const S *s, const Activations<K> &x, int run, int pair);
+static __device__ __forceinline__ float unit_of(const S *s, const Activations8<K> &x, int run, int pair);
 
 // The sum of two parts of the activations times the codes, from the instruction's result.
 static __device__ __forceinline__ float two_parts(const int (&sum)[4]) {
@@ -59,6 +64,8 @@ template <int BITS, int NUMBERS, int OFFSET, bool HALVES, int CENTER>
 struct Tiles : TileFormat<BITS, NUMBERS, OFFSET, HALVES, CENTER> {
   using Format = TileFormat<BITS, NUMBERS, OFFSET, HALVES, CENTER>;
   using Format::bytes;
+  template <int K>
+  using Activations = Activations8<K>;
 
   struct Sum {
     float part[2], offset;
@@ -172,8 +179,8 @@ struct Tiles : TileFormat<BITS, NUMBERS, OFFSET, HALVES, CENTER> {
           return Format::four_bytes(codes[piece / Format::pieces], piece, half);
         };
         const uint4 a = {byte(2 * i, 0), byte(2 * i + 1, 0), byte(2 * i, 1), byte(2 * i + 1, 1)};
-        sum.part[i] += unit_of<K>(s, x, run, i) * multiply_pieces(tile, nth, row, 2 * i + (quad >> 1), a,
-                                                                  scale[i], fragment_of<K>(s, x, run, i));
+        sum.part[i] += unit_of(s, x, run, i) * multiply_pieces(tile, nth, row, 2 * i + (quad >> 1), a,
+                                                               scale[i], fragment_of(s, x, run, i));
       }
       if constexpr (OFFSET == 1) sum.offset += offset * x.sum[run];
     }
@@ -224,10 +231,3 @@ struct Tiles : TileFormat<BITS, NUMBERS, OFFSET, HALVES, CENTER> {
     return {a.x, a.y, b.x, b.y};
   }
 };
-
-using QkvFormat = Tiles<QKV_TILES>;
-using OFormat = Tiles<O_TILES>;
-using GateFormat = Tiles<GATE_TILES>;
-using DownFormat = Tiles<DOWN_TILES>;
-using HeadFormat = Tiles<HEAD_TILES>;
-using EmbedFormat = Tiles<EMBED_TILES>;

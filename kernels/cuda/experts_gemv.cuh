@@ -3,7 +3,7 @@
 //
 // PAIR 1   (x[tokens,K] f32, [gain[K] f32,] gate, up, [bias, bias2,] scores, [batch,] y[tokens * USED, N]
 // f32)
-//   y = act(x.gate^T + bias) * (x.up^T + bias2) for each pair of a token and its expert (experts_act.cuh).
+//   y = act(x.gate^T + bias) * (x.up^T + bias2) for each pair of a token and its expert (activation.cuh).
 //   With NORM_EPS x is normalized first, as in packed_token.cuh; K is then at most 10240
 //   Launch: grid (ceil(N/(16*EACH)), tokens * USED, 1)
 // PAIR 0   (x[tokens * USED, K] f32, w, [bias,] scores, [batch,] [residual[tokens,N] f32,] y[tokens,N] f32)
@@ -40,7 +40,7 @@ constexpr u64 MATRIX_BYTES = (u64)TILES * RUNS * TILE_BYTES;
 #include "cluster.cuh"
 #include "experts_choose.cuh"
 #if PAIR
-#include "experts_act.cuh"
+#include "activation.cuh"
 #endif
 
 constexpr int OWN = (GEMV_UNITS + 7) / 8, TURNS = OWN * EACH;  // units of a warp: of a group, of all groups

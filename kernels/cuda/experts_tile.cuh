@@ -2,9 +2,9 @@
 // expert. A block multiplies one tile of rows of one expert; |groups| has the tiles.
 
 #ifdef ROWS16
-constexpr u64 MATRIX_BYTES = (u64)N * K * 2;
+#define MATRIX_BYTES ((u64)N * K * 2)
 #else
-constexpr u64 MATRIX_BYTES = (u64)TILES * RUNS * TILE_BYTES;
+#define MATRIX_BYTES ((u64)TILES * RUNS * TILE_BYTES)
 #endif
 static_assert(SPLIT == 1, "a tile is summed by one block");
 
@@ -30,7 +30,7 @@ __device__ __forceinline__ int4 tile_of(const int *groups) {
 #endif
 
 #if EPILOGUE == 2
-#include "experts_act.cuh"
+#include "activation.cuh"
 #endif
 
 // The result for element |e| of a fragment; |at| is the index of its bias.

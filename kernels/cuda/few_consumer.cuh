@@ -25,12 +25,6 @@ static __device__ __forceinline__ bool any_empty(const float *v) {
   return is_empty(v[0]) || is_empty(v[1]) || is_empty(v[2]) || is_empty(v[3]);
 }
 
-static __device__ __forceinline__ u32 narrow2(float low, float high) {
-  u32 pair;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  return pair;
-}
-
 static __device__ __forceinline__ void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
       "{%0,%1,%2,%3};"
@@ -44,39 +38,39 @@ static __device__ __forceinline__ void count_poll(u32 &polls) {
   if (++polls == MAX_POLLS) __trap();
 }
 
-// This lane's eight words of each piece, where place() says. Polls the first ones: most arrive together.
-template <int COUNT>
-static __device__ __forceinline__ void receive(float (&v)[PIECES][8], const float *from) {
+// This lane's eight words of each of |count| pieces, where place() says. Polls the first ones: most arrive
+// together.
+static __device__ __forceinline__ void receive(float (&v)[PIECES][8], const float *from, int count) {
   u32 polls = 0;
   for (load4(v[0], from); __any_sync(~0u, any_empty(v[0])); load4(v[0], from)) count_poll(polls);
 #pragma unroll
-  for (int i = 1; i < 2 * COUNT; ++i) load4(v[i / 2] + i % 2 * 4, from + i * 128);
+  for (int i = 1; i < 2 * PIECES; ++i)
+    if (i < 2 * count) load4(v[i / 2] + i % 2 * 4, from + i * 128);
   for (;;) {
     bool again = false;
 #pragma unroll
-    for (int i = 1; i < 2 * COUNT; ++i) again |= any_empty(v[i / 2] + i % 2 * 4);
+    for (int i = 1; i < 2 * PIECES; ++i) again |= i < 2 * count && any_empty(v[i / 2] + i % 2 * 4);
     if (!__any_sync(~0u, again)) return;  // lanes leave the loop together
     count_poll(polls);
 #pragma unroll
-    for (int i = 1; i < 2 * COUNT; ++i)
-      if (any_empty(v[i / 2] + i % 2 * 4)) load4(v[i / 2] + i % 2 * 4, from + i * 128);
+    for (int i = 1; i < 2 * PIECES; ++i)
+      if (i < 2 * count && any_empty(v[i / 2] + i % 2 * 4)) load4(v[i / 2] + i % 2 * 4, from + i * 128);
   }
 }
 
 // The same from rows in the usual order. A warp loads 128 columns of a row at a time, because requests of
 // few bytes from many rows take several times as long, and exchanges them through |stage|, 2 KB.
-template <int COUNT>
 static __device__ __forceinline__ void load_rows(float (&v)[PIECES][8], const float *rows, int stride,
-                                                 float *stage) {
-  constexpr int LOADS = (COUNT + 3) / 4;  // of a row
+                                                 float *stage, int count) {
+  constexpr int LOADS = (PIECES + 3) / 4;  // of a row
   const int lane = threadIdx.x & 31, token = lane >> 2, quad = lane & 3;
   float row[TOKENS][LOADS][4];
 #pragma unroll
   for (int i = 0; i < TOKENS * LOADS; ++i)
-    if (COUNT % 4 == 0 || i % LOADS * 128 + lane * 4 < COUNT * 32)
+    if (i % LOADS * 128 + lane * 4 < count * 32)
       load4(row[i / LOADS][i % LOADS], rows + (u64)(i / LOADS) * stride + i % LOADS * 128 + lane * 4);
 #pragma unroll
-  for (int round = 0; round < (COUNT + 1) / 2; ++round) {  // two pieces; 16 lanes have them
+  for (int round = 0; round < (PIECES + 1) / 2; ++round) {  // two pieces; 16 lanes have them
     __syncwarp();
 #pragma unroll
     for (int t = 0; t < TOKENS; ++t)
@@ -84,46 +78,54 @@ static __device__ __forceinline__ void load_rows(float (&v)[PIECES][8], const fl
         *(float4 *)(stage + t * 64 + ((lane & 15) * 4 ^ (t & 3) * 8)) = *(float4 *)row[t][round / 2];
     __syncwarp();
 #pragma unroll
-    for (int i = 0; i < 8 && round * 2 + i / 4 < COUNT; ++i) {
+    for (int i = 0; i < 8 && round * 2 + i / 4 < PIECES; ++i) {
       const float2 pair = *(const float2 *)(stage + token * 64 + ((i ^ (token & 3)) * 8 + quad * 2));
       v[round * 2 + i / 4][i % 4 * 2] = pair.x, v[round * 2 + i / 4][i % 4 * 2 + 1] = pair.y;
     }
   }
 }
 
+enum { PHASE_O, PHASE_GATE_UP, PHASE_DOWN, PHASE_QKV, PHASE_HEAD };
+
+// A matrix and what it is multiplied with.
+struct Product {
+  int phase;
+  int units;          // of the matrix, in this block
+  const float *rows;  // x: rows of |stride| numbers; stride 0: words of Buffers, which may be EMPTY yet
+  int stride;
+  int count;  // pieces of a warp
+  int norm;   // before the product: its index in Shared::gain; -1: none
+};
+
 struct Consumer {
   Shared *s;
   RingPosition at;
   u32 x[PIECES][3][4];  // this warp's columns of x: piece, part, pair of columns
 
-  // Loads K columns of x. EXCHANGED: from Buffers, whose words may be EMPTY yet; else from rows of |stride|
-  // numbers. With a gain, x is multiplied by it, and |square| gets the sums of squares.
-  template <int K, bool EXCHANGED>
-  __device__ __forceinline__ void load(const float *rows, int stride, const float *gain) {
-    constexpr int COUNT = K / 32 / WARPS;
-    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, quad = lane & 3, column = warp * COUNT * 32;
+  // Loads x. With a norm, x is multiplied by its gain, and |square| gets the sums of squares.
+  __device__ __forceinline__ void load(const Product &p) {
+    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, quad = lane & 3, column = warp * p.count * 32;
     float v[PIECES][8];
-    if constexpr (EXCHANGED)
-      receive<COUNT>(v, rows + column * TOKENS + lane * 4);
+    if (p.stride)
+      load_rows(v, p.rows + column, p.stride, &s->sums[0][0][0][0] + warp * 512, p.count);
     else
-      load_rows<COUNT>(v, rows + column, stride, &s->sums[0][0][0][0] + warp * 512);
+      receive(v, p.rows + column * TOKENS + lane * 4, p.count);
     float square = 0;
 #pragma unroll
-    for (int i = 0; i < COUNT * 4; ++i) {
+    for (int i = 0; i < PIECES * 4; ++i) {
+      if (i >= p.count * 4) break;
       float low = v[i / 4][i % 4 * 2], high = v[i / 4][i % 4 * 2 + 1];
-      if (gain) {
-        const float2 g = *(const float2 *)(gain + column + i * 8 + quad * 2);
+      if (p.norm >= 0) {
+        const float2 g = *(const float2 *)(s->gain[p.norm] + column + i * 8 + quad * 2);
         square += low * low + high * high;
         low *= g.x, high *= g.y;
       }
+      u32 parts[3];
+      split_bf16(parts, low, high);
 #pragma unroll
-      for (int part = 0; part < 3; ++part) {
-        const u32 pair = narrow2(low, high);
-        x[i / 4][part][i % 4] = pair;
-        low -= __uint_as_float(pair << 16), high -= __uint_as_float(pair & 0xffff0000u);
-      }
+      for (int part = 0; part < 3; ++part) x[i / 4][part][i % 4] = parts[part];
     }
-    if (!gain) return;
+    if (p.norm < 0) return;
     square += __shfl_xor_sync(~0u, square, 1);
     square += __shfl_xor_sync(~0u, square, 2);
     if (quad == 0) s->square[warp][lane >> 2] = square;
@@ -131,16 +133,15 @@ struct Consumer {
 
   // Sums of this warp's columns over a tile. Products of 32 columns have their own sum, which is then added:
   // tensor cores do not round sums to nearest. Smallest parts first, for accuracy.
-  template <int K>
-  __device__ __forceinline__ void multiply(const u8 *upper, const u8 *lower, float (&sum)[4]) {
-    constexpr int COUNT = K / 32 / WARPS, GROUP = COUNT % 4 == 0 ? 4 : COUNT % 2 == 0 ? 2 : 1;
+  __device__ __forceinline__ void multiply(const u8 *upper, const u8 *lower, int count, float (&sum)[4]) {
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
     // A lane has the address of 8 columns of a row.
-    const u32 from = shared_address((lane & 8 ? lower : upper) + (lane & 7) * PITCH + warp * COUNT * 64 +
+    const u32 from = shared_address((lane & 8 ? lower : upper) + (lane & 7) * PITCH + warp * count * 64 +
                                     (lane >> 4) * 16);
     sum[0] = sum[1] = sum[2] = sum[3] = 0;
 #pragma unroll
-    for (int first = 0; first < COUNT; first += GROUP) {
+    for (int first = 0; first < PIECES; first += GROUP) {
+      if (first >= count) break;
       u32 w[GROUP * 2][4];
 #pragma unroll
       for (int i = 0; i < GROUP * 2; ++i)
@@ -165,10 +166,17 @@ struct Consumer {
   static __device__ __forceinline__ int my_row() { return threadIdx.x >> 3 & 7; }
   static __device__ __forceinline__ int my_token() { return threadIdx.x & 7; }
 
-  // Multiplies |units| units of the ring. store(tile, upper, lower) gets the sums of a thread's rows.
-  template <int K, typename Store>
-  __device__ __forceinline__ void products(int units, Store store) {
-    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, tiles = (units + 1) / 2;
+  // The same of q, k and v: rows |my_pair| and |my_pair| + 4 of one unit, which RoPE combines.
+  static __device__ __forceinline__ int my_pair() { return threadIdx.x >> 3 & 3; }
+  static __device__ __forceinline__ int my_half() { return threadIdx.x >> 5 & 1; }  // the unit of the tile
+
+  // Multiplies the units of the ring. store(tile, upper, lower) gets the sums of a thread's two rows.
+  template <typename Store>
+  __device__ __forceinline__ void products(const Product &p, Store store) {
+    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, units = p.units, tiles = (units + 1) / 2;
+    const bool pairs = p.phase == PHASE_QKV;
+    const int row = pairs ? my_pair() : my_row(), column = my_token() % 2 + (pairs ? my_half() * 2 : 0),
+              step = pairs ? UNIT / 2 * 16 : 2;  // to the other sum
 #pragma unroll 1
     for (int first = 0; first < tiles; first += BATCH) {
       const int count = tiles - first < BATCH ? tiles - first : BATCH;
@@ -185,7 +193,7 @@ struct Consumer {
           at.next();
         }
         float sum[4];
-        multiply<K>(s->ring[upper.stage], s->ring[lower.stage], sum);
+        multiply(s->ring[upper.stage], s->ring[lower.stage], p.count, sum);
         __syncwarp();
         if (lane == 0) {
           barrier_arrive(&s->free[upper.stage]);
@@ -195,10 +203,10 @@ struct Consumer {
       }
       sync_consumers();
       if (my_tile() >= count) continue;
-      const float *from = s->sums[my_tile()][0][my_row() * 4 + my_token() / 2] + my_token() % 2;
+      const float *from = s->sums[my_tile()][0][row * 4 + my_token() / 2] + column;
       float upper = 0, lower = 0;
 #pragma unroll
-      for (int i = 0; i < WARPS; ++i) upper += from[i * 128], lower += from[i * 128 + 2];
+      for (int i = 0; i < WARPS; ++i) upper += from[i * 128], lower += from[i * 128 + step];
       store(first + my_tile(), upper, lower);
     }
   }
@@ -218,121 +226,218 @@ static __device__ __forceinline__ void mark_empty(const Launch &l, float *words,
     *(uint4 *)(words + i) = make_uint4(EMPTY, EMPTY, EMPTY, EMPTY);
 }
 
-// The output projection of attention and its residual.
-static __device__ __forceinline__ void project(const Launch &l, Consumer &c, Buffers *now, Buffers *old) {
-  const Range r = share(HIDDEN, l.block, l.blocks);
-  const int token = c.my_token(), end = r.end * UNIT;
-  auto before = [&](int column) {
-    return l.layer ? load1(old->after_mlp + place(column, token)) : load1(l.x + token * HIDDEN + column);
-  };
-  const int mine = (r.begin + c.my_tile() * 2) * UNIT + c.my_row();  // in the first batch
-  const float upper_x = mine < end ? before(mine) : 0, lower_x = mine + UNIT < end ? before(mine + UNIT) : 0;
-  c.load<Q_WIDTH, false>(l.attended, Q_WIDTH, nullptr);
-  c.products<Q_WIDTH>(r.end - r.begin, [&](int tile, float upper, float lower) {
-    const int column = (r.begin + tile * 2) * UNIT + c.my_row();
-    float *to = now->after_attention;
-    publish(to + place(column, token), (column == mine ? upper_x : before(column)) + upper);
-    if (column + UNIT < end)
-      publish(to + place(column + UNIT, token), (column == mine ? lower_x : before(column + UNIT)) + lower);
-  });
+// ----------------------------------------------------------------------------------------------------------
+// Phases
+//
+// A launch is one loop over its products, so that the code that loads and multiplies exists once: it stays
+// in the instruction cache, and ptxas takes a third of the time.
+
+static __device__ __forceinline__ int pieces_of(int columns) {
+  // A constant if all matrices have as many columns.
+  return HIDDEN == COLUMNS && Q_WIDTH == COLUMNS && SLICE == COLUMNS ? PIECES : columns / 32 / WARPS;
 }
 
-static __device__ __forceinline__ void gate_and_up(const Launch &l, Consumer &c, Buffers *now) {
-  const Range r = share(FFN, l.block, l.blocks);
-  float scale = 0;
-  barrier_wait(&c.s->gains, 0);
-  c.load<HIDDEN, true>(now->after_attention, 0, c.s->gain[0]);
-  c.products<HIDDEN>((r.end - r.begin) * 2, [&](int tile, float gate, float up) {
-    if (tile < BATCH) scale = c.scale();
-    gate *= scale, up *= scale;
-    publish(now->hidden + place((r.begin + tile) * UNIT + c.my_row(), c.my_token()),
-            gate / (1.0f + expf(-gate)) * up);
-  });
-}
+struct Phases {
+  const Launch &l;
+  Consumer &c;
+  Buffers *now, *old;
+  Range r;                // rows of this block, in units
+  float early[2], scale;  // of the first batch: residuals, or cosine and sine; scale of the norm
 
-// The down projection of a slice. Then adds the slices of unit u in the block of slice u % SLICES.
-// After the last layer x is also stored in the usual order.
-static __device__ __forceinline__ void down(const Launch &l, Consumer &c, Buffers *now) {
-  const int slice = l.block % SLICES, row = threadIdx.x & 7, token = threadIdx.x >> 3 & 7;
-  const Range r = down_share(l);
-  c.load<SLICE, true>(now->hidden + slice * SLICE * TOKENS, 0, nullptr);
-  const int mine = r.begin + (slice - r.begin % SLICES + SLICES) % SLICES + (int)(threadIdx.x >> 6) * SLICES;
-  auto before = [&](int unit) { return load1(now->after_attention + place(unit * UNIT + row, token)); };
-  const float x = mine < r.end ? before(mine) : 0;
-  c.products<SLICE>(r.end - r.begin, [&](int tile, float upper, float lower) {
-    float *to =
-        now->partial + (slice * TOKENS + c.my_token()) * HIDDEN + (r.begin + tile * 2) * UNIT + c.my_row();
-    publish(to, upper);
-    if (r.begin + tile * 2 + 1 < r.end) publish(to + UNIT, lower);
-  });
-#pragma unroll 1
-  for (int unit = mine; unit < r.end; unit += THREADS / 64 * SLICES) {
-    const int column = unit * UNIT + row;
-    const float *from = now->partial + token * HIDDEN + column;
-    float v[SLICES], sum = 0;
-#pragma unroll
-    for (int i = 0; i < SLICES; ++i) v[i] = load1(from + i * TOKENS * HIDDEN);
-#pragma unroll
-    for (int i = 0; i < SLICES; ++i) {
-      for (u32 polls = 0; is_empty(v[i]); count_poll(polls)) v[i] = load1(from + i * TOKENS * HIDDEN);
-      sum += v[i];
+  __device__ __forceinline__ Product product(int phase) {
+    switch (phase) {
+      case PHASE_O:
+        r = share(HIDDEN, l.block, l.blocks);
+        return {phase, r.end - r.begin, l.attended, Q_WIDTH, pieces_of(Q_WIDTH), -1};
+      case PHASE_GATE_UP:
+        r = share(FFN, l.block, l.blocks);
+        return {phase, (r.end - r.begin) * 2, now->after_attention, 0, pieces_of(HIDDEN), 0};
+      case PHASE_DOWN:
+        r = down_share(l);
+        return {phase, r.end - r.begin,  now->hidden + l.block % SLICES * SLICE * TOKENS,
+                0,     pieces_of(SLICE), -1};
+      case PHASE_QKV:
+        r = share(Q_WIDTH + 2 * KV_WIDTH, l.block, l.blocks);
+        return {phase,
+                r.end - r.begin,
+                l.parts & PART_LAYER ? now->after_mlp : l.x,
+                l.parts & PART_LAYER ? 0 : HIDDEN,
+                pieces_of(HIDDEN),
+                1};
+      default:
+        r = share(VOCAB, l.block, l.blocks);
+        return {phase, r.end - r.begin, l.x, HIDDEN, pieces_of(HIDDEN), -1};
     }
-    sum += unit == mine ? x : before(unit);
-    publish(now->after_mlp + place(column, token), sum);
-    if (!(l.parts & PART_QKV)) l.out[0][token * HIDDEN + column] = sum;
   }
-}
 
-static __device__ __forceinline__ void queries_and_keys(const Launch &l, Consumer &c, const Buffers *now) {
-  const Range r = share(Q_WIDTH + 2 * KV_WIDTH, l.block, l.blocks);
-  float scale = 0;
-  barrier_wait(&c.s->gains, 0);
-  if (l.parts & PART_LAYER)
-    c.load<HIDDEN, true>(now->after_mlp, 0, c.s->gain[1]);
-  else
-    c.load<HIDDEN, false>(l.x, HIDDEN, c.s->gain[1]);
-  auto store = [&](int row, float value) {
+  // ---- o: the residual of attention ----
+
+  __device__ __forceinline__ int first_row() const { return (r.begin + c.my_tile() * 2) * UNIT + c.my_row(); }
+  __device__ __forceinline__ float before_o(int column) const {
     const int token = c.my_token();
-    if (row < Q_WIDTH)
-      l.out[0][token * Q_WIDTH + row] = value;
-    else
-      l.out[row < Q_WIDTH + KV_WIDTH ? 1 : 2][token * KV_WIDTH + (row - Q_WIDTH) % KV_WIDTH] = value;
-  };
-  c.products<HIDDEN>(r.end - r.begin, [&](int tile, float upper, float lower) {
-    if (tile < BATCH) scale = c.scale();
-    const int unit = r.begin + tile * 2;
-    store(unit * UNIT + c.my_row(), upper * scale);
-    if (unit + 1 < r.end) store((unit + 1) * UNIT + c.my_row(), lower * scale);
-  });
-}
+    return l.layer ? load1(old->after_mlp + place(column, token)) : load1(l.x + token * HIDDEN + column);
+  }
+  __device__ __forceinline__ void load_residual() {
+    const int mine = first_row(), end = r.end * UNIT;
+    early[0] = mine < end ? before_o(mine) : 0;
+    early[1] = mine + UNIT < end ? before_o(mine + UNIT) : 0;
+  }
 
-static __device__ __forceinline__ void head(const Launch &l, Consumer &c) {
-  const Range r = share(VOCAB, l.block, l.blocks);
-  c.load<HIDDEN, false>(l.x, HIDDEN, nullptr);
-  c.products<HIDDEN>(r.end - r.begin, [&](int tile, float upper, float lower) {
-    const int unit = r.begin + tile * 2;
-    float *to = l.out[0] + (u64)c.my_token() * VOCAB + unit * UNIT + c.my_row();
-    to[0] = upper;
-    if (unit + 1 < r.end) to[UNIT] = lower;
-  });
-}
+  // ---- down: the sums of the slices. Those of unit u are added in the block of slice u % SLICES ----
+
+  static __device__ __forceinline__ int sum_row() { return threadIdx.x & 7; }
+  static __device__ __forceinline__ int sum_token() { return threadIdx.x >> 3 & 7; }
+  __device__ __forceinline__ int first_unit() const {
+    const int slice = l.block % SLICES;
+    return r.begin + (slice - r.begin % SLICES + SLICES) % SLICES + (int)(threadIdx.x >> 6) * SLICES;
+  }
+  __device__ __forceinline__ float before_down(int unit) const {
+    return load1(now->after_attention + place(unit * UNIT + sum_row(), sum_token()));
+  }
+  // After the last layer x is also stored in the usual order.
+  __device__ __forceinline__ void add_slices() {
+    const int mine = first_unit(), token = sum_token();
+#pragma unroll 1
+    for (int unit = mine; unit < r.end; unit += THREADS / 64 * SLICES) {
+      const int column = unit * UNIT + sum_row();
+      const float *from = now->partial + token * HIDDEN + column;
+      float v[SLICES], sum = 0;
+#pragma unroll
+      for (int i = 0; i < SLICES; ++i) v[i] = load1(from + i * TOKENS * HIDDEN);
+#pragma unroll
+      for (int i = 0; i < SLICES; ++i) {
+        for (u32 polls = 0; is_empty(v[i]); count_poll(polls)) v[i] = load1(from + i * TOKENS * HIDDEN);
+        sum += v[i];
+      }
+      sum += unit == mine ? early[0] : before_down(unit);
+      publish(now->after_mlp + place(column, token), sum);
+      if (!(l.parts & PART_QKV)) l.out[0][token * HIDDEN + column] = sum;
+    }
+  }
+
+  // ---- q, k and v ----
+
+  // The first of a thread's two rows of a tile: its head, counted over q, k and v, and its index in the head.
+  struct HeadRow {
+    int head, at;
+  };
+  __device__ __forceinline__ HeadRow head_row(int tile) const {
+    const int unit = r.begin + tile * 2 + c.my_half();
+    return {unit / HEAD_UNITS, unit % HEAD_UNITS * (UNIT / 2) + c.my_pair()};
+  }
+#ifndef KV_Q8  // its numbers need the largest one of the head first
+  __device__ __forceinline__ float2 rotation(int at) const {
+    const int word = c.my_token() * (HEAD_DIM / 2) + at;
+    return {load1(l.cosine + word), load1(l.sine + word)};
+  }
+  // Loads what takes several dependent loads, or would be waited for at the end of the launch. The last warp
+  // finds the tokens' keys: it seldom has sums of slices to add.
+  __device__ __forceinline__ void prepare_append() {
+    const int token = (int)threadIdx.x - (THREADS - TOKENS);
+    const float2 turn = rotation(head_row(c.my_tile()).at);
+    early[0] = turn.x, early[1] = turn.y;
+    if (token < 0) return;
+    const int slots = l.batch[MLX_STEP_AT_SLOTS], positions = l.batch[MLX_STEP_AT_POSITIONS];
+    u64 key = 0;
+    const bool valid =
+        token < l.batch[MLX_STEP_TOKEN_COUNT] && token < positions - slots &&
+        Pages(l.batch, l.batch[slots + token], l.pages).find_key(key, l.batch[positions + token], 0);
+    c.s->keys[token] = valid ? key : NOWHERE;
+  }
+  __device__ __forceinline__ void append(HeadRow row, float2 turn, float low, float high) const {
+    constexpr int HEADS = Q_WIDTH / HEAD_DIM, KV_HEADS = KV_WIDTH / HEAD_DIM;
+    const int token = c.my_token();
+    const bool value = row.head >= HEADS + KV_HEADS;
+    const float first = value ? low : rotate(low, turn.x, -high, turn.y),
+                second = value ? high : rotate(high, turn.x, low, turn.y);
+    if (row.head < HEADS) {
+      float *to = l.out[0] + token * Q_WIDTH + row.head * HEAD_DIM + row.at;
+      to[0] = first, to[HEAD_DIM / 2] = second;
+    } else if (c.s->keys[token] != NOWHERE) {
+      const int head = (row.head - HEADS) % KV_HEADS * 2 + value;  // keys and values alternate
+      pool_t *to = l.pool + c.s->keys[token] + head * PAGE * HEAD_DIM + row.at;
+      store1(to, first), store1(to + HEAD_DIM / 2, second);
+    }
+  }
+#endif
+  __device__ __forceinline__ void store_qkv(int tile, float low, float high) {
+    if (r.begin + tile * 2 + c.my_half() >= r.end) return;
+    if (tile < BATCH) scale = c.scale();
+    const HeadRow row = head_row(tile);
+    low *= scale, high *= scale;
+#ifndef KV_Q8
+    if (l.parts & PART_APPEND)
+      return append(row, tile < BATCH ? float2{early[0], early[1]} : rotation(row.at), low, high);
+#endif
+    const int word = row.head * HEAD_DIM + row.at, token = c.my_token();
+    float *to = word < Q_WIDTH ? l.out[0] + token * Q_WIDTH + word
+                               : l.out[word < Q_WIDTH + KV_WIDTH ? 1 : 2] + token * KV_WIDTH +
+                                     (word - Q_WIDTH) % KV_WIDTH;
+    to[0] = low, to[HEAD_DIM / 2] = high;
+  }
+
+  // ---- results of a thread: a row of either unit of a tile, and a token ----
+
+  __device__ __forceinline__ void store(int phase, int tile, float upper, float lower) {
+    if (phase == PHASE_QKV) return store_qkv(tile, upper, lower);
+    const int unit = r.begin + tile * 2, row = unit * UNIT + c.my_row(), token = c.my_token();
+    const bool two = unit + 1 < r.end;
+    if (phase == PHASE_O) {
+      const bool mine = row == first_row();
+      publish(now->after_attention + place(row, token), (mine ? early[0] : before_o(row)) + upper);
+      if (two)
+        publish(now->after_attention + place(row + UNIT, token),
+                (mine ? early[1] : before_o(row + UNIT)) + lower);
+    } else if (phase == PHASE_GATE_UP) {  // a tile is one unit of gate and one of up
+      if (tile < BATCH) scale = c.scale();
+      const float gate = upper * scale, up = lower * scale;
+      publish(now->hidden + place((r.begin + tile) * UNIT + c.my_row(), token),
+              gate / (1.0f + expf(-gate)) * up);
+    } else if (phase == PHASE_DOWN) {
+      float *to = now->partial + (l.block % SLICES * TOKENS + token) * HIDDEN + row;
+      publish(to, upper);
+      if (two) publish(to + UNIT, lower);
+    } else {
+      float *to = l.out[0] + (u64)token * VOCAB + row;
+      to[0] = upper;
+      if (two) to[UNIT] = lower;
+    }
+  }
+
+  // Words of the other set that no block reads any more.
+  __device__ __forceinline__ void clear_old(int phase) const {
+    if (phase == PHASE_O) mark_empty(l, old->after_attention, TOKENS * HIDDEN);
+    if (phase == PHASE_GATE_UP)  // |hidden| and |partial| are neighbours
+      mark_empty(l, old->hidden, TOKENS * FFN + SLICES * TOKENS * HIDDEN);
+    if (phase == PHASE_DOWN)  // |now->after_attention| is complete: all have read it
+      mark_empty(l, old->after_mlp, TOKENS * HIDDEN);
+  }
+
+  __device__ __forceinline__ void run(int phase) {
+    const Product p = product(phase);
+    if (phase == PHASE_O) load_residual();
+#ifndef KV_Q8
+    if (phase == PHASE_QKV && l.parts & PART_APPEND) prepare_append();
+#endif
+    if (p.norm >= 0) barrier_wait(&c.s->gains, 0);
+    c.load(p);
+    if (phase == PHASE_DOWN) early[0] = first_unit() < r.end ? before_down(first_unit()) : 0;
+    c.products(p, [&](int tile, float upper, float lower) { store(phase, tile, upper, lower); });
+    if (phase == PHASE_DOWN) add_slices();
+    clear_old(phase);
+  }
+};
 
 static __device__ __forceinline__ void consume(const Launch &l, Shared *s) {
   Consumer c;
   c.s = s, c.at = {0, 0};
-  Buffers *now = l.buffers + (l.layer & 1), *old = l.buffers + (~l.layer & 1);
+  Phases phases = {l, c, l.buffers + (l.layer & 1), l.buffers + (~l.layer & 1), {0, 0}, {0, 0}, 0};
   wait_for_previous_kernel();
-  if (l.parts & PART_LAYER) {
-    project(l, c, now, old);
-    mark_empty(l, old->after_attention, TOKENS * HIDDEN);
-    gate_and_up(l, c, now);
-    mark_empty(l, old->hidden, TOKENS * FFN);
-    mark_empty(l, old->partial, SLICES * TOKENS * HIDDEN);
-    down(l, c, now);
-    mark_empty(l, old->after_mlp, TOKENS * HIDDEN);  // |now->after_attention| is complete: all have read it
-  }
-  if (l.parts == PART_QKV)  // a step begins: the last layer of an odd number left values in the first set
-    mark_empty(l, (float *)now, sizeof *now / 4);
-  if (l.parts & PART_QKV) queries_and_keys(l, c, now);
-  if (l.parts & PART_HEAD) head(l, c);
+  // A step begins: the last layer of an odd number of layers left values in the first set.
+  if (l.parts & PART_QKV && !(l.parts & PART_LAYER))
+    mark_empty(l, (float *)phases.now, sizeof *phases.now / 4);
+  int phase = l.parts & PART_LAYER ? PHASE_O : l.parts & PART_QKV ? PHASE_QKV : PHASE_HEAD;
+  const int last = l.parts & PART_QKV ? PHASE_QKV : l.parts & PART_LAYER ? PHASE_DOWN : PHASE_HEAD;
+#pragma unroll 1
+  for (; phase <= last; ++phase) phases.run(phase);
 }

@@ -12,7 +12,7 @@
 //   EPILOGUE 1  (x[M,K], w[N,K], residual[M,N] f32, y[M,N] f32)  y = residual + x.w^T; y may be the
 //                                                                residual: one thread reads and writes
 //                                                                each element
-//   EPILOGUE 2  (x[M,K], w[N,K], w2[N,K], y[M,N] 16-bit)         y = silu(x.w^T) * (x.w2^T), rounded once
+//   EPILOGUE 2  (x[M,K], w[N,K], w2[N,K], y[M,N] 16-bit)         y = act(x.w^T) * (x.w2^T), rounded once
 //   EPILOGUE 3  (x[M,K], w, w2, [w3,] y, y2 [, y3])              y = x.w^T, y2 = x.w2^T, y3 = x.w3^T. N, N2
 //   and
 //                                                                N3 are their rows, multiples of BN; N3 is 0
@@ -368,9 +368,13 @@ __device__ __forceinline__ void multiply(float (&sum)[WEIGHTS][PARTS][4], u32 st
 
 #if EPILOGUE == 2
 typedef u16 output;
-__device__ __forceinline__ float swiglu(float gate, float up) {
+#if defined(ACT) && ACT
+#include "activation.cuh"
+#else
+__device__ __forceinline__ float gated(float gate, float up) {  // the result has 16 bits
   return __fdividef(gate, 1.0f + __expf(-gate)) * up;
 }
+#endif
 __device__ __forceinline__ u32 narrow(float low, float high) {
   u32 pair;
   asm("cvt.rn." TYPE "x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
@@ -594,7 +598,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(BLOCK, 1)
     v = make_float4(add[i][0].x + v.x, add[i][0].y + v.y, add[i][1].x + v.z, add[i][1].y + v.w);
 #elif EPILOGUE == 2
     const float4 up = total[i][1];
-    v = make_float4(swiglu(v.x, up.x), swiglu(v.y, up.y), swiglu(v.z, up.z), swiglu(v.w, up.w));
+    v = make_float4(gated(v.x, up.x), gated(v.y, up.y), gated(v.z, up.z), gated(v.w, up.w));
 #endif
     store_pair(y, rows, row_of(from + i), column_of(from + i), v.x, v.y);
     store_pair(y, rows, row_of(from + i) + 8, column_of(from + i), v.z, v.w);

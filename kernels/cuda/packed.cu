@@ -36,7 +36,7 @@
 //   EPILOGUE 0  (parts, w, [batch,] y[M,N] f32)            y = x.w^T; batch: only with SIZES
 //   EPILOGUE 1  (parts, w, residual[M,N] f32, y[M,N] f32)  y = residual + x.w^T; y may be the residual: one
 //                                                          thread reads and writes each element
-//   EPILOGUE 2  (parts, w, w2, y[M,N] f32)                 y = silu(x.w^T) * (x.w2^T)
+//   EPILOGUE 2  (parts, w, w2, y[M,N] f32)                 y = act(x.w^T) * (x.w2^T)
 //   EPILOGUE 3  (parts, w, w2, [w3,] y, y2 [, y3])         y = x.w^T, y2 = x.w2^T, y3 = x.w3^T. Only ROWS16.
 //   N, N2
 //                                                          and N3 are their rows; N3 is 0 if there is no w3.
@@ -74,22 +74,24 @@
 //                min(ceil(K/128), 65536 / (784*M) / 8 * 8) * 784*M + 8192*GEMV_GROUPS bytes
 //
 // EMBED
-//   (tokens[M] i32, table[N,K], y[M,K] f32)   y = rows of the table, bit-identical to the reader on the CPU.
-//                                             With SIZES, M is the last parameter
+//   (tokens[M] i32, table[N,K], y[M,K] f32)   y = rows of the table, bit-identical to the reader on the CPU,
+//                                             times a factor. Needs SIZES: M, N, K and the bits of the
+//                                             factor, f32, are the last parameters
 //   Launch:    grid (ceil(M * ceil(K/128) * 16 / 256), 1, 1), block (256, 1, 1), no dynamic shared memory
 
 // Experts (experts.cu has the other kernels of a mixture of experts)
-//   With EXPERTS (their number), w is the matrices of all experts one after the other, and USED is the number
-//   of experts of a token. |groups| is the result of experts.cu with -DGROUP.
+//   With EXPERTS, w is the matrices of all experts one after the other. |groups| is the result of experts.cu
+//   with -DGROUP. CUT and the tensor-core kernel need SIZES.
 //   CUT        (x, groups, parts): parts has ROWS rows, row r for the pair groups[LIST_AT + r]. M is the
-//              number of tokens, and with SORTED the number of rows: x then has the rows of parts. With
-//              SIZES, M, ROWS and LIST_AT are the last parameters
+//              number of tokens, and with SORTED the number of rows: x then has the rows of parts. M, K,
+//              ROWS, LIST_AT and USED, the number of experts of a token, are the last parameters. Launch:
+//              grid (ceil(ceil(K/512) * 64 / 256), ROWS, 1), block (256, 1, 1)
 //   Tensor-core kernel: M is ROWS, SPLIT is 1. Row r of y is for the pair in row r of parts.
 //              EPILOGUE 2  (parts, w, w2, [bias, bias2,] groups, y)  y = act(x.w^T + bias) * (x.w2^T + bias2)
 //              EPILOGUE 0  (parts, w, [bias,] groups, y)             y = x.w^T + bias
-//              With SIZES, M is the last parameter. BIAS (0, 1), ACT, LIMIT and SLOPE as in experts_act.cuh;
+//              M, N and K are the last parameters. BIAS (0, 1), ACT, LIMIT and SLOPE as in activation.cuh;
 //              grid.x is the most tiles of a batch
-//   GEMV       experts_gemv.cuh
+//   GEMV       experts_gemv.cuh. EXPERTS is their number, USED the number of experts of a token
 //
 // TOKEN        packed_token.cuh: products of one token, with a norm before and a bias or residual after them
 
@@ -109,7 +111,7 @@ typedef unsigned long long u64;
 #else
 #define MP ((M + 7) / 8 * 8)
 #endif
-#if !defined(SIZES) || defined(EXPERTS) || defined(EMBED)
+#ifndef SIZES
 static_assert(K % 32 == 0, "blocks of 32 columns");
 #endif
 

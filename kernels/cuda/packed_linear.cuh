@@ -178,8 +178,8 @@ __device__ __forceinline__ void multiply_all(float (&acc)[GROUPS][FT][4], Weight
 
 #ifdef EXPERTS
 #include "experts_tile.cuh"
-#else
-__device__ __forceinline__ float swiglu(float gate, float up) { return gate / (1.0f + expf(-gate)) * up; }
+#elif EPILOGUE == 2
+#include "activation.cuh"
 #endif
 
 #ifdef Y_PARTS
@@ -319,9 +319,11 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
   const int first = top, last = end;
 #endif
   constexpr u32 OUTSIDE = ~0u;
-  auto index_of = [&](int f, int e) {  // index in y of element e of fragment f
-    const int token = first + warp / DOWN * WT + f % FT * 8 + lane % 4 * 2 + e % 2;
-    const int row = left + (f / FT * DOWN + warp % DOWN) * 16 + lane / 4 + e / 2 * 8;
+  auto row_of = [&](int f, int e) {  // of the matrix: element e of fragment f
+    return left + (f / FT * DOWN + warp % DOWN) * 16 + lane / 4 + e / 2 * 8;
+  };
+  auto index_of = [&](int f, int e) {  // the same in y
+    const int token = first + warp / DOWN * WT + f % FT * 8 + lane % 4 * 2 + e % 2, row = row_of(f, e);
     return token < last && row < rows && f < FRAGMENTS ? (u32)token * rows + row : OUTSIDE;
   };
 #if EPILOGUE == 4
@@ -359,7 +361,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
 #ifdef Y_PARTS
     float u[4];
 #pragma unroll
-    for (int e = 0; e < 4; e++) u[e] = swiglu(v[0][e], v[1][e]);
+    for (int e = 0; e < 4; e++) u[e] = gated(v[0][e], v[1][e]);
     store_fragment(y, u, first + warp / DOWN * WT + j * 8, last, left + (f / FT * DOWN + warp % DOWN) * 16);
 #else
 #pragma unroll
@@ -369,9 +371,9 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
 #if EPILOGUE == 1
       y[at] = add[i][e] + v[0][e];
 #elif defined(EXPERTS)
-      y[at] = finish_expert(v, e, EXPERT_BIASES, (u64)mine.x * N + at % N);
+      y[at] = finish_expert(v, e, EXPERT_BIASES, (u64)mine.x * N + row_of(f, e));
 #elif EPILOGUE == 2
-      y[at] = swiglu(v[0][e], v[1][e]);
+      y[at] = gated(v[0][e], v[1][e]);
 #else
       y[at] = v[0][e];
 #endif

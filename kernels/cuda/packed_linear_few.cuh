@@ -174,7 +174,9 @@ __device__ __forceinline__ void store_part(u8 *parts, int row, int column, float
 }
 #endif
 
-__device__ __forceinline__ float silu(float v) { return v / (1.0f + expf(-v)); }
+#if EPILOGUE == 2
+#include "activation.cuh"
+#endif
 
 extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, THREADS <= 256 ? 2 : 1)
     NAME(const float *__restrict__ x,
@@ -283,9 +285,9 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, THREADS <= 256 ? 2
 #if EPILOGUE == 1
       y[index_of(e)] = add[e] + v[0][e];
 #elif defined(Y_PARTS)
-      store_part(y, token + e % 2, row + e / 2 * 8, silu(v[0][e]) * v[1][e]);
+      store_part(y, token + e % 2, row + e / 2 * 8, gated(v[0][e], v[1][e]));
 #else
-      y[index_of(e)] = silu(v[0][e]) * v[1][e];
+      y[index_of(e)] = gated(v[0][e], v[1][e]);
 #endif
     }
   }

@@ -14,28 +14,40 @@
     return value;                                                                            \
   }
 
-#if defined(EXPERTS) || defined(EMBED)  // N and K are macros
 #ifdef EMBED
-#define SIZE_PARAMETERS , int
+#define SIZE_PARAMETERS , int, int, int, int
 DEFINE_SIZE(size_m, 3)
-#elif defined(CUT)
-#define SIZE_PARAMETERS , int, int, int
+DEFINE_SIZE(size_n, 4)
+DEFINE_SIZE(size_k, 5)
+DEFINE_SIZE(size_factor, 6)
+#define N size_n()
+#define FACTOR __int_as_float(size_factor())
+#elif defined(EXPERTS) && defined(CUT)
+#define SIZE_PARAMETERS , int, int, int, int, int
 DEFINE_SIZE(size_m, 3)
-DEFINE_SIZE(size_rows, 4)
-DEFINE_SIZE(size_list_at, 5)
+DEFINE_SIZE(size_k, 4)
+DEFINE_SIZE(size_rows, 5)
+DEFINE_SIZE(size_list_at, 6)
+DEFINE_SIZE(size_used, 7)
 #define ROWS size_rows()
 #define LIST_AT size_list_at()
-#else
-#define SIZE_PARAMETERS , int
+#define USED size_used()
+#elif defined(EXPERTS)
+#define SIZE_PARAMETERS , int, int, int
 #if EPILOGUE == 2 && BIAS
 DEFINE_SIZE(size_m, 7)
+DEFINE_SIZE(size_n, 8)
+DEFINE_SIZE(size_k, 9)
 #elif EPILOGUE == 2 || BIAS
 DEFINE_SIZE(size_m, 5)
+DEFINE_SIZE(size_n, 6)
+DEFINE_SIZE(size_k, 7)
 #else
 DEFINE_SIZE(size_m, 4)
+DEFINE_SIZE(size_n, 5)
+DEFINE_SIZE(size_k, 6)
 #endif
-#define WHOLE_RUNS (K % 128 == 0)
-#endif
+#define N size_n()
 #elif defined(CUT) && defined(PARTIALS)
 #undef PARTIALS
 #define SIZE_PARAMETERS , int, int, int
@@ -102,9 +114,7 @@ DEFINE_SIZE(size_adds, 7)
 #define ADDS size_adds()
 #endif
 #define M size_m()
-#if !defined(EXPERTS) && !defined(EMBED)
 #define K size_k()
-#endif
 #else
 #define SIZE_PARAMETERS
 #define ADDS 1

@@ -107,15 +107,9 @@ extern "C" __global__ void __launch_bounds__(256) NAME(const float *__restrict__
 #ifdef EXPERTS
   groups = after_wait(groups);
 #endif
-#if defined(SIZES) && !defined(EXPERTS)  // a block has one row: dividing by a variable would take as long as
-                                         // the rest
+  // A block has one row: dividing by a variable would take as long as the rest.
   const int row = blockIdx.y, nth = blockIdx.x * 256 + threadIdx.x;
   if (nth >= ROW_THREADS) return;  // the 64 threads of four runs return together
-#else
-  const u64 index = (u64)blockIdx.x * 256 + threadIdx.x;
-  const int row = index / ROW_THREADS, nth = index % ROW_THREADS;
-  if (row >= MP) return;
-#endif
 #ifdef EXPERTS
   const int pair = groups[LIST_AT + row];
   const int from = SORTED ? row : pair / USED;

@@ -6,7 +6,7 @@
 //
 // place    (batch, history in/out, placed, N of the function, SHORT_TILES, LONG_TILES, LONG_FROM, VOCAB)
 //          Finds the ID of each token, stores it in |history|, and divides the segments into tiles for the
-//          attention kernels (Tile of attention_append.cuh). Tiles of a segment that see more keys come
+//          attention kernels (Tile of attention_tiles.cuh). Tiles of a segment that see more keys come
 //          first. placed: i32 [N rounded up to 4] token IDs, then [SHORT_TILES][8], then [LONG_TILES][8]
 //          SHORT_TILES and LONG_TILES are the tiles of a grid. A segment is long from LONG_FROM tokens on;
 //          LONG_TILES 0: every segment is short.

@@ -157,45 +157,55 @@ __device__ __forceinline__ bool load_chunk(const Row &row, int end, int chunk, f
   return bad;
 }
 
-// The same as for_each without mask, biases and penalties. The loads of AHEAD * 4 logits are in flight
-// together.
+// Calls f(quads, first) for AHEAD groups of 4 logits at a time: group i is number first + i * THREADS of the
+// row. Its loads are in flight together.
+constexpr int AHEAD = 4;
 template <class F>
-__device__ __forceinline__ bool for_each_logit(const float *logits, F f) {
-  constexpr int AHEAD = 4;
+__device__ __forceinline__ void for_each_group(const float *logits, F f) {
   const int end = vocab / 4;
-  const float excluded = __uint_as_float(0xff800000u);
-  bool bad = false;
 #pragma unroll 1
   for (int first = threadIdx.x; first < end; first += THREADS * AHEAD) {
-    float4 quads[AHEAD];
+    float4 groups[AHEAD];
 #pragma unroll
     for (int i = 0; i < AHEAD; ++i) {
-      const int quad = first + i * THREADS;
-      quads[i] = quad < end ? ((const float4 *)logits)[quad] : make_float4(0, 0, 0, 0);
+      const int group = first + i * THREADS;
+      groups[i] = group < end ? ((const float4 *)logits)[group] : make_float4(0, 0, 0, 0);
     }
+    f(groups, first);
+  }
+}
+
+// The same as for_each for a row that is_plain.
+template <class F>
+__device__ __forceinline__ bool for_each_logit(const float *logits, F f) {
+  const float excluded = __uint_as_float(0xff800000u);
+  bool bad = false;
+  for_each_group(logits, [&](const float4(&groups)[AHEAD], int first) {
 #pragma unroll
     for (int i = 0; i < AHEAD; ++i) {
-      const int quad = first + i * THREADS;
-      const float scores[4] = {quads[i].x, quads[i].y, quads[i].z, quads[i].w};
-      if (quad >= end) break;
+      const int group = first + i * THREADS;
+      const float scores[4] = {groups[i].x, groups[i].y, groups[i].z, groups[i].w};
+      if (group * 4 >= vocab) break;
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const bool finite = mlx_bits_are_finite(__float_as_uint(scores[e]));
         bad |= !finite;
-        f(finite ? scores[e] : excluded, quad * 4 + e);
+        f(finite ? scores[e] : excluded, group * 4 + e);
       }
     }
-  }
+  });
   return bad;
 }
 
-// Calls f(score, ID) for all tokens of this thread. All threads of the block must call it.
+// Whether a row is read in groups of 4 logits: without mask, biases and penalties, in units of 16 bytes.
+__device__ __forceinline__ bool is_plain(const Row &row) {
+  return vocab % 4 == 0 && !row.mask && !row.bias_count && !row.window_count;
+}
+
+// for_each for other rows.
 template <class F>
-__device__ __forceinline__ bool for_each(const Row &given, F f) {
-  const Row row = given;  // in registers
+__device__ __forceinline__ bool for_each_score(const Row &row, F f) {
   const int end = vocab;
-  if (end % 4 == 0 && !row.mask && !row.bias_count && !row.window_count)  // rows of 16-byte units
-    return for_each_logit(row.logits, f);
   bool bad = false;
   float scores[PER_LANE];
 #pragma unroll 1
@@ -205,6 +215,14 @@ __device__ __forceinline__ bool for_each(const Row &given, F f) {
     for (int nth = 0; nth < PER_LANE; ++nth) f(scores[nth], nth_id(chunk, nth));
   }
   return bad;
+}
+
+// Calls f(score, ID) for all tokens of this thread. All threads of the block must call it. Returns true if a
+// logit is not finite.
+template <class F>
+__device__ __forceinline__ bool for_each(const Row &given, F f) {
+  const Row row = given;  // in registers
+  return is_plain(row) ? for_each_logit(row.logits, f) : for_each_score(row, f);
 }
 
 // The same for passes that only some options need: slower, but its code is not repeated.
@@ -227,10 +245,43 @@ __device__ __forceinline__ void for_each_rare(const Row &row, F f) {
   }
 }
 
-// The best candidate of this thread. Returns true if one of its logits is not finite.
+// The best candidate of this thread in a row that is_plain. Returns true if a logit is not finite. Scores are
+// compared as floats: candidates take three times as many instructions. IDs of a thread ascend, so that the
+// first of equal scores is the best.
+OUTLINE bool find_best_logit(const float *logits, u64 *out_best) {
+  float score = __uint_as_float(0xff800000u);
+  int id = -1;
+  u32 largest = 0;  // of the absolute values, as bits; NaN and infinity are larger than all others
+  for_each_group(logits, [&](const float4(&groups)[AHEAD], int first) {
+#pragma unroll
+    for (int i = 0; i < AHEAD; ++i) {
+      const float scores[4] = {groups[i].x, groups[i].y, groups[i].z, groups[i].w};
+      if ((first + i * THREADS) * 4 >= vocab) break;
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        largest = max(largest, __float_as_uint(scores[e]) & 0x7fffffffu);
+        if (scores[e] > score) score = scores[e], id = (first + i * THREADS) * 4 + e;
+      }
+    }
+  });
+  u64 best = mlx_sample_pack(score, id);
+  const bool bad = largest >= 0x7f800000u;
+  if (bad) {  // leave out what is not finite
+    best = 0;
+    for_each_logit(logits, [&](float score, int id) {
+      const u64 candidate = mlx_sample_pack(score, id);
+      best = candidate > best ? candidate : best;
+    });
+  }
+  *out_best = best;
+  return bad;
+}
+
+// The same in a row. All threads of the block must call it.
 OUTLINE bool find_best(const Row &row, u64 *out_best) {
+  if (is_plain(row)) return find_best_logit(row.logits, out_best);
   u64 best = 0;
-  const bool bad = for_each(row, [&](float score, int id) {
+  const bool bad = for_each_score(row, [&](float score, int id) {
     const u64 candidate = mlx_sample_pack(score, id);
     best = candidate > best ? candidate : best;
   });
@@ -253,8 +304,10 @@ OUTLINE u32 find_bound(u64 thread_best, int k) {
 OUTLINE int gather(const Row &row, u32 bound) {
   __syncthreads();  // |pool| and |list_count| may still be read
   if (threadIdx.x == 0) list_count = 0;
+  const float least = mlx_sample_unkey(bound);  // NaN for the lowest keys, which no score has
   __syncthreads();
   for_each(row, [&](float score, int id) {
+    if (score < least) return;  // most of them, in one instruction
     const u64 candidate = mlx_sample_pack(score, id);
     if (!candidate || (u32)(candidate >> 32) < bound) return;
     const int at = atomicAdd(&list_count, 1);

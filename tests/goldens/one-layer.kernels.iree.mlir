@@ -18,15 +18,15 @@ module @mlxcel {
 
     // token IDs, and the tiles of attention
     %placed_constant0 = arith.constant 64 : i32
-    %placed_constant1 = arith.constant 32 : i32
-    %placed_constant2 = arith.constant 8 : i32
+    %placed_constant1 = arith.constant 64 : i32
+    %placed_constant2 = arith.constant 0 : i32
     %placed_constant3 = arith.constant 8 : i32
     %placed_constant4 = arith.constant 320 : i32
     %placed_grid0 = arith.constant 1 : index
     %placed_grid1 = arith.constant 1 : index
     %placed_grid2 = arith.constant 1 : index
-    %placed:2 = flow.dispatch @kernel0::@cuda_nvptx_fb::@mlx_place[%placed_grid0, %placed_grid1, %placed_grid2](%placed_constant0, %placed_constant1, %placed_constant2, %placed_constant3, %placed_constant4, %batch, %history) : (i32, i32, i32, i32, i32, tensor<912xi32>, tensor<1xi32>) -> (%history, tensor<388xi32>)
-    %token_ids = stablehlo.slice %placed#1 [324:388] : (tensor<388xi32>) -> tensor<64xi32>
+    %placed:2 = flow.dispatch @kernel0::@cuda_nvptx_fb::@mlx_place[%placed_grid0, %placed_grid1, %placed_grid2](%placed_constant0, %placed_constant1, %placed_constant2, %placed_constant3, %placed_constant4, %batch, %history) : (i32, i32, i32, i32, i32, tensor<912xi32>, tensor<1xi32>) -> (%history, tensor<580xi32>)
+    %token_ids = stablehlo.slice %placed#1 [516:580] : (tensor<580xi32>) -> tensor<64xi32>
     %all_weights = util.global.load @"*" : tensor<36032xi32>
     %words_at = arith.constant 0 : index
     %words_count = arith.constant 10240 : index
@@ -98,20 +98,25 @@ module @mlxcel {
     %layer0.rope_sin_grid2 = arith.constant 1 : index
     %layer0.rope_sin:1 = flow.dispatch @kernel4::@cuda_nvptx_fb::@mlx_rope[%layer0.rope_sin_grid0, %layer0.rope_sin_grid1, %layer0.rope_sin_grid2](%layer0.rope_sin_constant0, %layer0.rope_sin_constant1, %batch) : (i32, i32, tensor<912xi32>) -> (tensor<64x8xf32>)
     %layer0.append_constant0 = arith.constant 0 : i32
-    %layer0.append_grid0 = arith.constant 4 : index
-    %layer0.append_grid1 = arith.constant 1 : index
+    %layer0.append_constant1 = arith.constant 1 : i32
+    %layer0.append_constant2 = arith.constant 0 : i32
+    %layer0.append_constant3 = arith.constant 4 : i32
+    %layer0.append_constant4 = arith.constant 2 : i32
+    %layer0.append_grid0 = arith.constant 1 : index
+    %layer0.append_grid1 = arith.constant 64 : index
     %layer0.append_grid2 = arith.constant 1 : index
-    %layer0.append:2 = flow.dispatch @kernel5::@cuda_nvptx_fb::@mlx_append[%layer0.append_grid0, %layer0.append_grid1, %layer0.append_grid2](%layer0.append_constant0, %layer0.q#0, %layer0.k#0, %layer0.v#0, %layer0.rope_cos#0, %layer0.rope_sin#0, %batch, %kv) : (i32, tensor<64x64xf32>, tensor<64x32xf32>, tensor<64x32xf32>, tensor<64x8xf32>, tensor<64x8xf32>, tensor<912xi32>, tensor<1x32xbf16>) -> (%kv, tensor<64x64xf32>)
+    %layer0.append:2 = flow.dispatch @kernel5::@cuda_nvptx_fb::@mlx_append[%layer0.append_grid0, %layer0.append_grid1, %layer0.append_grid2](%layer0.append_constant0, %layer0.append_constant1, %layer0.append_constant2, %layer0.append_constant3, %layer0.append_constant4, %layer0.q#0, %layer0.k#0, %layer0.v#0, %layer0.rope_cos#0, %layer0.rope_sin#0, %batch, %kv) : (i32, i32, i32, i32, i32, tensor<64x64xf32>, tensor<64x32xf32>, tensor<64x32xf32>, tensor<64x8xf32>, tensor<64x8xf32>, tensor<912xi32>, tensor<1x32xbf16>) -> (%kv, tensor<64x64xf32>)
     %layer0.attended_constant0 = arith.constant 0 : i32
+    %layer0.attended_constant1 = arith.constant 1 : i32
+    %layer0.attended_constant2 = arith.constant 0 : i32
+    %layer0.attended_constant3 = arith.constant 2 : i32
+    %layer0.attended_constant4 = arith.constant -2147483648 : i32
+    %layer0.attended_constant5 = arith.constant 1073741824 : i32
+    %layer0.attended_constant6 = arith.constant 0 : i32
     %layer0.attended_grid0 = arith.constant 2 : index
-    %layer0.attended_grid1 = arith.constant 32 : index
+    %layer0.attended_grid1 = arith.constant 64 : index
     %layer0.attended_grid2 = arith.constant 1 : index
-    %layer0.attended:1 = flow.dispatch @kernel6::@cuda_nvptx_fb::@mlx_attend[%layer0.attended_grid0, %layer0.attended_grid1, %layer0.attended_grid2](%layer0.attended_constant0, %layer0.append#1, %layer0.append#0, %batch, %placed#1) : (i32, tensor<64x64xf32>, tensor<1x32xbf16>, tensor<912xi32>, tensor<388xi32>) -> (tensor<64x64xbf16>)
-    %layer0.attended_2_constant0 = arith.constant 0 : i32
-    %layer0.attended_2_grid0 = arith.constant 4 : index
-    %layer0.attended_2_grid1 = arith.constant 8 : index
-    %layer0.attended_2_grid2 = arith.constant 1 : index
-    %layer0.attended_2:1 = flow.dispatch @kernel7::@cuda_nvptx_fb::@mlx_attend[%layer0.attended_2_grid0, %layer0.attended_2_grid1, %layer0.attended_2_grid2](%layer0.attended_2_constant0, %layer0.append#1, %layer0.append#0, %batch, %placed#1, %layer0.attended#0) : (i32, tensor<64x64xf32>, tensor<1x32xbf16>, tensor<912xi32>, tensor<388xi32>, tensor<64x64xbf16>) -> (%layer0.attended#0)
+    %layer0.attended:1 = flow.dispatch @kernel6::@cuda_nvptx_fb::@mlx_attend[%layer0.attended_grid0, %layer0.attended_grid1, %layer0.attended_grid2](%layer0.attended_constant0, %layer0.attended_constant1, %layer0.attended_constant2, %layer0.attended_constant3, %layer0.attended_constant4, %layer0.attended_constant5, %layer0.attended_constant6, %layer0.append#1, %layer0.append#0, %batch, %placed#1) : (i32, i32, i32, i32, i32, i32, i32, tensor<64x64xf32>, tensor<1x32xbf16>, tensor<912xi32>, tensor<580xi32>) -> (tensor<64x64xbf16>)
     %words_6_at = arith.constant 14400 : index
     %words_6_count = arith.constant 2048 : index
     %words_6 = flow.tensor.slice %all_weights[%words_6_at for %words_6_count] : tensor<36032xi32> -> tensor<2048xi32>
@@ -119,7 +124,7 @@ module @mlxcel {
     %layer0.after_attn_grid0 = arith.constant 1 : index
     %layer0.after_attn_grid1 = arith.constant 1 : index
     %layer0.after_attn_grid2 = arith.constant 1 : index
-    %layer0.after_attn:1 = flow.dispatch @kernel8::@cuda_nvptx_fb::@mlx_linear[%layer0.after_attn_grid0, %layer0.after_attn_grid1, %layer0.after_attn_grid2](%layer0.attended_2#0, %model.layers.0.self_attn.o_proj.weight, %embedded#0) : (tensor<64x64xbf16>, tensor<64x64xbf16>, tensor<64x64xf32>) -> (tensor<64x64xf32>)
+    %layer0.after_attn:1 = flow.dispatch @kernel7::@cuda_nvptx_fb::@mlx_linear[%layer0.after_attn_grid0, %layer0.after_attn_grid1, %layer0.after_attn_grid2](%layer0.attended#0, %model.layers.0.self_attn.o_proj.weight, %embedded#0) : (tensor<64x64xbf16>, tensor<64x64xbf16>, tensor<64x64xf32>) -> (tensor<64x64xf32>)
     %words_7_at = arith.constant 16448 : index
     %words_7_count = arith.constant 64 : index
     %words_7 = flow.tensor.slice %all_weights[%words_7_at for %words_7_count] : tensor<36032xi32> -> tensor<64xi32>
@@ -148,7 +153,7 @@ module @mlxcel {
     %layer0.act_grid0 = arith.constant 1 : index
     %layer0.act_grid1 = arith.constant 2 : index
     %layer0.act_grid2 = arith.constant 1 : index
-    %layer0.act:1 = flow.dispatch @kernel9::@cuda_nvptx_fb::@mlx_linear[%layer0.act_grid0, %layer0.act_grid1, %layer0.act_grid2](%layer0.narrow_4, %model.layers.0.mlp.gate_proj.weight, %model.layers.0.mlp.up_proj.weight) : (tensor<64x64xbf16>, tensor<96x64xbf16>, tensor<96x64xbf16>) -> (tensor<64x96xbf16>)
+    %layer0.act:1 = flow.dispatch @kernel8::@cuda_nvptx_fb::@mlx_linear[%layer0.act_grid0, %layer0.act_grid1, %layer0.act_grid2](%layer0.narrow_4, %model.layers.0.mlp.gate_proj.weight, %model.layers.0.mlp.up_proj.weight) : (tensor<64x64xbf16>, tensor<96x64xbf16>, tensor<96x64xbf16>) -> (tensor<64x96xbf16>)
     %words_10_at = arith.constant 22656 : index
     %words_10_count = arith.constant 3072 : index
     %words_10 = flow.tensor.slice %all_weights[%words_10_at for %words_10_count] : tensor<36032xi32> -> tensor<3072xi32>
@@ -156,7 +161,7 @@ module @mlxcel {
     %layer0.out_grid0 = arith.constant 1 : index
     %layer0.out_grid1 = arith.constant 1 : index
     %layer0.out_grid2 = arith.constant 1 : index
-    %layer0.out:1 = flow.dispatch @kernel10::@cuda_nvptx_fb::@mlx_linear[%layer0.out_grid0, %layer0.out_grid1, %layer0.out_grid2](%layer0.act#0, %model.layers.0.mlp.down_proj.weight, %layer0.after_attn#0) : (tensor<64x96xbf16>, tensor<64x96xbf16>, tensor<64x64xf32>) -> (tensor<64x64xf32>)
+    %layer0.out:1 = flow.dispatch @kernel9::@cuda_nvptx_fb::@mlx_linear[%layer0.out_grid0, %layer0.out_grid1, %layer0.out_grid2](%layer0.act#0, %model.layers.0.mlp.down_proj.weight, %layer0.after_attn#0) : (tensor<64x96xbf16>, tensor<64x96xbf16>, tensor<64x64xf32>) -> (tensor<64x64xf32>)
     %words_11_at = arith.constant 25728 : index
     %words_11_count = arith.constant 64 : index
     %words_11 = flow.tensor.slice %all_weights[%words_11_at for %words_11_count] : tensor<36032xi32> -> tensor<64xi32>
@@ -179,7 +184,7 @@ module @mlxcel {
     %wanted_grid0 = arith.constant 16 : index
     %wanted_grid1 = arith.constant 1 : index
     %wanted_grid2 = arith.constant 1 : index
-    %wanted:2 = flow.dispatch @kernel11::@cuda_nvptx_fb::@mlx_pick[%wanted_grid0, %wanted_grid1, %wanted_grid2](%wanted_constant0, %final, %batch, %hidden) : (i32, tensor<64x64xf32>, tensor<912xi32>, tensor<16x64xf32>) -> (%hidden, tensor<16x64xf32>)
+    %wanted:2 = flow.dispatch @kernel10::@cuda_nvptx_fb::@mlx_pick[%wanted_grid0, %wanted_grid1, %wanted_grid2](%wanted_constant0, %final, %batch, %hidden) : (i32, tensor<64x64xf32>, tensor<912xi32>, tensor<16x64xf32>) -> (%hidden, tensor<16x64xf32>)
     %words_12_at = arith.constant 25792 : index
     %words_12_count = arith.constant 10240 : index
     %words_12 = flow.tensor.slice %all_weights[%words_12_at for %words_12_count] : tensor<36032xi32> -> tensor<10240xi32>
@@ -188,14 +193,14 @@ module @mlxcel {
     %logits_2_grid0 = arith.constant 1 : index
     %logits_2_grid1 = arith.constant 5 : index
     %logits_2_grid2 = arith.constant 1 : index
-    %logits_2:1 = flow.dispatch @kernel12::@cuda_nvptx_fb::@mlx_linear[%logits_2_grid0, %logits_2_grid1, %logits_2_grid2](%narrow, %lm_head.weight, %logits) : (tensor<16x64xbf16>, tensor<320x64xbf16>, tensor<16x320xf32>) -> (%logits)
+    %logits_2:1 = flow.dispatch @kernel11::@cuda_nvptx_fb::@mlx_linear[%logits_2_grid0, %logits_2_grid1, %logits_2_grid2](%narrow, %lm_head.weight, %logits) : (tensor<16x64xbf16>, tensor<320x64xbf16>, tensor<16x320xf32>) -> (%logits)
 
     // sampling
     %sampled_constant0 = arith.constant 320 : i32
     %sampled_grid0 = arith.constant 16 : index
     %sampled_grid1 = arith.constant 1 : index
     %sampled_grid2 = arith.constant 1 : index
-    %sampled:2 = flow.dispatch @kernel13::@cuda_nvptx_fb::@mlx_sample[%sampled_grid0, %sampled_grid1, %sampled_grid2](%sampled_constant0, %batch, %logits_2#0, %placed#0, %results) : (i32, tensor<912xi32>, tensor<16x320xf32>, tensor<1xi32>, tensor<16x48xi32>) -> (%placed#0, %results)
+    %sampled:2 = flow.dispatch @kernel12::@cuda_nvptx_fb::@mlx_sample[%sampled_grid0, %sampled_grid1, %sampled_grid2](%sampled_constant0, %batch, %logits_2#0, %placed#0, %results) : (i32, tensor<912xi32>, tensor<16x320xf32>, tensor<1xi32>, tensor<16x48xi32>) -> (%placed#0, %results)
     return %sampled#0, %layer0.append#0, %logits_2#0, %wanted#0, %sampled#1 : tensor<1xi32>, tensor<1x32xbf16>, tensor<16x320xf32>, tensor<16x64xf32>, tensor<16x48xi32>
   }
 
@@ -212,7 +217,7 @@ module @mlxcel {
     %decoded_grid0 = arith.constant 64 : index
     %decoded_grid1 = arith.constant 1 : index
     %decoded_grid2 = arith.constant 1 : index
-    %decoded:6 = flow.dispatch @kernel14::@cuda_nvptx_fb::@mlx_decode[%decoded_grid0, %decoded_grid1, %decoded_grid2](%all_weights, %batch, %history, %kv, %logits, %hidden, %results, %state.scratch) : (tensor<36032xi32>, tensor<96xi32>, tensor<1xi32>, tensor<1x32xbf16>, tensor<1x320xf32>, tensor<1x64xf32>, tensor<1x48xi32>, tensor<37056xi32>) -> (%history, %kv, %logits, %hidden, %results, %state.scratch)
+    %decoded:6 = flow.dispatch @kernel13::@cuda_nvptx_fb::@mlx_decode[%decoded_grid0, %decoded_grid1, %decoded_grid2](%all_weights, %batch, %history, %kv, %logits, %hidden, %results, %state.scratch) : (tensor<36032xi32>, tensor<96xi32>, tensor<1xi32>, tensor<1x32xbf16>, tensor<1x320xf32>, tensor<1x64xf32>, tensor<1x48xi32>, tensor<37056xi32>) -> (%history, %kv, %logits, %hidden, %results, %state.scratch)
     util.global.store %decoded#5, @"state.scratch" : tensor<37056xi32>
     return %decoded#0, %decoded#1, %decoded#2, %decoded#3, %decoded#4 : tensor<1xi32>, tensor<1x32xbf16>, tensor<1x320xf32>, tensor<1x64xf32>, tensor<1x48xi32>
   }
@@ -230,7 +235,7 @@ module @mlxcel {
     %decoded_grid0 = arith.constant 64 : index
     %decoded_grid1 = arith.constant 1 : index
     %decoded_grid2 = arith.constant 1 : index
-    %decoded:6 = flow.dispatch @kernel14::@cuda_nvptx_fb::@mlx_decode[%decoded_grid0, %decoded_grid1, %decoded_grid2](%all_weights, %batch, %history, %kv, %logits, %hidden, %results, %state.scratch) : (tensor<36032xi32>, tensor<96xi32>, tensor<1xi32>, tensor<1x32xbf16>, tensor<1x320xf32>, tensor<1x64xf32>, tensor<1x48xi32>, tensor<37056xi32>) -> (%history, %kv, %logits, %hidden, %results, %state.scratch)
+    %decoded:6 = flow.dispatch @kernel13::@cuda_nvptx_fb::@mlx_decode[%decoded_grid0, %decoded_grid1, %decoded_grid2](%all_weights, %batch, %history, %kv, %logits, %hidden, %results, %state.scratch) : (tensor<36032xi32>, tensor<96xi32>, tensor<1xi32>, tensor<1x32xbf16>, tensor<1x320xf32>, tensor<1x64xf32>, tensor<1x48xi32>, tensor<37056xi32>) -> (%history, %kv, %logits, %hidden, %results, %state.scratch)
     util.global.store %decoded#5, @"state.scratch" : tensor<37056xi32>
 
     // sampling
@@ -238,7 +243,7 @@ module @mlxcel {
     %sampled_grid0 = arith.constant 1 : index
     %sampled_grid1 = arith.constant 1 : index
     %sampled_grid2 = arith.constant 1 : index
-    %sampled:2 = flow.dispatch @kernel13::@cuda_nvptx_fb::@mlx_sample[%sampled_grid0, %sampled_grid1, %sampled_grid2](%sampled_constant0, %batch, %decoded#2, %decoded#0, %decoded#4) : (i32, tensor<96xi32>, tensor<1x320xf32>, tensor<1xi32>, tensor<1x48xi32>) -> (%decoded#0, %decoded#4)
+    %sampled:2 = flow.dispatch @kernel12::@cuda_nvptx_fb::@mlx_sample[%sampled_grid0, %sampled_grid1, %sampled_grid2](%sampled_constant0, %batch, %decoded#2, %decoded#0, %decoded#4) : (i32, tensor<96xi32>, tensor<1x320xf32>, tensor<1xi32>, tensor<1x48xi32>) -> (%decoded#0, %decoded#4)
     return %sampled#0, %decoded#1, %decoded#2, %decoded#3, %sampled#1 : tensor<1xi32>, tensor<1x32xbf16>, tensor<1x320xf32>, tensor<1x64xf32>, tensor<1x48xi32>
   }
 
@@ -279,69 +284,62 @@ module @mlxcel {
     }
   }
   hal.executable private @kernel5 {
-    hal.executable.variant public @cuda_nvptx_fb target(<"cuda", "cuda-nvptx-fb">) objects([#hal.executable.object<{path = "attention_f326.fatbin"}>]) {
-      hal.executable.export public @mlx_append ordinal(0) layout(#hal.pipeline.layout<constants = 1, bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>) count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
+    hal.executable.variant public @cuda_nvptx_fb target(<"cuda", "cuda-nvptx-fb">) objects([#hal.executable.object<{path = "attention_f327.fatbin"}>]) {
+      hal.executable.export public @mlx_append ordinal(0) layout(#hal.pipeline.layout<constants = 5, bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>) count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
         hal.return %x, %y, %z : index, index, index
-      } <workgroup_size = [256 : index, 1 : index, 1 : index]>
+      } <workgroup_size = [128 : index, 1 : index, 1 : index]>
     }
   }
   hal.executable private @kernel6 {
     hal.executable.variant public @cuda_nvptx_fb target(<"cuda", "cuda-nvptx-fb">) objects([#hal.executable.object<{path = "attention_f326.fatbin"}>]) {
-      hal.executable.export public @mlx_attend ordinal(0) layout(#hal.pipeline.layout<constants = 1, bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>) count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
+      hal.executable.export public @mlx_attend ordinal(0) layout(#hal.pipeline.layout<constants = 7, bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>) count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
         hal.return %x, %y, %z : index, index, index
       } <workgroup_size = [256 : index, 1 : index, 1 : index], workgroup_local_memory = 21504>
     }
   }
   hal.executable private @kernel7 {
-    hal.executable.variant public @cuda_nvptx_fb target(<"cuda", "cuda-nvptx-fb">) objects([#hal.executable.object<{path = "attention7.fatbin"}>]) {
-      hal.executable.export public @mlx_attend ordinal(0) layout(#hal.pipeline.layout<constants = 1, bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>) count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
-        hal.return %x, %y, %z : index, index, index
-      } <workgroup_size = [256 : index, 1 : index, 1 : index], workgroup_local_memory = 13312>
-    }
-  }
-  hal.executable private @kernel8 {
     hal.executable.variant public @cuda_nvptx_fb target(<"cuda", "cuda-nvptx-fb">) objects([#hal.executable.object<{path = "linear8.fatbin"}>]) {
       hal.executable.export public @mlx_linear ordinal(0) layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>) count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
         hal.return %x, %y, %z : index, index, index
       } <workgroup_size = [256 : index, 1 : index, 1 : index], workgroup_local_memory = 131200>
     }
   }
-  hal.executable private @kernel9 {
+  hal.executable private @kernel8 {
     hal.executable.variant public @cuda_nvptx_fb target(<"cuda", "cuda-nvptx-fb">) objects([#hal.executable.object<{path = "linear9.fatbin"}>]) {
       hal.executable.export public @mlx_linear ordinal(0) layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>) count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
         hal.return %x, %y, %z : index, index, index
       } <workgroup_size = [256 : index, 1 : index, 1 : index], workgroup_local_memory = 147552>
     }
   }
-  hal.executable private @kernel10 {
+  hal.executable private @kernel9 {
     hal.executable.variant public @cuda_nvptx_fb target(<"cuda", "cuda-nvptx-fb">) objects([#hal.executable.object<{path = "linear10.fatbin"}>]) {
       hal.executable.export public @mlx_linear ordinal(0) layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>) count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
         hal.return %x, %y, %z : index, index, index
       } <workgroup_size = [256 : index, 1 : index, 1 : index], workgroup_local_memory = 131200>
     }
   }
-  hal.executable private @kernel11 {
+  hal.executable private @kernel10 {
     hal.executable.variant public @cuda_nvptx_fb target(<"cuda", "cuda-nvptx-fb">) objects([#hal.executable.object<{path = "place11.fatbin"}>]) {
       hal.executable.export public @mlx_pick ordinal(0) layout(#hal.pipeline.layout<constants = 1, bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>) count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
         hal.return %x, %y, %z : index, index, index
       } <workgroup_size = [256 : index, 1 : index, 1 : index]>
     }
   }
-  hal.executable private @kernel12 {
+  hal.executable private @kernel11 {
     hal.executable.variant public @cuda_nvptx_fb target(<"cuda", "cuda-nvptx-fb">) objects([#hal.executable.object<{path = "linear12.fatbin"}>]) {
       hal.executable.export public @mlx_linear ordinal(0) layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>) count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
         hal.return %x, %y, %z : index, index, index
       } <workgroup_size = [128 : index, 1 : index, 1 : index], workgroup_local_memory = 82048>
     }
   }
-  hal.executable private @kernel13 {
+  hal.executable private @kernel12 {
     hal.executable.variant public @cuda_nvptx_fb target(<"cuda", "cuda-nvptx-fb">) objects([#hal.executable.object<{path = "sample13.fatbin"}>]) {
       hal.executable.export public @mlx_sample ordinal(0) layout(#hal.pipeline.layout<constants = 1, bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>) count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
         hal.return %x, %y, %z : index, index, index
       } <workgroup_size = [1024 : index, 1 : index, 1 : index]>
     }
   }
-  hal.executable private @kernel14 {
+  hal.executable private @kernel13 {
     hal.executable.variant public @cuda_nvptx_fb target(<"cuda", "cuda-nvptx-fb">) objects([#hal.executable.object<{path = "decode14.fatbin"}>]) {
       hal.executable.export public @mlx_decode ordinal(0) layout(#hal.pipeline.layout<bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>) count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
         hal.return %x, %y, %z : index, index, index

@@ -64,13 +64,14 @@ class Case:
     def combine(self):
         return ("experts.cu", self.macros("COMBINE", "RESIDUAL", f"TILE={self.tiles[0].m}", f"N={self.hidden}"), self.arch)
 
-    def products(self, m, pair):
-        n, k = (self.ffn, self.hidden) if pair else (self.hidden, self.ffn)
-        act = (f"LIMIT={LIMIT}f", f"SLOPE={SLOPE}f") if self.biased else ("ACT=0",)
-        return probe.weight_definitions(self.form, m, n, k) + (f"EXPERTS={self.experts}", f"USED={self.used}", f"BIAS={int(self.biased)}") + act
+    def sizes(self, pair):
+        return (self.ffn, self.hidden) if pair else (self.hidden, self.ffn)
+
+    def products(self):
+        return (f"BIAS={int(self.biased)}",) + ((f"LIMIT={LIMIT}f", f"SLOPE={SLOPE}f") if self.biased else ("ACT=0",))
 
     def gemv(self, pair):
-        return ("packed.cu", self.products(1, pair) + ("GEMV", f"PAIR={int(pair)}", "SUM_TO_ONE=1") + tuple(f"{name.upper()}={getattr(self.vector[pair], name)}" for name in ("each", "split", "resident")) + self.norm() * pair + (() if pair else ("RESIDUAL",)), self.arch)
+        return ("packed.cu", probe.weight_definitions(self.form, 1, *self.sizes(pair)) + self.products() + (f"EXPERTS={self.experts}", f"USED={self.used}", "GEMV", f"PAIR={int(pair)}", "SUM_TO_ONE=1") + tuple(f"{name.upper()}={getattr(self.vector[pair], name)}" for name in ("each", "split", "resident")) + self.norm() * pair + (() if pair else ("RESIDUAL",)), self.arch)
 
     def norm(self):
         """One token: gate and up normalize x."""
@@ -78,13 +79,12 @@ class Case:
 
     def gemm(self, pair):
         t = self.tiles[0 if pair else 1]
-        return ("packed.cu", self.products(self.groups.rows, pair) + (f"EPILOGUE={2 if pair else 0}", f"BM={t.m}", f"BN={t.n}", "SPLIT=1",
-                f"STAGES={t.stages}", f"WARPS={t.warps}"), self.arch)
+        form = tuple(d for d in probe.weight_definitions(self.form, 0, 0, 0) if d[:2] not in ("M=", "N=", "K="))
+        return ("packed.cu", form + self.products() + ("EXPERTS=1", "SIZES=1", f"WHOLE_RUNS={int(self.sizes(pair)[1] % 128 == 0)}", f"EPILOGUE={2 if pair else 0}", f"BM={t.m}", f"BN={t.n}",
+                "SPLIT=1", f"STAGES={t.stages}", f"WARPS={t.warps}"), self.arch)
 
     def cut(self, is_sorted):
-        m, k = (self.groups.rows, self.ffn) if is_sorted else (self.tokens, self.hidden)
-        return ("packed.cu", self.macros("CUT", f"M={m}", f"K={k}", f"ROWS={self.groups.rows}", f"LIST_AT={self.groups.list_at}", f"SORTED={int(is_sorted)}")
-                + (("ROWS16=1",) if self.form in ROWS16 else ()), self.arch)
+        return ("packed.cu", ("NAME=probe", "EXPERTS=1", "SIZES=1", "CUT", f"SORTED={int(is_sorted)}") + (("ROWS16=1",) if self.form in ROWS16 else ()), self.arch)
 
     def jobs(self, few):
         return ([self.gemv(True), self.gemv(False)] if few else [self.route(), self.group(), self.combine(), self.gemm(True), self.gemm(False), self.cut(True), self.cut(False)])
@@ -175,16 +175,16 @@ class Experts:
         self.d.launch(self.c.group(), (1, 1, 1), 512, [self.routing, self.grouped], 0, [self.c.tokens])
 
     def cut(self, is_sorted):
-        k = self.c.ffn if is_sorted else self.c.hidden
-        self.d.launch(self.c.cut(is_sorted), (math.ceil(self.c.groups.rows * math.ceil(k / 512) * 64 / 256), 1, 1), 256,
-                      [self.inner if is_sorted else self.x, self.grouped, self.parts[is_sorted]])
+        c, k = self.c, self.c.ffn if is_sorted else self.c.hidden
+        self.d.launch(c.cut(is_sorted), (math.ceil(math.ceil(k / 512) * 64 / 256), c.groups.rows, 1), 256, [self.inner if is_sorted else self.x, self.grouped, self.parts[is_sorted]], 0,
+                      [c.groups.rows if is_sorted else c.tokens, k, c.groups.rows, c.groups.list_at, c.used])
 
     def gemm(self, pair):
         c, t = self.c, self.c.tiles[0 if pair else 1]
         weights = [self.gate, self.up] if pair else [self.down]
         self.d.launch(c.gemm(pair), (c.groups.tiles, math.ceil((c.ffn if pair else c.hidden) / t.n), 1), 32 * t.warps,
                       [self.parts[0 if pair else 1]] + weights + self.with_biases(pair) + [self.grouped, self.inner if pair else self.outer],
-                      OPS.mlx_quantized_tile_shared_bytes(t))
+                      OPS.mlx_quantized_tile_shared_bytes(t), [c.groups.rows, *c.sizes(pair)])
 
     def combine(self):
         self.d.launch(self.c.combine(), (math.ceil(self.c.hidden / 1024), self.c.tokens, 1), 256, [self.outer, self.routing, self.grouped, self.residual, self.y], 0, [self.c.tokens])

@@ -3,7 +3,8 @@
 
   few_probe.py [--compile] [--cache DIR] [--nvrtc LIBRARY] [--only exact,speed]
 
-Compiling (--compile does only that) needs NVRTC and gcc; running needs a GPU of sm_90 and torch. One layer and the LM head are compared with float64.
+Compiling (--compile does only that) needs NVRTC and gcc; running needs a GPU of sm_90 and torch. One layer and the LM head are compared with float64, and q, k and v with RoPE, k and v
+in the KV pool, with those that the kernel gives without it.
 """
 import argparse
 import tempfile
@@ -12,15 +13,17 @@ import packed_probe as probe
 
 EPS = 1e-5
 TOKENS, WARPS, STAGES = 8, 8, 6
-LAYER, QKV, HEAD = 1, 2, 4  # PART_ of the kernel
-SHAPES = {  # hidden, ffn, queries, keys, slices, vocabulary
-    "llama-1b": (2048, 8192, 2048, 512, 4, 128256), "small": (256, 512, 256, 128, 1, 320), "two slices": (512, 3072, 1024, 256, 2, 4096)}
+LAYER, QKV, HEAD, APPEND = 1, 2, 4, 8  # PART_ of the kernel
+PAGES, PAGE_LAYERS = 4, 2  # pages of a sequence, layers of a page
+SHAPES = {  # hidden, ffn, queries, keys, slices, vocabulary, size of a head, KV type
+    "llama-1b": (2048, 8192, 2048, 512, 4, 128256, 64, "F32"), "small": (256, 512, 256, 128, 1, 320, 64, "BF16"), "two slices": (512, 3072, 1024, 256, 2, 4096, 128, "F32"),
+    "8-bit KV": (256, 512, 256, 128, 1, 320, 64, "Q8")}
 
 
 class Shape:
     def __init__(self, name, layers):
         self.name, self.layers = name, layers
-        self.hidden, self.ffn, self.queries, self.keys, self.slices, self.vocab = SHAPES[name]
+        self.hidden, self.ffn, self.queries, self.keys, self.slices, self.vocab, self.head_dim, self.kv = SHAPES[name]
         h = self.hidden
         sizes = {"Q": (self.queries, h), "K": (self.keys, h), "V": (self.keys, h), "O": (h, self.queries), "GATE": (self.ffn, h), "UP": (self.ffn, h), "DOWN": (h, self.ffn)}
         self.at, self.sizes, at = {}, sizes, 0
@@ -32,11 +35,11 @@ class Shape:
         self.at["HEAD"] = at * layers
         self.bytes = at * layers + 2 * self.vocab * h
         columns = max(h, self.queries, self.ffn // self.slices)
-        self.shared = STAGES * (8 * (columns * 2 + 16) + 16) + 4 * WARPS * 512 + 8 * h + WARPS * 32 + 64
+        self.shared = STAGES * (8 * (columns * 2 + 16) + 16) + 4 * WARPS * 512 + 8 * h + WARPS * 32 + 128
         self.words = 2 * TOKENS * ((2 + self.slices) * h + self.ffn)
 
     def job(self):
-        return ("few.cu", (f"HIDDEN={self.hidden}", f"FFN={self.ffn}", f"Q_WIDTH={self.queries}", f"KV_WIDTH={self.keys}", f"VOCAB={self.vocab}", f"NORM_EPS={EPS}f", f"SLICES={self.slices}",
+        return ("few.cu", (f"HIDDEN={self.hidden}", f"FFN={self.ffn}", f"Q_WIDTH={self.queries}", f"KV_WIDTH={self.keys}", f"HEAD_DIM={self.head_dim}", f"KV_{self.kv}=1", f"VOCAB={self.vocab}", f"NORM_EPS={EPS}f", f"SLICES={self.slices}",
                 f"SHARED_BYTES={self.shared}", "SCRATCH_AT=0", f"SCRATCH_WORDS={self.words}") + tuple(f"{n}_AT={a}ull" for n, a in self.at.items())
                 + tuple(f"{n}_STEP={0 if n == 'HEAD' else self.step}ull" for n in self.at), "sm_90")
 
@@ -56,6 +59,16 @@ class Network:
         self.scratch = torch.full((s.words,), -1, dtype=torch.int32, device="cuda")
         self.q, self.k, self.v = (d.poisoned(TOKENS, n) for n in (s.queries, s.keys, s.keys))
         self.unused = d.poisoned(1)
+        self.angle = torch.rand(TOKENS, s.head_dim // 2, device="cuda") * 6
+        self.cos, self.sin = self.angle.cos(), self.angle.sin()
+        # The last two tokens are padding: one has no position, one is after the last token.
+        pages = (torch.randperm(TOKENS * PAGES) + 1).view(TOKENS, PAGES)
+        self.positions = [(t * 13 + 5) % (PAGES * probe.PAGE) for t in range(TOKENS - 2)]
+        words = [0] * probe.HEADER_WORDS + [0] * TOKENS + list(range(TOKENS)) + self.positions + [-1, 3] + pages.flatten().tolist()
+        words[probe.TOKEN_COUNT], words[probe.POOL_PAGES], words[probe.SLOT_COUNT], words[probe.SLOT_PAGES] = TOKENS - 1, TOKENS * PAGES + 1, TOKENS, PAGES
+        words[probe.AT_SLOTS], words[probe.AT_POSITIONS], words[probe.AT_PAGES] = (probe.HEADER_WORDS + n * TOKENS for n in (1, 2, 3))
+        self.pages, self.batch = pages, torch.tensor(words, dtype=torch.int32, device="cuda")
+        self.pool = torch.zeros(TOKENS * PAGES + 1, PAGE_LAYERS, s.keys // s.head_dim, 2, probe.PAGE, s.head_dim, device="cuda", dtype=torch.bfloat16 if s.kv == "BF16" else torch.float32)
 
     def matrix(self, name, layer):
         rows, columns = self.s.sizes[name] if name in self.s.sizes else (self.s.vocab, self.s.hidden)
@@ -68,7 +81,22 @@ class Network:
 
     def launch(self, layer, parts, attended, x, out=None, grid=probe.PROCESSORS):
         outs = [self.q, self.k, self.v] if out is None else [out, self.unused, self.unused]
-        self.d.launch(self.s.job(), (grid, 1, 1), 32 * (WARPS + 1), [self.archive, attended, x, self.scratch] + outs, self.s.shared, (layer, parts), b"mlx_few")
+        self.d.launch(self.s.job(), (grid, 1, 1), 32 * (WARPS + 1), [self.archive, attended, x, self.cos, self.sin, self.batch, self.scratch, self.pool] + outs, self.s.shared,
+                      (1, PAGE_LAYERS, 0, layer, parts), b"mlx_few")
+
+    def turned(self, x):
+        """RoPE with both products rounded, as the kernel computes it."""
+        low, high = x.view(TOKENS, -1, self.s.head_dim).chunk(2, -1)
+        c, s = self.cos[:, None], self.sin[:, None]
+        return self.d.torch.cat([low * c + -high * s, high * c + low * s], -1)
+
+    def expected_pool(self, k, v):
+        pool, heads = self.d.torch.zeros_like(self.pool), lambda x: x.view(TOKENS, -1, self.s.head_dim).to(self.pool.dtype)
+        k, v = heads(self.turned(k)), heads(v)
+        for t, position in enumerate(self.positions):
+            page = pool[self.pages[t, position // probe.PAGE], 1]
+            page[:, 0, position % probe.PAGE], page[:, 1, position % probe.PAGE] = k[t], v[t]
+        return pool
 
     def reference(self, attended, x, dtype):
         def product(name, layer, x):
@@ -91,6 +119,21 @@ def check(d, shape):
     for name, y, e, f in zip("qkv", first, exact[1:], f32[1:]):
         probe.report(f"{shape.name}, {name} of the next layer", y, e, f)
     n.launch(1, LAYER | QKV, attended, x)
+    if shape.kv != "Q8":
+        n.q.fill_(float("nan"))
+        n.launch(0, LAYER | QKV | APPEND, attended, x)
+        same = bool((n.q.view(TOKENS, -1, shape.head_dim) == n.turned(first[0])).all()) and torch.equal(n.pool, n.expected_pool(*first[1:]))
+        if not same:
+            probe.FAILED.append(shape.name)
+        print(f"{'ok  ' if same else 'BAD '} {shape.name}, q, k and v with RoPE, in the KV pool: {'the same bits' if same else 'DIFFERENT'}", flush=True)
+        n.scratch.zero_()  # a step begins: values of the last one
+        n.launch(0, QKV | APPEND, x, x)
+        n.launch(0, LAYER | QKV | APPEND, attended, x)
+        same = bool((n.q.view(TOKENS, -1, shape.head_dim) == n.turned(first[0])).all())
+        if not same:
+            probe.FAILED.append(shape.name)
+        print(f"{'ok  ' if same else 'BAD '} {shape.name}, the first launch of a step clears the buffers: {'the same bits' if same else 'DIFFERENT'}", flush=True)
+        n.launch(1, LAYER | QKV, attended, x)
     last = d.poisoned(TOKENS, shape.hidden)
     n.launch(0, LAYER, attended, x, last)
     probe.report(f"{shape.name}, x after the last layer", last, exact[0], f32[0])
@@ -116,7 +159,7 @@ def measure(d):
     x, logits = d.torch.randn(TOKENS, shape.hidden, device="cuda"), d.poisoned(TOKENS, shape.vocab)
     def layers():
         for layer in range(shape.layers - 1):
-            n.launch(layer, LAYER | QKV, n.q, x)
+            n.launch(layer, LAYER | QKV | APPEND, n.q, x)
         n.launch(shape.layers - 1, LAYER, n.q, x, d.poisoned(TOKENS, shape.hidden))
     print(f"a layer without attention {d.time(layers) / shape.layers:.1f} us, LM head {d.time(lambda: n.launch(0, HEAD, x, x, logits)):.1f} us (launches without overlap)")
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Makes a GGUF file with random weights in the shape of a real model, for measurements without the real weights.
 
-  make_gguf_shape.py OUT.gguf smollm2|llama-1b|qwen3-0.6b|qwen3-8b|gemma3-4b|qwen3-30b-a3b q4_0|q4_k_m|q8_0|f16|bf16 [--layers N] [--sparse]
+  make_gguf_shape.py OUT.gguf smollm2|llama-1b|qwen3-0.6b|qwen3-8b|gemma3-4b|qwen3-30b-a3b q4_0|q4_0_f16|q4_k_m|q8_0|f16|bf16 [--layers N] [--sparse]
 
-q4_0: embedding and head in Q8_0. q4_k_m: as llama.cpp mixes it, Q6_K for the embedding or head and for v and down of half of the layers, Q4_K for the rest.
+q4_0: embedding and head in Q8_0; q4_0_f16: in F16. q4_k_m: as llama.cpp mixes it, Q6_K for the embedding or head and for v and down of half of the layers, Q4_K for the rest.
 Norms and routers are f32. Every token has text and there is a chat template, so that a server can be measured. --layers: fewer layers than the real model
 has, so that the difference of two runs gives the time of a layer. --sparse writes no data: enough to compile a module. Needs numpy only.
 """
@@ -24,7 +24,7 @@ SHAPES = {
     "gemma3-4b": ("gemma3", 34, 2560, 10240, 8, 4, 256, 262208, 0, 0, True),
     "qwen3-30b-a3b": ("qwen3moe", 48, 2048, 768, 32, 4, 128, 151936, 128, 8, False),
 }
-MIXES = {"f16": (F16, F16, F16), "bf16": (BF16, BF16, BF16), "q8_0": (Q8_0, Q8_0, Q8_0), "q4_0": (Q4_0, Q4_0, Q8_0), "q4_k_m": (Q4_K, Q6_K, Q6_K)}  # most, v and down of some layers, embedding
+MIXES = {"f16": (F16, F16, F16), "bf16": (BF16, BF16, BF16), "q8_0": (Q8_0, Q8_0, Q8_0), "q4_0": (Q4_0, Q4_0, Q8_0), "q4_0_f16": (Q4_0, Q4_0, F16), "q4_k_m": (Q4_K, Q6_K, Q6_K)}  # most, v and down of some layers, embedding
 
 
 def tensors_of(shape, mix, layers):

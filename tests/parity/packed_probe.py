@@ -179,7 +179,8 @@ def gemv_job(form, m, n, k, arch, other=None):
 
 
 def embed_job(form, m, n, k, arch):
-    return ("packed.cu", weight_definitions(form, m, n, k) + ("EMBED",), arch)
+    form = tuple(d for d in weight_definitions(form, m, n, k) if d[:2] not in ("M=", "N=", "K="))
+    return ("packed.cu", form + ("EMBED", "SIZES=1"), arch)
 
 
 def tile_for(form, m, n, k, end, arch):
@@ -212,10 +213,13 @@ def attention_pages(case):
 
 
 def attention_job(case, tile, arch):
-    _, _, heads, kv_heads, head_dim, _ = case
-    return ("attention_f32.cu", ("LAYERS=2", f"HEADS={heads}", f"KV_HEADS={kv_heads}", f"HEAD_DIM={head_dim}", f"SCALE={head_dim ** -0.5!r}f", "TURN=1", "WINDOW=0",
-            "SINKS=0", "TILES=0", "OUT_16=0", "KV_F32=1", f"QUERIES={tile.queries}", f"STEP={tile.step}", f"SPLIT={tile.split}", f"STAGES={tile.stages}",
-            f"THREADS={tile.threads}"), arch)
+    head_dim = case[4]
+    return ("attention_f32.cu", ("NAME=attend", f"HEAD_DIM={head_dim}", f"SCALE={head_dim ** -0.5!r}f", "SINKS=0", "TILES=0", "OUT_16=0", "KV_F32=1", f"QUERIES={tile.queries}",
+            f"STEP={tile.step}", f"SPLIT={tile.split}", f"STAGES={tile.stages}", f"THREADS={tile.threads}"), arch)
+
+
+def append_job(case, arch):
+    return ("attention_f32.cu", ("NAME=append", "APPEND=1", f"HEAD_DIM={case[4]}", "TURN=1", "KV_F32=1"), arch)
 
 
 HEADER_WORDS, TOKEN_COUNT, POOL_PAGES, SLOT_COUNT, SLOT_PAGES, AT_SLOTS, AT_POSITIONS, AT_PAGES = 64, 0, 3, 4, 5, 9, 10, 14  # kernels/step.h
@@ -325,9 +329,9 @@ class Driver:
         stream = stream_for(m, n, k, other)
         self.launch(gemv_job(form, m, n, k, self.arch, other), (stream.blocks, 1, 1), 256, [x, w, y], stream.shared)
 
-    def embed(self, form, tokens, table, n, y):
-        m, k = y.shape
-        self.launch(embed_job(form, m, n, k, self.arch), (math.ceil(m * math.ceil(k / 128) * 16 / 256), 1, 1), 256, [tokens, table, y])
+    def embed(self, form, tokens, table, n, y, factor):
+        (m, k), bits = y.shape, ctypes.c_int.from_buffer(ctypes.c_float(factor)).value
+        self.launch(embed_job(form, m, n, k, self.arch), (math.ceil(m * math.ceil(k / 128) * 16 / 256), 1, 1), 256, [tokens, table, y], constants=(m, n, k, bits))
 
     def time(self, work, repeats=20):
         """Median of replays of a graph of `work`, in us."""
@@ -444,10 +448,12 @@ def check_gemv(d, form, m, n, k):
 
 def check_embed(d, form, m, n, k):
     torch = d.torch
-    tokens, w, y = torch.randint(0, n, (m,), device="cuda", dtype=torch.int32), Matrix(form, n, k), d.poisoned(m, k)
-    d.embed(form, tokens, w.bytes, n, y)
-    torch.cuda.synchronize()
-    same = torch.equal(y, w.f32[tokens.long()])
+    tokens, w, same = torch.randint(0, n, (m,), device="cuda", dtype=torch.int32), Matrix(form, n, k), True
+    for factor in (1.0, math.sqrt(2560)):
+        y = d.poisoned(m, k)
+        d.embed(form, tokens, w.bytes, n, y, factor)
+        torch.cuda.synchronize()
+        same = same and torch.equal(y, w.f32[tokens.long()] * torch.tensor(factor, device="cuda"))
     if not same:
         FAILED.append("embed")
     print(f"{'ok  ' if same else 'BAD '} embed {form} {m} of {n}x{k}: {'the same bits' if same else 'DIFFERENT'}", flush=True)
@@ -476,12 +482,13 @@ class Attention:
 
     def append(self):
         rows, tokens, heads, kv_heads, hd, _ = self.case
-        self.d.launch(self.job, (math.ceil(rows * tokens * (heads + 2 * kv_heads) * hd / 2048), 1, 1), 256,
-                      [self.q, self.k, self.v, self.cos, self.sin, self.batch, self.pool, self.turned], 0, [1], b"append")
+        self.d.launch(append_job(self.case, "sm_90"), (math.ceil((heads + 2 * kv_heads) * hd / 1024), rows * tokens, 1), 128,
+                      [self.q, self.k, self.v, self.cos, self.sin, self.batch, self.pool, self.turned], 0, [1, 2, 0, heads, kv_heads], b"append")
 
     def attend(self):
+        share = self.case[2] // self.case[3]
         self.d.launch(self.job, (self.case[3], self.tiles, self.tile.split), self.tile.threads,
-                      [self.turned, self.pool, self.batch, self.placed, self.out], self.tile.shared, [1, 0], b"attend")
+                      [self.turned, self.pool, self.batch, self.placed, self.out], self.tile.shared, [1, 2, 0, share, (0xffffffff // share + 1) & 0xffffffff, 1 << 30, 0], b"attend")
 
     def reference(self, kind, pool):
         torch, (rows, tokens, heads, kv_heads, hd, before) = self.d.torch, self.case

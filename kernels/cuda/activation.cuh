@@ -1,7 +1,11 @@
-// Mixture of experts: the function of an expert between its products.
+// The function of an MLP between its products: act(gate) * up.
 //
-// ACT is a value of mlx_act_t (graph/ops.h): 0 SiLU, 1 GELU, 2 GELU with tanh, 3 ReLU, 4 squared ReLU.
-// With LIMIT (gpt-oss) gate and up are clamped, and the sigmoid has the factor SLOPE; ACT is not used.
+// ACT is a value of mlx_act_t (graph/ops.h): 0 SiLU (default), 1 GELU, 2 GELU with tanh, 3 ReLU, 4 squared
+// ReLU. With LIMIT (gpt-oss) gate and up are clamped, and the sigmoid has the factor SLOPE; ACT is not used.
+
+#ifndef ACT
+#define ACT 0
+#endif
 
 __device__ __forceinline__ float gated(float gate, float up) {
 #ifdef LIMIT

@@ -1,0 +1,79 @@
+// Attention: numbers of the KV pool, and their addresses.
+//
+// Pool: [pages][layers of a page][KV heads][2: key, value][PAGE][HEAD_DIM] numbers of KV_F32, KV_BF16, KV_F16
+// or KV_Q8. A module may have window pages too (step.h), which come first.
+
+#include "step.h"
+
+constexpr int PAGE = MLX_KV_PAGE;
+
+// ---- numbers of the pool ----
+
+#if defined(KV_BF16) || defined(KV_F16)
+#ifdef KV_BF16
+#define TYPE "bf16"
+#else
+#define TYPE "f16"
+#endif
+typedef unsigned short pool_t;
+
+__device__ __forceinline__ u32 narrow(float low, float high) {  // rounds to nearest even
+  u32 pair;
+  asm("cvt.rn." TYPE "x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+__device__ __forceinline__ void store4(pool_t *to, float4 f) {
+  *(uint2 *)to = make_uint2(narrow(f.x, f.y), narrow(f.z, f.w));
+}
+__device__ __forceinline__ void store1(pool_t *to, float f) { *to = (pool_t)narrow(f, f); }
+#elif defined(KV_Q8)
+typedef unsigned char pool_t;
+#else
+typedef float pool_t;
+__device__ __forceinline__ void store4(pool_t *to, float4 f) { *(float4 *)to = f; }
+__device__ __forceinline__ void store1(pool_t *to, float f) { *to = f; }
+#endif
+
+// RoPE of a number: a*c + b*s, with both products rounded
+__device__ __forceinline__ float rotate(float a, float c, float b, float s) {
+  return __fadd_rn(__fmul_rn(a, c), __fmul_rn(b, s));
+}
+
+// The pages of a layer. Sizes of a model are parameters, so that one image serves many models.
+struct Layer {
+  int nth, layers;  // layer of a page, layers of a page
+  int before;  // layers of a window page, which come before these pages; 0: none; -1: these are window pages
+  int kv_heads;
+};
+// The pages of a sequence. A wrong page table may give wrong numbers, but never an access outside the pool.
+struct Pages {
+  const int *table;
+  int positions;  // that the table has pages for
+  int pool;       // pages of the pool
+  u64 before;     // layers of the window pages, which come first, and layers of a page before this one
+  Layer of;
+  __device__ __forceinline__ Pages(const int *batch, int slot, Layer layer) : of(layer) {
+    const int pages = batch[MLX_STEP_SLOT_PAGES];
+    const bool valid = (u32)slot < (u32)batch[MLX_STEP_SLOT_COUNT], window = layer.before < 0;
+    table = batch + batch[window ? MLX_STEP_AT_WINDOW_PAGES : MLX_STEP_AT_PAGES] + (valid ? slot * pages : 0);
+    positions = valid ? pages * PAGE : 0;
+    pool = batch[window ? MLX_STEP_WINDOW_POOL_PAGES : MLX_STEP_POOL_PAGES];
+    before = layer.nth + (layer.before > 0 ? (u64)batch[MLX_STEP_WINDOW_POOL_PAGES] * layer.before : 0);
+  }
+  // Index of the keys of a position's page and head, counted in blocks of PAGE keys; its values are the next
+  // block. False for an invalid position or page.
+  __device__ __forceinline__ bool find_block(u64 &block, int position, int head) const {
+    if ((u32)position >= (u32)positions) return false;
+    const int page = table[position / PAGE];
+    block = ((before + (u64)page * of.layers) * of.kv_heads + head) * 2;
+    return (u32)page < (u32)pool;
+  }
+  // Offset of a position's key in the pool, in numbers; its value is PAGE * HEAD_DIM later. False for an
+  // invalid position or page.
+  __device__ __forceinline__ bool find_key(u64 &offset, int position, int head) const {
+    u64 block = 0;
+    const bool valid = find_block(block, position, head);
+    offset = (block * PAGE + position % PAGE) * HEAD_DIM;
+    return valid;
+  }
+};
