@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,7 @@ import time
 import urllib.request
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+CERTIFICATE, KEY = (os.path.join(ROOT, "tests/fixtures/tls", name) for name in ("cert.pem", "key.pem"))
 FLAGS = ["--device", "cpu", "--port", "0", "--chat-template", "chatml", "--drain", "20"]
 CHAT = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 24, "temperature": 0, "ignore_eos": True}
 
@@ -25,20 +27,22 @@ class Server:
         self.lines = []
         for line in self.process.stdout:
             self.lines.append(line)
-            found = re.search(r"listening on http://127\.0\.0\.1:(\d+)", line)
+            found = re.search(r"listening on (https?)://127\.0\.0\.1:(\d+)", line)
             if found:
-                self.port = int(found[1])
+                self.port = int(found[2])
+                self.address = f"{found[1]}://localhost:{self.port}"
+                self.context = ssl.create_default_context(cafile=CERTIFICATE) if found[1] == "https" else None
                 threading.Thread(target=lambda: self.lines.extend(self.process.stdout), daemon=True).start()
                 return
         sys.exit("the server did not start:\n" + "".join(self.lines))
 
     def get(self, path):
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=60) as response:
+        with urllib.request.urlopen(self.address + path, timeout=60, context=self.context) as response:
             return response.read().decode()
 
     def post(self, path, body):
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", json.dumps(body).encode(), {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=120) as response:
+        request = urllib.request.Request(self.address + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=120, context=self.context) as response:
             return response.read().decode()
 
     def metric(self, name):
@@ -82,6 +86,12 @@ def check_answers(server, native):
     check(messages[0] == messages[1], f"Anthropic's answer is {messages[0]}, expected {messages[1]}")
 
 
+def check_tls(server, native):
+    check(server.address.startswith("https:"), f"the address is {server.address}")
+    answer, expected = (each.post("/v1/chat/completions", {**CHAT, "stream": True}) for each in (server, native))
+    check(streamed(answer) == streamed(expected), f"over TLS the stream is {answer!r}")
+
+
 def check_disconnect(server):
     sock, _ = server.begin(max_tokens=1900)
     # The server counts running requests at the end of a step, and may send a step's tokens before.
@@ -120,6 +130,8 @@ def run(runner, path, environment, native):
         servers = [Server(command, environment), Server([native, "serve", bundle] + FLAGS, None)]
         try:
             check_answers(*servers)
+            servers.append(Server(command + ["--ssl-cert", path(CERTIFICATE), "--ssl-key", path(KEY)], environment))
+            check_tls(servers[2], servers[1])
             check_disconnect(servers[0])
             servers[0] = check_kill(command, environment, servers[0])
             check_interrupt(servers[0])
@@ -127,7 +139,7 @@ def run(runner, path, environment, native):
             for server in servers:
                 server.process.kill()
                 server.process.wait()
-    print("serve: passed: health, page, answers, stream, disconnect, kill and restart, interrupt", flush=True)
+    print("serve: passed: health, page, answers, stream, TLS, disconnect, kill and restart, interrupt", flush=True)
 
 
 if __name__ == "__main__":
