@@ -3,7 +3,7 @@
 
   image_shapes.py FOLDER [FORMAT...]
 
-An image that a package ships names no size of a model but the size of a head, but its tile depends on sizes. So the shapes are a grid of hidden sizes, with narrow and wide
+An image that a package ships names one size of a model: that of a head. But its tile depends on other sizes. So the shapes are a grid of hidden sizes, with narrow and wide
 MLPs and attention, few and many KV heads, and small and large vocabularies, for each format of the weights. Other architectures add what Llama's form does not have: norms of heads, heads of 256,
 GELU, experts, sinks. A file has one layer and is sparse: a few KB on the disk. Prints the paths.
 """

@@ -60,7 +60,7 @@ def wait_until(condition, message):
     end = time.monotonic() + 60
     while not condition():
         if time.monotonic() > end:
-            sys.exit(message)
+            sys.exit(f"serve: {message}")
         time.sleep(0.1)
 
 
@@ -95,9 +95,9 @@ def check_tls(server, native):
 def check_disconnect(server):
     sock, _ = server.begin(max_tokens=1900)
     # The server counts running requests at the end of a step, and may send a step's tokens before.
-    wait_until(lambda: server.metric("mlxcel_requests_running") == 1, "serve: the stream does not run")
+    wait_until(lambda: server.metric("mlxcel_requests_running") == 1, "the stream does not run")
     sock.close()
-    wait_until(lambda: not server.metric("mlxcel_requests_running") and not server.metric("mlxcel_kv_pages_used"), "serve: a client that left keeps its pages")
+    wait_until(lambda: not server.metric("mlxcel_requests_running") and not server.metric("mlxcel_kv_pages_used"), "a client that left keeps its pages")
 
 
 def check_interrupt(server):
