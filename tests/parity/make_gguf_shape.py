@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Makes a GGUF file with random weights in the shape of a real model, for measurements without the real weights.
 
-  make_gguf_shape.py OUT.gguf smollm2|llama-1b|qwen3-0.6b|qwen3-8b|gemma3-4b|qwen3-30b-a3b q4_0|q4_0_f16|q4_k_m|q8_0|f16|bf16 [--layers N] [--sparse]
+  make_gguf_shape.py OUT.gguf SHAPE q4_0|q4_0_f16|q4_k_m|mxfp4|q8_0|f16|bf16 [--layers N] [--sparse]
 
+SHAPE: smollm2, llama-1b, qwen2.5-7b, qwen3-0.6b, qwen3-8b, gemma3-4b, starcoder2-7b, command-r7b, qwen3-30b-a3b or gpt-oss-20b.
 q4_0: embedding and head in Q8_0; q4_0_f16: in F16. q4_k_m: as llama.cpp mixes it, Q6_K for the embedding or head and for v and down of half of the layers, Q4_K for the rest.
-Norms and routers are f32. Every token has text and there is a chat template, so that a server can be measured. --layers: fewer layers than the real model
-has, so that the difference of two runs gives the time of a layer. --sparse writes no data: enough to compile a module. Needs numpy only.
+mxfp4: as in the published files of gpt-oss, experts in MXFP4 and other matrices in Q8_0. Norms, biases and routers are f32. Every token has text and there is a chat
+template, so that a server can be measured. --layers: fewer layers than the real model has, so that the difference of two runs gives the time of a layer.
+--sparse writes no data: enough to compile a module. Needs numpy only.
 """
 import argparse
 import math
@@ -13,42 +15,61 @@ import struct
 
 import numpy as np
 
-F32, F16, Q4_0, Q8_0, Q4_K, Q6_K, BF16 = 0, 1, 2, 8, 12, 14, 30
-BLOCKS = {F32: (1, 4), F16: (1, 2), BF16: (1, 2), Q4_0: (32, 18), Q8_0: (32, 34), Q4_K: (256, 144), Q6_K: (256, 210)}  # weights, bytes
+F32, F16, Q4_0, Q8_0, Q4_K, Q6_K, BF16, MXFP4 = 0, 1, 2, 8, 12, 14, 30, 39
+BLOCKS = {F32: (1, 4), F16: (1, 2), BF16: (1, 2), Q4_0: (32, 18), Q8_0: (32, 34), Q4_K: (256, 144), Q6_K: (256, 210), MXFP4: (32, 17)}  # weights, bytes
 # architecture, layers, hidden, ffn, heads, kv heads, head width, vocabulary, experts, experts per token, tied
 SHAPES = {
     "smollm2": ("llama", 30, 576, 1536, 9, 3, 64, 49152, 0, 0, True),
     "llama-1b": ("llama", 16, 2048, 8192, 32, 8, 64, 128256, 0, 0, True),
+    "qwen2.5-7b": ("qwen2", 28, 3584, 18944, 28, 4, 128, 152064, 0, 0, False),
     "qwen3-0.6b": ("qwen3", 28, 1024, 3072, 16, 8, 128, 151936, 0, 0, True),
     "qwen3-8b": ("qwen3", 36, 4096, 12288, 32, 8, 128, 151936, 0, 0, False),
     "gemma3-4b": ("gemma3", 34, 2560, 10240, 8, 4, 256, 262208, 0, 0, True),
+    "starcoder2-7b": ("starcoder2", 32, 4608, 18432, 36, 4, 128, 49152, 0, 0, True),
+    "command-r7b": ("cohere2", 32, 4096, 14336, 32, 8, 128, 256000, 0, 0, True),
     "qwen3-30b-a3b": ("qwen3moe", 48, 2048, 768, 32, 4, 128, 151936, 128, 8, False),
+    "gpt-oss-20b": ("gpt-oss", 24, 2880, 2880, 64, 8, 64, 201088, 32, 4, False),
 }
-MIXES = {"f16": (F16, F16, F16), "bf16": (BF16, BF16, BF16), "q8_0": (Q8_0, Q8_0, Q8_0), "q4_0": (Q4_0, Q4_0, Q8_0), "q4_0_f16": (Q4_0, Q4_0, F16), "q4_k_m": (Q4_K, Q6_K, Q6_K)}  # most, v and down of some layers, embedding
+WINDOWS = {"gemma3": 1024, "gpt-oss": 128, "cohere2": 4096}
+NORMS = {"gemma3": ("attn_norm", "ffn_norm", "post_attention_norm", "post_ffw_norm"), "gpt-oss": ("attn_norm", "post_attention_norm"), "cohere2": ("attn_norm",)}
+# attention, MLP, v and down of some layers, embedding and head
+MIXES = {"f16": (F16, F16, F16, F16), "bf16": (BF16, BF16, BF16, BF16), "q8_0": (Q8_0, Q8_0, Q8_0, Q8_0), "q4_0": (Q4_0, Q4_0, Q4_0, Q8_0), "q4_0_f16": (Q4_0, Q4_0, Q4_0, F16),
+         "q4_k_m": (Q4_K, Q4_K, Q6_K, Q6_K), "mxfp4": (Q8_0, MXFP4, None, Q8_0)}
 
 
 def tensors_of(shape, mix, layers):
     """(name, type, dimensions with rows first), in the order of the file."""
     arch, count, hidden, ffn, heads, kv_heads, width, vocab, experts, _, tied = SHAPES[shape]
-    most, some, embedding = MIXES[mix]
+    attention, mlp, better, embedding = MIXES[mix]
     layers = layers or count
     yield "token_embd.weight", embedding, (vocab, hidden)
     for i in range(layers):
-        better = some if i < layers // 8 or i >= 7 * layers // 8 or (i - layers // 8) % 3 == 2 else most
+        is_better = better and (i < layers // 8 or i >= 7 * layers // 8 or (i - layers // 8) % 3 == 2)
         group = (experts,) if experts else ()
         suffix = "_exps" if experts else ""
-        rows = [("attn_norm", F32, (hidden,)), ("attn_q", most, (heads * width, hidden)), ("attn_k", most, (kv_heads * width, hidden)),
-                ("attn_v", better, (kv_heads * width, hidden)), ("attn_output", most, (hidden, heads * width)), ("ffn_norm", F32, (hidden,)),
-                ("ffn_gate" + suffix, most, (*group, ffn, hidden)), ("ffn_up" + suffix, most, (*group, ffn, hidden)), ("ffn_down" + suffix, better, (*group, hidden, ffn))]
-        if arch != "llama":
-            rows += [("attn_q_norm", F32, (width,)), ("attn_k_norm", F32, (width,))]
-        if arch == "gemma3":
-            rows += [("post_attention_norm", F32, (hidden,)), ("post_ffw_norm", F32, (hidden,))]
+        matrices = [("attn_q", attention, (heads * width, hidden)), ("attn_k", attention, (kv_heads * width, hidden)), ("attn_v", better if is_better else attention, (kv_heads * width, hidden)),
+                    ("attn_output", attention, (hidden, heads * width)), ("ffn_gate" + suffix, mlp, (*group, ffn, hidden)), ("ffn_up" + suffix, mlp, (*group, ffn, hidden)),
+                    ("ffn_down" + suffix, better if is_better else mlp, (*group, hidden, ffn))]
+        if arch == "starcoder2":
+            matrices = [m for m in matrices if m[0] != "ffn_gate"]
         if experts:
-            rows += [("ffn_gate_inp", F32, (experts, hidden))]
-        for name, kind, dims in rows:
+            matrices += [("ffn_gate_inp", F32, (experts, hidden))]
+        for name, kind, dims in matrices:
             yield f"blk.{i}.{name}.weight", kind, dims
+            if arch in ("starcoder2", "gpt-oss") or (arch == "qwen2" and name in ("attn_q", "attn_k", "attn_v")):
+                yield f"blk.{i}.{name}.bias", F32, dims[:-1]
+        vectors = [(name, hidden) for name in NORMS.get(arch, ("attn_norm", "ffn_norm"))]
+        if arch in ("qwen3", "qwen3moe", "gemma3"):
+            vectors += [("attn_q_norm", width), ("attn_k_norm", width)]
+        if arch == "gpt-oss":
+            vectors += [("attn_sinks", heads)]
+        for name, size in vectors:
+            yield f"blk.{i}.{name}.weight", F32, (size,)
+            if arch == "starcoder2":
+                yield f"blk.{i}.{name}.bias", F32, (size,)
     yield "output_norm.weight", F32, (hidden,)
+    if arch == "starcoder2":
+        yield "output_norm.bias", F32, (hidden,)
     if not tied:
         yield "output.weight", embedding, (vocab, hidden)
 
@@ -60,11 +81,14 @@ def fields_of(shape, layers):
     a = arch + "."
     yield from (("general.architecture", arch), ("general.name", "shape"), (a + "block_count", layers or count), (a + "context_length", 40960), (a + "embedding_length", hidden),
                 (a + "feed_forward_length", 3 * hidden if experts else ffn), (a + "attention.head_count", heads), (a + "attention.head_count_kv", kv_heads),
-                (a + "attention.key_length", width), (a + "attention.value_length", width), (a + "attention.layer_norm_rms_epsilon", 1e-6), (a + "rope.freq_base", 1e6))
+                (a + "attention.key_length", width), (a + "attention.value_length", width), (a + "rope.freq_base", 1e6),
+                (a + "attention.layer_norm%s_epsilon" % ("" if arch in ("starcoder2", "cohere2") else "_rms"), 1e-6))
     if arch == "llama":
         yield a + "rope.dimension_count", width
-    if arch == "gemma3":
-        yield a + "attention.sliding_window", 1024
+    if arch in WINDOWS:
+        yield a + "attention.sliding_window", WINDOWS[arch]
+    if arch == "cohere2":
+        yield a + "logit_scale", 0.25
     if experts:
         yield from ((a + "expert_count", experts), (a + "expert_used_count", used), (a + "expert_feed_forward_length", ffn))
     yield from (("tokenizer.ggml.model", "gpt2"), ("tokenizer.ggml.pre", "qwen2"), ("tokenizer.ggml.eos_token_id", 2), ("tokenizer.ggml.merges", [f"{alphabet[0]} {alphabet[1]}"]),
@@ -89,7 +113,9 @@ def value_bytes(value):
 
 
 def random_blocks(kind, columns, rng):
-    """Bytes of random blocks of a type, or ones for norms. Scales are such that products keep the size of activations."""
+    """Bytes of random blocks of a type; columns 1: ones, for norms; columns 0: zeros, for biases. Scales are such that products keep the size of activations."""
+    if not columns:
+        return np.zeros(1 << 20, np.uint8)
     size = columns ** -0.5 * rng.uniform(0.8, 1.2, 65521)
     if kind == F32:
         return (rng.standard_normal(65536) * columns ** -0.5 if columns > 1 else np.ones(65536)).astype("<f4").view(np.uint8)
@@ -98,6 +124,9 @@ def random_blocks(kind, columns, rng):
     if kind == BF16:
         return (rng.standard_normal(1 << 22) * columns ** -0.5).astype("<f4").view("<u2")[1::2].copy().view(np.uint8)
     out = rng.integers(0, 256, (65521, BLOCKS[kind][1]), np.uint8)
+    if kind == MXFP4:
+        out[:, 0] = rng.integers(119, 121, len(out))  # exponents of the scales: 2^-8 or 2^-7
+        return out.reshape(-1)
     # Where the f16 scales of a block are, and the spread of the integers that they scale.
     for at, spread in {Q4_0: ((0, 4.6),), Q8_0: ((0, 74),), Q4_K: ((0, 160), (2, 1200)), Q6_K: ((208, 18.5 * 74),)}[kind]:
         out[:, at:at + 2] = (size / spread).astype("<f2").view(np.uint8).reshape(-1, 2)
@@ -125,8 +154,8 @@ def main():
         file.write(head)
         if args.sparse:
             file.truncate(len(head) + at)
-        for (_, kind, dims), left in [] if args.sparse else zip(tensors, sizes):
-            key = kind, dims[-1] if len(dims) > 1 else 1
+        for (name, kind, dims), left in [] if args.sparse else zip(tensors, sizes):
+            key = kind, dims[-1] if len(dims) > 1 else int(name.endswith("norm.weight"))
             if key not in blocks:
                 blocks[key] = random_blocks(*key, rng)
             while left:
