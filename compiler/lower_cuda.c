@@ -110,9 +110,19 @@ static mlx_value_t gemm(mlx_function_t *g, const char *name, mlx_value_t x, mlx_
   return mlx_cuda_call(g, name, &kernel);
 }
 
+void mlx_cuda_call_group(mlx_function_t *g, const char *name, mlx_extern_t *kernel, mlx_value_t x, int64_t m,
+                         const mlx_value_t *weights, int count, mlx_value_t *out) {
+  kernel->operands[0] = x;
+  for (int i = 0; i < count; ++i) kernel->operands[1 + i] = mlx_cuda_words(g, weights[i]);
+  kernel->operand_count = kernel->updated_from = 1 + (size_t)count;
+  kernel->result = MLX_TYPE(MLX_F32, m, weights[0].dims[0]);
+  for (int i = 1; i < count; ++i) kernel->more[i - 1] = MLX_TYPE(MLX_F32, m, weights[i].dims[0]);
+  if (kernel->file) out[0] = mlx_build_extern(g->b, name, kernel, out + 1);
+}
+
 void mlx_cuda_group(mlx_function_t *g, const char *name, mlx_value_t x, const mlx_value_t *weights, int count,
                     mlx_value_t *out) {
-  if (!g->options->narrow) {
+  if (!g->options->narrow || weights[0].quantized_weight) {
     mlx_cuda_exact_group(g, name, x, weights, count, out);
     return;
   }

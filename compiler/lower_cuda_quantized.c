@@ -252,13 +252,14 @@ void mlx_cuda_exact_group(mlx_function_t *g, const char *name, mlx_value_t x, co
                           int count, mlx_value_t *out) {
   const int64_t m = x.dims[0], k = weights[0].dims[1], last = count > 2 ? weights[2].dims[0] : 0,
                 n = weights[0].dims[0] + weights[1].dims[0] + last;
+  const bool rows16 = !weights[0].quantized_weight;
   const mlx_quantized_tile_t t =
-      mlx_quantized_tile(m, n, k, false, true, mlx_cuda_is_hopper(g), g->options->kernels->gpu->blocks);
+      mlx_quantized_tile(m, n, k, false, rows16, mlx_cuda_is_hopper(g), g->options->kernels->gpu->blocks);
   mlx_text_t definitions = {0};
   mlx_text_puts(&definitions, "NAME=mlx_packed_linear\n");
   mlx_cuda_define_format(g, &definitions, weights[0]);
   MLX_DEFINE(&definitions, {"SIZES", 1}, {"WHOLE_RUNS", k % 128 == 0}, {"MATRICES", count});
-  const mlx_value_t parts = split_into_parts(g, x, true);
+  const mlx_value_t parts = split_into_parts(g, x, rows16);
   mlx_extern_t kernel = launch_tiles(g, &definitions, MLX_EPILOGUE_GROUP, t, m, n);
   const int32_t constants[] = {(int32_t)m, (int32_t)weights[0].dims[0], (int32_t)k,
                                (int32_t)weights[1].dims[0], (int32_t)last};

@@ -5,7 +5,8 @@
 #include "base/memory.h"
 #include "runtime/scheduler_internal.h"
 
-#define BURST_SECONDS 0.1    // most time of a burst, so that text and new requests do not wait longer
+#define BURST_SECONDS \
+  0.04  // most time of a burst, so that text streams evenly and new requests do not wait longer
 #define SMOOTH_SECONDS 0.02  // a reader cannot tell a burst of this time from single tokens
 #define BURST_GROWTH 4  // tokens of a burst for each token of the output before it, within SMOOTH_SECONDS
 

@@ -291,8 +291,13 @@ struct Phases {
     const int slice = l.block % SLICES;
     return r.begin + (slice - r.begin % SLICES + SLICES) % SLICES + (int)(threadIdx.x >> 6) * SLICES;
   }
+  // The word has been stored, because other blocks computed |hidden| from it. But without a fence a load may
+  // still return EMPTY: relaxed loads of two words are not ordered by causality.
   __device__ __forceinline__ float before_down(int unit) const {
-    return load1(now->after_attention + place(unit * UNIT + sum_row(), sum_token()));
+    const float *word = now->after_attention + place(unit * UNIT + sum_row(), sum_token());
+    float v = load1(word);
+    for (u32 polls = 0; is_empty(v); count_poll(polls)) v = load1(word);
+    return v;
   }
   // After the last layer x is also stored in the usual order.
   __device__ __forceinline__ void add_slices() {

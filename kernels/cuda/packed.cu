@@ -37,8 +37,7 @@
 //   EPILOGUE 1  (parts, w, residual[M,N] f32, y[M,N] f32)  y = residual + x.w^T; y may be the residual: one
 //                                                          thread reads and writes each element
 //   EPILOGUE 2  (parts, w, w2, y[M,N] f32)                 y = act(x.w^T) * (x.w2^T)
-//   EPILOGUE 3  (parts, w, w2, [w3,] y, y2 [, y3])         y = x.w^T, y2 = x.w2^T, y3 = x.w3^T. Only ROWS16.
-//   N, N2
+//   EPILOGUE 3  (parts, w, w2, [w3,] y, y2 [, y3])         y = x.w^T, y2 = x.w2^T, y3 = x.w3^T. N, N2
 //                                                          and N3 are their rows; N3 is 0 if there is no w3.
 //                                                          N and N2 are multiples of BN. grid.y counts all
 //                                                          tiles

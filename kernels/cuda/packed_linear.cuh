@@ -63,6 +63,7 @@ __device__ __forceinline__ u64 matrix_descriptor(u32 tile) {
       "+f"(d[i + 1][2]), "+f"(d[i + 1][3])
 #define L8 "%0,%1,%2,%3,%4,%5,%6,%7"
 #define L16 L8 ",%8,%9,%10,%11,%12,%13,%14,%15"
+#define L24 L16 ",%16,%17,%18,%19,%20,%21,%22,%23"
 #define L32 L16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
 #define L64                                                              \
   L32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47" \
@@ -88,6 +89,12 @@ __device__ __forceinline__ void multiply(float (&d)[FT][4], const u32 (&a)[4], u
 #else
 #error "BM is 16, 32, 64 or 128"
 #endif
+}
+
+// The three parts of 16 tokens at once: their planes follow each other in shared memory. An instruction with
+// few columns takes as long as one with 48.
+__device__ __forceinline__ void multiply(float (&d)[6][4], const u32 (&a)[4], u64 tile, bool add) {
+  MULTIPLY("m64n48k16", L24, "%24", "%25", "%26", "%27", "%28", "%29", D8(0), D8(2), D8(4));
 }
 
 #endif

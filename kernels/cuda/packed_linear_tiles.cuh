@@ -15,10 +15,11 @@ struct Weights {
   float factor[GROUPS][2][FACTORS];  // of the current run: scales, then with OFFSET 2 offsets
 };
 
-__device__ __forceinline__ void begin_weights(Weights &v, int group, const u8 *w, int row, int run) {
-  const int at = row / 8 < TILES ? row / 8 : TILES - 1;  // past the end: the last tile again, not stored
+__device__ __forceinline__ void begin_weights(Weights &v, int group, const u8 *w, int row, int run,
+                                              int rows = N) {
+  const int last = (rows + 7) / 8 - 1, at = row / 8 < last ? row / 8 : last;  // past the end: not stored
   v.tile[group] = w + ((u64)at * RUNS + run) * TILE_BYTES;
-  v.below[group] = at + 1 < TILES ? RUNS * TILE_BYTES : 0;
+  v.below[group] = at < last ? RUNS * TILE_BYTES : 0;
   v.run = run;
 }
 
@@ -126,8 +127,12 @@ __device__ __forceinline__ void split_offsets(u32 (&a)[3][4], const Format::Offs
 // the products of the other warpgroups run.
 constexpr int UNITS = FACTORS;  // units of a piece
 
+// With 16 tokens the parts of x have a sum each, because one instruction multiplies all of them. That costs
+// registers; more of them, to unpack the next unit or to load weights earlier, cost more than they gain.
+constexpr int UNIT_PARTS = BM == 16 ? 3 : 1;
+
 struct Unit {
-  float d[FT][4];
+  float d[UNIT_PARTS * FT][4];
   u32 a[2][4];
   float scale[2];
 };
@@ -149,7 +154,7 @@ __device__ __forceinline__ void start_unit(Unit &u, Weights &v, int group, int p
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
   bool add = false;
 #pragma unroll
-  for (int p = 2; p >= 0; p--)  // smallest parts first, for accuracy
+  for (int p = 3 - UNIT_PARTS; p >= 0; p--)  // smallest parts first, for accuracy
 #pragma unroll
     for (int k = 0; k < 2; k++)
       if (!HALVES || k == half) {
@@ -161,13 +166,21 @@ __device__ __forceinline__ void start_unit(Unit &u, Weights &v, int group, int p
 
 __device__ __forceinline__ void finish_unit(float (&acc)[FT][4], const Unit &u) {
 #pragma unroll
-  for (int j = 0; j < FT; j++) scale_into(acc[j], u.d[j], u.scale[0], u.scale[1]);
+  for (int j = 0; j < FT; j++) {
+    const float(&high)[4] = u.d[j], (&middle)[4] = u.d[UNIT_PARTS / 2 * FT + j],
+          (&low)[4] = u.d[(UNIT_PARTS - 1) * FT + j];
+    float sum[4];
+#pragma unroll
+    for (int e = 0; e < 4; e++) sum[e] = UNIT_PARTS == 1 ? high[e] : (low[e] + middle[e]) + high[e];
+    scale_into(acc[j], sum, u.scale[0], u.scale[1]);
+  }
 }
 
 // The products of four runs have their own sum, which is then added, because tensor cores do not round sums
 // to nearest.
-__device__ __forceinline__ void add_offsets(float (&acc)[GROUPS][FT][4], float (&d)[FT][4], const Weights &v,
-                                            u32 stage, int run, int from, int to) {
+__device__ __forceinline__ void add_offsets(float (&acc)[GROUPS][FT][4], const Weights &v, u32 stage, int run,
+                                            int from, int to) {
+  float d[FT][4] = {};
 #pragma unroll
   for (int g = 0; g < GROUPS; g++) {
     Format::Offset offset[4][2];
@@ -198,10 +211,10 @@ __device__ __forceinline__ void multiply_chunks(float (&acc)[GROUPS][FT][4], Wei
                                                 Enter enter) {
   Unit unit;
 #pragma unroll
-  for (int i = 0; i < FT * 4; i++) unit.d[i / 4][i % 4] = 0;
+  for (int i = 0; i < UNIT_PARTS * FT * 4; i++) unit.d[i / 4][i % 4] = 0;
   if (SUMS)
     for (int chunk = 0; chunk < chunks.lead(); chunk++)
-      add_offsets(acc, unit.d, v, enter(chunk), (chunks.first / 16 + chunk) * 16, chunks.first,
+      add_offsets(acc, v, enter(chunk), (chunks.first / 16 + chunk) * 16, chunks.first,
                   chunks.first + chunks.runs);
   unit.scale[0] = unit.scale[1] = 0;  // the first finish_unit() then adds nothing
   u32 stage = 0;

@@ -3,11 +3,11 @@
 
   packed_probe.py [--compile [sm_80,...]] [--cache DIR] [--nvrtc LIBRARY] [--only linear,few,portable,gemv,embed,cut,attention,speed] [--small] [--m 512,...]
                   [--formats q4_0,...] [--tile BM,BN,SPLIT,STAGES,WARPS]... [--attend QUERIES,STEP,SPLIT,STAGES,THREADS]...
-                  [--stream GROUPS,WARPS,BLOCKS_A_MULTIPROCESSOR]... [--few GROUPS,SPLIT,TALL,ALONG,DEPTH]...
+                  [--stream GROUPS,WARPS,BLOCKS_A_MULTIPROCESSOR]... [--few GROUPS,SPLIT,TALL,ALONG,DEPTH]... [--shape llama-1b|qwen3-8b]
 
 Compiling (--compile does only that) needs NVRTC and gcc; running needs a GPU and torch. Each kernel is compared with a float64 product of the
 dequantized weights, next to torch's f32 product (TF32 off). "off" is the norm of the difference divided by the norm of the result. --small
-omits the large shapes, for compute-sanitizer. --tile times the products of the 1B shape with another tile than the compiler chooses,
+omits the large shapes, for compute-sanitizer. --tile times the products of the shape (default: llama-1b) with another tile than the compiler chooses,
 --attend the attention with heads of 64, --stream the streaming product, --few the product of 9 to 16 tokens with 16-bit weights.
 """
 import argparse
@@ -30,7 +30,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 ROWS16 = ("BF16", "F16")  # rows of 16-bit numbers, as stored in a checkpoint
 PROCESSORS = 132
 LAYERS = 16
-LINEARS = {"qkv": (3072, 2048, 0), "o": (2048, 2048, 1), "gate/up": (8192, 2048, 2), "down": (2048, 8192, 1)}  # of the 1B shape: N, K, EPILOGUE
+SHAPES = {  # N, K, EPILOGUE
+    "llama-1b": {"qkv": (3072, 2048, 0), "o": (2048, 2048, 1), "gate/up": (8192, 2048, 2), "down": (2048, 8192, 1)},
+    "qwen3-8b": {"q": (4096, 4096, 0), "k": (1024, 4096, 0), "o": (4096, 4096, 1), "gate/up": (12288, 4096, 2), "down": (4096, 12288, 1)}}
+LINEARS = {}  # of the shape
 
 
 class Tile(ctypes.Structure):
@@ -594,13 +597,13 @@ def measure(d, form, tiles, m):
     torch, total = d.torch, 0.0
     one = {name: (Matrix(form, n, k), end) for name, (n, k, end) in LINEARS.items()}
     layers = {name: [w.bytes.clone() for _ in range(LAYERS * (2 if end == 2 else 1))] for name, (w, end) in one.items()}
-    x = {k: torch.randn(m, k, device="cuda") for k in (2048, 8192)}
+    x = {k: torch.randn(m, k, device="cuda") for k in sorted({k for _, k, _ in LINEARS.values()})}
     parts = {k: d.parts(m, k) for k in x}
     works = {}
     for k in x:
         d.cut(form, x[k], parts[k])
         us = d.time(lambda: [d.cut(form, x[k], parts[k]) for _ in range(LAYERS)]) / LAYERS
-        total += us * (3 if k == 2048 else 1)
+        total += us * (3 if k == min(x) else 1)
         print(f"cut {m}x{k}: {us:.1f} us", flush=True)
     for name, (n, k, end) in LINEARS.items():
         y = torch.zeros(m, n, device="cuda")
@@ -713,7 +716,9 @@ def main():
     parser.add_argument("--stream", action="append", default=[])
     parser.add_argument("--few", action="append", default=[])
     parser.add_argument("--attend", action="append", default=[])
+    parser.add_argument("--shape", choices=SHAPES, default="llama-1b")
     a = parser.parse_args()
+    LINEARS.update(SHAPES[a.shape])
     wanted, formats = a.only.split(","), [f for f in a.formats.split(",") if f]
     tiles = [Tile(*map(int, t.split(","))) for t in a.tile]
     streams = [tuple(map(int, s.split(","))) for s in a.stream]
