@@ -331,7 +331,8 @@ TEST(a_directory_quantized_by_awq_decodes_in_one_launch) {
   plan_layout(f.path, 90, MLX_QUANTIZE_NONE, true, &p);
   CHECK(p.fits);
   const char *definitions = decode_definitions(&p);
-  CHECK_CONTAINS(definitions, "\nHEAD_TILES=16\nEMBED_TILES=16\nPACKED=1\nOFFSETS=1\n");
+  CHECK_CONTAINS(definitions, "\nQKV_TILES=5,0,0,0,16\nO_TILES=5,0,0,0,16\n");
+  CHECK_CONTAINS(definitions, "\nHEAD_TILES=16\nEMBED_TILES=16\nPACKED=1\nOFFSETS=0\n");
   CHECK_CONTAINS(definitions, "\nDTYPE_F16=1\n");
   planned_free(&p);
   end(&f);
