@@ -5,6 +5,7 @@
 #include "compiler/compile_job.h"
 #include "compiler/kernel_plan.h"
 #include "compiler/paths.h"
+#include "graph/roles.h"
 
 mlx_status_t mlx_kernel_choice_parse(const char *text, mlx_kernel_choice_t *out_choice) {
   static const char *const names[] = {
@@ -117,11 +118,13 @@ static mlx_status_t unsupported_network(const mlx_compile_job_t *job, const char
   return NULL;
 }
 
-// The first matrix that is quantized in its file and stored as floats; NULL if there is none.
+// The first matrix that is quantized in its file and stored as floats, other than a router, which is small;
+// NULL if there is none.
 static const mlx_weight_t *first_expanded(const mlx_compile_job_t *job) {
   for (size_t i = 0; i < job->model->weight_count; ++i) {
     const mlx_weight_t *weight = &job->model->weights[i];
-    if (mlx_weight_is_quantized(weight) && (mlx_weight_is_matrix(weight) || mlx_weight_is_experts(weight)) &&
+    if (mlx_weight_is_quantized(weight) && !(weight->roles & MLX_ROLE_ROUTER) &&
+        (mlx_weight_is_matrix(weight) || mlx_weight_is_experts(weight)) &&
         mlx_weight_stored(weight, mlx_module_storage(&job->module)).kind == MLX_STORED_FLOATS)
       return weight;
   }

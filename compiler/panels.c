@@ -34,7 +34,10 @@ bool mlx_panel_format_of_packing(const mlx_packing_t *packing, mlx_panel_format_
     return true;
   }
   if (packing->kind != MLX_PACKED_MLX) {  // the formats that mlx_packing_codes fills
-    *out_format = scale == MLX_F32 ? MLX_PANEL_Q8_HALVES : MLX_PANEL_Q4_WIDE;
+    *out_format = scale == MLX_F32     ? MLX_PANEL_Q8_HALVES
+                  : scale == MLX_BF16  ? MLX_PANEL_Q4_WIDE
+                  : packing->symmetric ? MLX_PANEL_Q4_0
+                                       : MLX_PANEL_Q5_0;
     return true;
   }
   const bool alike = packing->parts[MLX_PART_OFFSETS]->dtype == scale, nibbles = packing->bits <= 4;

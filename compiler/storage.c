@@ -108,11 +108,17 @@ static mlx_dtype_t float_dtype(const mlx_weight_t *weight, mlx_storage_t storage
   return dtype == MLX_BF16 || dtype == MLX_F16 ? dtype : storage.dtype;
 }
 
+// The GPU kernels multiply routers of floats. A quantized one (MLX) is small and dequantized exactly.
+static bool in_tiles_layout(const mlx_weight_t *weight) {
+  if (weight->roles & MLX_ROLE_ROUTER) return false;
+  return mlx_weight_is_matrix(weight) || mlx_weight_is_experts(weight);
+}
+
 mlx_stored_t mlx_weight_stored(const mlx_weight_t *weight, mlx_storage_t storage) {
   mlx_stored_t out = {.kind = MLX_STORED_FLOATS, .dtype = float_dtype(weight, storage)};
   out.format = mlx_dtype_info(out.dtype)->panel;
   const bool tiles = storage.layout == MLX_LAYOUT_TILES;
-  if (tiles ? !mlx_weight_is_matrix(weight) && !mlx_weight_is_experts(weight)
+  if (tiles ? !in_tiles_layout(weight)
             : storage.layout != MLX_LAYOUT_QUANTIZED_PANELS || !mlx_weight_in_panels(weight, storage.layout))
     return out;
   mlx_panel_format_t format;
@@ -187,7 +193,9 @@ static void describe_stored(const mlx_weight_t *weight, mlx_storage_t storage, c
              name, bits);
   } else if (mlx_weight_is_quantized(weight)) {
     snprintf(out, size, "expanded to %s%s", name,
-             storage.layout == MLX_LAYOUT_QUANTIZED_PANELS || storage.layout == MLX_LAYOUT_TILES
+             storage.layout == MLX_LAYOUT_TILES && weight->roles & MLX_ROLE_ROUTER
+                 ? ": the kernel of routers computes with floats"
+             : storage.layout == MLX_LAYOUT_QUANTIZED_PANELS || storage.layout == MLX_LAYOUT_TILES
                  ? ": no kernel supports its format"
                  : "");
   } else {

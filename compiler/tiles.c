@@ -37,9 +37,10 @@ mlx_tiles_t mlx_tiles_of_packing(const mlx_packing_t *packing) {
   if (!mlx_packing_has_codes(packing)) return (mlx_tiles_t){0};
   if (packing->kind == MLX_PACKED_MXFP4) return mlx_tiles_of(MLX_MXFP4);
   const mlx_dtype_t scale = packing->parts[MLX_PART_SCALES]->dtype;
-  if (packing->kind != MLX_PACKED_MLX) {  // with f32 scales the codes are -16 to 15, else 0 to 15
-    return scale == MLX_F32 ? (mlx_tiles_t){5, MLX_TILE_F32, 0, false, 16}
-                            : (mlx_tiles_t){4, MLX_TILE_F32, 1, false, 0};
+  if (packing->kind != MLX_PACKED_MLX) {  // codes are -15 to 15, symmetric -8 to 7; with bf16 scales 0 to 15
+    return scale == MLX_F32    ? (mlx_tiles_t){5, MLX_TILE_F32, 0, false, 16}
+           : scale == MLX_BF16 ? (mlx_tiles_t){4, MLX_TILE_F32, 1, false, 0}
+                               : mlx_tiles_of(packing->symmetric ? MLX_Q4_0 : MLX_Q5_0);
   }
   const bool alike = packing->parts[MLX_PART_OFFSETS]->dtype == scale;
   // mlx_tiles_put shifts bytes above 127, which changes their offset; only f32 holds the new one.

@@ -333,7 +333,9 @@ static void put_both(mlx_packing_kind_t kind, const mlx_weight_t *weight, folder
                 .rows = (int)t->dims[0],
                 .columns = (int)columns,
                 .bits = 4,
-                .group = kinds[kind].group};
+                .group = kinds[kind].group,
+                .scales = MLX_F16,
+                .act_order = kind == MLX_PACKED_GPTQ};
   if (kind == MLX_PACKED_MLX && !strcmp(module, WITH_8_BITS)) m.bits = 8, m.group = 64;
   quantize(&m, kind);
   kinds[kind].put(packed, &m);

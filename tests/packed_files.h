@@ -66,26 +66,28 @@ static inline void end(folder_t *f) { CHECK_OK(mlx_remove_tree(f->path)); }
 // ----------------------------------------------------------------------------------------------------------
 // Quantized matrices
 
-#define MAX_ELEMENTS (320 * 64)
+#define MAX_ELEMENTS (384 * 256)
 
 // The result of quantize().
 static int codes[MAX_ELEMENTS], group_of[MAX_ELEMENTS];    // [rows, columns], [columns]
 static float scales[MAX_ELEMENTS], offsets[MAX_ELEMENTS];  // [rows, groups]
 static float dequantized_values[MAX_ELEMENTS];             // [rows, columns]
-// Buffers of the put functions.
+// Buffer of the put functions.
 static uint32_t words[MAX_ELEMENTS];
-static uint16_t halves[MAX_ELEMENTS];
 
 typedef struct matrix {
   const char *module;
   const float *values;
   int rows, columns, bits, group;
+  mlx_dtype_t scales;  // of scales, and of MLX's offsets
+  bool act_order;      // GPTQ: the columns of a group are not adjacent
+  bool symmetric;      // GPTQ and AWQ: all zero points are 8
 } matrix_t;
 
-static inline float to_half(float value) {
-  uint8_t half[2];
-  mlx_dtype_info(MLX_F16)->from_f32(&value, 1, half);
-  mlx_dtype_info(MLX_F16)->to_f32(half, 1, &value);
+static inline float round_to(mlx_dtype_t dtype, float value) {
+  uint8_t stored[4];
+  mlx_dtype_info(dtype)->from_f32(&value, 1, stored);
+  mlx_dtype_info(dtype)->to_f32(stored, 1, &value);
   return value;
 }
 
@@ -105,8 +107,11 @@ static inline void quantize_group(const matrix_t *m, bool affine, int row, int g
     low = fminf(low, values[i]);
     high = fmaxf(high, values[i]);
   }
-  scales[at] = to_half((high - low) / (float)max_code);
-  offsets[at] = affine ? to_half(low) : (float)clamp(-low / scales[at], 1, max_code);
+  if (m->symmetric) low = -fmaxf(high, -low), high = -low;
+  scales[at] = round_to(m->scales, (high - low) / (float)max_code);
+  offsets[at] = affine         ? round_to(m->scales, low)
+                : m->symmetric ? 8
+                               : (float)clamp(-low / scales[at], 1, max_code);
   for (int i = 0; i < m->columns; ++i) {
     const int k = row * m->columns + i;
     if (group_of[i] != g) continue;
@@ -119,9 +124,8 @@ static inline void quantize_group(const matrix_t *m, bool affine, int row, int g
 
 static inline void quantize(const matrix_t *m, mlx_packing_kind_t kind) {
   CHECK(m->rows * m->columns <= MAX_ELEMENTS);
-  // GPTQ's act order: the columns of a group are not adjacent. 5 and the number of columns are coprime.
-  for (int i = 0; i < m->columns; ++i)
-    group_of[i] = (kind == MLX_PACKED_GPTQ ? i * 5 % m->columns : i) / m->group;
+  // 5 and the number of columns are coprime.
+  for (int i = 0; i < m->columns; ++i) group_of[i] = (m->act_order ? i * 5 % m->columns : i) / m->group;
   for (int row = 0; row < m->rows; ++row) {
     for (int g = 0; g < m->columns / m->group; ++g) quantize_group(m, kind == MLX_PACKED_MLX, row, g);
   }
@@ -134,15 +138,17 @@ static inline void put_part(folder_t *f, const matrix_t *m, const char *suffix, 
   put(f, name, dtype, rows, columns, data);
 }
 
-// Adds scales or offsets as f16. |by_group|: [groups, rows] instead of [rows, groups].
-static inline void put_halves(folder_t *f, const matrix_t *m, const char *suffix, const float *values,
-                              bool by_group) {
+// Adds scales or offsets. |by_group|: [groups, rows] instead of [rows, groups].
+static inline void put_numbers(folder_t *f, const matrix_t *m, const char *suffix, const float *values,
+                               bool by_group) {
   const int groups = m->columns / m->group;
+  const mlx_dtype_info_t *type = mlx_dtype_info(m->scales);
+  uint8_t *stored = (uint8_t *)words;
   for (int i = 0; i < m->rows * groups; ++i) {
     const float *value = &values[by_group ? i % m->rows * groups + i / m->rows : i];
-    mlx_dtype_info(MLX_F16)->from_f32(value, 1, (uint8_t *)&halves[i]);
+    type->from_f32(value, 1, stored + (size_t)i * type->block_bytes);
   }
-  put_part(f, m, suffix, MLX_F16, by_group ? groups : m->rows, by_group ? m->rows : groups, halves);
+  put_part(f, m, suffix, m->scales, by_group ? groups : m->rows, by_group ? m->rows : groups, stored);
 }
 
 static inline void put_mlx(folder_t *f, const matrix_t *m) {
@@ -154,8 +160,8 @@ static inline void put_mlx(folder_t *f, const matrix_t *m) {
     }
   }
   put_part(f, m, "weight", MLX_U32, m->rows, m->columns * m->bits / 32, words);
-  put_halves(f, m, "scales", scales, false);
-  put_halves(f, m, "biases", offsets, false);
+  put_numbers(f, m, "scales", scales, false);
+  put_numbers(f, m, "biases", offsets, false);
 }
 
 // Code |i| of every word belongs to row |order|[i]. |minus| is subtracted from the zero points.
@@ -176,7 +182,7 @@ static inline void put_gptq(folder_t *f, const matrix_t *m) {
     words[column / 8 * m->rows + row] |= (uint32_t)codes[k] << column % 8 * 4;
   }
   put_part(f, m, "qweight", MLX_I32, m->columns / 8, m->rows, words);
-  put_halves(f, m, "scales", scales, true);
+  put_numbers(f, m, "scales", scales, true);
   put_zeros(f, m, (const int[]){0, 1, 2, 3, 4, 5, 6, 7}, 1);
   put_part(f, m, "g_idx", MLX_I32, m->columns, 0, group_of);
 }
@@ -189,7 +195,7 @@ static inline void put_awq(folder_t *f, const matrix_t *m) {
     words[k / 8] |= (uint32_t)codes[row * m->columns + column] << k % 8 * 4;
   }
   put_part(f, m, "qweight", MLX_I32, m->columns, m->rows / 8, words);
-  put_halves(f, m, "scales", scales, true);
+  put_numbers(f, m, "scales", scales, true);
   put_zeros(f, m, order, 0);
 }
 

@@ -1,39 +1,54 @@
 // Quantized weights on the GPU: the CUDA kernels against the CPU kernel on the same file
-// (tests/cpu_kernels_test.c compares that one with the generic path). All formats, shapes that fill no tile,
+// (tests/cpu_kernels_test.c compares that one with the generic path, tests/packed_directory_test.c with the
+// dequantized model). All formats of GGUF files and of Hugging Face directories, shapes that fill no tile,
 // Hopper code and portable code. MLXCEL_SUBJECT=TEXT prepares and compares only bundles with TEXT in their
 // names.
 #include <math.h>
 
 #include "tests/distance.h"
 #include "tests/gpu.h"
+#include "tests/packed_subjects.h"
 #include "tests/random_gguf.h"
 
 #define MAX_VOCAB 1003
 #define TOLERANCE 2e-5  // of the logits: ||GPU - CPU|| / ||CPU||
-#define STEPS 41        // decode groups of 32 and 8, and a single step
+#define DECODED 41      // decode groups of 32 and 8, and a single step
 
 typedef struct subject {
   const char *name, *cpu;  // bundles
   int sm;                  // oldest GPU that runs it
+  bool experts;            // a mixture of experts
 } subject_t;
 
 static const subject_t subjects[] = {
-    {"q4_0-sm_80.mlxb", "q4_0-cpu.mlxb", 80},
-    {"q4_0-sm_90.mlxb", "q4_0-cpu.mlxb", 90},
-    {"q4_1-sm_90.mlxb", "q4_1-cpu.mlxb", 90},
-    {"q8_0-sm_90.mlxb", "q8_0-cpu.mlxb", 90},
-    {"q4_k-sm_90.mlxb", "q4_k-cpu.mlxb", 90},
-    {"q6_k-sm_90.mlxb", "q6_k-cpu.mlxb", 90},
-    {"q2_k-sm_90.mlxb", "q2_k-cpu.mlxb", 90},
-    {"mxfp4-sm_90.mlxb", "mxfp4-cpu.mlxb", 90},
-    {"k-sm_90.mlxb", "k-cpu.mlxb", 90},
-    {"all-sm_80.mlxb", "all-cpu.mlxb", 80},
-    {"all-sm_90.mlxb", "all-cpu.mlxb", 90},
-    {"mixed-f16-head-sm_80.mlxb", "mixed-f16-head-cpu.mlxb", 80},
-    {"mixed-f16-head-sm_90.mlxb", "mixed-f16-head-cpu.mlxb", 90},
-    {"mixed-bf16-head-sm_90.mlxb", "mixed-bf16-head-cpu.mlxb", 90},
-    {"mixed-bf16-attention-sm_90.mlxb", "mixed-bf16-attention-cpu.mlxb", 90},
-    {"mixed-f16-attention-sm_90.mlxb", "mixed-f16-attention-cpu.mlxb", 90},
+    {"q4_0-sm_80.mlxb", "q4_0-cpu.mlxb", 80, false},
+    {"q4_0-sm_90.mlxb", "q4_0-cpu.mlxb", 90, false},
+    {"q4_1-sm_90.mlxb", "q4_1-cpu.mlxb", 90, false},
+    {"q8_0-sm_90.mlxb", "q8_0-cpu.mlxb", 90, false},
+    {"q4_k-sm_90.mlxb", "q4_k-cpu.mlxb", 90, false},
+    {"q6_k-sm_90.mlxb", "q6_k-cpu.mlxb", 90, false},
+    {"q2_k-sm_90.mlxb", "q2_k-cpu.mlxb", 90, false},
+    {"mxfp4-sm_90.mlxb", "mxfp4-cpu.mlxb", 90, false},
+    {"k-sm_90.mlxb", "k-cpu.mlxb", 90, false},
+    {"all-sm_80.mlxb", "all-cpu.mlxb", 80, false},
+    {"all-sm_90.mlxb", "all-cpu.mlxb", 90, false},
+    {"mixed-f16-head-sm_80.mlxb", "mixed-f16-head-cpu.mlxb", 80, false},
+    {"mixed-f16-head-sm_90.mlxb", "mixed-f16-head-cpu.mlxb", 90, false},
+    {"mixed-bf16-head-sm_90.mlxb", "mixed-bf16-head-cpu.mlxb", 90, false},
+    {"mixed-bf16-attention-sm_90.mlxb", "mixed-bf16-attention-cpu.mlxb", 90, false},
+    {"mixed-f16-attention-sm_90.mlxb", "mixed-f16-attention-cpu.mlxb", 90, false},
+    {"gptq-sm_80.mlxb", "gptq-cpu.mlxb", 80, false},
+    {"gptq-sm_90.mlxb", "gptq-cpu.mlxb", 90, false},
+    {"gptq-symmetric-sm_90.mlxb", "gptq-symmetric-cpu.mlxb", 90, false},
+    {"gptq-experts-sm_90.mlxb", "gptq-experts-cpu.mlxb", 90, true},
+    {"awq-sm_90.mlxb", "awq-cpu.mlxb", 90, false},
+    {"awq-bf16-sm_90.mlxb", "awq-bf16-cpu.mlxb", 90, false},
+    {"awq-f32-sm_90.mlxb", "awq-f32-cpu.mlxb", 90, false},
+    {"mlx4-sm_90.mlxb", "mlx4-cpu.mlxb", 90, false},
+    {"mlx4-bf16-sm_90.mlxb", "mlx4-bf16-cpu.mlxb", 90, false},
+    {"mlx8-sm_90.mlxb", "mlx8-cpu.mlxb", 90, false},
+    {"mlx8-f16-sm_90.mlxb", "mlx8-f16-cpu.mlxb", 90, false},
+    {"mlx4-experts-sm_90.mlxb", "mlx4-experts-cpu.mlxb", 90, true},
 };
 #define SUBJECTS (sizeof subjects / sizeof *subjects)
 
@@ -45,6 +60,8 @@ static bool is_selected(const char *name) {
 // ----------------------------------------------------------------------------------------------------------
 // Compiling the models
 
+static int64_t context = 640;  // of the bundles that compile() makes
+
 static void compile(const char *model, const char *target, mlx_quantize_t quantize, const char *name) {
   const char *level = strchr(target, ':') + 1;
   char bundle[64];
@@ -54,7 +71,7 @@ static void compile(const char *model, const char *target, mlx_quantize_t quanti
               &(mlx_compile_options_t){.target = target,
                                        .weights = quantize ? MLX_WEIGHTS_AUTO : MLX_WEIGHTS_QUANTIZED,
                                        .quantize = quantize,
-                                       .context = 640,
+                                       .context = context,
                                        .kernels = MLX_KERNELS_REQUIRED},
               bundle);
 }
@@ -112,6 +129,21 @@ static void prepare_mixed(const char *folder) {
   compile_mixed(folder, "mixed-f16-attention", &many_queries, q8, random_f16, q4_0, false);
 }
 
+static void prepare_directories(const char *folder) {
+  for (size_t i = 0; i < PACKED_SUBJECTS; ++i) {
+    const packed_subject_t *subject = &packed_subjects[i];
+    const char *name = subject->kind.name;
+    folder_t packed;
+    if (!is_selected(name)) continue;
+    write_packed_subject(subject, folder, &packed, NULL);
+    context = subject->experts ? 512 : 640;
+    compile(packed.path, "cpu:x86-64-v3", MLX_QUANTIZE_NONE, name);
+    if (subject->portable) compile(packed.path, "cuda:sm_80", MLX_QUANTIZE_NONE, name);
+    compile(packed.path, "cuda:sm_90", MLX_QUANTIZE_NONE, name);
+    end(&packed);
+  }
+}
+
 // 576 columns are four and a half tiles; heads of 48, 64 and 128; a vocabulary that ends within a tile.
 static const random_llama_t grouped = {576, 1536, 9, 3, 64, 2, 1003, true, 10000};
 static const random_llama_t long_heads = {160, 1056, 6, 2, 128, 2, 509, false, 500000};
@@ -130,6 +162,7 @@ static void prepare(void) {
   compile_types(folder, "k", type_number(MLX_Q4_K), 3, false);  // types alternate within a role
   compile_types(folder, "all", 0, RANDOM_PACKED_TYPES, true);
   prepare_mixed(folder);
+  prepare_directories(folder);
   CHECK_OK(mlx_remove_tree(folder));
 }
 
@@ -137,8 +170,8 @@ static void prepare(void) {
 // Logits and tokens of a model
 
 typedef struct record {
-  float logits[3][MAX_VOCAB];  // after the prompt, after half of STEPS and after all steps
-  int32_t ids[STEPS + 1];
+  float logits[3][MAX_VOCAB];  // after the prompt, after half of DECODED and after all steps
+  int32_t ids[DECODED + 1];
 } record_t;
 
 static void read_prompt(mlx_session_t *session, const mlx_engine_t *engine, size_t length,
@@ -154,7 +187,7 @@ static void read_prompt(mlx_session_t *session, const mlx_engine_t *engine, size
 // Otherwise decodes in groups or step by step.
 static void record_session(mlx_engine_t *engine, size_t length, const int32_t *forced_ids, bool grouped_steps,
                            record_t *out) {
-  const size_t vocab = (size_t)mlx_engine_info(engine).vocab, half = STEPS / 2;
+  const size_t vocab = (size_t)mlx_engine_info(engine).vocab, half = DECODED / 2;
   mlx_session_t *session;
   *out = (record_t){0};
   CHECK(vocab <= MAX_VOCAB);
@@ -162,7 +195,7 @@ static void record_session(mlx_engine_t *engine, size_t length, const int32_t *f
   read_prompt(session, engine, length, &out->ids[0]);
   CHECK_OK(mlx_session_logits(session, out->logits[0], vocab));
   for (int part = 0; part < 2; ++part) {
-    const size_t first = part ? half : 0, count = part ? STEPS - half : half;
+    const size_t first = part ? half : 0, count = part ? DECODED - half : half;
     if (forced_ids)
       CHECK_OK(mlx_session_read(session, forced_ids + first, count, &out->ids[first + count]));
     else if (grouped_steps)
@@ -186,13 +219,18 @@ static mlx_engine_t *open_cpu(const char *name) {
 
 static const size_t lengths[] = {1, 8, 9, 16, 17, 100, 129, 250, 511, 590};
 #define LENGTHS (sizeof lengths / sizeof *lengths)
+#define KERNELS "decode, packed, attention_f32, place, sample, rows"
+
+static bool fits(const mlx_engine_t *engine, size_t length) {
+  return (int64_t)length + DECODED <= mlx_engine_info(engine).context;
+}
 
 static void compare_with_cpu(const subject_t *subject) {
   static record_t ours, theirs;
   mlx_engine_t *gpu = gpu_open(subject->name), *cpu = open_cpu(subject->cpu);
   double worst = 0;
-  CHECK_TEXT(mlx_engine_info(gpu).kernels, "decode, packed, attention_f32, place, sample, rows");
-  for (size_t i = 0; i < LENGTHS; ++i) {
+  CHECK_TEXT(mlx_engine_info(gpu).kernels, subject->experts ? KERNELS ", experts" : KERNELS);
+  for (size_t i = 0; i < LENGTHS && fits(gpu, lengths[i]); ++i) {
     record_session(gpu, lengths[i], NULL, true, &ours);
     record_session(cpu, lengths[i], ours.ids, true, &theirs);
     for (int k = 0; k < 3; ++k) {
@@ -223,7 +261,7 @@ TEST(every_run_gives_the_same_bits_in_groups_or_single_steps) {
   for (size_t i = 0; i < SUBJECTS; ++i) {
     if (!is_selected(subjects[i].name) || !gpu_runs(subjects[i].name, subjects[i].sm)) continue;
     mlx_engine_t *gpu = gpu_open(subjects[i].name);
-    for (size_t k = 0; k < LENGTHS; k += 3) {
+    for (size_t k = 0; k < LENGTHS && fits(gpu, lengths[k]); k += 3) {
       record_session(gpu, lengths[k], NULL, true, &first);
       for (int round = 0; round < 3; ++round) {
         record_session(gpu, lengths[k], NULL, round != 1, &again);

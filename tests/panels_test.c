@@ -210,6 +210,10 @@ static mlx_weight_t random_packing(mlx_packing_kind_t kind, int bits, int group,
   return weight;
 }
 
+static mlx_panel_format_t panel_of(const mlx_weight_t *weight) {
+  return mlx_weight_stored(weight, (mlx_storage_t){.layout = MLX_LAYOUT_QUANTIZED_PANELS}).format;
+}
+
 TEST(every_mlx_width_group_size_and_scale_type_stays_quantized_without_loss) {
   static const int bits[] = {2, 3, 4, 6, 8};
   static const mlx_dtype_t types[] = {MLX_F16, MLX_BF16, MLX_F32};
@@ -224,9 +228,23 @@ TEST(every_mlx_width_group_size_and_scale_type_stays_quantized_without_loss) {
              mlx_dtype_info(types[type])->name);
     mlx_weight_t weight = random_packing(MLX_PACKED_MLX, width, group, types[type], &state);
     check_exact(name, &weight, MLX_STORED_CODES);
-    CHECK_INT(mlx_weight_stored(&weight, (mlx_storage_t){.layout = MLX_LAYOUT_QUANTIZED_PANELS}).format,
-              formats[type][width > 4]);
+    CHECK_INT(panel_of(&weight), formats[type][width > 4]);
   }
+}
+
+// With f16 scales, zero points that are all 8 take a bit less.
+static void check_symmetric(mlx_weight_t weight) {
+  const bool f16 = part_tensors[MLX_PART_SCALES].dtype == MLX_F16;
+  const size_t bytes = (size_t)(ROWS * COLUMNS / weight.packing.group) / 2;
+  CHECK(!mlx_packing_is_symmetric(&weight.packing));
+  if (f16) CHECK_INT(panel_of(&weight), MLX_PANEL_Q5_0);
+  memset(part_bytes[MLX_PART_OFFSETS], weight.packing.zeros_minus_one ? 0x77 : 0x88, bytes);
+  weight.packing.symmetric = mlx_packing_is_symmetric(&weight.packing);
+  CHECK(weight.packing.symmetric);
+  check_exact("all zero points 8", &weight, MLX_STORED_CODES);
+  if (f16) CHECK_INT(panel_of(&weight), MLX_PANEL_Q4_0);
+  part_bytes[MLX_PART_OFFSETS][bytes - 1] ^= 0x10;  // the last one
+  CHECK(!mlx_packing_is_symmetric(&weight.packing));
 }
 
 TEST(gptq_and_awq_stay_quantized_if_32_columns_share_a_scale) {
@@ -243,6 +261,7 @@ TEST(gptq_and_awq_stay_quantized_if_32_columns_share_a_scale) {
     const mlx_packing_kind_t kind = i % 2 ? MLX_PACKED_AWQ : MLX_PACKED_GPTQ;
     mlx_weight_t weight = random_packing(kind, 4, 64, types[i / 2], &state);
     check_exact(i % 2 ? "AWQ" : "GPTQ", &weight, MLX_STORED_CODES);
+    check_symmetric(weight);
     weight.packing.parts[MLX_PART_GROUPS] = &ordered;
     if (kind == MLX_PACKED_GPTQ) check_exact("GPTQ with an index in order", &weight, MLX_STORED_CODES);
     weight.packing.parts[MLX_PART_GROUPS] = &unordered;

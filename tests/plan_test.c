@@ -7,8 +7,9 @@
 
 #include "compiler/emit.h"
 #include "compiler/kernel_plan.h"
-#include "tests/packed_files.h"
+#include "tests/packed_model.h"
 #include "tests/random_gguf.h"
+#include "tests/wide_fixtures.h"
 
 #define FIXTURE(name) MLXCEL_SOURCE_DIR "/tests/fixtures/" name
 #define TOKENS 64
@@ -331,10 +332,33 @@ TEST(a_directory_quantized_by_awq_decodes_in_one_launch) {
   plan_layout(f.path, 90, MLX_QUANTIZE_NONE, true, &p);
   CHECK(p.fits);
   const char *definitions = decode_definitions(&p);
-  CHECK_CONTAINS(definitions, "\nHEAD_TILES=16\nEMBED_TILES=16\nPACKED=1\nOFFSETS=1\n");
+  CHECK_CONTAINS(definitions, "\nQKV_TILES=5,0,0,0,16\nO_TILES=5,0,0,0,16\n");
+  CHECK_CONTAINS(definitions, "\nHEAD_TILES=16\nEMBED_TILES=16\nPACKED=1\nOFFSETS=0\n");
   CHECK_CONTAINS(definitions, "\nDTYPE_F16=1\n");
   planned_free(&p);
   end(&f);
+}
+
+// mlx-lm quantizes the router too. It is dequantized for the kernel.
+TEST(a_mixture_of_experts_quantized_by_mlx_decodes_in_one_launch) {
+  static const packed_kind_t kind = {"mlx", MLX_PACKED_MLX, 4, 32, MLX_BF16, true, false, false};
+  char path[] = "/tmp/mlxcel-plan-XXXXXX";
+  folder_t f;
+  mlx_model_t *model;
+  planned_t p;
+  CHECK(mkdtemp(path));
+  write_wide_model("qwen3_moe", path);
+  CHECK_OK(mlx_model_open(path, &model));
+  write_packed_model(&kind, path, model, &f, NULL);
+  mlx_model_close(model);
+  plan_layout(f.path, 90, MLX_QUANTIZE_NONE, true, &p);
+  CHECK(p.fits);
+  const char *definitions = decode_definitions(&p);
+  CHECK_CONTAINS(definitions, "\nGATE_TILES=4,2,1,0,0\nDOWN_TILES=4,2,1,0,0\n");
+  CHECK_CONTAINS(definitions, "ROUTER_F32=1\n");
+  planned_free(&p);
+  end(&f);
+  CHECK_OK(mlx_remove_tree(path));
 }
 
 // As gpt-oss is published: experts in MXFP4, all other matrices in bf16.
@@ -459,6 +483,7 @@ int main(int argc, char **argv) {
       CASE(a_third_tile_format_is_merged_with_the_second),
       CASE(a_head_and_embedding_of_16_bits_are_rows_beside_quantized_layers),
       CASE(a_directory_quantized_by_awq_decodes_in_one_launch),
+      CASE(a_mixture_of_experts_quantized_by_mlx_decodes_in_one_launch),
       CASE(experts_in_mxfp4_beside_bf16_matrices_decode_in_one_launch),
       CASE(other_mixtures_decode_op_by_op),
       CASE(every_gpu_from_sm_80_on_decodes_an_8b_model_in_one_launch),

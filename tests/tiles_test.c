@@ -319,6 +319,51 @@ TEST(mlx_codes_of_each_width_keep_their_value) {
   CHECK(mlx_packing(4, MLX_F16, MLX_BF16).numbers == MLX_TILE_F32);
 }
 
+// A matrix of GPTQ with 8 rows and 128 columns, one group. |zeros|: the stored zero points of all rows.
+static void check_gptq(mlx_dtype_t scales, uint32_t zeros, double bits) {
+  static uint32_t words[16][MLX_TILE_ROWS];
+  static uint8_t numbers[MLX_TILE_ROWS * 4], out[1024];
+  static float expected[MLX_TILE_ROWS][MLX_TILE_COLUMNS];
+  const mlx_dtype_info_t *type = mlx_dtype_info(scales);
+  const mlx_tensor_t parts[] = {{.dtype = MLX_I32, .data = (const uint8_t *)words},
+                                {.dtype = scales, .data = numbers},
+                                {.dtype = MLX_I32, .data = (const uint8_t *)&zeros}};
+  mlx_packing_t packing = {.kind = MLX_PACKED_GPTQ,
+                           .bits = 4,
+                           .rows = MLX_TILE_ROWS,
+                           .columns = MLX_TILE_COLUMNS,
+                           .group = MLX_TILE_COLUMNS,
+                           .zeros_minus_one = true,
+                           .parts = {&parts[0], &parts[1], &parts[2]}};
+  uint64_t seed = 13;
+  for (int i = 0; i < 16 * MLX_TILE_ROWS; ++i) words[i / 8][i % 8] = random_bits(&seed) << 1;
+  for (size_t i = 0; i < MLX_TILE_ROWS; ++i) {
+    const float scale = 0.01f * random_normal(&seed);
+    type->from_f32(&scale, 1, numbers + i * type->block_bytes);
+  }
+  packing.symmetric = mlx_packing_is_symmetric(&packing);
+  const mlx_tiles_t tiles = mlx_tiles_of_packing(&packing);
+  memset(out, 0, sizeof out);
+  CHECK(mlx_tiles_bits(tiles) == bits);
+  mlx_packing_dequantize(&packing, 0, MLX_TILE_ROWS, expected[0]);
+  for (int row = 0; row < MLX_TILE_ROWS; ++row) {
+    mlx_codes_t codes[MLX_TILE_BLOCKS];
+    for (int i = 0; i < MLX_TILE_BLOCKS; ++i) mlx_packing_codes(&packing, row, i, &codes[i]);
+    mlx_tiles_put(tiles, codes, MLX_TILE_BLOCKS, row, 0, out);
+  }
+  for (int i = 0; i < MLX_TILE_ROWS * MLX_TILE_COLUMNS; ++i)
+    CHECK(element(tiles, out, i / MLX_TILE_COLUMNS, i % MLX_TILE_COLUMNS) ==
+          expected[i / MLX_TILE_COLUMNS][i % MLX_TILE_COLUMNS]);
+}
+
+TEST(gptq_codes_keep_their_value_with_any_zero_point) {
+  static const uint32_t zeros = 0xfe830714, symmetric = 0x77777777;
+  check_gptq(MLX_F16, zeros, 5.5);
+  check_gptq(MLX_F16, symmetric, 4.5);
+  check_gptq(MLX_BF16, zeros, 6);
+  check_gptq(MLX_F32, zeros, 6);
+}
+
 // MLX's 8-bit codes go up to 255. Tiles store them minus 128 and add the difference to the offset.
 TEST(codes_above_127_keep_their_value) {
   static uint8_t out[4096];
@@ -346,5 +391,6 @@ TEST_MAIN(CASE(tiles_hold_the_dequantized_values_of_each_type),
           CASE(blocks_with_a_number_that_is_not_finite_are_not_copied), CASE(tiles_have_the_size_of_the_file),
           CASE(tiles_are_described_for_users), CASE(mxfp4_keeps_every_exponent),
           CASE(common_tile_format_holds_the_values_of_both_types),
-          CASE(mlx_codes_of_each_width_keep_their_value), CASE(codes_above_127_keep_their_value),
+          CASE(mlx_codes_of_each_width_keep_their_value),
+          CASE(gptq_codes_keep_their_value_with_any_zero_point), CASE(codes_above_127_keep_their_value),
           CASE(matrix_size_counts_whole_tiles))

@@ -363,6 +363,7 @@ mlx_status_t mlx_hf_packing(const mlx_hf_t *hf, const char *name, int64_t stack,
   }
   MLX_TRY(check_extents(hf, module, &scheme, &p));
   MLX_TRY(check_parts(hf, module, &p));
+  p.symmetric = mlx_packing_is_symmetric(&p);
   *out = p;
   return NULL;
 }

@@ -171,6 +171,13 @@ static mlx_status_t find_part(const mlx_model_t *model, const mlx_tensor_rule_t 
   return check_shape(model, rule, MLX_ROWS_AS_STORED, MLX_NOT_FUSED, *out_part);
 }
 
+// One format holds all parts of a stack, so they are symmetric only together.
+static void share_symmetry(mlx_packing_t *packings, int64_t count) {
+  bool all = true;
+  for (int64_t i = 0; i < count; ++i) all = all && packings[i].symmetric;
+  for (int64_t i = 0; i < count; ++i) packings[i].symmetric = all;
+}
+
 // Adds a weight that is stacked from tensors with the rule's dims after the first.
 static mlx_status_t add_stacked(mlx_model_t *model, const mlx_tensor_rule_t *rule, const char *pattern) {
   char name[256], number[24];
@@ -193,6 +200,7 @@ static mlx_status_t add_stacked(mlx_model_t *model, const mlx_tensor_rule_t *rul
                        mlx_source_path(model->source), name);
     }
   }
+  share_symmetry(weight->part_packings, count);
   if (!weight->part_packings[0].kind) {
     mlx_free(weight->part_packings);
     weight->part_packings = NULL;

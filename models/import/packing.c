@@ -76,6 +76,16 @@ static int zero_of(const mlx_packing_t *p, int64_t group, int64_t row) {
   return (code_along_rows(p, MLX_PART_OFFSETS, group, row) + p->zeros_minus_one) & 15;
 }
 
+bool mlx_packing_is_symmetric(const mlx_packing_t *p) {
+  if (p->kind != MLX_PACKED_GPTQ && p->kind != MLX_PACKED_AWQ) return false;
+  const uint32_t expected = 0x11111111u * (uint32_t)(MLX_SYMMETRIC_ZERO - p->zeros_minus_one);
+  const int64_t words = p->columns / p->group * (p->rows / WORD_CODES);
+  for (int64_t i = 0; i < words; ++i) {
+    if (load_u32(p->parts[MLX_PART_OFFSETS]->data, i) != expected) return false;
+  }
+  return true;
+}
+
 static int64_t group_of(const mlx_packing_t *p, int64_t column) {
   const mlx_tensor_t *groups = p->parts[MLX_PART_GROUPS];
   return groups ? (int64_t)load_u32(groups->data, column) : column / p->group;
@@ -175,12 +185,12 @@ void mlx_packing_codes(const mlx_packing_t *p, int64_t row, int64_t nth, mlx_cod
   const int64_t group = nth * MLX_CODES / p->group;
   const float scale = load_float(p->parts[MLX_PART_SCALES], group * p->rows + row);
   const int zero = zero_of(p, group, row);
-  const bool exact = p->parts[MLX_PART_SCALES]->dtype != MLX_F32;
-  set_scale(out, scale, exact ? scale * (float)-zero : 0);
+  const bool offset = p->parts[MLX_PART_SCALES]->dtype == MLX_BF16;  // no CPU panel has such scales alone
+  set_scale(out, scale, offset ? scale * (float)-zero : 0);
   for (int i = 0; i < MLX_CODES; i += WORD_CODES) {
     int codes[WORD_CODES];
     load_codes(p, row, nth * MLX_CODES + i, codes);
-    for (int k = 0; k < WORD_CODES; ++k) out->code[i + k] = (int16_t)(codes[k] - (exact ? 0 : zero));
+    for (int k = 0; k < WORD_CODES; ++k) out->code[i + k] = (int16_t)(codes[k] - (offset ? 0 : zero));
   }
 }
 

@@ -47,6 +47,7 @@ typedef struct mlx_packing {
   int64_t rows, columns;  // rows of all stacked matrices together
   int64_t group;          // columns that share a scale; divides columns
   bool zeros_minus_one;   // GPTQ version 1 stores zero point - 1
+  bool symmetric;         // GPTQ, AWQ: every zero point is MLX_SYMMETRIC_ZERO
   const mlx_tensor_t *parts[MLX_PART_COUNT];  // borrowed from the source, shapes checked; NULL: no such part
 } mlx_packing_t;
 
@@ -59,12 +60,16 @@ typedef struct mlx_packing {
 // Pass a few dozen rows at a time: GPTQ and AWQ store columns, so neighbouring rows share cache lines.
 void mlx_packing_dequantize(const mlx_packing_t *packing, int64_t first, int64_t count, float *out);
 
+// Whether a matrix of GPTQ or AWQ has no other zero point than MLX_SYMMETRIC_ZERO. Reads all of them.
+#define MLX_SYMMETRIC_ZERO 8
+bool mlx_packing_is_symmetric(const mlx_packing_t *packing);
+
 // True if mlx_packing_codes works: all blocks of 32 neighbouring columns share one scale. False for shorter
 // groups and for GPTQ's act order (the columns of a group are not adjacent). Reads GPTQ's group indices.
 bool mlx_packing_has_codes(const mlx_packing_t *packing);
-// Reads the codes of columns 32 * |nth| to 32 * |nth| + 31 of |row|. MLX: codes as stored. GPTQ and AWQ with
-// 16-bit scales: codes as stored and the offset -zero * scale, which is exact. With f32 scales: code - zero
-// and no offset. MXFP4: twice the value of each code, and half the scale.
+// Reads the codes of columns 32 * |nth| to 32 * |nth| + 31 of |row|. MLX: codes as stored. GPTQ and AWQ:
+// code - zero and no offset; with bf16 scales codes as stored and the offset -zero * scale, which is exact in
+// f32. MXFP4: twice the value of each code, and half the scale.
 void mlx_packing_codes(const mlx_packing_t *packing, int64_t row, int64_t nth, mlx_codes_t *out);
 
 #endif  // MLXCEL_MODELS_IMPORT_PACKING_H_
