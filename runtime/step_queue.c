@@ -5,8 +5,11 @@
 #include "base/memory.h"
 #include "runtime/scheduler_internal.h"
 
-#define BURST_SECONDS \
-  0.04  // most time of a burst, so that text streams evenly and new requests do not wait longer
+// Most time of a burst, so that text streams evenly and new requests do not wait long. Text of fast models is
+// ahead of its reader, so its pieces may be larger, for fewer launches.
+#define BURST_SECONDS 0.04
+#define FAST_BURST_SECONDS 0.1
+#define FAST_TOKEN_SECONDS 0.002
 #define SMOOTH_SECONDS 0.02  // a reader cannot tell a burst of this time from single tokens
 #define BURST_GROWTH 4  // tokens of a burst for each token of the output before it, within SMOOTH_SECONDS
 
@@ -49,8 +52,9 @@ static int64_t burst_size(const mlx_scheduler_t *s, const mlx_request_t *r) {
   if (size > limit) size = limit;
   if (left < (size_t)size) size = (int64_t)left;
   if (size > s->positions - (int64_t)r->fed) size = s->positions - (int64_t)r->fed;
-  if (s->token_seconds > 0 && (double)size * s->token_seconds > BURST_SECONDS)
-    size = (int64_t)(BURST_SECONDS / s->token_seconds);
+  const double most = s->token_seconds < FAST_TOKEN_SECONDS ? FAST_BURST_SECONDS : BURST_SECONDS;
+  if (s->token_seconds > 0 && (double)size * s->token_seconds > most)
+    size = (int64_t)(most / s->token_seconds);
   return size;
 }
 
