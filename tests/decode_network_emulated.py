@@ -3,7 +3,9 @@
 tests/fixtures/wide: one step for each token of a prompt, then a burst. Tokens and logits must equal those of Hugging Face (16-bit weights), or of a network
 in f64 with the weights that the kernel's load1() returns (quantized weights).
 
-  tests/decode_network_emulated.py DECODE_CASE [FIXTURE:KIND...]
+  tests/decode_network_emulated.py DECODE_CASE [FIXTURE:KIND[:PROMPT]...]
+
+KIND is bf16, q8_0, q4_1, or mixed: q, k, v and o have bf16 weights, the others Q8_0.
 
 DECODE_CASE is the program of tests/decode_case.c. Inline assembly is replaced by C++ that does the same; a function that is no longer found is an error.
 Exit status 77: there is no compiler.
@@ -20,7 +22,8 @@ from packed_emulated import replace_body
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 CASES = ("llama-yarn:bf16 gemma3:bf16 arcee:bf16 starcoder2:bf16 olmo:bf16 gpt2:bf16 stablelm:bf16 cohere2:bf16 phi:bf16 gpt_neox:bf16 stablelm-parallel:bf16 "
-         "mimo:q4_1 starcoder2:q8_0 arcee:q4_1 cohere2:q8_0 phi:q4_1 gpt_neox:q8_0 gpt2:q8_0").split()
+         "mimo:q4_1 starcoder2:q8_0 arcee:q4_1 cohere2:q8_0 phi:q4_1 gpt_neox:q8_0 gpt2:q8_0 phi:mixed cohere2:mixed "
+         "phi:bf16:2 starcoder2:bf16:2").split()  # prompt 2 is so long that blocks share the positions of a head
 TOKENS = 24  # more than a page and than the windows of the fixtures
 
 BODIES = {  # of functions with inline assembly
@@ -180,6 +183,7 @@ static Row embedded(int token, int position) {
 #endif
   return x;
 }
+static Row head_input;
 static Row logits_of(int token, int position) {
   Row x = embedded(token, position);
   for (int l = 0; l < LAYERS; ++l) {
@@ -195,6 +199,7 @@ static Row logits_of(int token, int position) {
 #ifdef FINAL_NORM_BIAS_AT
   add_vector(x, FINAL_NORM_BIAS_AT);
 #endif
+  head_input = x;
   Row y = product<HeadFormat, HIDDEN>(HEAD_AT, VOCAB, x);
 #ifdef HEAD_BIAS_AT
   add_vector(y, HEAD_BIAS_AT);
@@ -203,12 +208,13 @@ static Row logits_of(int token, int position) {
   return y;
 }
 static int largest(const Row &x) { return std::max_element(x.begin(), x.end()) - x.begin(); }
-// The tokens that follow |tokens|, and the logits of the last one.
-static Row continue_in_f64(const std::vector<int> &prompt, std::vector<int> &output) {
+// The tokens that follow |prompt|, and the logits of the last one. |hidden|: input of the head after the prompt.
+static Row continue_in_f64(const std::vector<int> &prompt, std::vector<int> &output, Row &hidden) {
   std::vector<int> all = prompt;
   Row logits;
   for (size_t i = 0; i < prompt.size() + output.size() - 1; ++i) {
     logits = logits_of(all[i], i);
+    if (i + 1 == prompt.size()) hidden = head_input;
     if (i + 1 >= prompt.size()) all.push_back(largest(logits));
   }
   output.assign(all.begin() + prompt.size(), all.end());
@@ -219,14 +225,14 @@ MAIN = """
 #define PAGES 32
 int main(int, char **argv) {
   std::vector<int> prompt = {PROMPT}, expected = {OUTPUT}, history(PAGES * PAGE + 1);
-  Row expected_logits = {LOGITS};
+  Row expected_logits = {LOGITS}, expected_hidden;
   FILE *file = fopen(argv[1], "rb");
   fseek(file, 0, SEEK_END);
   archive.resize(ftell(file) + 64);
   rewind(file);
   if (!fread(archive.data(), archive.size() - 64, 1, file)) return 1;
   fclose(file);
-  if (expected_logits.empty()) expected_logits = continue_in_f64(prompt, expected);
+  if (expected_logits.empty()) expected_logits = continue_in_f64(prompt, expected, expected_hidden);
   std::vector<float> pool((PAGES + 1) * LAYERS * KV_HEADS * 2 * PAGE * HEAD_DIM, 7.0f), logits(VOCAB), hidden(HIDDEN);
   std::vector<int> batch(MLX_STEP_PAGES_AT(1, 1) + PAGES), results(MLX_BURST_TOKENS * MLX_RESULT_WORDS);
   std::vector<u32> scratch(SCRATCH_WORDS, EMPTY);
@@ -240,6 +246,8 @@ int main(int, char **argv) {
     launch(3, THREADS + 32, SHARED_BYTES, [&] { mlx_decode(archive.data(), batch.data(), history.data(), pool.data(), logits.data(), hidden.data(), results.data(), (Scratch *)scratch.data()); });
   };
   for (size_t i = 0; i < prompt.size(); ++i) run(prompt[i], i, 0);
+  for (size_t i = 0; i < expected_hidden.size(); ++i)
+    if (!(fabs(hidden[i] - expected_hidden[i]) <= 1e-5)) return printf("NAME: hidden %zu is %g, expected %g\\n", i, hidden[i], expected_hidden[i]), 1;
   std::vector<int> output = {(int)(std::max_element(logits.begin(), logits.end()) - logits.begin())};
   run(output[0], prompt.size(), expected.size() - 1);
   for (size_t i = 0; i + 1 < expected.size(); ++i) output.push_back(results[i * MLX_RESULT_WORDS + MLX_RESULT_TOKEN]);
@@ -267,30 +275,52 @@ def kernel():
     return text.replace("extern __shared__ __align__(128) u8 memory[];", "u8 *memory = (u8 *)shared();")
 
 
-def program(name, kind, folder):
+def program(name, kind, number, folder):
     # The logits of Hugging Face are those of the last token.
-    golden = json.loads((ROOT / f"tests/goldens/wide/{name}.json").read_text())["results"][0]
+    golden = json.loads((ROOT / f"tests/goldens/wide/{name}.json").read_text())["results"][number]
     values = {"NAME": f"{name}, {kind}", "PROMPT": golden["prompt_ids"], "OUTPUT": golden["output_ids"] if kind == "bf16" else [0] * TOKENS,
               "LOGITS": golden["last_logits"] if kind == "bf16" else [],
               "TOLERANCE": "2e-5"}
     end = MAIN
     for key, value in values.items():
         end = re.sub(rf"\b{key}\b", ", ".join(map(str, value)) if isinstance(value, list) else value, end)
-    lines = (folder / "definitions").read_text().splitlines()
-    definitions = "".join("#define {} {}\n".format(*line.split("=", 1)) for line in lines)
+    definitions = "".join(f"#define {key} {value}\n" for key, value in read_definitions(folder).items())
     return '#include "fiber_emulated.hpp"\n#include <algorithm>\n' + definitions + kernel() + (REFERENCE if kind != "bf16" else NO_REFERENCE) + end
 
 
-NO_REFERENCE = "typedef std::vector<double> Row; static std::vector<u8> archive; static Row continue_in_f64(const std::vector<int> &, std::vector<int> &) { return {}; }\n"
+NO_REFERENCE = "typedef std::vector<double> Row; static std::vector<u8> archive; static Row continue_in_f64(const std::vector<int> &, std::vector<int> &, Row &) { return {}; }\n"
+
+
+def read_definitions(folder):
+    return dict(line.split("=", 1) for line in (folder / "definitions").read_text().splitlines())
+
+
+def write_case(decode_case, name, kind, folder):
+    """Writes definitions and weights to |folder|. Kind "mixed": q, k, v and o are bf16 matrices that follow an archive in Q8_0."""
+    folder.mkdir()
+    if kind != "mixed":
+        return subprocess.run([decode_case, name, kind, folder]).returncode == 0
+    parts = folder / "bf16", folder / "q8_0"
+    if not all(write_case(decode_case, name, part.name, part) for part in parts):
+        return False
+    rows, all_weights = map(read_definitions, parts)
+    first, second = (parts[1] / "weights").read_bytes(), (parts[0] / "weights").read_bytes()
+    for matrix in "QKVO":
+        all_weights[f"{matrix}_AT"] = f"{len(first) + int(rows[f'{matrix}_AT'][:-3])}ull"
+        all_weights[f"{matrix}_STEP"] = rows[f"{matrix}_STEP"]
+    all_weights |= {"QKV_TILES": "16", "O_TILES": "16", "DTYPE_BF16": "1"}
+    (folder / "definitions").write_text("".join(f"{key}={value}\n" for key, value in all_weights.items()))
+    (folder / "weights").write_bytes(first + second)
+    return True
 
 
 def run_case(case, decode_case, compiler):
-    name, kind = case.split(":")
+    name, kind, number = (case + ":0").split(":")[:3]
     with tempfile.TemporaryDirectory() as temporary:
-        folder = pathlib.Path(temporary)
-        if subprocess.run([decode_case, name, kind, folder]).returncode:
+        folder = pathlib.Path(temporary) / kind
+        if not write_case(decode_case, name, kind, folder):
             return print(f"{name}, {kind}: the decode kernel does not support it") or False
-        (folder / "test.cpp").write_text(program(name, kind, folder))
+        (folder / "test.cpp").write_text(program(name, kind, int(number), folder))
         subprocess.run([compiler, "-std=c++17", "-O1", "-w", "-U_FORTIFY_SOURCE", "-ffp-contract=off", f"-I{ROOT}/tests", folder / "test.cpp", "-o", folder / "test"], check=True)
         return subprocess.run([folder / "test", folder / "weights"], timeout=900).returncode == 0
 

@@ -79,15 +79,16 @@ static void launch(int blocks, int threads, size_t bytes, const std::function<vo
     f.context.uc_stack.ss_sp = stacks + (size_t)STACK_BYTES * i, f.context.uc_stack.ss_size = STACK_BYTES, f.context.uc_link = nullptr;
     makecontext(&f.context, run_fiber, 0);
   }
-  int slow = 0;  // a block that proceeds rarely, for a while
+  int stopped = 0;  // a block that does not proceed, for a while
+  long until = 0;
   for (long round = 0;; ++round) {
-    if (round % 64 == 0) slow = random() % (blocks + 1);
+    if (round >= until) stopped = random() % (blocks + 1), until = round + random() % 256;
     bool left = false;
     for (const Fiber &f : fibers) left |= !f.ended;
     if (!left) break;
     if (round > 100000000 / threads) printf("the kernel does not end\n"), exit(1);
     for (int b = 0; b < blocks; ++b) {
-      if (random() % (b == slow ? 16 : 2)) continue;
+      if (b == stopped || random() % 2) continue;
       const int first = random() % threads;
       for (int t = 0; t < threads; ++t) resume(&fibers[b * threads + (first + t) % threads]);
     }

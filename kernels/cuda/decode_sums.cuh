@@ -55,6 +55,7 @@ static __device__ __forceinline__ void load_gain(const u8 *weight, float4 (&gain
   }
 }
 
+#if !LAYER_NORMS
 // Multiplies the residual stream by the gain of the norm. The RMS divides the sums later: see norm_scale.
 static __device__ __forceinline__ void multiply_gain(Shared *s, float4 (&value)[Tiling<HIDDEN>::runs],
                                                      const float4 (&gain)[Tiling<HIDDEN>::runs]) {
@@ -68,6 +69,7 @@ static __device__ __forceinline__ void multiply_gain(Shared *s, float4 (&value)[
   square = warp_sum(square);
   if ((threadIdx.x & 31) == 0) s->square[threadIdx.x >> 5] = square;
 }
+#endif
 
 // Biases of a norm, if norms have them.
 #define BIAS_RUNS (NORM_BIASES ? Tiling<HIDDEN>::runs : 1)
