@@ -3,9 +3,10 @@
 tests/fixtures/wide: one step for each token of a prompt, then a burst. Tokens and logits must equal those of Hugging Face (16-bit weights), or of a network
 in f64 with the weights that the kernel's load1() returns (quantized weights).
 
-  tests/decode_network_emulated.py DECODE_CASE [FIXTURE:KIND[:PROMPT]...]
+  tests/decode_network_emulated.py DECODE_CASE [FIXTURE:KIND[:PROMPT[:LAYERS]]...]
 
-KIND is bf16, q8_0, q4_1, or mixed: q, k, v and o have bf16 weights, the others Q8_0.
+KIND is bf16, q8_0, q4_1, or mixed: q, k, v and o have bf16 weights, the others Q8_0. PROMPT is a number in the goldens, LAYERS the number of layers that
+are used, of quantized weights.
 
 DECODE_CASE is the program of tests/decode_case.c. Inline assembly is replaced by C++ that does the same; a function that is no longer found is an error.
 Exit status 77: there is no compiler.
@@ -23,7 +24,7 @@ from packed_emulated import replace_body
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 CASES = ("llama-yarn:bf16 gemma3:bf16 arcee:bf16 starcoder2:bf16 olmo:bf16 gpt2:bf16 stablelm:bf16 cohere2:bf16 phi:bf16 gpt_neox:bf16 stablelm-parallel:bf16 "
          "mimo:q4_1 starcoder2:q8_0 arcee:q4_1 cohere2:q8_0 phi:q4_1 gpt_neox:q8_0 gpt2:q8_0 phi:mixed cohere2:mixed "
-         "phi:bf16:2 starcoder2:bf16:2").split()  # prompt 2 is so long that blocks share the positions of a head
+         "gpt_neox:q8_0:0:1 cohere2:bf16:2").split()  # prompt 2 is so long that blocks share the positions of a head
 TOKENS = 24  # more than a page and than the windows of the fixtures
 
 BODIES = {  # of functions with inline assembly
@@ -275,7 +276,7 @@ def kernel():
     return text.replace("extern __shared__ __align__(128) u8 memory[];", "u8 *memory = (u8 *)shared();")
 
 
-def program(name, kind, number, folder):
+def program(name, kind, number, layers, folder):
     # The logits of Hugging Face are those of the last token.
     golden = json.loads((ROOT / f"tests/goldens/wide/{name}.json").read_text())["results"][number]
     values = {"NAME": f"{name}, {kind}", "PROMPT": golden["prompt_ids"], "OUTPUT": golden["output_ids"] if kind == "bf16" else [0] * TOKENS,
@@ -284,7 +285,7 @@ def program(name, kind, number, folder):
     end = MAIN
     for key, value in values.items():
         end = re.sub(rf"\b{key}\b", ", ".join(map(str, value)) if isinstance(value, list) else value, end)
-    definitions = "".join(f"#define {key} {value}\n" for key, value in read_definitions(folder).items())
+    definitions = "".join(f"#define {key} {value}\n" for key, value in {**read_definitions(folder), **({"LAYERS": layers} if layers else {})}.items())
     return '#include "fiber_emulated.hpp"\n#include <algorithm>\n' + definitions + kernel() + (REFERENCE if kind != "bf16" else NO_REFERENCE) + end
 
 
@@ -315,12 +316,12 @@ def write_case(decode_case, name, kind, folder):
 
 
 def run_case(case, decode_case, compiler):
-    name, kind, number = (case + ":0").split(":")[:3]
+    name, kind, number, layers = (case.split(":") + ["", ""])[:4]
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary) / kind
         if not write_case(decode_case, name, kind, folder):
             return print(f"{name}, {kind}: the decode kernel does not support it") or False
-        (folder / "test.cpp").write_text(program(name, kind, int(number), folder))
+        (folder / "test.cpp").write_text(program(name, kind, int(number or 0), layers, folder))
         subprocess.run([compiler, "-std=c++17", "-O1", "-w", "-U_FORTIFY_SOURCE", "-ffp-contract=off", f"-I{ROOT}/tests", folder / "test.cpp", "-o", folder / "test"], check=True)
         return subprocess.run([folder / "test", folder / "weights"], timeout=900).returncode == 0
 
