@@ -35,7 +35,12 @@ static const char *const weight_names[] = {"EMBED",
                                            "POST_MLP_NORM",
                                            "SINKS",
                                            "ROUTER",
-                                           "ROUTER_BIAS"};
+                                           "ROUTER_BIAS",
+                                           "ATTN_NORM_BIAS",
+                                           "MLP_NORM_BIAS",
+                                           "FINAL_NORM_BIAS",
+                                           "HEAD_BIAS",
+                                           "POSITIONS"};
 
 void mlx_cuda_define_offsets(mlx_text_t *definitions, const mlx_decode_plan_t *plan) {
   for (size_t i = 0; i < MLX_DECODE_WEIGHTS; ++i) {
@@ -70,15 +75,11 @@ static void define_tiles(mlx_text_t *definitions, const mlx_decode_plan_t *plan,
   mlx_text_puts(definitions, "\n");
 }
 
-static bool in_layers(mlx_decode_weight_t weight) {
-  return weight != MLX_DECODE_EMBED && weight != MLX_DECODE_FINAL_NORM && weight != MLX_DECODE_HEAD;
-}
-
 static void write_layer_offsets(mlx_text_t *d, const mlx_decode_plan_t *plan, const size_t *weights,
                                 const uint64_t *offsets, int64_t layers) {
   int count = 0;
   for (size_t i = 0; i < MLX_DECODE_WEIGHTS; ++i) {
-    if (in_layers((mlx_decode_weight_t)i) && plan->form.counts[i])
+    if (mlx_decode_in_layers((mlx_decode_weight_t)i) && plan->form.counts[i])
       mlx_text_printf(d, "%s_NTH=%d\n", weight_names[i], count++);
   }
   mlx_text_printf(d, "LAYER_WEIGHTS=%d\nLAYER_OFFSETS=", count);
@@ -86,7 +87,7 @@ static void write_layer_offsets(mlx_text_t *d, const mlx_decode_plan_t *plan, co
     const size_t *row = weights + layer * MLX_DECODE_WEIGHTS;
     const char *separator = layer ? "," : "";
     for (size_t i = 0; i < MLX_DECODE_WEIGHTS; ++i) {
-      if (!in_layers((mlx_decode_weight_t)i) || !plan->form.counts[i]) continue;
+      if (!mlx_decode_in_layers((mlx_decode_weight_t)i) || !plan->form.counts[i]) continue;
       mlx_text_printf(d, "%s%lluull", separator, (unsigned long long)offsets[row[i]]);
       separator = ",";
     }
@@ -156,6 +157,10 @@ static void define_form(mlx_text_t *d, const mlx_function_t *g, const mlx_decode
                                      [MLX_ACT_RELU2] = "ACT_RELU2"};
   const mlx_decode_form_t *form = &plan->form;
   if (form->act != MLX_ACT_SILU) MLX_DEFINE(d, {acts[form->act], 1});
+  if (form->layer_norms) MLX_DEFINE(d, {"LAYER_NORMS", 1});
+  if (form->parallel) MLX_DEFINE(d, {"PARALLEL", 1});
+  if (form->positions) MLX_DEFINE(d, {"POSITION_ROWS", form->positions});
+  define_number(d, "QKV_CLIP", form->clip, 0.0);
   define_number(d, "EMBED_SCALE", form->embed_scale, 1.0);
   define_number(d, "RESIDUAL_SCALE", form->residual_scale, 1.0);
   define_number(d, "LOGIT_SCALE", form->logit_scale, 1.0);
@@ -165,6 +170,7 @@ static void define_form(mlx_text_t *d, const mlx_function_t *g, const mlx_decode
   if (form->grow_beta != 0.0) MLX_DEFINE(d, {"QUERY_GROW_PERIOD", form->grow_period});
   if (form->norm_after_rope) MLX_DEFINE(d, {"QK_NORM_AFTER_ROPE", 1});
   if (form->whole_norms) MLX_DEFINE(d, {"QK_NORM_WHOLE", 1});
+  if (form->qk_layer_norms) MLX_DEFINE(d, {"QK_LAYER_NORM", 1});
   if (form->window) {
     MLX_DEFINE(d, {"WINDOW", form->window});
     mlx_text_puts(d, "WINDOWED_LAYERS=");

@@ -104,7 +104,8 @@ static void plan_experts(const mlx_model_t *model, const mlx_graph_t *graph,
 // others get the narrowest that holds them.
 static mlx_status_t plan_tiles(const mlx_model_t *model, const mlx_graph_t *graph,
                                const mlx_module_options_t *options, mlx_tiles_t *tiles) {
-  static const int groups[][4] = {{MLX_DECODE_Q, MLX_DECODE_K, MLX_DECODE_V, -1},
+  static const int ungated[] = {MLX_DECODE_UP, -1},
+                   groups[][4] = {{MLX_DECODE_Q, MLX_DECODE_K, MLX_DECODE_V, -1},
                                   {MLX_DECODE_O, -1},
                                   {MLX_DECODE_GATE, MLX_DECODE_UP, -1},
                                   {MLX_DECODE_DOWN, -1}};
@@ -115,8 +116,9 @@ static mlx_status_t plan_tiles(const mlx_model_t *model, const mlx_graph_t *grap
   mlx_network_plan_t plan;
   MLX_TRY(mlx_network_plan_make(model, graph, &plan));
   for (size_t i = 0; plan.fits && i < sizeof groups / sizeof *groups; ++i) {
-    const tile_group_t g = {&plan, tiles, groups[i], model->config.layers};
-    const mlx_tiles_t first = *tiles_at(&g, 0, groups[i][0]);
+    const int *roles = groups[i][0] == MLX_DECODE_GATE && !plan.gated ? ungated : groups[i];
+    const tile_group_t g = {&plan, tiles, roles, model->config.layers};
+    const mlx_tiles_t first = *tiles_at(&g, 0, roles[0]);
     assign_tiles(&g, common_tiles(&g, first), first);
     if (pairs_differ(&g)) assign_tiles(&g, common_tiles(&g, none), none);
   }

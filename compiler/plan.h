@@ -34,9 +34,17 @@ typedef enum mlx_decode_weight {
   MLX_DECODE_ROUTER,  // a matrix; mixtures of experts only. Their gate, up, down and biases are those of
                       // expert 0
   MLX_DECODE_ROUTER_BIAS,
+  MLX_DECODE_ATTN_NORM_BIAS,  // of LayerNorm
+  MLX_DECODE_MLP_NORM_BIAS,
+  MLX_DECODE_FINAL_NORM_BIAS,
+  MLX_DECODE_HEAD_BIAS,
+  MLX_DECODE_POSITIONS,  // a table of learned positions
   MLX_DECODE_WEIGHTS,
 } mlx_decode_weight_t;
 #define MLX_DECODE_ROPES 2
+
+// Whether each layer has its own weight.
+bool mlx_decode_in_layers(mlx_decode_weight_t weight);
 
 // Where the weights of one role are in the archive, in bytes.
 typedef struct mlx_decode_offset {
@@ -47,11 +55,17 @@ typedef struct mlx_decode_offset {
 typedef struct mlx_decode_form {
   int64_t counts[MLX_DECODE_WEIGHTS];  // layers that have the weight
   mlx_act_t act;
+  int64_t norms[3];   // layers with a norm of the input of attention, of the MLP; 1: with a final norm
+  bool layer_norms;   // they are LayerNorm, with or without gains and biases
+  bool parallel;      // attention and MLP have the same input; both outputs are added to it
+  int64_t positions;  // rows of the table of learned positions
+  double clip;        // largest absolute value of queries, keys and values; 0: none
   double embed_scale, residual_scale, logit_scale;  // 1: none
   double logit_softcap;                             // 0: none
   bool norm_after_rope;                             // norms of queries and keys follow RoPE
   bool whole_norms;                                 // norms of queries and keys are over all heads
-  double grow_beta;                                 // of queries: see mlx_op_grow; 0: none
+  bool qk_layer_norms;  // norms of queries and keys are LayerNorm, and each head has its own gains
+  double grow_beta;     // of queries: see mlx_op_grow; 0: none
   int64_t grow_period;
   int64_t window;  // of the layers with a sliding window; 0: none has one
   bool windowed[MLX_MAX_LAYERS];
@@ -125,6 +139,7 @@ mlx_status_t mlx_decode_plan_make(const mlx_model_t *model, const mlx_graph_t *g
 // The weights of a network of that form, whatever their sizes and layout.
 typedef struct mlx_network_plan {
   bool fits;        // the network has that form; else the rest is unspecified
+  bool gated;       // its MLP has a gate
   size_t *weights;  // owned [layers][MLX_DECODE_WEIGHTS]: index of each weight in the model. Weights that are
                     // not part of a layer are in the first row. 0 for vectors that the network lacks.
 } mlx_network_plan_t;

@@ -68,6 +68,60 @@ static const char *decode_definitions(planned_t *p) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
+// Models in sparse files: nothing reads their weights
+
+// Writes Llama's config for the architecture |type|, which has the same fields.
+static void write_config(const random_llama_t *shape, const char *type, const char *path) {
+  static const char llama[] = "\"model_type\":\"llama\"";
+  char *config;
+  mlx_text_t text = {0};
+  random_write_config(shape, path);
+  CHECK_OK(mlx_read_file(path, 1 << 16, &config, NULL));
+  const char *at = strstr(config, llama);
+  CHECK(at);
+  mlx_text_printf(&text, "%.*s\"model_type\":\"%s\",\"hidden_act\":\"silu\"%s", (int)(at - config), config,
+                  type, at + strlen(llama));
+  CHECK_OK(mlx_text_finish(&text));
+  CHECK_OK(mlx_write_file(path, text.data, text.length));
+  mlx_text_clear(&text);
+  mlx_free(config);
+}
+
+// A model with Llama's tensors except those whose names contain |without|.
+static const char *write_sparse(const random_llama_t *shape, const char *type, const char *without,
+                                const char *name) {
+  static random_tensor_t tensors[RANDOM_LLAMA_TENSORS];
+  static char folder[80];
+  char path[128];
+  mlx_writer_t writer;
+  snprintf(folder, sizeof folder, "%s/%s", root, name);
+  if (mlx_is_dir(folder)) return folder;
+  CHECK_OK(mlx_make_dirs(folder, 0700));
+  snprintf(path, sizeof path, "%s/config.json", folder);
+  write_config(shape, type, path);
+  snprintf(path, sizeof path, "%s/model.safetensors", folder);
+  random_llama_dtype = "BF16";
+  const int all = random_llama_tensors(shape, tensors);
+  int count = 0;
+  for (int i = 0; i < all; ++i)
+    if (!strstr(tensors[i].name, without)) tensors[count++] = tensors[i];
+  uint64_t bytes = 0;
+  struct stat file;
+  for (int i = 0; i < count; ++i) bytes += 2 * random_elements(&tensors[i]);
+  CHECK_OK(mlx_writer_open(path, &writer));
+  random_write_header(&writer, tensors, count);
+  CHECK_OK(mlx_writer_close(&writer));
+  CHECK(!stat(path, &file) && !truncate(path, file.st_size + (off_t)bytes));
+  return folder;
+}
+
+// One layer of an 8B model.
+static const char *write_8b(void) {
+  static const random_llama_t shape = {4096, 14336, 32, 8, 128, 1, 128256, false, 500000};
+  return write_sparse(&shape, "llama", "-", "8b");
+}
+
+// ----------------------------------------------------------------------------------------------------------
 // Forms
 
 // Macros that a network of Llama's form does not define.
@@ -101,13 +155,38 @@ static const char *const form_macros[] = {
     "ROUTER_BIAS_AT=",
     "LIMIT=",
     "SINKS_AT=",
+    "LAYER_NORMS=",
+    "ATTN_NORM_BIAS_AT=",
+    "PARALLEL=",
+    "HEAD_BIAS_AT=",
+    "POSITIONS_AT=",
+    "QKV_CLIP=",
+    "QK_LAYER_NORM=",
 };
 
+typedef struct form_case {
+  const char *fixture;
+  const char *macros[16];  // the fixture defines these of |form_macros|
+} form_case_t;
+
+static void check_form(const form_case_t *form, const char *path) {
+  planned_t p;
+  plan_network(path, 90, MLX_QUANTIZE_NONE, &p);
+  if (!p.fits) CHECK_FAIL("the decode kernel does not support %s", form->fixture);
+  const char *definitions = decode_definitions(&p);
+  for (size_t m = 0; m < sizeof form_macros / sizeof *form_macros; ++m) {
+    bool expected = false;
+    for (size_t e = 0; e < 16 && form->macros[e]; ++e) expected |= !strcmp(form->macros[e], form_macros[m]);
+    char line[64];
+    snprintf(line, sizeof line, "\n%s", form_macros[m]);
+    if ((strstr(definitions, line) != NULL) != expected)
+      CHECK_FAIL("%s: %s is %s", form->fixture, form_macros[m], expected ? "missing" : "defined");
+  }
+  planned_free(&p);
+}
+
 TEST(each_fixture_defines_exactly_the_macros_of_its_form) {
-  static const struct {
-    const char *fixture;
-    const char *macros[16];  // the fixture defines these of |form_macros|
-  } cases[] = {
+  static const form_case_t cases[] = {
       {FIXTURE("llama-yarn"), {"ROPE_SCALES="}},
       {FIXTURE("mimo"), {"Q_BIAS_AT=", "K_BIAS_AT=", "V_BIAS_AT=", "WINDOW="}},  // Qwen2's form
       {FIXTURE("ernie4_5"),
@@ -137,20 +216,86 @@ TEST(each_fixture_defines_exactly_the_macros_of_its_form) {
        {"Q_BIAS_AT=", "K_BIAS_AT=", "V_BIAS_AT=", "O_BIAS_AT=", "GATE_BIAS_AT=", "UP_BIAS_AT=",
         "DOWN_BIAS_AT=", "WINDOW=", "ROPE_SCALES=", "EXPERTS=", "ROUTER_BIAS_AT=", "LIMIT=", "SINKS_AT="}},
   };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) check_form(&cases[i], cases[i].fixture);
+}
+
+// The folder of a wide fixture: the heads of the small ones are too narrow for the kernel.
+static const char *wide_folder(const char *name) {
+  static char folder[128];
+  snprintf(folder, sizeof folder, "%s/wide-%s", root, name);
+  if (mlx_is_dir(folder)) return folder;
+  CHECK_OK(mlx_make_dirs(folder, 0700));
+  write_wide_model(name, folder);
+  return folder;
+}
+
+#define ATTENTION_BIASES "Q_BIAS_AT=", "K_BIAS_AT=", "V_BIAS_AT=", "O_BIAS_AT="
+
+TEST(networks_with_layer_norms_parallel_layers_or_no_gate_decode_in_one_launch) {
+  static const form_case_t cases[] = {
+      {"arcee", {ATTENTION_BIASES, "UP_BIAS_AT=", "DOWN_BIAS_AT=", "ACT_"}},
+      {"starcoder2",
+       {ATTENTION_BIASES, "UP_BIAS_AT=", "DOWN_BIAS_AT=", "ACT_",
+        "WINDOW=", "LAYER_NORMS=", "ATTN_NORM_BIAS_AT="}},
+      {"olmo", {ATTENTION_BIASES, "LAYER_NORMS=", "QKV_CLIP="}},
+      {"gpt2",
+       {ATTENTION_BIASES, "UP_BIAS_AT=", "DOWN_BIAS_AT=", "ACT_",
+        "LAYER_NORMS=", "ATTN_NORM_BIAS_AT=", "POSITIONS_AT="}},
+      {"gpt_neox-serial",
+       {ATTENTION_BIASES, "UP_BIAS_AT=", "DOWN_BIAS_AT=", "ACT_", "LAYER_NORMS=", "ATTN_NORM_BIAS_AT="}},
+      {"gpt_neox",
+       {ATTENTION_BIASES, "UP_BIAS_AT=", "DOWN_BIAS_AT=", "ACT_",
+        "ROPE_DIMS=", "LAYER_NORMS=", "ATTN_NORM_BIAS_AT=", "PARALLEL="}},
+      {"phi",
+       {ATTENTION_BIASES, "UP_BIAS_AT=", "DOWN_BIAS_AT=", "ACT_",
+        "ROPE_DIMS=", "LAYER_NORMS=", "ATTN_NORM_BIAS_AT=", "PARALLEL=", "HEAD_BIAS_AT="}},
+      {"stablelm",
+       {"Q_BIAS_AT=", "K_BIAS_AT=", "V_BIAS_AT=", "ROPE_DIMS=", "LAYER_NORMS=", "ATTN_NORM_BIAS_AT="}},
+      {"stablelm-parallel",
+       {"Q_NORM_AT=", "K_NORM_AT=", "ROPE_DIMS=", "LAYER_NORMS=", "ATTN_NORM_BIAS_AT=", "PARALLEL=",
+        "QK_LAYER_NORM="}},
+      {"cohere",
+       {ATTENTION_BIASES, "Q_NORM_AT=", "K_NORM_AT=", "LOGIT_SCALE=", "ROPE_ADJACENT=", "LAYER_NORMS=",
+        "PARALLEL=", "QK_LAYER_NORM="}},
+      {"cohere2",
+       {ATTENTION_BIASES,
+        "LOGIT_SCALE=", "WINDOW=", "ROPES=", "ROPE_LAYERS=", "ROPE_ADJACENT=", "LAYER_NORMS=", "PARALLEL="}},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i)
+    check_form(&cases[i], wide_folder(cases[i].fixture));
+}
+
+// The kernel takes a network for one without a gate if GATE_AT is not defined.
+TEST(only_networks_without_a_gate_define_no_gate) {
+  static const struct {
+    const char *fixture;
+    bool gate;
+  } cases[] = {{"arcee", false}, {"starcoder2", false}, {"phi", false},    {"gpt_neox", false},
+               {"gpt2", false},  {"olmo", true},        {"cohere2", true}, {"stablelm", true}};
+  static const mlx_quantize_t kinds[] = {MLX_QUANTIZE_NONE, MLX_QUANTIZE_Q8_0};
+  for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; ++i) {
+    planned_t p;
+    plan_network(wide_folder(cases[i / 2].fixture), 90, kinds[i % 2], &p);
+    if (!p.fits) CHECK_FAIL("%s", cases[i / 2].fixture);
+    if ((strstr(decode_definitions(&p), "\nGATE_AT=") != NULL) != cases[i / 2].gate)
+      CHECK_FAIL("%s", cases[i / 2].fixture);
+    planned_free(&p);
+  }
+}
+
+// kernels/cuda/few.cu computes Llama's network only. OLMo has LayerNorm without weights; an Arcee model with
+// SiLU differs from Llama in that its MLP has no gate.
+TEST(only_llamas_network_has_a_kernel_for_few_tokens) {
+  static const random_llama_t shape = {2048, 8192, 32, 8, 64, 1, 4096, false, 500000};
+  static const struct {
+    const char *type, *without;
+  } cases[] = {{"llama", "-"}, {"olmo", "norm"}, {"arcee", "gate_proj"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
     planned_t p;
-    plan_network(cases[i].fixture, 90, MLX_QUANTIZE_NONE, &p);
-    if (!p.fits) CHECK_FAIL("the decode kernel does not support %s", cases[i].fixture);
-    const char *definitions = decode_definitions(&p);
-    for (size_t m = 0; m < sizeof form_macros / sizeof *form_macros; ++m) {
-      bool expected = false;
-      for (size_t e = 0; e < 16 && cases[i].macros[e]; ++e)
-        expected |= !strcmp(cases[i].macros[e], form_macros[m]);
-      char line[64];
-      snprintf(line, sizeof line, "\n%s", form_macros[m]);
-      if ((strstr(definitions, line) != NULL) != expected)
-        CHECK_FAIL("%s: %s is %s", cases[i].fixture, form_macros[m], expected ? "missing" : "defined");
-    }
+    plan_network(write_sparse(&shape, cases[i].type, cases[i].without, cases[i].type), 90, MLX_QUANTIZE_NONE,
+                 &p);
+    if (!p.fits || (p.plan.few.slices > 0) != !strcmp(cases[i].type, "llama"))
+      CHECK_FAIL("%s", cases[i].type);
     planned_free(&p);
   }
 }
@@ -179,11 +324,10 @@ TEST(gemma3_has_a_window_and_a_rope_by_layer) {
 
 // The network of each of these has a part that the decode kernel lacks.
 TEST(other_networks_decode_op_by_op) {
-  static const char *const fixtures[] = {FIXTURE("qwen2_moe"), FIXTURE("gpt2"), FIXTURE("cohere"),
-                                         FIXTURE("phi")};
+  static const char *const fixtures[] = {"qwen2_moe", "olmoe"};
   for (size_t i = 0; i < sizeof fixtures / sizeof *fixtures; ++i) {
     planned_t p;
-    plan_network(fixtures[i], 90, MLX_QUANTIZE_NONE, &p);
+    plan_network(wide_folder(fixtures[i]), 90, MLX_QUANTIZE_NONE, &p);
     if (p.fits) CHECK_FAIL("%s", fixtures[i]);
     planned_free(&p);
   }
@@ -397,31 +541,6 @@ TEST(other_mixtures_decode_op_by_op) {
 // ----------------------------------------------------------------------------------------------------------
 // GPUs
 
-// One layer of an 8B model. The file is sparse: nothing reads its weights.
-static const char *write_8b(void) {
-  static const random_llama_t shape = {4096, 14336, 32, 8, 128, 1, 128256, false, 500000};
-  static random_tensor_t tensors[RANDOM_LLAMA_TENSORS];
-  static char folder[80];
-  char path[128];
-  mlx_writer_t writer;
-  snprintf(folder, sizeof folder, "%s/8b", root);
-  if (mlx_is_dir(folder)) return folder;
-  CHECK_OK(mlx_make_dirs(folder, 0700));
-  snprintf(path, sizeof path, "%s/config.json", folder);
-  random_write_config(&shape, path);
-  snprintf(path, sizeof path, "%s/model.safetensors", folder);
-  random_llama_dtype = "BF16";
-  const int count = random_llama_tensors(&shape, tensors);
-  uint64_t bytes = 0;
-  struct stat file;
-  for (int i = 0; i < count; ++i) bytes += 2 * random_elements(&tensors[i]);
-  CHECK_OK(mlx_writer_open(path, &writer));
-  random_write_header(&writer, tensors, count);
-  CHECK_OK(mlx_writer_close(&writer));
-  CHECK(!stat(path, &file) && !truncate(path, file.st_size + (off_t)bytes));
-  return folder;
-}
-
 // GPUs with 99 KB of shared memory too.
 TEST(every_gpu_from_sm_80_on_decodes_an_8b_model_in_one_launch) {
   static const mlx_quantize_t kinds[] = {MLX_QUANTIZE_NONE, MLX_QUANTIZE_Q4_1, MLX_QUANTIZE_Q4_0};
@@ -476,6 +595,9 @@ TEST(launch_length_follows_the_bandwidth_of_the_gpu) {
 int main(int argc, char **argv) {
   static const check_case_t cases[] = {
       CASE(each_fixture_defines_exactly_the_macros_of_its_form),
+      CASE(networks_with_layer_norms_parallel_layers_or_no_gate_decode_in_one_launch),
+      CASE(only_networks_without_a_gate_define_no_gate),
+      CASE(only_llamas_network_has_a_kernel_for_few_tokens),
       CASE(mixture_of_experts_is_planned_with_the_width_of_one_expert),
       CASE(gemma3_has_a_window_and_a_rope_by_layer),
       CASE(other_networks_decode_op_by_op),

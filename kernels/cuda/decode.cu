@@ -59,12 +59,17 @@ typedef unsigned long long u64;
 #define IN_FLIGHT \
   3  // stages whose copies are in flight; more only lengthen the queue that other blocks wait in
 #define MAX_CANDIDATES MLX_BURST_TOP_K
+#ifdef GATE_AT
+#define MLP_MATRICES 2  // gate and up
+#else
+#define MLP_MATRICES 1  // up
+#endif
 #ifdef PACKED
-#define STAGE_LIMIT (24 << 10)                         // largest number of bytes in a stage
-#define PAIR_ROWS (SHARED_BYTES >= 160 << 10 ? 2 : 1)  // 2: a stage has rows of both gate and up
+#define STAGE_LIMIT (24 << 10)                                    // largest number of bytes in a stage
+#define PAIR_ROWS (SHARED_BYTES >= 160 << 10 ? MLP_MATRICES : 1)  // 2: a stage has rows of both gate and up
 #define MAX_RUNS 16  // largest number of runs (see Tiling) whose activations are kept in registers
 // Tiles whose sums are completed together: all rows of gate and up of a block, if there is shared memory.
-#define BATCH (SHARED_BYTES >= 160 << 10 ? max_of(8, min_of(32, 2 * MLP_TILES)) : 8)
+#define BATCH (SHARED_BYTES >= 160 << 10 ? max_of(8, min_of(32, MLP_MATRICES * MLP_TILES)) : 8)
 #define MLP_TILES ceil_div(USED *FFN, TILE *BLOCKS)  // of gate, or of up, in a block
 #define SHARE_UNIT TILE                              // a block's share of rows is a multiple of this
 #else
@@ -210,6 +215,15 @@ using GateInput = GateFormat::Activations<HIDDEN>;
 using DownInput = DownFormat::Activations<FFN_PARTS == 1 ? DOWN_WIDTH : PART_OF(FFN, 0)>;
 using HeadInput = HeadFormat::Activations<HIDDEN>;
 
+// Whether every block keeps the residual stream: to add norms of outputs to it; or because gate and up have
+// the layer's input, but not in the form of the input of q, k and v.
+#ifdef MLP_NORM_AT
+#define MLP_NORMS 1
+#else
+#define MLP_NORMS 0
+#endif
+#define KEEPS_ROW (POST_NORMS || (PARALLEL && (MLP_NORMS || !Same<QkvInput, GateInput>::value)))
+
 // ----------------------------------------------------------------------------------------------------------
 // Shared memory
 
@@ -280,12 +294,21 @@ struct State {
   float partial[2][WARPS][BATCH * TILE];
   float cosine[ROPES][HEAD_DIM / 2], sine[ROPES][HEAD_DIM / 2];
   float square[WARPS];  // sum of squares of the residual stream, per warp
+#if LAYER_NORMS
+  float mean[WARPS], deviation[WARPS], columns[WARPS];  // of the columns of each warp: see measure_row
+#endif
+#if PARALLEL
+  int parity;  // of the layer
+#endif
 #if QK_NORM_WHOLE
   float whole_square[2][WARPS];  // sums of squares of all queries and all keys
 #endif
 #if POST_NORMS
-  float output_square[WARPS];            // the same of a sublayer's output
-  __align__(16) float residual[HIDDEN];  // the residual stream; each warp reads and writes its own columns
+  float output_square[WARPS];  // the same of a sublayer's output
+#endif
+#if POST_NORMS || PARALLEL
+  // The residual stream; each warp reads and writes its own columns.
+  __align__(16) float residual[KEEPS_ROW ? HIDDEN : 4];
 #endif
   float reduce[WARPS];
   int reduce_index[WARPS];
@@ -329,11 +352,12 @@ struct Scratch {
   float candidates[4][BLOCKS][2 + 2 * MAX_CANDIDATES];  // one list: see publish_candidates
   float scores[(VOCAB + 3) / 4 * 4];                    // logits after mask, biases and penalties; no flags
   // Residual stream at the input of a layer, and at the input of the MLP (layers alternate). With POST_NORMS
-  // the outputs of the MLP and of attention, which are not added to it yet.
-  float x0[HIDDEN];
-  float x1[2][HIDDEN];
+  // the outputs of the MLP and of attention, which are not added to it yet. With PARALLEL, x1 has no flags:
+  // the thread that stores a word reads it. There layers alternate in the use of x0 and |attended|.
+  float x0[1 + PARALLEL][HIDDEN];
+  float x1[2 - PARALLEL][HIDDEN];
   float qkv[QKV_WIDTH];
-  float attended[Q_WIDTH];
+  float attended[1 + PARALLEL][Q_WIDTH];
   float hidden[2][USED * FFN_STRIDE];
 #ifdef EXPERTS
   float router[2][(EXPERTS + 3) / 4 * 4];  // scores of the experts; layers alternate
@@ -368,66 +392,7 @@ __constant__ float rope_frequencies[ROPES * HEAD_DIM / 2] = {ROPE_FREQUENCIES};
 #include "decode_experts.cuh"
 #endif
 
-// ----------------------------------------------------------------------------------------------------------
-// Marking words EMPTY
-
-static __device__ __forceinline__ void mark_rows_empty(float *words, Rows rows) {
-#pragma unroll 1
-  for (int r = rows.begin + (int)threadIdx.x; r < rows.end; r += THREADS) mark_empty(words + r);
-}
-
-// Hidden values, and the scores of experts.
-static __device__ __forceinline__ void mark_mlp_empty(const Model &m, const Shared *s, int parity) {
-  Scratch *w = m.scratch;
-#ifdef EXPERTS
-#pragma unroll 1
-  for (int r = s->ffn.begin + (int)threadIdx.x; r < s->ffn.end; r += THREADS)
-    mark_empty(&w->hidden[parity][hidden_word(r)]);
-  for (int i = s->block + (int)threadIdx.x * s->blocks; i < EXPERTS; i += THREADS * s->blocks)
-    mark_empty(&w->router[parity][i]);
-#else
-  mark_rows_empty(w->hidden[parity], s->ffn);
-#endif
-}
-
-// Marks the words EMPTY that every block has read. Called when x1 of this layer is complete. By then every
-// block has read the inputs of x1 and everything of the previous layer. The words are used again one layer
-// later at the earliest, by blocks that have received a value that this block published after its next fence.
-static __device__ __forceinline__ void reset_consumed(const Model &m, const Shared *s, int parity,
-                                                      Plan plan) {
-  Scratch *w = m.scratch;
-  mark_rows_empty(w->qkv, s->qkv);
-  mark_rows_empty(w->x0, s->width);
-  mark_rows_empty(w->x1[parity ^ 1], s->width);
-  mark_mlp_empty(m, s, parity ^ 1);
-#pragma unroll 1
-  for (int task = s->block; task < plan.tasks(); task += s->blocks) {
-    const int query = plan.query(task), words = HEAD_DIM + 2;
-    if (plan.splits == 1) {
-      mark_rows_empty(w->attended, {query * HEAD_DIM, (query + plan.queries) * HEAD_DIM});
-      continue;
-    }
-#pragma unroll 1
-    for (int i = threadIdx.x; i < plan.queries * words; i += THREADS)
-      mark_empty(&w->split[query + i / words][plan.split(task)][i % words]);
-  }
-  if (plan.splits == 1) return;
-#pragma unroll 1
-  for (int head = s->blocks - 1 - s->block; head < HEADS; head += s->blocks) {
-    mark_rows_empty(w->attended, {head * HEAD_DIM, (head + 1) * HEAD_DIM});
-  }
-}
-
-// Marks the words EMPTY that the token before this one was chosen with.
-static __device__ __forceinline__ void reset_choice(const Model &m, const Shared *s, int epoch) {
-  Scratch *w = m.scratch;
-  const int nth = (epoch - 1) & 3;
-#pragma unroll 1
-  for (int i = s->block; i < BLOCKS; i += s->blocks) {
-    if (threadIdx.x < 2) mark_empty(&w->best[nth][i][threadIdx.x]);
-    if (threadIdx.x < 2 + 2 * MAX_CANDIDATES) mark_empty(&w->candidates[nth][i][threadIdx.x]);
-  }
-}
+#include "decode_reset.cuh"
 
 // ----------------------------------------------------------------------------------------------------------
 // Consumers: one token
@@ -442,7 +407,33 @@ static __device__ __forceinline__ GateInput &same_or_own(A &, GateInput &own) {
 // The last layer computes the input of the head in the form of its own input.
 #define HEAD_LIKE_QKV Same<QkvInput, HeadInput>::value
 
-// |x| is the layer's input times the gain of its norm; replaced by that of the next layer.
+// The words of the residual stream at the input of a layer, and at that of the MLP. The output of a layer is
+// the input of one of the other parity.
+static __device__ __forceinline__ float *input_words(Scratch *w, int parity) {
+  return w->x0[PARALLEL ? parity : 0];
+}
+static __device__ __forceinline__ float *middle_words(Scratch *w, int parity) {
+  return w->x1[PARALLEL ? 0 : parity];
+}
+
+// The hidden values of the MLP. |first|: see Consumer::pairs.
+template <typename First>
+static __device__ __forceinline__ void compute_hidden(const Model &m, Consumer &c, int l, int parity,
+                                                      const GateInput &h, First first) {
+  Shared *s = c.s;
+  c.pairs<GateFormat, GateFormat2>(
+      h, s->ffn, uses_second(l, SECOND_GATE), first, [&](int row) { return mlp_biases(m, s, l, row); },
+      [&](int row, float gate, float up, float2 bias, bool last) {
+        // Orders the EMPTY words and the new keys and values before some results: other blocks need all of
+        // them.
+        if (last && !PARALLEL) __threadfence();
+        const float scale = layer_scale(s), value = gated(gate * scale + bias.x, up * scale + bias.y);
+        publish(&m.scratch->hidden[parity][hidden_word(row)], value * expert_weight(s, row));
+      });
+}
+
+// |x| is the layer's normalized input; replaced by that of the next layer. With PARALLEL the hidden values of
+// the MLP are computed before attention, so that blocks do not wait for each other's queries meanwhile.
 static __device__ __forceinline__ void layer(const Model &m, Consumer &c, int l, int parity, Plan plan,
                                              int token, int position, int epoch, QkvInput &x) {
   Shared *s = c.s;
@@ -451,23 +442,38 @@ static __device__ __forceinline__ void layer(const Model &m, Consumer &c, int l,
   c.rows<QkvFormat, QkvFormat2>(
       x, s->qkv, [&](int row) { return uses_second(l, qkv_role(row)); },
       [&](int row) { return qkv_bias(m, l, row); },
-      [&](int row, float sum, float bias) { publish(&w->qkv[row], sum * layer_scale(s) + bias); });
+      [&](int row, float sum, float bias) { publish(&w->qkv[row], clip_qkv(sum * layer_scale(s) + bias)); });
+#if PARALLEL
+  if (threadIdx.x == 0) s->parity = parity;
+  {
+    GateInput own;
+    GateInput &h = same_or_own(x, own);
+    if constexpr (KEEPS_ROW) normalize_kept(s, BEFORE_MLP(l), h);
+    compute_hidden(m, c, l, parity, h, [] {});
+  }
+#endif
   attend(m, s, l, plan, position);
   merge_heads(m, s, l, plan.splits);
   {
     OInput attended;
-    receive_activations(s, w->attended, attended);
+    receive_activations(s, attended_words(m, s), attended);
     const auto residual = [&](int row) {
       if (POST_NORMS) return 0.0f;
-      return l ? receive(&w->x0[row])
-               : EmbedFormat::load1<HIDDEN>(m.weights + EMBED_AT, token, row) * (float)EMBED_SCALE;
+      return l ? receive(&input_words(w, parity)[row]) : embedded1(m, token, position, row);
     };
     c.rows<OFormat, OFormat2>(
         attended, s->width, [&](int) { return uses_second(l, SECOND_O); }, residual,
         [&](int row, float sum, float old) {
-          publish(&w->x1[parity][row], old + (sum + O_BIAS_OF(l, row)) * (float)RESIDUAL_SCALE);
+          publish(&middle_words(w, parity)[row], old + (sum + O_BIAS_OF(l, row)) * (float)RESIDUAL_SCALE);
         });
   }
+  const auto reset = [&] {
+    reset_consumed(m, s, parity, plan);
+    if (l == 0) reset_choice(m, s, epoch);
+  };
+#if PARALLEL
+  reset();
+#else
   GateInput own;
   GateInput &h = same_or_own(x, own);
 #ifdef EXPERTS
@@ -475,26 +481,16 @@ static __device__ __forceinline__ void layer(const Model &m, Consumer &c, int l,
 #else
   receive_and_normalize(s, w->x1[parity], AFTER_ATTENTION(l), BEFORE_MLP(l), h);
 #endif
-  const auto first = [&] {
-    reset_consumed(m, s, parity, plan);
-    if (l == 0) reset_choice(m, s, epoch);
-  };
-  const bool second_gate = uses_second(l, SECOND_GATE), second_down = uses_second(l, SECOND_DOWN);
-  c.pairs<GateFormat, GateFormat2>(
-      h, s->ffn, second_gate, first, [&](int row) { return mlp_biases(m, s, l, row); },
-      [&](int row, float gate, float up, float2 bias, bool last) {
-        // Orders the EMPTY words and the new keys and values before some results: other blocks need all of
-        // them.
-        if (last) __threadfence();
-        const float scale = layer_scale(s), value = gated(gate * scale + bias.x, up * scale + bias.y);
-        publish(&w->hidden[parity][hidden_word(row)], value * expert_weight(s, row));
-      });
+  compute_hidden(m, c, l, parity, h, reset);
+#endif
+  const bool second_down = uses_second(l, SECOND_DOWN);
   const auto residual = [&](int row) {
     const float bias = down_bias(m, s, l, row) * (float)RESIDUAL_SCALE;
-    return POST_NORMS ? bias : receive(&w->x1[parity][row]) + bias;
+    return POST_NORMS ? bias : receive(&middle_words(w, parity)[row]) + bias;
   };
   const auto store_x0 = [&](int row, float sum, float old) {
-    publish(&w->x0[row], old + sum * (float)RESIDUAL_SCALE);
+    if (PARALLEL) __threadfence();  // as in compute_hidden
+    publish(&input_words(w, parity ^ 1)[row], old + sum * (float)RESIDUAL_SCALE);
   };
   if constexpr (FFN_PARTS > 1) {
     c.rows_in_parts<DownFormat, DownFormat2>(w->hidden[parity], s->width, second_down, residual, store_x0);
@@ -504,8 +500,8 @@ static __device__ __forceinline__ void layer(const Model &m, Consumer &c, int l,
     c.rows<DownFormat, DownFormat2>(hidden, s->width, [&](int) { return second_down; }, residual, store_x0);
   }
   if (HEAD_LIKE_QKV || l + 1 < LAYERS) {
-    receive_and_normalize(s, w->x0, AFTER_MLP(l),
-                          l + 1 < LAYERS ? BEFORE_ATTENTION(l + 1) : m.weights + FINAL_NORM_AT, x);
+    receive_and_normalize(s, input_words(w, parity ^ 1), AFTER_MLP(l),
+                          l + 1 < LAYERS ? BEFORE_ATTENTION(l + 1) : BEFORE_HEAD, x);
   }
 }
 
@@ -539,9 +535,13 @@ static __device__ __forceinline__ int choose_token(const Model &m, Consumer &c, 
   Shared *s = c.s;
   Best best = {MINUS_INFINITY, VOCAB - 1};
   c.rows<HeadFormat, HeadFormat>(
-      x, s->vocab, [](int) { return false; }, [](int) { return 0.0f; },
-      [&](int row, float sum, float) {
-        const float logit = cap_logit(sum * norm_scale(s) * (float)LOGIT_SCALE);
+      x, s->vocab, [](int) { return false; }, [&](int row) { return head_bias(m, row); },
+      [&](int row, float sum, float bias) {
+        sum *= norm_scale(s);
+#ifdef HEAD_BIAS_AT
+        sum += bias;
+#endif
+        const float logit = cap_logit(sum * (float)LOGIT_SCALE);
         m.logits[row] = logit;
         if (!mlx_bits_are_finite(__float_as_uint(logit))) s->not_finite = 1;
         best.update(m.sampling ? store_score(m, row, logit) : logit, row);
@@ -568,6 +568,20 @@ static __device__ __forceinline__ int choose_token(const Model &m, Consumer &c, 
   return best.token;
 }
 
+// The words of the last layer's output.
+static __device__ __forceinline__ float *output_words(const Model &m, const Shared *s) {
+#if PARALLEL
+  return m.scratch->x0[s->parity ^ 1];
+#else
+  (void)s;
+  return m.scratch->x0[0];
+#endif
+}
+
+static __device__ __forceinline__ float vector_element(const u8 *vector, int i, float missing) {
+  return vector ? ((const float *)vector)[i] : missing;
+}
+
 // The input of the output head, for step_1. The words of x0 are valid until all blocks have chosen a token.
 static __device__ __forceinline__ void store_hidden(const Model &m, const Shared *s, float *hidden) {
   sync_consumers();  // the sums of squares of all warps are complete
@@ -576,9 +590,15 @@ static __device__ __forceinline__ void store_hidden(const Model &m, const Shared
 #if POST_NORMS
     const float x = s->residual[i];
 #else
-    const float x = receive(&m.scratch->x0[i]);
+    const float x = receive(&output_words(m, s)[i]);
 #endif
-    hidden[i] = x * ((const float *)(m.weights + FINAL_NORM_AT))[i] * norm_scale(s);
+#if LAYER_NORMS
+    const float2 moments = row_moments(s);
+    hidden[i] = (x - moments.x) * moments.y * vector_element(BEFORE_HEAD.gain, i, 1.0f) +
+                vector_element(BEFORE_HEAD.bias, i, 0.0f);
+#else
+    hidden[i] = x * vector_element(BEFORE_HEAD.gain, i, 1.0f) * norm_scale(s);
+#endif
   }
 }
 
@@ -591,7 +611,7 @@ static __device__ __forceinline__ int finish_token(const Model &m, Consumer &c, 
     return choose_token(m, c, c.s->epoch + step, position, x, not_finite);
   } else {
     HeadInput own;
-    receive_and_normalize(c.s, m.scratch->x0, AFTER_MLP(LAYERS - 1), m.weights + FINAL_NORM_AT, own);
+    receive_and_normalize(c.s, output_words(m, c.s), AFTER_MLP(LAYERS - 1), BEFORE_HEAD, own);
     return finish_token(m, c, step, position, own, hidden, not_finite);
   }
 }
@@ -616,7 +636,7 @@ static __device__ __forceinline__ int consume(const Model &m, Shared *s, int ste
     fill_rope_table(s, position);
     const Plans plans = plans_of(position);
     QkvInput x;
-    embed(m, s, token, x);
+    embed(m, s, token, position, x);
 #pragma unroll 1
     for (int l = 0; l < LAYERS; ++l, parity ^= 1)
       layer(m, c, l, parity, plans.of(l), token, position, s->epoch + step, x);
@@ -633,9 +653,7 @@ static __device__ __forceinline__ int consume(const Model &m, Shared *s, int ste
   sync_consumers();
   if (threadIdx.x == 0) *(volatile int *)&s->stopped = 1;
   // All blocks have read everything except the last choice; the next launch resets that.
-  mark_rows_empty(m.scratch->x0, s->width);
-  mark_rows_empty(m.scratch->x1[parity ^ 1], s->width);
-  mark_mlp_empty(m, s, parity ^ 1);
+  reset_last_layer(m, s, parity);
   return step;
 }
 

@@ -202,7 +202,8 @@ static __device__ __forceinline__ void receive_normalized(const Model &m, Shared
   const int lane = threadIdx.x & 31;
   float low[pairs], high[pairs], sum = 0;
   float2 gains[pairs];  // loaded before the wait
-  if (QK_NORM_WHOLE) gain += v.is_query ? (query + v.nth) * HEAD_DIM : query / GROUP * HEAD_DIM;
+  if (QK_NORM_WHOLE || QK_LAYER_NORM)
+    gain += v.is_query ? (query + v.nth) * HEAD_DIM : query / GROUP * HEAD_DIM;
 #pragma unroll
   for (int i = 0; i < pairs; ++i) {
     const int pair = min(i * 32 + lane, HEAD_DIM / 2 - 1);
@@ -221,6 +222,16 @@ static __device__ __forceinline__ void receive_normalized(const Model &m, Shared
 #pragma unroll
     for (int i = 0; i < pairs; ++i) again |= is_empty(low[i]) || is_empty(high[i]);
   }
+#if QK_LAYER_NORM
+#pragma unroll
+  for (int i = 0; i < pairs; ++i) sum += low[i] + high[i];
+  const float mean = v.is_value ? 0 : warp_sum(sum) / HEAD_DIM;  // a warp has one vector
+  sum = 0;
+#pragma unroll
+  for (int i = 0; i < pairs; ++i) {
+    if (i * 32 + lane < HEAD_DIM / 2) low[i] -= mean, high[i] -= mean;
+  }
+#endif
 #pragma unroll
   for (int i = 0; i < pairs; ++i) sum += low[i] * low[i] + high[i] * high[i];
   const float own = QK_NORM_WHOLE ? 0 : rsqrtf(warp_sum(sum) / HEAD_DIM + NORM_EPS);
@@ -307,10 +318,21 @@ static __device__ __forceinline__ float sink_weight(const Model &m, int layer, i
 #endif
 }
 
+// Words of the outputs of attention.
+static __device__ __forceinline__ float *attended_words(const Model &m, const Shared *s) {
+#if PARALLEL
+  return m.scratch->attended[s->parity];
+#else
+  (void)s;
+  return m.scratch->attended[0];
+#endif
+}
+
 // Combines the results of the warps. Publishes a split of the head, or the final result if there is one
 // split.
-static __device__ __forceinline__ void publish_split(const Model &m, const Attention *a, int layer, int query,
+static __device__ __forceinline__ void publish_split(const Model &m, const Shared *s, int layer, int query,
                                                      int count, int split, int splits) {
+  const Attention *a = &s->work.attention;
 #pragma unroll 1
   for (int i = threadIdx.x; i < count * HEAD_DIM; i += THREADS) {
     const int nth = i / HEAD_DIM, d = i % HEAD_DIM;
@@ -325,7 +347,7 @@ static __device__ __forceinline__ void publish_split(const Model &m, const Atten
     }
     if (splits == 1) {
       sum += sink_weight(m, layer, query + nth, top);
-      publish(&m.scratch->attended[(query + nth) * HEAD_DIM + d], value / sum);
+      publish(&attended_words(m, s)[(query + nth) * HEAD_DIM + d], value / sum);
       continue;
     }
     float *words = m.scratch->split[query + nth][split];
@@ -365,7 +387,7 @@ static __device__ ATTENTION_CALL void attend_task(const Model &m, Shared *s, int
     store_warp_result(a, softmax, first_query, min(QUERY_BATCH, plan.queries - first_query));
   }
   sync_consumers();
-  publish_split(m, a, layer, query, plan.queries, split, plan.splits);
+  publish_split(m, s, layer, query, plan.queries, split, plan.splits);
   sync_consumers();
 }
 
@@ -426,7 +448,7 @@ static __device__ ATTENTION_CALL void merge_head(const Model &m, Shared *s, int 
       value += g->acc[i][threadIdx.x] * factor;
     }
     weights += sink_weight(m, layer, head, top);
-    publish(&m.scratch->attended[head * HEAD_DIM + threadIdx.x], value / weights);
+    publish(&attended_words(m, s)[head * HEAD_DIM + threadIdx.x], value / weights);
   }
   sync_consumers();
 }

@@ -10,7 +10,8 @@
 
 #include "experts_choose.cuh"
 
-static_assert(FFN % TILE == 0 && HIDDEN % TILE == 0 && !POST_NORMS && PRE_NORMS, "compiler/plan.c checks it");
+static_assert(FFN % TILE == 0 && HIDDEN % TILE == 0 && !POST_NORMS && !PARALLEL && GAINS && !LAYER_NORMS,
+              "compiler/plan.c checks it");
 
 // ----------------------------------------------------------------------------------------------------------
 // The router
@@ -100,7 +101,7 @@ template <typename A>
 static __device__ __forceinline__ void receive_and_route(const Model &m, Shared *s, int layer, int parity,
                                                          A &x) {
   float4 value[Tiling<HIDDEN>::runs], gain[Tiling<HIDDEN>::runs], row[Tiling<HIDDEN>::runs];
-  load_gain(BEFORE_MLP(layer), gain);
+  load_gain(BEFORE_MLP(layer).gain, gain);
   load_router_row(m, layer, s->block, row);
   receive_all<HIDDEN>(m.scratch->x1[parity], value);
   multiply_gain(s, value, gain);

@@ -2,9 +2,20 @@
 // Llama", and then costs nothing.
 //
 // Weights that only some networks have are present if X_AT is defined: Q_BIAS K_BIAS V_BIAS O_BIAS GATE_BIAS
-// UP_BIAS DOWN_BIAS, ATTN_NORM and MLP_NORM (of the inputs of attention and MLP), POST_ATTN_NORM and
-// POST_MLP_NORM (of their outputs, before they are added to the residual stream), Q_NORM and K_NORM (RMSNorm
-// of each head before RoPE; QK_NORM_AFTER_ROPE: after it; QK_NORM_WHOLE: of all heads together).
+// UP_BIAS DOWN_BIAS HEAD_BIAS, ATTN_NORM and MLP_NORM (of the inputs of attention and MLP), POST_ATTN_NORM
+// and POST_MLP_NORM (of their outputs, before they are added to the residual stream), Q_NORM and K_NORM
+// (RMSNorm of each head before RoPE; QK_NORM_AFTER_ROPE: after it; QK_NORM_WHOLE: of all heads together;
+// QK_LAYER_NORM: LayerNorm of each head, which has its own gains).
+// Without GATE, the MLP is down(act(up(x))).
+//
+// LAYER_NORMS: the norms of inputs, and that of the head's, are LayerNorm. Either all of them have a gain
+// (X_NORM) or none; the same is true of biases (X_NORM_BIAS).
+//
+// PARALLEL: attention and MLP have the same input, and both outputs are added to it. The MLP has its own norm
+// of it if MLP_NORM is defined.
+//
+// POSITIONS: a table of POSITION_ROWS learned positions in the format of the embedding, added to it.
+// QKV_CLIP: queries, keys and values are clamped to [-QKV_CLIP, QKV_CLIP].
 //
 // QUERY_GROW_BETA and QUERY_GROW_PERIOD: queries are multiplied by 1 + BETA * log(1 + floor(position /
 // PERIOD)).
@@ -87,15 +98,48 @@ struct Same<A, A> {
 #ifndef QK_NORM_WHOLE
 #define QK_NORM_WHOLE 0
 #endif
+#ifndef QK_LAYER_NORM
+#define QK_LAYER_NORM 0
+#endif
 
+#ifndef LAYER_NORMS
+#define LAYER_NORMS 0
+#endif
+#ifndef PARALLEL
+#define PARALLEL 0
+#endif
+
+struct Norm {  // of the input of a product; NULL: gains of 1, no biases
+  const u8 *gain, *bias;
+};
 #ifdef ATTN_NORM_AT
-#define PRE_NORMS 1
-#define BEFORE_ATTENTION(layer) AT(ATTN_NORM, layer)
-#define BEFORE_MLP(layer) AT(MLP_NORM, layer)
+#define GAINS 1
 #else
-#define PRE_NORMS 0
-#define BEFORE_ATTENTION(layer) nullptr
-#define BEFORE_MLP(layer) nullptr
+#define GAINS 0  // of the layers' inputs
+#endif
+#define PRE_NORMS (GAINS || LAYER_NORMS)
+#ifdef FINAL_NORM_BIAS_AT
+#define NORM_BIASES 1
+#define NORM_OF(weight, layer) (Norm{AT(weight##_NORM, layer), AT(weight##_NORM_BIAS, layer)})
+#define BEFORE_HEAD (Norm{m.weights + FINAL_NORM_AT, m.weights + FINAL_NORM_BIAS_AT})
+#else
+#define NORM_BIASES 0
+#define NORM_OF(weight, layer) (Norm{AT(weight##_NORM, layer), nullptr})
+#ifdef FINAL_NORM_AT
+#define BEFORE_HEAD (Norm{m.weights + FINAL_NORM_AT, nullptr})
+#else
+#define BEFORE_HEAD (Norm{nullptr, nullptr})
+#endif
+#endif
+#if GAINS
+#define BEFORE_ATTENTION(layer) NORM_OF(ATTN, layer)
+#else
+#define BEFORE_ATTENTION(layer) (Norm{nullptr, nullptr})
+#endif
+#ifdef MLP_NORM_AT
+#define BEFORE_MLP(layer) NORM_OF(MLP, layer)
+#else
+#define BEFORE_MLP(layer) BEFORE_ATTENTION(layer)
 #endif
 #ifdef POST_ATTN_NORM_AT
 #define POST_NORMS 1
@@ -127,6 +171,13 @@ static __device__ __forceinline__ float query_scale(int position) {
   (void)position;
   return (float)SCALE;
 #endif
+}
+
+static __device__ __forceinline__ float clip_qkv(float x) {
+#ifdef QKV_CLIP
+  x = x > (float)QKV_CLIP ? (float)QKV_CLIP : x < -(float)QKV_CLIP ? -(float)QKV_CLIP : x;
+#endif
+  return x;
 }
 
 static __device__ __forceinline__ float cap_logit(float logit) {

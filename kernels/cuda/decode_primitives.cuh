@@ -94,9 +94,12 @@ static __device__ __forceinline__ float activate(float x) {
 #endif
 }
 
-// The hidden value of the MLP.
+// The hidden value of the MLP. Without a gate, |gate| is the output of up.
 static __device__ __forceinline__ float gated(float gate, float up) {
-#ifdef LIMIT
+#if MLP_MATRICES == 1
+  (void)up;
+  return activate(gate);
+#elif defined(LIMIT)
   gate = gate > LIMIT ? LIMIT : gate;
   up = up > LIMIT ? LIMIT : up < -LIMIT ? -LIMIT : up;
   return (up + 1.0f) * (gate / (1.0f + expf(-SLOPE * gate)));

@@ -164,7 +164,20 @@ __device__ __forceinline__ const u8 *MlpMatrix::row(int row) const {
 static __device__ __forceinline__ float2 mlp_biases(const Model &m, const Shared *s, int layer, int row) {
   const int stored = stored_row(s, row);
   (void)m, (void)layer, (void)stored;
+#if MLP_MATRICES == 1
+  return {UP_BIAS_OF(layer, stored), 0.0f};
+#else
   return {GATE_BIAS_OF(layer, stored), UP_BIAS_OF(layer, stored)};
+#endif
+}
+
+static __device__ __forceinline__ float head_bias(const Model &m, int row) {
+#ifdef HEAD_BIAS_AT
+  return ((const float *)(m.weights + HEAD_BIAS_AT))[row];
+#else
+  (void)m, (void)row;
+  return 0;
+#endif
 }
 
 // Bias of the down projection; with EXPERTS the weighted sum of those of the chosen experts.
@@ -245,7 +258,7 @@ static __device__ __forceinline__ void stream_pairs(Producer &p, Rows rows, bool
       copy_pair<GateFormat>(p, r, gate, up);
   }
 }
-#else
+#elif MLP_MATRICES == 2
 // Tiles of gate and up alternate, so that one thread gets the sums of both.
 static __device__ __forceinline__ void stream_pairs(Producer &p, Rows rows, bool second, const u8 *gate,
                                                     const u8 *up) {
@@ -295,6 +308,16 @@ static __device__ __forceinline__ void stream_expert_down(Producer &p, Rows rows
 }
 #endif
 
+// The matrices that the MLP's input is multiplied with.
+static __device__ __forceinline__ void stream_mlp(const Model &m, Producer &p, int l) {
+  const bool second = uses_second(l, SECOND_GATE);
+#if MLP_MATRICES == 2
+  stream_pairs(p, p.s->ffn, second, AT(GATE, l), AT(UP, l));
+#else
+  stream_rows<GateFormat, GateFormat2, HIDDEN>(p, p.s->ffn, [=](int) { return second; }, Matrix{AT(UP, l)});
+#endif
+}
+
 static __device__ void produce(const Model &m, Shared *s, int steps) {
   Producer p = {s, {0, 0}, {0, 0}, 0, false};
 #pragma unroll 1
@@ -304,12 +327,13 @@ static __device__ void produce(const Model &m, Shared *s, int steps) {
       stream_rows<QkvFormat, QkvFormat2, HIDDEN>(
           p, s->qkv, [&](int row) { return uses_second(l, qkv_role(row)); },
           QkvMatrices{AT(Q, l), AT(K, l), AT(V, l)});
+      if (PARALLEL) stream_mlp(m, p, l);
       stream_rows<OFormat, OFormat2, Q_WIDTH>(
           p, s->width, [&](int) { return uses_second(l, SECOND_O); }, Matrix{AT(O, l)});
 #ifdef EXPERTS
       if (p.stopped || !wait_for_choice(s, step * LAYERS + l)) break;
 #endif
-      stream_pairs(p, s->ffn, uses_second(l, SECOND_GATE), AT(GATE, l), AT(UP, l));
+      if (!PARALLEL) stream_mlp(m, p, l);
 #ifdef EXPERTS
       stream_expert_down<DownFormat, DownFormat2>(p, s->width, uses_second(l, SECOND_DOWN),
                                                   ExpertRows{AT(DOWN, l), s});

@@ -40,19 +40,22 @@ static __device__ __forceinline__ void receive_activations(Shared *s, const floa
   stage_all(s, x, value);
 }
 
-// Gains of a norm; ones without a norm.
+// Gains or biases of a norm; ones without a weight.
 static __device__ __forceinline__ void load_gain(const u8 *weight, float4 (&gain)[Tiling<HIDDEN>::runs]) {
   using C = Tiling<HIDDEN>;
 #pragma unroll
   for (int i = 0; i < C::runs; ++i) {
     const int column = C::column(i) + (threadIdx.x & 31) * 4;
-    if (!PRE_NORMS && !weight)
+    if (!GAINS && !weight && LAYER_NORMS)  // columns past the last stay 0
+      gain[i] = C::has(i, column) ? float4{1, 1, 1, 1} : float4{0, 0, 0, 0};
+    else if (!GAINS && !weight)
       gain[i] = {1, 1, 1, 1};
     else
       gain[i] = C::has(i, column) ? *(const float4 *)((const float *)weight + column) : float4{0, 0, 0, 0};
   }
 }
 
+#if !LAYER_NORMS
 // Multiplies the residual stream by the gain of the norm. The RMS divides the sums later: see norm_scale.
 static __device__ __forceinline__ void multiply_gain(Shared *s, float4 (&value)[Tiling<HIDDEN>::runs],
                                                      const float4 (&gain)[Tiling<HIDDEN>::runs]) {
@@ -66,15 +69,128 @@ static __device__ __forceinline__ void multiply_gain(Shared *s, float4 (&value)[
   square = warp_sum(square);
   if ((threadIdx.x & 31) == 0) s->square[threadIdx.x >> 5] = square;
 }
+#endif
 
+// Biases of a norm, if norms have them.
+#define BIAS_RUNS (NORM_BIASES ? Tiling<HIDDEN>::runs : 1)
+static __device__ __forceinline__ void load_norm(Norm norm, float4 (&gain)[Tiling<HIDDEN>::runs],
+                                                 float4 (&bias)[BIAS_RUNS]) {
+  load_gain(norm.gain, gain);
+#if NORM_BIASES
+  load_gain(norm.bias, bias);
+#else
+  (void)bias;
+#endif
+}
+
+#if LAYER_NORMS
+// Stores the number of columns of this warp, their mean, and the sum of the squares of their deviations from
+// it. They are complete after the barrier: see row_moments.
+static __device__ __forceinline__ void measure_row(Shared *s, const float4 (&value)[Tiling<HIDDEN>::runs]) {
+  using C = Tiling<HIDDEN>;
+  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+  float sum = 0, count = 0, square = 0;
+#pragma unroll
+  for (int i = 0; i < C::runs; ++i) {
+    sum += (value[i].x + value[i].y) + (value[i].z + value[i].w);
+    if (C::has(i, C::column(i) + lane * 4)) count += 4;
+  }
+  sum = warp_sum(sum);
+  count = C::even ? HIDDEN / WARPS : warp_sum(count);
+  const float mean = count > 0 ? sum / count : 0;
+#pragma unroll
+  for (int i = 0; i < C::runs; ++i) {
+    if (!C::has(i, C::column(i) + lane * 4)) continue;
+    const float4 d = {value[i].x - mean, value[i].y - mean, value[i].z - mean, value[i].w - mean};
+    square += (d.x * d.x + d.y * d.y) + (d.z * d.z + d.w * d.w);
+  }
+  square = warp_sum(square);
+  if (lane == 0) s->mean[warp] = mean, s->deviation[warp] = square, s->columns[warp] = count;
+  sync_consumers();
+}
+
+// Mean and inverse standard deviation of the row that was measured last.
+static __device__ __forceinline__ float2 row_moments(const Shared *s) {
+  float mean = 0, square = 0;
+#pragma unroll
+  for (int i = 0; i < WARPS; ++i) mean += s->mean[i] * s->columns[i];
+  mean /= HIDDEN;
+#pragma unroll
+  for (int i = 0; i < WARPS; ++i) {
+    const float d = s->mean[i] - mean;
+    square += s->deviation[i] + s->columns[i] * (d * d);
+  }
+  return {mean, rsqrtf(square / HIDDEN + NORM_EPS)};
+}
+
+// LayerNorm of the row that was measured last.
+static __device__ __forceinline__ void apply_norm(const Shared *s, float4 (&value)[Tiling<HIDDEN>::runs],
+                                                  const float4 (&gain)[Tiling<HIDDEN>::runs],
+                                                  const float4 (&bias)[BIAS_RUNS]) {
+  const float2 moments = row_moments(s);
+  const float mean = moments.x, scale = moments.y;
+#pragma unroll
+  for (int i = 0; i < Tiling<HIDDEN>::runs; ++i) {
+    const float4 v = value[i], g = gain[i];
+    value[i] = {(v.x - mean) * scale * g.x, (v.y - mean) * scale * g.y, (v.z - mean) * scale * g.z,
+                (v.w - mean) * scale * g.w};
+#if NORM_BIASES
+    const float4 b = bias[i];
+    value[i] = {value[i].x + b.x, value[i].y + b.y, value[i].z + b.z, value[i].w + b.w};
+#endif
+  }
+}
+#endif
+
+#if PARALLEL
+static __device__ __forceinline__ void keep_row(Shared *s, const float4 (&value)[Tiling<HIDDEN>::runs]) {
+  using C = Tiling<HIDDEN>;
+#pragma unroll
+  for (int i = 0; i < C::runs; ++i) {
+    const int column = C::column(i) + (threadIdx.x & 31) * 4;
+    if (C::has(i, column)) *(float4 *)(s->residual + column) = value[i];
+  }
+}
+
+// The input of gate and up, from the row that was kept when the input of q, k and v was computed.
+static __device__ __forceinline__ void normalize_kept(Shared *s, Norm norm, GateInput &x) {
+  using C = Tiling<HIDDEN>;
+  float4 value[C::runs], gain[C::runs], bias[BIAS_RUNS];
+  load_norm(norm, gain, bias);
+#pragma unroll
+  for (int i = 0; i < C::runs; ++i) {
+    const int column = C::column(i) + (threadIdx.x & 31) * 4;
+    value[i] = C::has(i, column) ? *(const float4 *)(s->residual + column) : float4{0, 0, 0, 0};
+  }
+#if LAYER_NORMS
+  apply_norm(s, value, gain, bias);
+#else
+  multiply_gain(s, value, gain);
+#endif
+  stage_all(s, x, value);
+}
+#endif
+
+// RMSNorm: multiplies by the gain only, see norm_scale.
 template <typename A>
 static __device__ __forceinline__ void normalize(Shared *s, float4 (&value)[Tiling<HIDDEN>::runs],
-                                                 const float4 (&gain)[Tiling<HIDDEN>::runs], A &x) {
+                                                 const float4 (&gain)[Tiling<HIDDEN>::runs],
+                                                 const float4 (&bias)[BIAS_RUNS], A &x) {
+#if PARALLEL
+  if constexpr (KEEPS_ROW) keep_row(s, value);
+#endif
+#if LAYER_NORMS
+  measure_row(s, value);
+  apply_norm(s, value, gain, bias);
+#else
   multiply_gain(s, value, gain);
+#endif
   stage_all(s, x, value);
 }
 
+// The factor of sums of products with a normalized row.
 static __device__ __forceinline__ float norm_scale(const Shared *s) {
+  if (LAYER_NORMS) return 1.0f;
   float sum = 0;
 #pragma unroll
   for (int i = 0; i < WARPS; ++i) sum += s->square[i];
@@ -125,9 +241,9 @@ static __device__ __forceinline__ void add_normalized(Shared *s, float4 (&value)
 // |post|: with POST_NORMS, the gain of the norm of the received sublayer output.
 template <typename A>
 static __device__ __forceinline__ void receive_and_normalize(Shared *s, const float *words, const u8 *post,
-                                                             const u8 *weight, A &x) {
-  float4 value[Tiling<HIDDEN>::runs], gain[Tiling<HIDDEN>::runs];
-  load_gain(weight, gain);
+                                                             Norm norm, A &x) {
+  float4 value[Tiling<HIDDEN>::runs], gain[Tiling<HIDDEN>::runs], bias[BIAS_RUNS];
+  load_norm(norm, gain, bias);
 #if POST_NORMS
   float4 post_gain[Tiling<HIDDEN>::runs];
   load_gain(post, post_gain);
@@ -137,13 +253,29 @@ static __device__ __forceinline__ void receive_and_normalize(Shared *s, const fl
   (void)post;
   receive_all<HIDDEN>(words, value);
 #endif
-  normalize(s, value, gain, x);
+  normalize(s, value, gain, bias, x);
 }
 
-static __device__ __forceinline__ void embed(const Model &m, Shared *s, int token, QkvInput &x) {
+#ifdef POSITIONS_AT
+#define POSITION_ROW(position) m.weights + POSITIONS_AT, min(position, POSITION_ROWS - 1)
+#endif
+
+// Column |column| of the embedding of a token.
+static __device__ __forceinline__ float embedded1(const Model &m, int token, int position, int column) {
+  float x = EmbedFormat::load1<HIDDEN>(m.weights + EMBED_AT, token, column) * (float)EMBED_SCALE;
+#ifdef POSITIONS_AT
+  x += EmbedFormat::load1<HIDDEN>(POSITION_ROW(position), column);
+#else
+  (void)position;
+#endif
+  return x;
+}
+
+static __device__ __forceinline__ void embed(const Model &m, Shared *s, int token, int position,
+                                             QkvInput &x) {
   using C = Tiling<HIDDEN>;
-  float4 value[C::runs], gain[C::runs];
-  load_gain(BEFORE_ATTENTION(0), gain);
+  float4 value[C::runs], gain[C::runs], bias[BIAS_RUNS];
+  load_norm(BEFORE_ATTENTION(0), gain, bias);
 #pragma unroll
   for (int i = 0; i < C::runs; ++i) {
     const int column = C::column(i) + (threadIdx.x & 31) * 4;
@@ -151,11 +283,19 @@ static __device__ __forceinline__ void embed(const Model &m, Shared *s, int toke
                                  : float4{0, 0, 0, 0};
     const float scale = (float)EMBED_SCALE;
     value[i] = {value[i].x * scale, value[i].y * scale, value[i].z * scale, value[i].w * scale};
+#ifdef POSITIONS_AT
+    if (C::has(i, column)) {
+      const float4 p = EmbedFormat::load4<HIDDEN>(POSITION_ROW(position), column);
+      value[i] = {value[i].x + p.x, value[i].y + p.y, value[i].z + p.z, value[i].w + p.w};
+    }
+#else
+    (void)position;
+#endif
 #if POST_NORMS
     if (C::has(i, column)) *(float4 *)(s->residual + column) = value[i];
 #endif
   }
-  normalize(s, value, gain, x);
+  normalize(s, value, gain, bias, x);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -261,25 +401,27 @@ struct Consumer {
     }
   }
 
-  // Calls done(row, gate sum, up sum, before(row), whether the row is in the last batch) for each row. All
-  // threads call first() once before the first done(), when all consumers have received their activations.
+  // Calls done(row, gate sum, up sum, before(row), whether the row is in the last batch) for each row;
+  // without a gate, with the up sum and 0. All threads call first() once before the first done(), when all
+  // consumers have received their activations; not with PARALLEL.
   template <typename F, typename G, typename First, typename Before, typename Done>
   __device__ __forceinline__ void pairs(const GateInput &x, Rows rows, bool second, First first,
                                         Before before, Done done) {
-    const int t = threadIdx.x, low = t / TILE * 2 * TILE + t % TILE;
+    constexpr int most = BATCH / MLP_MATRICES * TILE;
+    const int t = threadIdx.x, low = t / TILE * MLP_MATRICES * TILE + t % TILE;
 #pragma unroll 1
-    for (int begin = rows.begin; begin < rows.end; begin += BATCH / 2 * TILE) {
-      const int count = min(BATCH / 2 * TILE, rows.end - begin);
+    for (int begin = rows.begin; begin < rows.end; begin += most) {
+      const int count = min(most, rows.end - begin);
       const float2 bias = t < count ? before(begin + t) : float2{0, 0};
-      multiply_batch<F, G, false, PAIR_ROWS>(x, 2 / PAIR_ROWS * ceil_div(count, TILE),
+      multiply_batch<F, G, false, PAIR_ROWS>(x, MLP_MATRICES / PAIR_ROWS * ceil_div(count, TILE),
                                              [=](int) { return second; });
       sync_consumers();
-      if (begin == rows.begin) {
+      if (begin == rows.begin && !PARALLEL) {
         first();
         sync_consumers();
       }
-      const bool last = begin + BATCH / 2 * TILE >= rows.end;
-      if (t < count) done(begin + t, total(low), total(low + TILE), bias, last);
+      const bool last = begin + most >= rows.end;
+      if (t < count) done(begin + t, total(low), MLP_MATRICES > 1 ? total(low + TILE) : 0.0f, bias, last);
       buffer ^= 1;
     }
   }

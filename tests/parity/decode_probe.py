@@ -53,26 +53,26 @@ def without(text, part):
                         ("  *not_finite = s->not_finite;\n  return best.token;", "  *not_finite = false;\n  return 5;"))
     if part == "attention":
         return replaced(text, ("  attend(m, s, l, plan, position);\n", ""), ("  merge_heads(m, s, l, plan.splits);\n", ""),
-                        ("(s, w->attended, attended);", "(s, m.logits, attended);"))
+                        ("(s, attended_words(m, s), attended);", "(s, m.logits, attended);"))
     sys.exit(f"--without takes ring, waits and attention, not {part}")
 
 
 def with_clocks(text):
     return replaced(
         text, ("struct State {\n", "struct State {\n  u64 clocks[20];\n"),
-        ("// |x| is the layer's input", "#define SINCE(i) { long long now = clock64(); if (threadIdx.x == 0) s->clocks[i] += now - since; since = now; }\n// |x| is the layer's input"),
+        ("// |x| is the layer's normalized input", "#define SINCE(i) { long long now = clock64(); if (threadIdx.x == 0) s->clocks[i] += now - since; since = now; }\n// |x| is the layer's normalized input"),
         ("  c.rows<QkvFormat, QkvFormat2>(\n", "  long long since = clock64();\n  c.rows<QkvFormat, QkvFormat2>(\n"),
         ("  attend(m, s, l, plan, position);", "  SINCE(2) attend(m, s, l, plan, position); SINCE(3)"),
         ("  receive_qkv(m, s, layer, query, plan.queries, position, end == position + 1);\n  sync_consumers();\n",
          "  long long asked = clock64();\n  receive_qkv(m, s, layer, query, plan.queries, position, end == position + 1);\n  sync_consumers();\n  if (threadIdx.x == 0) s->clocks[8] += clock64() - asked; asked = clock64();\n"),
-        ("  publish_split(m, a, layer, query, plan.queries, split, plan.splits);\n", "  if (threadIdx.x == 0) s->clocks[13] += clock64() - asked;\n  publish_split(m, a, layer, query, plan.queries, split, plan.splits);\n"),
+        ("  publish_split(m, s, layer, query, plan.queries, split, plan.splits);\n", "  if (threadIdx.x == 0) s->clocks[13] += clock64() - asked;\n  publish_split(m, s, layer, query, plan.queries, split, plan.splits);\n"),
         ("  merge_heads(m, s, l, plan.splits);", "  merge_heads(m, s, l, plan.splits); SINCE(4)"),
-        ("w->attended, attended);", "w->attended, attended); SINCE(5)"),
+        ("attended_words(m, s), attended);", "attended_words(m, s), attended); SINCE(5)"),
         ("  receive_and_normalize(s, w->x1[parity], AFTER_ATTENTION(l), BEFORE_MLP(l), h);",
          "  SINCE(6) receive_and_normalize(s, w->x1[parity], AFTER_ATTENTION(l), BEFORE_MLP(l), h); SINCE(7)"),
         ("  if constexpr (FFN_PARTS > 1) {", "  SINCE(9) if constexpr (FFN_PARTS > 1) {"), ("w->hidden[parity], hidden);", "w->hidden[parity], hidden); SINCE(10)"),
-        ("  receive_and_normalize(s, w->x0, AFTER_MLP(l),", "  SINCE(11) receive_and_normalize(s, w->x0, AFTER_MLP(l),"),
-        ("m.weights + FINAL_NORM_AT, x);\n", "m.weights + FINAL_NORM_AT, x); SINCE(1)\n"),
+        ("    receive_and_normalize(s, input_words(w, parity ^ 1), AFTER_MLP(l),", "    SINCE(11) receive_and_normalize(s, input_words(w, parity ^ 1), AFTER_MLP(l),"),
+        (": BEFORE_HEAD, x);\n", ": BEFORE_HEAD, x); SINCE(1)\n"),
         ("      barrier_wait(&s->full[at.stage], at.parity);\n",
          "      long long asked = clock64(); barrier_wait(&s->full[at.stage], at.parity); if (threadIdx.x == 0) s->clocks[0] += clock64() - asked;\n"),
         ("    token = finish_token(m, c, step, position, x, hidden, &not_finite);",

@@ -1,0 +1,86 @@
+// Writes what the decode kernel of a fixture of tests/fixtures/wide needs: its macro definitions and the
+// archive of weights, for tests/decode_network_emulated.py.
+//
+//   decode_case FIXTURE bf16|q8_0|q4_1 FOLDER
+//
+// Exit status 2: the network does not fit the decode kernel.
+#include "artifact/archive.h"
+#include "base/memory.h"
+#include "compiler/emit.h"
+#include "compiler/kernel_plan.h"
+#include "compiler/plan.h"
+#include "compiler/weights.h"
+#include "tests/wide_fixtures.h"
+
+static mlx_quantize_t quantize_of(const char *kind) {
+  return !strcmp(kind, "q8_0")   ? MLX_QUANTIZE_Q8_0
+         : !strcmp(kind, "q4_1") ? MLX_QUANTIZE_Q4_1
+                                 : MLX_QUANTIZE_NONE;
+}
+
+static void use_options(const mlx_model_t *model, const mlx_graph_t *graph, mlx_quantize_t quantize,
+                        mlx_kernels_t *kernels, mlx_module_options_t *out) {
+  const char *missing;
+  mlx_module_options_initialize(CONTEXT, out);
+  out->form = MLX_FORM_IREE;
+  out->dtype = quantize ? MLX_F32 : MLX_BF16;
+  out->as_stored = quantize;
+  out->quantize = quantize;
+  if (quantize) out->layout = MLX_LAYOUT_TILES;
+  out->kv = MLX_F32;
+  CHECK_OK(mlx_module_use_kernels(model, graph, kernels, out, &missing));
+  CHECK(out->kernels == kernels);
+}
+
+static void write_definitions(const mlx_model_t *model, const mlx_graph_t *graph,
+                              const mlx_module_options_t *options, mlx_kernels_t *kernels,
+                              const char *folder) {
+  char *text, path[512];
+  CHECK_OK(mlx_module_emit(model, graph, options, &text, NULL));
+  mlx_free(text);
+  for (size_t i = 0; i < kernels->count; ++i) {
+    if (kernels->images[i].kind != MLX_KERNEL_DECODE) continue;
+    const char *definitions = kernels->images[i].definitions;
+    snprintf(path, sizeof path, "%s/definitions", folder);
+    CHECK_OK(mlx_write_file(path, definitions, strlen(definitions)));
+  }
+}
+
+// The bytes that the kernel gets: from the first weight of the archive to the last.
+static void write_weights(const mlx_model_t *model, const mlx_module_options_t *options, const char *folder) {
+  char path[512], *file;
+  size_t length;
+  mlx_archive_t archive;
+  snprintf(path, sizeof path, "%s/weights", folder);
+  CHECK_OK(mlx_weights_write(model, mlx_module_storage(options), path, NULL));
+  CHECK_OK(mlx_read_file(path, 1 << 24, &file, &length));
+  CHECK_OK(mlx_archive_parse(path, (const uint8_t *)file, length, &archive));
+  const char *first = (const char *)archive.entries[0].data;
+  CHECK_OK(mlx_write_file(path, first, length - (size_t)(first - file)));
+  mlx_archive_clear(&archive);
+  mlx_free(file);
+}
+
+int main(int argc, char **argv) {
+  CHECK(argc == 4);
+  const mlx_quantize_t quantize = quantize_of(argv[2]);
+  mlx_model_t *model;
+  mlx_graph_t *graph;
+  mlx_module_options_t options;
+  mlx_decode_plan_t plan;
+  bool fits;
+  mlx_kernels_t kernels = {.gpu = mlx_gpu_kind_find(90)};
+  write_wide_model(argv[1], argv[3]);
+  CHECK_OK(mlx_model_open(argv[3], &model));
+  CHECK_OK(mlx_model_build_graph(model, CONTEXT, &graph));
+  use_options(model, graph, quantize, &kernels, &options);
+  CHECK_OK(mlx_decode_plan_make(model, graph, &options, &plan, &fits));
+  if (fits) {
+    write_definitions(model, graph, &options, &kernels, argv[3]);
+    write_weights(model, &options, argv[3]);
+  }
+  mlx_kernels_clear(&kernels);
+  mlx_graph_free(graph);
+  mlx_model_close(model);
+  return fits ? 0 : 2;
+}
