@@ -128,8 +128,12 @@ __device__ __forceinline__ void split_offsets(u32 (&a)[3][4], const Format::Offs
 constexpr int UNITS = FACTORS;  // units of a piece
 
 // With 16 tokens the parts of x have a sum each, because one instruction multiplies all of them. That costs
-// registers; more of them, to unpack the next unit or to load weights earlier, cost more than they gain.
+// registers: experts have large blocks, of which fewer would be resident.
+#ifdef EXPERTS
+constexpr int UNIT_PARTS = 1;
+#else
 constexpr int UNIT_PARTS = BM == 16 ? 3 : 1;
+#endif
 
 struct Unit {
   float d[UNIT_PARTS * FT][4];
