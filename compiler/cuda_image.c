@@ -46,3 +46,11 @@ mlx_value_t mlx_cuda_call(mlx_function_t *g, const char *name, mlx_extern_t *ker
   kernel->result = (mlx_type_t){0};
   return mlx_build_extern(g->b, name, kernel, &updated);
 }
+
+void mlx_cuda_call_group(mlx_function_t *g, const char *name, mlx_extern_t *kernel, int64_t m,
+                         const mlx_value_t *weights, int count, mlx_value_t *out) {
+  kernel->operand_count = kernel->updated_from = 1 + (size_t)count;
+  kernel->result = MLX_TYPE(MLX_F32, m, weights[0].dims[0]);
+  for (int i = 1; i < count; ++i) kernel->more[i - 1] = MLX_TYPE(MLX_F32, m, weights[i].dims[0]);
+  if (kernel->file) out[0] = mlx_build_extern(g->b, name, kernel, out + 1);
+}

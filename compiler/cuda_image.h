@@ -33,6 +33,10 @@ const char *mlx_cuda_image(mlx_function_t *g, mlx_kernel_kind_t kind, mlx_text_t
 // Calls a product kernel, whose result is its last parameter. It is written to g->into if that is set, which
 // |kernel| then gets as an operand. Empty if |kernel| has no file.
 mlx_value_t mlx_cuda_call(mlx_function_t *g, const char *name, mlx_extern_t *kernel);
+// Calls a kernel that multiplies |m| tokens with |count| matrices, 2 or 3. |kernel| has 1 + |count| operands:
+// the tokens and the matrices, in the form that it reads. |weights| have the sizes; |out| gets the products.
+void mlx_cuda_call_group(mlx_function_t *g, const char *name, mlx_extern_t *kernel, int64_t m,
+                         const mlx_value_t *weights, int count, mlx_value_t *out);
 
 bool mlx_cuda_is_hopper(const mlx_function_t *g);
 

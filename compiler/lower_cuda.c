@@ -110,19 +110,9 @@ static mlx_value_t gemm(mlx_function_t *g, const char *name, mlx_value_t x, mlx_
   return mlx_cuda_call(g, name, &kernel);
 }
 
-void mlx_cuda_call_group(mlx_function_t *g, const char *name, mlx_extern_t *kernel, mlx_value_t x, int64_t m,
-                         const mlx_value_t *weights, int count, mlx_value_t *out) {
-  kernel->operands[0] = x;
-  for (int i = 0; i < count; ++i) kernel->operands[1 + i] = mlx_cuda_words(g, weights[i]);
-  kernel->operand_count = kernel->updated_from = 1 + (size_t)count;
-  kernel->result = MLX_TYPE(MLX_F32, m, weights[0].dims[0]);
-  for (int i = 1; i < count; ++i) kernel->more[i - 1] = MLX_TYPE(MLX_F32, m, weights[i].dims[0]);
-  if (kernel->file) out[0] = mlx_build_extern(g->b, name, kernel, out + 1);
-}
-
 void mlx_cuda_group(mlx_function_t *g, const char *name, mlx_value_t x, const mlx_value_t *weights, int count,
                     mlx_value_t *out) {
-  if (!g->options->narrow || weights[0].quantized_weight) {
+  if (!g->options->narrow) {  // a narrow module has no quantized weights
     mlx_cuda_exact_group(g, name, x, weights, count, out);
     return;
   }
@@ -131,7 +121,9 @@ void mlx_cuda_group(mlx_function_t *g, const char *name, mlx_value_t x, const ml
   MLX_DEFINE(&definitions, {"N2", weights[1].dims[0]}, {"N3", last});
   mlx_extern_t kernel = launch_gemm(g, &definitions, x, weights[0],
                                     weights[0].dims[0] + weights[1].dims[0] + last, MLX_EPILOGUE_GROUP);
-  mlx_cuda_call_group(g, name, &kernel, as_16_bits(g, x), x.dims[0], weights, count, out);
+  kernel.operands[0] = as_16_bits(g, x);
+  memcpy(kernel.operands + 1, weights, (size_t)count * sizeof *weights);
+  mlx_cuda_call_group(g, name, &kernel, x.dims[0], weights, count, out);
 }
 
 mlx_value_t mlx_cuda_linear(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,

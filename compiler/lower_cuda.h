@@ -75,10 +75,6 @@ mlx_value_t mlx_cuda_quantized_embed(mlx_function_t *g, const char *name, mlx_va
                                      mlx_value_t tokens, double factor);
 // The weight as the module stores it: the 32-bit words of its tiles, or the weight itself if it has none.
 mlx_value_t mlx_cuda_words(const mlx_function_t *g, mlx_value_t weight);
-// Adds the operands and results of the products of x with |count| matrices, 2 or 3, and calls the kernel. |x|
-// is in the form that the kernel reads, of |m| tokens. |out| gets the products.
-void mlx_cuda_call_group(mlx_function_t *g, const char *name, mlx_extern_t *kernel, mlx_value_t x, int64_t m,
-                         const mlx_value_t *weights, int count, mlx_value_t *out);
 // Defines the macros of packed.cu for |weight|: its rows, columns and format. Of experts, those of one
 // matrix.
 void mlx_cuda_define_weight(const mlx_function_t *g, mlx_text_t *d, mlx_value_t weight);

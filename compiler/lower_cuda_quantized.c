@@ -265,7 +265,9 @@ void mlx_cuda_exact_group(mlx_function_t *g, const char *name, mlx_value_t x, co
                                (int32_t)weights[1].dims[0], (int32_t)last};
   memcpy(kernel.constants, constants, sizeof constants);
   kernel.constant_count = 5;
-  mlx_cuda_call_group(g, name, &kernel, parts, m, weights, count, out);
+  kernel.operands[0] = parts;
+  for (int i = 0; i < count; ++i) kernel.operands[1 + i] = mlx_cuda_words(g, weights[i]);
+  mlx_cuda_call_group(g, name, &kernel, m, weights, count, out);
 }
 
 mlx_value_t mlx_cuda_quantized_linear(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,

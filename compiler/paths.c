@@ -341,11 +341,11 @@ static void group_token_products(const fusion_t *f, int id) {
 
 // Whether |id| is a product of all tokens that is not fused. Products of many tokens with quantized weights
 // fill the GPU without others.
-static bool may_share(const fusion_t *f, int id, bool *out_rows16) {
-  *out_rows16 = false;
-  const bool parts = reads_parts(f, id, out_rows16);
+static bool may_share(const fusion_t *f, int id) {
+  bool rows16 = false;
+  const bool parts = reads_parts(f, id, &rows16);
   return mlx_graph_node(f->graph, id)->dims[0] == MLX_DIM_TOKENS && !f->paths->fused[id - 1] &&
-         !f->paths->leaders[id - 1] && (*out_rows16 || (parts && f->tokens <= MLX_FEW_TOKENS));
+         !f->paths->leaders[id - 1] && (rows16 || (parts && f->tokens <= MLX_FEW_TOKENS));
 }
 
 // Up to three products of the same x share a launch, which is then large enough to fill the GPU. The rows of
@@ -353,22 +353,21 @@ static bool may_share(const fusion_t *f, int id, bool *out_rows16) {
 static void group_products(const fusion_t *f, int id) {
   const mlx_node_t *first = mlx_graph_node(f->graph, id);
   int members[MLX_GROUP_PRODUCTS] = {id}, count = 1;
-  bool rows16;
-  if (mlx_cuda_uses_gemv(f->tokens) || !may_share(f, id, &rows16)) return;
+  if (mlx_cuda_uses_gemv(f->tokens) || !may_share(f, id)) return;
   int64_t rows = first->dims[1];
   for (int other = id + 1; other <= (int)f->graph->count && count < MLX_GROUP_PRODUCTS; ++other) {
     const mlx_node_t *node = mlx_graph_node(f->graph, other);
-    bool other_rows16;
-    if (node->kind != MLX_NODE_LINEAR || node->operands[0] != first->operands[0] ||
-        !may_share(f, other, &other_rows16) || !same_format(f, first, node))
+    if (node->kind != MLX_NODE_LINEAR || node->operands[0] != first->operands[0] || !may_share(f, other) ||
+        !same_format(f, first, node))
       continue;
     members[count++] = other;
     rows += node->dims[1];
   }
   const mlx_gpu_kind_t *gpu = f->options->kernels->gpu;
+  const mlx_node_t *weight = mlx_graph_operand(f->graph, first, 1);
+  const bool rows16 = !stored_weight(f->model, f->options, weight).tiles.bits;
   const mlx_quantized_tile_t tile =
-      mlx_quantized_tile(f->tokens, rows, mlx_graph_operand(f->graph, first, 1)->dims[1], false, rows16,
-                         gpu->kernel_sm == 90, gpu->blocks);
+      mlx_quantized_tile(f->tokens, rows, weight->dims[1], false, rows16, gpu->kernel_sm == 90, gpu->blocks);
   for (int i = 0; i + 1 < count; ++i)
     if (mlx_graph_node(f->graph, members[i])->dims[1] % tile.n) return;
   for (int i = 0; f->options->narrow && i < count; ++i)

@@ -209,7 +209,7 @@ static int match_norm(matcher_t *m, mlx_decode_weight_t which, int64_t layer, in
   const int rms = match_optional(m, MLX_NODE_RMSNORM, x),
             norm = rms ? rms : match_optional(m, MLX_NODE_LAYERNORM, x);
   if (!norm) return x;
-  if (m->plan->norm_eps == 0.0) form->layer_norms = !rms;
+  if (!form->norms[0] && !form->norms[1] && !form->norms[2]) form->layer_norms = !rms;
   m->fits = form->layer_norms == !rms;
   ++form->norms[of_attention ? 0 : of_mlp ? 1 : 2];
   if (rms) {
@@ -496,6 +496,7 @@ static int match_layer(matcher_t *m, int64_t layer, int x) {
   const bool second = in != x && !late && next_reads(m, x),
              parallel = late || second || (in != x && next_reads(m, in));
   const int h = parallel && !second ? in : match_norm(m, MLX_DECODE_MLP_NORM, layer, parallel ? x : after);
+  m->fits = m->fits && (!second || h != x);  // the kernel has no MLP beside attention without a norm
   if (layer == 0) m->plan->form.parallel = parallel;
   m->fits = m->fits && m->plan->form.parallel == parallel;
   const int output = match_mlp(m, layer, h);

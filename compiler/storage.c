@@ -194,7 +194,7 @@ static void describe_stored(const mlx_weight_t *weight, mlx_storage_t storage, c
   } else if (mlx_weight_is_quantized(weight)) {
     snprintf(out, size, "expanded to %s%s", name,
              storage.layout == MLX_LAYOUT_TILES && weight->roles & MLX_ROLE_ROUTER
-                 ? ": the kernel of routers computes with floats"
+                 ? ": the GPU kernel for routers needs float weights"
              : storage.layout == MLX_LAYOUT_QUANTIZED_PANELS || storage.layout == MLX_LAYOUT_TILES
                  ? ": no kernel supports its format"
                  : "");

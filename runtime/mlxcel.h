@@ -157,7 +157,7 @@ typedef struct mlx_engine_info {
   // The part of kv_bytes in layers with a sliding window, and the positions that those layers see; 0 if there
   // are none, or if the module keeps all their positions.
   uint64_t window_kv_bytes, window;
-  uint64_t pool_bytes;  // KV cache of all sessions, at most; a CPU takes it as it is used
+  uint64_t pool_bytes;  // KV cache of all sessions, at most; memory is taken as it is used
 } mlx_engine_info_t;
 // The strings are borrowed from the engine. Any thread.
 mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine);

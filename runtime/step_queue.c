@@ -53,8 +53,8 @@ static int64_t burst_size(const mlx_scheduler_t *s, const mlx_request_t *r) {
   if (left < (size_t)size) size = (int64_t)left;
   if (size > s->positions - (int64_t)r->fed) size = s->positions - (int64_t)r->fed;
   const double most = s->token_seconds < FAST_TOKEN_SECONDS ? FAST_BURST_SECONDS : BURST_SECONDS;
-  if (s->token_seconds > 0 && (double)size * s->token_seconds > most)
-    size = (int64_t)(most / s->token_seconds);
+  if (size > 1 && (double)size * s->token_seconds > most)
+    size = s->token_seconds < most ? (int64_t)(most / s->token_seconds) : 1;
   return size;
 }
 

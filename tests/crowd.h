@@ -7,6 +7,7 @@
 #include "tests/check.h"
 
 #define CROWD_MOST 12      // requests of a mix
+#define CROWD_MANY 256     // requests of crowd_run_many, at most
 #define CROWD_CONTEXT 256  // positions of a sequence
 #define CROWD_NEAR_TIE 1e-5
 
@@ -54,6 +55,20 @@ static inline mlx_engine_t *crowd_open(crowd_open_t open, const void *model, mlx
     status = open(model, &options, &engine);
   }
   CHECK_OK(status);
+  return engine;
+}
+
+// Opens |model| with room for |sequences| sequences.
+static inline mlx_engine_t *crowd_open_many(crowd_open_t open, const void *model, mlx_device_choice_t device,
+                                            int sequences) {
+  mlx_engine_options_t options;
+  mlx_engine_t *engine;
+  mlx_engine_options_initialize(&options);
+  options.device = device;
+  options.allow_unsigned = true;
+  options.context = CROWD_CONTEXT;
+  options.sequences = sequences;
+  CHECK_OK(open(model, &options, &engine));
   return engine;
 }
 
@@ -197,6 +212,40 @@ static inline void crowd_run(mlx_engine_t *engine, uint64_t mixes) {
       (long long)t.diverged);
   CHECK(t.preemptions > 0 && t.prefix_hits > 0 && t.cancelled > 0);
   CHECK(t.diverged <= t.near_ties);
+}
+
+// Runs |count| requests at the same time.
+static inline void crowd_run_many(mlx_engine_t *engine, int count) {
+  static crowd_job_t jobs[CROWD_MANY];
+  crowd_totals_t t = {0};
+  mlx_scheduler_options_t options;
+  mlx_scheduler_t *scheduler;
+  int64_t most = 0;
+  mlx_scheduler_options_initialize(&options);
+  options.count_near_ties = true;
+  CHECK_OK(mlx_scheduler_create(engine, &options, &scheduler));
+  crowd_state = (uint64_t)count;
+  CHECK(count <= CROWD_MANY);
+  for (int i = 0; i < count; ++i) {
+    crowd_make_job(&jobs[i], mlx_engine_info(engine).vocab, NULL);
+    jobs[i].cancel = -1;
+    jobs[i].options.max_tokens += 20;
+    CHECK_OK(mlx_scheduler_submit(scheduler, jobs[i].ids, jobs[i].count, &jobs[i].options, &jobs[i].request));
+  }
+  for (bool idle = false; !idle;) {
+    CHECK_OK(mlx_scheduler_step(scheduler, &idle));
+    const int64_t running = mlx_scheduler_stats(scheduler).running;
+    if (running > most) most = running;
+  }
+  CHECK(most > count / 2);
+  t.near_ties = mlx_scheduler_stats(scheduler).near_ties;
+  for (int i = 0; i < count; ++i) crowd_check_job(engine, &jobs[i], (uint64_t)count, i, &t);
+  CHECK(t.diverged <= t.near_ties);
+  for (int i = 0; i < count; ++i) mlx_request_free(jobs[i].request);
+  mlx_scheduler_free(scheduler);
+  fprintf(stderr, "  %s: %lld requests, up to %lld at a time; %lld near ties counted, %lld changed by one\n",
+          mlx_engine_info(engine).device, (long long)t.requests, (long long)most, (long long)t.near_ties,
+          (long long)t.diverged);
 }
 
 #endif  // MLXCEL_TESTS_CROWD_H_

@@ -44,6 +44,17 @@ TEST(a_crowd_with_quantized_weights_changes_no_tokens) { run("crowd-q4_0.mlxb", 
 
 TEST(a_crowd_on_the_generic_path_of_a_gpu_changes_no_tokens) { run("crowd-generic.mlxb", 20); }
 
+TEST(many_sequences_at_once_on_the_gpu_change_no_tokens) {
+  static const char *const bundles[] = {"crowd-bf16.mlxb", "crowd-q4_0.mlxb"};
+  for (int i = 0; i < 4; ++i) {
+    const int count = i % 2 ? CROWD_MANY : 64;
+    mlx_engine_t *engine = crowd_open_many(open_bundle, bundles[i / 2], MLX_USE_CUDA, count);
+    crowd_run_many(engine, count);
+    mlx_engine_close(engine);
+  }
+}
+
 GPU_TEST_MAIN(prepare, CASE(a_crowd_on_the_gpu_changes_no_tokens),
               CASE(a_crowd_with_quantized_weights_changes_no_tokens),
-              CASE(a_crowd_on_the_generic_path_of_a_gpu_changes_no_tokens))
+              CASE(a_crowd_on_the_generic_path_of_a_gpu_changes_no_tokens),
+              CASE(many_sequences_at_once_on_the_gpu_change_no_tokens))

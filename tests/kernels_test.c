@@ -344,7 +344,7 @@ TEST(quantized_products_keep_their_kernels_beside_a_generic_product) {
   const char *missing;
   char *text = emit_fixture(GEMMA3, MLX_QUANTIZE_Q8_0, 32, &kernels, &missing);
   CHECK(mlx_kernels_use(&kernels, MLX_KERNEL_PACKED) && mlx_kernels_use(&kernels, MLX_KERNEL_ATTENTION_F32));
-  // down_proj has 48 columns, which is no multiple of 32: it stays f32, and the kernel of routers computes
+  // down_proj has 48 columns, which is no multiple of 32: it stays f32, and the kernel for routers computes
   // it.
   CHECK(weight_has_type(text, "mlp.down_proj.weight", "tensor<32x48xf32>"));
   CHECK(!mlx_kernels_use(&kernels, MLX_KERNEL_LINEAR));

@@ -11,7 +11,7 @@
 #include "experts_choose.cuh"
 
 static_assert(FFN % TILE == 0 && HIDDEN % TILE == 0 && !POST_NORMS && !PARALLEL && GAINS && !LAYER_NORMS,
-              "compiler/plan.c checks it");
+              "compiler/plan.c and plan_match.c check it");
 
 // ----------------------------------------------------------------------------------------------------------
 // The router

@@ -40,7 +40,7 @@ static __device__ __forceinline__ void receive_activations(Shared *s, const floa
   stage_all(s, x, value);
 }
 
-// Gains or biases of a norm; ones without a weight.
+// Gains or biases of a norm; ones if the norm has no gains. Biases always have a weight.
 static __device__ __forceinline__ void load_gain(const u8 *weight, float4 (&gain)[Tiling<HIDDEN>::runs]) {
   using C = Tiling<HIDDEN>;
 #pragma unroll

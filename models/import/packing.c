@@ -185,7 +185,8 @@ void mlx_packing_codes(const mlx_packing_t *p, int64_t row, int64_t nth, mlx_cod
   const int64_t group = nth * MLX_CODES / p->group;
   const float scale = load_float(p->parts[MLX_PART_SCALES], group * p->rows + row);
   const int zero = zero_of(p, group, row);
-  const bool offset = p->parts[MLX_PART_SCALES]->dtype == MLX_BF16;  // no CPU panel has such scales alone
+  const bool offset =
+      p->parts[MLX_PART_SCALES]->dtype == MLX_BF16;  // no CPU panel has bf16 scales without offsets
   set_scale(out, scale, offset ? scale * (float)-zero : 0);
   for (int i = 0; i < MLX_CODES; i += WORD_CODES) {
     int codes[WORD_CODES];
