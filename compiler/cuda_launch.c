@@ -40,12 +40,10 @@ static mlx_quantized_tile_t hopper_tile(int64_t m, int64_t n, int64_t k, bool pa
     if (t.split <= 2) return t;
     t.m = 64;
   }
-  if (t.m == 16 && !rows16) {
+  const bool few_codes = t.m == 16 && !rows16;
+  if (few_codes || (t.m <= 32 && !pair)) {
     t.n = 64, t.warps = 4;
-    t.split = split_of(tile_count(m, n, t.m, 64), k, processors * (pair ? 3 : 4));
-  } else if (t.m <= 32 && !pair) {
-    t.n = 64, t.warps = 4;
-    t.split = split_of(tile_count(m, n, t.m, 64), k, processors * 3);
+    t.split = split_of(tile_count(m, n, t.m, 64), k, processors * (few_codes && !pair ? 4 : 3));
   } else {
     t.split = split_of(tile_count(m, n, t.m, 128), k, processors * 3 / 2);
   }

@@ -36,13 +36,18 @@ static inline int64_t crowd_random(int64_t limit) {  // splitmix64
 typedef mlx_status_t (*crowd_open_t)(const void *model, const mlx_engine_options_t *options,
                                      mlx_engine_t **out_engine);
 
-// Opens |model| with a pool that is too small for all sequences: about 26 pages for 8 sequences of 16 pages.
-static inline mlx_engine_t *crowd_open(crowd_open_t open, const void *model, mlx_device_choice_t device) {
+static inline mlx_engine_options_t crowd_options(mlx_device_choice_t device) {
   mlx_engine_options_t options;
-  mlx_engine_t *engine;
   mlx_engine_options_initialize(&options);
   options.device = device;
   options.allow_unsigned = true;
+  return options;
+}
+
+// Opens |model| with a pool that is too small for all sequences: about 26 pages for 8 sequences of 16 pages.
+static inline mlx_engine_t *crowd_open(crowd_open_t open, const void *model, mlx_device_choice_t device) {
+  mlx_engine_options_t options = crowd_options(device);
+  mlx_engine_t *engine;
   CHECK_OK(open(model, &options, &engine));
   options.memory = 27 * 16 * mlx_engine_info(engine).kv_bytes;
   mlx_engine_close(engine);
@@ -61,11 +66,8 @@ static inline mlx_engine_t *crowd_open(crowd_open_t open, const void *model, mlx
 // Opens |model| with room for |sequences| sequences.
 static inline mlx_engine_t *crowd_open_many(crowd_open_t open, const void *model, mlx_device_choice_t device,
                                             int sequences) {
-  mlx_engine_options_t options;
+  mlx_engine_options_t options = crowd_options(device);
   mlx_engine_t *engine;
-  mlx_engine_options_initialize(&options);
-  options.device = device;
-  options.allow_unsigned = true;
   options.context = CROWD_CONTEXT;
   options.sequences = sequences;
   CHECK_OK(open(model, &options, &engine));

@@ -50,14 +50,6 @@ static float __fmul_rn(float a, float b) { return a * b; }
 static float __fadd_rn(float a, float b) { return a + b; }
 static void __syncwarp() { sync_warp(); }
 static void __trap() { abort(); }
-static bool __any_sync(unsigned, bool value) {
-  warp_words()[threadIdx.x % 32] = value;
-  sync_warp();
-  bool any = false;
-  for (int i = 0; i < 32; ++i) any |= warp_words()[i] != 0;
-  sync_warp();
-  return any;
-}
 static pthread_barrier_t consumers;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 // In the place of an mbarrier: arrivals of a phase, and those and the bytes that it still waits for.

@@ -110,25 +110,9 @@ static void sync_warp() { wait_for(block->warps[threadIdx.x / 32], 32); }
 static void __syncwarp() { sync_warp(); }
 static unsigned *warp_words() { return block->words + threadIdx.x / 32 * 192; }
 
-template <class T>
-static T shuffle(T value, int lane) {
-  memcpy(warp_words() + threadIdx.x % 32, &value, 4);
-  sync_warp();
-  memcpy(&value, warp_words() + lane, 4);
-  sync_warp();
-  return value;
-}
-template <class T> static T __shfl_xor_sync(unsigned, T value, int bits) { return shuffle(value, threadIdx.x % 32 ^ bits); }
-template <class T> static T __shfl_sync(unsigned, T value, int lane) { return shuffle(value, lane % 32); }
+#include "warp_emulated.hpp"
+
 template <class T> static T __shfl_up_sync(unsigned, T value, int lanes) { const int lane = threadIdx.x % 32; return shuffle(value, lane < lanes ? lane : lane - lanes); }
-static bool __any_sync(unsigned, bool value) {
-  warp_words()[threadIdx.x % 32] = value;
-  sync_warp();
-  bool any = false;
-  for (int i = 0; i < 32; ++i) any |= warp_words()[i] != 0;
-  sync_warp();
-  return any;
-}
 
 template <class To, class From>
 static To bits_as(From value) {
@@ -137,7 +121,6 @@ static To bits_as(From value) {
   memcpy(&to, &value, sizeof to);
   return to;
 }
-static float __uint_as_float(unsigned x) { return bits_as<float>(x); }
 static unsigned __float_as_uint(float x) { return bits_as<unsigned>(x); }
 static float __int_as_float(int x) { return bits_as<float>(x); }
 static int __float_as_int(float x) { return bits_as<int>(x); }
@@ -177,11 +160,6 @@ static unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
   unsigned y = 0;
   for (int i = 0; i < 4; i++) y |= (unsigned)(all >> (selector >> 4 * i & 7) * 8 & 255) << 8 * i;
   return y;
-}
-static float half_of(unsigned pair, int nth) { return __uint_as_float((nth ? pair >> 16 : pair & 0xffff) << 16); }
-static unsigned bf16_of(float value) {
-  const unsigned word = __float_as_uint(value);
-  return (word + 0x7fff + (word >> 16 & 1)) >> 16;
 }
 static float half_to_float(unsigned bits) {
   const int exponent = bits >> 10 & 31, mantissa = bits & 1023;

@@ -51,33 +51,7 @@ static void wait_cluster() { pthread_barrier_wait(block->cluster); }
 static void sync_warp() { pthread_barrier_wait(&block->warps[threadIdx.x / 32]); }
 static unsigned *warp_words() { return &block->words[threadIdx.x / 32 * 192]; }
 
-template <class T>
-static T shuffle(T value, int lane) {
-  memcpy(warp_words() + threadIdx.x % 32, &value, 4);
-  sync_warp();
-  memcpy(&value, warp_words() + lane, 4);
-  sync_warp();
-  return value;
-}
-template <class T>
-static T __shfl_xor_sync(unsigned, T value, int bits) {
-  return shuffle(value, threadIdx.x % 32 ^ bits);
-}
-template <class T>
-static T __shfl_sync(unsigned, T value, int lane) {
-  return shuffle(value, lane % 32);
-}
-static float __uint_as_float(unsigned word) {
-  float value;
-  memcpy(&value, &word, 4);
-  return value;
-}
-static float half_of(unsigned pair, int nth) { return __uint_as_float((nth ? pair >> 16 : pair & 0xffff) << 16); }
-static unsigned bf16_of(float value) {
-  unsigned word;
-  memcpy(&word, &value, 4);
-  return (word + 0x7fff + (word >> 16 & 1)) >> 16;
-}
+#include "warp_emulated.hpp"
 
 // d += a . b for one fragment of 16 rows and 8 tokens. |value_of| gives b at (token, column).
 template <class B>
