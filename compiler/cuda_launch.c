@@ -153,19 +153,18 @@ mlx_experts_gemv_t mlx_experts_gemv(bool pair, int64_t pairs, int64_t used, int6
 }
 
 int64_t mlx_attend_f32_bytes(mlx_attend_f32_tile_t t, int64_t head_dim, int64_t kv_bytes) {
-  const bool odd = head_dim % 32;
-  const int64_t key = kv_bytes == 1   ? head_dim + 16
-                      : kv_bytes == 2 ? 2 * head_dim + (odd ? 0 : 32)
-                                      : 4 * head_dim;
-  const int64_t value = kv_bytes == 1   ? head_dim + 16
-                        : kv_bytes == 2 ? 2 * (head_dim + 8)
-                                        : 4 * (head_dim + (odd ? 4 : 0));
+  const int64_t width = mlx_attend_width(head_dim);
+  const bool odd = width % 32;
+  const int64_t key = kv_bytes == 1 ? width + 16 : kv_bytes == 2 ? 2 * width + (odd ? 0 : 32) : 4 * width;
+  const int64_t value = kv_bytes == 1   ? width + 16
+                        : kv_bytes == 2 ? 2 * (width + 8)
+                                        : 4 * (width + (odd ? 4 : 0));
   const int64_t groups = t.threads / 32 / (t.queries <= 16 ? 1 : t.queries / 16);
-  const int64_t part = groups * t.split > 1 ? t.queries * (head_dim + 4) * 4 : 0;
+  const int64_t part = groups * t.split > 1 ? t.queries * (width + 4) * 4 : 0;
   const int64_t values = t.stages * t.step * value;
-  return t.queries * 4 * (head_dim + (odd ? 0 : 16)) +
+  return t.queries * 4 * (width + (odd ? 0 : 16)) +
          groups * (t.stages * t.step * key + (values > part ? values : part)) +
-         (part ? 8 * groups * t.queries : 0) + (t.split > 1 ? 4 * groups * t.queries * (head_dim + 2) : 0);
+         (part ? 8 * groups * t.queries : 0) + (t.split > 1 ? 4 * groups * t.queries * (width + 2) : 0);
 }
 
 // Segments of few tokens: the warps of a block divide the keys. With few blocks each has a multiprocessor of

@@ -106,6 +106,9 @@ mlx_attend_f32_tile_t mlx_attend_f32_tile(bool is_long, int64_t tokens, int64_t 
                                           int64_t head_dim, int64_t kv_bytes, bool hopper,
                                           int64_t processors);
 
+// Columns of a head in shared memory: WIDTH of attention.cu and attention_f32.cu.
+static inline int64_t mlx_attend_width(int64_t head_dim) { return (head_dim + 15) / 16 * 16; }
+
 // Dynamic shared memory of attention_f32.cu. Ignores |shared_bytes|.
 int64_t mlx_attend_f32_bytes(mlx_attend_f32_tile_t t, int64_t head_dim, int64_t kv_bytes);
 

@@ -145,10 +145,11 @@ typedef struct attend_tile {
 } attend_tile_t;
 
 static attend_tile_t choose_attend_tile(const mlx_attention_t *a) {
-  const int64_t step = a->head_dim <= 80    ? 128
-                       : a->head_dim <= 184 ? 64
-                                            : 32;  // double-buffered keys and values fit shared memory
-  attend_tile_t t = {.wq = 4, .wk = a->head_dim <= 80 ? 2 : 1};
+  const int64_t width = mlx_attend_width(a->head_dim);
+  const int64_t step = width <= 80    ? 128
+                       : width <= 184 ? 64
+                                      : 32;  // double-buffered keys and values fit shared memory
+  attend_tile_t t = {.wq = 4, .wk = width <= 80 ? 2 : 1};
   t.keys = step / t.wk < 32 ? step / t.wk : 32;
   return t;
 }
@@ -255,7 +256,8 @@ static mlx_extern_t attend_16(mlx_function_t *g, const mlx_attention_t *a) {
       .file = mlx_cuda_image(g, MLX_KERNEL_ATTENTION, &definitions),
       .grid = {a->heads, tiles.long_tiles, 1},
       .threads = 32 * t.wq * t.wk,
-      .shared_bytes = (keys > merging ? keys : merging) * (a->head_dim + 8) * 8 + t.wq * t.wk * 128};
+      .shared_bytes =
+          (keys > merging ? keys : merging) * (mlx_attend_width(a->head_dim) + 8) * 8 + t.wq * t.wk * 128};
 }
 
 static mlx_extern_t attend_32(mlx_function_t *g, const mlx_attention_t *a, bool is_long) {

@@ -56,7 +56,7 @@ static bool same_heads(const mlx_attention_t *a, const mlx_attention_t *b) {
 // The feature of the network's attention that attention.cu and attention_f32.cu do not support; NULL: they
 // support all of it.
 static const char *unsupported_attention(const mlx_attention_t *a) {
-  if (a->head_dim % 16 != 0 || a->head_dim > 256) return "attention heads of this size";
+  if (a->head_dim % 8 != 0 || a->head_dim > 256) return "attention heads of this size";
   if (a->heads % a->kv_heads != 0) return "attention with this number of KV heads";
   return NULL;
 }

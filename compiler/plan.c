@@ -162,7 +162,7 @@ static bool segment_fits(const mlx_model_t *model, mlx_dtype_t kv, bool quantize
   const int64_t residual = keeps_row(plan) ? 4 * c->hidden : 0;
   const int64_t work = max_int(attention_bytes(c, kv), staged) + residual, unit = quantized ? MLX_CODES : 8;
   return experts_fit(plan, quantized) && rows_fit(plan, queries) && c->hidden % unit == 0 &&
-         plan->ffn % unit == 0 && c->head_dim % 16 == 0 && c->head_dim <= 256 &&
+         plan->ffn % unit == 0 && c->head_dim % 8 == 0 && c->head_dim <= 256 &&
          4 * stage_bytes(plan, quantized) + work + sums_bytes(plan, quantized) + (4 << 10) <=
              plan->shared_bytes;
 }

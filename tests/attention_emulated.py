@@ -32,6 +32,12 @@ CASES = [  # tokens, position of the first, definitions, launches: QUERIES, THRE
     (2, 70, dict(HEADS=6, KV_HEADS=2, HEAD_DIM=80, KV_BF16=1, STEP=32, WINDOW=35, SINKS=1), [(8, 64, 1), (16, 64, 1)]),
     (3, 40, dict(HEADS=2, KV_HEADS=1, HEAD_DIM=256, KV_F16=1, STEP=16, WINDOW=0, SINKS=0, SOFTCAP="20.0f"), [(8, 64, 1), (32, 64, 1)]),
     (3, 30, dict(HEADS=4, KV_HEADS=1, HEAD_DIM=48, KV_Q8=1, STEP=32, WINDOW=0, SINKS=0), [(16, 64, 1), (8, 32, 1)]),
+    # Rows in shared memory are wider than heads.
+    (5, 61, dict(HEADS=4, KV_HEADS=2, HEAD_DIM=24, KV_F32=1, STEP=32, WINDOW=0, SINKS=0), [(8, 128, 1), (16, 32, 2), (32, 64, 1)]),
+    (2, 40, dict(HEADS=3, KV_HEADS=3, HEAD_DIM=120, KV_F32=1, STEP=32, WINDOW=35, SINKS=1), [(8, 64, 1), (16, 32, 1)]),
+    (3, 50, dict(HEADS=2, KV_HEADS=1, HEAD_DIM=40, KV_BF16=1, STEP=32, WINDOW=0, SINKS=0), [(8, 64, 1), (32, 64, 2)]),
+    (3, 30, dict(HEADS=4, KV_HEADS=1, HEAD_DIM=8, KV_Q8=1, STEP=32, WINDOW=0, SINKS=0), [(16, 64, 1), (8, 32, 1)]),
+    (2, 30, dict(HEADS=4, KV_HEADS=1, HEAD_DIM=248, KV_Q8=1, STEP=16, WINDOW=0, SINKS=0), [(8, 32, 1)]),
     # A module with window pages: a full layer, and a windowed one.
     (3, 30, dict(HEADS=4, KV_HEADS=1, HEAD_DIM=48, KV_Q8=1, STEP=32, WINDOW=0, SINKS=0, WINDOW_LAYERS=3), [(16, 64, 1)]),
     (3, 60, dict(HEADS=4, KV_HEADS=2, HEAD_DIM=64, KV_F32=1, STEP=32, WINDOW=20, SINKS=0, WINDOW_LAYERS=2, WINDOW_PAGES=1), [(16, 64, 1)]),
@@ -189,6 +195,8 @@ APPEND_CASES = [
     dict(HEADS=3, KV_HEADS=3, HEAD_DIM=48, KV_BF16=1, TURN=0, BEFORE=3),
     dict(HEADS=4, KV_HEADS=2, HEAD_DIM=256, KV_F32=1, TURN=1, BEFORE=-1, HEAD_NORM_EPS="1e-6f"),
     dict(HEADS=6, KV_HEADS=2, HEAD_DIM=16, KV_Q8=1, TURN=1, BEFORE=2),
+    dict(HEADS=3, KV_HEADS=1, HEAD_DIM=8, KV_BF16=1, TURN=1, BEFORE=0, HEAD_NORM_EPS="1e-6f"),
+    dict(HEADS=2, KV_HEADS=2, HEAD_DIM=120, KV_Q8=1, TURN=1, BEFORE=0),
 ]
 APPEND_MAIN = """
 #include <random>

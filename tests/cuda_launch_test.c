@@ -66,7 +66,7 @@ TEST(gemv_launch_fits_any_gpu) {
 
 TEST(attention_launch_fits_every_head_size_and_gpu) {
   for (size_t m = 0; m < COUNT(sizes); ++m)
-    for (int64_t head_dim = 16; head_dim <= 256; head_dim += 16)
+    for (int64_t head_dim = 8; head_dim <= 256; head_dim += 8)
       for (int64_t group = 1; group <= 32; group *= 2)
         for (int kind = 0; kind < 12; ++kind) {
           const bool hopper = kind & 1, is_long = kind & 2;
@@ -86,7 +86,7 @@ TEST(attention_launch_fits_every_head_size_and_gpu) {
 
 // The order in which a query's keys are added depends on the step size.
 TEST(all_attention_launches_of_a_head_size_have_the_same_step) {
-  for (int64_t head_dim = 16; head_dim <= 256; head_dim += 16)
+  for (int64_t head_dim = 8; head_dim <= 256; head_dim += 8)
     for (size_t m = 0; m < COUNT(sizes); ++m)
       for (int kind = 0; kind < 4; ++kind)
         CHECK_INT(mlx_attend_f32_tile(kind & 1, sizes[m], 8, 2, head_dim, 4, kind & 2, 132).step,

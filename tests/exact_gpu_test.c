@@ -9,6 +9,11 @@
 
 static const random_llama_t even = {256, 512, 4, 2, 64, 3, VOCAB, true, 10000};
 static const random_llama_t odd = {224, 416, 6, 2, 48, 2, VOCAB, false, 10000};
+// Heads that are no multiple of 16, and heads of 240, whose keys 8 lanes of a warp share.
+static const random_llama_t heads8 = {64, 96, 8, 4, 8, 2, VOCAB, true, 10000};
+static const random_llama_t heads24 = {192, 416, 8, 2, 24, 2, VOCAB, false, 10000};
+static const random_llama_t heads120 = {480, 512, 4, 2, 120, 2, VOCAB, true, 10000};
+static const random_llama_t heads240 = {480, 512, 2, 1, 240, 2, VOCAB, true, 10000};
 
 typedef struct subject {
   const char *name, *generic;
@@ -30,6 +35,17 @@ static const subject_t subjects[] = {
     {"exact-kv-f16.mlxb", "exact-even-bf16.mlxb", &even, "BF16", 90, MLX_F16, MLX_QUANTIZE_NONE, 2e-3},
     {"exact-kv-q8.mlxb", "exact-even-bf16.mlxb", &even, "BF16", 90, MLX_Q8_0, MLX_QUANTIZE_NONE, 3e-2},
     {"exact-kv-q8-odd.mlxb", "exact-odd-bf16.mlxb", &odd, "BF16", 80, MLX_Q8_0, MLX_QUANTIZE_NONE, 3e-2},
+    {"exact-heads8.mlxb", "exact-heads8-off.mlxb", &heads8, "BF16", 90, MLX_F32, MLX_QUANTIZE_NONE, 3e-6},
+    {"exact-heads8-q8.mlxb", "exact-heads8-off.mlxb", &heads8, "BF16", 80, MLX_Q8_0, MLX_QUANTIZE_NONE, 3e-2},
+    {"exact-heads24.mlxb", "exact-heads24-off.mlxb", &heads24, "F16", 90, MLX_F32, MLX_QUANTIZE_NONE, 3e-6},
+    {"exact-heads24-f16.mlxb", "exact-heads24-off.mlxb", &heads24, "F16", 90, MLX_F16, MLX_QUANTIZE_NONE,
+     2e-3},
+    {"exact-heads120.mlxb", "exact-heads120-off.mlxb", &heads120, "BF16", 90, MLX_F32, MLX_QUANTIZE_NONE,
+     3e-6},
+    {"exact-heads120-q8.mlxb", "exact-heads120-off.mlxb", &heads120, "BF16", 90, MLX_Q8_0, MLX_QUANTIZE_NONE,
+     3e-2},
+    {"exact-heads240.mlxb", "exact-heads240-off.mlxb", &heads240, "BF16", 90, MLX_F32, MLX_QUANTIZE_NONE,
+     3e-6},
     {"exact-q8_0-kv-f16.mlxb", "exact-even-bf16.mlxb", &even, "BF16", 90, MLX_F16, MLX_QUANTIZE_Q8_0, 3e-2},
     {"exact-q8_0-kv-q8.mlxb", "exact-even-bf16.mlxb", &even, "BF16", 90, MLX_Q8_0, MLX_QUANTIZE_Q8_0, 4e-2},
 };
@@ -41,7 +57,7 @@ static void prepare(void) {
   for (size_t i = 0; i < SUBJECTS; ++i) {
     const subject_t *s = &subjects[i];
     random_llama_dtype = s->dtype;
-    snprintf(name, sizeof name, "%s-%s", s->shape == &even ? "even" : "odd", s->dtype);
+    snprintf(name, sizeof name, "%s", s->generic);
     const char *model = random_llama_write(s->shape, folder, name);
     gpu_compile(model,
                 &(mlx_compile_options_t){.target = "cuda:sm_80",

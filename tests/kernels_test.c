@@ -18,7 +18,6 @@
 #include "tests/golden_text.h"
 #include "tests/random_llama.h"
 
-#define TINY_HEADS MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"  // head size 8, which no kernel supports
 #define GOLDEN MLXCEL_SOURCE_DIR "/tests/goldens/one-layer.kernels.iree.mlir"
 
 static char root[64];
@@ -98,6 +97,12 @@ TEST(without_nvrtc_auto_uses_the_generic_path_with_a_note_and_required_fails) {
   CHECK_ERROR(refusal, MLX_UNAVAILABLE, "NVRTC, which compiles the GPU kernels, was not found");
 }
 
+// A network with attention heads of 288 numbers, which no kernel supports.
+static const char *wide_heads(void) {
+  static const random_llama_t shape = {64, 64, 1, 1, 288, 2, 300, true, 10000};
+  return random_llama_write(&shape, root, "wide-heads");
+}
+
 TEST(required_kernels_fail_with_the_reason_if_unsupported) {
   static const struct {
     const char *target;
@@ -113,10 +118,8 @@ TEST(required_kernels_fail_with_the_reason_if_unsupported) {
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
     mlx_manifest_t manifest;
-    const random_llama_t wide_heads = {64, 64, 1, 1, 272, 1, 300, true, 10000};
-    const char *model = i == 0 ? random_llama_write(&wide_heads, root, "wide-heads") : TINY_HEADS;
     mlx_status_t status =
-        compile(model, options_for(cases[i].target, cases[i].dtype, MLX_KERNELS_REQUIRED), &manifest);
+        compile(wide_heads(), options_for(cases[i].target, cases[i].dtype, MLX_KERNELS_REQUIRED), &manifest);
     CHECK_CONTAINS(mlx_status_hint_text(status), "--kernels=auto");
     CHECK_ERROR(status, MLX_UNSUPPORTED, cases[i].reason);
   }
@@ -124,7 +127,7 @@ TEST(required_kernels_fail_with_the_reason_if_unsupported) {
 
 TEST(one_note_reports_that_a_whole_network_is_on_the_generic_path) {
   mlx_manifest_t manifest;
-  CHECK_OK(compile(TINY_HEADS, options_for("cuda:sm_80", MLX_F32, MLX_KERNELS_AUTO), &manifest));
+  CHECK_OK(compile(wide_heads(), options_for("cuda:sm_80", MLX_F32, MLX_KERNELS_AUTO), &manifest));
   check_manifest(&manifest, "none (generic path)", false, 0);
   CHECK_CONTAINS(
       notes,
@@ -134,7 +137,7 @@ TEST(one_note_reports_that_a_whole_network_is_on_the_generic_path) {
 
 TEST(unsupported_attention_is_lowered_by_itself_with_a_note_and_products_keep_their_kernels) {
   mlx_manifest_t manifest;
-  CHECK_OK(compile(TINY_HEADS, options_for("cuda:sm_80", MLX_BF16, MLX_KERNELS_AUTO), &manifest));
+  CHECK_OK(compile(wide_heads(), options_for("cuda:sm_80", MLX_BF16, MLX_KERNELS_AUTO), &manifest));
   check_manifest(&manifest, "linear, packed, place, sample, rows", false, 0);
   CHECK_CONTAINS(
       notes,
@@ -361,7 +364,7 @@ TEST(quantized_products_keep_their_kernels_beside_a_generic_product) {
 TEST(generic_attention_beside_kernels_reads_chunks) {
   mlx_kernels_t kernels;
   const char *missing;
-  char *text = emit_fixture(TINY_HEADS, MLX_QUANTIZE_NONE, 32, &kernels, &missing);
+  char *text = emit_fixture(wide_heads(), MLX_QUANTIZE_NONE, 32, &kernels, &missing);
   CHECK_TEXT(missing, "attention heads of this size");
   CHECK_INT(count_text(text, "%chunks: i32"), 3);
   CHECK_INT(count_text(text, "scf.for"), 3 * 2);  // per function and layer

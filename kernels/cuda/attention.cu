@@ -4,7 +4,7 @@
 // The kernel is deterministic: one thread writes each element, and sums run in a fixed order. The result of a
 // query does not depend on other segments, nor on the tile it is in.
 //
-// Macros:  NAME (symbol), HEAD_DIM (multiple of 16, up to 256), KV_BF16 or KV_F16 (pool and out), SCALE (of
+// Macros:  NAME (symbol), HEAD_DIM (multiple of 8, up to 256), KV_BF16 or KV_F16 (pool and out), SCALE (of
 //          the scores, positive), SOFTCAP (of the scores; undefined: none), SINKS (1: the kernel has them),
 //          TILES (1: the long tiles of |placed|)
 //
@@ -12,7 +12,7 @@
 //           [heads], out 16-bit [N, heads*HEAD_DIM]: only rows of long segments are written; parameters as in
 //           attention_f32.cu, of which part_rows is not used)
 //          grid (heads, tiles, 1), block (32*WQ*WK, 1, 1); a tile has 16*WQ tokens
-//          dynamic shared memory  max(WK*KEYS, WQ*WK*8) * (HEAD_DIM+8) * 8 + WQ*WK*128 bytes
+//          dynamic shared memory  max(WK*KEYS, WQ*WK*8) * PITCH * 8 + WQ*WK*128 bytes
 //          WQ warps divide the queries, 16 each; WK warps divide the keys of a step, KEYS each. The compiler
 //          chooses these macros and computes the launch.
 
@@ -28,12 +28,15 @@ typedef unsigned long long u64;
 // ---- attend ----
 
 constexpr int THREADS = 32 * WQ * WK;
-constexpr int STEP = WK * KEYS;       // keys of a step
-constexpr int PITCH = HEAD_DIM + 8;   // an odd number of 16-byte chunks, so that 8 rows use all banks
+constexpr int STEP = WK * KEYS;  // keys of a step
+// Rows in shared memory have WIDTH columns. Those past HEAD_DIM are zero in queries and keys; in values they
+// are not set, and their results are not used.
+constexpr int WIDTH = (HEAD_DIM + 15) / 16 * 16;
+constexpr int PITCH = WIDTH + 8;      // an odd number of 16-byte chunks, so that 8 rows use all banks
 constexpr int CHUNKS = HEAD_DIM / 8;  // 16-byte chunks of a key
-constexpr int FD = HEAD_DIM / 8;      // fragments of 8 along the head dimension
+constexpr int FD = WIDTH / 8;         // fragments of 8 along the head dimension
 constexpr int FK = KEYS / 8;          // fragments of 8 along a warp's keys
-static_assert(HEAD_DIM % 16 == 0 && KEYS % 16 == 0, "shape");
+static_assert(HEAD_DIM % 8 == 0 && KEYS % 16 == 0, "shape");
 
 __device__ __forceinline__ void load_matrices(u32 (&v)[4], u32 from) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -185,6 +188,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
     asm volatile("cp.async.commit_group;" ::: "memory");
   };
+  if (WIDTH > HEAD_DIM)
+    for (int i = threadIdx.x; i < 2 * STEP; i += THREADS)
+      *(uint4 *)(memory + (i / STEP * 2 * STEP + i % STEP) * PITCH * 2 + HEAD_DIM * 2) = uint4{0, 0, 0, 0};
   if (begin < visible) fill(begin);
 
   u32 query[FD / 2][4];
@@ -192,10 +198,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   for (int d = 0; d < FD / 2; d++)
 #pragma unroll
     for (int e = 0; e < 4; e++) {  // {t0, t0 + 8} at column 16*d + ..., then 8 columns later
-      const int t = t0 + e % 2 * 8;
-      const float *from =
-          q + ((u64)(tile.first + t) * heads + head) * HEAD_DIM + d * 16 + e / 2 * 8 + lane % 4 * 2;
-      const float2 pair = t < tile.tokens ? *(const float2 *)from : make_float2(0, 0);
+      const int t = t0 + e % 2 * 8, column = d * 16 + e / 2 * 8 + lane % 4 * 2;
+      const float *from = q + ((u64)(tile.first + t) * heads + head) * HEAD_DIM + column;
+      const float2 pair = t < tile.tokens && column < HEAD_DIM ? *(const float2 *)from : make_float2(0, 0);
       query[d][e] = narrow(pair.x, pair.y);
     }
 
@@ -216,7 +221,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   }
 
   auto store = [&](int t, int column, float low, float high, float scale) {
-    if (t < tile.tokens)
+    if (t < tile.tokens && column < HEAD_DIM)
       *(u32 *)(out + ((u64)(tile.first + t) * heads + head) * HEAD_DIM + column) =
           narrow(low * scale, high * scale);
   };

@@ -13,7 +13,7 @@
 //
 // Sizes of a model other than the size of a head are parameters, so that one image serves many models.
 //
-// Macros:  NAME (symbol), HEAD_DIM (multiple of 16, up to 256), KV_F32, KV_BF16, KV_F16 or KV_Q8 (of the
+// Macros:  NAME (symbol), HEAD_DIM (multiple of 8, up to 256), KV_F32, KV_BF16, KV_F16 or KV_Q8 (of the
 //          pool). APPEND (1: the kernel of attention_append.cuh, which has its own macros), else
 //          SCALE (of the scores, positive), OUT_16 (1: the result has the 16-bit type of the pool), SOFTCAP
 //          (of the scores; undefined: none), SINKS (1: the kernel has them), TILES (0: the short tiles of
@@ -95,34 +95,39 @@ __device__ __forceinline__ void put_result(const Result &to, u32 token, u32 colu
 
 // ---- keys and values in shared memory, as the pool stores them ----
 
+// Rows have WIDTH columns. Those past HEAD_DIM are zero in queries and keys; in values they are not set, and
+// their results are not used.
+constexpr int WIDTH = (HEAD_DIM + 15) / 16 * 16;
 // Bytes of a row. Lanes that read together use different banks: rows are padded, or their 16-byte chunks are
 // swapped (SWAPPED).
-constexpr int QUERY_PITCH = HEAD_DIM % 32 ? HEAD_DIM : HEAD_DIM + 16;  // floats
+constexpr int QUERY_PITCH = WIDTH % 32 ? WIDTH : WIDTH + 16;  // floats
 #if defined(KV_Q8)
-constexpr int KEY_ROW = HEAD_DIM + 16, VALUE_ROW = HEAD_DIM + 16;  // codes, then the scale
-constexpr int BLOCK = PAGE * (HEAD_DIM + 4);                       // keys or values of a page, in bytes
+constexpr int KEY_ROW = WIDTH + 16, VALUE_ROW = WIDTH + 16;  // codes, then the scale
+constexpr int BLOCK = PAGE * (HEAD_DIM + 4);                 // keys or values of a page, in bytes
 constexpr bool SWAPPED = false;
 #elif defined(KV_BF16) || defined(KV_F16)
-constexpr int KEY_ROW = 2 * HEAD_DIM + (HEAD_DIM % 32 ? 0 : 32), VALUE_ROW = 2 * (HEAD_DIM + 8);
+constexpr int KEY_ROW = 2 * WIDTH + (WIDTH % 32 ? 0 : 32), VALUE_ROW = 2 * (WIDTH + 8);
 constexpr int BLOCK = PAGE * HEAD_DIM * 2;
 constexpr bool SWAPPED = false;
 #else
-constexpr bool SWAPPED = HEAD_DIM % 32 == 0;
-constexpr int KEY_ROW = 4 * HEAD_DIM, VALUE_ROW = 4 * (SWAPPED ? HEAD_DIM : HEAD_DIM + 4);
+constexpr bool SWAPPED = WIDTH % 32 == 0;
+constexpr int KEY_ROW = 4 * WIDTH, VALUE_ROW = 4 * (SWAPPED ? WIDTH : WIDTH + 4);
 constexpr int BLOCK = PAGE * HEAD_DIM * 4;
 #endif
 // The chunk of a row of keys or values where chunk |nth| is stored.
 __device__ __forceinline__ int key_chunk(int nth, int row) { return SWAPPED ? nth ^ row % 2 * 4 : nth; }
 __device__ __forceinline__ int value_chunk(int nth, int row) { return SWAPPED ? nth ^ row / 2 % 4 * 2 : nth; }
-constexpr int CHUNKS16 = HEAD_DIM * sizeof(pool_t) / 16;  // 16-byte chunks of a key
+// A key is copied in CHUNKS chunks: of 16 bytes, except in an 8-bit pool with an odd number of 8 bytes.
+constexpr int CHUNK = HEAD_DIM * sizeof(pool_t) % 16 ? 8 : 16, CHUNKS = HEAD_DIM * sizeof(pool_t) / CHUNK;
 
-template <int BYTES>  // 4, or 16 past the first-level cache
+template <int BYTES>  // 4, 8, or 16 past the first-level cache
 __device__ __forceinline__ void copy_bytes(void *to, const void *from, bool valid) {  // or zeros
   const u32 at = (u32)__cvta_generic_to_shared(to), count = valid ? BYTES : 0;
   if (BYTES == 16)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(count) : "memory");
   else
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(at), "l"(from), "r"(count) : "memory");
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %3, %2;" ::"r"(at), "l"(from), "r"(count), "n"(BYTES)
+                 : "memory");
 }
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int PENDING>  // groups of copies that may be incomplete
@@ -207,8 +212,8 @@ __device__ __forceinline__ void multiply_exact(Products &sum, const Operand &a, 
 // scores of keys 2 * quad and 2 * quad + 1: {row: a, b, row + 8: a, b}. Columns of a head are permuted, so
 // that a lane reads neighbouring numbers. Query n of a segment belongs to token n / share.
 constexpr int HALVES = QUERIES <= 8 ? 1 : 2, WQ = QUERIES <= 16 ? 1 : QUERIES / 16, WK = THREADS / 32 / WQ;
-constexpr int FRAGMENTS = STEP / 8, SIXTEENS = HEAD_DIM / 16, PAGES = STEP / PAGE;
-static_assert(HEAD_DIM % 16 == 0 && STEP % PAGE == 0, "shape");
+constexpr int FRAGMENTS = STEP / 8, SIXTEENS = WIDTH / 16, PAGES = STEP / PAGE;
+static_assert(HEAD_DIM % 8 == 0 && STEP % PAGE == 0, "shape");
 static_assert(QUERIES == 8 || QUERIES == 16 * WQ, "queries");
 static_assert(THREADS == 32 * WQ * WK && THREADS % QUERIES == 0, "threads");
 
@@ -223,11 +228,11 @@ __device__ __forceinline__ void score_keys(float (&score)[FRAGMENTS][4], const f
   queries += lane_row() * QUERY_PITCH + lane_quad() * 4;
   keys += lane_row() * KEY_ROW;
 #pragma unroll 2
-  for (int piece = 0; piece < HEAD_DIM; piece += 32) {
+  for (int piece = 0; piece < WIDTH; piece += 32) {
 #pragma unroll
     for (int at = 0; at < 32; at += 16) {
       const int column = piece + at;
-      if (HEAD_DIM % 32 && column >= HEAD_DIM) break;
+      if (WIDTH % 32 && column >= WIDTH) break;
       const float4 upper = *(const float4 *)(queries + column);
       const float4 lower =
           HALVES == 2 ? *(const float4 *)(queries + 8 * QUERY_PITCH + column) : make_float4(0, 0, 0, 0);
@@ -253,7 +258,7 @@ __device__ __forceinline__ void score_keys(float (&score)[FRAGMENTS][4], const f
       score[f][e] += sums[f].small[e];
 #ifdef KV_Q8
       score[f][e] *=
-          *(const float *)(keys + ((f * 8 - lane_row() + lane_quad() * 2 + e % 2) * KEY_ROW + HEAD_DIM));
+          *(const float *)(keys + ((f * 8 - lane_row() + lane_quad() * 2 + e % 2) * KEY_ROW + WIDTH));
 #endif
     }
 }
@@ -309,15 +314,15 @@ __device__ __forceinline__ void add_values(const float (&weight)[FRAGMENTS][4], 
   for (int f = 0; f < FRAGMENTS; f++) {
     float a = 1, b = 1;
 #ifdef KV_Q8
-    a = *(const float *)(values + f * 8 * VALUE_ROW + HEAD_DIM);
-    b = *(const float *)(values + (f * 8 + 1) * VALUE_ROW + HEAD_DIM);
+    a = *(const float *)(values + f * 8 * VALUE_ROW + WIDTH);
+    b = *(const float *)(values + (f * 8 + 1) * VALUE_ROW + WIDTH);
 #endif
     weights[f] = HALVES == 2
                      ? operand_of(weight[f][0] * a, weight[f][2] * a, weight[f][1] * b, weight[f][3] * b)
                      : operand_of(weight[f][0] * a, 0, weight[f][1] * b, 0);
   }
 #pragma unroll
-  for (int column = 0; column < HEAD_DIM; column += 32) {
+  for (int column = 0; column < WIDTH; column += 32) {
     Products sums[4] = {};
 #pragma unroll
     for (int f = 0; f < FRAGMENTS; f++)
@@ -325,7 +330,7 @@ __device__ __forceinline__ void add_values(const float (&weight)[FRAGMENTS][4], 
       for (int n = 0; n < 2; n++) {
         const int nth = column / 4 + n * 4 + lane_row() / 2;
         const int at = value_chunk(nth, lane_quad() * 2) * 4 + lane_row() % 2 * 2;
-        if (HEAD_DIM % 32 && column + n * 16 >= HEAD_DIM) break;
+        if (WIDTH % 32 && column + n * 16 >= WIDTH) break;
         const float2 first = row2(values + f * 8 * VALUE_ROW, at),
                      second = row2(values + (f * 8 + 1) * VALUE_ROW, at);
         multiply_exact(sums[n * 2], weights[f], first.x, second.x);
@@ -334,7 +339,7 @@ __device__ __forceinline__ void add_values(const float (&weight)[FRAGMENTS][4], 
 #pragma unroll
     for (int i = 0; i < 2 * HALVES; i++) {
       const int n = i / HALVES, e = i % HALVES * 2;
-      if (HEAD_DIM % 32 && column + n * 16 >= HEAD_DIM) break;
+      if (WIDTH % 32 && column + n * 16 >= WIDTH) break;
       const Products &even = sums[n * 2], &odd = sums[n * 2 + 1];
       use(column / 16 + n, i % HALVES,
           make_float4(even.large[e] + even.small[e], odd.large[e] + odd.small[e],
@@ -368,8 +373,8 @@ __device__ __forceinline__ float4 merge4(Factors f, float4 t, float4 u) {
 #ifndef RESIDENT
 #define RESIDENT (THREADS > 128 ? 1 : 2)
 #endif
-constexpr bool MERGED = WK * SPLIT > 1;   // several warps or blocks have units of the same queries
-constexpr int PART_PITCH = HEAD_DIM + 4;  // floats
+constexpr bool MERGED = WK * SPLIT > 1;  // several warps or blocks have units of the same queries
+constexpr int PART_PITCH = WIDTH + 4;    // floats
 constexpr int PART = MERGED ? QUERIES * PART_PITCH * 4 : 0;  // bytes of a unit's sums, in place of its values
 constexpr int KEY_BYTES = STAGES * STEP * KEY_ROW,
               VALUE_BYTES = PART > STAGES *STEP *VALUE_ROW ? PART : STAGES *STEP *VALUE_ROW;
@@ -562,23 +567,37 @@ struct Copies {
       const unsigned char *from = pool + (valid[page] ? (blocks[page] + WHAT) * BLOCK : 0);
       const int rows = valid[page] ? work.visible - first - page * PAGE : 0;
 #pragma unroll
-      for (int i = 0; i < PAGE * CHUNKS16; i += 32 * WQ) {
-        constexpr bool WHOLE = 32 * WQ % CHUNKS16 == 0;  // whole rows at a time
-        const int row = WHOLE ? thread / CHUNKS16 + i / CHUNKS16 : (thread + i) / CHUNKS16;
-        const int nth = WHOLE ? thread % CHUNKS16 : (thread + i) % CHUNKS16;
-        if (PAGE * CHUNKS16 % (32 * WQ) && thread + i >= PAGE * CHUNKS16) break;
-        const int chunk = WHAT ? value_chunk(nth, row) : key_chunk(nth, row);
-        copy_bytes<16>(to + (page * PAGE + row) * PITCH + chunk * 16, from + (thread + i) * 16, row < rows);
+      for (int i = 0; i < PAGE * CHUNKS; i += 32 * WQ) {
+        constexpr bool WHOLE = 32 * WQ % CHUNKS == 0;  // whole rows at a time
+        const int row = WHOLE ? thread / CHUNKS + i / CHUNKS : (thread + i) / CHUNKS;
+        const int nth = WHOLE ? thread % CHUNKS : (thread + i) % CHUNKS;
+        if (PAGE * CHUNKS % (32 * WQ) && thread + i >= PAGE * CHUNKS) break;
+        unsigned char *chunk =
+            to + (page * PAGE + row) * PITCH + (WHAT ? value_chunk(nth, row) : key_chunk(nth, row)) * CHUNK;
+        copy_bytes<CHUNK>(chunk, from + (thread + i) * CHUNK, row < rows);
       }
 #ifdef KV_Q8
       if (thread < PAGE)
-        copy_bytes<4>(to + (page * PAGE + thread) * PITCH + HEAD_DIM,
+        copy_bytes<4>(to + (page * PAGE + thread) * PITCH + WIDTH,
                       from + (thread < rows ? PAGE * HEAD_DIM + thread * 4 : 0), thread < rows);
 #endif
     }
     commit_copies();
   }
 };
+
+// Sets the columns of queries and keys past HEAD_DIM to zero. Called by all threads; |groups| as in the
+// kernel.
+__device__ __forceinline__ void clear_padding(float *queries, unsigned char *groups) {
+  constexpr int COLUMNS = WIDTH - HEAD_DIM, CHUNKS8 = COLUMNS * sizeof(pool_t) / 8;  // of 8 bytes, per key
+  for (int i = threadIdx.x; i < QUERIES * COLUMNS; i += THREADS)
+    queries[i / COLUMNS * QUERY_PITCH + HEAD_DIM + i % COLUMNS] = 0;
+  for (int i = threadIdx.x; i < WK * STAGES * STEP * CHUNKS8; i += THREADS) {
+    const int row = i / CHUNKS8 % (STAGES * STEP), nth = HEAD_DIM * sizeof(pool_t) / 8 + i % CHUNKS8;
+    unsigned char *key = groups + i / CHUNKS8 / (STAGES * STEP) * (KEY_BYTES + VALUE_BYTES) + row * KEY_ROW;
+    *(u64 *)(key + key_chunk(nth / 2, row) * 16 + nth % 2 * 8) = 0;
+  }
+}
 
 // Waits for the warps that share keys.
 __device__ __forceinline__ void wait_group() {
@@ -680,6 +699,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, RESIDENT)
                    some ? q + work.offset_of(tile.query + line, width) + column : q, some);
   }
   commit_copies();
+  if constexpr (WIDTH > HEAD_DIM) clear_padding(queries, groups);
   constexpr int AHEAD = STAGES == 1 ? 1 : STAGES - 1;  // rounds
 #pragma unroll
   for (int i = 0; i < AHEAD; i++) {
@@ -699,7 +719,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, RESIDENT)
   add_units(sums, total, parts, work, queries + work.wq * 16 * QUERY_PITCH, copies, pages);
 
   auto store = [&](int nth, int column, float4 s, float peak, float weight) {
-    if (nth >= work.end_query) return;
+    if (nth >= work.end_query || (WIDTH > HEAD_DIM && column >= HEAD_DIM)) return;
     const int head = work.head_of(nth);
     const float scale = final_scale(peak, weight, sinks, head);
     put_result(result, work.token_of(nth), head * HEAD_DIM + column,

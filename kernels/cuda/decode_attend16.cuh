@@ -91,8 +91,10 @@ static __device__ __forceinline__ float2 scores_of(const Pass &pass,
   float upper[4] = {}, lower[4] = {};
 #pragma unroll
   for (int i = 0; i < 2 * KEY_BLOCKS; ++i) {
+    // Numbers of a query past HEAD_DIM are not set, and could be NaN.
+    const bool exists = HEAD_DIM % 32 == 0 || i / 2 * 32 + lane_quad() * 8 < HEAD_DIM;
     const uint4 low = pass.k[0][i / 2], high = pass.k[1][i / 2],
-                q = *(const uint4 *)query_data[i][threadIdx.x & 31];
+                q = exists ? *(const uint4 *)query_data[i][threadIdx.x & 31] : uint4{0, 0, 0, 0};
     const uint4 keys = i % 2 ? uint4{low.z, high.z, low.w, high.w} : uint4{low.x, high.x, low.y, high.y};
     KvNumber::multiply(upper, keys, {q.x, q.y});
     KvNumber::multiply(lower, keys, row % 2 ? uint2{0, 0} : uint2{q.z, q.w});

@@ -11,7 +11,7 @@
 #define KEY_ROWS (PASS * KEY_LANES / 32)
 #define ROW_STEP (32 / KEY_LANES)
 #define KEY_STEP (4 * KEY_LANES)
-#define KEY_FOURS (HEAD_DIM / KEY_STEP)
+#define KEY_FOURS ceil_div(HEAD_DIM, KEY_STEP)
 #define VALUE_COLUMNS ceil_div(HEAD_DIM, 32 * VALUE_WARPS)
 #define VALUE_VECTOR (VALUE_COLUMNS % 4 == 0 ? 4 : 1)
 #define QUERIES min_of(QUERY_BATCH, GROUP)  // of a pass
@@ -29,6 +29,10 @@ struct Pass {
 
 static __device__ __forceinline__ int lane_row() { return (threadIdx.x & 31) / KEY_LANES; }
 static __device__ __forceinline__ int lane_quad() { return threadIdx.x % KEY_LANES; }
+// Whether a lane's |nth| group of four numbers of a key exists.
+static __device__ __forceinline__ bool has_four(int nth) {
+  return HEAD_DIM % KEY_STEP == 0 || nth * KEY_STEP + lane_quad() * 4 < HEAD_DIM;
+}
 static __device__ __forceinline__ int value_column(int i) {
   const int vector = (int)threadIdx.x / 32 % VALUE_WARPS * (VALUE_COLUMNS / VALUE_VECTOR) + i / VALUE_VECTOR;
   return (vector * 32 + (int)(threadIdx.x & 31)) * VALUE_VECTOR + i % VALUE_VECTOR;
@@ -99,9 +103,9 @@ static __device__ __forceinline__ void load_pass(const Model &m, Pass &pass, int
 #pragma unroll
   for (int i = 0; i < KEY_ROWS * KEY_FOURS; ++i) {
     const int row_step = i / KEY_FOURS * ROW_STEP, column = i % KEY_FOURS * KEY_STEP;
-    pass.k[i / KEY_FOURS][i % KEY_FOURS] = first + lane_row() + row_step < end
-                                               ? LOAD_FOUR(k + row_step * HEAD_DIM + column, i / KEY_FOURS)
-                                               : float4{0, 0, 0, 0};
+    const bool valid = first + lane_row() + row_step < end && has_four(i % KEY_FOURS);
+    pass.k[i / KEY_FOURS][i % KEY_FOURS] =
+        valid ? LOAD_FOUR(k + row_step * HEAD_DIM + column, i / KEY_FOURS) : float4{0, 0, 0, 0};
   }
 #ifdef KV_Q8
 #pragma unroll
@@ -128,7 +132,7 @@ static __device__ __forceinline__ void insert_newest(const Attention *a, Pass &p
   if (nth >= PASS) return;
 #pragma unroll
   for (int i = 0; i < KEY_ROWS * KEY_FOURS; ++i) {
-    if (lane_row() + i / KEY_FOURS * ROW_STEP != nth) continue;
+    if (lane_row() + i / KEY_FOURS * ROW_STEP != nth || !has_four(i % KEY_FOURS)) continue;
     pass.k[i / KEY_FOURS][i % KEY_FOURS] =
         *(const float4 *)(a->k + i % KEY_FOURS * KEY_STEP + lane_quad() * 4);
   }
@@ -158,6 +162,7 @@ static __device__ __forceinline__ void scores_of(const Pass &pass, const Attenti
     float sum[KEY_ROWS] = {};
 #pragma unroll
     for (int i = 0; i < KEY_FOURS; ++i) {
+      if (!has_four(i)) break;
       const float4 query_data =
           *(const float4 *)(a->query_data[first_query + q] + i * KEY_STEP + lane_quad() * 4);
 #pragma unroll
