@@ -43,9 +43,15 @@ static mlx_quantized_tile_t hopper_tile(int64_t m, int64_t n, int64_t k, bool pa
   const bool few_codes = t.m == 16 && !rows16;
   if (few_codes || (t.m <= 32 && !pair)) {
     t.n = 64, t.warps = 4;
-    t.split = split_of(tile_count(m, n, t.m, 64), k, processors * (few_codes && !pair ? 4 : 3));
+    // A seventh more blocks than are resident at once cost less than half as many.
+    const int64_t resident = processors * (few_codes && !pair ? 4 : 3);
+    t.split = split_of(tile_count(m, n, t.m, 64), k, few_codes ? resident * 8 / 7 : resident);
   } else {
-    t.split = split_of(tile_count(m, n, t.m, 128), k, processors * 3 / 2);
+    const int64_t tiles = tile_count(m, n, t.m, 128);
+    const bool codes64 = m <= 64 && !rows16 && !pair;
+    t.split = split_of(tiles, k, codes64 && k >= 8192 ? processors * 16 / 7 : processors * 3 / 2);
+    // Three rounds of quarters instead of one in which some multiprocessors have one block and others two.
+    if (codes64 && tiles > processors && tiles < processors * 3 / 2) t.split = split_of(1, k, 4);
   }
   return t;
 }

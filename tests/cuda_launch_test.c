@@ -48,6 +48,25 @@ TEST(prefill_of_512_tokens_fills_an_h200) {
   }
 }
 
+// The fastest split of Qwen3-8B's, StarCoder2-7B's and Command R7B's products in Q4_0 on an H200, measured
+// with tests/parity/packed_probe.py --only speed --m M --shape SHAPE --tile BM,BN,SPLIT,4,WARPS.
+TEST(few_tokens_have_the_split_that_was_fastest) {
+  const struct {
+    int64_t m, n, k;
+    bool pair;
+    int64_t split;
+  } products[] = {{16, 12288, 4096, true, 2},  {16, 14336, 4096, true, 2},  {16, 4096, 4096, false, 8},
+                  {16, 4608, 4608, false, 8},  {16, 5632, 4608, false, 4},  {16, 6144, 4096, false, 4},
+                  {16, 18432, 4608, false, 2}, {16, 4096, 12288, false, 8}, {16, 4608, 18432, false, 8},
+                  {64, 18432, 4608, false, 4}, {64, 4608, 4608, false, 4},  {64, 5632, 4608, false, 4},
+                  {64, 4608, 18432, false, 8}, {64, 4096, 12288, false, 8}, {64, 1024, 4096, false, 8}};
+  for (size_t i = 0; i < COUNT(products); ++i)
+    CHECK_INT(
+        mlx_quantized_tile(products[i].m, products[i].n, products[i].k, products[i].pair, false, true, 132)
+            .split,
+        products[i].split);
+}
+
 TEST(parts_buffer_holds_every_chunk_and_the_sums) {
   CHECK_INT(mlx_quantized_parts_bytes(1, 32), (2 + 1) * 8 * 384);
   CHECK_INT(mlx_quantized_parts_bytes(512, 2048), (32 + 1) * 512 * 384);
@@ -121,7 +140,7 @@ TEST(attention_grid_holds_every_batch) {
 }
 
 TEST_MAIN(CASE(tile_is_supported_by_the_kernel_and_fits_the_gpu), CASE(prefill_of_512_tokens_fills_an_h200),
-          CASE(parts_buffer_holds_every_chunk_and_the_sums), CASE(gemv_launch_fits_any_gpu),
-          CASE(attention_launch_fits_every_head_size_and_gpu),
+          CASE(few_tokens_have_the_split_that_was_fastest), CASE(parts_buffer_holds_every_chunk_and_the_sums),
+          CASE(gemv_launch_fits_any_gpu), CASE(attention_launch_fits_every_head_size_and_gpu),
           CASE(all_attention_launches_of_a_head_size_have_the_same_step),
           CASE(attention_grid_holds_every_batch))

@@ -3,7 +3,7 @@
 
   packed_probe.py [--compile [sm_80,...]] [--cache DIR] [--nvrtc LIBRARY] [--only linear,few,portable,gemv,embed,cut,attention,speed] [--small] [--m 512,...]
                   [--formats q4_0,...] [--tile BM,BN,SPLIT,STAGES,WARPS]... [--attend QUERIES,STEP,SPLIT,STAGES,THREADS]...
-                  [--stream GROUPS,WARPS,BLOCKS_A_MULTIPROCESSOR]... [--few GROUPS,SPLIT,TALL,ALONG,DEPTH]... [--shape llama-1b|qwen3-8b]
+                  [--stream GROUPS,WARPS,BLOCKS_A_MULTIPROCESSOR]... [--few GROUPS,SPLIT,TALL,ALONG,DEPTH]... [--shape llama-1b|qwen3-8b|...]
 
 Compiling (--compile does only that) needs NVRTC and gcc; running needs a GPU and torch. Each kernel is compared with a float64 product of the
 dequantized weights, next to torch's f32 product (TF32 off). "off" is the norm of the difference divided by the norm of the result. --small
@@ -32,7 +32,9 @@ PROCESSORS = 132
 LAYERS = 16
 SHAPES = {  # N, K, EPILOGUE
     "llama-1b": {"qkv": (3072, 2048, 0), "o": (2048, 2048, 1), "gate/up": (8192, 2048, 2), "down": (2048, 8192, 1)},
-    "qwen3-8b": {"q": (4096, 4096, 0), "k": (1024, 4096, 0), "o": (4096, 4096, 1), "gate/up": (12288, 4096, 2), "down": (4096, 12288, 1)}}
+    "qwen3-8b": {"q": (4096, 4096, 0), "k": (1024, 4096, 0), "o": (4096, 4096, 1), "gate/up": (12288, 4096, 2), "down": (4096, 12288, 1)},
+    "starcoder2-7b": {"qkv": (5632, 4608, 0), "o": (4608, 4608, 1), "up": (18432, 4608, 0), "down": (4608, 18432, 1)},
+    "command-r7b": {"qkv": (6144, 4096, 0), "o": (4096, 4096, 1), "gate/up": (14336, 4096, 2), "down": (4096, 14336, 1)}}
 LINEARS = {}  # of the shape
 
 
