@@ -190,13 +190,13 @@ TEST(codes_dequantize_to_the_reference_values) {
 }
 
 // A KV cache with fewer bits changes the logits a little, and not at all in f32.
-TEST(kv_formats_keep_the_logits_within_their_precision) {
+static void check_kv_formats(const random_llama_t *shape, const char *name) {
   static const struct {
     mlx_dtype_t kv;
     double least, most;
   } cases[] = {{MLX_F32, 0, 1e-5}, {MLX_F16, 1e-6, 1e-3}, {MLX_BF16, 1e-5, 1e-2}, {MLX_Q8_0, 1e-5, 2e-2}};
   static record_t expected, have;
-  const char *model = random_llama_write(&even, root, "even");
+  const char *model = random_llama_write(shape, root, name);
   mlx_compile_options_t options = {.target = TARGET, .context = 256, .kernels = MLX_KERNELS_OFF};
   mlx_engine_t *engine = open_model(model, options, 2);
   record_session(engine, 100, NULL, &expected);
@@ -208,10 +208,17 @@ TEST(kv_formats_keep_the_logits_within_their_precision) {
     engine = open_model(model, options, 2);
     record_session(engine, 100, expected.ids, &have);
     const double error = distance(have.logits[1], expected.logits[1], expected.vocab);
-    fprintf(stderr, "  KV cache in %s: logits differ by %.2g\n", mlx_dtype_info(cases[i].kv)->name, error);
+    fprintf(stderr, "  %s, KV cache in %s: logits differ by %.2g\n", name, mlx_dtype_info(cases[i].kv)->name,
+            error);
     CHECK(error >= cases[i].least && error <= cases[i].most);
     mlx_engine_close(engine);
   }
+}
+
+TEST(kv_formats_keep_the_logits_within_their_precision) {
+  static const random_llama_t wide_heads = {128, 192, 2, 1, 128, 2, 300, true, 10000};
+  check_kv_formats(&even, "even");
+  check_kv_formats(&wide_heads, "heads of 128");
 }
 
 TEST(a_kv_cache_of_8_bits_needs_the_cpu_kernel) {
