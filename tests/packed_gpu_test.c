@@ -207,16 +207,6 @@ static void record_session(mlx_engine_t *engine, size_t length, const int32_t *f
   mlx_session_free(session);
 }
 
-static mlx_engine_t *open_cpu(const char *name) {
-  mlx_engine_t *engine;
-  mlx_engine_options_t options;
-  mlx_engine_options_initialize(&options);
-  options.device = MLX_USE_CPU;
-  options.allow_unsigned = true;
-  CHECK_OK(mlx_engine_open_bundle(gpu_file(name), &options, &engine));
-  return engine;
-}
-
 static const size_t lengths[] = {1, 8, 9, 16, 17, 100, 129, 250, 511, 590};
 #define LENGTHS (sizeof lengths / sizeof *lengths)
 #define KERNELS "decode, packed, attention_f32, place, sample, rows"
@@ -227,7 +217,7 @@ static bool fits(const mlx_engine_t *engine, size_t length) {
 
 static void compare_with_cpu(const subject_t *subject) {
   static record_t ours, theirs;
-  mlx_engine_t *gpu = gpu_open(subject->name), *cpu = open_cpu(subject->cpu);
+  mlx_engine_t *gpu = gpu_open(subject->name), *cpu = gpu_open_on(MLX_USE_CPU, subject->cpu);
   double worst = 0;
   CHECK_TEXT(mlx_engine_info(gpu).kernels, subject->experts ? KERNELS ", experts" : KERNELS);
   for (size_t i = 0; i < LENGTHS && fits(gpu, lengths[i]); ++i) {
@@ -293,7 +283,7 @@ static void sample(mlx_engine_t *engine, uint64_t seed, mlx_generation_t *out) {
 
 TEST(the_same_seed_gives_the_same_tokens_on_the_gpu_and_on_the_cpu) {
   if (!gpu_runs(subjects[0].name, subjects[0].sm)) SKIP("needs a GPU from sm_%d on", subjects[0].sm);
-  mlx_engine_t *gpu = gpu_open(subjects[0].name), *cpu = open_cpu(subjects[0].cpu);
+  mlx_engine_t *gpu = gpu_open(subjects[0].name), *cpu = gpu_open_on(MLX_USE_CPU, subjects[0].cpu);
   mlx_generation_t ours, theirs;
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     sample(gpu, seed, &ours);
