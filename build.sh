@@ -617,7 +617,7 @@ main() {
 
 # Compiles the kernels that all models share and writes a store for each GPU (docs/internals/cuda-kernels.md). Images of an earlier run
 # are in build/image-cache.
-image_targets='sm_80 sm_86 sm_89 sm_90 sm_120'
+image_targets='sm_80 sm_86 sm_89 sm_90 sm_120 sm_121'
 make_images() {  # PROGRAM NVRTC FOLDER [GPU...]
   local program=$1 nvrtc=$2 folder=$3 shapes=$build/image-shapes gpu
   shift 3

@@ -66,6 +66,9 @@ typedef struct mlx_compile_options {
   // refused, before anything slow. For the target "cpu" the limit is |host_memory|; 0: the RAM of this
   // machine.
   uint64_t gpu_memory, host_memory;
+  // Shared memory per block that the decode kernel may use; 0: as much as the GPU of |target| has. Tests set
+  // it to run the code for a GPU with less shared memory on another GPU.
+  int shared_bytes;
   // Called after the model is read and before anything slow, with only the tokenizer filled in. A status from
   // it ends the compilation. May be NULL.
   mlx_status_t (*accept)(void *user, const mlx_compiled_t *tokenizer, int64_t context, int64_t vocab);

@@ -18,6 +18,7 @@ typedef struct mlx_compile_job {
   mlx_model_t *model;
   mlx_graph_t *graph;   // its network
   mlx_target_t target;  // the target being compiled
+  mlx_gpu_kind_t gpu;   // of |target|, with options->shared_bytes; empty for a CPU
   mlx_module_options_t module;
   mlx_iree_compiler_t compiler;
   mlx_nvrtc_t *nvrtc;  // NULL on the generic path

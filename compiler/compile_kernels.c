@@ -221,7 +221,10 @@ mlx_status_t mlx_job_choose_kernels(mlx_compile_job_t *job) {
   if (status) return status;
   if (has_quantized(job, MLX_LAYOUT_TILES)) job->module.layout = MLX_LAYOUT_TILES;
   job->module.quantize = job->options->quantize;
-  job->kernels = (mlx_kernels_t){.gpu = job->target.gpu};
+  job->gpu = *job->target.gpu;
+  if (job->options->shared_bytes && job->options->shared_bytes < job->gpu.shared_bytes)
+    job->gpu.shared_bytes = job->options->shared_bytes;
+  job->kernels = (mlx_kernels_t){.gpu = &job->gpu};
   const char *missing;
   MLX_TRY(mlx_module_use_kernels(job->model, job->graph, &job->kernels, &job->module, &missing));
   if (!job->module.kernels) job->module.layout = MLX_LAYOUT_ROWS;

@@ -8,12 +8,16 @@
 #include "compiler/compile_job.h"
 #include "compiler/weights.h"
 
-mlx_status_t mlx_job_weight_bytes(const mlx_compile_job_t *job, uint64_t *out_bytes) {
+static mlx_status_t bytes_as(const mlx_compile_job_t *job, mlx_storage_t storage, uint64_t *out_bytes) {
   uint64_t *offsets;
   MLX_TRY(mlx_alloc(job->model->weight_count + 1, sizeof *offsets, &offsets));
-  *out_bytes = mlx_weights_layout(job->model, mlx_module_storage(&job->module), offsets);
+  *out_bytes = mlx_weights_layout(job->model, storage, offsets);
   mlx_free(offsets);
   return NULL;
+}
+
+mlx_status_t mlx_job_weight_bytes(const mlx_compile_job_t *job, uint64_t *out_bytes) {
+  return bytes_as(job, mlx_module_storage(&job->module), out_bytes);
 }
 
 // Memory of the device that will run the module; 0: unknown, because it is another machine.
@@ -40,6 +44,24 @@ static note_t windowed_text(const mlx_compile_job_t *job, size_t position) {
   return note;
 }
 
+// What the user can do if |weights| bytes do not fit. --quantize changes only matrices that have more bits in
+// the file.
+static mlx_status_t find_way_out(const mlx_compile_job_t *job, uint64_t weights, const char **out_hint) {
+  const mlx_storage_t q4 = {.dtype = MLX_F32,
+                            .as_stored = true,
+                            .layout = job->target.gpu ? MLX_LAYOUT_TILES : MLX_LAYOUT_QUANTIZED_PANELS,
+                            .quantize = MLX_QUANTIZE_Q4_1};
+  uint64_t bytes;
+  MLX_TRY(bytes_as(job, q4, &bytes));
+  if (job->options->quantize)
+    *out_hint = "use a smaller model";
+  else if ((double)bytes < 0.9 * (double)weights)
+    *out_hint = "use a smaller model, or fewer bits: --quantize q4";
+  else
+    *out_hint = "use a smaller model, or a file of this one with fewer bits per weight";
+  return NULL;
+}
+
 mlx_status_t mlx_job_check_size(const mlx_compile_job_t *job) {
   const mlx_file_name_t name = mlx_file_name(mlx_source_path(job->model->source));
   const char *dtype = mlx_job_storage_name(job);
@@ -53,11 +75,11 @@ mlx_status_t mlx_job_check_size(const mlx_compile_job_t *job) {
                     job->target.name, mlx_bytes_show(weights).text, dtype, mlx_bytes_show(position).text,
                     windowed_text(job, position).text);
   if (!memory || weights < memory) return NULL;
+  const char *hint;
+  MLX_TRY(find_way_out(job, weights, &hint));
   return mlx_status_hint(
       mlx_error(MLX_OUT_OF_MEMORY, "%s does not fit: its weights as %s need %s; this %s has %s of memory",
                 name.text, dtype, mlx_bytes_show(weights).text, job->target.gpu ? "GPU" : "machine",
                 mlx_bytes_show(memory).text),
-      job->options->quantize || job->options->weights == MLX_WEIGHTS_QUANTIZED
-          ? "use a smaller model"
-          : "use a smaller model, or fewer bits: --quantize q4");
+      "%s", hint);
 }

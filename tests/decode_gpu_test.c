@@ -1,10 +1,17 @@
 // The decode kernel on networks that differ from Llama's, against Hugging Face in f32: fixtures whose heads
 // have a size that the kernel supports, and wide fixtures. arch_gpu_test.c has all architectures on the
-// generic path, and all wide fixtures.
+// generic path, and all wide fixtures. The code for GPUs with 99 KB of shared memory runs on any GPU, and is
+// compared with the CPU kernel.
 #include "base/memory.h"
 #include "tests/architectures.h"
+#include "tests/compile_jobs.h"
+#include "tests/distance.h"
 #include "tests/gpu.h"
+#include "tests/random_llama.h"
 #include "tests/wide_fixtures.h"
+
+// ----------------------------------------------------------------------------------------------------------
+// Networks
 
 static const char *const fixtures[] = {
     "llama-yarn",       "mimo",  "qwen3", "gemma2",  "gemma3",    "ernie4_5", "glm4",         "ministral3",
@@ -24,7 +31,7 @@ static bool is_selected(const char *name) {
   return !only || !strcmp(only, name);
 }
 
-static void prepare(void) {
+static void prepare_networks(void) {
   for (size_t i = 0; i < COUNT; ++i) {
     char folder[] = "/tmp/mlxcel-decode-XXXXXX", path[512], file[64];
     const char *name = fixture_at(i);
@@ -63,4 +70,115 @@ TEST(each_form_of_network_matches_hf_token_for_token_on_the_decode_kernel) {
   }
 }
 
-GPU_TEST_MAIN(prepare, CASE(each_form_of_network_matches_hf_token_for_token_on_the_decode_kernel))
+// ----------------------------------------------------------------------------------------------------------
+// 99 KB of shared memory
+
+#define SMALL_SHARED (99 << 10)
+#define TOLERANCE 2e-5  // of the logits: ||GPU - CPU|| / ||CPU||
+#define DECODED 40      // groups of 8 and 32 tokens
+
+// The MLP and the rows of an 8B model, each in a network of one layer that is narrow elsewhere: its bundle
+// has 8 to 11 MB. 14336 hidden values are 14 segments; those of a 16-bit MLP are multiplied in two parts.
+// 4096 columns are four segments. The two largest logits of each step differ by 1e-4 of the largest or more.
+static const struct small_gpu {
+  const char *name;
+  random_llama_t shape;
+  mlx_quantize_t quantize;  // none: exact bf16
+} small_gpus[] = {
+    {"mlp-q4_0", {256, 14336, 4, 2, 64, 1, VOCAB, false, 10000}, MLX_QUANTIZE_Q4_0},
+    {"mlp-bf16", {64, 14336, 4, 2, 32, 1, VOCAB, false, 10000}, MLX_QUANTIZE_NONE},
+    {"rows-q4_1", {4096, 352, 4, 2, 64, 1, VOCAB, false, 10000}, MLX_QUANTIZE_Q4_1},
+};
+#define SMALL_GPUS (sizeof small_gpus / sizeof *small_gpus)
+
+// The decode kernel of a job with |options| is for sm_80 and has stages of 1024 columns in 99 KB.
+static void check_small_plan(const char *model, const mlx_compile_options_t *options) {
+  mlx_compile_job_t job;
+  begin_job(model, options, &job);
+  emit_job(&job);
+  const char *definitions = job_definitions(&job, MLX_KERNEL_DECODE);
+  CHECK(definitions);
+  CHECK_CONTAINS(definitions, "SHARED_BYTES=101376\n");
+  CHECK_CONTAINS(definitions, "SEGMENT=1024\n");
+  CHECK_CONTAINS(job.mlir, "workgroup_local_memory = 101376");
+  CHECK_INT(job.kernels.gpu->kernel_sm, 80);
+  end_job(&job);
+}
+
+static void prepare_small_gpus(void) {
+  for (size_t i = 0; i < SMALL_GPUS; ++i) {
+    char folder[] = "/tmp/mlxcel-decode-XXXXXX", file[64];
+    mlx_compile_options_t options = {.target = "cuda:sm_80",
+                                     .weights = MLX_WEIGHTS_AUTO,
+                                     .quantize = small_gpus[i].quantize,
+                                     .context = CONTEXT,
+                                     .kernels = MLX_KERNELS_REQUIRED,
+                                     .shared_bytes = SMALL_SHARED};
+    if (!is_selected(small_gpus[i].name)) continue;
+    CHECK(mkdtemp(folder));
+    random_llama_dtype = "BF16";
+    const char *model = random_llama_write(&small_gpus[i].shape, folder, small_gpus[i].name);
+    check_small_plan(model, &options);
+    snprintf(file, sizeof file, "decode-%s.mlxb", small_gpus[i].name);
+    gpu_compile(model, &options, file);
+    options.target = "cpu:x86-64-v3";
+    snprintf(file, sizeof file, "decode-%s-cpu.mlxb", small_gpus[i].name);
+    gpu_compile(model, &options, file);
+    CHECK_OK(mlx_remove_tree(folder));
+  }
+}
+
+static void decode(mlx_engine_t *engine, size_t length, int32_t out_ids[1 + DECODED],
+                   float out_logits[VOCAB]) {
+  mlx_session_t *session;
+  int32_t prompt[CONTEXT];
+  for (size_t i = 0; i < length; ++i) prompt[i] = (int32_t)((i * 37 + 11) % VOCAB);
+  CHECK_OK(mlx_session_create(engine, &session));
+  CHECK_OK(mlx_session_read(session, prompt, length, out_ids));
+  CHECK_OK(mlx_session_steps(session, out_ids + 1, 8));
+  CHECK_OK(mlx_session_steps(session, out_ids + 9, DECODED - 8));
+  CHECK_OK(mlx_session_logits(session, out_logits, VOCAB));
+  mlx_session_free(session);
+}
+
+static void compare_with_cpu(const char *name) {
+  static const size_t lengths[] = {1, 17, 130, 200};
+  int32_t ours[1 + DECODED], theirs[1 + DECODED];
+  float our_logits[VOCAB], their_logits[VOCAB];
+  char file[64];
+  snprintf(file, sizeof file, "decode-%s.mlxb", name);
+  mlx_engine_t *gpu = gpu_open(file);
+  snprintf(file, sizeof file, "decode-%s-cpu.mlxb", name);
+  mlx_engine_t *cpu = gpu_open_on(MLX_USE_CPU, file);
+  CHECK_CONTAINS(mlx_engine_info(gpu).kernels, "decode");
+  for (size_t i = 0; i < sizeof lengths / sizeof *lengths; ++i) {
+    decode(gpu, lengths[i], ours, our_logits);
+    decode(cpu, lengths[i], theirs, their_logits);
+    for (int k = 0; k <= DECODED; ++k) {
+      if (ours[k] != theirs[k])
+        CHECK_FAIL("%s after %zu: token %d is %d, on the CPU %d", name, lengths[i], k, ours[k], theirs[k]);
+    }
+    const double error = distance(our_logits, their_logits, VOCAB);
+    if (!(error < TOLERANCE)) CHECK_FAIL("%s after %zu: logits differ by %g", name, lengths[i], error);
+  }
+  mlx_engine_close(gpu);
+  mlx_engine_close(cpu);
+}
+
+TEST(decode_kernel_with_99_kb_of_shared_memory_matches_the_cpu_token_for_token) {
+  int ran = 0;
+  for (size_t i = 0; i < SMALL_GPUS; ++i) {
+    if (!is_selected(small_gpus[i].name) || !gpu_runs(small_gpus[i].name, 80)) continue;
+    compare_with_cpu(small_gpus[i].name);
+    ++ran;
+  }
+  if (!ran) SKIP("MLXCEL_ARCH selects none of the networks, or this GPU runs none");
+}
+
+static void prepare(void) {
+  prepare_networks();
+  prepare_small_gpus();
+}
+
+GPU_TEST_MAIN(prepare, CASE(each_form_of_network_matches_hf_token_for_token_on_the_decode_kernel),
+              CASE(decode_kernel_with_99_kb_of_shared_memory_matches_the_cpu_token_for_token))

@@ -50,16 +50,17 @@ static inline void gpu_copy(const char *path, const char *name) {
   CHECK_OK(mlx_copy_file(path, to));
 }
 
-// For tests: opens the bundle |name| on the GPU.
-static inline mlx_engine_t *gpu_open(const char *name) {
+// For tests: opens the bundle |name| on the GPU, or on the CPU.
+static inline mlx_engine_t *gpu_open_on(mlx_device_choice_t device, const char *name) {
   mlx_engine_t *engine;
   mlx_engine_options_t options;
   mlx_engine_options_initialize(&options);
-  options.device = MLX_USE_CUDA;
+  options.device = device;
   options.allow_unsigned = true;  // the bundle may have been prepared on another machine
   CHECK_OK(mlx_engine_open_bundle(gpu_file(name), &options, &engine));
   return engine;
 }
+static inline mlx_engine_t *gpu_open(const char *name) { return gpu_open_on(MLX_USE_CUDA, name); }
 
 // True if this GPU runs code for |sm|; otherwise prints that |name| is skipped.
 static inline bool gpu_runs(const char *name, int sm) {

@@ -14,43 +14,60 @@
 #define TOLERANCE 2e-5  // of the logits: ||GPU - CPU|| / ||CPU||
 #define DECODED 41      // decode groups of 32 and 8, and a single step
 
+typedef struct model {
+  const char *name;
+  bool portable;  // also compiled for sm_80
+  bool experts;   // a mixture of experts
+} model_t;
+
+static const model_t files[] = {
+    {"q4_0", true, false},
+    {"q4_1", false, false},
+    {"q8_0", false, false},
+    {"q4_k", false, false},
+    {"q6_k", false, false},
+    {"q2_k", false, false},
+    {"mxfp4", false, false},
+    {"k", false, false},
+    {"all", true, false},
+    {"mixed-f16-head", true, false},
+    {"mixed-bf16-head", false, false},
+    {"mixed-bf16-attention", false, false},
+    {"mixed-f16-attention", false, false},
+};
+#define FILES (sizeof files / sizeof *files)
+#define MODELS (FILES + PACKED_SUBJECTS)
+
+// The files above, then the directories of packed_subjects.h.
+static model_t model_at(size_t index) {
+  if (index < FILES) return files[index];
+  const packed_subject_t *subject = &packed_subjects[index - FILES];
+  return (model_t){subject->kind.name, subject->portable, subject->experts};
+}
+
+static bool is_portable(const char *name) {
+  for (size_t i = 0; i < MODELS; ++i)
+    if (!strcmp(model_at(i).name, name)) return model_at(i).portable;
+  CHECK_FAIL("no model is called %s", name);
+  return false;
+}
+
+// Each model is a subject on sm_80, if it is portable, and on sm_90.
+#define SUBJECTS (2 * MODELS)
 typedef struct subject {
-  const char *name, *cpu;  // bundles
+  char name[64], cpu[64];  // bundles
   int sm;                  // oldest GPU that runs it
-  bool experts;            // a mixture of experts
+  bool experts;
 } subject_t;
 
-static const subject_t subjects[] = {
-    {"q4_0-sm_80.mlxb", "q4_0-cpu.mlxb", 80, false},
-    {"q4_0-sm_90.mlxb", "q4_0-cpu.mlxb", 90, false},
-    {"q4_1-sm_90.mlxb", "q4_1-cpu.mlxb", 90, false},
-    {"q8_0-sm_90.mlxb", "q8_0-cpu.mlxb", 90, false},
-    {"q4_k-sm_90.mlxb", "q4_k-cpu.mlxb", 90, false},
-    {"q6_k-sm_90.mlxb", "q6_k-cpu.mlxb", 90, false},
-    {"q2_k-sm_90.mlxb", "q2_k-cpu.mlxb", 90, false},
-    {"mxfp4-sm_90.mlxb", "mxfp4-cpu.mlxb", 90, false},
-    {"k-sm_90.mlxb", "k-cpu.mlxb", 90, false},
-    {"all-sm_80.mlxb", "all-cpu.mlxb", 80, false},
-    {"all-sm_90.mlxb", "all-cpu.mlxb", 90, false},
-    {"mixed-f16-head-sm_80.mlxb", "mixed-f16-head-cpu.mlxb", 80, false},
-    {"mixed-f16-head-sm_90.mlxb", "mixed-f16-head-cpu.mlxb", 90, false},
-    {"mixed-bf16-head-sm_90.mlxb", "mixed-bf16-head-cpu.mlxb", 90, false},
-    {"mixed-bf16-attention-sm_90.mlxb", "mixed-bf16-attention-cpu.mlxb", 90, false},
-    {"mixed-f16-attention-sm_90.mlxb", "mixed-f16-attention-cpu.mlxb", 90, false},
-    {"gptq-sm_80.mlxb", "gptq-cpu.mlxb", 80, false},
-    {"gptq-sm_90.mlxb", "gptq-cpu.mlxb", 90, false},
-    {"gptq-symmetric-sm_90.mlxb", "gptq-symmetric-cpu.mlxb", 90, false},
-    {"gptq-experts-sm_90.mlxb", "gptq-experts-cpu.mlxb", 90, true},
-    {"awq-sm_90.mlxb", "awq-cpu.mlxb", 90, false},
-    {"awq-bf16-sm_90.mlxb", "awq-bf16-cpu.mlxb", 90, false},
-    {"awq-f32-sm_90.mlxb", "awq-f32-cpu.mlxb", 90, false},
-    {"mlx4-sm_90.mlxb", "mlx4-cpu.mlxb", 90, false},
-    {"mlx4-bf16-sm_90.mlxb", "mlx4-bf16-cpu.mlxb", 90, false},
-    {"mlx8-sm_90.mlxb", "mlx8-cpu.mlxb", 90, false},
-    {"mlx8-f16-sm_90.mlxb", "mlx8-f16-cpu.mlxb", 90, false},
-    {"mlx4-experts-sm_90.mlxb", "mlx4-experts-cpu.mlxb", 90, true},
-};
-#define SUBJECTS (sizeof subjects / sizeof *subjects)
+// False if there is no such subject.
+static bool subject_at(size_t index, subject_t *out) {
+  const model_t model = model_at(index / 2);
+  *out = (subject_t){.sm = index % 2 ? 90 : 80, .experts = model.experts};
+  snprintf(out->name, sizeof out->name, "%s-sm_%d.mlxb", model.name, out->sm);
+  snprintf(out->cpu, sizeof out->cpu, "%s-cpu.mlxb", model.name);
+  return out->sm == 90 || model.portable;
+}
 
 static bool is_selected(const char *name) {
   const char *only = getenv("MLXCEL_SUBJECT");
@@ -76,22 +93,24 @@ static void compile(const char *model, const char *target, mlx_quantize_t quanti
               bundle);
 }
 
-static void compile_quantized(const random_llama_t *shape, const char *folder, mlx_quantize_t quantize,
-                              bool portable) {
-  const char *name = mlx_quantize_name(quantize), *model = random_llama_write(shape, folder, name);
+// For the CPU and for every GPU that |name| is a subject on.
+static void compile_for_all(const char *model, mlx_quantize_t quantize, const char *name) {
   compile(model, "cpu:x86-64-v3", quantize, name);
-  if (portable) compile(model, "cuda:sm_80", quantize, name);
+  if (is_portable(name)) compile(model, "cuda:sm_80", quantize, name);
   compile(model, "cuda:sm_90", quantize, name);
 }
 
-static void compile_types(const char *folder, const char *name, size_t first, size_t count, bool portable) {
+static void compile_quantized(const random_llama_t *shape, const char *folder, mlx_quantize_t quantize) {
+  const char *name = mlx_quantize_name(quantize);
+  compile_for_all(random_llama_write(shape, folder, name), quantize, name);
+}
+
+static void compile_types(const char *folder, const char *name, size_t first, size_t count) {
   static const random_llama_t shape = {256, 512, 4, 2, 64, 2, 7, true, 10000};
   char path[128];
   snprintf(path, sizeof path, "%s/%s.gguf", folder, name);
   random_gguf_write(&shape, &random_packed_types[first], count, path);
-  compile(path, "cpu:x86-64-v3", MLX_QUANTIZE_NONE, name);
-  if (portable) compile(path, "cuda:sm_80", MLX_QUANTIZE_NONE, name);
-  compile(path, "cuda:sm_90", MLX_QUANTIZE_NONE, name);
+  compile_for_all(path, MLX_QUANTIZE_NONE, name);
 }
 
 static size_t type_number(mlx_dtype_t dtype) {
@@ -104,16 +123,13 @@ static size_t type_number(mlx_dtype_t dtype) {
 
 // A file with matrices of 16 bits beside quantized ones.
 static void compile_mixed(const char *folder, const char *name, const random_llama_t *shape,
-                          random_packed_t embedding, random_packed_t attention, random_packed_t mlp,
-                          bool portable) {
+                          random_packed_t embedding, random_packed_t attention, random_packed_t mlp) {
   random_packed_t types[RANDOM_MATRICES(2)];
   char path[128];
   snprintf(path, sizeof path, "%s/%s.gguf", folder, name);
   random_types_by_role(2, embedding, attention, mlp, types);
   random_gguf_write(shape, types, RANDOM_MATRICES(2), path);
-  compile(path, "cpu:x86-64-v3", MLX_QUANTIZE_NONE, name);
-  if (portable) compile(path, "cuda:sm_80", MLX_QUANTIZE_NONE, name);
-  compile(path, "cuda:sm_90", MLX_QUANTIZE_NONE, name);
+  compile_for_all(path, MLX_QUANTIZE_NONE, name);
 }
 
 // 1312 columns of 16 bits are two stages of the decode kernel, 4096 queries two segments of two stages. The
@@ -123,10 +139,10 @@ static void prepare_mixed(const char *folder) {
   static const random_llama_t many_queries = {32, 160, 16, 2, 256, 2, 203, true, 10000};
   static const random_packed_t q4_0 = {MLX_Q4_0, 0, -1, 0.005f, 0}, q4_1 = {MLX_Q4_1, 0, 2, 0.005f, -0.0375f};
   const random_packed_t q8 = random_packed_type(MLX_Q8_0), mxfp4 = random_packed_type(MLX_MXFP4);
-  compile_mixed(folder, "mixed-f16-head", &wide, random_f16, q4_0, q4_1, true);
-  compile_mixed(folder, "mixed-bf16-head", &many_queries, random_bf16, q8, q4_0, false);
-  compile_mixed(folder, "mixed-bf16-attention", &wide, random_bf16, random_bf16, mxfp4, false);
-  compile_mixed(folder, "mixed-f16-attention", &many_queries, q8, random_f16, q4_0, false);
+  compile_mixed(folder, "mixed-f16-head", &wide, random_f16, q4_0, q4_1);
+  compile_mixed(folder, "mixed-bf16-head", &many_queries, random_bf16, q8, q4_0);
+  compile_mixed(folder, "mixed-bf16-attention", &wide, random_bf16, random_bf16, mxfp4);
+  compile_mixed(folder, "mixed-f16-attention", &many_queries, q8, random_f16, q4_0);
 }
 
 static void prepare_directories(const char *folder) {
@@ -137,9 +153,7 @@ static void prepare_directories(const char *folder) {
     if (!is_selected(name)) continue;
     write_packed_subject(subject, folder, &packed, NULL);
     context = subject->experts ? 512 : 640;
-    compile(packed.path, "cpu:x86-64-v3", MLX_QUANTIZE_NONE, name);
-    if (subject->portable) compile(packed.path, "cuda:sm_80", MLX_QUANTIZE_NONE, name);
-    compile(packed.path, "cuda:sm_90", MLX_QUANTIZE_NONE, name);
+    compile_for_all(packed.path, MLX_QUANTIZE_NONE, name);
     end(&packed);
   }
 }
@@ -152,15 +166,15 @@ static const random_llama_t many_heads = {224, 352, 14, 14, 48, 1, 1003, true, 1
 static void prepare(void) {
   char folder[] = "/tmp/mlxcel-packed-XXXXXX";
   CHECK(mkdtemp(folder));
-  compile_quantized(&grouped, folder, MLX_QUANTIZE_Q4_0, true);
-  compile_quantized(&long_heads, folder, MLX_QUANTIZE_Q4_1, false);
-  compile_quantized(&many_heads, folder, MLX_QUANTIZE_Q8_0, false);
-  compile_types(folder, "q4_k", type_number(MLX_Q4_K), 1, false);
-  compile_types(folder, "q6_k", type_number(MLX_Q6_K), 1, false);
-  compile_types(folder, "q2_k", type_number(MLX_Q2_K), 1, false);
-  compile_types(folder, "mxfp4", type_number(MLX_MXFP4), 1, false);
-  compile_types(folder, "k", type_number(MLX_Q4_K), 3, false);  // types alternate within a role
-  compile_types(folder, "all", 0, RANDOM_PACKED_TYPES, true);
+  compile_quantized(&grouped, folder, MLX_QUANTIZE_Q4_0);
+  compile_quantized(&long_heads, folder, MLX_QUANTIZE_Q4_1);
+  compile_quantized(&many_heads, folder, MLX_QUANTIZE_Q8_0);
+  compile_types(folder, "q4_k", type_number(MLX_Q4_K), 1);
+  compile_types(folder, "q6_k", type_number(MLX_Q6_K), 1);
+  compile_types(folder, "q2_k", type_number(MLX_Q2_K), 1);
+  compile_types(folder, "mxfp4", type_number(MLX_MXFP4), 1);
+  compile_types(folder, "k", type_number(MLX_Q4_K), 3);  // types alternate within a role
+  compile_types(folder, "all", 0, RANDOM_PACKED_TYPES);
   prepare_mixed(folder);
   prepare_directories(folder);
   CHECK_OK(mlx_remove_tree(folder));
@@ -207,16 +221,6 @@ static void record_session(mlx_engine_t *engine, size_t length, const int32_t *f
   mlx_session_free(session);
 }
 
-static mlx_engine_t *open_cpu(const char *name) {
-  mlx_engine_t *engine;
-  mlx_engine_options_t options;
-  mlx_engine_options_initialize(&options);
-  options.device = MLX_USE_CPU;
-  options.allow_unsigned = true;
-  CHECK_OK(mlx_engine_open_bundle(gpu_file(name), &options, &engine));
-  return engine;
-}
-
 static const size_t lengths[] = {1, 8, 9, 16, 17, 100, 129, 250, 511, 590};
 #define LENGTHS (sizeof lengths / sizeof *lengths)
 #define KERNELS "decode, packed, attention_f32, place, sample, rows"
@@ -227,7 +231,7 @@ static bool fits(const mlx_engine_t *engine, size_t length) {
 
 static void compare_with_cpu(const subject_t *subject) {
   static record_t ours, theirs;
-  mlx_engine_t *gpu = gpu_open(subject->name), *cpu = open_cpu(subject->cpu);
+  mlx_engine_t *gpu = gpu_open(subject->name), *cpu = gpu_open_on(MLX_USE_CPU, subject->cpu);
   double worst = 0;
   CHECK_TEXT(mlx_engine_info(gpu).kernels, subject->experts ? KERNELS ", experts" : KERNELS);
   for (size_t i = 0; i < LENGTHS && fits(gpu, lengths[i]); ++i) {
@@ -247,9 +251,11 @@ static void compare_with_cpu(const subject_t *subject) {
 
 TEST(quantized_weights_on_the_gpu_match_the_cpu_kernel) {
   int ran = 0;
+  subject_t subject;
   for (size_t i = 0; i < SUBJECTS; ++i) {
-    if (!is_selected(subjects[i].name) || !gpu_runs(subjects[i].name, subjects[i].sm)) continue;
-    compare_with_cpu(&subjects[i]);
+    if (!subject_at(i, &subject) || !is_selected(subject.name) || !gpu_runs(subject.name, subject.sm))
+      continue;
+    compare_with_cpu(&subject);
     ++ran;
   }
   if (!ran) SKIP("this GPU runs none of the bundles");
@@ -258,15 +264,17 @@ TEST(quantized_weights_on_the_gpu_match_the_cpu_kernel) {
 TEST(every_run_gives_the_same_bits_in_groups_or_single_steps) {
   static record_t first, again;
   int ran = 0;
+  subject_t subject;
   for (size_t i = 0; i < SUBJECTS; ++i) {
-    if (!is_selected(subjects[i].name) || !gpu_runs(subjects[i].name, subjects[i].sm)) continue;
-    mlx_engine_t *gpu = gpu_open(subjects[i].name);
+    if (!subject_at(i, &subject) || !is_selected(subject.name) || !gpu_runs(subject.name, subject.sm))
+      continue;
+    mlx_engine_t *gpu = gpu_open(subject.name);
     for (size_t k = 0; k < LENGTHS && fits(gpu, lengths[k]); k += 3) {
       record_session(gpu, lengths[k], NULL, true, &first);
       for (int round = 0; round < 3; ++round) {
         record_session(gpu, lengths[k], NULL, round != 1, &again);
         if (memcmp(&first, &again, sizeof first))
-          CHECK_FAIL("%s, %zu tokens: another run gives other bits", subjects[i].name, lengths[k]);
+          CHECK_FAIL("%s, %zu tokens: another run gives other bits", subject.name, lengths[k]);
       }
     }
     mlx_engine_close(gpu);
@@ -292,8 +300,10 @@ static void sample(mlx_engine_t *engine, uint64_t seed, mlx_generation_t *out) {
 }
 
 TEST(the_same_seed_gives_the_same_tokens_on_the_gpu_and_on_the_cpu) {
-  if (!gpu_runs(subjects[0].name, subjects[0].sm)) SKIP("needs a GPU from sm_%d on", subjects[0].sm);
-  mlx_engine_t *gpu = gpu_open(subjects[0].name), *cpu = open_cpu(subjects[0].cpu);
+  subject_t subject;
+  CHECK(subject_at(0, &subject));
+  if (!gpu_runs(subject.name, subject.sm)) SKIP("needs a GPU from sm_%d on", subject.sm);
+  mlx_engine_t *gpu = gpu_open(subject.name), *cpu = gpu_open_on(MLX_USE_CPU, subject.cpu);
   mlx_generation_t ours, theirs;
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     sample(gpu, seed, &ours);

@@ -556,28 +556,35 @@ TEST(every_gpu_from_sm_80_on_decodes_an_8b_model_in_one_launch) {
   }
 }
 
-// Compiles the decode kernel: static_asserts in it check the plan's sizes.
-static void compile_decode(int sm, mlx_quantize_t quantize) {
-  mlx_nvrtc_t *nvrtc;
+static void add_decode_image(int sm, mlx_quantize_t quantize, mlx_kernels_t *kernels) {
   planned_t p;
-  char folder[80];
   const char *file;
   plan_network(write_8b(), sm, quantize, &p);
   CHECK(p.fits);
-  mlx_kernels_t only = {.gpu = p.kernels.gpu};
-  CHECK_OK(mlx_kernels_image(&only, MLX_KERNEL_DECODE, decode_definitions(&p), &file));
-  CHECK_OK(mlx_nvrtc_open(NULL, &nvrtc));
-  snprintf(folder, sizeof folder, "%s/sm_%d-%d", root, sm, (int)quantize);
-  CHECK_OK(mlx_kernels_compile(&only, nvrtc, folder, NULL));
-  mlx_nvrtc_close(nvrtc);
-  mlx_kernels_clear(&only);
+  CHECK_OK(mlx_kernels_image(kernels, MLX_KERNEL_DECODE, decode_definitions(&p), &file));
   planned_free(&p);
 }
 
-TEST(decode_kernel_of_an_8b_model_compiles_for_gpus_with_99_kb_of_shared_memory) {
-  compile_decode(86, MLX_QUANTIZE_NONE);
-  compile_decode(120, MLX_QUANTIZE_Q4_1);
-  compile_decode(121, MLX_QUANTIZE_Q4_0);
+// Compiles the decode kernel: static_asserts in it check the plan's sizes. Each GPU compiles the kernel with
+// exact bf16 weights and with one of the two 4-bit formats, because an image takes 6 seconds.
+TEST(decode_kernel_of_an_8b_model_compiles_for_every_gpu_with_99_kb_of_shared_memory) {
+  const mlx_gpu_kind_t *gpu;
+  mlx_nvrtc_t *nvrtc;
+  int count = 0;
+  CHECK_OK(mlx_nvrtc_open(NULL, &nvrtc));
+  for (size_t i = 0; (gpu = mlx_gpu_kind_at(i)); ++i) {
+    char folder[80];
+    mlx_kernels_t kernels = {.gpu = gpu};
+    if (!gpu->kernel_sm || gpu->shared_bytes != 99 << 10) continue;
+    add_decode_image(gpu->sm, MLX_QUANTIZE_NONE, &kernels);
+    add_decode_image(gpu->sm, count++ % 2 ? MLX_QUANTIZE_Q4_1 : MLX_QUANTIZE_Q4_0, &kernels);
+    CHECK_INT(kernels.count, 2);
+    snprintf(folder, sizeof folder, "%s/sm_%d", root, gpu->sm);
+    CHECK_OK(mlx_kernels_compile(&kernels, nvrtc, folder, NULL));
+    mlx_kernels_clear(&kernels);
+  }
+  CHECK_INT(count, 4);  // sm_86, sm_89, sm_120 and sm_121
+  mlx_nvrtc_close(nvrtc);
 }
 
 TEST(launch_length_follows_the_bandwidth_of_the_gpu) {
@@ -609,7 +616,7 @@ int main(int argc, char **argv) {
       CASE(experts_in_mxfp4_beside_bf16_matrices_decode_in_one_launch),
       CASE(other_mixtures_decode_op_by_op),
       CASE(every_gpu_from_sm_80_on_decodes_an_8b_model_in_one_launch),
-      CASE(decode_kernel_of_an_8b_model_compiles_for_gpus_with_99_kb_of_shared_memory),
+      CASE(decode_kernel_of_an_8b_model_compiles_for_every_gpu_with_99_kb_of_shared_memory),
       CASE(launch_length_follows_the_bandwidth_of_the_gpu),
   };
   strcpy(root, "/tmp/mlxcel-plan-XXXXXX");

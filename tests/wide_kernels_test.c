@@ -1,23 +1,13 @@
 // Every architecture compiles for sm_90 with --kernels=required: every product, attention and experts node
 // has a kernel, NVRTC compiles the images, and iree-compile links them into a module. Two step sizes instead
 // of five keep it short: decode, and prefill. Needs no GPU; arch_gpu_test.c runs the whole modules on one.
+// GPUs with 99 KB of shared memory compile one image of each kernel; plan_test.c has their decode kernels.
 #include "base/file.h"
-#include "base/memory.h"
-#include "compiler/compile_job.h"
-#include "compiler/emit.h"
+#include "tests/compile_jobs.h"
 #include "tests/wide_fixtures.h"
 
-static void compile_module(mlx_compile_job_t *job) {
-  static const mlx_step_size_t sizes[] = {{1, 1}, {16, 16}};
-  mlx_cache_entry_t entry;
-  mlx_module_options_set_steps(sizes, 2, &job->module);
-  CHECK_OK(mlx_module_emit(job->model, job->graph, &job->module, &job->mlir, &job->mlir_length));
-  CHECK_OK(mlx_iree_compiler_find(job->cache, NULL, NULL, &job->compiler));
-  CHECK_OK(mlx_job_get_module(job, &entry));
-  mlx_cache_release(&entry);
-  mlx_iree_compiler_release(&job->compiler);
-  mlx_free(job->mlir);
-}
+// ----------------------------------------------------------------------------------------------------------
+// Every architecture
 
 static mlx_status_t check_wide(void *user, const char *file) {
   static const mlx_compile_options_t options = {.target = "cuda:sm_90",
@@ -26,25 +16,19 @@ static mlx_status_t check_wide(void *user, const char *file) {
                                                 .kernels = MLX_KERNELS_REQUIRED};
   char folder[] = "/tmp/mlxcel-wide-XXXXXX", name[64];
   size_t *compiled = user;
-  mlx_compile_job_t job = {.options = &options};
+  mlx_compile_job_t job;
+  mlx_cache_entry_t entry;
   if (!wide_name(file, name)) return NULL;
   CHECK(mkdtemp(folder));
   write_wide_model(name, folder);
-  CHECK_OK(mlx_cache_open(NULL, &job.cache));
-  CHECK_OK(mlx_model_open(folder, &job.model));
-  CHECK_OK(mlx_target_parse(options.target, &job.target));
-  CHECK_OK(mlx_job_module_options(job.model, &options, MLX_FORM_IREE, &job.module));
-  CHECK_OK(mlx_model_build_graph(job.model, job.module.context, &job.graph));
-  snprintf(job.title, sizeof job.title, "%s for %s", name, options.target);
-  mlx_status_t status = mlx_job_choose_kernels(&job);
-  if (status) CHECK_FAIL("%s: %s", name, mlx_status_message(status));
-  compile_module(&job);
+  begin_job(folder, &options, &job);
+  emit_job(&job);
+  CHECK_OK(mlx_iree_compiler_find(job.cache, NULL, NULL, &job.compiler));
+  CHECK_OK(mlx_job_get_module(&job, &entry));
+  mlx_cache_release(&entry);
+  mlx_iree_compiler_release(&job.compiler);
   ++*compiled;
-  mlx_kernels_clear(&job.kernels);
-  mlx_nvrtc_close(job.nvrtc);
-  mlx_graph_free(job.graph);
-  mlx_model_close(job.model);
-  mlx_cache_close(job.cache);
+  end_job(&job);
   CHECK_OK(mlx_remove_tree(folder));
   return NULL;
 }
@@ -56,4 +40,96 @@ TEST(every_architecture_compiles_for_sm_90_with_kernels_required) {
   CHECK(compiled > 0);
 }
 
-TEST_MAIN(CASE(every_architecture_compiles_for_sm_90_with_kernels_required))
+// ----------------------------------------------------------------------------------------------------------
+// GPUs with 99 KB of shared memory
+
+static bool has_16_bit_rows(const mlx_kernel_image_request_t *image) {
+  return strstr(image->definitions, "ROWS16=1\n") != NULL;
+}
+
+// True if both images have the same function of the same source, for weights of the same kind: the first line
+// of their definitions is NAME=FUNCTION, or their source has only one function.
+static bool is_same_function(const mlx_kernel_image_request_t *a, const mlx_kernel_image_request_t *b) {
+  const size_t line = strcspn(a->definitions, "\n");
+  if (a->kind != b->kind || has_16_bit_rows(a) != has_16_bit_rows(b)) return false;
+  if (strncmp(a->definitions, "NAME=", 5)) return strncmp(b->definitions, "NAME=", 5) != 0;
+  return strcspn(b->definitions, "\n") == line && !strncmp(a->definitions, b->definitions, line);
+}
+
+// Adds the functions of |from| that |to| does not have yet. plan_test.c compiles the decode kernel of an 8B
+// model.
+static void add_images(const mlx_kernels_t *from, mlx_kernels_t *to) {
+  for (size_t i = 0; i < from->count; ++i) {
+    const mlx_kernel_image_request_t *image = &from->images[i];
+    const char *file;
+    size_t k = 0;
+    while (k < to->count && !is_same_function(image, &to->images[k])) ++k;
+    if (k < to->count || image->kind == MLX_KERNEL_DECODE) continue;
+    CHECK_OK(mlx_kernels_image(to, image->kind, image->definitions, &file));
+  }
+}
+
+static bool has_function(const mlx_kernels_t *kernels, mlx_kernel_kind_t kind, const char *name) {
+  char line[64];
+  snprintf(line, sizeof line, "NAME=%s\n", name);
+  for (size_t i = 0; i < kernels->count; ++i) {
+    const mlx_kernel_image_request_t *image = &kernels->images[i];
+    if (image->kind == kind && !strncmp(image->definitions, line, strlen(line))) return true;
+  }
+  return false;
+}
+
+// The functions that networks with exact 16-bit weights, quantized weights, and quantized experts call.
+static void collect_images(const mlx_gpu_kind_t *gpu, mlx_kernels_t *out) {
+  static const struct {
+    const char *fixture;
+    mlx_quantize_t quantize;
+  } networks[] = {
+      {"smollm3", MLX_QUANTIZE_NONE}, {"smollm3", MLX_QUANTIZE_Q4_1}, {"gpt_oss-mxfp4", MLX_QUANTIZE_NONE}};
+  char target[16];
+  snprintf(target, sizeof target, "cuda:sm_%d", gpu->sm);
+  for (size_t i = 0; i < sizeof networks / sizeof *networks; ++i) {
+    const mlx_compile_options_t options = {.target = target,
+                                           .weights = MLX_WEIGHTS_AUTO,
+                                           .quantize = networks[i].quantize,
+                                           .context = CONTEXT,
+                                           .kernels = MLX_KERNELS_REQUIRED};
+    char folder[] = "/tmp/mlxcel-wide-XXXXXX";
+    mlx_compile_job_t job;
+    CHECK(mkdtemp(folder));
+    write_wide_model(networks[i].fixture, folder);
+    begin_job(folder, &options, &job);
+    emit_job(&job);
+    add_images(&job.kernels, out);
+    end_job(&job);
+    CHECK_OK(mlx_remove_tree(folder));
+  }
+}
+
+TEST(each_kernel_compiles_for_every_gpu_with_99_kb_of_shared_memory) {
+  const mlx_gpu_kind_t *gpu;
+  mlx_nvrtc_t *nvrtc;
+  size_t gpus = 0;
+  CHECK_OK(mlx_nvrtc_open(NULL, &nvrtc));
+  for (size_t i = 0; (gpu = mlx_gpu_kind_at(i)); ++i) {
+    double seconds = 0;
+    char folder[] = "/tmp/mlxcel-images-XXXXXX";
+    mlx_kernels_t kernels = {.gpu = gpu, .cpu_seconds = &seconds};
+    if (!gpu->kernel_sm || gpu->shared_bytes != 99 << 10) continue;
+    CHECK(mkdtemp(folder));
+    collect_images(gpu, &kernels);
+    CHECK(has_function(&kernels, MLX_KERNEL_PACKED, "mlx_packed_linear"));
+    CHECK(has_function(&kernels, MLX_KERNEL_PACKED, "mlx_experts_gemm"));
+    CHECK(has_function(&kernels, MLX_KERNEL_ATTENTION_F32, "mlx_attend"));
+    CHECK_OK(mlx_kernels_compile(&kernels, nvrtc, folder, NULL));
+    fprintf(stderr, "  sm_%d: %zu images in %.1f s of CPU time\n", gpu->sm, kernels.count, seconds);
+    mlx_kernels_clear(&kernels);
+    CHECK_OK(mlx_remove_tree(folder));
+    ++gpus;
+  }
+  CHECK_INT(gpus, 4);  // sm_86, sm_89, sm_120 and sm_121
+  mlx_nvrtc_close(nvrtc);
+}
+
+TEST_MAIN(CASE(every_architecture_compiles_for_sm_90_with_kernels_required),
+          CASE(each_kernel_compiles_for_every_gpu_with_99_kb_of_shared_memory))
