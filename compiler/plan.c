@@ -43,6 +43,16 @@ static int64_t staged_bytes(const mlx_decode_plan_t *plan, mlx_decode_role_t rol
   return 8 * (quantized ? 640 : 768) * mlx_ceil_div(runs, 2) * 2;
 }
 
+// Columns of the matrices of a role; |down|: of the down projections.
+static int64_t columns_of(const mlx_decode_plan_t *plan, int role, int64_t queries, int64_t down) {
+  switch (role) {
+    case MLX_DECODE_ROLE_O: return queries;
+    case MLX_DECODE_ROLE_DOWN: return down;
+    case MLX_DECODE_ROLE_SHARED_DOWN: return plan->form.shared_ffn;
+    default: return plan->hidden;
+  }
+}
+
 static bool is_of_shared_expert(int role) {
   return role == MLX_DECODE_ROLE_SHARED_GATE || role == MLX_DECODE_ROLE_SHARED_DOWN;
 }
@@ -51,10 +61,7 @@ static bool is_of_shared_expert(int role) {
 static int64_t most_staged_bytes(const mlx_decode_plan_t *plan, int64_t queries, int64_t down) {
   int64_t most = 0;
   for (int i = 0; i < MLX_DECODE_ROLE_EMBED; ++i) {
-    const int64_t width = i == MLX_DECODE_ROLE_DOWN          ? down
-                          : i == MLX_DECODE_ROLE_SHARED_DOWN ? plan->form.shared_ffn
-                          : i == MLX_DECODE_ROLE_O           ? queries
-                                                             : plan->hidden;
+    const int64_t width = columns_of(plan, i, queries, down);
     if (plan->form.shared_ffn || !is_of_shared_expert(i))
       most = max_int(most, staged_bytes(plan, (mlx_decode_role_t)i, width));
   }
@@ -64,7 +71,7 @@ static int64_t most_staged_bytes(const mlx_decode_plan_t *plan, int64_t queries,
 // Whether the activations of 16-bit rows in a network with quantized matrices fit into registers.
 static bool rows_fit(const mlx_decode_plan_t *plan, int64_t queries) {
   for (int i = 0; i < MLX_DECODE_ROLE_EMBED; ++i) {
-    const int64_t width = i == MLX_DECODE_ROLE_O ? queries : plan->hidden;
+    const int64_t width = columns_of(plan, i, queries, 0);
     if (mlx_tiles_are_rows(plan->tiles[i][0]) && fewest_runs(width, plan->segment) > 8) return false;
   }
   return true;

@@ -93,8 +93,8 @@ static bool match_tiles(mlx_decode_plan_t *plan, mlx_decode_weight_t which, int6
   return true;
 }
 
-// Records a matrix of 16 bits in a network with quantized ones. Gate, up and down of all experts must be
-// quantized.
+// Records a matrix of 16 bits in a network with quantized ones. Gate, up and down must be quantized, except
+// those of a shared expert.
 static bool match_rows16(mlx_decode_plan_t *plan, mlx_decode_weight_t which, int64_t layer,
                          mlx_dtype_t dtype) {
   const mlx_decode_role_t role = role_of(which).role;
@@ -102,8 +102,7 @@ static bool match_rows16(mlx_decode_plan_t *plan, mlx_decode_weight_t which, int
   for (int i = 0; i < MLX_DECODE_ROLES; ++i) first &= !mlx_tiles_are_rows(plan->tiles[i][0]);
   if (first) plan->dtype = dtype;
   return dtype == plan->dtype && dtype != MLX_F32 && role != MLX_DECODE_ROLE_GATE &&
-         role != MLX_DECODE_ROLE_DOWN && role != MLX_DECODE_ROLE_SHARED_GATE &&
-         role != MLX_DECODE_ROLE_SHARED_DOWN &&
+         role != MLX_DECODE_ROLE_DOWN &&
          match_tiles(plan, which, layer, (mlx_tiles_t){.bits = MLX_DECODE_ROWS});
 }
 

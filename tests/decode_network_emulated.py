@@ -3,11 +3,10 @@
 tests/fixtures/wide: one step for each token of a prompt, then a burst. Tokens and logits must equal those of Hugging Face (16-bit weights), or of a network
 in f64 with the weights that the kernel's load1() returns (quantized weights).
 
-  tests/decode_network_emulated.py DECODE_CASE [FIXTURE:KIND[:PROMPT[:LAYERS]]...]
+  tests/decode_network_emulated.py DECODE_CASE [FIXTURE:KIND[:PROMPT[:LAYERS[:WIDTH]]]...]
 
-KIND is bf16, q8_0, q4_1, mixed (q, k, v and o have bf16 weights, the others Q8_0) or shared (the matrices of the shared expert are Q4_1, the row of its score is
-bf16, the others Q8_0). PROMPT is a number in the goldens, LAYERS the number of layers that
-are used, of quantized weights.
+KIND is bf16, q8_0, q4_1, or one of MIXTURES: some matrices are bf16 or Q4_1, the others Q8_0. PROMPT is a number in the goldens, LAYERS the number of layers that
+are used, WIDTH that of the shared expert, both of quantized weights.
 
 DECODE_CASE is the program of tests/decode_case.c. Inline assembly is replaced by C++ that does the same; a function that is no longer found is an error.
 Exit status 77: there is no compiler.
@@ -25,12 +24,14 @@ from packed_emulated import replace_body
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 CASES = ("llama-yarn:bf16 gemma3:bf16 arcee:bf16 starcoder2:bf16 olmo:bf16 gpt2:bf16 stablelm:bf16 cohere2:bf16 phi:bf16 gpt_neox:bf16 stablelm-parallel:bf16 "
          "mimo:q4_1 starcoder2:q8_0 arcee:q4_1 cohere2:q8_0 phi:q4_1 gpt_neox:q8_0 gpt2:q8_0 phi:mixed cohere2:mixed "
-         "gpt_neox:q8_0:0:1 olmoe:bf16 olmoe:q8_0 qwen2_moe:bf16 qwen2_moe:q8_0 qwen2_moe:shared cohere2:bf16:2").split()  # prompt 2 is so long that blocks share the positions of a head
+         "gpt_neox:q8_0:0:1 olmoe:bf16 olmoe:q8_0 qwen2_moe:bf16 qwen2_moe:q8_0 qwen2_moe:shared qwen2_moe:shared16 "
+         "qwen2_moe:q8_0:0::17408 cohere2:bf16:2").split()  # prompt 2 is so long that blocks share the positions of a head
 # kind: for each other kind, the matrices that have it, the definitions that are copied from it, and those that are set (None: removed)
 MIXTURES = {
     "mixed": {"bf16": ("QKVO", [], {"QKV_TILES": "16", "O_TILES": "16", "DTYPE_BF16": "1"})},
     "shared": {"q4_1": (["SHARED_GATE", "SHARED_UP", "SHARED_DOWN"], ["SHARED_GATE_TILES", "SHARED_DOWN_TILES", "OFFSETS"], {}),
                "bf16": (["SHARED_SCORE"], [], {"SHARED_SCORE_TILES": None, "SHARED_SCORE_BF16": "1"})},
+    "shared16": {"bf16": (["SHARED_GATE", "SHARED_UP", "SHARED_DOWN"], [], {"SHARED_GATE_TILES": "16", "SHARED_DOWN_TILES": "16", "DTYPE_BF16": "1"})},
 }
 TOKENS = 24  # more than a page and than the windows of the fixtures
 
@@ -331,10 +332,26 @@ def kernel():
     return text.replace("extern __shared__ __align__(128) u8 memory[];", "u8 *memory = (u8 *)shared();")
 
 
-def program(name, kind, number, layers, folder):
+def widen(name, width, folder):
+    """Writes a fixture whose shared expert has another width. Returns its path."""
+    fixture = json.loads((ROOT / f"tests/fixtures/wide/{name}.json").read_text())
+    old, fixture["config"]["shared_expert_intermediate_size"] = fixture["config"]["shared_expert_intermediate_size"], width
+    for row in fixture["tensors"]:
+        if ".shared_expert." in row[0]:
+            wide = 1 if "down_proj" in row[0] else 0
+            row[2][wide] = width
+            row[3] *= (old / width) ** (0.5 * wide)
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps(fixture))
+    return path
+
+
+def program(name, kind, number, layers, width, folder):
     # The logits of Hugging Face are those of the last token.
     golden = json.loads((ROOT / f"tests/goldens/wide/{name}.json").read_text())["results"][number]
-    values = {"NAME": f"{name}, {kind}", "PROMPT": golden["prompt_ids"], "OUTPUT": golden["output_ids"] if kind == "bf16" else [0] * TOKENS,
+    tokens = 4 if width else TOKENS  # a wide expert takes long
+    values = {"NAME": f"{name}, {kind}", "PROMPT": golden["prompt_ids"][:2] if width else golden["prompt_ids"],
+              "OUTPUT": golden["output_ids"] if kind == "bf16" else [0] * tokens,
               "LOGITS": golden["last_logits"] if kind == "bf16" else [],
               "TOLERANCE": "2e-5"}
     end = MAIN
@@ -375,12 +392,12 @@ def write_case(decode_case, name, kind, folder):
 
 
 def run_case(case, decode_case, compiler):
-    name, kind, number, layers = (case.split(":") + ["", ""])[:4]
+    name, kind, number, layers, width = (case.split(":") + ["", "", ""])[:5]
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary) / kind
-        if not write_case(decode_case, name, kind, folder):
+        if not write_case(decode_case, widen(name, int(width), pathlib.Path(temporary)) if width else name, kind, folder):
             return print(f"{name}, {kind}: the decode kernel does not support it") or False
-        (folder / "test.cpp").write_text(program(name, kind, int(number or 0), layers, folder))
+        (folder / "test.cpp").write_text(program(name, kind, int(number or 0), layers, width, folder))
         subprocess.run([compiler, "-std=c++17", "-O1", "-w", "-U_FORTIFY_SOURCE", "-ffp-contract=off", f"-I{ROOT}/tests", folder / "test.cpp", "-o", folder / "test"], check=True)
         return subprocess.run([folder / "test", folder / "weights"], timeout=900).returncode == 0
 

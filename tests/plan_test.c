@@ -504,26 +504,42 @@ TEST(a_directory_quantized_by_awq_decodes_in_one_launch) {
   end(&f);
 }
 
-// mlx-lm quantizes the router too. It is dequantized for the kernel.
-TEST(a_mixture_of_experts_quantized_by_mlx_decodes_in_one_launch) {
-  static const packed_kind_t kind = {"mlx", MLX_PACKED_MLX, 4, 32, MLX_BF16, true, false, false};
+// Quantizes a wide fixture as mlx-lm does, except matrices with |left| in their name. The decode kernel must
+// support it and have each of |macros|.
+static void check_mlx(const char *fixture, const char *left, const char *const macros[3]) {
+  const packed_kind_t kind = {"mlx", MLX_PACKED_MLX, 4, 32, MLX_BF16, true, false, false, left};
   char path[] = "/tmp/mlxcel-plan-XXXXXX";
   folder_t f;
   mlx_model_t *model;
   planned_t p;
   CHECK(mkdtemp(path));
-  write_wide_model("qwen3_moe", path);
+  write_wide_model(fixture, path);
   CHECK_OK(mlx_model_open(path, &model));
   write_packed_model(&kind, path, model, &f, NULL);
   mlx_model_close(model);
   plan_layout(f.path, 90, MLX_QUANTIZE_NONE, true, &p);
   CHECK(p.fits);
   const char *definitions = decode_definitions(&p);
-  CHECK_CONTAINS(definitions, "\nGATE_TILES=4,2,1,0,0\nDOWN_TILES=4,2,1,0,0\n");
-  CHECK_CONTAINS(definitions, "ROUTER_F32=1\n");
+  for (int i = 0; i < 3; ++i) CHECK_CONTAINS(definitions, macros[i]);
   planned_free(&p);
   end(&f);
   CHECK_OK(mlx_remove_tree(path));
+}
+
+// mlx-lm quantizes the router too. It is dequantized for the kernel.
+TEST(a_mixture_of_experts_quantized_by_mlx_decodes_in_one_launch) {
+  static const char *const macros[] = {"\nGATE_TILES=4,2,1,0,0\n", "\nDOWN_TILES=4,2,1,0,0\n",
+                                       "\nROUTER_F32=1\n"};
+  check_mlx("qwen3_moe", NULL, macros);
+}
+
+TEST(a_shared_expert_has_the_format_of_the_others_or_16_bits) {
+  static const char *const same[] = {"\nGATE_TILES=4,2,1,0,0\n", "\nSHARED_GATE_TILES=4,2,1,0,0\n",
+                                     "\nSHARED_DOWN_TILES=4,2,1,0,0\n"},
+                           *const rows[] = {"\nGATE_TILES=4,2,1,0,0\n", "\nSHARED_GATE_TILES=16\n",
+                                            "\nSHARED_DOWN_TILES=16\n"};
+  check_mlx("qwen2_moe", NULL, same);
+  check_mlx("qwen2_moe", ".shared_expert.", rows);
 }
 
 // As gpt-oss is published: experts in MXFP4, all other matrices in bf16.
@@ -628,6 +644,7 @@ int main(int argc, char **argv) {
       CASE(a_head_and_embedding_of_16_bits_are_rows_beside_quantized_layers),
       CASE(a_directory_quantized_by_awq_decodes_in_one_launch),
       CASE(a_mixture_of_experts_quantized_by_mlx_decodes_in_one_launch),
+      CASE(a_shared_expert_has_the_format_of_the_others_or_16_bits),
       CASE(experts_in_mxfp4_beside_bf16_matrices_decode_in_one_launch),
       CASE(other_mixtures_decode_op_by_op),
       CASE(every_gpu_from_sm_80_on_decodes_an_8b_model_in_one_launch),

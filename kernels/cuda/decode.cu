@@ -232,7 +232,7 @@ struct Merge {  // partial attention results of one head
          max_of(OInput::staged_bytes, DownInput::staged_bytes))
 
 #ifdef SHARED_FFN
-#define SHARED_STAGED_BYTES SharedDownInput::staged_bytes
+#define SHARED_STAGED_BYTES max_of(SharedGateInput::staged_bytes, SharedDownInput::staged_bytes)
 #else
 #define SHARED_STAGED_BYTES 0
 #endif
@@ -300,9 +300,9 @@ struct State {
 #define PAIR_STAGE \
   max_of((GateFormat::Stage<HIDDEN, PAIR_ROWS>::bytes), (GateFormat2::Stage<HIDDEN, PAIR_ROWS>::bytes))
 #ifdef SHARED_FFN
-#define SHARED_STAGE                                                   \
-  max_of(max_of((SharedGateFormat::Stage<HIDDEN, PAIR_ROWS>::bytes),   \
-                (SharedGateFormat2::Stage<HIDDEN, PAIR_ROWS>::bytes)), \
+#define SHARED_STAGE                                                          \
+  max_of(max_of((SharedGateFormat::Stage<HIDDEN, SHARED_PAIR_ROWS>::bytes),   \
+                (SharedGateFormat2::Stage<HIDDEN, SHARED_PAIR_ROWS>::bytes)), \
          LARGER_STAGE(SharedDownFormat, PART_OF(SHARED_FFN, 0)))
 #else
 #define SHARED_STAGE 0
@@ -462,9 +462,10 @@ static __device__ __forceinline__ void layer(const Model &m, Consumer &c, int l,
   GateInput own;
   GateInput &h = same_or_own(x, own);
 #ifdef EXPERTS
-  receive_and_score(m, s, l, parity, h);
 #ifdef SHARED_FFN
-  compute_shared(m, c, l, parity, h);
+  score_and_compute_shared(m, c, l, parity, h);
+#else
+  receive_and_score(m, s, l, parity, h);
 #endif
   choose_experts(s, w->router[parity]);
 #else

@@ -58,7 +58,8 @@ using SharedDownFormat2 = Tiles<SHARED_DOWN_TILES_2>;
 using SharedDownFormat2 = SharedDownFormat;
 #endif
 #define SHARED_PARTS Tiling<SHARED_FFN>::parts
+using SharedGateInput = SharedGateFormat::Activations<HIDDEN>;
 using SharedDownInput = SharedDownFormat::Activations<PART_OF(SHARED_FFN, 0)>;
-static_assert(Same<SharedGateFormat::Activations<HIDDEN>, GateInput>::value,
-              "compiler/plan_match.c rejects 16-bit rows beside quantized experts");
+#define SHARED_LIKE_GATE Same<SharedGateInput, GateInput>::value
+#define SHARED_PAIR_ROWS (SHARED_LIKE_GATE ? PAIR_ROWS : 1)  // only tiles share a stage
 #endif

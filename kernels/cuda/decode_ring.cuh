@@ -244,7 +244,7 @@ static __device__ __forceinline__ void stream_down(Producer &p, Rows rows, bool 
   }
 }
 
-#if PAIR_ROWS == 2
+#if MLP_MATRICES == 2
 template <typename F, typename Index>
 static __device__ __forceinline__ void copy_pair(Producer &p, int row, const u8 *gate, const u8 *up) {
   const u64 at = F::template row_offset<HIDDEN>(Index::stored(p.s, row));
@@ -254,8 +254,8 @@ static __device__ __forceinline__ void copy_pair(Producer &p, int row, const u8 
 
 // A stage has a tile row of gate and one of up, so that one thread gets the sums of both.
 template <typename F, typename G, typename Index>
-static __device__ __forceinline__ void stream_pairs(Producer &p, Rows rows, bool second, const u8 *gate,
-                                                    const u8 *up) {
+static __device__ __forceinline__ void stream_in_pairs(Producer &p, Rows rows, bool second, const u8 *gate,
+                                                       const u8 *up) {
 #pragma unroll 1
   for (int r = rows.begin; r < rows.end && !p.stopped; r += TILE) {
     if (!Same<F, G>::value && second)
@@ -264,11 +264,11 @@ static __device__ __forceinline__ void stream_pairs(Producer &p, Rows rows, bool
       copy_pair<F, Index>(p, r, gate, up);
   }
 }
-#elif MLP_MATRICES == 2
+
 // Tiles of gate and up alternate, so that one thread gets the sums of both.
 template <typename F, typename G, typename Index>
-static __device__ __forceinline__ void stream_pairs(Producer &p, Rows rows, bool second, const u8 *gate,
-                                                    const u8 *up) {
+static __device__ __forceinline__ void stream_in_turns(Producer &p, Rows rows, bool second, const u8 *gate,
+                                                       const u8 *up) {
 #pragma unroll 1
   for (int r = rows.begin; r < rows.end; r += TILE) {
 #pragma unroll 1
@@ -277,6 +277,16 @@ static __device__ __forceinline__ void stream_pairs(Producer &p, Rows rows, bool
       copy_either<F, G, HIDDEN>(p, r, min(TILE, rows.end - r), second, matrix);
     }
   }
+}
+
+// The order of Consumer::pairs with ROWS tile rows in a stage.
+template <typename F, typename G, typename Index, int ROWS>
+static __device__ __forceinline__ void stream_pairs(Producer &p, Rows rows, bool second, const u8 *gate,
+                                                    const u8 *up) {
+  if constexpr (ROWS == 2)
+    stream_in_pairs<F, G, Index>(p, rows, second, gate, up);
+  else
+    stream_in_turns<F, G, Index>(p, rows, second, gate, up);
 }
 #endif
 
@@ -318,7 +328,7 @@ static __device__ __forceinline__ void stream_expert_down(Producer &p, Rows rows
 static __device__ __forceinline__ void stream_mlp(const Model &m, Producer &p, int l) {
   const bool second = uses_second(l, SECOND_GATE);
 #if MLP_MATRICES == 2
-  stream_pairs<GateFormat, GateFormat2, MlpIndex>(p, p.s->ffn, second, AT(GATE, l), AT(UP, l));
+  stream_pairs<GateFormat, GateFormat2, MlpIndex, PAIR_ROWS>(p, p.s->ffn, second, AT(GATE, l), AT(UP, l));
 #else
   stream_rows<GateFormat, GateFormat2, HIDDEN>(p, p.s->ffn, [=](int) { return second; }, Matrix{AT(UP, l)});
 #endif
@@ -326,7 +336,7 @@ static __device__ __forceinline__ void stream_mlp(const Model &m, Producer &p, i
 
 #ifdef SHARED_FFN
 static __device__ __forceinline__ void stream_shared_pairs(const Model &m, Producer &p, int l) {
-  stream_pairs<SharedGateFormat, SharedGateFormat2, SharedIndex>(
+  stream_pairs<SharedGateFormat, SharedGateFormat2, SharedIndex, SHARED_PAIR_ROWS>(
       p, p.s->shared, uses_second(l, SECOND_SHARED_GATE), AT(SHARED_GATE, l), AT(SHARED_UP, l));
 }
 

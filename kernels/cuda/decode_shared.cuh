@@ -7,14 +7,30 @@
 
 // The hidden values of the shared expert.
 static __device__ __forceinline__ void compute_shared(const Model &m, Consumer &c, int l, int parity,
-                                                      const GateInput &h) {
+                                                      const SharedGateInput &h) {
   Shared *s = c.s;
-  c.pairs<SharedGateFormat, SharedGateFormat2>(
+  c.pairs<SharedGateFormat, SharedGateFormat2, SHARED_PAIR_ROWS>(
       h, s->shared, uses_second(l, SECOND_SHARED_GATE), [] {}, [](int) { return float2{0, 0}; },
       [&](int row, float gate, float up, float2, bool) {
         const float scale = layer_scale(s);
         publish(&m.scratch->shared[parity][row], gated(gate * scale, up * scale));
       });
+}
+
+// Receives the input of the MLP as |h|, publishes the scores of this block's experts and the hidden values of
+// the shared expert.
+template <typename A>
+static __device__ __forceinline__ void score_and_compute_shared(const Model &m, Consumer &c, int l,
+                                                                int parity, A &h) {
+  if constexpr (Same<A, SharedGateInput>::value) {
+    receive_and_score(m, c.s, l, parity, h);
+    compute_shared(m, c, l, parity, h);
+  } else {  // each has its own form of the input
+    SharedGateInput own;
+    receive_and_score(m, c.s, l, parity, own);
+    compute_shared(m, c, l, parity, own);
+    receive_and_normalize(c.s, m.scratch->x1[parity], nullptr, BEFORE_MLP(l), h);
+  }
 }
 
 template <typename A>
