@@ -40,7 +40,11 @@ static const char *const weight_names[] = {"EMBED",
                                            "MLP_NORM_BIAS",
                                            "FINAL_NORM_BIAS",
                                            "HEAD_BIAS",
-                                           "POSITIONS"};
+                                           "POSITIONS",
+                                           "SHARED_GATE",
+                                           "SHARED_UP",
+                                           "SHARED_DOWN",
+                                           "SHARED_SCORE"};
 
 void mlx_cuda_define_offsets(mlx_text_t *definitions, const mlx_decode_plan_t *plan) {
   for (size_t i = 0; i < MLX_DECODE_WEIGHTS; ++i) {
@@ -53,7 +57,8 @@ void mlx_cuda_define_offsets(mlx_text_t *definitions, const mlx_decode_plan_t *p
 
 // Tile formats for decode_tiles.cuh.
 static void define_tiles(mlx_text_t *definitions, const mlx_decode_plan_t *plan, int64_t layers) {
-  static const char *const roles[MLX_DECODE_ROLES] = {"QKV", "O", "GATE", "DOWN", "HEAD", "EMBED"};
+  static const char *const roles[MLX_DECODE_ROLES] = {
+      "QKV", "O", "GATE", "DOWN", "SHARED_GATE", "SHARED_DOWN", "HEAD", "EMBED", "SHARED_SCORE"};
   bool offsets = false, second = false;
   if (!plan->tiles[MLX_DECODE_ROLE_QKV][0].bits) return;
   for (int i = 0; i < 2 * MLX_DECODE_ROLES; ++i) {
@@ -139,13 +144,19 @@ static void define_ropes(mlx_text_t *d, const mlx_decode_form_t *form, const mlx
   if (scaled) mlx_text_puts(d, "\n");
 }
 
-static void define_experts(mlx_text_t *d, const mlx_decode_form_t *form) {
+static void define_experts(mlx_text_t *d, const mlx_decode_plan_t *plan) {
   static const char *const routers[] = {
       [MLX_F32] = "ROUTER_F32", [MLX_BF16] = "ROUTER_BF16", [MLX_F16] = "ROUTER_F16"};
+  static const char *const scores[] = {
+      [MLX_F32] = "SHARED_SCORE_F32", [MLX_BF16] = "SHARED_SCORE_BF16", [MLX_F16] = "SHARED_SCORE_F16"};
+  const mlx_decode_form_t *form = &plan->form;
   if (!form->experts) return;
   MLX_DEFINE(d, {"EXPERTS", form->experts}, {"USED", form->used}, {"SUM_TO_ONE", form->sum_to_one},
              {routers[form->router], 1});
   if (form->limit != 0.0) mlx_text_printf(d, "LIMIT=%.9ef\nSLOPE=%.9ef\n", form->limit, form->slope);
+  if (!form->shared_ffn) return;
+  MLX_DEFINE(d, {"SHARED_FFN", form->shared_ffn});
+  if (!plan->tiles[MLX_DECODE_ROLE_SHARED_SCORE][0].bits) MLX_DEFINE(d, {scores[form->score], 1});
 }
 
 // Macros of kernels/cuda/decode_form.cuh, where the network differs from Llama's.
@@ -161,6 +172,7 @@ static void define_form(mlx_text_t *d, const mlx_function_t *g, const mlx_decode
   if (form->parallel) MLX_DEFINE(d, {"PARALLEL", 1});
   if (form->positions) MLX_DEFINE(d, {"POSITION_ROWS", form->positions});
   define_number(d, "QKV_CLIP", form->clip, 0.0);
+  define_number(d, "QKV_LATE_CLIP", form->late_clip, 0.0);
   define_number(d, "EMBED_SCALE", form->embed_scale, 1.0);
   define_number(d, "RESIDUAL_SCALE", form->residual_scale, 1.0);
   define_number(d, "LOGIT_SCALE", form->logit_scale, 1.0);
@@ -178,7 +190,7 @@ static void define_form(mlx_text_t *d, const mlx_function_t *g, const mlx_decode
       mlx_text_printf(d, "%s%d", i ? "," : "", form->windowed[i] ? 1 : 0);
     mlx_text_puts(d, "\n");
   }
-  define_experts(d, form);
+  define_experts(d, plan);
   if (g->options->window_pages) {
     MLX_DEFINE(d, {"WINDOW_LAYERS", mlx_function_page_layers(g, MLX_WINDOW_PAGES)});
     mlx_text_puts(d, "PAGE_LAYERS=");

@@ -63,9 +63,9 @@ static void assign_tiles(const tile_group_t *g, mlx_tiles_t tiles, mlx_tiles_t e
 
 // Gate and up are multiplied together.
 static bool pairs_differ(const tile_group_t *g) {
-  for (int64_t layer = 0; g->roles[0] == MLX_DECODE_GATE && layer < g->layers; ++layer) {
-    if (!mlx_tiles_equal(*tiles_at(g, layer, MLX_DECODE_GATE), *tiles_at(g, layer, MLX_DECODE_UP)))
-      return true;
+  const bool pairs = g->roles[0] == MLX_DECODE_GATE || g->roles[0] == MLX_DECODE_SHARED_GATE;
+  for (int64_t layer = 0; pairs && layer < g->layers; ++layer) {
+    if (!mlx_tiles_equal(*tiles_at(g, layer, g->roles[0]), *tiles_at(g, layer, g->roles[1]))) return true;
   }
   return false;
 }
@@ -108,14 +108,17 @@ static mlx_status_t plan_tiles(const mlx_model_t *model, const mlx_graph_t *grap
                    groups[][4] = {{MLX_DECODE_Q, MLX_DECODE_K, MLX_DECODE_V, -1},
                                   {MLX_DECODE_O, -1},
                                   {MLX_DECODE_GATE, MLX_DECODE_UP, -1},
-                                  {MLX_DECODE_DOWN, -1}};
+                                  {MLX_DECODE_DOWN, -1},
+                                  {MLX_DECODE_SHARED_GATE, MLX_DECODE_SHARED_UP, -1},
+                                  {MLX_DECODE_SHARED_DOWN, -1}};
   const mlx_tiles_t none = {0};
   for (size_t i = 0; i < model->weight_count; ++i)
     tiles[i] = mlx_weight_stored(&model->weights[i], mlx_module_storage(options)).tiles;
   plan_experts(model, graph, options, tiles);
   mlx_network_plan_t plan;
   MLX_TRY(mlx_network_plan_make(model, graph, &plan));
-  for (size_t i = 0; plan.fits && i < sizeof groups / sizeof *groups; ++i) {
+  const size_t count = sizeof groups / sizeof *groups - (plan.shared ? 0 : 2);
+  for (size_t i = 0; plan.fits && i < count; ++i) {
     const int *roles = groups[i][0] == MLX_DECODE_GATE && !plan.gated ? ungated : groups[i];
     const tile_group_t g = {&plan, tiles, roles, model->config.layers};
     const mlx_tiles_t first = *tiles_at(&g, 0, roles[0]);

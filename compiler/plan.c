@@ -36,18 +36,34 @@ static bool is_quantized(const mlx_decode_plan_t *plan, mlx_decode_role_t role) 
 // runs (16 with quantized weights), and those that are multiplied in parts, are kept in registers, and only
 // some runs are in shared memory at a time.
 static int64_t staged_bytes(const mlx_decode_plan_t *plan, mlx_decode_role_t role, int64_t width) {
-  const bool quantized = is_quantized(plan, role), in_parts = role == MLX_DECODE_ROLE_DOWN;
+  const bool quantized = is_quantized(plan, role),
+             in_parts = role == MLX_DECODE_ROLE_DOWN || role == MLX_DECODE_ROLE_SHARED_DOWN;
   int64_t runs = fewest_runs(width, plan->segment);
   if (runs <= (quantized ? 16 : 8) || in_parts) runs = min_int(runs, quantized ? 4 : 2);
   return 8 * (quantized ? 640 : 768) * mlx_ceil_div(runs, 2) * 2;
+}
+
+// Columns of the matrices of a role; |down|: of the down projections.
+static int64_t columns_of(const mlx_decode_plan_t *plan, int role, int64_t queries, int64_t down) {
+  switch (role) {
+    case MLX_DECODE_ROLE_O: return queries;
+    case MLX_DECODE_ROLE_DOWN: return down;
+    case MLX_DECODE_ROLE_SHARED_DOWN: return plan->form.shared_ffn;
+    default: return plan->hidden;
+  }
+}
+
+static bool is_of_shared_expert(int role) {
+  return role == MLX_DECODE_ROLE_SHARED_GATE || role == MLX_DECODE_ROLE_SHARED_DOWN;
 }
 
 // The largest of them.
 static int64_t most_staged_bytes(const mlx_decode_plan_t *plan, int64_t queries, int64_t down) {
   int64_t most = 0;
   for (int i = 0; i < MLX_DECODE_ROLE_EMBED; ++i) {
-    const int64_t width = i == MLX_DECODE_ROLE_DOWN ? down : i == MLX_DECODE_ROLE_O ? queries : plan->hidden;
-    most = max_int(most, staged_bytes(plan, (mlx_decode_role_t)i, width));
+    const int64_t width = columns_of(plan, i, queries, down);
+    if (plan->form.shared_ffn || !is_of_shared_expert(i))
+      most = max_int(most, staged_bytes(plan, (mlx_decode_role_t)i, width));
   }
   return most;
 }
@@ -55,7 +71,7 @@ static int64_t most_staged_bytes(const mlx_decode_plan_t *plan, int64_t queries,
 // Whether the activations of 16-bit rows in a network with quantized matrices fit into registers.
 static bool rows_fit(const mlx_decode_plan_t *plan, int64_t queries) {
   for (int i = 0; i < MLX_DECODE_ROLE_EMBED; ++i) {
-    const int64_t width = i == MLX_DECODE_ROLE_O ? queries : plan->hidden;
+    const int64_t width = columns_of(plan, i, queries, 0);
     if (mlx_tiles_are_rows(plan->tiles[i][0]) && fewest_runs(width, plan->segment) > 8) return false;
   }
   return true;
@@ -86,8 +102,9 @@ static int64_t stage_bytes(const mlx_decode_plan_t *plan, bool quantized) {
   int64_t largest = 0;
   for (int i = 0; i < 2 * MLX_DECODE_ROLES; ++i) {
     const mlx_tiles_t tiles = plan->tiles[i / 2][i % 2];
-    const int64_t rows = i / 2 == MLX_DECODE_ROLE_GATE && has_large_stages(plan) ? mlp_matrices(plan) : 1;
-    if (!tiles.bits) continue;
+    const bool pairs = i / 2 == MLX_DECODE_ROLE_GATE || i / 2 == MLX_DECODE_ROLE_SHARED_GATE;
+    const int64_t rows = pairs && has_large_stages(plan) ? mlp_matrices(plan) : 1;
+    if (!tiles.bits || i / 2 == MLX_DECODE_ROLE_SHARED_SCORE) continue;
     if (mlx_tiles_are_rows(tiles)) {
       if (i / 2 != MLX_DECODE_ROLE_EMBED)
         largest = max_int(largest, 8 * (2 * min_int(plan->segment, 1024) + 64));
@@ -131,7 +148,9 @@ static void plan_launch(const mlx_model_t *model, const mlx_gpu_kind_t *gpu, boo
   const int64_t splits = max_int(1, plan->blocks / c->kv_heads);
   const int64_t choice = plan->blocks * (8 + 4 * (2 + 2 * 64)) + mlx_ceil_div(c->vocab, 4) * 4;
   plan->scratch_words = 64 + choice + 3 * c->hidden + 2 * queries + 2 * keys;
-  plan->scratch_words += 2 * down_columns(plan, quantized) + 2 * mlx_ceil_div(plan->form.experts, 4) * 4;
+  const int64_t scores = plan->form.experts + (plan->form.shared_ffn ? 1 : 0);
+  plan->scratch_words += 2 * down_columns(plan, quantized) + 2 * mlx_ceil_div(scores, 4) * 4;
+  plan->scratch_words += 2 * plan->form.shared_ffn;
   plan->scratch_words += c->heads * splits * (c->head_dim + 2);
   if (plan->form.parallel) plan->scratch_words += queries;
 }
@@ -162,7 +181,8 @@ static bool segment_fits(const mlx_model_t *model, mlx_dtype_t kv, bool quantize
   const int64_t residual = keeps_row(plan) ? 4 * c->hidden : 0;
   const int64_t work = max_int(attention_bytes(c, kv), staged) + residual, unit = quantized ? MLX_CODES : 8;
   return experts_fit(plan, quantized) && rows_fit(plan, queries) && c->hidden % unit == 0 &&
-         plan->ffn % unit == 0 && c->head_dim % 8 == 0 && c->head_dim <= 256 &&
+         plan->ffn % unit == 0 && plan->form.shared_ffn % unit == 0 && c->head_dim % 8 == 0 &&
+         c->head_dim <= 256 &&
          4 * stage_bytes(plan, quantized) + work + sums_bytes(plan, quantized) + (4 << 10) <=
              plan->shared_bytes;
 }
@@ -195,7 +215,7 @@ static bool has_llama_form(const mlx_decode_plan_t *plan) {
     if (form->counts[i]) return false;
   return form->counts[MLX_DECODE_ATTN_NORM] && form->counts[MLX_DECODE_GATE] && !form->layer_norms &&
          !form->parallel && form->act == MLX_ACT_SILU && form->residual_scale == 1.0 && form->clip == 0.0 &&
-         form->grow_beta == 0.0 && !form->experts;
+         form->late_clip == 0.0 && form->grow_beta == 0.0 && !form->experts;
 }
 
 // |room|: shared memory of a block.
@@ -266,6 +286,7 @@ mlx_status_t mlx_network_plan_make(const mlx_model_t *model, const mlx_graph_t *
     return status;
   }
   out_plan->gated = plan.form.counts[MLX_DECODE_GATE] > 0;
+  out_plan->shared = plan.form.shared_ffn > 0;
   return NULL;
 }
 

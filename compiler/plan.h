@@ -39,6 +39,11 @@ typedef enum mlx_decode_weight {
   MLX_DECODE_FINAL_NORM_BIAS,
   MLX_DECODE_HEAD_BIAS,
   MLX_DECODE_POSITIONS,  // a table of learned positions
+  // Matrices of an expert that every token uses, and the row whose product is the logit of its weight.
+  MLX_DECODE_SHARED_GATE,
+  MLX_DECODE_SHARED_UP,
+  MLX_DECODE_SHARED_DOWN,
+  MLX_DECODE_SHARED_SCORE,
   MLX_DECODE_WEIGHTS,
 } mlx_decode_weight_t;
 #define MLX_DECODE_ROPES 2
@@ -60,6 +65,7 @@ typedef struct mlx_decode_form {
   bool parallel;      // attention and MLP have the same input; both outputs are added to it
   int64_t positions;  // rows of the table of learned positions
   double clip;        // largest absolute value of queries, keys and values; 0: none
+  double late_clip;   // the same, after the norms of queries and keys
   double embed_scale, residual_scale, logit_scale;  // 1: none
   double logit_softcap;                             // 0: none
   bool norm_after_rope;                             // norms of queries and keys follow RoPE
@@ -77,17 +83,23 @@ typedef struct mlx_decode_form {
   bool sum_to_one;
   double limit, slope;  // as in mlx_experts_t
   mlx_dtype_t router;   // of its weight
+  int64_t shared_ffn;   // width of the expert that every token uses; 0: there is none
+  mlx_dtype_t score;    // of MLX_DECODE_SHARED_SCORE, unless that is in tiles
 } mlx_decode_form_t;
 
 // Matrices whose layers may have one of two tile formats. q, k and v are one role; so are gate and up, which
-// have the same format in each layer.
+// have the same format in each layer, and those of the shared expert.
 typedef enum mlx_decode_role {
   MLX_DECODE_ROLE_QKV,
   MLX_DECODE_ROLE_O,
   MLX_DECODE_ROLE_GATE,
   MLX_DECODE_ROLE_DOWN,
-  MLX_DECODE_ROLE_HEAD,   // has one format
-  MLX_DECODE_ROLE_EMBED,  // has one format
+  MLX_DECODE_ROLE_SHARED_GATE,
+  MLX_DECODE_ROLE_SHARED_DOWN,
+  // These have one format.
+  MLX_DECODE_ROLE_HEAD,
+  MLX_DECODE_ROLE_EMBED,
+  MLX_DECODE_ROLE_SHARED_SCORE,
   MLX_DECODE_ROLES,
 } mlx_decode_role_t;
 
@@ -140,6 +152,7 @@ mlx_status_t mlx_decode_plan_make(const mlx_model_t *model, const mlx_graph_t *g
 typedef struct mlx_network_plan {
   bool fits;        // the network has that form; else the rest is unspecified
   bool gated;       // its MLP has a gate
+  bool shared;      // it has a shared expert
   size_t *weights;  // owned [layers][MLX_DECODE_WEIGHTS]: index of each weight in the model. Weights that are
                     // not part of a layer are in the first row. 0 for vectors that the network lacks.
 } mlx_network_plan_t;

@@ -66,6 +66,10 @@ static matrix_role_t role_of(mlx_decode_weight_t which) {
     case MLX_DECODE_GATE:
     case MLX_DECODE_UP: return (matrix_role_t){MLX_DECODE_ROLE_GATE, 16};
     case MLX_DECODE_DOWN: return (matrix_role_t){MLX_DECODE_ROLE_DOWN, 32};
+    case MLX_DECODE_SHARED_GATE:
+    case MLX_DECODE_SHARED_UP: return (matrix_role_t){MLX_DECODE_ROLE_SHARED_GATE, 64};
+    case MLX_DECODE_SHARED_DOWN: return (matrix_role_t){MLX_DECODE_ROLE_SHARED_DOWN, 128};
+    case MLX_DECODE_SHARED_SCORE: return (matrix_role_t){MLX_DECODE_ROLE_SHARED_SCORE, 0};
     case MLX_DECODE_HEAD: return (matrix_role_t){MLX_DECODE_ROLE_HEAD, 0};
     default: return (matrix_role_t){MLX_DECODE_ROLE_EMBED, 0};
   }
@@ -77,18 +81,20 @@ static bool match_tiles(mlx_decode_plan_t *plan, mlx_decode_weight_t which, int6
                         mlx_tiles_t tiles) {
   const matrix_role_t role = role_of(which);
   mlx_tiles_t *formats = plan->tiles[role.role];
+  if (which == MLX_DECODE_SHARED_SCORE && layer && !formats[0].bits) return false;  // layer 0 has floats
   if (!formats[0].bits) formats[0] = tiles;
   const bool second = !mlx_tiles_equal(tiles, formats[0]);
   if (second && (!role.bit || mlx_tiles_are_rows(tiles) || mlx_tiles_are_rows(formats[0]))) return false;
   if (second && !formats[1].bits) formats[1] = tiles;
   if (second && !mlx_tiles_equal(tiles, formats[1])) return false;
-  if (which == MLX_DECODE_UP && plan->form.counts[MLX_DECODE_GATE])
+  if ((which == MLX_DECODE_UP && plan->form.counts[MLX_DECODE_GATE]) || which == MLX_DECODE_SHARED_UP)
     return second == ((plan->second[layer] & role.bit) != 0);
   if (second) plan->second[layer] |= role.bit;
   return true;
 }
 
-// Records a matrix of 16 bits in a network with quantized ones. Gate, up and down must be quantized.
+// Records a matrix of 16 bits in a network with quantized ones. Gate, up and down must be quantized, except
+// those of a shared expert.
 static bool match_rows16(mlx_decode_plan_t *plan, mlx_decode_weight_t which, int64_t layer,
                          mlx_dtype_t dtype) {
   const mlx_decode_role_t role = role_of(which).role;
@@ -111,16 +117,22 @@ static bool bytes_before(mlx_stored_t stored, int64_t rows, int64_t columns, uin
   return !stored.tiles.bits || rows % MLX_TILE_ROWS == 0;
 }
 
+// A router, or the score of a shared expert, may have any type of floats. |type|: that of the first layer.
+static bool match_float(bool first, mlx_dtype_t *type, mlx_dtype_t dtype) {
+  if (first) *type = dtype;
+  return dtype == *type && (dtype == MLX_F32 || dtype == MLX_BF16 || dtype == MLX_F16);
+}
+
 // Whether a weight that is not in tiles has a type that the kernel reads: vectors and biases are f32, a
 // router may have any type, other matrices have one type of 16 bits.
 static bool match_dtype(matcher_t *m, mlx_decode_weight_t which, int64_t layer, bool is_matrix,
                         mlx_dtype_t dtype) {
   mlx_decode_form_t *form = &m->plan->form;
   if (!is_matrix) return dtype == MLX_F32;
-  if (which == MLX_DECODE_ROUTER) {
-    if (form->counts[which] == 1) form->router = dtype;
-    return dtype == form->router && (dtype == MLX_F32 || dtype == MLX_BF16 || dtype == MLX_F16);
-  }
+  if (which == MLX_DECODE_ROUTER) return match_float(form->counts[which] == 1, &form->router, dtype);
+  if (which == MLX_DECODE_SHARED_SCORE)
+    return !m->plan->tiles[MLX_DECODE_ROLE_SHARED_SCORE][0].bits &&
+           match_float(form->counts[which] == 1, &form->score, dtype);
   if (m->storage.layout == MLX_LAYOUT_TILES) return match_rows16(m->plan, which, layer, dtype);
   return dtype == m->plan->dtype && dtype != MLX_F32;
 }
@@ -357,16 +369,17 @@ static int match_residual(matcher_t *m, mlx_decode_weight_t post, int64_t layer,
   return expect(m, MLX_NODE_ADD, x, scaled ? scaled : y);
 }
 
-// The limit of queries, keys or values, if they have one.
-static int match_clip(matcher_t *m, bool first, int x) {
+// The limit of queries, keys or values, if they have one here. |limit|: that of the plan.
+static int match_clip(matcher_t *m, bool first, double *limit, int x) {
   const int clipped = match_optional(m, MLX_NODE_CLIP, x);
-  match_number(m, first, &m->plan->form.clip, clipped ? node_at(m, clipped)->limit : 0.0);
+  match_number(m, first, limit, clipped ? node_at(m, clipped)->limit : 0.0);
   return clipped ? clipped : x;
 }
 
 static void match_qkv(matcher_t *m, int64_t layer, int h, int *q, int *k, int *v) {
   const mlx_config_t *c = &m->model->config;
   const int64_t queries = c->heads * c->head_dim, keys = c->kv_heads * c->head_dim;
+  double *clip = &m->plan->form.clip;
   if (is_fused(m, queries + 2 * keys)) {
     const fused_product_t qkv = match_fused(m, h);
     *q = match_columns(m, MLX_DECODE_Q, MLX_DECODE_Q_BIAS, layer, qkv, 0, queries);
@@ -375,22 +388,24 @@ static void match_qkv(matcher_t *m, int64_t layer, int h, int *q, int *k, int *v
     return;
   }
   *q = match_linear(m, MLX_DECODE_Q, MLX_DECODE_Q_BIAS, layer, h, queries, c->hidden);
-  *q = match_clip(m, layer == 0, *q);
+  *q = match_clip(m, layer == 0, clip, *q);
   *k = match_linear(m, MLX_DECODE_K, MLX_DECODE_K_BIAS, layer, h, keys, c->hidden);
-  *k = match_clip(m, false, *k);
+  *k = match_clip(m, false, clip, *k);
   *v = match_linear(m, MLX_DECODE_V, MLX_DECODE_V_BIAS, layer, h, keys, c->hidden);
-  *v = match_clip(m, false, *v);
+  *v = match_clip(m, false, clip, *v);
 }
 
 // Returns the output of attention, which is not added to the residual stream yet. |h|: its input.
 static int match_attention(matcher_t *m, int64_t layer, int h) {
   const mlx_config_t *c = &m->model->config;
   const int64_t queries = c->heads * c->head_dim, keys = c->kv_heads * c->head_dim;
+  double *clip = &m->plan->form.late_clip;
   int q, k, v;
   match_qkv(m, layer, h, &q, &k, &v);
   m->plan->nodes[layer] = (mlx_layer_nodes_t){q, k, v, 0};
-  q = match_qk_norm(m, MLX_DECODE_Q_NORM, layer, q, queries, false);
-  k = match_qk_norm(m, MLX_DECODE_K_NORM, layer, k, keys, false);
+  q = match_clip(m, layer == 0, clip, match_qk_norm(m, MLX_DECODE_Q_NORM, layer, q, queries, false));
+  k = match_clip(m, false, clip, match_qk_norm(m, MLX_DECODE_K_NORM, layer, k, keys, false));
+  v = match_clip(m, false, clip, v);
   match_ropes(m, layer, &q, &k);
   q = match_qk_norm(m, MLX_DECODE_Q_NORM, layer, q, queries, true);
   k = match_qk_norm(m, MLX_DECODE_K_NORM, layer, k, keys, true);
@@ -443,6 +458,37 @@ static int match_experts(matcher_t *m, int64_t layer, int h) {
   return mixed;
 }
 
+static int match_product(matcher_t *m, mlx_decode_weight_t which, int64_t layer, int x, int64_t rows,
+                         int64_t columns) {
+  const int linear = expect(m, MLX_NODE_LINEAR, x, 0);
+  match_weight(m, which, layer, linear, 1, rows, columns);
+  return linear;
+}
+
+// An expert that every token uses, times its weight. *|out_act|: its activation.
+static int match_shared(matcher_t *m, int64_t layer, int h, mlx_act_t *out_act) {
+  const int64_t hidden = m->plan->hidden, ffn = m->plan->form.shared_ffn = m->model->config.shared_ffn;
+  const int gate = match_product(m, MLX_DECODE_SHARED_GATE, layer, h, ffn, hidden),
+            up = match_product(m, MLX_DECODE_SHARED_UP, layer, h, ffn, hidden),
+            act = expect(m, MLX_NODE_GATED, gate, up);
+  if (!act) return 0;
+  *out_act = node_at(m, act)->act;
+  const int down = match_product(m, MLX_DECODE_SHARED_DOWN, layer, act, hidden, ffn),
+            score = match_product(m, MLX_DECODE_SHARED_SCORE, layer, h, 1, hidden);
+  return expect(m, MLX_NODE_SCALE_ROWS, down, expect(m, MLX_NODE_SIGMOID, score, 0));
+}
+
+// A mixture of experts, and an expert that every token uses if there is one.
+static int match_all_experts(matcher_t *m, int64_t layer, int h) {
+  if (!m->model->config.shared_ffn) return match_experts(m, layer, h);
+  mlx_act_t act = MLX_ACT_SILU;
+  const int shared = match_shared(m, layer, h, &act);
+  if (!shared) return 0;
+  const int mixed = match_experts(m, layer, h);
+  m->fits = m->fits && m->plan->form.act == act && m->plan->form.limit == 0.0;
+  return expect(m, MLX_NODE_ADD, mixed, shared);
+}
+
 // Whether the MLP that starts with the next node has no gate: its activation follows the first product.
 static bool is_ungated(const matcher_t *m) {
   matcher_t ahead = *m;
@@ -473,7 +519,7 @@ static int match_activation(matcher_t *m, int64_t layer, int h) {
 
 // Returns the output of the MLP, which is not added to the residual stream yet. |h|: its input.
 static int match_mlp(matcher_t *m, int64_t layer, int h) {
-  if (m->model->config.experts) return match_experts(m, layer, h);
+  if (m->model->config.experts) return match_all_experts(m, layer, h);
   const int act = match_activation(m, layer, h);
   if (!act) return 0;
   if (layer == 0) m->plan->form.act = node_at(m, act)->act;
@@ -543,6 +589,7 @@ static bool form_is_regular(const matcher_t *m) {
          !form->counts[MLX_DECODE_POST_ATTN_NORM] == !form->counts[MLX_DECODE_POST_MLP_NORM] &&
          (!form->experts ||
           (form->counts[MLX_DECODE_ATTN_NORM] && !mlx_has_post_norms(form) && !form->parallel)) &&
+         (form->late_clip == 0.0 || !form->norm_after_rope) &&
          (!mlx_has_post_norms(form) || (form->residual_scale == 1.0 && !form->parallel));
 }
 

@@ -3,6 +3,7 @@
 //
 //   decode_case FIXTURE bf16|q8_0|q4_1 FOLDER
 //
+// FIXTURE is a name, or the path of a file of that form.
 // Exit status 2: the network does not fit the decode kernel.
 #include "artifact/archive.h"
 #include "base/memory.h"
@@ -70,7 +71,10 @@ int main(int argc, char **argv) {
   mlx_decode_plan_t plan;
   bool fits;
   mlx_kernels_t kernels = {.gpu = mlx_gpu_kind_find(90)};
-  write_wide_model(argv[1], argv[3]);
+  if (strchr(argv[1], '/'))
+    write_wide_file(argv[1], argv[3]);
+  else
+    write_wide_model(argv[1], argv[3]);
   CHECK_OK(mlx_model_open(argv[3], &model));
   CHECK_OK(mlx_model_build_graph(model, CONTEXT, &graph));
   use_options(model, graph, quantize, &kernels, &options);

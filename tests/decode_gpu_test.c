@@ -18,9 +18,19 @@ static const char *const fixtures[] = {
     "hunyuan_v1_dense", "olmo2", "olmo3", "exaone4", "qwen3_moe", "gpt_oss",  "gpt_oss-mxfp4"};
 #define SMALL (sizeof fixtures / sizeof *fixtures)
 
-static const char *const wide_fixtures[] = {
-    "arcee",    "starcoder2",       "olmo", "gpt2", "cohere", "cohere2", "phi", "gpt_neox", "gpt_neox-serial",
-    "stablelm", "stablelm-parallel"};
+static const char *const wide_fixtures[] = {"arcee",
+                                            "starcoder2",
+                                            "olmo",
+                                            "gpt2",
+                                            "cohere",
+                                            "cohere2",
+                                            "phi",
+                                            "gpt_neox",
+                                            "gpt_neox-serial",
+                                            "stablelm",
+                                            "stablelm-parallel",
+                                            "olmoe",
+                                            "qwen2_moe"};
 #define COUNT (SMALL + sizeof wide_fixtures / sizeof *wide_fixtures)
 
 static const char *fixture_at(size_t i) { return i < SMALL ? fixtures[i] : wide_fixtures[i - SMALL]; }

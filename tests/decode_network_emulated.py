@@ -3,10 +3,10 @@
 tests/fixtures/wide: one step for each token of a prompt, then a burst. Tokens and logits must equal those of Hugging Face (16-bit weights), or of a network
 in f64 with the weights that the kernel's load1() returns (quantized weights).
 
-  tests/decode_network_emulated.py DECODE_CASE [FIXTURE:KIND[:PROMPT[:LAYERS]]...]
+  tests/decode_network_emulated.py DECODE_CASE [FIXTURE:KIND[:PROMPT[:LAYERS[:WIDTH]]]...]
 
-KIND is bf16, q8_0, q4_1, or mixed: q, k, v and o have bf16 weights, the others Q8_0. PROMPT is a number in the goldens, LAYERS the number of layers that
-are used, of quantized weights.
+KIND is bf16, q8_0, q4_1, or one of MIXTURES: some matrices are bf16 or Q4_1, the others Q8_0. PROMPT is a number in the goldens, LAYERS the number of layers that
+are used, WIDTH that of the shared expert, both of quantized weights.
 
 DECODE_CASE is the program of tests/decode_case.c. Inline assembly is replaced by C++ that does the same; a function that is no longer found is an error.
 Exit status 77: there is no compiler.
@@ -24,7 +24,15 @@ from packed_emulated import replace_body
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 CASES = ("llama-yarn:bf16 gemma3:bf16 arcee:bf16 starcoder2:bf16 olmo:bf16 gpt2:bf16 stablelm:bf16 cohere2:bf16 phi:bf16 gpt_neox:bf16 stablelm-parallel:bf16 "
          "mimo:q4_1 starcoder2:q8_0 arcee:q4_1 cohere2:q8_0 phi:q4_1 gpt_neox:q8_0 gpt2:q8_0 phi:mixed cohere2:mixed "
-         "gpt_neox:q8_0:0:1 cohere2:bf16:2").split()  # prompt 2 is so long that blocks share the positions of a head
+         "gpt_neox:q8_0:0:1 olmoe:bf16 olmoe:q8_0 qwen2_moe:bf16 qwen2_moe:q8_0 qwen2_moe:shared qwen2_moe:shared16 "
+         "qwen2_moe:q8_0:0::17408 cohere2:bf16:2").split()  # prompt 2 is so long that blocks share the positions of a head
+# kind: for each other kind, the matrices that have it, the definitions that are copied from it, and those that are set (None: removed)
+MIXTURES = {
+    "mixed": {"bf16": ("QKVO", [], {"QKV_TILES": "16", "O_TILES": "16", "DTYPE_BF16": "1"})},
+    "shared": {"q4_1": (["SHARED_GATE", "SHARED_UP", "SHARED_DOWN"], ["SHARED_GATE_TILES", "SHARED_DOWN_TILES", "OFFSETS"], {}),
+               "bf16": (["SHARED_SCORE"], [], {"SHARED_SCORE_TILES": None, "SHARED_SCORE_BF16": "1"})},
+    "shared16": {"bf16": (["SHARED_GATE", "SHARED_UP", "SHARED_DOWN"], [], {"SHARED_GATE_TILES": "16", "SHARED_DOWN_TILES": "16", "DTYPE_BF16": "1"})},
+}
 TOKENS = 24  # more than a page and than the windows of the fixtures
 
 BODIES = {  # of functions with inline assembly
@@ -73,11 +81,11 @@ static void multiply_vector(Row &x, u64 at) { for (size_t i = 0; i < x.size(); +
 static Row normalized(const Row &x) {
   double mean = 0, square = 0;
 #if LAYER_NORMS
-  for (double v : x) mean += v / HIDDEN;
+  for (double v : x) mean += v / x.size();
 #endif
   for (double v : x) square += (v - mean) * (v - mean);
   Row y = x;
-  for (double &v : y) v = (v - mean) / sqrt(square / HIDDEN + NORM_EPS);
+  for (double &v : y) v = (v - mean) / sqrt(square / x.size() + NORM_EPS);
   return y;
 }
 static Row normed_for_attention(const Row &x, int l) {
@@ -136,6 +144,9 @@ static Row attend(const Row &q, int l, int position) {
   }
   return y;
 }
+static void clip(Row &row, double limit) {
+  for (double &x : row) x = std::min(std::max(x, -limit), limit);
+}
 static Row attention(const Row &h, int l, int position) {
   Row q = product<QkvFormat, HIDDEN>(OF(Q, l), Q_WIDTH, h), k = product<QkvFormat, HIDDEN>(OF(K, l), KV_WIDTH, h), v = product<QkvFormat, HIDDEN>(OF(V, l), KV_WIDTH, h);
 #ifdef Q_BIAS_AT
@@ -145,8 +156,14 @@ static Row attention(const Row &h, int l, int position) {
   add_vector(k, OF(K_BIAS, l)), add_vector(v, OF(V_BIAS, l));
 #endif
 #ifdef QKV_CLIP
-  for (Row *row : {&q, &k, &v})
-    for (double &x : *row) x = std::min(std::max(x, -(double)QKV_CLIP), (double)QKV_CLIP);
+  for (Row *row : {&q, &k, &v}) clip(*row, QKV_CLIP);
+#endif
+#if QK_NORM_WHOLE
+  q = normalized(q), k = normalized(k);
+  multiply_vector(q, OF(Q_NORM, l)), multiply_vector(k, OF(K_NORM, l));
+#endif
+#ifdef QKV_LATE_CLIP
+  for (Row *row : {&q, &k, &v}) clip(*row, QKV_LATE_CLIP);
 #endif
   rotate(q, position, l), rotate(k, position, l);
   keys[l].push_back(k), values[l].push_back(v);
@@ -156,6 +173,44 @@ static Row attention(const Row &h, int l, int position) {
 #endif
   return y;
 }
+#ifdef EXPERTS
+static double dot(const Row &x, float4 (*load)(const u8 *, int), const u8 *row) {
+  double sum = 0;
+  for (int i = 0; i < HIDDEN; i += 4) {
+    const float4 w = load(row, i);
+    sum += w.x * x[i] + w.y * x[i + 1] + w.z * x[i + 2] + w.w * x[i + 3];
+  }
+  return sum;
+}
+// Adds |weight| times the output of an expert, whose matrices of |WIDTH| hidden values are at |gate|, |up| and |down|.
+template <class F, class D, int WIDTH>
+static void add_expert(Row &y, const Row &h, u64 gate, u64 up, u64 down, double weight) {
+  Row hidden = product<F, HIDDEN>(up, WIDTH, h);
+  const Row gates = product<F, HIDDEN>(gate, WIDTH, h);
+  for (int i = 0; i < WIDTH; ++i) hidden[i] *= gates[i] / (1 + exp(-gates[i]));
+  const Row output = product<D, WIDTH>(down, HIDDEN, hidden);
+  for (int i = 0; i < HIDDEN; ++i) y[i] += weight * output[i];
+}
+static Row mlp(const Row &h, int l) {
+  Row y(HIDDEN), score(EXPERTS);
+  std::vector<int> order(EXPERTS);
+  double sum = 0, used = 0;
+  for (int e = 0; e < EXPERTS; ++e) score[e] = exp(dot(h, load_router, archive.data() + OF(ROUTER, l) + e * ROUTER_ROW)), sum += score[e], order[e] = e;
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return score[a] > score[b]; });
+  for (int i = 0; i < USED; ++i) used += score[order[i]];
+  for (int i = 0; i < USED; ++i) {
+    const int e = order[i];
+    const u64 wide = GateFormat::row_offset<HIDDEN>(e * FFN);
+    add_expert<GateFormat, DownFormat, FFN>(y, h, OF(GATE, l) + wide, OF(UP, l) + wide, OF(DOWN, l) + DownFormat::row_offset<FFN>(e * HIDDEN),
+                                            score[e] / (SUM_TO_ONE ? used : sum));
+  }
+#ifdef SHARED_FFN
+  add_expert<SharedGateFormat, SharedDownFormat, SHARED_FFN>(y, h, OF(SHARED_GATE, l), OF(SHARED_UP, l), OF(SHARED_DOWN, l),
+                                                             1 / (1 + exp(-dot(h, load_shared_score, archive.data() + OF(SHARED_SCORE, l)))));
+#endif
+  return y;
+}
+#else
 static Row mlp(const Row &h, int l) {
   Row up = product<GateFormat, HIDDEN>(OF(UP, l), FFN, h);
 #ifdef UP_BIAS_AT
@@ -176,6 +231,7 @@ static Row mlp(const Row &h, int l) {
 #endif
   return y;
 }
+#endif
 static Row embedded(int token, int position) {
   Row x(HIDDEN);
   for (int i = 0; i < HIDDEN; ++i) x[i] = (double)EmbedFormat::load1<HIDDEN>(archive.data() + EMBED_AT, token, i) * EMBED_SCALE;
@@ -276,10 +332,26 @@ def kernel():
     return text.replace("extern __shared__ __align__(128) u8 memory[];", "u8 *memory = (u8 *)shared();")
 
 
-def program(name, kind, number, layers, folder):
+def widen(name, width, folder):
+    """Writes a fixture whose shared expert has another width. Returns its path."""
+    fixture = json.loads((ROOT / f"tests/fixtures/wide/{name}.json").read_text())
+    old, fixture["config"]["shared_expert_intermediate_size"] = fixture["config"]["shared_expert_intermediate_size"], width
+    for row in fixture["tensors"]:
+        if ".shared_expert." in row[0]:
+            wide = 1 if "down_proj" in row[0] else 0
+            row[2][wide] = width
+            row[3] *= (old / width) ** (0.5 * wide)
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps(fixture))
+    return path
+
+
+def program(name, kind, number, layers, width, folder):
     # The logits of Hugging Face are those of the last token.
     golden = json.loads((ROOT / f"tests/goldens/wide/{name}.json").read_text())["results"][number]
-    values = {"NAME": f"{name}, {kind}", "PROMPT": golden["prompt_ids"], "OUTPUT": golden["output_ids"] if kind == "bf16" else [0] * TOKENS,
+    tokens = 4 if width else TOKENS  # a wide expert takes long
+    values = {"NAME": f"{name}, {kind}", "PROMPT": golden["prompt_ids"][:2] if width else golden["prompt_ids"],
+              "OUTPUT": golden["output_ids"] if kind == "bf16" else [0] * tokens,
               "LOGITS": golden["last_logits"] if kind == "bf16" else [],
               "TOLERANCE": "2e-5"}
     end = MAIN
@@ -297,31 +369,35 @@ def read_definitions(folder):
 
 
 def write_case(decode_case, name, kind, folder):
-    """Writes definitions and weights to |folder|. Kind "mixed": q, k, v and o are bf16 matrices that follow an archive in Q8_0."""
+    """Writes definitions and weights to |folder|. The matrices of MIXTURES follow an archive in Q8_0."""
     folder.mkdir()
-    if kind != "mixed":
+    if kind not in MIXTURES:
         return subprocess.run([decode_case, name, kind, folder]).returncode == 0
-    parts = folder / "bf16", folder / "q8_0"
-    if not all(write_case(decode_case, name, part.name, part) for part in parts):
+    if not write_case(decode_case, name, "q8_0", folder / "q8_0"):
         return False
-    rows, all_weights = map(read_definitions, parts)
-    first, second = (parts[1] / "weights").read_bytes(), (parts[0] / "weights").read_bytes()
-    for matrix in "QKVO":
-        all_weights[f"{matrix}_AT"] = f"{len(first) + int(rows[f'{matrix}_AT'][:-3])}ull"
-        all_weights[f"{matrix}_STEP"] = rows[f"{matrix}_STEP"]
-    all_weights |= {"QKV_TILES": "16", "O_TILES": "16", "DTYPE_BF16": "1"}
-    (folder / "definitions").write_text("".join(f"{key}={value}\n" for key, value in all_weights.items()))
-    (folder / "weights").write_bytes(first + second)
+    definitions, archive = read_definitions(folder / "q8_0"), (folder / "q8_0" / "weights").read_bytes()
+    for other, (matrices, copied, changed) in MIXTURES[kind].items():
+        if not write_case(decode_case, name, other, folder / other):
+            return False
+        theirs = read_definitions(folder / other)
+        for matrix in matrices:
+            definitions[f"{matrix}_AT"] = f"{len(archive) + int(theirs[f'{matrix}_AT'][:-3])}ull"
+            definitions[f"{matrix}_STEP"] = theirs[f"{matrix}_STEP"]
+        definitions |= {key: theirs[key] for key in copied} | changed
+        archive += (folder / other / "weights").read_bytes()
+        archive += bytes(-len(archive) % 64)
+    (folder / "definitions").write_text("".join(f"{key}={value}\n" for key, value in definitions.items() if value))
+    (folder / "weights").write_bytes(archive)
     return True
 
 
 def run_case(case, decode_case, compiler):
-    name, kind, number, layers = (case.split(":") + ["", ""])[:4]
+    name, kind, number, layers, width = (case.split(":") + ["", "", ""])[:5]
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary) / kind
-        if not write_case(decode_case, name, kind, folder):
+        if not write_case(decode_case, widen(name, int(width), pathlib.Path(temporary)) if width else name, kind, folder):
             return print(f"{name}, {kind}: the decode kernel does not support it") or False
-        (folder / "test.cpp").write_text(program(name, kind, int(number or 0), layers, folder))
+        (folder / "test.cpp").write_text(program(name, kind, int(number or 0), layers, width, folder))
         subprocess.run([compiler, "-std=c++17", "-O1", "-w", "-U_FORTIFY_SOURCE", "-ffp-contract=off", f"-I{ROOT}/tests", folder / "test.cpp", "-o", folder / "test"], check=True)
         return subprocess.run([folder / "test", folder / "weights"], timeout=900).returncode == 0
 

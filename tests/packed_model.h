@@ -13,6 +13,7 @@ typedef struct packed_kind {
   mlx_dtype_t scales;
   bool all;  // also embedding, LM head and routers are quantized, as MLX does
   bool act_order, symmetric;
+  const char *left;  // matrices with this part in their name stay unquantized; NULL: none
 } packed_kind_t;
 
 // Without |dequantized| only the quantized model is written.
@@ -113,7 +114,7 @@ static inline bool put_matrix(packed_model_t *to, const mlx_tensor_t *t) {
   char module[160];
   const int64_t rows = t->dims[0], columns = t->rank == 2 ? t->dims[1] : 0;
   if (!columns || columns % to->kind->group || rows % 8 || rows * columns > MAX_ELEMENTS ||
-      (!to->kind->all && is_left(t->name))) {
+      (!to->kind->all && is_left(t->name)) || (to->kind->left && strstr(t->name, to->kind->left))) {
     put_plain(to, t);
     return false;
   }

@@ -161,7 +161,9 @@ static const char *const form_macros[] = {
     "HEAD_BIAS_AT=",
     "POSITIONS_AT=",
     "QKV_CLIP=",
+    "QKV_LATE_CLIP=",
     "QK_LAYER_NORM=",
+    "SHARED_FFN=",
 };
 
 typedef struct form_case {
@@ -265,6 +267,16 @@ TEST(networks_with_layer_norms_parallel_layers_or_no_gate_decode_in_one_launch) 
     check_form(&cases[i], wide_folder(cases[i].fixture));
 }
 
+TEST(a_shared_expert_and_clipping_after_norms_decode_in_one_launch) {
+  static const form_case_t cases[] = {
+      {"olmoe",
+       {ATTENTION_BIASES, "Q_NORM_AT=", "K_NORM_AT=", "QK_NORM_WHOLE=", "EXPERTS=", "QKV_LATE_CLIP="}},
+      {"qwen2_moe", {"Q_BIAS_AT=", "K_BIAS_AT=", "V_BIAS_AT=", "EXPERTS=", "SHARED_FFN="}},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i)
+    check_form(&cases[i], wide_folder(cases[i].fixture));
+}
+
 // The kernel takes a network for one without a gate if GATE_AT is not defined.
 TEST(only_networks_without_a_gate_define_no_gate) {
   static const struct {
@@ -322,13 +334,22 @@ TEST(gemma3_has_a_window_and_a_rope_by_layer) {
   planned_free(&p);
 }
 
-// The network of each of these has a part that the decode kernel lacks.
-TEST(other_networks_decode_op_by_op) {
-  static const char *const fixtures[] = {"qwen2_moe", "olmoe"};
-  for (size_t i = 0; i < sizeof fixtures / sizeof *fixtures; ++i) {
+// The score of the shared expert is a matrix of one row, which is quantized as other matrices are.
+TEST(a_shared_expert_is_planned_with_its_own_width_and_formats) {
+  static const struct {
+    mlx_quantize_t quantize;
+    const char *macro;
+  } cases[] = {{MLX_QUANTIZE_NONE, "\nSHARED_SCORE_BF16=1\n"},
+               {MLX_QUANTIZE_Q8_0, "\nSHARED_SCORE_TILES=8,0,0,0,0\n"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
     planned_t p;
-    plan_network(wide_folder(fixtures[i]), 90, MLX_QUANTIZE_NONE, &p);
-    if (p.fits) CHECK_FAIL("%s", fixtures[i]);
+    plan_network(wide_folder("qwen2_moe"), 90, cases[i].quantize, &p);
+    CHECK(p.fits && p.plan.ffn == 32 && p.plan.form.shared_ffn == 64);
+    const char *definitions = decode_definitions(&p);
+    CHECK_CONTAINS(definitions, "\nSHARED_FFN=64\n");
+    CHECK_CONTAINS(definitions, cases[i].macro);
+    if (cases[i].quantize)
+      CHECK_CONTAINS(definitions, "\nSHARED_GATE_TILES=8,0,0,0,0\nSHARED_DOWN_TILES=8,0,0,0,0\n");
     planned_free(&p);
   }
 }
@@ -483,26 +504,42 @@ TEST(a_directory_quantized_by_awq_decodes_in_one_launch) {
   end(&f);
 }
 
-// mlx-lm quantizes the router too. It is dequantized for the kernel.
-TEST(a_mixture_of_experts_quantized_by_mlx_decodes_in_one_launch) {
-  static const packed_kind_t kind = {"mlx", MLX_PACKED_MLX, 4, 32, MLX_BF16, true, false, false};
+// Quantizes a wide fixture as mlx-lm does, except matrices with |left| in their name. The decode kernel must
+// support it and have each of |macros|.
+static void check_mlx(const char *fixture, const char *left, const char *const macros[3]) {
+  const packed_kind_t kind = {"mlx", MLX_PACKED_MLX, 4, 32, MLX_BF16, true, false, false, left};
   char path[] = "/tmp/mlxcel-plan-XXXXXX";
   folder_t f;
   mlx_model_t *model;
   planned_t p;
   CHECK(mkdtemp(path));
-  write_wide_model("qwen3_moe", path);
+  write_wide_model(fixture, path);
   CHECK_OK(mlx_model_open(path, &model));
   write_packed_model(&kind, path, model, &f, NULL);
   mlx_model_close(model);
   plan_layout(f.path, 90, MLX_QUANTIZE_NONE, true, &p);
   CHECK(p.fits);
   const char *definitions = decode_definitions(&p);
-  CHECK_CONTAINS(definitions, "\nGATE_TILES=4,2,1,0,0\nDOWN_TILES=4,2,1,0,0\n");
-  CHECK_CONTAINS(definitions, "ROUTER_F32=1\n");
+  for (int i = 0; i < 3; ++i) CHECK_CONTAINS(definitions, macros[i]);
   planned_free(&p);
   end(&f);
   CHECK_OK(mlx_remove_tree(path));
+}
+
+// mlx-lm quantizes the router too. It is dequantized for the kernel.
+TEST(a_mixture_of_experts_quantized_by_mlx_decodes_in_one_launch) {
+  static const char *const macros[] = {"\nGATE_TILES=4,2,1,0,0\n", "\nDOWN_TILES=4,2,1,0,0\n",
+                                       "\nROUTER_F32=1\n"};
+  check_mlx("qwen3_moe", NULL, macros);
+}
+
+TEST(a_shared_expert_has_the_format_of_the_others_or_16_bits) {
+  static const char *const same[] = {"\nGATE_TILES=4,2,1,0,0\n", "\nSHARED_GATE_TILES=4,2,1,0,0\n",
+                                     "\nSHARED_DOWN_TILES=4,2,1,0,0\n"},
+                           *const rows[] = {"\nGATE_TILES=4,2,1,0,0\n", "\nSHARED_GATE_TILES=16\n",
+                                            "\nSHARED_DOWN_TILES=16\n"};
+  check_mlx("qwen2_moe", NULL, same);
+  check_mlx("qwen2_moe", ".shared_expert.", rows);
 }
 
 // As gpt-oss is published: experts in MXFP4, all other matrices in bf16.
@@ -603,16 +640,18 @@ int main(int argc, char **argv) {
   static const check_case_t cases[] = {
       CASE(each_fixture_defines_exactly_the_macros_of_its_form),
       CASE(networks_with_layer_norms_parallel_layers_or_no_gate_decode_in_one_launch),
+      CASE(a_shared_expert_and_clipping_after_norms_decode_in_one_launch),
       CASE(only_networks_without_a_gate_define_no_gate),
       CASE(only_llamas_network_has_a_kernel_for_few_tokens),
       CASE(mixture_of_experts_is_planned_with_the_width_of_one_expert),
       CASE(gemma3_has_a_window_and_a_rope_by_layer),
-      CASE(other_networks_decode_op_by_op),
+      CASE(a_shared_expert_is_planned_with_its_own_width_and_formats),
       CASE(a_role_has_two_tile_formats_by_layer),
       CASE(a_third_tile_format_is_merged_with_the_second),
       CASE(a_head_and_embedding_of_16_bits_are_rows_beside_quantized_layers),
       CASE(a_directory_quantized_by_awq_decodes_in_one_launch),
       CASE(a_mixture_of_experts_quantized_by_mlx_decodes_in_one_launch),
+      CASE(a_shared_expert_has_the_format_of_the_others_or_16_bits),
       CASE(experts_in_mxfp4_beside_bf16_matrices_decode_in_one_launch),
       CASE(other_mixtures_decode_op_by_op),
       CASE(every_gpu_from_sm_80_on_decodes_an_8b_model_in_one_launch),

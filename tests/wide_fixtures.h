@@ -77,14 +77,14 @@ static inline void wide_write_weights(const char *path, uint64_t seed, yyjson_va
   mlx_text_clear(&file);
 }
 
-// Writes the fixture as a Hugging Face directory: config, generated weights and tiny-llama's tokenizer.
-static inline void write_wide_model(const char *name, const char *folder) {
+// Writes the fixture of a file as a Hugging Face directory: config, generated weights and tiny-llama's
+// tokenizer.
+static inline void write_wide_file(const char *file, const char *folder) {
   char path[512], *text;
   size_t length;
   mlx_json_t json;
-  snprintf(path, sizeof path, WIDE_FIXTURES "%s.json", name);
-  CHECK_OK(mlx_read_file(path, 1 << 20, &text, &length));
-  CHECK_OK(mlx_json_parse(path, text, length, &json));
+  CHECK_OK(mlx_read_file(file, 1 << 20, &text, &length));
+  CHECK_OK(mlx_json_parse(file, text, length, &json));
   char *config = yyjson_val_write(yyjson_obj_get(json.root, "config"), 0, &length);
   snprintf(path, sizeof path, "%s/config.json", folder);
   CHECK_OK(mlx_write_file(path, config, length));
@@ -96,6 +96,12 @@ static inline void write_wide_model(const char *name, const char *folder) {
   free(config);
   mlx_json_close(&json);
   mlx_free(text);
+}
+
+static inline void write_wide_model(const char *name, const char *folder) {
+  char path[512];
+  snprintf(path, sizeof path, WIDE_FIXTURES "%s.json", name);
+  write_wide_file(path, folder);
 }
 
 #endif  // MLXCEL_TESTS_WIDE_FIXTURES_H_

@@ -77,6 +77,8 @@ typedef unsigned long long u64;
 #define O_TILES 16
 #define GATE_TILES 16
 #define DOWN_TILES 16
+#define SHARED_GATE_TILES 16
+#define SHARED_DOWN_TILES 16
 #define HEAD_TILES 16
 #define EMBED_TILES 16
 #define BATCH 8
@@ -171,49 +173,7 @@ template <int, int, int, bool, int>
 struct Tiles;
 #endif
 
-template <int BITS, int... REST>
-struct FormatOf {
-  using Type = Tiles<BITS, REST...>;
-};
-template <>
-struct FormatOf<16> {
-  using Type = Rows16;
-};
-using QkvFormat = FormatOf<QKV_TILES>::Type;
-using OFormat = FormatOf<O_TILES>::Type;
-using GateFormat = FormatOf<GATE_TILES>::Type;
-using DownFormat = FormatOf<DOWN_TILES>::Type;
-using HeadFormat = FormatOf<HEAD_TILES>::Type;
-using EmbedFormat = FormatOf<EMBED_TILES>::Type;
-
-// A quantized role may have a second format, which some layers or matrices use: see uses_second.
-#ifdef QKV_TILES_2
-using QkvFormat2 = Tiles<QKV_TILES_2>;
-#else
-using QkvFormat2 = QkvFormat;
-#endif
-#ifdef O_TILES_2
-using OFormat2 = Tiles<O_TILES_2>;
-#else
-using OFormat2 = OFormat;
-#endif
-#ifdef GATE_TILES_2
-using GateFormat2 = Tiles<GATE_TILES_2>;
-#else
-using GateFormat2 = GateFormat;
-#endif
-#ifdef DOWN_TILES_2
-using DownFormat2 = Tiles<DOWN_TILES_2>;
-#else
-using DownFormat2 = DownFormat;
-#endif
-
-// Inputs of products. Their form depends on the format of the matrices.
-using QkvInput = QkvFormat::Activations<HIDDEN>;
-using OInput = OFormat::Activations<Q_WIDTH>;
-using GateInput = GateFormat::Activations<HIDDEN>;
-using DownInput = DownFormat::Activations<FFN_PARTS == 1 ? DOWN_WIDTH : PART_OF(FFN, 0)>;
-using HeadInput = HeadFormat::Activations<HIDDEN>;
+#include "decode_formats.cuh"
 
 // Whether every block keeps the residual stream: to add norms of outputs to it; or because gate and up have
 // the layer's input, but not in the form of the input of q, k and v.
@@ -271,8 +231,14 @@ struct Merge {  // partial attention results of one head
   max_of(max_of(max_of(QkvInput::staged_bytes, GateInput::staged_bytes), HeadInput::staged_bytes), \
          max_of(OInput::staged_bytes, DownInput::staged_bytes))
 
+#ifdef SHARED_FFN
+#define SHARED_STAGED_BYTES max_of(SharedGateInput::staged_bytes, SharedDownInput::staged_bytes)
+#else
+#define SHARED_STAGED_BYTES 0
+#endif
+
 union Work {
-  __align__(16) u8 runs[WARPS][STAGED_BYTES];
+  __align__(16) u8 runs[WARPS][max_of(STAGED_BYTES, SHARED_STAGED_BYTES)];
   Attention attention;
   Merge merge;
 };
@@ -320,6 +286,10 @@ struct State {
   float weight[USED];
   int choices;  // layers of this launch whose experts are chosen
 #endif
+#ifdef SHARED_FFN
+  Rows shared;  // rows of gate and up of the shared expert
+  float shared_weight;
+#endif
   int stopped;                    // 1: no token follows; the producer must stop
   int not_finite;                 // 1: a logit of this block is not finite
   int sampled[MLX_BURST_TOKENS];  // tokens of this launch
@@ -329,9 +299,18 @@ struct State {
 #define LARGER_STAGE(format, k) max_of(STAGE_OF(format, k), STAGE_OF(format##2, k))
 #define PAIR_STAGE \
   max_of((GateFormat::Stage<HIDDEN, PAIR_ROWS>::bytes), (GateFormat2::Stage<HIDDEN, PAIR_ROWS>::bytes))
-#define STAGE_BYTES                                                               \
-  max_of(max_of(LARGER_STAGE(QkvFormat, HIDDEN), LARGER_STAGE(OFormat, Q_WIDTH)), \
-         max_of(max_of(PAIR_STAGE, STAGE_OF(HeadFormat, HIDDEN)), LARGER_STAGE(DownFormat, DOWN_WIDTH)))
+#ifdef SHARED_FFN
+#define SHARED_STAGE                                                          \
+  max_of(max_of((SharedGateFormat::Stage<HIDDEN, SHARED_PAIR_ROWS>::bytes),   \
+                (SharedGateFormat2::Stage<HIDDEN, SHARED_PAIR_ROWS>::bytes)), \
+         LARGER_STAGE(SharedDownFormat, PART_OF(SHARED_FFN, 0)))
+#else
+#define SHARED_STAGE 0
+#endif
+#define STAGE_BYTES                                                                      \
+  max_of(max_of(max_of(LARGER_STAGE(QkvFormat, HIDDEN), LARGER_STAGE(OFormat, Q_WIDTH)), \
+                max_of(PAIR_STAGE, STAGE_OF(HeadFormat, HIDDEN))),                       \
+         max_of(LARGER_STAGE(DownFormat, DOWN_WIDTH), SHARED_STAGE))
 // As many stages as fit.
 #define STAGES ((int)((SHARED_BYTES - sizeof(State) - 128) / (STAGE_BYTES + 2 * sizeof(u64))))
 
@@ -360,7 +339,10 @@ struct Scratch {
   float attended[1 + PARALLEL][Q_WIDTH];
   float hidden[2][USED * FFN_STRIDE];
 #ifdef EXPERTS
-  float router[2][(EXPERTS + 3) / 4 * 4];  // scores of the experts; layers alternate
+  float router[2][(SCORES + 3) / 4 * 4];  // scores of the experts; layers alternate
+#endif
+#ifdef SHARED_FFN
+  float shared[2][SHARED_FFN];  // hidden values of the shared expert, without its weight
 #endif
   float split[HEADS][MAX_SPLITS][HEAD_DIM + 2];  // attention over one split: values, peak, sum
 };
@@ -390,6 +372,9 @@ __constant__ float rope_frequencies[ROPES * HEAD_DIM / 2] = {ROPE_FREQUENCIES};
 #include "decode_attention.cuh"  // uses decode_sums.cuh
 #ifdef EXPERTS
 #include "decode_experts.cuh"
+#endif
+#ifdef SHARED_FFN
+#include "decode_shared.cuh"
 #endif
 
 #include "decode_reset.cuh"
@@ -477,13 +462,18 @@ static __device__ __forceinline__ void layer(const Model &m, Consumer &c, int l,
   GateInput own;
   GateInput &h = same_or_own(x, own);
 #ifdef EXPERTS
-  receive_and_route(m, s, l, parity, h);
+#ifdef SHARED_FFN
+  score_and_compute_shared(m, c, l, parity, h);
+#else
+  receive_and_score(m, s, l, parity, h);
+#endif
+  choose_experts(s, w->router[parity]);
 #else
   receive_and_normalize(s, w->x1[parity], AFTER_ATTENTION(l), BEFORE_MLP(l), h);
 #endif
   compute_hidden(m, c, l, parity, h, reset);
 #endif
-  const bool second_down = uses_second(l, SECOND_DOWN);
+  [[maybe_unused]] const bool second_down = uses_second(l, SECOND_DOWN);
   const auto residual = [&](int row) {
     const float bias = down_bias(m, s, l, row) * (float)RESIDUAL_SCALE;
     return POST_NORMS ? bias : receive(&middle_words(w, parity)[row]) + bias;
@@ -492,6 +482,9 @@ static __device__ __forceinline__ void layer(const Model &m, Consumer &c, int l,
     if (PARALLEL) __threadfence();  // as in compute_hidden
     publish(&input_words(w, parity ^ 1)[row], old + sum * (float)RESIDUAL_SCALE);
   };
+#ifdef SHARED_FFN
+  rows_of_all_experts(m, c, l, parity, residual, store_x0);
+#else
   if constexpr (FFN_PARTS > 1) {
     c.rows_in_parts<DownFormat, DownFormat2>(w->hidden[parity], s->width, second_down, residual, store_x0);
   } else {
@@ -499,6 +492,7 @@ static __device__ __forceinline__ void layer(const Model &m, Consumer &c, int l,
     receive_activations(s, w->hidden[parity], hidden);
     c.rows<DownFormat, DownFormat2>(hidden, s->width, [&](int) { return second_down; }, residual, store_x0);
   }
+#endif
   if (HEAD_LIKE_QKV || l + 1 < LAYERS) {
     receive_and_normalize(s, input_words(w, parity ^ 1), AFTER_MLP(l),
                           l + 1 < LAYERS ? BEFORE_ATTENTION(l + 1) : BEFORE_HEAD, x);
@@ -697,6 +691,9 @@ static __device__ void join(Scratch *w, Shared *s) {
   s->width = rows_of_block(HIDDEN, s->block, s->blocks);
   s->ffn = rows_of_block(USED * FFN, s->block, s->blocks);
   s->vocab = rows_of_block(VOCAB, s->block, s->blocks);
+#ifdef SHARED_FFN
+  s->shared = rows_of_block(SHARED_FFN, s->block, s->blocks);
+#endif
 }
 
 // The last block of the grid resets the counters for the next launch.

@@ -138,13 +138,15 @@ struct Vector {
   }
 };
 
-// Applies RoPE to a pair, multiplies it by |gain| and stores it. The head's first task also stores keys and
-// values in the KV pool.
+// Clips a pair, applies RoPE to it, multiplies it by |gain| and stores it. The head's first task also stores
+// keys and values in the KV pool.
 static __device__ __forceinline__ void store_pair(const Model &m, Shared *s, int layer, int query, Vector v,
                                                   int position, int pair, float low, float high,
                                                   float2 gain = {1, 1}) {
   Attention *a = &s->work.attention;
   const int first = pair_low(pair), second = pair_high(pair);
+  low = clip_normed(low);
+  high = clip_normed(high);
   if (!v.is_value) {
     const int rope = ROPE_OF(layer);
     const float c = s->cosine[rope][pair], n = s->sine[rope][pair], rotated = low * c - high * n;

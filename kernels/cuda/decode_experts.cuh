@@ -6,7 +6,7 @@
 // over USED * FFN_STRIDE columns: the hidden values of an expert are multiplied by its weight first.
 //
 // The producer cannot stream the matrices of experts ahead of the choice. It waits for it in
-// |wait_for_choice|.
+// |wait_for_choice|. A shared expert does not depend on the choice: decode_shared.cuh.
 
 #include "experts_choose.cuh"
 
@@ -16,17 +16,40 @@ static_assert(FFN % TILE == 0 && HIDDEN % TILE == 0 && !POST_NORMS && !PARALLEL 
 // ----------------------------------------------------------------------------------------------------------
 // The router
 
+// Four numbers of a row.
+static __device__ __forceinline__ float4 load_f32(const u8 *row, int column) {
+  return *(const float4 *)(row + column * 4);
+}
+template <typename T>
+static __device__ __forceinline__ float4 load_16(const u8 *row, int column) {
+  const uint2 raw = *(const uint2 *)(row + column * 2);
+  return {T::low(raw.x), T::high(raw.x), T::low(raw.y), T::high(raw.y)};
+}
+
 static __device__ __forceinline__ float4 load_router(const u8 *row, int column) {
 #if defined(ROUTER_F32)
-  return *(const float4 *)(row + column * 4);
+  return load_f32(row, column);
 #elif defined(ROUTER_F16)
-  const uint2 raw = *(const uint2 *)(row + column * 2);
-  return {F16::low(raw.x), F16::high(raw.x), F16::low(raw.y), F16::high(raw.y)};
+  return load_16<F16>(row, column);
 #else
-  const uint2 raw = *(const uint2 *)(row + column * 2);
-  return {Bf16::low(raw.x), Bf16::high(raw.x), Bf16::low(raw.y), Bf16::high(raw.y)};
+  return load_16<Bf16>(row, column);
 #endif
 }
+
+#ifdef SHARED_FFN
+// Four numbers of the row that the score of the shared expert is computed with.
+static __device__ __forceinline__ float4 load_shared_score(const u8 *row, int column) {
+#if defined(SHARED_SCORE_TILES)
+  return Tiles<SHARED_SCORE_TILES>::load4<HIDDEN>(row, 0, column);
+#elif defined(SHARED_SCORE_F32)
+  return load_f32(row, column);
+#elif defined(SHARED_SCORE_F16)
+  return load_16<F16>(row, column);
+#else
+  return load_16<Bf16>(row, column);
+#endif
+}
+#endif
 
 #ifdef ROUTER_F32
 #define ROUTER_ROW (HIDDEN * 4)  // bytes
@@ -40,6 +63,12 @@ static __device__ __forceinline__ void load_router_row(const Model &m, int layer
 #pragma unroll
   for (int i = 0; i < C::runs; ++i) {
     const int column = C::column(i) + (threadIdx.x & 31) * 4;
+#ifdef SHARED_FFN
+    if (expert == EXPERTS && C::has(i, column)) {
+      row[i] = load_shared_score(AT(SHARED_SCORE, layer), column);
+      continue;
+    }
+#endif
     row[i] = expert < EXPERTS && C::has(i, column)
                  ? load_router(AT(ROUTER, layer) + (u64)expert * ROUTER_ROW, column)
                  : float4{0, 0, 0, 0};
@@ -53,7 +82,7 @@ static __device__ __forceinline__ void publish_scores(const Model &m, Shared *s,
                                                       float4 (&row)[Tiling<HIDDEN>::runs]) {
   using C = Tiling<HIDDEN>;
 #pragma unroll 1
-  for (int expert = s->block; expert < EXPERTS || expert == s->block; expert += s->blocks) {
+  for (int expert = s->block; expert < SCORES || expert == s->block; expert += s->blocks) {
     if (expert != s->block) {
       sync_consumers();  // the last expert's sums have been read
       load_router_row(m, layer, expert, row);
@@ -69,13 +98,13 @@ static __device__ __forceinline__ void publish_scores(const Model &m, Shared *s,
     sum = warp_sum(sum);
     if ((threadIdx.x & 31) == 0) s->router_sum[threadIdx.x >> 5] = sum;
     sync_consumers();
-    if (threadIdx.x || expert >= EXPERTS) continue;
+    if (threadIdx.x || expert >= SCORES) continue;
     float total = 0;
 #pragma unroll
     for (int i = 0; i < WARPS; ++i) total += s->router_sum[i];
     total *= norm_scale(s);
 #ifdef ROUTER_BIAS_AT
-    total += VECTOR_AT(ROUTER_BIAS, layer, expert);
+    if (expert < EXPERTS) total += VECTOR_AT(ROUTER_BIAS, layer, expert);
 #endif
     publish(&scores[expert], total);
   }
@@ -89,6 +118,9 @@ static __device__ __forceinline__ void choose_experts(Shared *s, const float *sc
     __syncwarp();
     const Choice mine = choose_by_keys(keys, USED);
     if (threadIdx.x < USED) s->chosen[threadIdx.x] = mine.expert, s->weight[threadIdx.x] = mine.weight;
+#ifdef SHARED_FFN
+    if (threadIdx.x == 0) s->shared_weight = 1.0f / (1.0f + expf(-receive(scores + EXPERTS)));
+#endif
     __threadfence_block();
     __syncwarp();
     if (threadIdx.x == 0) *(volatile int *)&s->choices = s->choices + 1;
@@ -96,9 +128,9 @@ static __device__ __forceinline__ void choose_experts(Shared *s, const float *sc
   sync_consumers();
 }
 
-// Receives the input of the MLP, and chooses the experts of the token.
+// Receives the input of the MLP, and publishes the scores of this block's experts.
 template <typename A>
-static __device__ __forceinline__ void receive_and_route(const Model &m, Shared *s, int layer, int parity,
+static __device__ __forceinline__ void receive_and_score(const Model &m, Shared *s, int layer, int parity,
                                                          A &x) {
   float4 value[Tiling<HIDDEN>::runs], gain[Tiling<HIDDEN>::runs], row[Tiling<HIDDEN>::runs];
   load_gain(BEFORE_MLP(layer).gain, gain);
@@ -107,5 +139,4 @@ static __device__ __forceinline__ void receive_and_route(const Model &m, Shared 
   multiply_gain(s, value, gain);
   publish_scores(m, s, layer, m.scratch->router[parity], value, row);
   stage_all(s, x, value);
-  choose_experts(s, m.scratch->router[parity]);
 }

@@ -15,7 +15,8 @@
 // of it if MLP_NORM is defined.
 //
 // POSITIONS: a table of POSITION_ROWS learned positions in the format of the embedding, added to it.
-// QKV_CLIP: queries, keys and values are clamped to [-QKV_CLIP, QKV_CLIP].
+// QKV_CLIP: queries, keys and values are clamped to [-QKV_CLIP, QKV_CLIP]. QKV_LATE_CLIP: the same after the
+// norms of queries and keys, before RoPE.
 //
 // QUERY_GROW_BETA and QUERY_GROW_PERIOD: queries are multiplied by 1 + BETA * log(1 + floor(position /
 // PERIOD)).
@@ -24,6 +25,10 @@
 // experts_choose.cuh. ROUTER, and ROUTER_BIAS if it has one, are weights; a router is ROUTER_F32, ROUTER_BF16
 // or ROUTER_F16. FFN is the width of one expert. GATE, UP and DOWN are the matrices of expert 0, which those
 // of the others follow. With LIMIT, gate and up are clamped, and the sigmoid has the factor SLOPE (gpt-oss).
+//
+// SHARED_FFN: the width of one more expert, which every token uses: SHARED_GATE, SHARED_UP and SHARED_DOWN.
+// Its weight is the sigmoid of the input times SHARED_SCORE, a row in the tile format SHARED_SCORE_TILES, or
+// SHARED_SCORE_F32, SHARED_SCORE_BF16 or SHARED_SCORE_F16.
 //
 // SINKS: a vector with a score for each head, which takes part in the softmax of attention without a value.
 //
@@ -46,6 +51,8 @@
 #define SECOND_O 8
 #define SECOND_GATE 16  // gate and up
 #define SECOND_DOWN 32
+#define SECOND_SHARED_GATE 64  // gate and up
+#define SECOND_SHARED_DOWN 128
 
 #ifdef SECOND_FORMATS
 __constant__ u8 second_formats[LAYERS] = {SECOND_FORMATS};
@@ -104,6 +111,11 @@ struct Same<A, A> {
 
 #ifndef LAYER_NORMS
 #define LAYER_NORMS 0
+#endif
+#ifdef SHARED_FFN
+#define SCORES (EXPERTS + 1)  // the last one is that of the shared expert
+#else
+#define SCORES EXPERTS
 #endif
 #ifndef PARALLEL
 #define PARALLEL 0
@@ -176,6 +188,13 @@ static __device__ __forceinline__ float query_scale(int position) {
 static __device__ __forceinline__ float clip_qkv(float x) {
 #ifdef QKV_CLIP
   x = x > (float)QKV_CLIP ? (float)QKV_CLIP : x < -(float)QKV_CLIP ? -(float)QKV_CLIP : x;
+#endif
+  return x;
+}
+
+static __device__ __forceinline__ float clip_normed(float x) {
+#ifdef QKV_LATE_CLIP
+  x = x > (float)QKV_LATE_CLIP ? (float)QKV_LATE_CLIP : x < -(float)QKV_LATE_CLIP ? -(float)QKV_LATE_CLIP : x;
 #endif
   return x;
 }

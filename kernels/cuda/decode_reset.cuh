@@ -12,8 +12,11 @@ static __device__ __forceinline__ void mark_mlp_empty(const Model &m, const Shar
 #pragma unroll 1
   for (int r = s->ffn.begin + (int)threadIdx.x; r < s->ffn.end; r += THREADS)
     mark_empty(&w->hidden[parity][hidden_word(r)]);
-  for (int i = s->block + (int)threadIdx.x * s->blocks; i < EXPERTS; i += THREADS * s->blocks)
+  for (int i = s->block + (int)threadIdx.x * s->blocks; i < SCORES; i += THREADS * s->blocks)
     mark_empty(&w->router[parity][i]);
+#ifdef SHARED_FFN
+  mark_rows_empty(w->shared[parity], s->shared);
+#endif
 #else
   mark_rows_empty(w->hidden[parity], s->ffn);
 #endif

@@ -86,12 +86,15 @@ struct Matrix {
   }
 };
 
-// Gate or up: see stored_row.
+// Gate or up. Index::stored: index of a row in the stored matrix.
+template <typename Index>
 struct MlpMatrix {
   const u8 *from;
   const Shared *s;
   template <typename F, int K>
-  __device__ __forceinline__ const u8 *row(int row) const;
+  __device__ __forceinline__ const u8 *row(int row) const {
+    return from + F::template row_offset<K>(Index::stored(s, row));
+  }
 };
 
 struct QkvMatrices {
@@ -156,10 +159,12 @@ static __device__ __forceinline__ int hidden_word(int row) { return row; }
 static __device__ __forceinline__ float expert_weight(const Shared *, int) { return 1.0f; }
 #endif
 
-template <typename F, int K>
-__device__ __forceinline__ const u8 *MlpMatrix::row(int row) const {
-  return from + F::template row_offset<K>(stored_row(s, row));
-}
+struct MlpIndex {
+  static __device__ __forceinline__ int stored(const Shared *s, int row) { return stored_row(s, row); }
+};
+struct SharedIndex {  // of the shared expert
+  static __device__ __forceinline__ int stored(const Shared *, int row) { return row; }
+};
 
 static __device__ __forceinline__ float2 mlp_biases(const Model &m, const Shared *s, int layer, int row) {
   const int stored = stored_row(s, row);
@@ -239,39 +244,50 @@ static __device__ __forceinline__ void stream_down(Producer &p, Rows rows, bool 
   }
 }
 
-#if PAIR_ROWS == 2
-template <typename F>
+#if MLP_MATRICES == 2
+template <typename F, typename Index>
 static __device__ __forceinline__ void copy_pair(Producer &p, int row, const u8 *gate, const u8 *up) {
-  const u64 at = F::template row_offset<HIDDEN>(stored_row(p.s, row));
+  const u64 at = F::template row_offset<HIDDEN>(Index::stored(p.s, row));
   const u8 *const from[2] = {gate + at, up + at};
   F::template copy_tiles<HIDDEN>(p, from);
 }
 
 // A stage has a tile row of gate and one of up, so that one thread gets the sums of both.
-static __device__ __forceinline__ void stream_pairs(Producer &p, Rows rows, bool second, const u8 *gate,
-                                                    const u8 *up) {
+template <typename F, typename G, typename Index>
+static __device__ __forceinline__ void stream_in_pairs(Producer &p, Rows rows, bool second, const u8 *gate,
+                                                       const u8 *up) {
 #pragma unroll 1
   for (int r = rows.begin; r < rows.end && !p.stopped; r += TILE) {
-    if (!Same<GateFormat, GateFormat2>::value && second)
-      copy_pair<GateFormat2>(p, r, gate, up);
+    if (!Same<F, G>::value && second)
+      copy_pair<G, Index>(p, r, gate, up);
     else
-      copy_pair<GateFormat>(p, r, gate, up);
+      copy_pair<F, Index>(p, r, gate, up);
   }
 }
-#elif MLP_MATRICES == 2
+
 // Tiles of gate and up alternate, so that one thread gets the sums of both.
-static __device__ __forceinline__ void stream_pairs(Producer &p, Rows rows, bool second, const u8 *gate,
-                                                    const u8 *up) {
+template <typename F, typename G, typename Index>
+static __device__ __forceinline__ void stream_in_turns(Producer &p, Rows rows, bool second, const u8 *gate,
+                                                       const u8 *up) {
 #pragma unroll 1
   for (int r = rows.begin; r < rows.end; r += TILE) {
 #pragma unroll 1
     for (int i = 0; i < 2 && !p.stopped; ++i) {
-      const MlpMatrix matrix = {i ? up : gate, p.s};
-      copy_either<GateFormat, GateFormat2, HIDDEN>(p, r, min(TILE, rows.end - r), second, matrix);
+      const MlpMatrix<Index> matrix = {i ? up : gate, p.s};
+      copy_either<F, G, HIDDEN>(p, r, min(TILE, rows.end - r), second, matrix);
     }
   }
 }
 
+// The order of Consumer::pairs with ROWS tile rows in a stage.
+template <typename F, typename G, typename Index, int ROWS>
+static __device__ __forceinline__ void stream_pairs(Producer &p, Rows rows, bool second, const u8 *gate,
+                                                    const u8 *up) {
+  if constexpr (ROWS == 2)
+    stream_in_pairs<F, G, Index>(p, rows, second, gate, up);
+  else
+    stream_in_turns<F, G, Index>(p, rows, second, gate, up);
+}
 #endif
 
 #ifdef EXPERTS
@@ -312,11 +328,37 @@ static __device__ __forceinline__ void stream_expert_down(Producer &p, Rows rows
 static __device__ __forceinline__ void stream_mlp(const Model &m, Producer &p, int l) {
   const bool second = uses_second(l, SECOND_GATE);
 #if MLP_MATRICES == 2
-  stream_pairs(p, p.s->ffn, second, AT(GATE, l), AT(UP, l));
+  stream_pairs<GateFormat, GateFormat2, MlpIndex, PAIR_ROWS>(p, p.s->ffn, second, AT(GATE, l), AT(UP, l));
 #else
   stream_rows<GateFormat, GateFormat2, HIDDEN>(p, p.s->ffn, [=](int) { return second; }, Matrix{AT(UP, l)});
 #endif
 }
+
+#ifdef SHARED_FFN
+static __device__ __forceinline__ void stream_shared_pairs(const Model &m, Producer &p, int l) {
+  stream_pairs<SharedGateFormat, SharedGateFormat2, SharedIndex, SHARED_PAIR_ROWS>(
+      p, p.s->shared, uses_second(l, SECOND_SHARED_GATE), AT(SHARED_GATE, l), AT(SHARED_UP, l));
+}
+
+template <int PART>
+static __device__ __forceinline__ void stream_shared_part(Producer &p, Rows rows, bool second, Matrix at) {
+  stream_rows<SharedDownFormat, SharedDownFormat2, PART_OF(SHARED_FFN, PART)>(
+      p, rows, [=](int) { return second; }, at);
+  if constexpr (PART + 1 < SHARED_PARTS) stream_shared_part<PART + 1>(p, rows, second, at);
+}
+
+// The order of rows_of_all_experts.
+static __device__ __forceinline__ void stream_all_down(const Model &m, Producer &p, int l) {
+  const Rows rows = p.s->width;
+#pragma unroll 1
+  for (int begin = rows.begin; begin < rows.end && !p.stopped; begin += BATCH * TILE) {
+    const Rows batch = {begin, min(rows.end, begin + BATCH * TILE)};
+    stream_shared_part<0>(p, batch, uses_second(l, SECOND_SHARED_DOWN), Matrix{AT(SHARED_DOWN, l)});
+    stream_expert_down<DownFormat, DownFormat2>(p, batch, uses_second(l, SECOND_DOWN),
+                                                ExpertRows{AT(DOWN, l), p.s});
+  }
+}
+#endif
 
 static __device__ void produce(const Model &m, Shared *s, int steps) {
   Producer p = {s, {0, 0}, {0, 0}, 0, false};
@@ -330,11 +372,16 @@ static __device__ void produce(const Model &m, Shared *s, int steps) {
       if (PARALLEL) stream_mlp(m, p, l);
       stream_rows<OFormat, OFormat2, Q_WIDTH>(
           p, s->width, [&](int) { return uses_second(l, SECOND_O); }, Matrix{AT(O, l)});
+#ifdef SHARED_FFN
+      stream_shared_pairs(m, p, l);
+#endif
 #ifdef EXPERTS
       if (p.stopped || !wait_for_choice(s, step * LAYERS + l)) break;
 #endif
       if (!PARALLEL) stream_mlp(m, p, l);
-#ifdef EXPERTS
+#ifdef SHARED_FFN
+      stream_all_down(m, p, l);
+#elif defined(EXPERTS)
       stream_expert_down<DownFormat, DownFormat2>(p, s->width, uses_second(l, SECOND_DOWN),
                                                   ExpertRows{AT(DOWN, l), s});
 #else

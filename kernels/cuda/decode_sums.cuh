@@ -402,19 +402,20 @@ struct Consumer {
   }
 
   // Calls done(row, gate sum, up sum, before(row), whether the row is in the last batch) for each row;
-  // without a gate, with the up sum and 0. All threads call first() once before the first done(), when all
-  // consumers have received their activations; not with PARALLEL.
-  template <typename F, typename G, typename First, typename Before, typename Done>
-  __device__ __forceinline__ void pairs(const GateInput &x, Rows rows, bool second, First first,
-                                        Before before, Done done) {
+  // without a gate, with the up sum and 0. ROWS: tile rows of a stage. All threads call first() once before
+  // the first done(), when all consumers have received their activations; not with PARALLEL.
+  template <typename F, typename G, int ROWS = PAIR_ROWS, typename A, typename First, typename Before,
+            typename Done>
+  __device__ __forceinline__ void pairs(const A &x, Rows rows, bool second, First first, Before before,
+                                        Done done) {
     constexpr int most = BATCH / MLP_MATRICES * TILE;
     const int t = threadIdx.x, low = t / TILE * MLP_MATRICES * TILE + t % TILE;
 #pragma unroll 1
     for (int begin = rows.begin; begin < rows.end; begin += most) {
       const int count = min(most, rows.end - begin);
       const float2 bias = t < count ? before(begin + t) : float2{0, 0};
-      multiply_batch<F, G, false, PAIR_ROWS>(x, MLP_MATRICES / PAIR_ROWS * ceil_div(count, TILE),
-                                             [=](int) { return second; });
+      multiply_batch<F, G, false, ROWS>(x, MLP_MATRICES / ROWS * ceil_div(count, TILE),
+                                        [=](int) { return second; });
       sync_consumers();
       if (begin == rows.begin && !PARALLEL) {
         first();
