@@ -40,7 +40,10 @@ static const char *const weight_names[] = {"EMBED",
                                            "MLP_NORM_BIAS",
                                            "FINAL_NORM_BIAS",
                                            "HEAD_BIAS",
-                                           "POSITIONS"};
+                                           "POSITIONS",
+                                           "QKV_ORDER",
+                                           "O_ORDER",
+                                           "GATE_ORDER"};
 
 void mlx_cuda_define_offsets(mlx_text_t *definitions, const mlx_decode_plan_t *plan) {
   for (size_t i = 0; i < MLX_DECODE_WEIGHTS; ++i) {

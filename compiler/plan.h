@@ -39,6 +39,10 @@ typedef enum mlx_decode_weight {
   MLX_DECODE_FINAL_NORM_BIAS,
   MLX_DECODE_HEAD_BIAS,
   MLX_DECODE_POSITIONS,  // a table of learned positions
+  // Column orders of matrices of GPTQ in act order; i32.
+  MLX_DECODE_QKV_ORDER,
+  MLX_DECODE_O_ORDER,
+  MLX_DECODE_GATE_ORDER,  // of gate and up
   MLX_DECODE_WEIGHTS,
 } mlx_decode_weight_t;
 #define MLX_DECODE_ROPES 2

@@ -116,6 +116,7 @@ static bool bytes_before(mlx_stored_t stored, int64_t rows, int64_t columns, uin
 static bool match_dtype(matcher_t *m, mlx_decode_weight_t which, int64_t layer, bool is_matrix,
                         mlx_dtype_t dtype) {
   mlx_decode_form_t *form = &m->plan->form;
+  if (which >= MLX_DECODE_QKV_ORDER) return dtype == MLX_I32;
   if (!is_matrix) return dtype == MLX_F32;
   if (which == MLX_DECODE_ROUTER) {
     if (form->counts[which] == 1) form->router = dtype;
@@ -225,6 +226,14 @@ static int match_norm(matcher_t *m, mlx_decode_weight_t which, int64_t layer, in
                             : MLX_DECODE_FINAL_NORM_BIAS,
                layer, norm, 2, m->plan->hidden, 0);
   return norm;
+}
+
+// |x| in the order of the columns of the products that follow, if they have one.
+static int match_order(matcher_t *m, mlx_decode_weight_t which, int64_t layer, int x, int64_t width) {
+  const int permuted = match_optional(m, MLX_NODE_PERMUTE, x);
+  if (!permuted) return x;
+  match_weight(m, which, layer, permuted, 1, width, 0);
+  return permuted;
 }
 
 // A product and its bias, if it has one.
@@ -367,6 +376,7 @@ static int match_clip(matcher_t *m, bool first, int x) {
 static void match_qkv(matcher_t *m, int64_t layer, int h, int *q, int *k, int *v) {
   const mlx_config_t *c = &m->model->config;
   const int64_t queries = c->heads * c->head_dim, keys = c->kv_heads * c->head_dim;
+  h = match_order(m, MLX_DECODE_QKV_ORDER, layer, h, c->hidden);
   if (is_fused(m, queries + 2 * keys)) {
     const fused_product_t qkv = match_fused(m, h);
     *q = match_columns(m, MLX_DECODE_Q, MLX_DECODE_Q_BIAS, layer, qkv, 0, queries);
@@ -401,7 +411,8 @@ static int match_attention(matcher_t *m, int64_t layer, int h) {
   m->fits = node_at(m, attention)->operands[2] == v;
   match_attention_options(m, layer, &node_at(m, attention)->attention);
   if (node_at(m, attention)->operands[3]) match_weight(m, MLX_DECODE_SINKS, layer, attention, 3, c->heads, 0);
-  return match_linear(m, MLX_DECODE_O, MLX_DECODE_O_BIAS, layer, attention, c->hidden, queries);
+  const int attended = match_order(m, MLX_DECODE_O_ORDER, layer, attention, queries);
+  return match_linear(m, MLX_DECODE_O, MLX_DECODE_O_BIAS, layer, attended, c->hidden, queries);
 }
 
 static void match_experts_form(matcher_t *m, int64_t layer, int experts) {
@@ -455,6 +466,7 @@ static bool is_ungated(const matcher_t *m) {
 
 static int match_activation(matcher_t *m, int64_t layer, int h) {
   const int64_t hidden = m->plan->hidden, ffn = m->plan->ffn;
+  h = match_order(m, MLX_DECODE_GATE_ORDER, layer, h, hidden);
   if (is_ungated(m)) {
     const int up = match_linear(m, MLX_DECODE_UP, MLX_DECODE_UP_BIAS, layer, h, ffn, hidden);
     return expect(m, MLX_NODE_ACTIVATE, up, 0);
@@ -539,6 +551,8 @@ static bool form_is_regular(const matcher_t *m) {
     const mlx_rope_t *a = form->ropes[0], *b = form->ropes[i];
     if (a && b && (a->dims != b->dims || a->adjacent != b->adjacent)) return false;
   }
+  // With attention beside the MLP, both have the same input in the same order.
+  if (mlx_has_orders(form) && form->parallel) return false;
   return norms_are_regular(m) && !form->counts[MLX_DECODE_Q_NORM] == !form->counts[MLX_DECODE_K_NORM] &&
          !form->counts[MLX_DECODE_POST_ATTN_NORM] == !form->counts[MLX_DECODE_POST_MLP_NORM] &&
          (!form->experts ||
