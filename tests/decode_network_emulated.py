@@ -5,7 +5,7 @@ in f64 with the weights that the kernel's load1() returns (quantized weights).
 
   tests/decode_network_emulated.py DECODE_CASE [FIXTURE:KIND[:PROMPT[:LAYERS]]...]
 
-KIND is bf16, q8_0, q4_1, or mixed: q, k, v and o have bf16 weights, the others Q8_0. PROMPT is a number in the goldens, LAYERS the number of layers that
+KIND is bf16, q8_0, q4_1, gptq (act order, the head has bf16 weights), or mixed: q, k, v and o have bf16 weights, the others Q8_0. PROMPT is a number in the goldens, LAYERS the number of layers that
 are used, of quantized weights.
 
 DECODE_CASE is the program of tests/decode_case.c. Inline assembly is replaced by C++ that does the same; a function that is no longer found is an error.
@@ -24,7 +24,7 @@ from packed_emulated import replace_body
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 CASES = ("llama-yarn:bf16 gemma3:bf16 arcee:bf16 starcoder2:bf16 olmo:bf16 gpt2:bf16 stablelm:bf16 cohere2:bf16 phi:bf16 gpt_neox:bf16 stablelm-parallel:bf16 "
          "mimo:q4_1 starcoder2:q8_0 arcee:q4_1 cohere2:q8_0 phi:q4_1 gpt_neox:q8_0 gpt2:q8_0 phi:mixed cohere2:mixed "
-         "gpt_neox:q8_0:0:1 cohere2:bf16:2").split()  # prompt 2 is so long that blocks share the positions of a head
+         "gpt_neox:q8_0:0:1 cohere2:bf16:2 mimo:gptq").split()  # prompt 2 is so long that blocks share the positions of a head
 TOKENS = 24  # more than a page and than the windows of the fixtures
 
 BODIES = {  # of functions with inline assembly
@@ -68,6 +68,21 @@ static Row product(u64 at, int rows, const Row &x) {
     for (int c = 0; c < K; ++c) y[r] += (double)F::template load1<K>(archive.data() + at, r, c) * x[c];
   return y;
 }
+// x in the column order at |at|.
+static Row ordered(const Row &x, u64 at) {
+  Row y(x.size());
+  for (size_t i = 0; i < y.size(); ++i) y[i] = x.at(((const int *)(archive.data() + at))[i]);
+  return y;
+}
+#ifdef QKV_ORDER_AT
+#define FOR_QKV(x, l) ordered(x, OF(QKV_ORDER, l))
+#define FOR_O(x, l) ordered(x, OF(O_ORDER, l))
+#define FOR_GATE(x, l) ordered(x, OF(GATE_ORDER, l))
+#else
+#define FOR_QKV(x, l) x
+#define FOR_O(x, l) x
+#define FOR_GATE(x, l) x
+#endif
 static void add_vector(Row &x, u64 at) { for (size_t i = 0; i < x.size(); ++i) x[i] += vector_at(at, i); }
 static void multiply_vector(Row &x, u64 at) { for (size_t i = 0; i < x.size(); ++i) x[i] *= vector_at(at, i); }
 static Row normalized(const Row &x) {
@@ -136,7 +151,8 @@ static Row attend(const Row &q, int l, int position) {
   }
   return y;
 }
-static Row attention(const Row &h, int l, int position) {
+static Row attention(const Row &input, int l, int position) {
+  const Row h = FOR_QKV(input, l);
   Row q = product<QkvFormat, HIDDEN>(OF(Q, l), Q_WIDTH, h), k = product<QkvFormat, HIDDEN>(OF(K, l), KV_WIDTH, h), v = product<QkvFormat, HIDDEN>(OF(V, l), KV_WIDTH, h);
 #ifdef Q_BIAS_AT
   add_vector(q, OF(Q_BIAS, l));
@@ -150,13 +166,14 @@ static Row attention(const Row &h, int l, int position) {
 #endif
   rotate(q, position, l), rotate(k, position, l);
   keys[l].push_back(k), values[l].push_back(v);
-  Row y = product<OFormat, Q_WIDTH>(OF(O, l), HIDDEN, attend(q, l, position));
+  Row y = product<OFormat, Q_WIDTH>(OF(O, l), HIDDEN, FOR_O(attend(q, l, position), l));
 #ifdef O_BIAS_AT
   add_vector(y, OF(O_BIAS, l));
 #endif
   return y;
 }
-static Row mlp(const Row &h, int l) {
+static Row mlp(const Row &input, int l) {
+  const Row h = FOR_GATE(input, l);
   Row up = product<GateFormat, HIDDEN>(OF(UP, l), FFN, h);
 #ifdef UP_BIAS_AT
   add_vector(up, OF(UP_BIAS, l));

@@ -18,37 +18,41 @@ typedef struct subject {
   const char *name, *cpu;  // bundles
   int sm;                  // oldest GPU that runs it
   bool experts;            // a mixture of experts
+  bool op_by_op;           // the decode kernel does not support it
 } subject_t;
 
 static const subject_t subjects[] = {
-    {"q4_0-sm_80.mlxb", "q4_0-cpu.mlxb", 80, false},
-    {"q4_0-sm_90.mlxb", "q4_0-cpu.mlxb", 90, false},
-    {"q4_1-sm_90.mlxb", "q4_1-cpu.mlxb", 90, false},
-    {"q8_0-sm_90.mlxb", "q8_0-cpu.mlxb", 90, false},
-    {"q4_k-sm_90.mlxb", "q4_k-cpu.mlxb", 90, false},
-    {"q6_k-sm_90.mlxb", "q6_k-cpu.mlxb", 90, false},
-    {"q2_k-sm_90.mlxb", "q2_k-cpu.mlxb", 90, false},
-    {"mxfp4-sm_90.mlxb", "mxfp4-cpu.mlxb", 90, false},
-    {"k-sm_90.mlxb", "k-cpu.mlxb", 90, false},
-    {"all-sm_80.mlxb", "all-cpu.mlxb", 80, false},
-    {"all-sm_90.mlxb", "all-cpu.mlxb", 90, false},
-    {"mixed-f16-head-sm_80.mlxb", "mixed-f16-head-cpu.mlxb", 80, false},
-    {"mixed-f16-head-sm_90.mlxb", "mixed-f16-head-cpu.mlxb", 90, false},
-    {"mixed-bf16-head-sm_90.mlxb", "mixed-bf16-head-cpu.mlxb", 90, false},
-    {"mixed-bf16-attention-sm_90.mlxb", "mixed-bf16-attention-cpu.mlxb", 90, false},
-    {"mixed-f16-attention-sm_90.mlxb", "mixed-f16-attention-cpu.mlxb", 90, false},
-    {"gptq-sm_80.mlxb", "gptq-cpu.mlxb", 80, false},
-    {"gptq-sm_90.mlxb", "gptq-cpu.mlxb", 90, false},
-    {"gptq-symmetric-sm_90.mlxb", "gptq-symmetric-cpu.mlxb", 90, false},
-    {"gptq-experts-sm_90.mlxb", "gptq-experts-cpu.mlxb", 90, true},
-    {"awq-sm_90.mlxb", "awq-cpu.mlxb", 90, false},
-    {"awq-bf16-sm_90.mlxb", "awq-bf16-cpu.mlxb", 90, false},
-    {"awq-f32-sm_90.mlxb", "awq-f32-cpu.mlxb", 90, false},
-    {"mlx4-sm_90.mlxb", "mlx4-cpu.mlxb", 90, false},
-    {"mlx4-bf16-sm_90.mlxb", "mlx4-bf16-cpu.mlxb", 90, false},
-    {"mlx8-sm_90.mlxb", "mlx8-cpu.mlxb", 90, false},
-    {"mlx8-f16-sm_90.mlxb", "mlx8-f16-cpu.mlxb", 90, false},
-    {"mlx4-experts-sm_90.mlxb", "mlx4-experts-cpu.mlxb", 90, true},
+    {"q4_0-sm_80.mlxb", "q4_0-cpu.mlxb", 80, false, false},
+    {"q4_0-sm_90.mlxb", "q4_0-cpu.mlxb", 90, false, false},
+    {"q4_1-sm_90.mlxb", "q4_1-cpu.mlxb", 90, false, false},
+    {"q8_0-sm_90.mlxb", "q8_0-cpu.mlxb", 90, false, false},
+    {"q4_k-sm_90.mlxb", "q4_k-cpu.mlxb", 90, false, false},
+    {"q6_k-sm_90.mlxb", "q6_k-cpu.mlxb", 90, false, false},
+    {"q2_k-sm_90.mlxb", "q2_k-cpu.mlxb", 90, false, false},
+    {"mxfp4-sm_90.mlxb", "mxfp4-cpu.mlxb", 90, false, false},
+    {"k-sm_90.mlxb", "k-cpu.mlxb", 90, false, false},
+    {"all-sm_80.mlxb", "all-cpu.mlxb", 80, false, false},
+    {"all-sm_90.mlxb", "all-cpu.mlxb", 90, false, false},
+    {"mixed-f16-head-sm_80.mlxb", "mixed-f16-head-cpu.mlxb", 80, false, false},
+    {"mixed-f16-head-sm_90.mlxb", "mixed-f16-head-cpu.mlxb", 90, false, false},
+    {"mixed-bf16-head-sm_90.mlxb", "mixed-bf16-head-cpu.mlxb", 90, false, false},
+    {"mixed-bf16-attention-sm_90.mlxb", "mixed-bf16-attention-cpu.mlxb", 90, false, false},
+    {"mixed-f16-attention-sm_90.mlxb", "mixed-f16-attention-cpu.mlxb", 90, false, false},
+    {"gptq-sm_80.mlxb", "gptq-cpu.mlxb", 80, false, false},
+    {"gptq-sm_90.mlxb", "gptq-cpu.mlxb", 90, false, false},
+    {"gptq-symmetric-sm_90.mlxb", "gptq-symmetric-cpu.mlxb", 90, false, false},
+    {"gptq-act-order-sm_80.mlxb", "gptq-act-order-cpu.mlxb", 80, false, false},
+    {"gptq-act-order-sm_90.mlxb", "gptq-act-order-cpu.mlxb", 90, false, false},
+    {"gptq-act-order-of-v-sm_90.mlxb", "gptq-act-order-of-v-cpu.mlxb", 90, false, true},
+    {"gptq-experts-sm_90.mlxb", "gptq-experts-cpu.mlxb", 90, true, false},
+    {"awq-sm_90.mlxb", "awq-cpu.mlxb", 90, false, false},
+    {"awq-bf16-sm_90.mlxb", "awq-bf16-cpu.mlxb", 90, false, false},
+    {"awq-f32-sm_90.mlxb", "awq-f32-cpu.mlxb", 90, false, false},
+    {"mlx4-sm_90.mlxb", "mlx4-cpu.mlxb", 90, false, false},
+    {"mlx4-bf16-sm_90.mlxb", "mlx4-bf16-cpu.mlxb", 90, false, false},
+    {"mlx8-sm_90.mlxb", "mlx8-cpu.mlxb", 90, false, false},
+    {"mlx8-f16-sm_90.mlxb", "mlx8-f16-cpu.mlxb", 90, false, false},
+    {"mlx4-experts-sm_90.mlxb", "mlx4-experts-cpu.mlxb", 90, true, false},
 };
 #define SUBJECTS (sizeof subjects / sizeof *subjects)
 
@@ -219,7 +223,8 @@ static mlx_engine_t *open_cpu(const char *name) {
 
 static const size_t lengths[] = {1, 8, 9, 16, 17, 100, 129, 250, 511, 590};
 #define LENGTHS (sizeof lengths / sizeof *lengths)
-#define KERNELS "decode, packed, attention_f32, place, sample, rows"
+#define STEP_KERNELS "packed, attention_f32, place, sample, rows"
+#define KERNELS "decode, " STEP_KERNELS
 
 static bool fits(const mlx_engine_t *engine, size_t length) {
   return (int64_t)length + DECODED <= mlx_engine_info(engine).context;
@@ -229,7 +234,9 @@ static void compare_with_cpu(const subject_t *subject) {
   static record_t ours, theirs;
   mlx_engine_t *gpu = gpu_open(subject->name), *cpu = open_cpu(subject->cpu);
   double worst = 0;
-  CHECK_TEXT(mlx_engine_info(gpu).kernels, subject->experts ? KERNELS ", experts" : KERNELS);
+  CHECK_TEXT(mlx_engine_info(gpu).kernels, subject->experts    ? KERNELS ", experts"
+                                           : subject->op_by_op ? STEP_KERNELS
+                                                               : KERNELS);
   for (size_t i = 0; i < LENGTHS && fits(gpu, lengths[i]); ++i) {
     record_session(gpu, lengths[i], NULL, true, &ours);
     record_session(cpu, lengths[i], ours.ids, true, &theirs);

@@ -11,8 +11,9 @@ typedef struct packed_kind {
   mlx_packing_kind_t format;
   int bits, group;
   mlx_dtype_t scales;
-  bool all;  // also embedding, LM head and routers are quantized, as MLX does
-  bool act_order, symmetric;
+  bool all;       // also embedding, LM head and routers are quantized, as MLX does
+  int act_order;  // ACT_ORDER_*
+  bool symmetric;
 } packed_kind_t;
 
 // Without |dequantized| only the quantized model is written.

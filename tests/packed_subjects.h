@@ -16,6 +16,8 @@ typedef struct packed_subject {
 static const packed_subject_t packed_subjects[] = {
     {{"gptq", MLX_PACKED_GPTQ, 4, 128, MLX_F16, false, false, false}, false, true},
     {{"gptq-symmetric", MLX_PACKED_GPTQ, 4, 128, MLX_F16, false, false, true}, false, false},
+    {{"gptq-act-order", MLX_PACKED_GPTQ, 4, 64, MLX_F16, false, ACT_ORDER, false}, false, true},
+    {{"gptq-act-order-of-v", MLX_PACKED_GPTQ, 4, 32, MLX_BF16, false, ACT_ORDER_OF_V, true}, false, false},
     {{"gptq-experts", MLX_PACKED_GPTQ, 4, 32, MLX_F16, false, false, false}, true, false},
     {{"awq", MLX_PACKED_AWQ, 4, 128, MLX_F16, false, false, false}, false, false},
     {{"awq-bf16", MLX_PACKED_AWQ, 4, 64, MLX_BF16, false, false, false}, false, false},
