@@ -20,7 +20,7 @@
 // [experts, rows] are reordered too, so each of their elements is a row.
 static int rows_dims(const mlx_weight_t *weight) {
   const int rank = weight->tensor.rank;
-  if (rank < 2) return weight->order == MLX_ROWS_AS_STORED ? 0 : rank;
+  if (rank < 2) return weight->order == MLX_ROWS_AS_STORED && !weight->row_order ? 0 : rank;
   return weight->fused_part && rank == 2 ? 2 : rank - 1;
 }
 
@@ -50,7 +50,7 @@ static int64_t stored_half_row(const mlx_weight_t *weight, int64_t row) {
 
 // Index of the stored row that becomes row |row|.
 static int64_t stored_row(const mlx_weight_t *weight, int64_t row) {
-  if (weight->row_order) return weight->row_order[row];
+  if (weight->row_order) return row - row % weight->order_rows + weight->row_order[row % weight->order_rows];
   if (weight->fused_part) return stored_half_row(weight, row);
   if (weight->order == MLX_ROWS_AS_STORED || weight->order == MLX_ROWS_ARE_COLUMNS) return row;
   const int64_t size = weight->order_head_dim, head = row / size, within = row % size, half = size / 2;

@@ -30,9 +30,11 @@ typedef struct mlx_weight {
   mlx_packing_t *part_packings;  // owned: how each part is quantized; NULL: not quantized
   unsigned roles;                // what the network uses it for (graph/roles.h); 0: unknown
   // Act order of GPTQ (models/import/order.c). Indices are borrowed from the model.
-  const int32_t *row_order;  // row i is row row_order[i] of the file; NULL: rows are not sorted
-  size_t column_order;       // 1 + index of the weight that has packing.order; 0: products need no order
-  bool is_order;             // it is such a weight: i32 [columns], computed and not in the file
+  const int32_t *row_order;  // row i of each |order_rows| rows is their row row_order[i] of the file; NULL:
+                             // rows are not sorted
+  int64_t order_rows;
+  size_t column_order;  // 1 + index of the weight that has packing.order; 0: products need no order
+  bool is_order;        // it is such a weight: i32 [columns], computed and not in the file
 } mlx_weight_t;
 
 struct mlx_model {

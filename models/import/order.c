@@ -4,8 +4,8 @@
 //   y = W x = W[:, order] x[order]
 //
 // and a product reads its input through MLX_NODE_PERMUTE. Matrices with the same input usually have the same
-// order and share that node. The order of a down projection needs no node: the rows of gate and up are sorted
-// by it instead.
+// order and share that node. The order of a down projection needs no node: the rows of gate and up, and
+// their biases, are sorted by it instead.
 //
 // Experts that are quantized one by one have an order each and are not sorted.
 #include <string.h>
@@ -59,16 +59,37 @@ static mlx_status_t sort_weight(mlx_model_t *model, mlx_weight_t *weight) {
 // ----------------------------------------------------------------------------------------------------------
 // Orders of rows instead of columns
 
-// The matrix of a product that only |user| reads, if its rows can be sorted; else NULL.
-static mlx_weight_t *sortable_rows(const mlx_model_t *model, const mlx_graph_t *graph, const mlx_node_t *user,
-                                   int nth) {
-  const mlx_node_t *product = mlx_graph_operand(graph, user, nth);
-  if (!product || product->kind != MLX_NODE_LINEAR || product->uses != 1) return NULL;
-  const mlx_node_t *matrix = mlx_graph_operand(graph, product, 1);
-  if (matrix->kind != MLX_NODE_WEIGHT || matrix->uses != 1) return NULL;
-  mlx_weight_t *weight = &model->weights[matrix->weight_index];
-  const bool plain = weight->order == MLX_ROWS_AS_STORED && !weight->parts && !weight->fused_part;
-  return plain && !weight->row_order ? weight : NULL;
+// Weights whose rows are sorted together: matrices of products, and their biases.
+typedef struct sortable {
+  mlx_weight_t *weights[4];
+  int count;
+} sortable_t;
+
+static bool add_weight(const mlx_model_t *model, const mlx_node_t *weight, sortable_t *out) {
+  mlx_weight_t *added = &model->weights[weight->weight_index];
+  out->weights[out->count++] = added;
+  return weight->kind == MLX_NODE_WEIGHT && weight->uses == 1 && added->order == MLX_ROWS_AS_STORED &&
+         !added->parts && !added->fused_part && !added->row_order;
+}
+
+// Adds the weights of |node|, a product that may have a bias and that |uses| operands read. False if it is
+// none, or if their rows cannot be sorted.
+static bool add_product(const mlx_model_t *model, const mlx_graph_t *graph, const mlx_node_t *node, int uses,
+                        sortable_t *out) {
+  if (node->uses != uses) return false;
+  if (node->kind == MLX_NODE_BIAS) {
+    if (!add_weight(model, mlx_graph_operand(graph, node, 1), out)) return false;
+    node = mlx_graph_operand(graph, node, 0);
+    if (node->uses != 1) return false;
+  }
+  return node->kind == MLX_NODE_LINEAR && add_weight(model, mlx_graph_operand(graph, node, 1), out);
+}
+
+// Whether |gate| and |up| are the halves of one product.
+static bool are_halves(const mlx_graph_t *graph, const mlx_node_t *gate, const mlx_node_t *up) {
+  return gate->kind == MLX_NODE_COLUMNS && up->kind == MLX_NODE_COLUMNS && gate->uses == 1 && up->uses == 1 &&
+         gate->operands[0] == up->operands[0] && gate->start + up->start == gate->dims[1] &&
+         mlx_graph_operand(graph, gate, 0)->dims[1] == 2 * gate->dims[1];
 }
 
 // If the input of |product| is act(gate) * up or act(up), sorts the rows of gate and up by the order of its
@@ -77,10 +98,19 @@ static bool sort_rows(const mlx_model_t *model, const mlx_graph_t *graph, const 
   const mlx_node_t *x = mlx_graph_operand(graph, product, 0), *matrix = mlx_graph_operand(graph, product, 1);
   const bool gated = x->kind == MLX_NODE_GATED;
   if ((!gated && x->kind != MLX_NODE_ACTIVATE) || x->uses != 1 || matrix->uses != 1) return false;
-  mlx_weight_t *first = sortable_rows(model, graph, x, 0),
-               *second = gated ? sortable_rows(model, graph, x, 1) : first;
-  if (!first || !second) return false;
-  first->row_order = second->row_order = model->weights[matrix->weight_index].packing.order;
+  const mlx_node_t *gate = mlx_graph_operand(graph, x, 0),
+                   *up = gated ? mlx_graph_operand(graph, x, 1) : NULL;
+  sortable_t sortable = {.count = 0};
+  if (up && are_halves(graph, gate, up)) {
+    if (!add_product(model, graph, mlx_graph_operand(graph, gate, 0), 2, &sortable)) return false;
+  } else {
+    if (!add_product(model, graph, gate, 1, &sortable)) return false;
+    if (up && !add_product(model, graph, up, 1, &sortable)) return false;
+  }
+  for (int i = 0; i < sortable.count; ++i) {
+    sortable.weights[i]->row_order = model->weights[matrix->weight_index].packing.order;
+    sortable.weights[i]->order_rows = matrix->dims[1];
+  }
   return true;
 }
 
