@@ -15,7 +15,7 @@ static bool keeps_rows(const mlx_weight_t *weight) {
 }
 
 bool mlx_weight_is_quantized(const mlx_weight_t *weight) {
-  return weight->packing.kind || mlx_dtype_is_quantized(weight->tensor.dtype);
+  return weight->packing.kind || weight->part_packings || mlx_dtype_is_quantized(weight->tensor.dtype);
 }
 
 static int64_t columns_of(const mlx_weight_t *weight) { return weight->tensor.dims[weight->tensor.rank - 1]; }
@@ -165,7 +165,7 @@ static void describe_source(const mlx_weight_t *weight, char *out, size_t size) 
                                                        [MLX_PACKED_GPTQ] = "GPTQ",
                                                        [MLX_PACKED_AWQ] = "AWQ",
                                                        [MLX_PACKED_MXFP4] = "MXFP4"};
-  const mlx_packing_t *p = &weight->packing;
+  const mlx_packing_t *p = weight->part_packings ? weight->part_packings : &weight->packing;
   if (p->kind) {
     snprintf(out, size, "%s of %d bits in groups of %lld%s with scales in %s", names[p->kind], p->bits,
              (long long)p->group, p->order ? " in act order" : "",

@@ -6,6 +6,7 @@
 #include "compiler/kernel_plan.h"
 #include "compiler/plan.h"
 #include "compiler/weights.h"
+#include "graph/roles.h"
 #include "tests/command.h"
 #include "tests/compiled.h"
 #include "tests/distance.h"
@@ -168,6 +169,21 @@ TEST(the_generic_path_matches_the_dequantized_model) {
   end(&dequantized);
 }
 
+// Only products read their input in another order: an embedding table, and a router, are expanded to f32. So
+// are experts, each of which has its own order.
+static void check_stored(const mlx_weight_t *weight) {
+  static const mlx_layout_t layouts[] = {MLX_LAYOUT_QUANTIZED_PANELS, MLX_LAYOUT_TILES};
+  const mlx_packing_t *packing = weight->part_packings ? weight->part_packings : &weight->packing;
+  if (!packing->kind) return;
+  const bool expanded = packing->columns > packing->group &&
+                        (weight->part_packings || weight->roles & (MLX_ROLE_EMBEDDING | MLX_ROLE_ROUTER));
+  CHECK(mlx_weight_is_quantized(weight));
+  for (int i = 0; i < 2; ++i) {
+    const mlx_stored_t stored = mlx_weight_stored(weight, (mlx_storage_t){.layout = layouts[i]});
+    CHECK_INT(stored.kind, expanded ? MLX_STORED_FLOATS : MLX_STORED_CODES);
+  }
+}
+
 // Rows are sorted in one tensor of gate and up (phi3), in an MLP without a gate (arcee), with biases (arcee,
 // phi). Attention beside the MLP (phi), a mixture of experts with a shared one (qwen2_moe), and a quantized
 // embedding and head, whose input the kernel also returns (all).
@@ -195,7 +211,10 @@ TEST(other_networks_match_their_dequantized_models) {
     CHECK_OK(mlx_model_open(packed.path, &model));
     CHECK_OK(mlx_model_build_graph(model, 64, &graph));
     int sorted_rows = 0;
-    for (size_t k = 0; k < model->weight_count; ++k) sorted_rows += model->weights[k].row_order != NULL;
+    for (size_t k = 0; k < model->weight_count; ++k) {
+      sorted_rows += model->weights[k].row_order != NULL;
+      check_stored(&model->weights[k]);
+    }
     CHECK_INT(sorted_rows, cases[i].sorted_rows);
     CHECK_INT(count_nodes(graph, MLX_NODE_PERMUTE), cases[i].permutations);
     mlx_graph_free(graph);

@@ -24,7 +24,7 @@ from packed_emulated import replace_body
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 CASES = ("llama-yarn:bf16 gemma3:bf16 arcee:bf16 starcoder2:bf16 olmo:bf16 gpt2:bf16 stablelm:bf16 cohere2:bf16 phi:bf16 gpt_neox:bf16 stablelm-parallel:bf16 "
          "mimo:q4_1 starcoder2:q8_0 arcee:q4_1 cohere2:q8_0 phi:q4_1 gpt_neox:q8_0 gpt2:q8_0 phi:mixed cohere2:mixed "
-         "gpt_neox:q8_0:0:1 cohere2:bf16:2 mimo:gptq").split()  # prompt 2 is so long that blocks share the positions of a head
+         "gpt_neox:q8_0:0:1 cohere2:bf16:2 mimo:gptq starcoder2:gptq").split()  # prompt 2 is so long that blocks share the positions of a head
 TOKENS = 24  # more than a page and than the windows of the fixtures
 
 BODIES = {  # of functions with inline assembly

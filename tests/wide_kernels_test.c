@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "compiler/compile_job.h"
 #include "compiler/emit.h"
+#include "tests/packed_model.h"
 #include "tests/wide_fixtures.h"
 
 static void compile_module(mlx_compile_job_t *job) {
@@ -19,17 +20,12 @@ static void compile_module(mlx_compile_job_t *job) {
   mlx_free(job->mlir);
 }
 
-static mlx_status_t check_wide(void *user, const char *file) {
+static void check_folder(const char *folder, const char *name) {
   static const mlx_compile_options_t options = {.target = "cuda:sm_90",
                                                 .weights = MLX_WEIGHTS_AUTO,
                                                 .context = CONTEXT,
                                                 .kernels = MLX_KERNELS_REQUIRED};
-  char folder[] = "/tmp/mlxcel-wide-XXXXXX", name[64];
-  size_t *compiled = user;
   mlx_compile_job_t job = {.options = &options};
-  if (!wide_name(file, name)) return NULL;
-  CHECK(mkdtemp(folder));
-  write_wide_model(name, folder);
   CHECK_OK(mlx_cache_open(NULL, &job.cache));
   CHECK_OK(mlx_model_open(folder, &job.model));
   CHECK_OK(mlx_target_parse(options.target, &job.target));
@@ -39,12 +35,21 @@ static mlx_status_t check_wide(void *user, const char *file) {
   mlx_status_t status = mlx_job_choose_kernels(&job);
   if (status) CHECK_FAIL("%s: %s", name, mlx_status_message(status));
   compile_module(&job);
-  ++*compiled;
   mlx_kernels_clear(&job.kernels);
   mlx_nvrtc_close(job.nvrtc);
   mlx_graph_free(job.graph);
   mlx_model_close(job.model);
   mlx_cache_close(job.cache);
+}
+
+static mlx_status_t check_wide(void *user, const char *file) {
+  char folder[] = "/tmp/mlxcel-wide-XXXXXX", name[64];
+  size_t *compiled = user;
+  if (!wide_name(file, name)) return NULL;
+  CHECK(mkdtemp(folder));
+  write_wide_model(name, folder);
+  check_folder(folder, name);
+  ++*compiled;
   CHECK_OK(mlx_remove_tree(folder));
   return NULL;
 }
@@ -56,4 +61,20 @@ TEST(every_architecture_compiles_for_sm_90_with_kernels_required) {
   CHECK(compiled > 0);
 }
 
-TEST_MAIN(CASE(every_architecture_compiles_for_sm_90_with_kernels_required))
+TEST(gptq_in_act_order_compiles_for_sm_90_with_kernels_required) {
+  static const packed_kind_t kind = {"gptq", MLX_PACKED_GPTQ, 4, 32, MLX_F16, false, ACT_ORDER, false};
+  char folder[] = "/tmp/mlxcel-wide-XXXXXX";
+  mlx_model_t *model;
+  folder_t packed;
+  CHECK(mkdtemp(folder));
+  write_wide_model("llama-yarn", folder);
+  CHECK_OK(mlx_model_open(folder, &model));
+  CHECK(write_packed_model(&kind, folder, model, &packed, NULL) > 0);
+  mlx_model_close(model);
+  check_folder(packed.path, "GPTQ in act order");
+  end(&packed);
+  CHECK_OK(mlx_remove_tree(folder));
+}
+
+TEST_MAIN(CASE(gptq_in_act_order_compiles_for_sm_90_with_kernels_required),
+          CASE(every_architecture_compiles_for_sm_90_with_kernels_required))
