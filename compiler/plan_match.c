@@ -11,7 +11,8 @@ typedef struct matcher {
   mlx_storage_t storage;
   size_t *indices;
   mlx_decode_plan_t *plan;
-  bool fused;  // matrices of a layer are parts of one tensor
+  bool fused;     // matrices of a layer are parts of one tensor
+  int qkv_input;  // node that q, k and v of the layer read
   bool fits;
 } matcher_t;
 
@@ -376,7 +377,7 @@ static int match_clip(matcher_t *m, bool first, int x) {
 static void match_qkv(matcher_t *m, int64_t layer, int h, int *q, int *k, int *v) {
   const mlx_config_t *c = &m->model->config;
   const int64_t queries = c->heads * c->head_dim, keys = c->kv_heads * c->head_dim;
-  h = match_order(m, MLX_DECODE_QKV_ORDER, layer, h, c->hidden);
+  h = m->qkv_input = match_order(m, MLX_DECODE_QKV_ORDER, layer, h, c->hidden);
   if (is_fused(m, queries + 2 * keys)) {
     const fused_product_t qkv = match_fused(m, h);
     *q = match_columns(m, MLX_DECODE_Q, MLX_DECODE_Q_BIAS, layer, qkv, 0, queries);
@@ -499,10 +500,12 @@ static bool next_reads(const matcher_t *m, int x) {
   return next && node_at(m, next)->operands[0] == x;
 }
 
-// The MLP's input is a norm of the residual stream |after| attention. In a parallel layer it is the norm |in|
-// of the layer's input |x|, or another norm of it. The output of attention may be added after the MLP then.
+// The MLP's input is a norm of the residual stream |after| attention. In a parallel layer it is the input of
+// q, k and v, which is a norm of the layer's input |x|, or another norm of it. The output of attention may be
+// added after the MLP then.
 static int match_layer(matcher_t *m, int64_t layer, int x) {
-  const int in = match_norm(m, MLX_DECODE_ATTN_NORM, layer, x), attended = match_attention(m, layer, in);
+  const int norm = match_norm(m, MLX_DECODE_ATTN_NORM, layer, x), attended = match_attention(m, layer, norm),
+            in = norm == x ? x : m->qkv_input;
   const bool late = in != x && next_reads(m, in);
   int after = late ? 0 : match_residual(m, MLX_DECODE_POST_ATTN_NORM, layer, x, attended);
   const bool second = in != x && !late && next_reads(m, x),
@@ -551,8 +554,10 @@ static bool form_is_regular(const matcher_t *m) {
     const mlx_rope_t *a = form->ropes[0], *b = form->ropes[i];
     if (a && b && (a->dims != b->dims || a->adjacent != b->adjacent)) return false;
   }
-  // With attention beside the MLP, both have the same input in the same order.
-  if (mlx_has_orders(form) && form->parallel) return false;
+  // With attention beside the MLP, gate and up have the input of q, k and v in the same order, or another
+  // norm.
+  if (form->parallel && form->counts[MLX_DECODE_GATE_ORDER] && !form->counts[MLX_DECODE_MLP_NORM])
+    return false;
   return norms_are_regular(m) && !form->counts[MLX_DECODE_Q_NORM] == !form->counts[MLX_DECODE_K_NORM] &&
          !form->counts[MLX_DECODE_POST_ATTN_NORM] == !form->counts[MLX_DECODE_POST_MLP_NORM] &&
          (!form->experts ||

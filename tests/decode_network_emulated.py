@@ -24,7 +24,7 @@ from packed_emulated import replace_body
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 CASES = ("llama-yarn:bf16 gemma3:bf16 arcee:bf16 starcoder2:bf16 olmo:bf16 gpt2:bf16 stablelm:bf16 cohere2:bf16 phi:bf16 gpt_neox:bf16 stablelm-parallel:bf16 "
          "mimo:q4_1 starcoder2:q8_0 arcee:q4_1 cohere2:q8_0 phi:q4_1 gpt_neox:q8_0 gpt2:q8_0 phi:mixed cohere2:mixed "
-         "gpt_neox:q8_0:0:1 cohere2:bf16:2 mimo:gptq starcoder2:gptq").split()  # prompt 2 is so long that blocks share the positions of a head
+         "gpt_neox:q8_0:0:1 cohere2:bf16:2 mimo:gptq phi:gptq gpt_neox:gptq").split()  # prompt 2 is so long that blocks share the positions of a head
 TOKENS = 24  # more than a page and than the windows of the fixtures
 
 BODIES = {  # of functions with inline assembly
@@ -76,12 +76,18 @@ static Row ordered(const Row &x, u64 at) {
 }
 #ifdef QKV_ORDER_AT
 #define FOR_QKV(x, l) ordered(x, OF(QKV_ORDER, l))
-#define FOR_O(x, l) ordered(x, OF(O_ORDER, l))
-#define FOR_GATE(x, l) ordered(x, OF(GATE_ORDER, l))
 #else
 #define FOR_QKV(x, l) x
+#endif
+#ifdef O_ORDER_AT
+#define FOR_O(x, l) ordered(x, OF(O_ORDER, l))
+#else
 #define FOR_O(x, l) x
-#define FOR_GATE(x, l) x
+#endif
+#ifdef GATE_ORDER_AT
+#define FOR_GATE(x, l) ordered(x, OF(GATE_ORDER, l))
+#else
+#define FOR_GATE(x, l) FOR_QKV(x, l)  // both have the same input
 #endif
 static void add_vector(Row &x, u64 at) { for (size_t i = 0; i < x.size(); ++i) x[i] += vector_at(at, i); }
 static void multiply_vector(Row &x, u64 at) { for (size_t i = 0; i < x.size(); ++i) x[i] *= vector_at(at, i); }

@@ -104,7 +104,8 @@ static inline bool put_experts(packed_model_t *to, const mlx_weight_t *weight) {
 
 // GPTQ and AWQ leave these unquantized.
 static inline bool is_left(const char *name) {
-  return strstr(name, "embed_tokens") || strstr(name, "lm_head") || strstr(name, ".gate.weight");
+  return strstr(name, "embed_tokens") || strstr(name, "embed_in") || strstr(name, "embed_out") ||
+         strstr(name, "lm_head") || strstr(name, ".gate.weight");
 }
 
 // Adds one matrix. Returns false if it stays unquantized: its shape does not fit the format, or the format

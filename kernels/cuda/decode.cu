@@ -451,7 +451,7 @@ static __device__ __forceinline__ void layer(const Model &m, Consumer &c, int l,
   {
     GateInput own;
     GateInput &h = same_or_own(x, own);
-    if constexpr (KEEPS_ROW) normalize_kept(s, BEFORE_MLP(l), h);
+    if constexpr (KEEPS_ROW) normalize_kept(s, BEFORE_MLP(l), GATE_ORDER_OF(l), h);
     compute_hidden(m, c, l, parity, h, [] {});
   }
 #endif

@@ -30,7 +30,8 @@
 // The activation of the MLP is ACT_GELU, ACT_GELU_TANH, ACT_RELU or ACT_RELU2; SiLU if none is defined.
 //
 // QKV_ORDER, O_ORDER and GATE_ORDER (of gate and up) are weights too: i32 [columns]. The matrices of the role
-// have their columns in this order (GPTQ in act order), so their input is put in the same order.
+// have their columns in this order (GPTQ in act order), so their input is put in the same order. With
+// PARALLEL and without MLP_NORM, gate and up have the order of q, k and v.
 //
 // SOFTCAP and LOGIT_SOFTCAP are undefined without a cap. Tables with one number per layer: WINDOWED_LAYERS
 // (1: the layer has a sliding window of WINDOW positions), PAGE_LAYERS (its number in its page, if the module

@@ -185,7 +185,7 @@ static __device__ __forceinline__ void keep_row(Shared *s, const float4 (&value)
 }
 
 // The input of gate and up, from the row that was kept when the input of q, k and v was computed.
-static __device__ __forceinline__ void normalize_kept(Shared *s, Norm norm, GateInput &x) {
+static __device__ __forceinline__ void normalize_kept(Shared *s, Norm norm, const int *order, GateInput &x) {
   using C = Tiling<HIDDEN>;
   float4 value[C::runs], gain[C::runs], bias[BIAS_RUNS];
   load_norm(norm, gain, bias);
@@ -199,6 +199,7 @@ static __device__ __forceinline__ void normalize_kept(Shared *s, Norm norm, Gate
 #else
   multiply_gain(s, value, gain);
 #endif
+  reorder<HIDDEN>(s, order, value);
   stage_all(s, x, value);
 }
 #endif
