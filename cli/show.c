@@ -220,8 +220,10 @@ static mlx_status_t show_model(const char *path, int64_t context, bool json) {
   MLX_TRY(mlx_model_open(path, &model));
   mlx_summary_t summary;
   mlx_status_t status = mlx_summary_of_model(model, &summary);
-  for (size_t i = 0; i < model->weight_count; ++i)
-    add_weight(group_of(groups, count, &model->weights[i]), &model->weights[i]);
+  for (size_t i = 0; i < model->weight_count; ++i) {
+    if (!model->weights[i].is_order)
+      add_weight(group_of(groups, count, &model->weights[i]), &model->weights[i]);
+  }
   if (context <= 0 || context > model->config.context) context = model->config.context;
   if (!status && json) status = print_json(groups, count, model, &summary, context);
   if (!status && !json) status = print_summary(&summary);

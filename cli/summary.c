@@ -52,6 +52,7 @@ static void count_weights(const mlx_model_t *model, mlx_summary_t *out) {
   mlx_weight_facts_t types[MAX_TYPES];
   size_t count = 0, length = 0;
   for (size_t i = 0; i < model->weight_count; ++i) {
+    if (model->weights[i].is_order) continue;
     const mlx_weight_facts_t facts = mlx_weight_facts(&model->weights[i]);
     size_t at = 0;
     out->parameters += facts.elements;

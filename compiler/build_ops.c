@@ -250,6 +250,17 @@ mlx_value_t mlx_build_gather(mlx_builder_t *b, const char *name, mlx_value_t x, 
       TV(x), TV(indices), T(type));
 }
 
+mlx_value_t mlx_build_gather_columns(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t order) {
+  REQUIRE(x.rank == 2 && order.dtype == MLX_I32 && order.rank == 2 && order.dims[1] == 1);
+  const mlx_type_t type = MLX_TYPE(x.dtype, x.dims[0], order.dims[0]);
+  return mlx_builder_emit(
+      b, name, type,
+      "\"stablehlo.gather\"(%%%s, %%%s) <{dimension_numbers = #stablehlo.gather<offset_dims = [0], "
+      "collapsed_slice_dims = [1], start_index_map = [1], index_vector_dim = 1>, indices_are_sorted = false, "
+      "slice_sizes = array<i64: %lld, 1>}> : (%s, %s) -> %s",
+      N(x), N(order), (long long)x.dims[0], TV(x), TV(order), T(type));
+}
+
 mlx_value_t mlx_build_scatter(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t indices,
                               mlx_value_t updates) {
   REQUIRE(indices.dtype == MLX_I32 && indices.rank == 2 && updates.dtype == x.dtype);

@@ -119,6 +119,8 @@ mlx_value_t mlx_build_dot(mlx_builder_t *b, const char *name, mlx_value_t x, mlx
 // |indices| [..., n] selects along the first n dimensions of |x|; the remaining dimensions are kept. The
 // result is [...] + dims of x after the first n. Indices out of range are clamped.
 mlx_value_t mlx_build_gather(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t indices);
+// Column i of the result is column order[i] of |x| [rows, columns]. |order|: [n, 1]; clamped as well.
+mlx_value_t mlx_build_gather_columns(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t order);
 // x with the slices at |indices| [count, n] replaced by |updates| [count, rest of x]. If two updates have the
 // same index, either one is stored.
 mlx_value_t mlx_build_scatter(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t indices,

@@ -74,6 +74,7 @@ mlx_status_t mlx_compile_stablehlo(const char *model_path, const mlx_compile_opt
   mlx_model_t *model;
   mlx_module_options_t module;
   MLX_TRY(mlx_model_open(model_path, &model));
+  if (options->weights == MLX_WEIGHTS_FLOAT) mlx_model_unsort_columns(model);
   mlx_status_t status = mlx_job_module_options(model, options, MLX_FORM_PURE, &module);
   mlx_graph_t *graph = NULL;
   if (!status) status = mlx_model_build_graph(model, module.context, &graph);

@@ -76,7 +76,7 @@ static void short_version(const char *version, char *out, size_t size) {
 static int64_t count_parameters(const mlx_model_t *model) {
   int64_t total = 0;
   for (size_t i = 0; i < model->weight_count; ++i) {
-    int64_t count = 1;
+    int64_t count = model->weights[i].is_order ? 0 : 1;
     for (int j = 0; j < model->weights[i].tensor.rank; ++j) count *= model->weights[i].tensor.dims[j];
     total += count;
   }

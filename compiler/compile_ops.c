@@ -37,9 +37,10 @@ static const char *attention_kernel(const description_t *d) {
 // The kernel of a node on the kernel path.
 static const char *kernel_of(const description_t *d, const mlx_node_t *node) {
   if (node->kind == MLX_NODE_ATTENTION) return attention_kernel(d);
-  const bool norm = node->kind == MLX_NODE_RMSNORM || node->kind == MLX_NODE_HEAD_RMSNORM;
+  const bool rows =
+      node->kind == MLX_NODE_RMSNORM || node->kind == MLX_NODE_HEAD_RMSNORM || node->kind == MLX_NODE_PERMUTE;
   const bool embeds = node->kind == MLX_NODE_EMBED;
-  if (norm || (embeds && !stored_weight(d, mlx_graph_operand(d->job->graph, node, 0)).tiles.bits))
+  if (rows || (embeds && !stored_weight(d, mlx_graph_operand(d->job->graph, node, 0)).tiles.bits))
     return mlx_kernel_kind_name(MLX_KERNEL_ROWS);
   if (node->kind == MLX_NODE_EXPERTS) return mlx_kernel_kind_name(MLX_KERNEL_EXPERTS);
   if (node->kind != MLX_NODE_LINEAR) return mlx_kernel_kind_name(MLX_KERNEL_PACKED);

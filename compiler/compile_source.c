@@ -38,6 +38,7 @@ mlx_status_t mlx_job_open_model(mlx_compile_job_t *job, const char *path) {
   mlx_status_t status = stamp_source(source, job->source_stamp);
   mlx_source_close(source);
   if (!status) status = mlx_model_open(path, &job->model);
+  if (!status && job->options->weights == MLX_WEIGHTS_FLOAT) mlx_model_unsort_columns(job->model);
   if (!status) note_text_model(job);
   return status;
 }

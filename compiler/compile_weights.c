@@ -172,9 +172,11 @@ static void weights_key(const mlx_compile_job_t *job, char out_hex[MLX_DIGEST_HE
   // unifies tile formats across layers.
   for (size_t i = 0; i < job->model->weight_count; ++i) {
     const mlx_stored_t stored = mlx_weight_stored(&job->model->weights[i], mlx_module_storage(&job->module));
-    char text[96];
-    snprintf(text, sizeof text, "%d %s %d " MLX_TILES_FORMAT, (int)stored.kind,
-             mlx_dtype_info(stored.dtype)->name, (int)stored.format, MLX_TILES_ARGUMENTS(stored.tiles));
+    const mlx_weight_t *weight = &job->model->weights[i];
+    char text[128];
+    snprintf(text, sizeof text, "%d %s %d " MLX_TILES_FORMAT "%s%s", (int)stored.kind,
+             mlx_dtype_info(stored.dtype)->name, (int)stored.format, MLX_TILES_ARGUMENTS(stored.tiles),
+             weight->packing.order ? " sorted columns" : "", weight->row_order ? " sorted rows" : "");
     mlx_digest_field(&digest, "stored", text, strlen(text));
   }
   mlx_digest_field(&digest, "source", job->digests.weights, strlen(job->digests.weights));

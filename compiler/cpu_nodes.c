@@ -51,7 +51,7 @@ static mlx_status_t write_product(mlx_cpu_writer_t *w, int id) {
   i.logits = mlx_graph_node(w->graph, (int)w->graph->count)->operands[0] == id;
   if (i.width > MLX_CPU_MAX_COLUMNS) return mlx_cpu_unsupported(w, "matrices this wide");
   if (i.logits && i.adds) return mlx_cpu_unsupported(w, "logits that are added to");
-  if (i.logits) MLX_TRY(write_hidden(w, p->x));
+  if (i.logits && x->kind != MLX_NODE_PERMUTE) MLX_TRY(write_hidden(w, p->x));
   i.a = mlx_cpu_value(w, p->x)->buffer;
   if (i.adds) i.b = mlx_cpu_value(w, p->added)->buffer;
   MLX_TRY(mlx_cpu_begin(w, &i));
@@ -140,6 +140,20 @@ static mlx_status_t write_map(mlx_cpu_writer_t *w, int id) {
     MLX_TRY(mlx_cpu_read(w, first, &i.a));
   }
   if (reads_second) MLX_TRY(mlx_cpu_read(w, node->operands[1], &i.b));
+  return mlx_cpu_append(w, &i);
+}
+
+// The columns of x in another order. Only the output head reads wanted rows in another order; its input is
+// copied before.
+static mlx_status_t write_permute(mlx_cpu_writer_t *w, int id) {
+  const mlx_node_t *node = mlx_graph_node(w->graph, id);
+  mlx_instruction_t i = instruction_of(MLX_RUN_PERMUTE, mlx_cpu_rows(node));
+  if (i.rows == MLX_ROWS_WANTED) MLX_TRY(write_hidden(w, node->operands[0]));
+  i.width = (int32_t)mlx_cpu_width(node);
+  i.weight = mlx_cpu_weight(w, node->operands[1]);
+  MLX_TRY(mlx_cpu_begin(w, &i));
+  MLX_TRY(mlx_cpu_take(w, id, &i.out));
+  MLX_TRY(mlx_cpu_read(w, node->operands[0], &i.a));
   return mlx_cpu_append(w, &i);
 }
 
@@ -325,6 +339,7 @@ mlx_status_t mlx_cpu_write_node(mlx_cpu_writer_t *w, int id) {
     case MLX_NODE_HEAD_LAYERNORM: return write_norm(w, id, id);
     case MLX_NODE_ROPE: return write_rope(w, id);
     case MLX_NODE_COLUMNS: return write_columns(w, id);
+    case MLX_NODE_PERMUTE: return write_permute(w, id);
     case MLX_NODE_ATTENTION: return write_attention(w, id);
     case MLX_NODE_EXPERTS: return write_experts(w, id);
     case MLX_NODE_WANTED:

@@ -44,7 +44,10 @@ static const char *const weight_names[] = {"EMBED",
                                            "SHARED_GATE",
                                            "SHARED_UP",
                                            "SHARED_DOWN",
-                                           "SHARED_SCORE"};
+                                           "SHARED_SCORE",
+                                           "QKV_ORDER",
+                                           "O_ORDER",
+                                           "GATE_ORDER"};
 
 void mlx_cuda_define_offsets(mlx_text_t *definitions, const mlx_decode_plan_t *plan) {
   for (size_t i = 0; i < MLX_DECODE_WEIGHTS; ++i) {

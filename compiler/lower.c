@@ -289,6 +289,24 @@ static mlx_value_t lower_norm_parts(mlx_function_t *f, int id, const mlx_node_t 
   return norm_parts(f, node->name, node, !tiles || !tiles[weight_node->weight_index].bits);
 }
 
+// Completes the operand of a norm whose kernel does not. The kernel that stores parts does it.
+static void complete_operand(mlx_function_t *f, const mlx_node_t *norm) {
+  if (emitted(f, norm->operands[0]).partials) norm_parts(f, "completed", norm, true);
+}
+
+static mlx_value_t lower_permute(mlx_function_t *f, int id, const mlx_node_t *node) {
+  const mlx_node_t *norm = mlx_graph_operand(f->graph, node, 0);
+  const mlx_value_t order = weight(f, node, 1);
+  if (is_fused(f, node->operands[0])) {
+    complete_operand(f, norm);
+    return mlx_cuda_ordered_rmsnorm(f, node->name, as_f32(f, norm->operands[0]), weight(f, norm, 1),
+                                    norm->eps, order);
+  }
+  const mlx_value_t x = as_f32(f, node->operands[0]);
+  return f->paths.nodes[id - 1].kernel ? mlx_cuda_permute(f, node->name, x, order)
+                                       : mlx_generic_permute(f, node->name, x, order);
+}
+
 // Ops with one activation as operand; |x| is its value as f32.
 static mlx_value_t lower_simple(mlx_function_t *f, const mlx_node_t *node, mlx_value_t x) {
   const char *name = node->name;
@@ -321,9 +339,7 @@ static mlx_value_t lower_simple(mlx_function_t *f, const mlx_node_t *node, mlx_v
 
 static mlx_value_t lower_node(mlx_function_t *f, int id, const mlx_node_t *node) {
   if (node->kind == MLX_NODE_RMSNORM && f->paths.parts[id - 1]) return lower_norm_parts(f, id, node);
-  // The last norm has no parts. The kernel that stores them completes its operand.
-  if (node->kind == MLX_NODE_RMSNORM && emitted(f, node->operands[0]).partials)
-    norm_parts(f, "completed", node, true);
+  if (node->kind == MLX_NODE_RMSNORM) complete_operand(f, node);  // the last norm has no parts
   switch (node->kind) {
     case MLX_NODE_EMBED: return lower_embed(f, id, node, node->name, 1);
     case MLX_NODE_LINEAR: return lower_linear(f, id, node);
@@ -332,6 +348,7 @@ static mlx_value_t lower_node(mlx_function_t *f, int id, const mlx_node_t *node)
     case MLX_NODE_EXPERTS: return lower_experts(f, id, node, node->name, MLX_NONE);
     case MLX_NODE_ATTENTION: return lower_attention(f, id, node);
     case MLX_NODE_SCALE: return lower_scale(f, node);
+    case MLX_NODE_PERMUTE: return lower_permute(f, id, node);
     case MLX_NODE_RMSNORM:
     case MLX_NODE_HEAD_RMSNORM:
       if (f->paths.nodes[id - 1].kernel) return lower_norm(f, node);

@@ -28,25 +28,55 @@ mlx_value_t mlx_cuda_embed(mlx_function_t *g, const char *name, mlx_value_t tabl
                                        .constant_count = 2});
 }
 
-mlx_value_t mlx_cuda_rmsnorm(mlx_function_t *g, const char *name, mlx_value_t x, int64_t width,
-                             mlx_value_t gain, double eps, mlx_value_t addend) {
+mlx_value_t mlx_cuda_permute(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t order) {
+  const int64_t m = x.dims[0], width = x.dims[1];
+  mlx_text_t d = {0};
+  mlx_text_puts(&d, "NAME=mlx_permute\n");
+  MLX_DEFINE(&d, {"PERMUTE", 1});
+  return mlx_cuda_call(g, name,
+                       &(mlx_extern_t){.symbol = "mlx_permute",
+                                       .file = mlx_cuda_image(g, MLX_KERNEL_ROWS, &d),
+                                       .grid = {mlx_ceil_div(width, 1024), m, 1},
+                                       .threads = 256,
+                                       .operands = {x, order},
+                                       .operand_count = 2,
+                                       .updated_from = 2,
+                                       .result = mlx_type_of(x),
+                                       .constants = {(int32_t)width},
+                                       .constant_count = 1});
+}
+
+// |third|: the addend or the order; MLX_NONE: none.
+static mlx_value_t rmsnorm(mlx_function_t *g, const char *name, mlx_value_t x, int64_t width,
+                           mlx_value_t gain, double eps, mlx_value_t third, bool ordered) {
   const int64_t rows = x.dims[0] * (x.dims[1] / width), warps = width <= WARP_WIDTH ? 1 : BLOCK_WARPS;
   mlx_text_t d = {0};
   mlx_text_puts(&d, "NAME=mlx_rmsnorm\n");
   mlx_cuda_define_float(&d, "NORM_EPS", eps);
   MLX_DEFINE(&d, {"WARPS", warps});
+  if (ordered) MLX_DEFINE(&d, {"ORDERED", 1});
   const mlx_value_t wide = gain.dtype == MLX_F32 ? gain : mlx_build_convert(g->b, "gain_f32", gain, MLX_F32);
   return mlx_cuda_call(g, name,
                        &(mlx_extern_t){.symbol = "mlx_rmsnorm",
                                        .file = mlx_cuda_image(g, MLX_KERNEL_ROWS, &d),
                                        .grid = {mlx_ceil_div(rows * warps, BLOCK_WARPS), 1, 1},
                                        .threads = 32 * BLOCK_WARPS,
-                                       .operands = {x, wide, addend.id ? addend : x},
+                                       .operands = {x, wide, third.id ? third : x},
                                        .operand_count = 3,
                                        .updated_from = 3,
                                        .result = mlx_type_of(x),
-                                       .constants = {(int32_t)rows, (int32_t)width, addend.id != 0},
+                                       .constants = {(int32_t)rows, (int32_t)width, third.id && !ordered},
                                        .constant_count = 3});
+}
+
+mlx_value_t mlx_cuda_rmsnorm(mlx_function_t *g, const char *name, mlx_value_t x, int64_t width,
+                             mlx_value_t gain, double eps, mlx_value_t addend) {
+  return rmsnorm(g, name, x, width, gain, eps, addend, false);
+}
+
+mlx_value_t mlx_cuda_ordered_rmsnorm(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t gain,
+                                     double eps, mlx_value_t order) {
+  return rmsnorm(g, name, x, x.dims[1], gain, eps, order, true);
 }
 
 mlx_rope_table_t mlx_cuda_rope_table(mlx_function_t *g, const mlx_rope_t *rope) {

@@ -8,6 +8,11 @@ mlx_value_t mlx_generic_embed(mlx_function_t *g, mlx_value_t table, mlx_value_t 
   return mlx_build_convert(g->b, "embedded_f32", rows, MLX_F32);
 }
 
+mlx_value_t mlx_generic_permute(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t order) {
+  mlx_value_t indices = mlx_build_reshape(g->b, "column_index", order, MLX_TYPE(MLX_I32, order.dims[0], 1));
+  return mlx_build_gather_columns(g->b, name, x, indices);
+}
+
 mlx_value_t mlx_generic_rmsnorm(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
                                 double eps) {
   mlx_builder_t *b = g->b;

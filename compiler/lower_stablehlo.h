@@ -9,6 +9,7 @@
 #include "compiler/function.h"
 
 mlx_value_t mlx_generic_embed(mlx_function_t *g, mlx_value_t table, mlx_value_t tokens);
+mlx_value_t mlx_generic_permute(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t order);
 mlx_value_t mlx_generic_rmsnorm(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
                                 double eps);
 mlx_value_t mlx_generic_layernorm(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,

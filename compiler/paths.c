@@ -87,6 +87,8 @@ static void choose(const mlx_model_t *model, const mlx_graph_t *graph, const mlx
     // In the 16-bit mode, IREE rounds and normalizes in one dispatch.
     const int64_t width = node->kind == MLX_NODE_RMSNORM ? node->dims[1] : node->head_dim;
     out->kernel = !options->narrow && width % 4 == 0;
+  } else if (node->kind == MLX_NODE_PERMUTE) {
+    out->kernel = node->dims[1] % 4 == 0;
   } else if (node->kind == MLX_NODE_ATTENTION) {
     out->unsupported = unsupported_attention(&paths->attention);
     out->kernel = paths->kernel_attention = !out->unsupported;
@@ -195,6 +197,11 @@ static void fuse_gated(const fusion_t *f, const mlx_node_t *node) {
       gate->operands[0] != up->operands[0] || gate->dims[1] != up->dims[1] || !same_format(f, gate, up))
     return;
   f->paths->fused[node->operands[0] - 1] = f->paths->fused[node->operands[1] - 1] = true;
+}
+
+static void fuse_permute(const fusion_t *f, int id, const mlx_node_t *node) {
+  if (f->paths->nodes[id - 1].kernel && is_free_norm(f, node->operands[0]))
+    f->paths->fused[node->operands[0] - 1] = true;
 }
 
 static void fuse_scale(const fusion_t *f, const mlx_node_t *node) {
@@ -388,6 +395,7 @@ void mlx_paths_fuse(const mlx_model_t *model, const mlx_graph_t *graph, const ml
     if (node->kind == MLX_NODE_BIAS) fuse_bias(&f, id, node);
     if (node->kind == MLX_NODE_ADD) fuse_add(&f, node);
     if (node->kind == MLX_NODE_GATED) fuse_gated(&f, node);
+    if (node->kind == MLX_NODE_PERMUTE) fuse_permute(&f, id, node);
     if (node->kind == MLX_NODE_SCALE) fuse_scale(&f, node);
     if (node->kind == MLX_NODE_ATTENTION) fuse_attention(&f, id, node);
     if (options->kernels->gpu) find_parts(&f, id, node);

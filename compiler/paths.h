@@ -39,6 +39,7 @@ void mlx_paths_clear(mlx_paths_t *paths);
 // |wanted| rows of logits:
 //   linear + add, experts + add               the product kernel adds
 //   RMS norm + add                            the norm kernel adds
+//   RMS norm + permute                        the norm kernel stores its columns in another order
 //   embedding + scale                         the embedding kernel scales
 //   linear and linear of the same x + gated   one kernel for both products and act(gate) * up
 //   rope of q and of k + attention            the attention kernel rotates, and normalizes the heads of both

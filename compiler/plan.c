@@ -178,8 +178,10 @@ static bool segment_fits(const mlx_model_t *model, mlx_dtype_t kv, bool quantize
   const mlx_config_t *c = &model->config;
   const int64_t queries = c->heads * c->head_dim,
                 staged = most_staged_bytes(plan, queries, down_columns(plan, quantized));
-  const int64_t residual = keeps_row(plan) ? 4 * c->hidden : 0;
-  const int64_t work = max_int(attention_bytes(c, kv), staged) + residual, unit = quantized ? MLX_CODES : 8;
+  const int64_t residual = keeps_row(plan) ? 4 * c->hidden : 0,
+                row = mlx_has_orders(&plan->form) ? 4 * max_int(c->hidden, queries) : 0;
+  const int64_t work = max_int(attention_bytes(c, kv), staged) + residual + row,
+                unit = quantized ? MLX_CODES : 8;
   return experts_fit(plan, quantized) && rows_fit(plan, queries) && c->hidden % unit == 0 &&
          plan->ffn % unit == 0 && plan->form.shared_ffn % unit == 0 && c->head_dim % 8 == 0 &&
          c->head_dim <= 256 &&

@@ -44,6 +44,10 @@ typedef enum mlx_decode_weight {
   MLX_DECODE_SHARED_UP,
   MLX_DECODE_SHARED_DOWN,
   MLX_DECODE_SHARED_SCORE,
+  // Column orders of matrices of GPTQ in act order; i32.
+  MLX_DECODE_QKV_ORDER,
+  MLX_DECODE_O_ORDER,
+  MLX_DECODE_GATE_ORDER,  // of gate and up
   MLX_DECODE_WEIGHTS,
 } mlx_decode_weight_t;
 #define MLX_DECODE_ROPES 2

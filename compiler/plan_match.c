@@ -11,7 +11,8 @@ typedef struct matcher {
   mlx_storage_t storage;
   size_t *indices;
   mlx_decode_plan_t *plan;
-  bool fused;  // matrices of a layer are parts of one tensor
+  bool fused;     // matrices of a layer are parts of one tensor
+  int qkv_input;  // node that q, k and v of the layer read
   bool fits;
 } matcher_t;
 
@@ -128,6 +129,7 @@ static bool match_float(bool first, mlx_dtype_t *type, mlx_dtype_t dtype) {
 static bool match_dtype(matcher_t *m, mlx_decode_weight_t which, int64_t layer, bool is_matrix,
                         mlx_dtype_t dtype) {
   mlx_decode_form_t *form = &m->plan->form;
+  if (which >= MLX_DECODE_QKV_ORDER) return dtype == MLX_I32;
   if (!is_matrix) return dtype == MLX_F32;
   if (which == MLX_DECODE_ROUTER) return match_float(form->counts[which] == 1, &form->router, dtype);
   if (which == MLX_DECODE_SHARED_SCORE)
@@ -237,6 +239,14 @@ static int match_norm(matcher_t *m, mlx_decode_weight_t which, int64_t layer, in
                             : MLX_DECODE_FINAL_NORM_BIAS,
                layer, norm, 2, m->plan->hidden, 0);
   return norm;
+}
+
+// |x| in the order of the columns of the products that follow, if they have one.
+static int match_order(matcher_t *m, mlx_decode_weight_t which, int64_t layer, int x, int64_t width) {
+  const int permuted = match_optional(m, MLX_NODE_PERMUTE, x);
+  if (!permuted) return x;
+  match_weight(m, which, layer, permuted, 1, width, 0);
+  return permuted;
 }
 
 // A product and its bias, if it has one.
@@ -380,6 +390,7 @@ static void match_qkv(matcher_t *m, int64_t layer, int h, int *q, int *k, int *v
   const mlx_config_t *c = &m->model->config;
   const int64_t queries = c->heads * c->head_dim, keys = c->kv_heads * c->head_dim;
   double *clip = &m->plan->form.clip;
+  h = m->qkv_input = match_order(m, MLX_DECODE_QKV_ORDER, layer, h, c->hidden);
   if (is_fused(m, queries + 2 * keys)) {
     const fused_product_t qkv = match_fused(m, h);
     *q = match_columns(m, MLX_DECODE_Q, MLX_DECODE_Q_BIAS, layer, qkv, 0, queries);
@@ -416,7 +427,8 @@ static int match_attention(matcher_t *m, int64_t layer, int h) {
   m->fits = node_at(m, attention)->operands[2] == v;
   match_attention_options(m, layer, &node_at(m, attention)->attention);
   if (node_at(m, attention)->operands[3]) match_weight(m, MLX_DECODE_SINKS, layer, attention, 3, c->heads, 0);
-  return match_linear(m, MLX_DECODE_O, MLX_DECODE_O_BIAS, layer, attention, c->hidden, queries);
+  const int attended = match_order(m, MLX_DECODE_O_ORDER, layer, attention, queries);
+  return match_linear(m, MLX_DECODE_O, MLX_DECODE_O_BIAS, layer, attended, c->hidden, queries);
 }
 
 static void match_experts_form(matcher_t *m, int64_t layer, int experts) {
@@ -501,6 +513,7 @@ static bool is_ungated(const matcher_t *m) {
 
 static int match_activation(matcher_t *m, int64_t layer, int h) {
   const int64_t hidden = m->plan->hidden, ffn = m->plan->ffn;
+  h = match_order(m, MLX_DECODE_GATE_ORDER, layer, h, hidden);
   if (is_ungated(m)) {
     const int up = match_linear(m, MLX_DECODE_UP, MLX_DECODE_UP_BIAS, layer, h, ffn, hidden);
     return expect(m, MLX_NODE_ACTIVATE, up, 0);
@@ -533,10 +546,12 @@ static bool next_reads(const matcher_t *m, int x) {
   return next && node_at(m, next)->operands[0] == x;
 }
 
-// The MLP's input is a norm of the residual stream |after| attention. In a parallel layer it is the norm |in|
-// of the layer's input |x|, or another norm of it. The output of attention may be added after the MLP then.
+// The MLP's input is a norm of the residual stream |after| attention. In a parallel layer it is the input of
+// q, k and v, which is a norm of the layer's input |x|, or another norm of it. The output of attention may be
+// added after the MLP then.
 static int match_layer(matcher_t *m, int64_t layer, int x) {
-  const int in = match_norm(m, MLX_DECODE_ATTN_NORM, layer, x), attended = match_attention(m, layer, in);
+  const int norm = match_norm(m, MLX_DECODE_ATTN_NORM, layer, x), attended = match_attention(m, layer, norm),
+            in = norm == x ? x : m->qkv_input;
   const bool late = in != x && next_reads(m, in);
   int after = late ? 0 : match_residual(m, MLX_DECODE_POST_ATTN_NORM, layer, x, attended);
   const bool second = in != x && !late && next_reads(m, x),
@@ -585,6 +600,10 @@ static bool form_is_regular(const matcher_t *m) {
     const mlx_rope_t *a = form->ropes[0], *b = form->ropes[i];
     if (a && b && (a->dims != b->dims || a->adjacent != b->adjacent)) return false;
   }
+  // With attention beside the MLP, gate and up have the input of q, k and v in the same order, or another
+  // norm.
+  if (form->parallel && form->counts[MLX_DECODE_GATE_ORDER] && !form->counts[MLX_DECODE_MLP_NORM])
+    return false;
   return norms_are_regular(m) && !form->counts[MLX_DECODE_Q_NORM] == !form->counts[MLX_DECODE_K_NORM] &&
          !form->counts[MLX_DECODE_POST_ATTN_NORM] == !form->counts[MLX_DECODE_POST_MLP_NORM] &&
          (!form->experts ||

@@ -20,6 +20,11 @@ static inline bool mlx_has_post_norms(const mlx_decode_form_t *form) {
   return form->counts[MLX_DECODE_POST_ATTN_NORM] > 0;
 }
 
+static inline bool mlx_has_orders(const mlx_decode_form_t *form) {
+  return form->counts[MLX_DECODE_QKV_ORDER] || form->counts[MLX_DECODE_O_ORDER] ||
+         form->counts[MLX_DECODE_GATE_ORDER];
+}
+
 static inline bool mlx_tiles_are_rows(mlx_tiles_t tiles) { return tiles.bits == MLX_DECODE_ROWS; }
 
 #endif  // MLXCEL_COMPILER_PLAN_MATCH_H_

@@ -15,7 +15,7 @@ static bool keeps_rows(const mlx_weight_t *weight) {
 }
 
 bool mlx_weight_is_quantized(const mlx_weight_t *weight) {
-  return weight->packing.kind || mlx_dtype_is_quantized(weight->tensor.dtype);
+  return weight->packing.kind || weight->part_packings || mlx_dtype_is_quantized(weight->tensor.dtype);
 }
 
 static int64_t columns_of(const mlx_weight_t *weight) { return weight->tensor.dims[weight->tensor.rank - 1]; }
@@ -103,6 +103,7 @@ static bool is_vector(const mlx_weight_t *weight) {
 // A weight that is changed when it is read (value_offset) may need more bits than its file has.
 static mlx_dtype_t float_dtype(const mlx_weight_t *weight, mlx_storage_t storage) {
   const mlx_dtype_t dtype = weight->tensor.dtype;
+  if (weight->is_order) return MLX_I32;
   if (is_vector(weight)) return MLX_F32;
   if (!storage.as_stored || weight->value_offset != 0.0 || weight->packing.kind) return storage.dtype;
   return dtype == MLX_BF16 || dtype == MLX_F16 ? dtype : storage.dtype;
@@ -164,10 +165,11 @@ static void describe_source(const mlx_weight_t *weight, char *out, size_t size) 
                                                        [MLX_PACKED_GPTQ] = "GPTQ",
                                                        [MLX_PACKED_AWQ] = "AWQ",
                                                        [MLX_PACKED_MXFP4] = "MXFP4"};
-  const mlx_packing_t *p = &weight->packing;
+  const mlx_packing_t *p = weight->part_packings ? weight->part_packings : &weight->packing;
   if (p->kind) {
-    snprintf(out, size, "%s of %d bits in groups of %lld with scales in %s", names[p->kind], p->bits,
-             (long long)p->group, mlx_dtype_info(p->parts[MLX_PART_SCALES]->dtype)->name);
+    snprintf(out, size, "%s of %d bits in groups of %lld%s with scales in %s", names[p->kind], p->bits,
+             (long long)p->group, p->order ? " in act order" : "",
+             mlx_dtype_info(p->parts[MLX_PART_SCALES]->dtype)->name);
   } else {
     snprintf(out, size, "%s", mlx_dtype_info(weight->tensor.dtype)->name);
   }

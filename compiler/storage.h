@@ -38,7 +38,7 @@ typedef enum mlx_stored_kind {
 typedef struct mlx_stored {
   mlx_stored_kind_t kind;
   mlx_dtype_t dtype;  // of floats. Vectors (norms) stay f32: they are small, and their errors affect every
-                      // activation
+                      // activation. Column orders are i32
   mlx_panel_format_t format;  // of a matrix in panels
   mlx_tiles_t tiles;          // of a matrix in tiles; the matrices of experts follow each other
   mlx_quantize_t quantize;    // of kind MLX_STORED_QUANTIZED

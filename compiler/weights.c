@@ -20,7 +20,7 @@
 // [experts, rows] are reordered too, so each of their elements is a row.
 static int rows_dims(const mlx_weight_t *weight) {
   const int rank = weight->tensor.rank;
-  if (rank < 2) return weight->order == MLX_ROWS_AS_STORED ? 0 : rank;
+  if (rank < 2) return weight->order == MLX_ROWS_AS_STORED && !weight->row_order ? 0 : rank;
   return weight->fused_part && rank == 2 ? 2 : rank - 1;
 }
 
@@ -50,6 +50,7 @@ static int64_t stored_half_row(const mlx_weight_t *weight, int64_t row) {
 
 // Index of the stored row that becomes row |row|.
 static int64_t stored_row(const mlx_weight_t *weight, int64_t row) {
+  if (weight->row_order) return row - row % weight->order_rows + weight->row_order[row % weight->order_rows];
   if (weight->fused_part) return stored_half_row(weight, row);
   if (weight->order == MLX_ROWS_AS_STORED || weight->order == MLX_ROWS_ARE_COLUMNS) return row;
   const int64_t size = weight->order_head_dim, head = row / size, within = row % size, half = size / 2;
@@ -118,7 +119,7 @@ static const mlx_packing_t *first_packing(const mlx_weight_t *weight) {
 static int64_t min_int(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static void convert_packed(const conversion_t *p, int64_t first, int64_t count, uint8_t *out) {
-  const int64_t max_rows = p->weight->fused_part ? 1 : F32_ROWS;  // contiguous rows
+  const int64_t max_rows = p->weight->fused_part || p->weight->row_order ? 1 : F32_ROWS;  // contiguous rows
   const int64_t part_rows = row_count(p->weight) / (p->weight->part_packings ? p->weight->tensor.dims[0] : 1);
   for (int64_t done = 0, rows; done < count; done += rows) {
     const int64_t row = stored_row(p->weight, first + done),
@@ -369,7 +370,7 @@ static mlx_status_t write_weight(mlx_archive_writer_t *archive, const mlx_weight
   const bool panels = in_panels(weight, storage, p.stored);
   MLX_TRY(mlx_archive_next(archive));
   if (!panels && tensor->dtype == p.dtype && weight->order == MLX_ROWS_AS_STORED && !weight->fused_part &&
-      weight->value_offset == 0.0 && !weight->parts) {
+      weight->value_offset == 0.0 && !weight->parts && !weight->row_order) {
     return write_stored(archive, weight, info->block_bytes);
   }
   p.from_bytes = tensor->size / (size_t)row_count(weight);

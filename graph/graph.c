@@ -45,10 +45,11 @@ mlx_status_t mlx_graph_create(const mlx_graph_weight_t *weights, size_t weight_c
   graph->weight_count = weight_count;
   for (size_t i = 0; i < weight_count; ++i) {
     mlx_node_t node = {.kind = MLX_NODE_WEIGHT,
-                       .dtype = MLX_F32,
+                       .dtype = weights[i].dtype,
                        .rank = weights[i].rank,
                        .weight_index = i,
-                       .weight_name = weights[i].name};
+                       .weight_name = weights[i].name,
+                       .order = (int)weights[i].order};
     memcpy(node.dims, weights[i].dims, sizeof node.dims);
     mlx_graph_append(graph, &node);
   }

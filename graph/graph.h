@@ -16,8 +16,8 @@
 //
 // The number of tokens of a step is not part of the graph. Dimension MLX_DIM_TOKENS stands for all tokens of
 // a step (M = sequences x tokens, flattened), MLX_DIM_WANTED for the tokens whose logits are wanted. All
-// other dimensions are numbers. Activations and weights have dtype f32 here: a graph says what is computed,
-// and compiler/storage.h decides how a weight is stored.
+// other dimensions are numbers. Activations and weights have dtype f32 here, except column orders, which are
+// i32: a graph says what is computed, and compiler/storage.h decides how a weight is stored.
 //
 // A graph owns its nodes and borrows the names of weights and the ropes: the model must outlive it. It is
 // immutable after mlx_graph_finish, and then any number of threads may read it.
@@ -56,6 +56,7 @@ typedef enum mlx_node_kind {
   MLX_NODE_SIGMOID,         // (x)
   MLX_NODE_SCALE_ROWS,      // (x [M, width], factor [M, 1])
   MLX_NODE_COLUMNS,         // (x) start: columns [start, start + width of the result)
+  MLX_NODE_PERMUTE,         // (x, order i32 [width]): column i is column order[i] of x
   MLX_NODE_ROPE,            // (x, positions) head_dim, rope
   MLX_NODE_ATTENTION,       // (q, k, v, sinks or none) attention
   MLX_NODE_WANTED,          // (hidden [M, hidden]) -> [W, hidden]: the rows of the wanted tokens
@@ -84,6 +85,7 @@ typedef struct mlx_node {
   mlx_experts_t experts;      // its biases are operands 5 to 7
   size_t weight_index;        // in the model's list of weights
   const char *weight_name;    // borrowed
+  int order;                  // of a weight: id of the order of its columns; 0: none
 } mlx_node_t;
 
 // A weight of the model: its name and shape. The index in the list identifies it everywhere.
@@ -91,6 +93,8 @@ typedef struct mlx_graph_weight {
   const char *name;
   int rank;
   int64_t dims[MLX_VALUE_RANK];
+  mlx_dtype_t dtype;  // MLX_F32; of a column order MLX_I32
+  size_t order;       // 1 + index of the order of its columns, which mlx_op_linear applies to x; 0: none
 } mlx_graph_weight_t;
 
 struct mlx_graph {

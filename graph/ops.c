@@ -154,11 +154,31 @@ mlx_value_t mlx_op_head_layernorm(mlx_graph_t *g, const char *name, mlx_value_t 
 // ----------------------------------------------------------------------------------------------------------
 // Products
 
+// |x| in the order of the columns of |weight|. Products with the same x and the same order share the node.
+static mlx_value_t in_order_of(mlx_graph_t *g, mlx_value_t x, mlx_value_t weight) {
+  const int order = mlx_graph_node(g, weight.id)->order;
+  if (!order) return x;
+  for (int id = x.id + 1; id <= (int)g->count; ++id) {
+    const mlx_node_t *other = mlx_graph_node(g, id);
+    if (other->kind != MLX_NODE_PERMUTE || other->operands[0] != x.id || other->operands[1] != order)
+      continue;
+    x.id = id;
+    return x;
+  }
+  const mlx_node_t *of = mlx_graph_node(g, order), *input = mlx_graph_node(g, x.id);
+  mlx_node_t node = node_of(MLX_NODE_PERMUTE, "", x, (mlx_value_t){.id = order});
+  snprintf(node.name, sizeof node.name, "%.28s_permuted", input->name);
+  REQUIRE(of->dtype == MLX_I32 && of->rank == 1 && of->dims[0] == x.dims[1], x, weight,
+          "expected an order of the columns of the weight");
+  return mlx_graph_append(g, &node);
+}
+
 mlx_value_t mlx_op_linear(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight) {
   mlx_node_t node = node_of(MLX_NODE_LINEAR, name, x, weight);
   REQUIRE(is_rows(x) && is_matrix(weight) && weight.dims[1] == x.dims[1], x, weight,
           "expected x [M, in] and weight [out, in]");
   node.dims[1] = weight.dims[0];
+  node.operands[0] = in_order_of(g, x, weight).id;
   return mlx_graph_append(g, &node);
 }
 

@@ -56,7 +56,8 @@ mlx_value_t mlx_op_embed(mlx_graph_t *graph, mlx_value_t table, mlx_value_t toke
 // x / sqrt(mean(x^2) + eps) * weight, over the last dimension
 mlx_value_t mlx_op_rmsnorm(mlx_graph_t *graph, const char *name, mlx_value_t x, mlx_value_t weight,
                            double eps);
-// x [M, in] times weight [out, in] transposed -> [M, out]
+// x [M, in] times weight [out, in] transposed -> [M, out]. If the weight has an order of its columns, x is
+// put in that order first.
 mlx_value_t mlx_op_linear(mlx_graph_t *graph, const char *name, mlx_value_t x, mlx_value_t weight);
 mlx_value_t mlx_op_add(mlx_graph_t *graph, const char *name, mlx_value_t a, mlx_value_t b);
 // silu(gate) * up

@@ -27,6 +27,7 @@ const char *mlx_node_kind_name(mlx_node_kind_t kind) {
       [MLX_NODE_SIGMOID] = "sigmoid",
       [MLX_NODE_SCALE_ROWS] = "scale_rows",
       [MLX_NODE_COLUMNS] = "columns",
+      [MLX_NODE_PERMUTE] = "permute",
       [MLX_NODE_ROPE] = "rope",
       [MLX_NODE_ATTENTION] = "attention",
       [MLX_NODE_WANTED] = "wanted",

@@ -29,14 +29,22 @@ typedef struct mlx_weight {
   const mlx_tensor_t **parts;    // owned: the dims[0] tensors that are stacked; NULL: one tensor
   mlx_packing_t *part_packings;  // owned: how each part is quantized; NULL: not quantized
   unsigned roles;                // what the network uses it for (graph/roles.h); 0: unknown
+  // Act order of GPTQ (models/import/order.c). Indices are borrowed from the model.
+  const int32_t *row_order;  // row i of each |order_rows| rows is their row row_order[i] of the file; NULL:
+                             // rows are not sorted
+  int64_t order_rows;
+  size_t column_order;  // 1 + index of the weight that has packing.order; 0: products need no order
+  bool is_order;        // it is such a weight: i32 [columns], computed and not in the file
 } mlx_weight_t;
 
 struct mlx_model {
   const mlx_arch_t *arch;
   mlx_config_t config;
   mlx_source_t *source;   // owned
-  mlx_weight_t *weights;  // owned, in the order of the arch's rules, layer by layer
+  mlx_weight_t *weights;  // owned, in the order of the arch's rules, layer by layer; then column orders
   size_t weight_count;
+  int32_t **orders;  // owned: the column orders of GPTQ matrices, each once
+  size_t order_count;
   int64_t kv_numbers;         // that the KV cache keeps for one position, all layers
   int64_t window_kv_numbers;  // those of the layers with window pages (kernels/step.h); 0: there are none
 };
@@ -45,6 +53,15 @@ struct mlx_model {
 // mlx_model_close.
 mlx_status_t mlx_model_open(const char *path, mlx_model_t **out_model) MLX_MUST_USE;
 void mlx_model_close(mlx_model_t *model);
+
+// ---- models/import/order.c ----
+
+// Sorts the columns of GPTQ matrices in act order by group, so that their codes can be kept, and adds a
+// weight for each order that products must apply to their input. mlx_model_open calls it, after
+// mlx_model_read_network. Graphs that were built before must not be used any more.
+mlx_status_t mlx_model_sort_columns(mlx_model_t *model) MLX_MUST_USE;
+// Undoes it. For a module that stores all weights as floats the order of the file is as good.
+void mlx_model_unsort_columns(mlx_model_t *model);
 
 // ---- models/shared/network.c ----
 

@@ -1,9 +1,10 @@
 // Writes what the decode kernel of a fixture of tests/fixtures/wide needs: its macro definitions and the
 // archive of weights, for tests/decode_network_emulated.py.
 //
-//   decode_case FIXTURE bf16|q8_0|q4_1 FOLDER
+//   decode_case FIXTURE bf16|q8_0|q4_1|gptq FOLDER
 //
 // FIXTURE is a name, or the path of a file of that form.
+// gptq: matrices in act order; embedding and head stay bf16.
 // Exit status 2: the network does not fit the decode kernel.
 #include "artifact/archive.h"
 #include "base/memory.h"
@@ -11,6 +12,7 @@
 #include "compiler/kernel_plan.h"
 #include "compiler/plan.h"
 #include "compiler/weights.h"
+#include "tests/packed_model.h"
 #include "tests/wide_fixtures.h"
 
 static mlx_quantize_t quantize_of(const char *kind) {
@@ -20,14 +22,14 @@ static mlx_quantize_t quantize_of(const char *kind) {
 }
 
 static void use_options(const mlx_model_t *model, const mlx_graph_t *graph, mlx_quantize_t quantize,
-                        mlx_kernels_t *kernels, mlx_module_options_t *out) {
+                        bool quantized, mlx_kernels_t *kernels, mlx_module_options_t *out) {
   const char *missing;
   mlx_module_options_initialize(CONTEXT, out);
   out->form = MLX_FORM_IREE;
-  out->dtype = quantize ? MLX_F32 : MLX_BF16;
-  out->as_stored = quantize;
+  out->dtype = quantized ? MLX_F32 : MLX_BF16;
+  out->as_stored = quantized;
   out->quantize = quantize;
-  if (quantize) out->layout = MLX_LAYOUT_TILES;
+  if (quantized) out->layout = MLX_LAYOUT_TILES;
   out->kv = MLX_F32;
   CHECK_OK(mlx_module_use_kernels(model, graph, kernels, out, &missing));
   CHECK(out->kernels == kernels);
@@ -62,9 +64,21 @@ static void write_weights(const mlx_model_t *model, const mlx_module_options_t *
   mlx_free(file);
 }
 
+// Replaces *|model|, the folder |path|, by the same in act order.
+static void quantize_in_act_order(const char *path, mlx_model_t **model) {
+  static const packed_kind_t kind = {"gptq", MLX_PACKED_GPTQ, 4, 32, MLX_F16, false, 1, false};
+  folder_t packed;
+  CHECK(write_packed_model(&kind, path, *model, &packed, NULL) > 0);
+  mlx_model_close(*model);
+  CHECK_OK(mlx_model_open(packed.path, model));
+  CHECK((*model)->order_count > 0);
+  end(&packed);  // the files stay mapped
+}
+
 int main(int argc, char **argv) {
   CHECK(argc == 4);
   const mlx_quantize_t quantize = quantize_of(argv[2]);
+  const bool gptq = !strcmp(argv[2], "gptq");
   mlx_model_t *model;
   mlx_graph_t *graph;
   mlx_module_options_t options;
@@ -76,8 +90,9 @@ int main(int argc, char **argv) {
   else
     write_wide_model(argv[1], argv[3]);
   CHECK_OK(mlx_model_open(argv[3], &model));
+  if (gptq) quantize_in_act_order(argv[3], &model);
   CHECK_OK(mlx_model_build_graph(model, CONTEXT, &graph));
-  use_options(model, graph, quantize, &kernels, &options);
+  use_options(model, graph, quantize, quantize || gptq, &kernels, &options);
   CHECK_OK(mlx_decode_plan_make(model, graph, &options, &plan, &fits));
   if (fits) {
     write_definitions(model, graph, &options, &kernels, argv[3]);

@@ -5,8 +5,8 @@ in f64 with the weights that the kernel's load1() returns (quantized weights).
 
   tests/decode_network_emulated.py DECODE_CASE [FIXTURE:KIND[:PROMPT[:LAYERS[:WIDTH]]]...]
 
-KIND is bf16, q8_0, q4_1, or one of MIXTURES: some matrices are bf16 or Q4_1, the others Q8_0. PROMPT is a number in the goldens, LAYERS the number of layers that
-are used, WIDTH that of the shared expert, both of quantized weights.
+KIND is bf16, q8_0, q4_1, gptq (act order, the head has bf16 weights), or one of MIXTURES: some matrices are bf16 or Q4_1, the others Q8_0. PROMPT is a number
+in the goldens, LAYERS the number of layers that are used, WIDTH that of the shared expert, both of quantized weights.
 
 DECODE_CASE is the program of tests/decode_case.c. Inline assembly is replaced by C++ that does the same; a function that is no longer found is an error.
 Exit status 77: there is no compiler.
@@ -25,7 +25,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 CASES = ("llama-yarn:bf16 gemma3:bf16 arcee:bf16 starcoder2:bf16 olmo:bf16 gpt2:bf16 stablelm:bf16 cohere2:bf16 phi:bf16 gpt_neox:bf16 stablelm-parallel:bf16 "
          "mimo:q4_1 starcoder2:q8_0 arcee:q4_1 cohere2:q8_0 phi:q4_1 gpt_neox:q8_0 gpt2:q8_0 phi:mixed cohere2:mixed "
          "gpt_neox:q8_0:0:1 olmoe:bf16 olmoe:q8_0 qwen2_moe:bf16 qwen2_moe:q8_0 qwen2_moe:shared qwen2_moe:shared16 "
-         "qwen2_moe:q8_0:0::17408 cohere2:bf16:2").split()  # prompt 2 is so long that blocks share the positions of a head
+         "qwen2_moe:q8_0:0::17408 cohere2:bf16:2 mimo:gptq phi:gptq gpt_neox:gptq").split()  # prompt 2 is so long that blocks share the positions of a head
 # kind: for each other kind, the matrices that have it, the definitions that are copied from it, and those that are set (None: removed)
 MIXTURES = {
     "mixed": {"bf16": ("QKVO", [], {"QKV_TILES": "16", "O_TILES": "16", "DTYPE_BF16": "1"})},
@@ -76,6 +76,27 @@ static Row product(u64 at, int rows, const Row &x) {
     for (int c = 0; c < K; ++c) y[r] += (double)F::template load1<K>(archive.data() + at, r, c) * x[c];
   return y;
 }
+// x in the column order at |at|.
+static Row ordered(const Row &x, u64 at) {
+  Row y(x.size());
+  for (size_t i = 0; i < y.size(); ++i) y[i] = x.at(((const int *)(archive.data() + at))[i]);
+  return y;
+}
+#ifdef QKV_ORDER_AT
+#define FOR_QKV(x, l) ordered(x, OF(QKV_ORDER, l))
+#else
+#define FOR_QKV(x, l) x
+#endif
+#ifdef O_ORDER_AT
+#define FOR_O(x, l) ordered(x, OF(O_ORDER, l))
+#else
+#define FOR_O(x, l) x
+#endif
+#ifdef GATE_ORDER_AT
+#define FOR_GATE(x, l) ordered(x, OF(GATE_ORDER, l))
+#else
+#define FOR_GATE(x, l) FOR_QKV(x, l)  // both have the same input
+#endif
 static void add_vector(Row &x, u64 at) { for (size_t i = 0; i < x.size(); ++i) x[i] += vector_at(at, i); }
 static void multiply_vector(Row &x, u64 at) { for (size_t i = 0; i < x.size(); ++i) x[i] *= vector_at(at, i); }
 static Row normalized(const Row &x) {
@@ -147,7 +168,8 @@ static Row attend(const Row &q, int l, int position) {
 static void clip(Row &row, double limit) {
   for (double &x : row) x = std::min(std::max(x, -limit), limit);
 }
-static Row attention(const Row &h, int l, int position) {
+static Row attention(const Row &input, int l, int position) {
+  const Row h = FOR_QKV(input, l);
   Row q = product<QkvFormat, HIDDEN>(OF(Q, l), Q_WIDTH, h), k = product<QkvFormat, HIDDEN>(OF(K, l), KV_WIDTH, h), v = product<QkvFormat, HIDDEN>(OF(V, l), KV_WIDTH, h);
 #ifdef Q_BIAS_AT
   add_vector(q, OF(Q_BIAS, l));
@@ -167,7 +189,7 @@ static Row attention(const Row &h, int l, int position) {
 #endif
   rotate(q, position, l), rotate(k, position, l);
   keys[l].push_back(k), values[l].push_back(v);
-  Row y = product<OFormat, Q_WIDTH>(OF(O, l), HIDDEN, attend(q, l, position));
+  Row y = product<OFormat, Q_WIDTH>(OF(O, l), HIDDEN, FOR_O(attend(q, l, position), l));
 #ifdef O_BIAS_AT
   add_vector(y, OF(O_BIAS, l));
 #endif
@@ -211,7 +233,8 @@ static Row mlp(const Row &h, int l) {
   return y;
 }
 #else
-static Row mlp(const Row &h, int l) {
+static Row mlp(const Row &input, int l) {
+  const Row h = FOR_GATE(input, l);
   Row up = product<GateFormat, HIDDEN>(OF(UP, l), FFN, h);
 #ifdef UP_BIAS_AT
   add_vector(up, OF(UP_BIAS, l));

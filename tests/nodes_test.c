@@ -37,9 +37,22 @@ TEST(gguf_and_safetensors_give_the_same_graph) {
 // ----------------------------------------------------------------------------------------------------------
 // Checks
 
+// "first" and "second" have their columns in the order "order", "wrong" in one of another length.
 static const mlx_graph_weight_t weights[] = {
-    {"table", 2, {10, 8}}, {"square", 2, {8, 8}}, {"tall", 2, {16, 8}},    {"norm", 1, {8}},
-    {"odd", 2, {8, 6}},    {"router", 2, {4, 8}}, {"gate", 3, {4, 16, 8}}, {"down", 3, {4, 8, 16}}};
+    {.name = "table", .rank = 2, .dims = {10, 8}},
+    {.name = "square", .rank = 2, .dims = {8, 8}},
+    {.name = "tall", .rank = 2, .dims = {16, 8}},
+    {.name = "norm", .rank = 1, .dims = {8}},
+    {.name = "odd", .rank = 2, .dims = {8, 6}},
+    {.name = "router", .rank = 2, .dims = {4, 8}},
+    {.name = "gate", .rank = 3, .dims = {4, 16, 8}},
+    {.name = "down", .rank = 3, .dims = {4, 8, 16}},
+    {.name = "order", .rank = 1, .dims = {8}, .dtype = MLX_I32},
+    {.name = "first", .rank = 2, .dims = {8, 8}, .order = 9},
+    {.name = "second", .rank = 2, .dims = {16, 8}, .order = 9},
+    {.name = "long", .rank = 1, .dims = {16}, .dtype = MLX_I32},
+    {.name = "wrong", .rank = 2, .dims = {8, 8}, .order = 12},
+};
 
 static mlx_graph_t *new_graph(void) {
   mlx_graph_t *graph;
@@ -88,6 +101,30 @@ TEST(rows_of_tokens_and_of_wanted_tokens_do_not_mix) {
                 "op 'sum' (add): f32[M, 8] and f32[W, 8] do not fit: expected equal shapes [M, width]");
 }
 
+TEST(products_with_an_order_of_columns_read_their_input_in_that_order) {
+  mlx_graph_t *g = new_graph();
+  mlx_value_t x = mlx_op_embed(g, mlx_op_weight(g, "table"), mlx_graph_tokens(g));
+  const mlx_value_t first = mlx_op_linear(g, "first", x, mlx_op_weight(g, "first")),
+                    second = mlx_op_linear(g, "second", x, mlx_op_weight(g, "second")),
+                    third = mlx_op_linear(g, "third", first, mlx_op_weight(g, "first")),
+                    plain = mlx_op_linear(g, "plain", x, mlx_op_weight(g, "square"));
+  const int permuted = mlx_graph_node(g, first.id)->operands[0];
+  const mlx_node_t *node = mlx_graph_node(g, permuted);
+  CHECK_INT(node->kind, MLX_NODE_PERMUTE);
+  CHECK_INT(node->operands[0], x.id);
+  CHECK_TEXT(mlx_graph_operand(g, node, 1)->weight_name, "order");
+  CHECK_INT(mlx_graph_node(g, second.id)->operands[0], permuted);  // shared
+  const int other = mlx_graph_node(g, third.id)->operands[0];
+  CHECK(other != permuted && mlx_graph_node(g, other)->operands[0] == first.id);
+  CHECK_INT(mlx_graph_node(g, plain.id)->operands[0], x.id);
+  mlx_graph_free(g);
+  g = new_graph();
+  x = mlx_op_embed(g, mlx_op_weight(g, "table"), mlx_graph_tokens(g));
+  check_refused(g, mlx_op_linear(g, "q", x, mlx_op_weight(g, "wrong")),
+                "op 'embedded_permuted' (permute): f32[M, 8] and f32[8, 8] do not fit: expected an order of "
+                "the columns of the weight");
+}
+
 // ----------------------------------------------------------------------------------------------------------
 // Roles
 
@@ -111,7 +148,12 @@ TEST(roles_come_from_use_also_through_bias_sigmoid_and_softcap) {
                                0,
                                MLX_ROLE_ROUTER,
                                MLX_ROLE_EXPERT,
-                               MLX_ROLE_EXPERT};
+                               MLX_ROLE_EXPERT,
+                               0,
+                               0,
+                               0,
+                               0,
+                               0};
   for (size_t i = 0; i < sizeof roles / sizeof *roles; ++i) CHECK_INT(roles[i], expected[i]);
   mlx_graph_free(g);
 }
@@ -147,5 +189,6 @@ TEST_MAIN(CASE(graph_of_tiny_llama_matches_golden), CASE(graph_of_gpt_oss_matche
           CASE(shape_errors_name_the_op_its_scope_and_both_shapes),
           CASE(dtype_errors_and_missing_weights_are_found),
           CASE(rows_of_tokens_and_of_wanted_tokens_do_not_mix),
+          CASE(products_with_an_order_of_columns_read_their_input_in_that_order),
           CASE(roles_come_from_use_also_through_bias_sigmoid_and_softcap),
           CASE(embeddings_heads_and_routers_of_other_names_are_found))

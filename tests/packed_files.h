@@ -75,12 +75,20 @@ static float dequantized_values[MAX_ELEMENTS];             // [rows, columns]
 // Buffer of the put functions.
 static uint32_t words[MAX_ELEMENTS];
 
+// Orders of the columns in GPTQ's groups.
+enum {
+  ACT_ORDER_NONE,    // the columns of a group are adjacent
+  ACT_ORDER,         // they are not; matrices with as many columns have the same order
+  ACT_ORDER_OF_V,    // the same, but v_proj has another order than q_proj and k_proj
+  ACT_ORDER_UNEVEN,  // groups differ in size
+};
+
 typedef struct matrix {
   const char *module;
   const float *values;
   int rows, columns, bits, group;
   mlx_dtype_t scales;  // of scales, and of MLX's offsets
-  bool act_order;      // GPTQ: the columns of a group are not adjacent
+  int act_order;       // GPTQ: ACT_ORDER_*
   bool symmetric;      // GPTQ and AWQ: all zero points are 8
 } matrix_t;
 
@@ -122,10 +130,16 @@ static inline void quantize_group(const matrix_t *m, bool affine, int row, int g
   }
 }
 
+static inline void choose_groups(const matrix_t *m) {
+  // 5, 7 and the number of columns are coprime.
+  const int step = !m->act_order ? 1 : m->act_order == ACT_ORDER_OF_V && strstr(m->module, "v_proj") ? 7 : 5;
+  for (int i = 0; i < m->columns; ++i) group_of[i] = i * step % m->columns / m->group;
+  if (m->act_order == ACT_ORDER_UNEVEN) group_of[0] = m->columns / m->group - 1;
+}
+
 static inline void quantize(const matrix_t *m, mlx_packing_kind_t kind) {
   CHECK(m->rows * m->columns <= MAX_ELEMENTS);
-  // 5 and the number of columns are coprime.
-  for (int i = 0; i < m->columns; ++i) group_of[i] = (m->act_order ? i * 5 % m->columns : i) / m->group;
+  choose_groups(m);
   for (int row = 0; row < m->rows; ++row) {
     for (int g = 0; g < m->columns / m->group; ++g) quantize_group(m, kind == MLX_PACKED_MLX, row, g);
   }

@@ -18,22 +18,23 @@ typedef struct model {
   const char *name;
   bool portable;  // also compiled for sm_80
   bool experts;   // a mixture of experts
+  bool op_by_op;  // the decode kernel does not support it
 } model_t;
 
 static const model_t files[] = {
-    {"q4_0", true, false},
-    {"q4_1", false, false},
-    {"q8_0", false, false},
-    {"q4_k", false, false},
-    {"q6_k", false, false},
-    {"q2_k", false, false},
-    {"mxfp4", false, false},
-    {"k", false, false},
-    {"all", true, false},
-    {"mixed-f16-head", true, false},
-    {"mixed-bf16-head", false, false},
-    {"mixed-bf16-attention", false, false},
-    {"mixed-f16-attention", false, false},
+    {"q4_0", true, false, false},
+    {"q4_1", false, false, false},
+    {"q8_0", false, false, false},
+    {"q4_k", false, false, false},
+    {"q6_k", false, false, false},
+    {"q2_k", false, false, false},
+    {"mxfp4", false, false, false},
+    {"k", false, false, false},
+    {"all", true, false, false},
+    {"mixed-f16-head", true, false, false},
+    {"mixed-bf16-head", false, false, false},
+    {"mixed-bf16-attention", false, false, false},
+    {"mixed-f16-attention", false, false, false},
 };
 #define FILES (sizeof files / sizeof *files)
 #define MODELS (FILES + PACKED_SUBJECTS)
@@ -42,7 +43,8 @@ static const model_t files[] = {
 static model_t model_at(size_t index) {
   if (index < FILES) return files[index];
   const packed_subject_t *subject = &packed_subjects[index - FILES];
-  return (model_t){subject->kind.name, subject->portable, subject->experts};
+  return (model_t){subject->kind.name, subject->portable, subject->experts,
+                   subject->kind.act_order == ACT_ORDER_OF_V};
 }
 
 static bool is_portable(const char *name) {
@@ -57,13 +59,13 @@ static bool is_portable(const char *name) {
 typedef struct subject {
   char name[64], cpu[64];  // bundles
   int sm;                  // oldest GPU that runs it
-  bool experts;
+  bool experts, op_by_op;
 } subject_t;
 
 // False if there is no such subject.
 static bool subject_at(size_t index, subject_t *out) {
   const model_t model = model_at(index / 2);
-  *out = (subject_t){.sm = index % 2 ? 90 : 80, .experts = model.experts};
+  *out = (subject_t){.sm = index % 2 ? 90 : 80, .experts = model.experts, .op_by_op = model.op_by_op};
   snprintf(out->name, sizeof out->name, "%s-sm_%d.mlxb", model.name, out->sm);
   snprintf(out->cpu, sizeof out->cpu, "%s-cpu.mlxb", model.name);
   return out->sm == 90 || model.portable;
@@ -223,7 +225,9 @@ static void record_session(mlx_engine_t *engine, size_t length, const int32_t *f
 
 static const size_t lengths[] = {1, 8, 9, 16, 17, 100, 129, 250, 511, 590};
 #define LENGTHS (sizeof lengths / sizeof *lengths)
-#define KERNELS "decode, packed, attention_f32, place, sample, rows"
+#define STEP_KERNELS "packed, attention_f32, place, sample, rows"
+#define KERNELS "decode, " STEP_KERNELS
+#define OP_BY_OP_KERNELS "linear, " STEP_KERNELS  // the head has 16 bits
 
 static bool fits(const mlx_engine_t *engine, size_t length) {
   return (int64_t)length + DECODED <= mlx_engine_info(engine).context;
@@ -233,7 +237,9 @@ static void compare_with_cpu(const subject_t *subject) {
   static record_t ours, theirs;
   mlx_engine_t *gpu = gpu_open(subject->name), *cpu = gpu_open_on(MLX_USE_CPU, subject->cpu);
   double worst = 0;
-  CHECK_TEXT(mlx_engine_info(gpu).kernels, subject->experts ? KERNELS ", experts" : KERNELS);
+  CHECK_TEXT(mlx_engine_info(gpu).kernels, subject->experts    ? KERNELS ", experts"
+                                           : subject->op_by_op ? OP_BY_OP_KERNELS
+                                                               : KERNELS);
   for (size_t i = 0; i < LENGTHS && fits(gpu, lengths[i]); ++i) {
     record_session(gpu, lengths[i], NULL, true, &ours);
     record_session(cpu, lengths[i], ours.ids, true, &theirs);

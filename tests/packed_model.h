@@ -11,8 +11,9 @@ typedef struct packed_kind {
   mlx_packing_kind_t format;
   int bits, group;
   mlx_dtype_t scales;
-  bool all;  // also embedding, LM head and routers are quantized, as MLX does
-  bool act_order, symmetric;
+  bool all;       // also embedding, LM head and routers are quantized, as MLX does
+  int act_order;  // ACT_ORDER_*
+  bool symmetric;
   const char *left;  // matrices with this part in their name stay unquantized; NULL: none
 } packed_kind_t;
 
@@ -104,7 +105,8 @@ static inline bool put_experts(packed_model_t *to, const mlx_weight_t *weight) {
 
 // GPTQ and AWQ leave these unquantized.
 static inline bool is_left(const char *name) {
-  return strstr(name, "embed_tokens") || strstr(name, "lm_head") || strstr(name, ".gate.weight");
+  return strstr(name, "embed_tokens") || strstr(name, "embed_in") || strstr(name, "embed_out") ||
+         strstr(name, "lm_head") || strstr(name, ".gate.weight");
 }
 
 // Adds one matrix. Returns false if it stays unquantized: its shape does not fit the format, or the format

@@ -14,17 +14,21 @@ typedef struct packed_subject {
 } packed_subject_t;
 
 static const packed_subject_t packed_subjects[] = {
-    {{"gptq", MLX_PACKED_GPTQ, 4, 128, MLX_F16, false, false, false}, false, true},
-    {{"gptq-symmetric", MLX_PACKED_GPTQ, 4, 128, MLX_F16, false, false, true}, false, false},
-    {{"gptq-experts", MLX_PACKED_GPTQ, 4, 32, MLX_F16, false, false, false}, true, false},
-    {{"awq", MLX_PACKED_AWQ, 4, 128, MLX_F16, false, false, false}, false, false},
-    {{"awq-bf16", MLX_PACKED_AWQ, 4, 64, MLX_BF16, false, false, false}, false, false},
-    {{"awq-f32", MLX_PACKED_AWQ, 4, 32, MLX_F32, false, false, false}, false, false},
-    {{"mlx4", MLX_PACKED_MLX, 4, 64, MLX_F16, true, false, false}, false, false},
-    {{"mlx4-bf16", MLX_PACKED_MLX, 4, 32, MLX_BF16, true, false, false}, false, false},
-    {{"mlx8", MLX_PACKED_MLX, 8, 64, MLX_BF16, true, false, false}, false, false},
-    {{"mlx8-f16", MLX_PACKED_MLX, 8, 32, MLX_F16, true, false, false}, false, false},
-    {{"mlx4-experts", MLX_PACKED_MLX, 4, 32, MLX_BF16, true, false, false}, true, false},
+    {{"gptq", MLX_PACKED_GPTQ, 4, 128, MLX_F16, false, 0, false, NULL}, false, true},
+    {{"gptq-symmetric", MLX_PACKED_GPTQ, 4, 128, MLX_F16, false, 0, true, NULL}, false, false},
+    {{"gptq-act-order", MLX_PACKED_GPTQ, 4, 64, MLX_F16, false, ACT_ORDER, false, NULL}, false, true},
+    {{"gptq-act-order-of-v", MLX_PACKED_GPTQ, 4, 32, MLX_BF16, false, ACT_ORDER_OF_V, true, NULL},
+     false,
+     false},
+    {{"gptq-experts", MLX_PACKED_GPTQ, 4, 32, MLX_F16, false, 0, false, NULL}, true, false},
+    {{"awq", MLX_PACKED_AWQ, 4, 128, MLX_F16, false, 0, false, NULL}, false, false},
+    {{"awq-bf16", MLX_PACKED_AWQ, 4, 64, MLX_BF16, false, 0, false, NULL}, false, false},
+    {{"awq-f32", MLX_PACKED_AWQ, 4, 32, MLX_F32, false, 0, false, NULL}, false, false},
+    {{"mlx4", MLX_PACKED_MLX, 4, 64, MLX_F16, true, 0, false, NULL}, false, false},
+    {{"mlx4-bf16", MLX_PACKED_MLX, 4, 32, MLX_BF16, true, 0, false, NULL}, false, false},
+    {{"mlx8", MLX_PACKED_MLX, 8, 64, MLX_BF16, true, 0, false, NULL}, false, false},
+    {{"mlx8-f16", MLX_PACKED_MLX, 8, 32, MLX_F16, true, 0, false, NULL}, false, false},
+    {{"mlx4-experts", MLX_PACKED_MLX, 4, 32, MLX_BF16, true, 0, false, NULL}, true, false},
 };
 #define PACKED_SUBJECTS (sizeof packed_subjects / sizeof *packed_subjects)
 

@@ -130,6 +130,81 @@ TEST(gptq_columns_follow_their_group_index) {
   for (int i = 0; i < 16; ++i) CHECK(out[i] == (groups[i] ? 4.0f : 1.5f));
 }
 
+// Eight rows of 128 columns in four groups: column i belongs to group i * 5 % 128 / 32.
+#define SORTED_COLUMNS 128
+#define SORTED_GROUP 32
+typedef struct sortable {
+  uint32_t codes[SORTED_COLUMNS], zeros[4], groups[SORTED_COLUMNS];
+  uint16_t scales[4][8];
+  mlx_tensor_t parts[4];
+  mlx_packing_t packing;
+} sortable_t;
+
+static void make_sortable(sortable_t *m, mlx_dtype_t scales) {
+  for (uint32_t i = 0; i < SORTED_COLUMNS; ++i) {
+    m->codes[i] = 0x9e3779b9u * (i + 1);
+    m->groups[i] = i * 5 % SORTED_COLUMNS / SORTED_GROUP;
+  }
+  for (int i = 0; i < 32; ++i) m->scales[i / 8][i % 8] = (uint16_t)(ONE_AND_A_HALF + 3 * i);
+  for (uint32_t i = 0; i < 4; ++i) m->zeros[i] = 0x85ebca6bu * (i + 7);
+  const mlx_tensor_t parts[] = {tensor(MLX_I32, m->codes), tensor(scales, m->scales),
+                                tensor(MLX_I32, m->zeros), tensor(MLX_I32, m->groups)};
+  memcpy(m->parts, parts, sizeof parts);
+  m->packing = (mlx_packing_t){.kind = MLX_PACKED_GPTQ,
+                               .bits = 4,
+                               .rows = 8,
+                               .columns = SORTED_COLUMNS,
+                               .group = SORTED_GROUP,
+                               .parts = {&m->parts[0], &m->parts[1], &m->parts[2], &m->parts[3]}};
+}
+
+TEST(gptq_columns_in_act_order_are_sorted_by_group) {
+  static float plain[8][SORTED_COLUMNS], sorted[8][SORTED_COLUMNS];
+  int32_t order[SORTED_COLUMNS];
+  int64_t starts[4];
+  sortable_t m;
+  for (int dtype = 0; dtype < 2; ++dtype) {
+    make_sortable(&m, dtype ? MLX_BF16 : MLX_F16);
+    CHECK(!mlx_packing_has_codes(&m.packing));
+    mlx_packing_dequantize(&m.packing, 0, 8, plain[0]);
+    CHECK(mlx_packing_sort_columns(&m.packing, starts, order));
+    m.packing.order = order;
+    CHECK(mlx_packing_has_codes(&m.packing));
+    mlx_packing_dequantize(&m.packing, 0, 8, sorted[0]);
+    for (int i = 0; i < SORTED_COLUMNS; ++i) {
+      CHECK_INT(m.groups[order[i]], i / SORTED_GROUP);
+      CHECK(i % SORTED_GROUP == 0 || order[i] > order[i - 1]);  // so no column is there twice
+      for (int row = 0; row < 8; ++row) CHECK(sorted[row][i] == plain[row][order[i]]);
+    }
+    for (int at = 0; at < 8 * 4; ++at) {
+      mlx_codes_t block;
+      mlx_packing_codes(&m.packing, at / 4, at % 4, &block);
+      for (int i = 0; i < 32; ++i)
+        CHECK((float)block.code[i] * block.scale[0] + block.offset[0] == sorted[at / 4][at % 4 * 32 + i]);
+    }
+  }
+}
+
+// Kernels could not read the sorted columns, or there is nothing to sort.
+TEST(gptq_columns_that_cannot_be_sorted_stay_as_they_are) {
+  int32_t order[SORTED_COLUMNS];
+  int64_t starts[8];
+  sortable_t m;
+  make_sortable(&m, MLX_F16);
+  m.groups[3] = (m.groups[3] + 1) % 4;  // groups of 31, 33, 32 and 32 columns
+  CHECK(!mlx_packing_sort_columns(&m.packing, starts, order));
+  m.groups[3] = 4;
+  CHECK(!mlx_packing_sort_columns(&m.packing, starts, order));
+  m.groups[3] = UINT32_MAX;
+  CHECK(!mlx_packing_sort_columns(&m.packing, starts, order));
+  for (uint32_t i = 0; i < SORTED_COLUMNS; ++i) m.groups[i] = i / SORTED_GROUP;
+  CHECK(!mlx_packing_sort_columns(&m.packing, starts, order));
+  make_sortable(&m, MLX_F16);
+  m.packing.group = 16;
+  for (uint32_t i = 0; i < SORTED_COLUMNS; ++i) m.groups[i] = i * 5 % SORTED_COLUMNS / 16;
+  CHECK(!mlx_packing_sort_columns(&m.packing, starts, order));
+}
+
 // ----------------------------------------------------------------------------------------------------------
 // Goldens: the same random generator as in tests/parity/packing_goldens.py, called in the same order
 
@@ -294,4 +369,6 @@ TEST(mxfp4_codes_are_integers_with_half_the_scale) {
 TEST_MAIN(CASE(mxfp4_codes_are_integers_with_half_the_scale),
           CASE(mxfp4_codes_with_every_scale_are_dequantized), CASE(mlx_codes_of_every_width_are_dequantized),
           CASE(gptq_codes_and_zero_points_are_dequantized), CASE(awq_interleaving_is_undone),
-          CASE(gptq_columns_follow_their_group_index), CASE(random_matrices_match_numpy_and_transformers))
+          CASE(gptq_columns_follow_their_group_index), CASE(gptq_columns_in_act_order_are_sorted_by_group),
+          CASE(gptq_columns_that_cannot_be_sorted_stay_as_they_are),
+          CASE(random_matrices_match_numpy_and_transformers))

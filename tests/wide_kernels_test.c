@@ -4,31 +4,36 @@
 // GPUs with 99 KB of shared memory compile one image of each kernel; plan_test.c has their decode kernels.
 #include "base/file.h"
 #include "tests/compile_jobs.h"
+#include "tests/packed_model.h"
 #include "tests/wide_fixtures.h"
 
 // ----------------------------------------------------------------------------------------------------------
 // Every architecture
 
-static mlx_status_t check_wide(void *user, const char *file) {
+static void check_folder(const char *folder) {
   static const mlx_compile_options_t options = {.target = "cuda:sm_90",
                                                 .weights = MLX_WEIGHTS_AUTO,
                                                 .context = CONTEXT,
                                                 .kernels = MLX_KERNELS_REQUIRED};
-  char folder[] = "/tmp/mlxcel-wide-XXXXXX", name[64];
-  size_t *compiled = user;
   mlx_compile_job_t job;
   mlx_cache_entry_t entry;
-  if (!wide_name(file, name)) return NULL;
-  CHECK(mkdtemp(folder));
-  write_wide_model(name, folder);
   begin_job(folder, &options, &job);
   emit_job(&job);
   CHECK_OK(mlx_iree_compiler_find(job.cache, NULL, NULL, &job.compiler));
   CHECK_OK(mlx_job_get_module(&job, &entry));
   mlx_cache_release(&entry);
   mlx_iree_compiler_release(&job.compiler);
-  ++*compiled;
   end_job(&job);
+}
+
+static mlx_status_t check_wide(void *user, const char *file) {
+  char folder[] = "/tmp/mlxcel-wide-XXXXXX", name[64];
+  size_t *compiled = user;
+  if (!wide_name(file, name)) return NULL;
+  CHECK(mkdtemp(folder));
+  write_wide_model(name, folder);
+  check_folder(folder);
+  ++*compiled;
   CHECK_OK(mlx_remove_tree(folder));
   return NULL;
 }
@@ -38,6 +43,21 @@ TEST(every_architecture_compiles_for_sm_90_with_kernels_required) {
   CHECK_OK(mlx_list_dir(WIDE_FIXTURES, check_wide, &compiled));
   fprintf(stderr, "  %zu fixtures compiled\n", compiled);
   CHECK(compiled > 0);
+}
+
+TEST(gptq_in_act_order_compiles_for_sm_90_with_kernels_required) {
+  static const packed_kind_t kind = {"gptq", MLX_PACKED_GPTQ, 4, 32, MLX_F16, false, ACT_ORDER, false, NULL};
+  char folder[] = "/tmp/mlxcel-wide-XXXXXX";
+  mlx_model_t *model;
+  folder_t packed;
+  CHECK(mkdtemp(folder));
+  write_wide_model("llama-yarn", folder);
+  CHECK_OK(mlx_model_open(folder, &model));
+  CHECK(write_packed_model(&kind, folder, model, &packed, NULL) > 0);
+  mlx_model_close(model);
+  check_folder(packed.path);
+  end(&packed);
+  CHECK_OK(mlx_remove_tree(folder));
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -131,5 +151,6 @@ TEST(each_kernel_compiles_for_every_gpu_with_99_kb_of_shared_memory) {
   mlx_nvrtc_close(nvrtc);
 }
 
-TEST_MAIN(CASE(every_architecture_compiles_for_sm_90_with_kernels_required),
+TEST_MAIN(CASE(gptq_in_act_order_compiles_for_sm_90_with_kernels_required),
+          CASE(every_architecture_compiles_for_sm_90_with_kernels_required),
           CASE(each_kernel_compiles_for_every_gpu_with_99_kb_of_shared_memory))

@@ -84,7 +84,8 @@ static inline int64_t mlx_kv_page_bytes(int32_t format, int64_t kv_heads, int64_
 
 #define MLX_NO_WEIGHT UINT64_MAX
 
-// A weight: byte offset in the archive and, for a matrix, its panel format. Vectors are plain f32.
+// A weight: byte offset in the archive and, for a matrix, its panel format. Vectors are plain f32, column
+// orders i32.
 typedef struct mlx_program_weight {
   uint64_t at;  // MLX_NO_WEIGHT: none
   int32_t format, padding;
@@ -119,6 +120,7 @@ typedef enum mlx_instruction_kind {
   MLX_RUN_NORM,        // out = norm of each of |heads| groups of |width| values of a; op: MLX_NORM_*;
                        // numbers[0]: eps
   MLX_RUN_MAP,         // out = op(a, b), element by element; op: MLX_MAP_*
+  MLX_RUN_PERMUTE,     // out = a with its columns in the order |weight|
   MLX_RUN_ROPE,        // out = a with |dims| values of each head rotated; b: the table; op: 1: adjacent pairs
   MLX_RUN_APPEND,      // stores the keys a and the values b in the KV pool
   MLX_RUN_ROUTE,       // chooses the experts of a token from the scores a

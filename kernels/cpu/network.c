@@ -147,6 +147,7 @@ static void run_row(const call_t *c, const mlx_instruction_t *i, int row) {
     case MLX_RUN_ROPE_TABLE: fill_rope_table(c, i, row); break;
     case MLX_RUN_NORM: norm_row(c, i, row); break;
     case MLX_RUN_MAP: map_row(c, i, row); break;
+    case MLX_RUN_PERMUTE: permute_row(c, i, row); break;
     case MLX_RUN_ROPE: rope_row(c, i, row); break;
     case MLX_RUN_APPEND: append_row(c, i, row); break;
     case MLX_RUN_ROUTE: route_row(c, i, row); break;

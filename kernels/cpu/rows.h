@@ -129,6 +129,15 @@ static void map_row(const call_t *c, const mlx_instruction_t *i, int row) {
   store_row_parts(c, i, row, i->width);
 }
 
+// Column i of the result is column order[i] of a. A damaged archive must not lead out of bounds.
+static void permute_row(const call_t *c, const mlx_instruction_t *i, int row) {
+  const int32_t *order = (const int32_t *)(const void *)(c->weights + i->weight.at);
+  const float *a = row_at(c, &i->a, row);
+  float *out = row_at(c, &i->out, row);
+  for (int k = 0; k < i->width; ++k) out[k] = a[(uint32_t)order[k] < (uint32_t)i->width ? order[k] : 0];
+  store_row_parts(c, i, row, i->width);
+}
+
 // ----------------------------------------------------------------------------------------------------------
 // RoPE and the KV pool
 

@@ -276,6 +276,9 @@ struct State {
   // The residual stream; each warp reads and writes its own columns.
   __align__(16) float residual[KEEPS_ROW ? HIDDEN : 4];
 #endif
+#if ORDERED
+  __align__(16) float row[max_of(HIDDEN, Q_WIDTH)];  // of reorder()
+#endif
   float reduce[WARPS];
   int reduce_index[WARPS];
   int blocks, block, epoch;  // number of blocks that take part, index of this block, tokens before this one
@@ -433,7 +436,7 @@ static __device__ __forceinline__ void layer(const Model &m, Consumer &c, int l,
   {
     GateInput own;
     GateInput &h = same_or_own(x, own);
-    if constexpr (KEEPS_ROW) normalize_kept(s, BEFORE_MLP(l), h);
+    if constexpr (KEEPS_ROW) normalize_kept(s, BEFORE_MLP(l), GATE_ORDER_OF(l), h);
     compute_hidden(m, c, l, parity, h, [] {});
   }
 #endif
@@ -441,7 +444,7 @@ static __device__ __forceinline__ void layer(const Model &m, Consumer &c, int l,
   merge_heads(m, s, l, plan.splits);
   {
     OInput attended;
-    receive_activations(s, attended_words(m, s), attended);
+    receive_activations(s, attended_words(m, s), O_ORDER_OF(l), attended);
     const auto residual = [&](int row) {
       if (POST_NORMS) return 0.0f;
       return l ? receive(&input_words(w, parity)[row]) : embedded1(m, token, position, row);
@@ -469,7 +472,7 @@ static __device__ __forceinline__ void layer(const Model &m, Consumer &c, int l,
 #endif
   choose_experts(s, w->router[parity]);
 #else
-  receive_and_normalize(s, w->x1[parity], AFTER_ATTENTION(l), BEFORE_MLP(l), h);
+  receive_and_normalize(s, w->x1[parity], AFTER_ATTENTION(l), BEFORE_MLP(l), GATE_ORDER_OF(l), h);
 #endif
   compute_hidden(m, c, l, parity, h, reset);
 #endif
@@ -489,13 +492,14 @@ static __device__ __forceinline__ void layer(const Model &m, Consumer &c, int l,
     c.rows_in_parts<DownFormat, DownFormat2>(w->hidden[parity], s->width, second_down, residual, store_x0);
   } else {
     DownInput hidden;
-    receive_activations(s, w->hidden[parity], hidden);
+    receive_activations(s, w->hidden[parity], nullptr, hidden);
     c.rows<DownFormat, DownFormat2>(hidden, s->width, [&](int) { return second_down; }, residual, store_x0);
   }
 #endif
   if (HEAD_LIKE_QKV || l + 1 < LAYERS) {
     receive_and_normalize(s, input_words(w, parity ^ 1), AFTER_MLP(l),
-                          l + 1 < LAYERS ? BEFORE_ATTENTION(l + 1) : BEFORE_HEAD, x);
+                          l + 1 < LAYERS ? BEFORE_ATTENTION(l + 1) : BEFORE_HEAD,
+                          l + 1 < LAYERS ? QKV_ORDER_OF(l + 1) : nullptr, x);
   }
 }
 
@@ -605,7 +609,7 @@ static __device__ __forceinline__ int finish_token(const Model &m, Consumer &c, 
     return choose_token(m, c, c.s->epoch + step, position, x, not_finite);
   } else {
     HeadInput own;
-    receive_and_normalize(c.s, output_words(m, c.s), AFTER_MLP(LAYERS - 1), BEFORE_HEAD, own);
+    receive_and_normalize(c.s, output_words(m, c.s), AFTER_MLP(LAYERS - 1), BEFORE_HEAD, nullptr, own);
     return finish_token(m, c, step, position, own, hidden, not_finite);
   }
 }

@@ -34,6 +34,10 @@
 //
 // The activation of the MLP is ACT_GELU, ACT_GELU_TANH, ACT_RELU or ACT_RELU2; SiLU if none is defined.
 //
+// QKV_ORDER, O_ORDER and GATE_ORDER (of gate and up) are weights too: i32 [columns]. The matrices of the role
+// have their columns in this order (GPTQ in act order), so their input is put in the same order. With
+// PARALLEL and without MLP_NORM, gate and up have the order of q, k and v.
+//
 // SOFTCAP and LOGIT_SOFTCAP are undefined without a cap. Tables with one number per layer: WINDOWED_LAYERS
 // (1: the layer has a sliding window of WINDOW positions), PAGE_LAYERS (its number in its page, if the module
 // has window pages of WINDOW_LAYERS layers), ROPE_LAYERS (which of the ROPES ropes it uses).
@@ -157,6 +161,27 @@ struct Norm {  // of the input of a product; NULL: gains of 1, no biases
 #define POST_NORMS 1
 #else
 #define POST_NORMS 0
+#endif
+
+#if defined(QKV_ORDER_AT) || defined(O_ORDER_AT) || defined(GATE_ORDER_AT)
+#define ORDERED 1
+#else
+#define ORDERED 0
+#endif
+#ifdef QKV_ORDER_AT
+#define QKV_ORDER_OF(layer) (const int *)AT(QKV_ORDER, layer)
+#else
+#define QKV_ORDER_OF(layer) nullptr
+#endif
+#ifdef O_ORDER_AT
+#define O_ORDER_OF(layer) (const int *)AT(O_ORDER, layer)
+#else
+#define O_ORDER_OF(layer) nullptr
+#endif
+#ifdef GATE_ORDER_AT
+#define GATE_ORDER_OF(layer) (const int *)AT(GATE_ORDER, layer)
+#else
+#define GATE_ORDER_OF(layer) nullptr
 #endif
 
 #if WINDOW

@@ -32,11 +32,43 @@ static __device__ __forceinline__ void receive_all(const float *words, float4 (&
   }
 }
 
+// Replaces the values of this warp's columns by those of columns order[column], which other warps may have.
+// |order| NULL: keeps them. All consumers must call it.
+template <int K>
+static __device__ __forceinline__ void reorder(Shared *s, const int *order,
+                                               float4 (&value)[Tiling<K>::runs]) {
+#if ORDERED
+  using C = Tiling<K>;
+  const u32 last = C::width - 1;  // a damaged file must not lead out of bounds
+  if (!order) return;
+  sync_consumers();  // all warps have read the row before
+#pragma unroll
+  for (int i = 0; i < C::runs; ++i) {
+    const int column = C::column(i) + (threadIdx.x & 31) * 4;
+    if (C::has(i, column)) *(float4 *)(s->row + column) = value[i];
+  }
+  sync_consumers();
+#pragma unroll
+  for (int i = 0; i < C::runs; ++i) {
+    const int column = C::column(i) + (threadIdx.x & 31) * 4;
+    if (!C::has(i, column)) continue;
+    const uint4 at = *(const uint4 *)(order + column);
+    value[i] = {s->row[min(at.x, last)], s->row[min(at.y, last)], s->row[min(at.z, last)],
+                s->row[min(at.w, last)]};
+  }
+#else
+  (void)s, (void)order, (void)value;
+#endif
+}
+
+// |order|: of the columns of the product; NULL: none.
 template <typename A>
-static __device__ __forceinline__ void receive_activations(Shared *s, const float *words, A &x) {
+static __device__ __forceinline__ void receive_activations(Shared *s, const float *words, const int *order,
+                                                           A &x) {
   constexpr int K = A::columns;
   float4 value[Tiling<K>::runs];
   receive_all<K>(words, value);
+  reorder<K>(s, order, value);
   stage_all(s, x, value);
 }
 
@@ -153,7 +185,7 @@ static __device__ __forceinline__ void keep_row(Shared *s, const float4 (&value)
 }
 
 // The input of gate and up, from the row that was kept when the input of q, k and v was computed.
-static __device__ __forceinline__ void normalize_kept(Shared *s, Norm norm, GateInput &x) {
+static __device__ __forceinline__ void normalize_kept(Shared *s, Norm norm, const int *order, GateInput &x) {
   using C = Tiling<HIDDEN>;
   float4 value[C::runs], gain[C::runs], bias[BIAS_RUNS];
   load_norm(norm, gain, bias);
@@ -167,6 +199,7 @@ static __device__ __forceinline__ void normalize_kept(Shared *s, Norm norm, Gate
 #else
   multiply_gain(s, value, gain);
 #endif
+  reorder<HIDDEN>(s, order, value);
   stage_all(s, x, value);
 }
 #endif
@@ -175,7 +208,7 @@ static __device__ __forceinline__ void normalize_kept(Shared *s, Norm norm, Gate
 template <typename A>
 static __device__ __forceinline__ void normalize(Shared *s, float4 (&value)[Tiling<HIDDEN>::runs],
                                                  const float4 (&gain)[Tiling<HIDDEN>::runs],
-                                                 const float4 (&bias)[BIAS_RUNS], A &x) {
+                                                 const float4 (&bias)[BIAS_RUNS], const int *order, A &x) {
 #if PARALLEL
   if constexpr (KEEPS_ROW) keep_row(s, value);
 #endif
@@ -185,6 +218,7 @@ static __device__ __forceinline__ void normalize(Shared *s, float4 (&value)[Tili
 #else
   multiply_gain(s, value, gain);
 #endif
+  reorder<HIDDEN>(s, order, value);
   stage_all(s, x, value);
 }
 
@@ -241,7 +275,7 @@ static __device__ __forceinline__ void add_normalized(Shared *s, float4 (&value)
 // |post|: with POST_NORMS, the gain of the norm of the received sublayer output.
 template <typename A>
 static __device__ __forceinline__ void receive_and_normalize(Shared *s, const float *words, const u8 *post,
-                                                             Norm norm, A &x) {
+                                                             Norm norm, const int *order, A &x) {
   float4 value[Tiling<HIDDEN>::runs], gain[Tiling<HIDDEN>::runs], bias[BIAS_RUNS];
   load_norm(norm, gain, bias);
 #if POST_NORMS
@@ -253,7 +287,7 @@ static __device__ __forceinline__ void receive_and_normalize(Shared *s, const fl
   (void)post;
   receive_all<HIDDEN>(words, value);
 #endif
-  normalize(s, value, gain, bias, x);
+  normalize(s, value, gain, bias, order, x);
 }
 
 #ifdef POSITIONS_AT
@@ -295,7 +329,7 @@ static __device__ __forceinline__ void embed(const Model &m, Shared *s, int toke
     if (C::has(i, column)) *(float4 *)(s->residual + column) = value[i];
 #endif
   }
-  normalize(s, value, gain, bias, x);
+  normalize(s, value, gain, bias, QKV_ORDER_OF(0), x);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -380,7 +414,7 @@ struct Consumer {
   __device__ __forceinline__ void multiply_parts(const float *words, int count, bool second) {
     {
       typename F::template Activations<PART_OF(FFN, PART)> x;
-      receive_activations(s, words, x);
+      receive_activations(s, words, nullptr, x);
       multiply_batch<F, G, (PART > 0), 1>(x, ceil_div(count, TILE), [=](int) { return second; });
     }
     if constexpr (PART + 1 < FFN_PARTS) multiply_parts<F, G, PART + 1>(words, count, second);

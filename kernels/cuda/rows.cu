@@ -12,19 +12,34 @@
 //           (x f32 [ROWS, WIDTH], gain f32 [WIDTH], residual f32 [ROWS, WIDTH], y f32 [ROWS, WIDTH], ROWS,
 //           WIDTH, ADDS) y = RMS norm of each row * gain, and with ADDS + residual; WIDTH % 4 == 0. y may be
 //           the residual grid (ceil(ROWS * WARPS / 8), 1, 1), block (256, 1, 1)
+//           With ORDERED, |residual| is the order i32 [WIDTH] of the columns of y, and nothing is added
+// PERMUTE   (x f32 [ROWS, WIDTH], order i32 [WIDTH], y f32 [ROWS, WIDTH], WIDTH)
+//           y = the columns of x in that order; WIDTH % 4 == 0
+//           grid (ceil(WIDTH / 1024), ROWS, 1), block (256, 1, 1)
 // ROPE      with HALF, FREQUENCIES (HALF numbers) and SCALE
 //           (batch, y f32 [N, HALF], N, SINE)
 //           y = SCALE * cosine, or sine, of position * frequency; 0 is the position of padding
 //           grid (ceil(N * HALF / 256), 1, 1), block (256, 1, 1)
 
 #include "step.h"
-#ifdef NORM_EPS
+#if defined(NORM_EPS) || defined(PERMUTE)
 #include "overlap.cuh"
 #endif
 
 typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
+
+#if defined(ORDERED) || defined(PERMUTE)
+
+// Columns order[i] to order[i + 3] of a row. A damaged file must not lead out of bounds.
+__device__ __forceinline__ float4 gather4(const float *row, const int *order, int i, int width) {
+  const uint4 at = *(const uint4 *)(order + i);
+  const u32 last = width - 1;
+  return make_float4(row[min(at.x, last)], row[min(at.y, last)], row[min(at.z, last)], row[min(at.w, last)]);
+}
+
+#endif
 
 #if defined(EMBED)
 
@@ -86,7 +101,12 @@ extern "C" __global__ void __launch_bounds__(256)
   const float scale = 1 / sqrtf(square / width + NORM_EPS);
   for (int i = nth * 4; i < width; i += ROW_THREADS * 4) {
     const u64 at = (u64)row * width + i;
+#ifdef ORDERED
+    const int *order = (const int *)residual;
+    const float4 v = gather4(from, order, i, width), g = gather4(gain, order, i, width);
+#else
     const float4 v = *(const float4 *)(from + i), g = *(const float4 *)(gain + i);
+#endif
     float4 r = make_float4(v.x * scale * g.x, v.y * scale * g.y, v.z * scale * g.z, v.w * scale * g.w);
     if (adds) {
       const float4 a = *(const float4 *)(residual + at);
@@ -94,6 +114,18 @@ extern "C" __global__ void __launch_bounds__(256)
     }
     *(float4 *)(y + at) = r;
   }
+}
+
+#elif defined(PERMUTE)
+
+extern "C" __global__ void __launch_bounds__(256)
+    NAME(const float *__restrict__ x, const int *__restrict__ order, float *__restrict__ y, int width) {
+  start_next_kernel();
+  wait_for_previous_kernel();
+  x = after_wait(x);
+  const int i = (blockIdx.x * 256 + threadIdx.x) * 4;
+  if (i >= width) return;
+  *(float4 *)(y + (u64)blockIdx.y * width + i) = gather4(x + (u64)blockIdx.y * width, order, i, width);
 }
 
 #elif defined(ROPE)

@@ -339,7 +339,8 @@ static mlx_status_t open_into(const char *path, mlx_model_t *model) {
   MLX_TRY(mlx_source_check_unread(model->source));
   MLX_TRY(add_weights(model));
   MLX_TRY(check_all_used(model));
-  return mlx_model_read_network(model);
+  MLX_TRY(mlx_model_read_network(model));
+  return mlx_model_sort_columns(model);
 }
 
 mlx_status_t mlx_model_open(const char *path, mlx_model_t **out_model) {
@@ -357,6 +358,7 @@ mlx_status_t mlx_model_open(const char *path, mlx_model_t **out_model) {
 
 void mlx_model_close(mlx_model_t *model) {
   if (!model) return;
+  mlx_model_unsort_columns(model);
   for (size_t i = 0; i < model->weight_count; ++i) {
     mlx_free(model->weights[i].name);
     mlx_free(model->weights[i].parts);

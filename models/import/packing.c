@@ -61,9 +61,17 @@ static int code_along_rows(const mlx_packing_t *p, mlx_packed_part_t part, int64
   return (int)(word >> 4 * positions[row % WORD_CODES] & 15);
 }
 
+// GPTQ: the code of one column of the file.
+static int code_along_columns(const mlx_packing_t *p, int64_t row, int64_t column) {
+  const uint32_t word = load_u32(p->parts[MLX_PART_CODES]->data, column / WORD_CODES * p->rows + row);
+  return (int)(word >> 4 * (column % WORD_CODES) & 15);
+}
+
 // The codes of eight columns starting at |column|, which must be a multiple of eight.
 static void load_codes(const mlx_packing_t *p, int64_t row, int64_t column, int *out) {
-  if (p->kind == MLX_PACKED_AWQ) {
+  if (p->order) {
+    for (int i = 0; i < WORD_CODES; ++i) out[i] = code_along_columns(p, row, p->order[column + i]);
+  } else if (p->kind == MLX_PACKED_AWQ) {
     for (int i = 0; i < WORD_CODES; ++i) out[i] = code_along_rows(p, MLX_PART_CODES, column + i, row);
   } else {
     const uint32_t word = load_u32(p->parts[MLX_PART_CODES]->data, column / WORD_CODES * p->rows + row);
@@ -86,9 +94,25 @@ bool mlx_packing_is_symmetric(const mlx_packing_t *p) {
   return true;
 }
 
+// The group of a column, of the order or else of the file.
 static int64_t group_of(const mlx_packing_t *p, int64_t column) {
   const mlx_tensor_t *groups = p->parts[MLX_PART_GROUPS];
-  return groups ? (int64_t)load_u32(groups->data, column) : column / p->group;
+  return groups && !p->order ? (int64_t)load_u32(groups->data, column) : column / p->group;
+}
+
+bool mlx_packing_sort_columns(const mlx_packing_t *p, int64_t *starts, int32_t *out_order) {
+  const int64_t groups = p->columns / p->group;
+  bool sorted = true;
+  if (p->kind != MLX_PACKED_GPTQ || p->stack || p->order || p->group % MLX_CODES || p->columns > INT32_MAX)
+    return false;
+  for (int64_t g = 0; g < groups; ++g) starts[g] = g * p->group;
+  for (int64_t i = 0; i < p->columns; ++i) {
+    const int64_t g = group_of(p, i);
+    if (g >= groups || starts[g] == (g + 1) * p->group) return false;
+    sorted = sorted && starts[g] == i;
+    out_order[starts[g]++] = (int32_t)i;
+  }
+  return !sorted;
 }
 
 // Eight columns of all rows at a time, because neighbouring rows share cache lines.
@@ -134,7 +158,7 @@ static void dequantize_mxfp4_row(const mlx_packing_t *p, int64_t row, float *out
 bool mlx_packing_has_codes(const mlx_packing_t *p) {
   const mlx_tensor_t *groups = p->parts[MLX_PART_GROUPS];
   if (p->group % MLX_CODES) return false;
-  for (int64_t i = 0; groups && i < p->columns; ++i) {
+  for (int64_t i = 0; groups && !p->order && i < p->columns; ++i) {
     if (group_of(p, i) != i / p->group) return false;
   }
   return true;

@@ -48,6 +48,9 @@ typedef struct mlx_packing {
   int64_t group;          // columns that share a scale; divides columns
   bool zeros_minus_one;   // GPTQ version 1 stores zero point - 1
   bool symmetric;         // GPTQ, AWQ: every zero point is MLX_SYMMETRIC_ZERO
+  // GPTQ in act order: column i below is column order[i] of the file, and belongs to group i / group (see
+  // mlx_packing_sort_columns). Borrowed; NULL: columns are in the order of the file.
+  const int32_t *order;
   const mlx_tensor_t *parts[MLX_PART_COUNT];  // borrowed from the source, shapes checked; NULL: no such part
 } mlx_packing_t;
 
@@ -57,15 +60,22 @@ typedef struct mlx_packing {
 //   GPTQ, AWQ   scale * (code - zero), exact for 16-bit scales
 //   MXFP4       2^(scale - 127) * e2m1, exact, or infinite on overflow
 //
-// Pass a few dozen rows at a time: GPTQ and AWQ store columns, so neighbouring rows share cache lines.
+// Columns are in packing->order. Pass a few dozen rows at a time: GPTQ and AWQ store columns, so neighbouring
+// rows share cache lines.
 void mlx_packing_dequantize(const mlx_packing_t *packing, int64_t first, int64_t count, float *out);
 
 // Whether a matrix of GPTQ or AWQ has no other zero point than MLX_SYMMETRIC_ZERO. Reads all of them.
 #define MLX_SYMMETRIC_ZERO 8
 bool mlx_packing_is_symmetric(const mlx_packing_t *packing);
 
+// GPTQ's act order quantizes the columns by importance, so that the columns of a group are not adjacent.
+// Writes the order that sorts them by group to |out_order| [columns]; columns of a group stay in the order of
+// the file. False if there is nothing to sort, if groups differ in size, or if a block of 32 sorted columns
+// would need more than one scale. |starts|: [columns / group], scratch memory.
+bool mlx_packing_sort_columns(const mlx_packing_t *packing, int64_t *starts, int32_t *out_order);
+
 // True if mlx_packing_codes works: all blocks of 32 neighbouring columns share one scale. False for shorter
-// groups and for GPTQ's act order (the columns of a group are not adjacent). Reads GPTQ's group indices.
+// groups and for GPTQ's act order without packing->order. Reads GPTQ's group indices.
 bool mlx_packing_has_codes(const mlx_packing_t *packing);
 // Reads the codes of columns 32 * |nth| to 32 * |nth| + 31 of |row|. MLX: codes as stored. GPTQ and AWQ:
 // code - zero and no offset; with bf16 scales codes as stored and the offset -zero * scale, which is exact in

@@ -16,7 +16,10 @@ mlx_status_t mlx_model_build_graph(const mlx_model_t *model, int64_t context, ml
   MLX_TRY(mlx_alloc(model->weight_count, sizeof *weights, &weights));
   for (size_t i = 0; i < model->weight_count; ++i) {
     const mlx_tensor_t *tensor = &model->weights[i].tensor;
-    weights[i] = (mlx_graph_weight_t){.name = model->weights[i].name, .rank = tensor->rank};
+    weights[i] = (mlx_graph_weight_t){.name = model->weights[i].name,
+                                      .dtype = model->weights[i].is_order ? MLX_I32 : MLX_F32,
+                                      .rank = tensor->rank,
+                                      .order = model->weights[i].column_order};
     for (int d = 0; d < tensor->rank; ++d) weights[i].dims[d] = tensor->dims[d];
   }
   mlx_graph_t *graph = NULL;
