@@ -37,7 +37,8 @@ static const char *attention_kernel(const description_t *d) {
 // The kernel of a node on the kernel path.
 static const char *kernel_of(const description_t *d, const mlx_node_t *node) {
   if (node->kind == MLX_NODE_ATTENTION) return attention_kernel(d);
-  const bool norm = node->kind == MLX_NODE_RMSNORM || node->kind == MLX_NODE_HEAD_RMSNORM;
+  const bool norm = node->kind == MLX_NODE_RMSNORM || node->kind == MLX_NODE_HEAD_RMSNORM ||
+                    node->kind == MLX_NODE_LAYERNORM || node->kind == MLX_NODE_HEAD_LAYERNORM;
   const bool embeds = node->kind == MLX_NODE_EMBED;
   if (norm || (embeds && !stored_weight(d, mlx_graph_operand(d->job->graph, node, 0)).tiles.bits))
     return mlx_kernel_kind_name(MLX_KERNEL_ROWS);

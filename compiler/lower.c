@@ -268,7 +268,11 @@ static mlx_value_t lower_scale(mlx_function_t *f, const mlx_node_t *node) {
 }
 
 static mlx_value_t lower_norm(mlx_function_t *f, const mlx_node_t *node) {
-  const int64_t width = node->kind == MLX_NODE_RMSNORM ? node->dims[1] : node->head_dim;
+  const bool of_rows = node->kind == MLX_NODE_RMSNORM || node->kind == MLX_NODE_LAYERNORM;
+  const int64_t width = of_rows ? node->dims[1] : node->head_dim;
+  if (node->kind == MLX_NODE_LAYERNORM || node->kind == MLX_NODE_HEAD_LAYERNORM)
+    return mlx_cuda_layernorm(f, node->name, as_f32(f, node->operands[0]), width, weight(f, node, 1),
+                              node->kind == MLX_NODE_LAYERNORM ? weight(f, node, 2) : MLX_NONE, node->eps);
   return mlx_cuda_rmsnorm(f, node->name, as_f32(f, node->operands[0]), width, weight(f, node, 1), node->eps,
                           MLX_NONE);
 }
@@ -277,6 +281,9 @@ static mlx_value_t lower_norm(mlx_function_t *f, const mlx_node_t *node) {
 static mlx_value_t norm_parts(mlx_function_t *f, const char *name, const mlx_node_t *node, bool rows16) {
   mlx_value_t *x = &f->values[node->operands[0]];
   const mlx_value_t gain = weight(f, node, 1);
+  if (node->kind == MLX_NODE_LAYERNORM)
+    return mlx_cuda_layernorm_parts(f, name, as_f32(f, node->operands[0]), gain, weight(f, node, 2),
+                                    node->eps, rows16);
   const mlx_value_t wide = gain.dtype == MLX_F32 ? gain : mlx_build_convert(f->b, "gain_f32", gain, MLX_F32);
   const mlx_value_t from = x->partials ? *x : as_f32(f, node->operands[0]);
   return mlx_cuda_norm_parts(f, name, from, wide, node->eps, rows16, x);
@@ -320,7 +327,8 @@ static mlx_value_t lower_simple(mlx_function_t *f, const mlx_node_t *node, mlx_v
 // The walk
 
 static mlx_value_t lower_node(mlx_function_t *f, int id, const mlx_node_t *node) {
-  if (node->kind == MLX_NODE_RMSNORM && f->paths.parts[id - 1]) return lower_norm_parts(f, id, node);
+  const bool norm = node->kind == MLX_NODE_RMSNORM || node->kind == MLX_NODE_LAYERNORM;
+  if (norm && f->paths.parts[id - 1]) return lower_norm_parts(f, id, node);
   // The last norm has no parts. The kernel that stores them completes its operand.
   if (node->kind == MLX_NODE_RMSNORM && emitted(f, node->operands[0]).partials)
     norm_parts(f, "completed", node, true);
@@ -334,6 +342,8 @@ static mlx_value_t lower_node(mlx_function_t *f, int id, const mlx_node_t *node)
     case MLX_NODE_SCALE: return lower_scale(f, node);
     case MLX_NODE_RMSNORM:
     case MLX_NODE_HEAD_RMSNORM:
+    case MLX_NODE_LAYERNORM:
+    case MLX_NODE_HEAD_LAYERNORM:
       if (f->paths.nodes[id - 1].kernel) return lower_norm(f, node);
       return lower_simple(f, node, as_f32(f, node->operands[0]));
     default: return lower_simple(f, node, as_f32(f, node->operands[0]));

@@ -63,6 +63,9 @@ mlx_value_t mlx_cuda_as_parts(mlx_value_t words, int64_t m, int64_t k);
 // x.
 mlx_value_t mlx_cuda_norm_parts(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t gain,
                                 double eps, bool rows16, mlx_value_t *out_x);
+// The same for a layer norm. |gain| and |bias| may be MLX_NONE.
+mlx_value_t mlx_cuda_layernorm_parts(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t gain,
+                                     mlx_value_t bias, double eps, bool rows16);
 // |residual| + x.weight^T as |residual| with partial sums, which mlx_cuda_norm_parts adds. MLX_NONE: the
 // product has no such form; use MLX_EPILOGUE_ADD.
 mlx_value_t mlx_cuda_partial_linear(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
@@ -95,8 +98,6 @@ typedef struct mlx_token_products {
 // Writes the |count| results to |out|, which stay empty after an error.
 void mlx_cuda_token_products(mlx_function_t *g, const char *name, const mlx_token_products_t *p,
                              mlx_value_t *out);
-// A vector that kernels read as f32.
-mlx_value_t mlx_cuda_f32(mlx_function_t *g, const char *name, mlx_value_t vector);
 
 // ---- lower_cuda_experts.c: mixtures of experts ----
 

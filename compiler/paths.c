@@ -61,6 +61,14 @@ static const char *unsupported_attention(const mlx_attention_t *a) {
   return NULL;
 }
 
+static bool is_row_norm(mlx_node_kind_t kind) {
+  return kind == MLX_NODE_RMSNORM || kind == MLX_NODE_LAYERNORM;
+}
+
+static bool is_norm(mlx_node_kind_t kind) {
+  return is_row_norm(kind) || kind == MLX_NODE_HEAD_RMSNORM || kind == MLX_NODE_HEAD_LAYERNORM;
+}
+
 // The first attention node, and the number of them.
 static mlx_status_t survey_attention(const mlx_graph_t *graph, mlx_paths_t *paths) {
   for (int id = 1; id <= (int)graph->count; ++id) {
@@ -83,10 +91,9 @@ static void choose(const mlx_model_t *model, const mlx_graph_t *graph, const mlx
   } else if (node->kind == MLX_NODE_EMBED) {
     const mlx_stored_t stored = stored_weight(model, options, mlx_graph_operand(graph, node, 0));
     out->kernel = stored.tiles.bits || (stored.dtype != MLX_F32 && node->dims[1] % 8 == 0);
-  } else if (node->kind == MLX_NODE_RMSNORM || node->kind == MLX_NODE_HEAD_RMSNORM) {
+  } else if (is_norm(node->kind)) {
     // In the 16-bit mode, IREE rounds and normalizes in one dispatch.
-    const int64_t width = node->kind == MLX_NODE_RMSNORM ? node->dims[1] : node->head_dim;
-    out->kernel = !options->narrow && width % 4 == 0;
+    out->kernel = !options->narrow && (is_row_norm(node->kind) ? node->dims[1] : node->head_dim) % 4 == 0;
   } else if (node->kind == MLX_NODE_ATTENTION) {
     out->unsupported = unsupported_attention(&paths->attention);
     out->kernel = paths->kernel_attention = !out->unsupported;
@@ -255,18 +262,26 @@ static bool writes_parts(const fusion_t *f, int id, const mlx_node_t *node) {
   return node->kind == MLX_NODE_GATED && f->paths->fused[node->operands[0] - 1];
 }
 
+// Whether a product of few tokens with an epilogue and 16-bit weights reads its operand as f32 (FEW of
+// packed.cu), which it splits itself.
+static bool splits_operand(const fusion_t *f, int id, bool rows16) {
+  return rows16 && f->tokens <= MLX_FEW_TOKENS && f->options->kernels->gpu->kernel_sm == 90 &&
+         f->paths->fused[id - 1];
+}
+
+// After all fusions.
 static void find_parts(const fusion_t *f, int id, const mlx_node_t *node) {
   bool rows16 = false, first = false;
   int users = 0;
-  const bool writes = writes_parts(f, id, node);
-  if ((node->kind != MLX_NODE_RMSNORM && !writes) || mlx_cuda_uses_gemv(f->tokens) ||
-      node->dims[1] % MLX_CODES)
+  const bool writes = writes_parts(f, id, node), layernorm = node->kind == MLX_NODE_LAYERNORM;
+  if ((!is_row_norm(node->kind) && !writes) || mlx_cuda_uses_gemv(f->tokens) || node->dims[1] % MLX_CODES)
     return;
   for (int user = id + 1; user <= (int)f->graph->count; ++user) {
     const mlx_node_t *other = mlx_graph_node(f->graph, user);
     for (int i = 0; i < MLX_NODE_OPERANDS; ++i) {
       if (other->operands[i] != id) continue;
       if (i || !reads_parts(f, user, &rows16) || (users && rows16 != first)) return;
+      if (layernorm && splits_operand(f, user, rows16)) return;
       first = rows16;
       ++users;
     }
@@ -390,10 +405,10 @@ void mlx_paths_fuse(const mlx_model_t *model, const mlx_graph_t *graph, const ml
     if (node->kind == MLX_NODE_GATED) fuse_gated(&f, node);
     if (node->kind == MLX_NODE_SCALE) fuse_scale(&f, node);
     if (node->kind == MLX_NODE_ATTENTION) fuse_attention(&f, id, node);
-    if (options->kernels->gpu) find_parts(&f, id, node);
     if (options->kernels->gpu) fold_norm(&f, id, node);
   }
   for (int id = 1; options->kernels && options->kernels->gpu && id <= (int)graph->count; ++id) {
+    find_parts(&f, id, mlx_graph_node(graph, id));
     group_products(&f, id);
     group_token_products(&f, id);
   }

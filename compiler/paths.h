@@ -16,8 +16,8 @@ typedef struct mlx_path {
 typedef struct mlx_paths {
   mlx_path_t *nodes;  // owned; node id - 1
   bool *fused;        // owned; of the function being lowered: computed together with its only user
-  // Owned; of the function being lowered: an RMS norm, gate and up, or attention whose users are all products
-  // that read bf16 parts. Its kernel stores the parts; the value has no f32 form.
+  // Owned; of the function being lowered: a norm, gate and up, or attention whose users are all products that
+  // read bf16 parts. Its kernel stores the parts; the value has no f32 form.
   bool *parts;
   // Owned; of the function being lowered: for a product that is computed in the launch of an earlier product
   // of the same x, or a bias that its product adds, the node of that product; else 0.

@@ -12,6 +12,11 @@
 //           (x f32 [ROWS, WIDTH], gain f32 [WIDTH], residual f32 [ROWS, WIDTH], y f32 [ROWS, WIDTH], ROWS,
 //           WIDTH, ADDS) y = RMS norm of each row * gain, and with ADDS + residual; WIDTH % 4 == 0. y may be
 //           the residual grid (ceil(ROWS * WARPS / 8), 1, 1), block (256, 1, 1)
+//           with LAYERNORM
+//           (x f32 [ROWS, WIDTH], gain f32 [GAINS, WIDTH], bias f32 [WIDTH], y f32 [ROWS, WIDTH], ROWS,
+//           WIDTH, GAINS, HAS) y = (x - mean) / sqrt(variance + NORM_EPS) * gain + bias of each row. Row r
+//           has gain r % GAINS. HAS: 1 if there is a gain, plus 2 if there is a bias; else they are not read.
+//           Same launch
 // ROPE      with HALF, FREQUENCIES (HALF numbers) and SCALE
 //           (batch, y f32 [N, HALF], N, SINE)
 //           y = SCALE * cosine, or sine, of position * frequency; 0 is the position of padding
@@ -58,9 +63,66 @@ extern "C" __global__ void __launch_bounds__(256)
 
 constexpr int ROW_THREADS = 32 * WARPS, BLOCK_ROWS = 8 / WARPS;
 
+// The sum over the threads of a row, in all of them. |sums|: shared memory of this sum only.
+__device__ __forceinline__ float sum_row(float value, float (&sums)[WARPS]) {
+#pragma unroll
+  for (int i = 16; i; i >>= 1) value += __shfl_xor_sync(~0u, value, i);
+#if WARPS > 1
+  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
+  __syncthreads();
+  value = 0;
+#pragma unroll
+  for (int i = 0; i < WARPS; i++) value += sums[i];
+#endif
+  return value;
+}
+
+#ifdef LAYERNORM
+
+extern "C" __global__ void __launch_bounds__(256)
+    NAME(const float *__restrict__ x, const float *__restrict__ gain, const float *__restrict__ bias,
+         float *__restrict__ y, int rows, int width, int gains, int has) {
+  __shared__ float totals[WARPS], squares[WARPS];
+  start_next_kernel();
+  wait_for_previous_kernel();
+  x = after_wait(x);
+  const int row = blockIdx.x * BLOCK_ROWS + threadIdx.x / ROW_THREADS, nth = threadIdx.x % ROW_THREADS;
+  if (row >= rows) return;  // all threads of the row
+  const float *from = x + (u64)row * width, *own_gain = gain + (u64)(row % gains) * width;
+  float total = 0, square = 0;
+  for (int i = nth * 4; i < width; i += ROW_THREADS * 4) {
+    const float4 v = *(const float4 *)(from + i);
+    total += (v.x + v.y) + (v.z + v.w);
+  }
+  const float mean = sum_row(total, totals) / width;
+  for (int i = nth * 4; i < width; i += ROW_THREADS * 4) {
+    const float4 v = *(const float4 *)(from + i);
+    const float a = v.x - mean, b = v.y - mean, c = v.z - mean, d = v.w - mean;
+    square += (a * a + b * b) + (c * c + d * d);
+  }
+  const float scale = 1 / sqrtf(sum_row(square, squares) / width + NORM_EPS);
+  for (int i = nth * 4; i < width; i += ROW_THREADS * 4) {
+    const float4 v = *(const float4 *)(from + i);
+    float4 r =
+        make_float4((v.x - mean) * scale, (v.y - mean) * scale, (v.z - mean) * scale, (v.w - mean) * scale);
+    if (has & 1) {
+      const float4 g = *(const float4 *)(own_gain + i);
+      r = make_float4(r.x * g.x, r.y * g.y, r.z * g.z, r.w * g.w);
+    }
+    if (has & 2) {
+      const float4 b = *(const float4 *)(bias + i);
+      r = make_float4(r.x + b.x, r.y + b.y, r.z + b.z, r.w + b.w);
+    }
+    *(float4 *)(y + (u64)row * width + i) = r;
+  }
+}
+
+#else
+
 extern "C" __global__ void __launch_bounds__(256)
     NAME(const float *__restrict__ x, const float *__restrict__ gain, const float *residual, float *y,
          int rows, int width, int adds) {
+  __shared__ float squares[WARPS];
   start_next_kernel();
   wait_for_previous_kernel();
   x = after_wait(x);
@@ -73,17 +135,7 @@ extern "C" __global__ void __launch_bounds__(256)
     const float4 v = *(const float4 *)(from + i);
     square += (v.x * v.x + v.y * v.y) + (v.z * v.z + v.w * v.w);
   }
-#pragma unroll
-  for (int i = 16; i; i >>= 1) square += __shfl_xor_sync(~0u, square, i);
-#if WARPS > 1
-  __shared__ float squares[WARPS];
-  if (threadIdx.x % 32 == 0) squares[threadIdx.x / 32] = square;
-  __syncthreads();
-  square = 0;
-#pragma unroll
-  for (int i = 0; i < WARPS; i++) square += squares[i];
-#endif
-  const float scale = 1 / sqrtf(square / width + NORM_EPS);
+  const float scale = 1 / sqrtf(sum_row(square, squares) / width + NORM_EPS);
   for (int i = nth * 4; i < width; i += ROW_THREADS * 4) {
     const u64 at = (u64)row * width + i;
     const float4 v = *(const float4 *)(from + i), g = *(const float4 *)(gain + i);
@@ -95,6 +147,8 @@ extern "C" __global__ void __launch_bounds__(256)
     *(float4 *)(y + at) = r;
   }
 }
+
+#endif  // LAYERNORM
 
 #elif defined(ROPE)
 

@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""Runs kernels of kernels/cuda/rows.cu on a CPU (tests/packed_emulated.hpp), and compares them with f64 results.
+
+  tests/rows_emulated.py [C++ COMPILER]
+
+Exit status 77: there is no compiler.
+"""
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from packed_emulated import ROOT, replace_body
+
+FILES = ("overlap.cuh", "step.h")
+LAYERNORM_CASES = [  # ROWS, WIDTH, WARPS, GAINS, HAS: 1 gain, 2 bias
+    (19, 64, 1, 1, 3), (12, 20, 1, 3, 1), (3, 1000, 8, 1, 2), (5, 2052, 8, 1, 0), (9, 512, 1, 1, 3)]
+LAYERNORM = """
+#include <random>
+int main() {
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  std::vector<float> x(ROWS * WIDTH), gain(HAS & 1 ? GAINS * WIDTH : 0), bias(HAS & 2 ? WIDTH : 0), y((ROWS + 1) * WIDTH, -7);
+  for (auto *all : {&x, &gain, &bias})
+    for (float &v : *all) v = normal(random);
+  for (float &v : x) v += 30;  // the mean of the squares minus the square of the mean would lose digits
+  launch((ROWS * WARPS + 7) / 8, 1, 1, 256, 0, [&] { probe(x.data(), gain.data(), bias.data(), y.data(), ROWS, WIDTH, GAINS, HAS); });
+  for (int row = 0; row < ROWS; row++) {
+    double mean = 0, squares = 0;
+    for (int i = 0; i < WIDTH; i++) mean += (double)x[row * WIDTH + i] / WIDTH;
+    for (int i = 0; i < WIDTH; i++) squares += (x[row * WIDTH + i] - mean) * (x[row * WIDTH + i] - mean);
+    for (int i = 0; i < WIDTH; i++) {
+      double expected = (x[row * WIDTH + i] - mean) / sqrt(squares / WIDTH + NORM_EPS);
+      if (HAS & 1) expected *= gain[row % GAINS * WIDTH + i];
+      if (HAS & 2) expected += bias[i];
+      if (!(fabs(expected - y[row * WIDTH + i]) < 2e-5)) return printf("row %d, column %d: %g, expected %g\\n", row, i, y[row * WIDTH + i], expected), 1;
+    }
+  }
+  for (int i = 0; i < WIDTH; i++)
+    if (y[ROWS * WIDTH + i] != -7) return printf("the row after the last was written\\n"), 1;
+  printf("layer norm: %d rows of %d\\n", ROWS, WIDTH);
+}
+"""
+
+
+def inline(name):
+    text = next(f for f in (ROOT / "kernels/cuda" / name, ROOT / "kernels" / name) if f.exists()).read_text()
+    return re.sub(r'#include "([\w.]+)"\n', lambda m: inline(m[1]) if m[1] in FILES else "", text)
+
+
+def run(compiler, path, program, sizes):
+    text = replace_body(inline("rows.cu"), "T *after_wait(T *pointer)", "return pointer;").replace('extern "C" __global__', "static __global__")
+    (path / "test.cpp").write_text(f'#include "packed_emulated.hpp"\n{text}{program}')
+    command = [compiler, "-std=c++17", "-O1", "-w", f"-I{ROOT}/tests", "-DNAME=probe", *(f"-D{name}={value}" for name, value in sizes.items())]
+    subprocess.run([*command, path / "test.cpp", "-o", path / "test", "-lpthread"], check=True)
+    subprocess.run([path / "test"], check=True, timeout=60)
+
+
+def main():
+    compiler = sys.argv[1] if len(sys.argv) > 1 else "c++"
+    if not shutil.which(compiler):
+        sys.exit(77)
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder)
+        for case in LAYERNORM_CASES:
+            run(compiler, path, LAYERNORM, dict(zip(("ROWS", "WIDTH", "WARPS", "GAINS", "HAS"), case), NORM_EPS="0.5f", LAYERNORM=1))
+
+
+if __name__ == "__main__":
+    main()
