@@ -26,9 +26,9 @@ static const char *const general[] = {
     "BM", "BN", "SPLIT", "STAGES", "WARPS", "GROUPS", "TALL", "ALONG", "DEPTH",
     // Experts: which kernel, and the function between the products.
     "EXPERTS", "SORTED", "BIAS", "ACT", "LIMIT", "SLOPE",
-    // Attention: its kernel, numbers of the KV pool, size and scale of a head, and its tile.
-    "APPEND", "TURN", "OUT_16", "TILES", "SINKS", "KV_F32", "KV_BF16", "KV_F16", "KV_Q8", "HEAD_DIM", "SCALE",
-    "SOFTCAP", "QUERIES", "STEP", "THREADS", "WQ", "WK", "KEYS",
+    // Attention: its kernel, form of RoPE, numbers of the KV pool, size and scale of a head, and its tile.
+    "APPEND", "TURN", "ROTARY", "ADJACENT", "OUT_16", "TILES", "SINKS", "KV_F32", "KV_BF16", "KV_F16",
+    "KV_Q8", "HEAD_DIM", "SCALE", "SOFTCAP", "QUERIES", "STEP", "THREADS", "WQ", "WK", "KEYS",
     // Tiles of attention: queries of a tile, and query heads that share a KV head.
     "SHORT_QUERIES", "SHORT_SHARE", "LONG_QUERIES", "LONG_SHARE",
     // Epsilon of a norm: 1e-5 or 1e-6 in nearly all models.

@@ -57,7 +57,8 @@ static const char *path_of(const description_t *d, int id) {
   if (d->whole) return mlx_kernel_kind_name(MLX_KERNEL_NETWORK);
   if (d->paths.parts[id - 1] || d->paths.token[id - 1]) return mlx_kernel_kind_name(MLX_KERNEL_PACKED);
   if (node->kind == MLX_NODE_BIAS && d->paths.leaders[id - 1]) return mlx_kernel_kind_name(MLX_KERNEL_PACKED);
-  if (node->kind == MLX_NODE_HEAD_RMSNORM && d->paths.fused[id - 1]) return attention_kernel(d);
+  const bool by_attention = node->kind == MLX_NODE_HEAD_RMSNORM || node->kind == MLX_NODE_BIAS;
+  if (by_attention && d->paths.fused[id - 1]) return attention_kernel(d);
   if (d->paths.nodes[id - 1].kernel) return kernel_of(d, node);
   if (node->kind == MLX_NODE_ROPE && d->paths.fused[id - 1]) return attention_kernel(d);
   const bool fuses =

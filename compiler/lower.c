@@ -181,28 +181,34 @@ static mlx_value_t lower_gated(mlx_function_t *f, int id, const mlx_node_t *node
   return mlx_build_binary(f->b, node->name, "multiply", activated, up);
 }
 
-// The operand |id| of RoPE: x, and the norm of its heads if the attention kernel computes it.
-static mlx_value_t before_head_norm(mlx_function_t *f, int id, mlx_cuda_norm_t *out_norm) {
+// Operand |nth| of attention, node |id|, without the ops that the attention kernel computes: those go to
+// |out|.
+static void read_heads(mlx_function_t *f, int id, int nth, mlx_cuda_qkv_t *out) {
   const mlx_node_t *node = mlx_graph_node(f->graph, id);
-  if (node->kind != MLX_NODE_HEAD_RMSNORM || !is_fused(f, id)) return as_f32(f, id);
-  *out_norm = (mlx_cuda_norm_t){.gain = weight(f, node, 1), .eps = node->eps};
-  return as_f32(f, node->operands[0]);
+  if (node->kind == MLX_NODE_ROPE && is_fused(f, id)) {
+    out->table = mlx_rope_table(f, node->rope);
+    id = node->operands[0];
+    node = mlx_graph_node(f->graph, id);
+  }
+  if (node->kind == MLX_NODE_HEAD_RMSNORM && is_fused(f, id)) {
+    out->norms[nth] = (mlx_cuda_norm_t){.gain = weight(f, node, 1), .eps = node->eps};
+    id = node->operands[0];
+    node = mlx_graph_node(f->graph, id);
+  }
+  if (node->kind == MLX_NODE_BIAS && is_fused(f, id)) {
+    out->biases[nth] = weight(f, node, 1);
+    id = node->operands[0];
+  }
+  out->x[nth] = as_f32(f, id);
 }
 
 static mlx_value_t kernel_attention(mlx_function_t *f, const mlx_attention_t *a, const mlx_node_t *node) {
-  mlx_cuda_norm_t norms[2] = {{.eps = 0}, {.eps = 0}};
-  const mlx_node_t *q = mlx_graph_operand(f->graph, node, 0), *k = mlx_graph_operand(f->graph, node, 1);
+  mlx_cuda_qkv_t qkv = {.table = NULL};
   if (mlx_cuda_few_appends(f, node))
-    return mlx_cuda_attention(f, a, emitted(f, q->operands[0]), MLX_NONE, MLX_NONE, norms, NULL);
-  const mlx_value_t v = as_f32(f, node->operands[2]);
-  if (!is_fused(f, node->operands[0])) {
-    const mlx_value_t queries = as_f32(f, node->operands[0]), keys = as_f32(f, node->operands[1]);
-    return mlx_cuda_attention(f, a, queries, keys, v, norms, NULL);
-  }
-  const mlx_rope_table_t *table = mlx_rope_table(f, q->rope);
-  const mlx_value_t queries = before_head_norm(f, q->operands[0], &norms[0]),
-                    keys = before_head_norm(f, k->operands[0], &norms[1]);
-  return mlx_cuda_attention(f, a, queries, keys, v, norms, table);
+    qkv.x[0] = emitted(f, mlx_graph_operand(f->graph, node, 0)->operands[0]);
+  else
+    for (int i = 0; i < 3; ++i) read_heads(f, node->operands[i], i, &qkv);
+  return mlx_cuda_attention(f, a, &qkv);
 }
 
 static mlx_value_t lower_attention(mlx_function_t *f, int id, const mlx_node_t *node) {

@@ -39,10 +39,15 @@ mlx_cuda_tiles_t mlx_cuda_attention_tiles(const mlx_function_t *g);
 // Sets the first constants of a kernel that uses the KV pool: how a layer's pages are found (Layer of
 // attention_pages.cuh).
 void mlx_cuda_place_layer(const mlx_function_t *g, const mlx_attention_t *a, mlx_extern_t *kernel);
-// |table|: the kernel rotates q and k by it; NULL if they need no rotation. |norms|: of each head of q and of
-// k, before the rotation; both or none, with the same eps. |k| MLX_NONE: k and v are in the KV pool already.
-mlx_value_t mlx_cuda_attention(mlx_function_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k,
-                               mlx_value_t v, const mlx_cuda_norm_t norms[2], const mlx_rope_table_t *table);
+// Queries, keys and values of attention. The kernel that stores keys and values adds |biases| first, then
+// normalizes and then rotates each head of q and k.
+typedef struct mlx_cuda_qkv {
+  mlx_value_t x[3];               // k MLX_NONE: k and v are in the KV pool already
+  mlx_value_t biases[3];          // each may be MLX_NONE
+  mlx_cuda_norm_t norms[2];       // of q and k; both or none, with the same eps
+  const mlx_rope_table_t *table;  // NULL: q and k need no rotation
+} mlx_cuda_qkv_t;
+mlx_value_t mlx_cuda_attention(mlx_function_t *g, const mlx_attention_t *a, const mlx_cuda_qkv_t *qkv);
 
 // ---- lower_cuda_quantized.c: products with f32 accuracy ----
 

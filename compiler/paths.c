@@ -214,7 +214,7 @@ static void fuse_scale(const fusion_t *f, const mlx_node_t *node) {
 static bool is_free_rope(const fusion_t *f, int id, int64_t head_dim) {
   const mlx_node_t *node = mlx_graph_node(f->graph, id);
   return node->kind == MLX_NODE_ROPE && node->uses == 1 && node->head_dim == head_dim &&
-         node->rope->dims == head_dim && !node->rope->adjacent;
+         node->rope->dims <= head_dim;
 }
 
 // The append kernel normalizes a head by the threads that rotate it, a power of two of them.
@@ -224,23 +224,37 @@ static bool is_free_head_norm(const fusion_t *f, int id, int64_t head_dim) {
          node->head_dim == head_dim && head_dim % 8 == 0 && (head_dim & (head_dim - 1)) == 0;
 }
 
-static void fuse_head_norms(const fusion_t *f, int q, int k, int64_t head_dim) {
+// |operands|: q and k before RoPE; after the call, before their norms if those are fused.
+static void fuse_head_norms(const fusion_t *f, int *operands, int64_t head_dim) {
+  const int q = operands[0], k = operands[1];
   if (!is_free_head_norm(f, q, head_dim) || !is_free_head_norm(f, k, head_dim) ||
       mlx_graph_node(f->graph, q)->eps != mlx_graph_node(f->graph, k)->eps)
     return;
   f->paths->fused[q - 1] = f->paths->fused[k - 1] = true;
+  operands[0] = mlx_graph_node(f->graph, q)->operands[0];
+  operands[1] = mlx_graph_node(f->graph, k)->operands[0];
+}
+
+// The append kernel adds the bias |id| of q, k or v. The product of one token has done so already.
+static void fuse_head_bias(const fusion_t *f, int id) {
+  const mlx_node_t *node = mlx_graph_node(f->graph, id);
+  if (node->kind == MLX_NODE_BIAS && node->uses == 1 && !f->paths->leaders[id - 1])
+    f->paths->fused[id - 1] = true;
 }
 
 static void fuse_attention(const fusion_t *f, int id, const mlx_node_t *node) {
   const int q = node->operands[0], k = node->operands[1];
+  int operands[3] = {q, k, node->operands[2]};
   const int64_t head_dim = node->attention.head_dim;
-  if (!f->paths->nodes[id - 1].kernel || q == k || !is_free_rope(f, q, head_dim) ||
-      !is_free_rope(f, k, head_dim) ||
-      !mlx_rope_equal(mlx_graph_node(f->graph, q)->rope, mlx_graph_node(f->graph, k)->rope))
-    return;
-  f->paths->fused[q - 1] = f->paths->fused[k - 1] = true;
-  fuse_head_norms(f, mlx_graph_node(f->graph, q)->operands[0], mlx_graph_node(f->graph, k)->operands[0],
-                  head_dim);
+  if (!f->paths->nodes[id - 1].kernel) return;
+  if (q != k && is_free_rope(f, q, head_dim) && is_free_rope(f, k, head_dim) &&
+      mlx_rope_equal(mlx_graph_node(f->graph, q)->rope, mlx_graph_node(f->graph, k)->rope)) {
+    f->paths->fused[q - 1] = f->paths->fused[k - 1] = true;
+    operands[0] = mlx_graph_node(f->graph, q)->operands[0];
+    operands[1] = mlx_graph_node(f->graph, k)->operands[0];
+    fuse_head_norms(f, operands, head_dim);
+  }
+  for (int i = 0; i < 3; ++i) fuse_head_bias(f, operands[i]);
 }
 
 // Whether |node| is a product of all tokens that reads its operand as bf16 parts (packed.cu). *out_rows16: in
