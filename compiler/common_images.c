@@ -18,8 +18,8 @@
 // of a model: rows, columns, layers, heads, vocabulary, experts, RoPE frequencies, attention scale.
 static const char *const general[] = {
     // Which kernel.
-    "NAME", "CUT", "EMBED", "EPILOGUE", "FEW", "LAYERNORM", "MATRICES", "PARTIALS", "PLACE", "SIZES",
-    "WHOLE_RUNS", "Y_PARTS",
+    "NAME", "CUT", "ELEMENTS", "EMBED", "EPILOGUE", "FEW", "LAYERNORM", "MATRICES", "PARTIALS", "PLACE",
+    "SIZES", "WHOLE_RUNS", "Y_PARTS",
     // Format of the weights.
     "DTYPE_F32", "DTYPE_BF16", "DTYPE_F16", "ROWS16", "BITS", "NUMBERS", "OFFSET", "HALVES", "CENTER",
     // Tile of a launch.

@@ -69,6 +69,14 @@ static bool is_norm(mlx_node_kind_t kind) {
   return is_row_norm(kind) || kind == MLX_NODE_HEAD_RMSNORM || kind == MLX_NODE_HEAD_LAYERNORM;
 }
 
+// Whether ELEMENTS of rows.cu computes this kind. A scale is also one of an embedding kernel.
+static bool is_elementwise(mlx_node_kind_t kind) {
+  return kind == MLX_NODE_BIAS || kind == MLX_NODE_ADD || kind == MLX_NODE_MULTIPLY ||
+         kind == MLX_NODE_SCALE || kind == MLX_NODE_SOFTCAP || kind == MLX_NODE_CLIP ||
+         kind == MLX_NODE_ACTIVATE || kind == MLX_NODE_GATED || kind == MLX_NODE_SIGMOID ||
+         kind == MLX_NODE_SCALE_ROWS || kind == MLX_NODE_COLUMNS;
+}
+
 // The first attention node, and the number of them.
 static mlx_status_t survey_attention(const mlx_graph_t *graph, mlx_paths_t *paths) {
   for (int id = 1; id <= (int)graph->count; ++id) {
@@ -94,6 +102,11 @@ static void choose(const mlx_model_t *model, const mlx_graph_t *graph, const mlx
   } else if (is_norm(node->kind)) {
     // In the 16-bit mode, IREE rounds and normalizes in one dispatch.
     out->kernel = !options->narrow && (is_row_norm(node->kind) ? node->dims[1] : node->head_dim) % 4 == 0;
+  } else if (is_elementwise(node->kind)) {
+    // In the 16-bit mode, IREE also rounds in the same dispatch. Of the logits, it stores the result as well.
+    const bool wide = node->kind == MLX_NODE_COLUMNS && mlx_graph_operand(graph, node, 0)->dims[1] % 4;
+    out->kernel = !options->narrow && node->dims[0] == MLX_DIM_TOKENS && node->dims[1] % 4 == 0 && !wide &&
+                  node->start % 4 == 0;
   } else if (node->kind == MLX_NODE_ATTENTION) {
     out->unsupported = unsupported_attention(&paths->attention);
     out->kernel = paths->kernel_attention = !out->unsupported;
@@ -175,6 +188,46 @@ static bool is_free_token_product(const fusion_t *f, int id) {
   const mlx_node_t *node = mlx_graph_node(f->graph, id);
   return node->uses == 1 && ((node->kind == MLX_NODE_LINEAR && f->paths->token[id - 1]) ||
                              (node->kind == MLX_NODE_BIAS && f->paths->leaders[id - 1]));
+}
+
+// Whether ELEMENTS of rows.cu computes |id|, of a kind it may compute together with the only user.
+static bool is_free_element(const fusion_t *f, int id, mlx_node_kind_t kind) {
+  const mlx_node_t *node = mlx_graph_node(f->graph, id);
+  return node->kind == kind && f->paths->nodes[id - 1].kernel && node->uses == 1 &&
+         !f->paths->leaders[id - 1];
+}
+
+// The operand |id| of an elementwise kernel, which adds a bias to it and reads the columns that it is.
+static void fuse_element_operand(const fusion_t *f, int id) {
+  if (is_free_element(f, id, MLX_NODE_BIAS)) {
+    f->paths->fused[id - 1] = true;
+    id = mlx_graph_node(f->graph, id)->operands[0];
+  }
+  if (is_free_element(f, id, MLX_NODE_COLUMNS)) f->paths->fused[id - 1] = true;
+}
+
+// The operands of node |id|, if an elementwise kernel computes it. That kernel also scales one operand of an
+// addition. A bias leaves its operand alone: the attention kernel may add it.
+static void fuse_elements(const fusion_t *f, int id, const mlx_node_t *node) {
+  const bool adds = node->kind == MLX_NODE_ADD,
+             two = adds || node->kind == MLX_NODE_MULTIPLY || node->kind == MLX_NODE_GATED;
+  if (!is_elementwise(node->kind) || !f->paths->nodes[id - 1].kernel || node->kind == MLX_NODE_BIAS ||
+      node->kind == MLX_NODE_COLUMNS || (two && node->operands[0] == node->operands[1]))
+    return;
+  for (int i = 0; i <= two; ++i)
+    if (f->paths->fused[node->operands[i] - 1]) return;  // another kernel computes the node
+  bool scales = false;
+  for (int i = 0; i <= two; ++i) {
+    const int operand = node->operands[i];
+    const bool scale =
+        adds && !scales && is_free_element(f, operand, MLX_NODE_SCALE) &&
+        mlx_graph_operand(f->graph, mlx_graph_node(f->graph, operand), 0)->kind != MLX_NODE_EMBED;
+    scales |= scale;
+    if (scale)
+      f->paths->fused[operand - 1] = true;
+    else
+      fuse_element_operand(f, operand);
+  }
 }
 
 static void fuse_add(const fusion_t *f, const mlx_node_t *node) {
@@ -273,7 +326,8 @@ static bool reads_parts(const fusion_t *f, int id, bool *out_rows16) {
 static bool writes_parts(const fusion_t *f, int id, const mlx_node_t *node) {
   if (node->dims[1] % 128) return false;
   if (node->kind == MLX_NODE_ATTENTION) return f->paths->nodes[id - 1].kernel && f->tokens > MLX_FEW_TOKENS;
-  return node->kind == MLX_NODE_GATED && f->paths->fused[node->operands[0] - 1];
+  return node->kind == MLX_NODE_GATED && f->paths->fused[node->operands[0] - 1] &&
+         mlx_graph_operand(f->graph, node, 0)->kind == MLX_NODE_LINEAR;
 }
 
 // Whether a product of few tokens with an epilogue and 16-bit weights reads its operand as f32 (FEW of
@@ -419,6 +473,7 @@ void mlx_paths_fuse(const mlx_model_t *model, const mlx_graph_t *graph, const ml
     if (node->kind == MLX_NODE_GATED) fuse_gated(&f, node);
     if (node->kind == MLX_NODE_SCALE) fuse_scale(&f, node);
     if (node->kind == MLX_NODE_ATTENTION) fuse_attention(&f, id, node);
+    if (options->kernels->gpu) fuse_elements(&f, id, node);
     if (options->kernels->gpu) fold_norm(&f, id, node);
   }
   for (int id = 1; options->kernels && options->kernels->gpu && id <= (int)graph->count; ++id) {

@@ -43,6 +43,7 @@ void mlx_paths_clear(mlx_paths_t *paths);
 //   linear and linear of the same x + gated   one kernel for both products and act(gate) * up
 //   rope of q and of k + attention            the attention kernel rotates, and normalizes the heads of both
 //   bias of q, k or v + the same              the attention kernel adds
+//   bias, columns + another elementwise op    one elementwise kernel; also scale + add
 //   one token: RMS norm, linear, bias, add    the product kernel computes all of them; RMS norm + experts
 // Also finds the norms that are stored as bf16 parts, and products of the same x that share a launch: q, k,
 // v.

@@ -43,6 +43,55 @@ int main() {
   printf("layer norm: %d rows of %d\\n", ROWS, WIDTH);
 }
 """
+ELEMENTS = """
+#include <random>
+static double expected(int function, double v, double number) {
+  switch (function) {
+    case 0: return v / (1 + exp(-v));
+    case 1: return 0.5 * v * (1 + erf(v / sqrt(2)));
+    case 2: return 0.5 * v * (1 + tanh(sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
+    case 3: return fmax(v, 0);
+    case 4: return fmax(v, 0) * fmax(v, 0);
+    case 5: return 1 / (1 + exp(-v));
+    case 6: return number * tanh(v / number);
+    case 7: return fmin(fmax(v, -number), number);
+    case 8: return v * number;
+    default: return v;
+  }
+}
+int main() {
+  enum { ROWS = 3 };
+  const float number = 0.75f;
+  const int shapes[][5] = {{1028, 1028, 0, 1028, 0}, {64, 136, 72, 136, 4}};  // width, stride and start of x and of the other operand
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  for (const auto &s : shapes)
+    for (int function = 0; function < 10; function++)
+      for (int combination = 0; combination < 4; combination++) {
+        const int width = s[0], biases = (function + combination) % 4;
+        std::vector<float> x(ROWS * s[1]), other(combination == 3 ? ROWS : combination ? ROWS * s[3] : 0), bias(biases & 1 ? width : 0), other_bias(biases & 2 ? width : 0),
+            y((ROWS + 1) * width, -7);
+        for (auto *all : {&x, &other, &bias, &other_bias})
+          for (float &v : *all) v = normal(random) * 2;
+        int bits;
+        memcpy(&bits, &number, 4);
+        launch((width + 1023) / 1024, ROWS, 1, 256, 0, [&] {
+          probe(x.data(), bias.data(), other.data(), other_bias.data(), y.data(), width, s[1], s[2], s[3], s[4], function | combination << 8 | biases << 16, bits);
+        });
+        for (int i = 0; i < (ROWS + 1) * width; i++) {
+          const int row = i / width, column = i % width;
+          double wanted = -7;
+          if (row < ROWS) {
+            wanted = expected(function, (double)x[row * s[1] + s[2] + column] + (biases & 1 ? bias[column] : 0), number);
+            const double u = combination == 3 ? other[row] : combination ? other[row * s[3] + s[4] + column] + (double)(biases & 2 ? other_bias[column] : 0) : 0;
+            wanted = combination == 1 ? wanted + u : combination ? wanted * u : wanted;
+          }
+          if (!(fabs(y[i] - wanted) <= 2e-6 * (1 + fabs(wanted)))) return printf("function %d, combination %d, element %d: %g, expected %g\\n", function, combination, i, y[i], wanted), 1;
+        }
+      }
+  printf("elements: good\\n");
+}
+"""
 
 
 def inline(name):
@@ -52,7 +101,7 @@ def inline(name):
 
 def run(compiler, path, program, sizes):
     text = replace_body(inline("rows.cu"), "T *after_wait(T *pointer)", "return pointer;").replace('extern "C" __global__', "static __global__")
-    (path / "test.cpp").write_text(f'#include "packed_emulated.hpp"\n{text}{program}')
+    (path / "test.cpp").write_text(f'#include "packed_emulated.hpp"\nstatic float __int_as_float(int word) {{ return __uint_as_float(word); }}\n{text}{program}')
     command = [compiler, "-std=c++17", "-O1", "-w", f"-I{ROOT}/tests", "-DNAME=probe", *(f"-D{name}={value}" for name, value in sizes.items())]
     subprocess.run([*command, path / "test.cpp", "-o", path / "test", "-lpthread"], check=True)
     subprocess.run([path / "test"], check=True, timeout=60)
@@ -66,6 +115,7 @@ def main():
         path = pathlib.Path(folder)
         for case in LAYERNORM_CASES:
             run(compiler, path, LAYERNORM, dict(zip(("ROWS", "WIDTH", "WARPS", "GAINS", "HAS"), case), NORM_EPS="0.5f", LAYERNORM=1))
+        run(compiler, path, ELEMENTS, dict(ELEMENTS=1))
 
 
 if __name__ == "__main__":
