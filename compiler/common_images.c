@@ -18,17 +18,17 @@
 // of a model: rows, columns, layers, heads, vocabulary, experts, RoPE frequencies, attention scale.
 static const char *const general[] = {
     // Which kernel.
-    "NAME", "CUT", "EMBED", "EPILOGUE", "FEW", "MATRICES", "ORDERED", "PARTIALS", "PERMUTE", "PLACE", "SIZES",
-    "WHOLE_RUNS", "Y_PARTS",
+    "NAME", "CUT", "ELEMENTS", "EMBED", "EPILOGUE", "FEW", "LAYERNORM", "MATRICES", "ORDERED", "PARTIALS",
+    "PERMUTE", "PLACE", "SIZES", "WHOLE_RUNS", "Y_PARTS",
     // Format of the weights.
     "DTYPE_F32", "DTYPE_BF16", "DTYPE_F16", "ROWS16", "BITS", "NUMBERS", "OFFSET", "HALVES", "CENTER",
     // Tile of a launch.
     "BM", "BN", "SPLIT", "STAGES", "WARPS", "GROUPS", "TALL", "ALONG", "DEPTH",
     // Experts: which kernel, and the function between the products.
     "EXPERTS", "SORTED", "BIAS", "ACT", "LIMIT", "SLOPE",
-    // Attention: its kernel, numbers of the KV pool, size and scale of a head, and its tile.
-    "APPEND", "TURN", "OUT_16", "TILES", "SINKS", "KV_F32", "KV_BF16", "KV_F16", "KV_Q8", "HEAD_DIM", "SCALE",
-    "SOFTCAP", "QUERIES", "STEP", "THREADS", "WQ", "WK", "KEYS",
+    // Attention: its kernel, form of RoPE, numbers of the KV pool, size and scale of a head, and its tile.
+    "APPEND", "TURN", "ROTARY", "ADJACENT", "OUT_16", "TILES", "SINKS", "KV_F32", "KV_BF16", "KV_F16",
+    "KV_Q8", "HEAD_DIM", "SCALE", "SOFTCAP", "QUERIES", "STEP", "THREADS", "WQ", "WK", "KEYS",
     // Tiles of attention: queries of a tile, and query heads that share a KV head.
     "SHORT_QUERIES", "SHORT_SHARE", "LONG_QUERIES", "LONG_SHARE",
     // Epsilon of a norm: 1e-5 or 1e-6 in nearly all models.

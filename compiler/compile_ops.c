@@ -34,13 +34,32 @@ static const char *attention_kernel(const description_t *d) {
   return mlx_kernel_kind_name(narrow ? MLX_KERNEL_ATTENTION : MLX_KERNEL_ATTENTION_F32);
 }
 
+// Whether an elementwise kernel computes such a node, unless a kernel of another node does.
+static bool is_element(mlx_node_kind_t kind) {
+  return kind != MLX_NODE_EMBED && kind != MLX_NODE_LINEAR && kind != MLX_NODE_EXPERTS &&
+         kind != MLX_NODE_ATTENTION;
+}
+
+// Whether |id|, a fused bias, belongs to attention.
+static bool is_of_attention(const mlx_graph_t *graph, int id) {
+  for (int user = id + 1; user <= (int)graph->count; ++user) {
+    const mlx_node_t *node = mlx_graph_node(graph, user);
+    for (int i = 0; i < MLX_NODE_OPERANDS; ++i)
+      if (node->operands[i] == id)
+        return node->kind == MLX_NODE_ATTENTION || node->kind == MLX_NODE_ROPE ||
+               node->kind == MLX_NODE_HEAD_RMSNORM;
+  }
+  return false;
+}
+
 // The kernel of a node on the kernel path.
 static const char *kernel_of(const description_t *d, const mlx_node_t *node) {
   if (node->kind == MLX_NODE_ATTENTION) return attention_kernel(d);
-  const bool rows =
-      node->kind == MLX_NODE_RMSNORM || node->kind == MLX_NODE_HEAD_RMSNORM || node->kind == MLX_NODE_PERMUTE;
+  const bool norm = node->kind == MLX_NODE_RMSNORM || node->kind == MLX_NODE_HEAD_RMSNORM ||
+                    node->kind == MLX_NODE_LAYERNORM || node->kind == MLX_NODE_HEAD_LAYERNORM;
   const bool embeds = node->kind == MLX_NODE_EMBED;
-  if (rows || (embeds && !stored_weight(d, mlx_graph_operand(d->job->graph, node, 0)).tiles.bits))
+  if (norm || is_element(node->kind) || node->kind == MLX_NODE_PERMUTE ||
+      (embeds && !stored_weight(d, mlx_graph_operand(d->job->graph, node, 0)).tiles.bits))
     return mlx_kernel_kind_name(MLX_KERNEL_ROWS);
   if (node->kind == MLX_NODE_EXPERTS) return mlx_kernel_kind_name(MLX_KERNEL_EXPERTS);
   if (node->kind != MLX_NODE_LINEAR) return mlx_kernel_kind_name(MLX_KERNEL_PACKED);
@@ -57,15 +76,18 @@ static const char *path_of(const description_t *d, int id) {
   if (d->whole) return mlx_kernel_kind_name(MLX_KERNEL_NETWORK);
   if (d->paths.parts[id - 1] || d->paths.token[id - 1]) return mlx_kernel_kind_name(MLX_KERNEL_PACKED);
   if (node->kind == MLX_NODE_BIAS && d->paths.leaders[id - 1]) return mlx_kernel_kind_name(MLX_KERNEL_PACKED);
-  if (node->kind == MLX_NODE_HEAD_RMSNORM && d->paths.fused[id - 1]) return attention_kernel(d);
-  if (d->paths.nodes[id - 1].kernel) return kernel_of(d, node);
-  if (node->kind == MLX_NODE_ROPE && d->paths.fused[id - 1]) return attention_kernel(d);
+  const bool by_attention = node->kind == MLX_NODE_HEAD_RMSNORM || node->kind == MLX_NODE_ROPE ||
+                            (node->kind == MLX_NODE_BIAS && is_of_attention(graph, id));
+  if (by_attention && d->paths.fused[id - 1]) return attention_kernel(d);
   const bool fuses =
       node->kind == MLX_NODE_ADD || node->kind == MLX_NODE_GATED || node->kind == MLX_NODE_SCALE;
   for (int i = 0; fuses && i < 2 && node->operands[i]; ++i) {
-    if (d->paths.fused[node->operands[i] - 1]) return kernel_of(d, mlx_graph_operand(graph, node, i));
+    const int operand = node->operands[i];
+    if (!d->paths.fused[operand - 1]) continue;
+    return d->paths.leaders[operand - 1] ? mlx_kernel_kind_name(MLX_KERNEL_PACKED)
+                                         : kernel_of(d, mlx_graph_node(graph, operand));
   }
-  return GENERIC;
+  return d->paths.nodes[id - 1].kernel ? kernel_of(d, node) : GENERIC;
 }
 
 // ----------------------------------------------------------------------------------------------------------

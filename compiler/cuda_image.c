@@ -36,6 +36,10 @@ const char *mlx_cuda_image(mlx_function_t *g, mlx_kernel_kind_t kind, mlx_text_t
   return file;
 }
 
+mlx_value_t mlx_cuda_f32(mlx_function_t *g, const char *name, mlx_value_t vector) {
+  return !vector.id || vector.dtype == MLX_F32 ? vector : mlx_build_convert(g->b, name, vector, MLX_F32);
+}
+
 bool mlx_cuda_is_hopper(const mlx_function_t *g) { return g->options->kernels->gpu->kernel_sm == 90; }
 
 mlx_value_t mlx_cuda_call(mlx_function_t *g, const char *name, mlx_extern_t *kernel) {

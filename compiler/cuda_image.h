@@ -38,6 +38,9 @@ mlx_value_t mlx_cuda_call(mlx_function_t *g, const char *name, mlx_extern_t *ker
 void mlx_cuda_call_group(mlx_function_t *g, const char *name, mlx_extern_t *kernel, int64_t m,
                          const mlx_value_t *weights, int count, mlx_value_t *out);
 
+// A vector that kernels read as f32. MLX_NONE stays so.
+mlx_value_t mlx_cuda_f32(mlx_function_t *g, const char *name, mlx_value_t vector);
+
 bool mlx_cuda_is_hopper(const mlx_function_t *g);
 
 #endif  // MLXCEL_COMPILER_CUDA_IMAGE_H_

@@ -17,6 +17,13 @@
 
 static bool is_fused(const mlx_function_t *f, int id) { return f->paths.fused[id - 1]; }
 
+// Whether a fused node belongs to the elementwise kernel of its user.
+static bool is_element(const mlx_function_t *f, int id) {
+  const mlx_node_kind_t kind = mlx_graph_node(f->graph, id)->kind;
+  return !f->paths.leaders[id - 1] &&
+         (kind == MLX_NODE_BIAS || kind == MLX_NODE_COLUMNS || kind == MLX_NODE_SCALE);
+}
+
 // The value of a node as it was emitted. Attention and gated products of 16-bit kernels are 16-bit values.
 static mlx_value_t emitted(const mlx_function_t *f, int id) { return id ? f->values[id] : MLX_NONE; }
 
@@ -145,10 +152,65 @@ static mlx_value_t lower_partial(mlx_function_t *f, int id, const mlx_node_t *pr
                                  weight(f, product, 1), residual);
 }
 
+// The operand |id| of an elementwise kernel, which adds a bias that is fused and reads columns that are.
+static mlx_elements_operand_t read_element(mlx_function_t *f, int id) {
+  const mlx_node_t *node = mlx_graph_node(f->graph, id);
+  mlx_elements_operand_t operand = {.start = 0};
+  if (node->kind == MLX_NODE_BIAS && is_fused(f, id)) {
+    operand.bias = weight(f, node, 1);
+    id = node->operands[0];
+    node = mlx_graph_node(f->graph, id);
+  }
+  if (node->kind == MLX_NODE_COLUMNS && is_fused(f, id)) {
+    operand.start = node->start;
+    id = node->operands[0];
+  }
+  operand.x = as_f32(f, id);
+  return operand;
+}
+
+// The function of one number that |node| is.
+static int element_function(const mlx_node_t *node, double *out_number) {
+  *out_number = node->number;
+  switch (node->kind) {
+    case MLX_NODE_ACTIVATE:
+    case MLX_NODE_GATED: return (int)node->act;
+    case MLX_NODE_SIGMOID: return MLX_ELEMENTS_SIGMOID;
+    case MLX_NODE_SOFTCAP: return MLX_ELEMENTS_SOFTCAP;
+    case MLX_NODE_CLIP: return MLX_ELEMENTS_CLIP;
+    case MLX_NODE_SCALE: return MLX_ELEMENTS_SCALE;
+    default: return MLX_ELEMENTS_COPY;
+  }
+}
+
+static mlx_value_t lower_elements(mlx_function_t *f, const mlx_node_t *node) {
+  const mlx_node_kind_t kind = node->kind;
+  const bool two = kind == MLX_NODE_ADD || kind == MLX_NODE_MULTIPLY || kind == MLX_NODE_GATED ||
+                   kind == MLX_NODE_SCALE_ROWS;
+  int first = node->operands[0], second = two ? node->operands[1] : 0;
+  mlx_elements_t e = {.width = node->dims[1]};
+  e.function = element_function(node, &e.number);
+  for (int i = 0; i < 2 && kind == MLX_NODE_ADD; ++i) {  // the scaled operand is the first one
+    const mlx_node_t *scale = mlx_graph_operand(f->graph, node, i);
+    if (scale->kind != MLX_NODE_SCALE || !is_fused(f, node->operands[i])) continue;
+    first = scale->operands[0];
+    second = node->operands[1 - i];
+    e.function = element_function(scale, &e.number);
+  }
+  e.from[0] = read_element(f, first);
+  if (two) e.from[1] = read_element(f, second);
+  if (kind == MLX_NODE_BIAS) e.from[0].bias = weight(f, node, 1);
+  if (kind == MLX_NODE_COLUMNS) e.from[0].start = node->start;
+  if (kind == MLX_NODE_ADD) e.combination = MLX_ELEMENTS_ADD;
+  if (kind == MLX_NODE_MULTIPLY || kind == MLX_NODE_GATED) e.combination = MLX_ELEMENTS_MULTIPLY;
+  if (kind == MLX_NODE_SCALE_ROWS) e.combination = MLX_ELEMENTS_MULTIPLY_ROWS;
+  return mlx_cuda_elements(f, node->name, &e);
+}
+
 static mlx_value_t lower_add(mlx_function_t *f, int add, const mlx_node_t *node) {
   for (int i = 0; i < 2; ++i) {
-    if (!is_fused(f, node->operands[i])) continue;
     const mlx_node_t *product = mlx_graph_operand(f->graph, node, i);
+    if (!is_fused(f, node->operands[i]) || is_element(f, node->operands[i])) continue;
     const int id = product->kind == MLX_NODE_BIAS ? product->operands[0] : node->operands[i];
     const mlx_value_t addend = as_f32(f, node->operands[1 - i]);
     if (product->kind == MLX_NODE_RMSNORM)
@@ -161,12 +223,13 @@ static mlx_value_t lower_add(mlx_function_t *f, int add, const mlx_node_t *node)
     return mlx_cuda_linear(f, node->name, emitted(f, product->operands[0]), weight(f, product, 1), addend,
                            MLX_EPILOGUE_ADD);
   }
+  if (f->paths.nodes[add - 1].kernel) return lower_elements(f, node);
   const mlx_value_t a = as_f32(f, node->operands[0]), b = as_f32(f, node->operands[1]);
   return mlx_generic_add(f, node->name, a, b);
 }
 
 static mlx_value_t lower_gated(mlx_function_t *f, int id, const mlx_node_t *node) {
-  if (is_fused(f, node->operands[0])) {
+  if (is_fused(f, node->operands[0]) && !is_element(f, node->operands[0])) {
     const mlx_node_t *gate = mlx_graph_operand(f->graph, node, 0), *up = mlx_graph_operand(f->graph, node, 1);
     f->into_parts = f->paths.parts[id - 1];
     f->act = node->act;
@@ -175,34 +238,41 @@ static mlx_value_t lower_gated(mlx_function_t *f, int id, const mlx_node_t *node
     f->into_parts = false;
     return gated;
   }
+  if (f->paths.nodes[id - 1].kernel) return lower_elements(f, node);
   const mlx_value_t gate = as_f32(f, node->operands[0]), up = as_f32(f, node->operands[1]);
   if (node->act == MLX_ACT_SILU) return mlx_generic_swiglu(f, node->name, gate, up);
   const mlx_value_t activated = mlx_generic_activate(f, "activated", node->act, gate);
   return mlx_build_binary(f->b, node->name, "multiply", activated, up);
 }
 
-// The operand |id| of RoPE: x, and the norm of its heads if the attention kernel computes it.
-static mlx_value_t before_head_norm(mlx_function_t *f, int id, mlx_cuda_norm_t *out_norm) {
+// Operand |nth| of attention, node |id|, without the ops that the attention kernel computes: those go to
+// |out|.
+static void read_heads(mlx_function_t *f, int id, int nth, mlx_cuda_qkv_t *out) {
   const mlx_node_t *node = mlx_graph_node(f->graph, id);
-  if (node->kind != MLX_NODE_HEAD_RMSNORM || !is_fused(f, id)) return as_f32(f, id);
-  *out_norm = (mlx_cuda_norm_t){.gain = weight(f, node, 1), .eps = node->eps};
-  return as_f32(f, node->operands[0]);
+  if (node->kind == MLX_NODE_ROPE && is_fused(f, id)) {
+    out->table = mlx_rope_table(f, node->rope);
+    id = node->operands[0];
+    node = mlx_graph_node(f->graph, id);
+  }
+  if (node->kind == MLX_NODE_HEAD_RMSNORM && is_fused(f, id)) {
+    out->norms[nth] = (mlx_cuda_norm_t){.gain = weight(f, node, 1), .eps = node->eps};
+    id = node->operands[0];
+    node = mlx_graph_node(f->graph, id);
+  }
+  if (node->kind == MLX_NODE_BIAS && is_fused(f, id)) {
+    out->biases[nth] = weight(f, node, 1);
+    id = node->operands[0];
+  }
+  out->x[nth] = as_f32(f, id);
 }
 
 static mlx_value_t kernel_attention(mlx_function_t *f, const mlx_attention_t *a, const mlx_node_t *node) {
-  mlx_cuda_norm_t norms[2] = {{.eps = 0}, {.eps = 0}};
-  const mlx_node_t *q = mlx_graph_operand(f->graph, node, 0), *k = mlx_graph_operand(f->graph, node, 1);
+  mlx_cuda_qkv_t qkv = {.table = NULL};
   if (mlx_cuda_few_appends(f, node))
-    return mlx_cuda_attention(f, a, emitted(f, q->operands[0]), MLX_NONE, MLX_NONE, norms, NULL);
-  const mlx_value_t v = as_f32(f, node->operands[2]);
-  if (!is_fused(f, node->operands[0])) {
-    const mlx_value_t queries = as_f32(f, node->operands[0]), keys = as_f32(f, node->operands[1]);
-    return mlx_cuda_attention(f, a, queries, keys, v, norms, NULL);
-  }
-  const mlx_rope_table_t *table = mlx_rope_table(f, q->rope);
-  const mlx_value_t queries = before_head_norm(f, q->operands[0], &norms[0]),
-                    keys = before_head_norm(f, k->operands[0], &norms[1]);
-  return mlx_cuda_attention(f, a, queries, keys, v, norms, table);
+    qkv.x[0] = emitted(f, mlx_graph_operand(f->graph, node, 0)->operands[0]);
+  else
+    for (int i = 0; i < 3; ++i) read_heads(f, node->operands[i], i, &qkv);
+  return mlx_cuda_attention(f, a, &qkv);
 }
 
 static mlx_value_t lower_attention(mlx_function_t *f, int id, const mlx_node_t *node) {
@@ -261,14 +331,20 @@ static mlx_value_t lower_embed(mlx_function_t *f, int id, const mlx_node_t *node
                                 : mlx_cuda_embed(f, name, table, indices, factor);
 }
 
-static mlx_value_t lower_scale(mlx_function_t *f, const mlx_node_t *node) {
+static mlx_value_t lower_scale(mlx_function_t *f, int scale, const mlx_node_t *node) {
   const int id = node->operands[0];
-  if (!is_fused(f, id)) return mlx_generic_scale(f, node->name, as_f32(f, id), node->factor);
+  const bool embeds = is_fused(f, id) && !is_element(f, id);
+  if (!embeds && f->paths.nodes[scale - 1].kernel) return lower_elements(f, node);
+  if (!embeds) return mlx_generic_scale(f, node->name, as_f32(f, id), node->factor);
   return lower_embed(f, id, mlx_graph_node(f->graph, id), node->name, node->factor);
 }
 
 static mlx_value_t lower_norm(mlx_function_t *f, const mlx_node_t *node) {
-  const int64_t width = node->kind == MLX_NODE_RMSNORM ? node->dims[1] : node->head_dim;
+  const bool of_rows = node->kind == MLX_NODE_RMSNORM || node->kind == MLX_NODE_LAYERNORM;
+  const int64_t width = of_rows ? node->dims[1] : node->head_dim;
+  if (node->kind == MLX_NODE_LAYERNORM || node->kind == MLX_NODE_HEAD_LAYERNORM)
+    return mlx_cuda_layernorm(f, node->name, as_f32(f, node->operands[0]), width, weight(f, node, 1),
+                              node->kind == MLX_NODE_LAYERNORM ? weight(f, node, 2) : MLX_NONE, node->eps);
   return mlx_cuda_rmsnorm(f, node->name, as_f32(f, node->operands[0]), width, weight(f, node, 1), node->eps,
                           MLX_NONE);
 }
@@ -277,6 +353,9 @@ static mlx_value_t lower_norm(mlx_function_t *f, const mlx_node_t *node) {
 static mlx_value_t norm_parts(mlx_function_t *f, const char *name, const mlx_node_t *node, bool rows16) {
   mlx_value_t *x = &f->values[node->operands[0]];
   const mlx_value_t gain = weight(f, node, 1);
+  if (node->kind == MLX_NODE_LAYERNORM)
+    return mlx_cuda_layernorm_parts(f, name, as_f32(f, node->operands[0]), gain, weight(f, node, 2),
+                                    node->eps, rows16);
   const mlx_value_t wide = gain.dtype == MLX_F32 ? gain : mlx_build_convert(f->b, "gain_f32", gain, MLX_F32);
   const mlx_value_t from = x->partials ? *x : as_f32(f, node->operands[0]);
   return mlx_cuda_norm_parts(f, name, from, wide, node->eps, rows16, x);
@@ -338,7 +417,8 @@ static mlx_value_t lower_simple(mlx_function_t *f, const mlx_node_t *node, mlx_v
 // The walk
 
 static mlx_value_t lower_node(mlx_function_t *f, int id, const mlx_node_t *node) {
-  if (node->kind == MLX_NODE_RMSNORM && f->paths.parts[id - 1]) return lower_norm_parts(f, id, node);
+  const bool norm = node->kind == MLX_NODE_RMSNORM || node->kind == MLX_NODE_LAYERNORM;
+  if (norm && f->paths.parts[id - 1]) return lower_norm_parts(f, id, node);
   if (node->kind == MLX_NODE_RMSNORM) complete_operand(f, node);  // the last norm has no parts
   switch (node->kind) {
     case MLX_NODE_EMBED: return lower_embed(f, id, node, node->name, 1);
@@ -347,13 +427,17 @@ static mlx_value_t lower_node(mlx_function_t *f, int id, const mlx_node_t *node)
     case MLX_NODE_GATED: return lower_gated(f, id, node);
     case MLX_NODE_EXPERTS: return lower_experts(f, id, node, node->name, MLX_NONE);
     case MLX_NODE_ATTENTION: return lower_attention(f, id, node);
-    case MLX_NODE_SCALE: return lower_scale(f, node);
+    case MLX_NODE_SCALE: return lower_scale(f, id, node);
     case MLX_NODE_PERMUTE: return lower_permute(f, id, node);
     case MLX_NODE_RMSNORM:
     case MLX_NODE_HEAD_RMSNORM:
+    case MLX_NODE_LAYERNORM:
+    case MLX_NODE_HEAD_LAYERNORM:
       if (f->paths.nodes[id - 1].kernel) return lower_norm(f, node);
       return lower_simple(f, node, as_f32(f, node->operands[0]));
-    default: return lower_simple(f, node, as_f32(f, node->operands[0]));
+    default:
+      if (f->paths.nodes[id - 1].kernel) return lower_elements(f, node);
+      return lower_simple(f, node, as_f32(f, node->operands[0]));
   }
 }
 

@@ -204,37 +204,49 @@ void mlx_cuda_place_layer(const mlx_function_t *g, const mlx_attention_t *a, mlx
   kernel->constants[2] = (int32_t)before;
 }
 
-static const char *append_image(mlx_function_t *g, const mlx_attention_t *a, mlx_cuda_norm_t norm,
-                                bool rotate) {
+// The biases that there are: 1 of q, 2 of k, 4 of v.
+static int32_t find_biases(const mlx_cuda_qkv_t *qkv) {
+  return (qkv->biases[0].id ? 1 : 0) | (qkv->biases[1].id ? 2 : 0) | (qkv->biases[2].id ? 4 : 0);
+}
+
+static const char *append_image(mlx_function_t *g, const mlx_attention_t *a, const mlx_cuda_qkv_t *qkv) {
+  const mlx_rope_t *rope = qkv->table ? qkv->table->rope : NULL;
   mlx_text_t definitions = {0};
   mlx_text_printf(&definitions, "NAME=mlx_append\nAPPEND=1\n");
-  MLX_DEFINE(&definitions, {"HEAD_DIM", a->head_dim}, {"TURN", rotate});
-  if (norm.gain.id) mlx_cuda_define_float(&definitions, "HEAD_NORM_EPS", norm.eps);
+  MLX_DEFINE(&definitions, {"HEAD_DIM", a->head_dim}, {"TURN", rope != NULL});
+  if (rope && rope->dims != a->head_dim) MLX_DEFINE(&definitions, {"ROTARY", rope->dims});
+  if (rope && rope->adjacent) MLX_DEFINE(&definitions, {"ADJACENT", 1});
+  if (find_biases(qkv)) MLX_DEFINE(&definitions, {"BIAS", 1});
+  if (qkv->norms[0].gain.id) mlx_cuda_define_float(&definitions, "HEAD_NORM_EPS", qkv->norms[0].eps);
   mlx_cuda_define_kv(&definitions, g->options->kv);
   return mlx_cuda_image(g, MLX_KERNEL_ATTENTION_F32, &definitions);
 }
 
-// Writes k and v to the KV pool and returns q. If |table| is set, the kernel rotates q and k by it.
-static mlx_value_t append(mlx_function_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k,
-                          mlx_value_t v, const mlx_cuda_norm_t norms[2], const mlx_rope_table_t *table) {
+// Writes k and v to the KV pool and returns q, as attention reads them.
+static mlx_value_t append(mlx_function_t *g, const mlx_attention_t *a, const mlx_cuda_qkv_t *qkv) {
   mlx_extern_t kernel = {
       .symbol = "mlx_append",
-      .file = append_image(g, a, norms[0], table != NULL),
+      .file = append_image(g, a, qkv),
       .grid = {mlx_ceil_div((a->heads + 2 * a->kv_heads) * a->head_dim, 1024), g->size.tokens, 1},
       .threads = 128,
-      .operands = {q, k, v},
+      .operands = {qkv->x[0], qkv->x[1], qkv->x[2]},
       .operand_count = 3,
-      .result = mlx_type_of(q),
+      .result = mlx_type_of(qkv->x[0]),
       .constant_count = 5};
   if (!kernel.file) return MLX_NONE;
   mlx_cuda_place_layer(g, a, &kernel);
   kernel.constants[3] = (int32_t)a->heads;
   kernel.constants[4] = (int32_t)a->kv_heads;
-  for (int i = 0; i < 2 && norms[i].gain.id; ++i)
-    kernel.operands[kernel.operand_count++] = mlx_cuda_f32(g, "gain_f32", norms[i].gain);
-  if (table) {
-    kernel.operands[kernel.operand_count++] = table->cos;
-    kernel.operands[kernel.operand_count++] = table->sin;
+  const int32_t biased = find_biases(qkv);
+  if (biased) kernel.constants[kernel.constant_count++] = biased;
+  for (int i = 0; i < 3 && biased; ++i)  // any buffer stands for a bias that is missing
+    kernel.operands[kernel.operand_count++] =
+        qkv->biases[i].id ? mlx_cuda_f32(g, "bias_f32", qkv->biases[i]) : qkv->x[i];
+  for (int i = 0; i < 2 && qkv->norms[i].gain.id; ++i)
+    kernel.operands[kernel.operand_count++] = mlx_cuda_f32(g, "gain_f32", qkv->norms[i].gain);
+  if (qkv->table) {
+    kernel.operands[kernel.operand_count++] = qkv->table->cos;
+    kernel.operands[kernel.operand_count++] = qkv->table->sin;
   }
   kernel.operands[kernel.operand_count++] = g->batch;
   kernel.updated_from = kernel.operand_count;
@@ -307,13 +319,12 @@ static mlx_value_t result_of(const mlx_function_t *g, const mlx_attention_t *a, 
   return g->into_parts ? mlx_cuda_as_parts(attended, g->size.tokens, a->heads * a->head_dim) : attended;
 }
 
-mlx_value_t mlx_cuda_attention(mlx_function_t *g, const mlx_attention_t *attention, mlx_value_t q,
-                               mlx_value_t k, mlx_value_t v, const mlx_cuda_norm_t norms[2],
-                               const mlx_rope_table_t *table) {
+mlx_value_t mlx_cuda_attention(mlx_function_t *g, const mlx_attention_t *attention,
+                               const mlx_cuda_qkv_t *qkv) {
   mlx_attention_t a = *attention;
   if (a.sinks.id) a.sinks = mlx_build_convert(g->b, "sinks_f32", a.sinks, MLX_F32);
   mlx_extern_t kernel = attend_32(g, &a, false);
-  const mlx_value_t rotated = k.id ? append(g, &a, q, k, v, norms, table) : q;
+  const mlx_value_t rotated = qkv->x[1].id ? append(g, &a, qkv) : qkv->x[0];
   mlx_value_t attended = attend(g, &a, &kernel, rotated, MLX_NONE);
   if (g->size.tokens < MLX_LONG_STEP) return result_of(g, &a, attended);
   mlx_extern_t long_kernel =

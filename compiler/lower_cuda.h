@@ -39,10 +39,15 @@ mlx_cuda_tiles_t mlx_cuda_attention_tiles(const mlx_function_t *g);
 // Sets the first constants of a kernel that uses the KV pool: how a layer's pages are found (Layer of
 // attention_pages.cuh).
 void mlx_cuda_place_layer(const mlx_function_t *g, const mlx_attention_t *a, mlx_extern_t *kernel);
-// |table|: the kernel rotates q and k by it; NULL if they need no rotation. |norms|: of each head of q and of
-// k, before the rotation; both or none, with the same eps. |k| MLX_NONE: k and v are in the KV pool already.
-mlx_value_t mlx_cuda_attention(mlx_function_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k,
-                               mlx_value_t v, const mlx_cuda_norm_t norms[2], const mlx_rope_table_t *table);
+// Queries, keys and values of attention. The kernel that stores keys and values adds |biases| first, then
+// normalizes and then rotates each head of q and k.
+typedef struct mlx_cuda_qkv {
+  mlx_value_t x[3];               // k MLX_NONE: k and v are in the KV pool already
+  mlx_value_t biases[3];          // each may be MLX_NONE
+  mlx_cuda_norm_t norms[2];       // of q and k; both or none, with the same eps
+  const mlx_rope_table_t *table;  // NULL: q and k need no rotation
+} mlx_cuda_qkv_t;
+mlx_value_t mlx_cuda_attention(mlx_function_t *g, const mlx_attention_t *a, const mlx_cuda_qkv_t *qkv);
 
 // ---- lower_cuda_quantized.c: products with f32 accuracy ----
 
@@ -63,6 +68,9 @@ mlx_value_t mlx_cuda_as_parts(mlx_value_t words, int64_t m, int64_t k);
 // x.
 mlx_value_t mlx_cuda_norm_parts(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t gain,
                                 double eps, bool rows16, mlx_value_t *out_x);
+// The same for a layer norm. |gain| and |bias| may be MLX_NONE.
+mlx_value_t mlx_cuda_layernorm_parts(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t gain,
+                                     mlx_value_t bias, double eps, bool rows16);
 // |residual| + x.weight^T as |residual| with partial sums, which mlx_cuda_norm_parts adds. MLX_NONE: the
 // product has no such form; use MLX_EPILOGUE_ADD.
 mlx_value_t mlx_cuda_partial_linear(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
@@ -95,8 +103,6 @@ typedef struct mlx_token_products {
 // Writes the |count| results to |out|, which stay empty after an error.
 void mlx_cuda_token_products(mlx_function_t *g, const char *name, const mlx_token_products_t *p,
                              mlx_value_t *out);
-// A vector that kernels read as f32.
-mlx_value_t mlx_cuda_f32(mlx_function_t *g, const char *name, mlx_value_t vector);
 
 // ---- lower_cuda_experts.c: mixtures of experts ----
 

@@ -76,8 +76,9 @@ static bool launch(mlx_function_t *f, const few_launch_t *l, mlx_value_t out[3])
 
 bool mlx_cuda_few_appends(const mlx_function_t *f, const mlx_node_t *attention) {
   const int q = attention->operands[0];
-  return f->few && f->options->kv != MLX_Q8_0 && mlx_graph_node(f->graph, q)->kind == MLX_NODE_ROPE &&
-         f->paths.fused[q - 1];
+  const mlx_node_t *node = mlx_graph_node(f->graph, q);
+  return f->few && f->options->kv != MLX_Q8_0 && node->kind == MLX_NODE_ROPE && f->paths.fused[q - 1] &&
+         node->rope->dims == node->head_dim && !node->rope->adjacent;
 }
 
 static const mlx_type_t unused = {.dtype = MLX_F32, .rank = 1, .dims = {1}};

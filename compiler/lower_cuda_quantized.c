@@ -145,6 +145,30 @@ mlx_value_t mlx_cuda_norm_parts(mlx_function_t *g, const char *name, mlx_value_t
   return mlx_cuda_as_parts(mlx_build_extern(g->b, name, &kernel, out_x), m, k);
 }
 
+mlx_value_t mlx_cuda_layernorm_parts(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t gain,
+                                     mlx_value_t bias, double eps, bool rows16) {
+  const int64_t m = x.dims[0], k = x.dims[1];
+  mlx_text_t definitions = {0};
+  mlx_text_puts(&definitions, "NAME=mlx_layernorm_parts\nLAYERNORM=1\n");
+  MLX_DEFINE(&definitions, {"CUT", 1}, {"SIZES", 1});
+  if (rows16) MLX_DEFINE(&definitions, {"ROWS16", 1});
+  mlx_cuda_define_float(&definitions, "NORM_EPS", eps);
+  const mlx_value_t parts = mlx_cuda_call(
+      g, name,
+      &(mlx_extern_t){.symbol = "mlx_layernorm_parts",
+                      .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, &definitions),
+                      .grid = {mlx_ceil_div(m, 8) * 8, 1, 1},
+                      .threads = 256,
+                      .operands = {x, gain.id ? mlx_cuda_f32(g, "gain_f32", gain) : x,
+                                   bias.id ? mlx_cuda_f32(g, "bias_f32", bias) : x},
+                      .operand_count = 3,
+                      .updated_from = 3,
+                      .result = mlx_cuda_parts_type(m, k),
+                      .constants = {(int32_t)m, (int32_t)k, (gain.id ? 1 : 0) | (bias.id ? 2 : 0)},
+                      .constant_count = 3});
+  return mlx_cuda_as_parts(parts, m, k);
+}
+
 // The launch of a product y[m, n] with tiles |t|, without operands and results.
 static mlx_extern_t launch_tiles(mlx_function_t *g, mlx_text_t *definitions, mlx_epilogue_t epilogue,
                                  mlx_quantized_tile_t t, int64_t m, int64_t n) {

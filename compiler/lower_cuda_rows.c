@@ -79,6 +79,53 @@ mlx_value_t mlx_cuda_ordered_rmsnorm(mlx_function_t *g, const char *name, mlx_va
   return rmsnorm(g, name, x, x.dims[1], gain, eps, order, true);
 }
 
+mlx_value_t mlx_cuda_layernorm(mlx_function_t *g, const char *name, mlx_value_t x, int64_t width,
+                               mlx_value_t gain, mlx_value_t bias, double eps) {
+  const int64_t rows = x.dims[0] * (x.dims[1] / width), warps = width <= WARP_WIDTH ? 1 : BLOCK_WARPS,
+                gains = gain.id && gain.rank == 2 ? gain.dims[0] : 1;
+  mlx_text_t d = {0};
+  mlx_text_puts(&d, "NAME=mlx_layernorm\nLAYERNORM=1\n");
+  mlx_cuda_define_float(&d, "NORM_EPS", eps);
+  MLX_DEFINE(&d, {"WARPS", warps});
+  return mlx_cuda_call(g, name,
+                       &(mlx_extern_t){.symbol = "mlx_layernorm",
+                                       .file = mlx_cuda_image(g, MLX_KERNEL_ROWS, &d),
+                                       .grid = {mlx_ceil_div(rows * warps, BLOCK_WARPS), 1, 1},
+                                       .threads = 32 * BLOCK_WARPS,
+                                       .operands = {x, gain.id ? mlx_cuda_f32(g, "gain_f32", gain) : x,
+                                                    bias.id ? mlx_cuda_f32(g, "bias_f32", bias) : x},
+                                       .operand_count = 3,
+                                       .updated_from = 3,
+                                       .result = mlx_type_of(x),
+                                       .constants = {(int32_t)rows, (int32_t)width, (int32_t)gains,
+                                                     (gain.id ? 1 : 0) | (bias.id ? 2 : 0)},
+                                       .constant_count = 4});
+}
+
+mlx_value_t mlx_cuda_elements(mlx_function_t *g, const char *name, const mlx_elements_t *e) {
+  const mlx_elements_operand_t *a = &e->from[0], *b = &e->from[1];
+  const mlx_value_t other = b->x.id ? b->x : a->x;  // any buffer stands for one that is not read
+  const int how =
+      e->function | (int)e->combination << 8 | (a->bias.id ? 1 << 16 : 0) | (b->bias.id ? 1 << 17 : 0);
+  mlx_text_t d = {0};
+  mlx_text_puts(&d, "NAME=mlx_elements\nELEMENTS=1\n");
+  return mlx_cuda_call(
+      g, name,
+      &(mlx_extern_t){
+          .symbol = "mlx_elements",
+          .file = mlx_cuda_image(g, MLX_KERNEL_ROWS, &d),
+          .grid = {mlx_ceil_div(e->width, 1024), a->x.dims[0], 1},
+          .threads = 256,
+          .operands = {a->x, a->bias.id ? mlx_cuda_f32(g, "bias_f32", a->bias) : a->x, other,
+                       b->bias.id ? mlx_cuda_f32(g, "bias_f32", b->bias) : a->x},
+          .operand_count = 4,
+          .updated_from = 4,
+          .result = MLX_TYPE(MLX_F32, a->x.dims[0], e->width),
+          .constants = {(int32_t)e->width, (int32_t)a->x.dims[1], (int32_t)a->start, (int32_t)other.dims[1],
+                        (int32_t)b->start, how, mlx_cuda_float_bits(e->number)},
+          .constant_count = 7});
+}
+
 mlx_rope_table_t mlx_cuda_rope_table(mlx_function_t *g, const mlx_rope_t *rope) {
   const int64_t half = rope->dims / 2, n = g->size.tokens;
   mlx_rope_table_t table = {.rope = rope};

@@ -1,5 +1,5 @@
-// Launches of kernels/cuda/rows.cu: embedding rows, RMS norms, column orders and tables of RoPE. They replace
-// dispatches that IREE would compile for each step.
+// Launches of kernels/cuda/rows.cu: embedding rows, norms, column orders, functions of single numbers and
+// tables of RoPE. They replace dispatches that IREE would compile for each step.
 #ifndef MLXCEL_COMPILER_LOWER_CUDA_ROWS_H_
 #define MLXCEL_COMPILER_LOWER_CUDA_ROWS_H_
 
@@ -16,6 +16,40 @@ mlx_value_t mlx_cuda_ordered_rmsnorm(mlx_function_t *g, const char *name, mlx_va
                                      double eps, mlx_value_t order);
 // The columns of |x| in |order|.
 mlx_value_t mlx_cuda_permute(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t order);
+// The layer norm of each |width| numbers of |x| [M, a multiple of width]. |gain| is [width], or has a row for
+// each |width| numbers of a row of x; |gain| and |bias| may be MLX_NONE.
+mlx_value_t mlx_cuda_layernorm(mlx_function_t *g, const char *name, mlx_value_t x, int64_t width,
+                               mlx_value_t gain, mlx_value_t bias, double eps);
+
+// Functions of one number, as in rows.cu. The first ones are those of mlx_act_t.
+typedef enum mlx_elements_function {
+  MLX_ELEMENTS_SIGMOID = MLX_ACT_RELU2 + 1,
+  MLX_ELEMENTS_SOFTCAP,  // |number|: the cap
+  MLX_ELEMENTS_CLIP,     // |number|: the limit
+  MLX_ELEMENTS_SCALE,    // |number|: the factor
+  MLX_ELEMENTS_COPY,
+} mlx_elements_function_t;
+typedef enum mlx_elements_combination {
+  MLX_ELEMENTS_ALONE,
+  MLX_ELEMENTS_ADD,
+  MLX_ELEMENTS_MULTIPLY,
+  MLX_ELEMENTS_MULTIPLY_ROWS,  // each row by a number: the other operand is [M, 1]
+} mlx_elements_combination_t;
+
+// Columns of a value, from |start| on, plus |bias| if it has an id.
+typedef struct mlx_elements_operand {
+  mlx_value_t x, bias;
+  int64_t start;
+} mlx_elements_operand_t;
+typedef struct mlx_elements {
+  int64_t width;                   // columns of the result
+  mlx_elements_operand_t from[2];  // the second one only with a combination
+  int function;                    // mlx_act_t or mlx_elements_function_t, of the first operand
+  double number;
+  mlx_elements_combination_t combination;
+} mlx_elements_t;
+// All columns are multiples of 4.
+mlx_value_t mlx_cuda_elements(mlx_function_t *g, const char *name, const mlx_elements_t *elements);
 mlx_rope_table_t mlx_cuda_rope_table(mlx_function_t *g, const mlx_rope_t *rope);
 
 #endif  // MLXCEL_COMPILER_LOWER_CUDA_ROWS_H_

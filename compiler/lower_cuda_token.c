@@ -3,10 +3,6 @@
 #include "compiler/cuda_launch.h"
 #include "compiler/lower_cuda.h"
 
-mlx_value_t mlx_cuda_f32(mlx_function_t *g, const char *name, mlx_value_t vector) {
-  return !vector.id || vector.dtype == MLX_F32 ? vector : mlx_build_convert(g->b, name, vector, MLX_F32);
-}
-
 static int64_t rows_of(const mlx_token_products_t *p, int nth) {
   return nth < p->count ? p->weights[nth].dims[0] : 0;
 }

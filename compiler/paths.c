@@ -61,6 +61,22 @@ static const char *unsupported_attention(const mlx_attention_t *a) {
   return NULL;
 }
 
+static bool is_row_norm(mlx_node_kind_t kind) {
+  return kind == MLX_NODE_RMSNORM || kind == MLX_NODE_LAYERNORM;
+}
+
+static bool is_norm(mlx_node_kind_t kind) {
+  return is_row_norm(kind) || kind == MLX_NODE_HEAD_RMSNORM || kind == MLX_NODE_HEAD_LAYERNORM;
+}
+
+// Whether ELEMENTS of rows.cu computes this kind. A scale is also one of an embedding kernel.
+static bool is_elementwise(mlx_node_kind_t kind) {
+  return kind == MLX_NODE_BIAS || kind == MLX_NODE_ADD || kind == MLX_NODE_MULTIPLY ||
+         kind == MLX_NODE_SCALE || kind == MLX_NODE_SOFTCAP || kind == MLX_NODE_CLIP ||
+         kind == MLX_NODE_ACTIVATE || kind == MLX_NODE_GATED || kind == MLX_NODE_SIGMOID ||
+         kind == MLX_NODE_SCALE_ROWS || kind == MLX_NODE_COLUMNS;
+}
+
 // The first attention node, and the number of them.
 static mlx_status_t survey_attention(const mlx_graph_t *graph, mlx_paths_t *paths) {
   for (int id = 1; id <= (int)graph->count; ++id) {
@@ -83,12 +99,16 @@ static void choose(const mlx_model_t *model, const mlx_graph_t *graph, const mlx
   } else if (node->kind == MLX_NODE_EMBED) {
     const mlx_stored_t stored = stored_weight(model, options, mlx_graph_operand(graph, node, 0));
     out->kernel = stored.tiles.bits || (stored.dtype != MLX_F32 && node->dims[1] % 8 == 0);
-  } else if (node->kind == MLX_NODE_RMSNORM || node->kind == MLX_NODE_HEAD_RMSNORM) {
+  } else if (is_norm(node->kind)) {
     // In the 16-bit mode, IREE rounds and normalizes in one dispatch.
-    const int64_t width = node->kind == MLX_NODE_RMSNORM ? node->dims[1] : node->head_dim;
-    out->kernel = !options->narrow && width % 4 == 0;
+    out->kernel = !options->narrow && (is_row_norm(node->kind) ? node->dims[1] : node->head_dim) % 4 == 0;
   } else if (node->kind == MLX_NODE_PERMUTE) {
     out->kernel = node->dims[1] % 4 == 0;
+  } else if (is_elementwise(node->kind)) {
+    // In the 16-bit mode, IREE also rounds in the same dispatch. Of the logits, it stores the result as well.
+    const bool wide = node->kind == MLX_NODE_COLUMNS && mlx_graph_operand(graph, node, 0)->dims[1] % 4;
+    out->kernel = !options->narrow && node->dims[0] == MLX_DIM_TOKENS && node->dims[1] % 4 == 0 && !wide &&
+                  node->start % 4 == 0;
   } else if (node->kind == MLX_NODE_ATTENTION) {
     out->unsupported = unsupported_attention(&paths->attention);
     out->kernel = paths->kernel_attention = !out->unsupported;
@@ -172,6 +192,46 @@ static bool is_free_token_product(const fusion_t *f, int id) {
                              (node->kind == MLX_NODE_BIAS && f->paths->leaders[id - 1]));
 }
 
+// Whether ELEMENTS of rows.cu computes |id|, of a kind it may compute together with the only user.
+static bool is_free_element(const fusion_t *f, int id, mlx_node_kind_t kind) {
+  const mlx_node_t *node = mlx_graph_node(f->graph, id);
+  return node->kind == kind && f->paths->nodes[id - 1].kernel && node->uses == 1 &&
+         !f->paths->leaders[id - 1];
+}
+
+// The operand |id| of an elementwise kernel, which adds a bias to it and reads the columns that it is.
+static void fuse_element_operand(const fusion_t *f, int id) {
+  if (is_free_element(f, id, MLX_NODE_BIAS)) {
+    f->paths->fused[id - 1] = true;
+    id = mlx_graph_node(f->graph, id)->operands[0];
+  }
+  if (is_free_element(f, id, MLX_NODE_COLUMNS)) f->paths->fused[id - 1] = true;
+}
+
+// The operands of node |id|, if an elementwise kernel computes it. That kernel also scales one operand of an
+// addition. A bias leaves its operand alone: the attention kernel may add it.
+static void fuse_elements(const fusion_t *f, int id, const mlx_node_t *node) {
+  const bool adds = node->kind == MLX_NODE_ADD,
+             two = adds || node->kind == MLX_NODE_MULTIPLY || node->kind == MLX_NODE_GATED;
+  if (!is_elementwise(node->kind) || !f->paths->nodes[id - 1].kernel || node->kind == MLX_NODE_BIAS ||
+      node->kind == MLX_NODE_COLUMNS || (two && node->operands[0] == node->operands[1]))
+    return;
+  for (int i = 0; i <= two; ++i)
+    if (f->paths->fused[node->operands[i] - 1]) return;  // another kernel computes the node
+  bool scales = false;
+  for (int i = 0; i <= two; ++i) {
+    const int operand = node->operands[i];
+    const bool scale =
+        adds && !scales && is_free_element(f, operand, MLX_NODE_SCALE) &&
+        mlx_graph_operand(f->graph, mlx_graph_node(f->graph, operand), 0)->kind != MLX_NODE_EMBED;
+    scales |= scale;
+    if (scale)
+      f->paths->fused[operand - 1] = true;
+    else
+      fuse_element_operand(f, operand);
+  }
+}
+
 static void fuse_add(const fusion_t *f, const mlx_node_t *node) {
   for (int i = 1; i >= 0; --i) {
     const int id = node->operands[i];
@@ -214,7 +274,7 @@ static void fuse_scale(const fusion_t *f, const mlx_node_t *node) {
 static bool is_free_rope(const fusion_t *f, int id, int64_t head_dim) {
   const mlx_node_t *node = mlx_graph_node(f->graph, id);
   return node->kind == MLX_NODE_ROPE && node->uses == 1 && node->head_dim == head_dim &&
-         node->rope->dims == head_dim && !node->rope->adjacent;
+         node->rope->dims <= head_dim;
 }
 
 // The append kernel normalizes a head by the threads that rotate it, a power of two of them.
@@ -224,23 +284,37 @@ static bool is_free_head_norm(const fusion_t *f, int id, int64_t head_dim) {
          node->head_dim == head_dim && head_dim % 8 == 0 && (head_dim & (head_dim - 1)) == 0;
 }
 
-static void fuse_head_norms(const fusion_t *f, int q, int k, int64_t head_dim) {
+// |operands|: q and k before RoPE; after the call, before their norms if those are fused.
+static void fuse_head_norms(const fusion_t *f, int *operands, int64_t head_dim) {
+  const int q = operands[0], k = operands[1];
   if (!is_free_head_norm(f, q, head_dim) || !is_free_head_norm(f, k, head_dim) ||
       mlx_graph_node(f->graph, q)->eps != mlx_graph_node(f->graph, k)->eps)
     return;
   f->paths->fused[q - 1] = f->paths->fused[k - 1] = true;
+  operands[0] = mlx_graph_node(f->graph, q)->operands[0];
+  operands[1] = mlx_graph_node(f->graph, k)->operands[0];
+}
+
+// The append kernel adds the bias |id| of q, k or v. The product of one token has done so already.
+static void fuse_head_bias(const fusion_t *f, int id) {
+  const mlx_node_t *node = mlx_graph_node(f->graph, id);
+  if (node->kind == MLX_NODE_BIAS && node->uses == 1 && !f->paths->leaders[id - 1])
+    f->paths->fused[id - 1] = true;
 }
 
 static void fuse_attention(const fusion_t *f, int id, const mlx_node_t *node) {
   const int q = node->operands[0], k = node->operands[1];
+  int operands[3] = {q, k, node->operands[2]};
   const int64_t head_dim = node->attention.head_dim;
-  if (!f->paths->nodes[id - 1].kernel || q == k || !is_free_rope(f, q, head_dim) ||
-      !is_free_rope(f, k, head_dim) ||
-      !mlx_rope_equal(mlx_graph_node(f->graph, q)->rope, mlx_graph_node(f->graph, k)->rope))
-    return;
-  f->paths->fused[q - 1] = f->paths->fused[k - 1] = true;
-  fuse_head_norms(f, mlx_graph_node(f->graph, q)->operands[0], mlx_graph_node(f->graph, k)->operands[0],
-                  head_dim);
+  if (!f->paths->nodes[id - 1].kernel) return;
+  if (q != k && is_free_rope(f, q, head_dim) && is_free_rope(f, k, head_dim) &&
+      mlx_rope_equal(mlx_graph_node(f->graph, q)->rope, mlx_graph_node(f->graph, k)->rope)) {
+    f->paths->fused[q - 1] = f->paths->fused[k - 1] = true;
+    operands[0] = mlx_graph_node(f->graph, q)->operands[0];
+    operands[1] = mlx_graph_node(f->graph, k)->operands[0];
+    fuse_head_norms(f, operands, head_dim);
+  }
+  for (int i = 0; i < 3; ++i) fuse_head_bias(f, operands[i]);
 }
 
 // Whether |node| is a product of all tokens that reads its operand as bf16 parts (packed.cu). *out_rows16: in
@@ -259,21 +333,30 @@ static bool reads_parts(const fusion_t *f, int id, bool *out_rows16) {
 static bool writes_parts(const fusion_t *f, int id, const mlx_node_t *node) {
   if (node->dims[1] % 128) return false;
   if (node->kind == MLX_NODE_ATTENTION) return f->paths->nodes[id - 1].kernel && f->tokens > MLX_FEW_TOKENS;
-  return node->kind == MLX_NODE_GATED && f->paths->fused[node->operands[0] - 1];
+  return node->kind == MLX_NODE_GATED && f->paths->fused[node->operands[0] - 1] &&
+         mlx_graph_operand(f->graph, node, 0)->kind == MLX_NODE_LINEAR;
 }
 
+// Whether a product of few tokens with an epilogue and 16-bit weights reads its operand as f32 (FEW of
+// packed.cu), which it splits itself.
+static bool splits_operand(const fusion_t *f, int id, bool rows16) {
+  return rows16 && f->tokens <= MLX_FEW_TOKENS && f->options->kernels->gpu->kernel_sm == 90 &&
+         f->paths->fused[id - 1];
+}
+
+// After all fusions.
 static void find_parts(const fusion_t *f, int id, const mlx_node_t *node) {
   bool rows16 = false, first = false;
   int users = 0;
-  const bool writes = writes_parts(f, id, node);
-  if ((node->kind != MLX_NODE_RMSNORM && !writes) || mlx_cuda_uses_gemv(f->tokens) ||
-      node->dims[1] % MLX_CODES)
+  const bool writes = writes_parts(f, id, node), layernorm = node->kind == MLX_NODE_LAYERNORM;
+  if ((!is_row_norm(node->kind) && !writes) || mlx_cuda_uses_gemv(f->tokens) || node->dims[1] % MLX_CODES)
     return;
   for (int user = id + 1; user <= (int)f->graph->count; ++user) {
     const mlx_node_t *other = mlx_graph_node(f->graph, user);
     for (int i = 0; i < MLX_NODE_OPERANDS; ++i) {
       if (other->operands[i] != id) continue;
       if (i || !reads_parts(f, user, &rows16) || (users && rows16 != first)) return;
+      if (layernorm && splits_operand(f, user, rows16)) return;
       first = rows16;
       ++users;
     }
@@ -398,10 +481,11 @@ void mlx_paths_fuse(const mlx_model_t *model, const mlx_graph_t *graph, const ml
     if (node->kind == MLX_NODE_PERMUTE) fuse_permute(&f, id, node);
     if (node->kind == MLX_NODE_SCALE) fuse_scale(&f, node);
     if (node->kind == MLX_NODE_ATTENTION) fuse_attention(&f, id, node);
-    if (options->kernels->gpu) find_parts(&f, id, node);
+    if (options->kernels->gpu) fuse_elements(&f, id, node);
     if (options->kernels->gpu) fold_norm(&f, id, node);
   }
   for (int id = 1; options->kernels && options->kernels->gpu && id <= (int)graph->count; ++id) {
+    find_parts(&f, id, mlx_graph_node(graph, id));
     group_products(&f, id);
     group_token_products(&f, id);
   }

@@ -16,8 +16,8 @@ typedef struct mlx_path {
 typedef struct mlx_paths {
   mlx_path_t *nodes;  // owned; node id - 1
   bool *fused;        // owned; of the function being lowered: computed together with its only user
-  // Owned; of the function being lowered: an RMS norm, gate and up, or attention whose users are all products
-  // that read bf16 parts. Its kernel stores the parts; the value has no f32 form.
+  // Owned; of the function being lowered: a norm, gate and up, or attention whose users are all products that
+  // read bf16 parts. Its kernel stores the parts; the value has no f32 form.
   bool *parts;
   // Owned; of the function being lowered: for a product that is computed in the launch of an earlier product
   // of the same x, or a bias that its product adds, the node of that product; else 0.
@@ -43,6 +43,8 @@ void mlx_paths_clear(mlx_paths_t *paths);
 //   embedding + scale                         the embedding kernel scales
 //   linear and linear of the same x + gated   one kernel for both products and act(gate) * up
 //   rope of q and of k + attention            the attention kernel rotates, and normalizes the heads of both
+//   bias of q, k or v + the same              the attention kernel adds
+//   bias, columns + another elementwise op    one elementwise kernel; also scale + add
 //   one token: RMS norm, linear, bias, add    the product kernel computes all of them; RMS norm + experts
 // Also finds the norms that are stored as bf16 parts, and products of the same x that share a launch: q, k,
 // v.

@@ -197,19 +197,33 @@ APPEND_CASES = [
     dict(HEADS=6, KV_HEADS=2, HEAD_DIM=16, KV_Q8=1, TURN=1, BEFORE=2),
     dict(HEADS=3, KV_HEADS=1, HEAD_DIM=8, KV_BF16=1, TURN=1, BEFORE=0, HEAD_NORM_EPS="1e-6f"),
     dict(HEADS=2, KV_HEADS=2, HEAD_DIM=120, KV_Q8=1, TURN=1, BEFORE=0),
+    # Biases of all three, or of some. BIASED: 1 of q, 2 of k, 4 of v.
+    dict(HEADS=6, KV_HEADS=2, HEAD_DIM=64, KV_F32=1, TURN=1, BEFORE=0, BIAS=1, BIASED=7),
+    dict(HEADS=4, KV_HEADS=2, HEAD_DIM=32, KV_BF16=1, TURN=0, BEFORE=0, BIAS=1, BIASED=5),
+    dict(HEADS=2, KV_HEADS=2, HEAD_DIM=64, KV_Q8=1, TURN=1, BEFORE=0, BIAS=1, BIASED=2, HEAD_NORM_EPS="1e-6f"),
+    # RoPE of a part of each head, and of adjacent numbers.
+    dict(HEADS=4, KV_HEADS=2, HEAD_DIM=80, KV_F32=1, TURN=1, BEFORE=0, ROTARY=32),
+    dict(HEADS=3, KV_HEADS=3, HEAD_DIM=24, KV_F32=1, TURN=1, BEFORE=0, ROTARY=10, BIAS=1, BIASED=7),
+    dict(HEADS=4, KV_HEADS=1, HEAD_DIM=128, KV_F32=1, TURN=1, BEFORE=0, ADJACENT=1),
+    dict(HEADS=4, KV_HEADS=2, HEAD_DIM=64, KV_Q8=1, TURN=1, BEFORE=0, ADJACENT=1, ROTARY=26, BIAS=1, BIASED=3),
+    dict(HEADS=2, KV_HEADS=2, HEAD_DIM=64, KV_F32=1, TURN=1, BEFORE=0, ROTARY=16, BIAS=1, BIASED=7, HEAD_NORM_EPS="1e-6f"),
 ]
 APPEND_MAIN = """
 #include <random>
 static std::mt19937 generator(3);
 static float number() { return std::normal_distribution<float>()(generator); }
-enum { N = 5, COUNT = 4, LAYERS = 3, LAYER = 1, PAGES = 6, WINDOW_POOL = 7, HALF = HEAD_DIM / 2, AHEAD = BEFORE > 0 ? BEFORE * WINDOW_POOL : 0 };
+enum { N = 5, COUNT = 4, LAYERS = 3, LAYER = 1, PAGES = 6, WINDOW_POOL = 7, PAIRS = ROTARY / 2, AHEAD = BEFORE > 0 ? BEFORE * WINDOW_POOL : 0 };
+#ifndef BIASED
+#define BIASED 0
+#endif
 #ifdef KV_Q8
 enum { BLOCK = PAGE * (HEAD_DIM + 4) };  // pool_t of the keys or values of a page and head
 #else
 enum { BLOCK = PAGE * HEAD_DIM };
 #endif
-static std::vector<float> heads_of(const std::vector<float> &x, int heads, int token, int head, bool turn, const float *gain, const float *c, const float *s) {
-  std::vector<float> v(x.begin() + (token * heads + head) * HEAD_DIM, x.begin() + (token * heads + head + 1) * HEAD_DIM), r(HEAD_DIM);
+static std::vector<float> heads_of(const std::vector<float> &x, int heads, int token, int head, bool turn, const float *bias, const float *gain, const float *c, const float *s) {
+  std::vector<float> v(x.begin() + (token * heads + head) * HEAD_DIM, x.begin() + (token * heads + head + 1) * HEAD_DIM), r;
+  for (int i = 0; i < HEAD_DIM && bias; i++) v[i] += bias[head * HEAD_DIM + i];
 #ifdef HEAD_NORM_EPS
   if (gain) {
     double sum = 0;
@@ -217,15 +231,19 @@ static std::vector<float> heads_of(const std::vector<float> &x, int heads, int t
     for (int i = 0; i < HEAD_DIM; i++) v[i] *= 1 / sqrtf(sum / HEAD_DIM + HEAD_NORM_EPS) * gain[i];
   }
 #endif
-  for (int i = 0; i < HALF; i++) {
-    r[i] = turn ? v[i] * c[token * HALF + i] - v[HALF + i] * s[token * HALF + i] : v[i];
-    r[HALF + i] = turn ? v[HALF + i] * c[token * HALF + i] + v[i] * s[token * HALF + i] : v[HALF + i];
+  r = v;
+  for (int i = 0; i < PAIRS && turn; i++) {
+    const int low = ADJACENT ? 2 * i : i, high = ADJACENT ? 2 * i + 1 : PAIRS + i;
+    r[low] = v[low] * c[token * PAIRS + i] - v[high] * s[token * PAIRS + i];
+    r[high] = v[high] * c[token * PAIRS + i] + v[low] * s[token * PAIRS + i];
   }
   return r;
 }
 int main() {
   auto numbers = [](size_t count) { std::vector<float> v(count); for (float &f : v) f = number(); return v; };
-  const auto q = numbers(N * HEADS * HEAD_DIM), k = numbers(N * KV_HEADS * HEAD_DIM), v = numbers(N * KV_HEADS * HEAD_DIM), c = numbers(N * HALF), s = numbers(N * HALF), gains = numbers(2 * HEAD_DIM);
+  const auto q = numbers(N * HEADS * HEAD_DIM), k = numbers(N * KV_HEADS * HEAD_DIM), v = numbers(N * KV_HEADS * HEAD_DIM), c = numbers(N * PAIRS), s = numbers(N * PAIRS), gains = numbers(2 * HEAD_DIM),
+             q_bias = numbers(BIASED & 1 ? HEADS * HEAD_DIM : 0), k_bias = numbers(BIASED & 2 ? KV_HEADS * HEAD_DIM : 0), v_bias = numbers(BIASED & 4 ? KV_HEADS * HEAD_DIM : 0);
+  const auto bias_or_none = [](const std::vector<float> &v) { return v.empty() ? nullptr : v.data(); };
   std::vector<float> rotated(q.size(), -7);
   std::vector<pool_t> pool((AHEAD + PAGES * LAYERS) * KV_HEADS * 2 * BLOCK), before = pool;
   std::vector<int> batch(256);
@@ -238,18 +256,25 @@ int main() {
   for (int i = 0; i < 6; i++) batch[200 + i] = table[i];
   launch((HEADS + 2 * KV_HEADS) * HEAD_DIM / 1024 + 1, N, 1, 128, 16, [&] {
     append(q.data(), k.data(), v.data(),
+#if BIAS
+           q_bias.data(), k_bias.data(), v_bias.data(),
+#endif
 #ifdef HEAD_NORM_EPS
            gains.data(), gains.data() + HEAD_DIM,
 #endif
 #if TURN
            c.data(), s.data(),
 #endif
-           batch.data(), pool.data(), rotated.data(), LAYER, LAYERS, BEFORE, HEADS, KV_HEADS);
+           batch.data(), pool.data(), rotated.data(), LAYER, LAYERS, BEFORE, HEADS, KV_HEADS
+#if BIAS
+           , BIASED
+#endif
+    );
   });
   const auto near = [](float a, float b) { return fabsf(a - b) <= 4e-6f * (1 + fabsf(b)); };
   for (int t = 0; t < N; t++)
     for (int h = 0; h < HEADS; h++) {
-      const auto wanted = heads_of(q, HEADS, t, h, TURN, gains.data(), c.data(), s.data());
+      const auto wanted = heads_of(q, HEADS, t, h, TURN, bias_or_none(q_bias), gains.data(), c.data(), s.data());
       for (int i = 0; i < HEAD_DIM; i++)
         if (!near(rotated[(t * HEADS + h) * HEAD_DIM + i], t < COUNT ? wanted[i] : -7)) return printf("q of token %d, head %d, column %d\\n", t, h, i), 1;
     }
@@ -257,7 +282,7 @@ int main() {
   for (int t = 0; t < COUNT - 1; t++)
     for (int h = 0; h < KV_HEADS * 2; h++) {
       const bool value = h % 2;
-      const auto wanted = heads_of(value ? v : k, KV_HEADS, t, h / 2, TURN && !value, value ? nullptr : gains.data() + HEAD_DIM, c.data(), s.data());
+      const auto wanted = heads_of(value ? v : k, KV_HEADS, t, h / 2, TURN && !value, bias_or_none(value ? v_bias : k_bias), value ? nullptr : gains.data() + HEAD_DIM, c.data(), s.data());
       const size_t block = (((size_t)AHEAD + table[slots[t] * 3 + positions[t] / PAGE] * LAYERS + LAYER) * KV_HEADS + h / 2) * 2 + value, row = positions[t] % PAGE;
 #ifdef KV_Q8
       const float scale = *(const float *)&pool[block * BLOCK + PAGE * HEAD_DIM + row * 4];

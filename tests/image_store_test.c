@@ -103,6 +103,8 @@ TEST(image_with_a_size_of_a_model_is_not_common) {
   } images[] = {{"", true},
                 {"NAME=mlx_cut\nCUT=1\nSIZES=1\n", true},
                 {"NAME=mlx_rmsnorm\nNORM_EPS=1e-5f\nWARPS=8\n", true},
+                {"NAME=mlx_layernorm\nLAYERNORM=1\nNORM_EPS=1e-5f\nWARPS=8\n", true},
+                {"NAME=mlx_append\nAPPEND=1\nHEAD_DIM=80\nTURN=1\nROTARY=32\nADJACENT=1\nBIAS=1\n", true},
                 {"NAME=mlx_token\nN=64\nK=256\n", false},
                 {"VOCAB=320\n", false},
                 {"HEAD_DIM=64\nLAYERS=2\n", false},

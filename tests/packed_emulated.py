@@ -47,6 +47,7 @@ CASES = [  # M, rows of three matrices, K, BM, BN, warps, units in registers
 PAIR_CASES = [(40, 128, 192, 64, 64, 4, 2), (128, 256, 64, 128, 128, 8, 2)]  # M, N, K, BM, BN, warps, units in registers
 PARTIAL_CASES = [(40, 128, 320, 64, 128, 8, 4, 2), (100, 64, 640, 128, 64, 4, 2, 3)]  # the same, and blocks that divide K
 NORM_CASES = [(13, 192, 3), (2, 4224, 2)]  # M, K, partial sums
+LAYERNORM_CASES = [(13, 192, 3, 1), (2, 4224, 3, 0), (3, 4128, 1, 1), (5, 96, 2, 0), (4, 160, 0, 1)]  # M, K, HAS: 1 gain, 2 bias; order of 16-bit weights
 FEW_CASES = [  # M, N, K, epilogue, groups, blocks of a cluster, tiles, warps of a tile, pieces in flight, norm, y as parts
     (16, 96, 128, 1, 2, 1, 2, 1, 3, 1, 0), (13, 64, 320, 2, 2, 2, 2, 2, 2, 0, 0), (16, 48, 576, 1, 2, 2, 1, 4, 4, 0, 0), (9, 80, 160, 1, 2, 4, 1, 1, 2, 1, 0),
     (16, 128, 384, 2, 4, 2, 2, 1, 3, 1, 1)]
@@ -171,6 +172,44 @@ int main() {
   printf("norm of x and %d partial sums: %d tokens, %d columns\\n", PARTIALS, M, K);
 }
 """
+LAYERNORM = """
+#include <math.h>
+#include <random>
+int main() {
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  std::vector<float> x(M * K), gain(HAS & 1 ? K : 0), bias(HAS & 2 ? K : 0);
+  for (auto *all : {&x, &gain, &bias})
+    for (float &v : *all) v = normal(random);
+  for (float &v : x) v += 30;  // the mean of the squares minus the square of the mean would lose digits
+  std::vector<uint4> parts((RUNS * 2 + (RUNS + 15) / 16) * MP * 24, uint4{~0u, ~0u, ~0u, ~0u});
+  launch(MP, 1, 1, 256, 0, [&] { probe(x.data(), gain.data(), bias.data(), (u8 *)parts.data()); });
+  const auto number_of = [&](int row, int column) -> float {
+#ifdef ROWS16
+    return part_number(parts.data(), MP, row, column);
+#else
+    float sum = 0;
+    for (int i = 2; i >= 0; i--) sum += half_of(((const uint16_t *)parts.data())[((column / 64 * 3 + i) * MP + row) * 64 + (column % 64 / 8 ^ row % 8) * 8 + column % 8], 0);
+    return sum;
+#endif
+  };
+  for (int row = 0; row < M; row++) {
+    double mean = 0, squares = 0;
+    for (int k = 0; k < K; k++) mean += (double)x[row * K + k] / K;
+    for (int k = 0; k < K; k++) squares += (x[row * K + k] - mean) * (x[row * K + k] - mean);
+    for (int k = 0; k < RUNS * 128; k++) {
+      double expected = k < K ? (x[row * K + k] - mean) / sqrt(squares / K + NORM_EPS) : 0;
+      if (k < K && HAS & 1) expected *= gain[k];
+      if (k < K && HAS & 2) expected += bias[k];
+      if (!(fabs(expected - number_of(row, k)) < 2e-5)) return printf("layer norm %d, %d: %g, expected %g\\n", row, k, number_of(row, k), expected), 1;
+    }
+  }
+  for (int row = M; row < MP; row++)
+    for (int k = 0; k < RUNS * 128; k++)
+      if (number_of(row, k) != 0) return printf("row of padding %d, %d: %g\\n", row, k, number_of(row, k)), 1;
+  printf("layer norm: %d tokens, %d columns\\n", M, K);
+}
+"""
 FEW = """
 #include <math.h>
 #include <random>
@@ -269,6 +308,7 @@ def main():
         (path / "pair.cpp").write_text(kernel() + PAIR)
         (path / "partial.cpp").write_text(kernel() + PARTIAL)
         (path / "norm.cpp").write_text("#define CUT 1\n" + kernel() + NORM)
+        (path / "layernorm.cpp").write_text("#define CUT 1\n" + kernel() + LAYERNORM)
         (path / "few.cpp").write_text("#define FEW 1\n" + kernel() + FEW)
         cases = [("linear", dict(M=m, N=rows[0], N2=rows[1], N3=rows[2], K=k, BM=bm, BN=bn, WARPS=warps, SPLIT=1, STAGES=3, EPILOGUE=3, DEPTH=depth, __CUDA_ARCH_FEAT_SM90_ALL=1))
                  for m, rows, k, bm, bn, warps, depth in CASES]
@@ -277,9 +317,10 @@ def main():
         cases += [("partial", dict(M=m, N=n, K=k, BM=bm, BN=bn, WARPS=warps, SPLIT=1, GRID_Z=z, STAGES=3, EPILOGUE=4, DEPTH=depth, __CUDA_ARCH_FEAT_SM90_ALL=1))
                   for m, n, k, bm, bn, warps, depth, z in PARTIAL_CASES]
         cases += [("norm", dict(M=m, K=k, PARTIALS=count, NORM_EPS="0.5f")) for m, k, count in NORM_CASES]
+        cases += [("layernorm", dict(M=m, K=k, HAS=has, LAYERNORM=1, NORM_EPS="0.5f", **({"ROWS16": 1} if rows16 else {}))) for m, k, has, rows16 in LAYERNORM_CASES]
         cases += [("few", dict(zip(("M", "N", "K", "EPILOGUE", "GROUPS", "SPLIT", "TALL", "ALONG", "DEPTH"), case), **({"NORM_EPS": "0.5f"} if case[-2] else {}), **({"Y_PARTS": 1} if case[-1] else {}))) for case in FEW_CASES]
         for name, sizes in cases:
-            command = [compiler, "-std=c++17", "-O1", "-w", f"-I{ROOT}/tests", "-DROWS16=1", "-DDTYPE_BF16=1", "-D__CUDA_ARCH__=900", *(f"-D{name}={value}" for name, value in sizes.items())]
+            command = [compiler, "-std=c++17", "-O1", "-w", f"-I{ROOT}/tests", *([] if name == "layernorm" else ["-DROWS16=1"]), "-DDTYPE_BF16=1", "-D__CUDA_ARCH__=900", *(f"-D{name}={value}" for name, value in sizes.items())]
             subprocess.run([*command, *([path / "cut.cpp"] if name in ("linear", "pair", "partial") else []), path / f"{name}.cpp", "-o", path / "test", "-lpthread"], check=True)
             subprocess.run([path / "test"], check=True, timeout=60)
 

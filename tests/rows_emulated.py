@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Runs the RMS norm and the permutation of kernels/cuda/rows.cu on a CPU (tests/packed_emulated.hpp): with and without a residual, in the order of the
-columns of a product, and with an index outside of the row, which must not lead out of bounds. A norm in an order must have the bits of the norm itself.
+"""Runs kernels of kernels/cuda/rows.cu on a CPU (tests/packed_emulated.hpp), and compares them with f64 results.
+
+  tests/rows_emulated.py [C++ COMPILER]
 
 Exit status 77: there is no compiler.
 """
@@ -11,79 +12,110 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-HEAD = """
-#include "packed_emulated.hpp"
-#include <algorithm>
-template <class T> static T *after_wait(T *pointer) { return pointer; }
-static void start_next_kernel() {}
-static void wait_for_previous_kernel() {}
-static unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef unsigned long long u64;
-"""
-MAIN = """
-#define CHECK(condition) if (!(condition)) return printf("rows_emulated: line %d: %s, width %d, element %zu\\n", __LINE__, #condition, width, at), 1
-static int check(int width, int rows, bool wide) {
-  std::vector<float> x(rows * width), gain(width), residual(x.size()), y(x.size()), sum(x.size()), sorted(x.size()), permuted(x.size());
-  alignas(16) static int order[4096];
-  for (size_t i = 0; i < x.size(); ++i) x[i] = (float)((i * 7919 + 13) % 1009) / 317 - 1.5f, residual[i] = (float)(i % 31) / 7;
-  for (int i = 0; i < width; ++i) gain[i] = 0.5f + (float)(i % 17) / 9, order[i] = i * 5 % width;
-  const auto norm = [&](bool ordered, int adds, std::vector<float> &out) {
-    const float *third = ordered ? (const float *)order : residual.data();
-    launch(wide ? rows : (rows + 7) / 8, 1, 1, 256, 0, [&, third] {
-      (wide ? ordered ? ordered_wide : norm_wide : ordered ? ordered_narrow : norm_narrow)(x.data(), gain.data(), third, out.data(), rows, width, adds);
-    });
-  };
-  norm(false, 0, y), norm(false, 1, sum), norm(true, 0, sorted);
-  launch((width + 1023) / 1024, rows, 1, 256, 0, [&] { permute(x.data(), order, permuted.data(), width); });
-  for (int row = 0; row < rows; ++row) {
-    double square = 0;
-    for (int i = 0; i < width; ++i) square += (double)x[row * width + i] * x[row * width + i];
-    const double scale = 1 / sqrt(square / width + NORM_EPS);
-    for (int i = 0; i < width; ++i) {
-      const size_t at = row * width + i, from = row * width + order[i];
-      CHECK(fabs(y[at] - x[at] * scale * gain[i]) <= 1e-5);
-      CHECK(sum[at] == residual[at] + y[at]);
-      CHECK(sorted[at] == y[from]);
-      CHECK(permuted[at] == x[from]);
+from packed_emulated import ROOT, replace_body
+
+FILES = ("overlap.cuh", "step.h")
+LAYERNORM_CASES = [  # ROWS, WIDTH, WARPS, GAINS, HAS: 1 gain, 2 bias
+    (19, 64, 1, 1, 3), (12, 20, 1, 3, 1), (3, 1000, 8, 1, 2), (5, 2052, 8, 1, 0), (9, 512, 1, 1, 3)]
+LAYERNORM = """
+#include <random>
+int main() {
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  std::vector<float> x(ROWS * WIDTH), gain(HAS & 1 ? GAINS * WIDTH : 0), bias(HAS & 2 ? WIDTH : 0), y((ROWS + 1) * WIDTH, -7);
+  for (auto *all : {&x, &gain, &bias})
+    for (float &v : *all) v = normal(random);
+  for (float &v : x) v += 30;  // the mean of the squares minus the square of the mean would lose digits
+  launch((ROWS * WARPS + 7) / 8, 1, 1, 256, 0, [&] { probe(x.data(), gain.data(), bias.data(), y.data(), ROWS, WIDTH, GAINS, HAS); });
+  for (int row = 0; row < ROWS; row++) {
+    double mean = 0, squares = 0;
+    for (int i = 0; i < WIDTH; i++) mean += (double)x[row * WIDTH + i] / WIDTH;
+    for (int i = 0; i < WIDTH; i++) squares += (x[row * WIDTH + i] - mean) * (x[row * WIDTH + i] - mean);
+    for (int i = 0; i < WIDTH; i++) {
+      double expected = (x[row * WIDTH + i] - mean) / sqrt(squares / WIDTH + NORM_EPS);
+      if (HAS & 1) expected *= gain[row % GAINS * WIDTH + i];
+      if (HAS & 2) expected += bias[i];
+      if (!(fabs(expected - y[row * WIDTH + i]) < 2e-5)) return printf("row %d, column %d: %g, expected %g\\n", row, i, y[row * WIDTH + i], expected), 1;
     }
   }
-  order[0] = -1, order[width - 1] = width;  // of a damaged file: the last column
-  launch((width + 1023) / 1024, rows, 1, 256, 0, [&] { permute(x.data(), order, permuted.data(), width); });
-  const size_t at = 0;
-  CHECK(permuted[0] == x[width - 1] && permuted[width - 1] == x[width - 1]);
-  printf("%d rows of %d columns: norm, norm in an order and permutation\\n", rows, width);
-  return 0;
+  for (int i = 0; i < WIDTH; i++)
+    if (y[ROWS * WIDTH + i] != -7) return printf("the row after the last was written\\n"), 1;
+  printf("layer norm: %d rows of %d\\n", ROWS, WIDTH);
 }
-int main() { return check(256, 11, false) || check(512, 8, false) || check(1536, 3, true) || check(4096, 1, true) || check(1028, 2, true); }
 """
-KERNELS = {"norm_narrow": {"NORM_EPS": "1e-5f", "WARPS": 1}, "norm_wide": {"NORM_EPS": "1e-5f", "WARPS": 8},
-           "ordered_narrow": {"NORM_EPS": "1e-5f", "WARPS": 1, "ORDERED": 1}, "ordered_wide": {"NORM_EPS": "1e-5f", "WARPS": 8, "ORDERED": 1}, "permute": {"PERMUTE": 1}}
+ELEMENTS = """
+#include <random>
+static double expected(int function, double v, double number) {
+  switch (function) {
+    case 0: return v / (1 + exp(-v));
+    case 1: return 0.5 * v * (1 + erf(v / sqrt(2)));
+    case 2: return 0.5 * v * (1 + tanh(sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
+    case 3: return fmax(v, 0);
+    case 4: return fmax(v, 0) * fmax(v, 0);
+    case 5: return 1 / (1 + exp(-v));
+    case 6: return number * tanh(v / number);
+    case 7: return fmin(fmax(v, -number), number);
+    case 8: return v * number;
+    default: return v;
+  }
+}
+int main() {
+  enum { ROWS = 3 };
+  const float number = 0.75f;
+  const int shapes[][5] = {{1028, 1028, 0, 1028, 0}, {64, 136, 72, 136, 4}};  // width, stride and start of x and of the other operand
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  for (const auto &s : shapes)
+    for (int function = 0; function < 10; function++)
+      for (int combination = 0; combination < 4; combination++) {
+        const int width = s[0], biases = (function + combination) % 4;
+        std::vector<float> x(ROWS * s[1]), other(combination == 3 ? ROWS : combination ? ROWS * s[3] : 0), bias(biases & 1 ? width : 0), other_bias(biases & 2 ? width : 0),
+            y((ROWS + 1) * width, -7);
+        for (auto *all : {&x, &other, &bias, &other_bias})
+          for (float &v : *all) v = normal(random) * 2;
+        int bits;
+        memcpy(&bits, &number, 4);
+        launch((width + 1023) / 1024, ROWS, 1, 256, 0, [&] {
+          probe(x.data(), bias.data(), other.data(), other_bias.data(), y.data(), width, s[1], s[2], s[3], s[4], function | combination << 8 | biases << 16, bits);
+        });
+        for (int i = 0; i < (ROWS + 1) * width; i++) {
+          const int row = i / width, column = i % width;
+          double wanted = -7;
+          if (row < ROWS) {
+            wanted = expected(function, (double)x[row * s[1] + s[2] + column] + (biases & 1 ? bias[column] : 0), number);
+            const double u = combination == 3 ? other[row] : combination ? other[row * s[3] + s[4] + column] + (double)(biases & 2 ? other_bias[column] : 0) : 0;
+            wanted = combination == 1 ? wanted + u : combination ? wanted * u : wanted;
+          }
+          if (!(fabs(y[i] - wanted) <= 2e-6 * (1 + fabs(wanted)))) return printf("function %d, combination %d, element %d: %g, expected %g\\n", function, combination, i, y[i], wanted), 1;
+        }
+      }
+  printf("elements: good\\n");
+}
+"""
 
 
-def program():
-    text = re.sub(r'#include "[^"]+"\n|typedef unsigned [^\n]*\n', "", (ROOT / "kernels/cuda/rows.cu").read_text())
-    text = text.replace('extern "C" ', "")
-    parts = [HEAD]
-    for name, macros in KERNELS.items():  # a namespace for each: they have functions and constants of the same names
-        macros = {**macros, "NAME": name}
-        parts += [f"#define {key} {value}\n" for key, value in macros.items()]
-        parts += [f"namespace of_{name} {{\n", text, "}\n" + f"using of_{name}::{name};\n"]
-        parts += [f"#undef {key}\n" for key in macros]
-    return "".join(parts) + "#define NORM_EPS 1e-5\n" + MAIN
+def inline(name):
+    text = next(f for f in (ROOT / "kernels/cuda" / name, ROOT / "kernels" / name) if f.exists()).read_text()
+    return re.sub(r'#include "([\w.]+)"\n', lambda m: inline(m[1]) if m[1] in FILES else "", text)
+
+
+def run(compiler, path, program, sizes):
+    text = replace_body(inline("rows.cu"), "T *after_wait(T *pointer)", "return pointer;").replace('extern "C" __global__', "static __global__")
+    (path / "test.cpp").write_text(f'#include "packed_emulated.hpp"\nstatic float __int_as_float(int word) {{ return __uint_as_float(word); }}\n{text}{program}')
+    command = [compiler, "-std=c++17", "-O1", "-w", f"-I{ROOT}/tests", "-DNAME=probe", *(f"-D{name}={value}" for name, value in sizes.items())]
+    subprocess.run([*command, path / "test.cpp", "-o", path / "test", "-lpthread"], check=True)
+    subprocess.run([path / "test"], check=True, timeout=60)
 
 
 def main():
-    compiler = "c++"
+    compiler = sys.argv[1] if len(sys.argv) > 1 else "c++"
     if not shutil.which(compiler):
         sys.exit(77)
     with tempfile.TemporaryDirectory() as folder:
-        source, binary = pathlib.Path(folder) / "test.cpp", pathlib.Path(folder) / "test"
-        source.write_text(program())
-        subprocess.run([compiler, "-std=c++17", "-O1", "-w", "-ffp-contract=off", "-pthread", f"-I{ROOT}/tests", source, "-o", binary], check=True)
-        sys.exit(subprocess.run([binary], timeout=600).returncode)
+        path = pathlib.Path(folder)
+        for case in LAYERNORM_CASES:
+            run(compiler, path, LAYERNORM, dict(zip(("ROWS", "WIDTH", "WARPS", "GAINS", "HAS"), case), NORM_EPS="0.5f", LAYERNORM=1))
+        run(compiler, path, ELEMENTS, dict(ELEMENTS=1))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 // has a kernel, NVRTC compiles the images, and iree-compile links them into a module. Two step sizes instead
 // of five keep it short: decode, and prefill. Needs no GPU; arch_gpu_test.c runs the whole modules on one.
 // GPUs with 99 KB of shared memory compile one image of each kernel; plan_test.c has their decode kernels.
+#include <string.h>
+
 #include "base/file.h"
 #include "tests/compile_jobs.h"
 #include "tests/packed_model.h"
@@ -10,7 +12,20 @@
 // ----------------------------------------------------------------------------------------------------------
 // Every architecture
 
-static void check_folder(const char *folder) {
+// Kernels compute all norms. Of some architectures, which have LayerNorm, biases, MLPs without a gate, or
+// RoPE of a part of each head or of adjacent numbers, they compute everything.
+static void check_small_ops(const char *name, const char *text) {
+  static const char *const whole[] = {"starcoder2", "gpt_neox", "qwen2", "glm4"};
+  static const char *const ops[] = {"stablehlo.add", "stablehlo.multiply", "stablehlo.concatenate"};
+  CHECK(!strstr(text, "stablehlo.rsqrt"));
+  for (size_t i = 0; i < sizeof whole / sizeof *whole; ++i) {
+    if (strcmp(name, whole[i])) continue;
+    for (size_t j = 0; j < sizeof ops / sizeof *ops; ++j)
+      if (strstr(text, ops[j])) CHECK_FAIL("%s has %s", name, ops[j]);
+  }
+}
+
+static void check_folder(const char *folder, const char *name) {
   static const mlx_compile_options_t options = {.target = "cuda:sm_90",
                                                 .weights = MLX_WEIGHTS_AUTO,
                                                 .context = CONTEXT,
@@ -19,6 +34,7 @@ static void check_folder(const char *folder) {
   mlx_cache_entry_t entry;
   begin_job(folder, &options, &job);
   emit_job(&job);
+  check_small_ops(name, job.mlir);
   CHECK_OK(mlx_iree_compiler_find(job.cache, NULL, NULL, &job.compiler));
   CHECK_OK(mlx_job_get_module(&job, &entry));
   mlx_cache_release(&entry);
@@ -32,7 +48,7 @@ static mlx_status_t check_wide(void *user, const char *file) {
   if (!wide_name(file, name)) return NULL;
   CHECK(mkdtemp(folder));
   write_wide_model(name, folder);
-  check_folder(folder);
+  check_folder(folder, name);
   ++*compiled;
   CHECK_OK(mlx_remove_tree(folder));
   return NULL;
@@ -55,7 +71,7 @@ TEST(gptq_in_act_order_compiles_for_sm_90_with_kernels_required) {
   CHECK_OK(mlx_model_open(folder, &model));
   CHECK(write_packed_model(&kind, folder, model, &packed, NULL) > 0);
   mlx_model_close(model);
-  check_folder(packed.path);
+  check_folder(packed.path, "GPTQ in act order");
   end(&packed);
   CHECK_OK(mlx_remove_tree(folder));
 }

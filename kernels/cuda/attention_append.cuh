@@ -1,12 +1,27 @@
 // append: stores keys and values of new tokens in the KV pool (attention_pages.cuh).
 //
-// Macros:  NAME, HEAD_DIM, TURN (1: applies RoPE to q and k), HEAD_NORM_EPS (q and k are normalized first;
-//          undefined: not)
-// Operands q f32 [N, heads, HEAD_DIM], k and v f32 [N, kv_heads, HEAD_DIM]; with HEAD_NORM_EPS gains of q and
-//          k f32 [HEAD_DIM]; with TURN cosine and sine f32 [N, HEAD_DIM/2]; batch (kernels/step.h); pool
-//          in/out; rotated q f32, without TURN a copy; int layer, layers, before (Layer), heads, kv_heads
+// Macros:  NAME, HEAD_DIM, TURN (1: applies RoPE to q and k), ROTARY (the numbers of a head that RoPE
+// rotates;
+//          undefined: all), ADJACENT (1: RoPE pairs number 2i with 2i + 1; undefined: i with i + ROTARY/2),
+//          HEAD_NORM_EPS (q and k are normalized before RoPE; undefined: not), BIAS (1: biases are added
+//          before all else; undefined: not)
+// Operands q f32 [N, heads, HEAD_DIM], k and v f32 [N, kv_heads, HEAD_DIM]; with BIAS those of q, k and v f32
+//          [heads or kv_heads, HEAD_DIM]; with HEAD_NORM_EPS gains of q and k f32 [HEAD_DIM]; with TURN
+//          cosine and sine f32 [N, ROTARY/2]; batch (kernels/step.h); pool in/out; rotated q f32, without
+//          TURN a copy; int layer, layers, before (Layer), heads, kv_heads; with BIAS the sum of 1 if q has a
+//          bias, 2 if k has one, 4 if v has one: the others are not read
 // Launch   grid (ceil((heads + 2 * kv_heads) * HEAD_DIM / 1024), N, 1), block (128, 1, 1), no dynamic shared
 //          memory. Rows of padding tokens are not written.
+
+#ifndef ROTARY
+#define ROTARY HEAD_DIM
+#endif
+#ifndef ADJACENT
+#define ADJACENT 0
+#endif
+#ifndef BIAS
+#define BIAS 0
+#endif
 
 #ifdef KV_Q8
 // Keys or values of a page and head in an 8-bit pool: PAGE rows of HEAD_DIM signed codes, then PAGE f32
@@ -38,31 +53,71 @@ __device__ __forceinline__ float4 rotate4(float4 a, float4 c, float4 b, float4 s
                      rotate(a.w, c.w, b.w, s.w));
 }
 
-// The RMS norm of a head, before RoPE: |factor| is that of the head. |gain| NULL: no norm.
-struct HeadNorm {
-  const float *gain;
+// A head of a token: its numbers, and what comes before RoPE. |bias| is that of the head; NULL: none. |gain|
+// NULL: no norm. |factor| is that of the head's RMS norm.
+struct Head {
+  const float *numbers, *bias, *gain;
   float factor;
+  __device__ __forceinline__ float4 load4(int at) const {
+    float4 v = *(const float4 *)(numbers + at);
+    if (bias) {
+      const float4 b = *(const float4 *)(bias + at);
+      v = make_float4(v.x + b.x, v.y + b.y, v.z + b.z, v.w + b.w);
+    }
+    if (!gain) return v;
+    const float4 g = *(const float4 *)(gain + at);
+    return make_float4(v.x * factor * g.x, v.y * factor * g.y, v.z * factor * g.z, v.w * factor * g.w);
+  }
+  __device__ __forceinline__ float load(int at) const {
+    const float v = bias ? numbers[at] + bias[at] : numbers[at];
+    return gain ? v * factor * gain[at] : v;
+  }
 };
-__device__ __forceinline__ float4 apply_norm(float4 v, const HeadNorm &norm, int at) {
-  if (!norm.gain) return v;
-  const float4 g = *(const float4 *)(norm.gain + at);
-  return make_float4(v.x * norm.factor * g.x, v.y * norm.factor * g.y, v.z * norm.factor * g.z,
-                     v.w * norm.factor * g.w);
-}
 
-// Four numbers of a head's lower half, starting at |at|, and the four of the upper half that RoPE pairs with
-// them. |cosine| and |sine| are those of the token; NULL: no rotation.
+#if ADJACENT || ROTARY != HEAD_DIM
+// RoPE of the four numbers |v| that start at |at|. The number that one is paired with may be another
+// thread's.
+__device__ __forceinline__ float4 rotate_any(const Head &head, float4 v, int at, const float *cosine,
+                                             const float *sine) {
+  constexpr int PAIRS = ROTARY / 2;
+  const float from[4] = {v.x, v.y, v.z, v.w};
+  float to[4];
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    const int nth = at + i;
+    to[i] = from[i];
+    if (nth >= ROTARY) continue;
+#if ADJACENT
+    const bool first = i % 2 == 0;
+    const int pair = nth / 2;
+    const float other = from[i ^ 1];
+#else
+    const bool first = nth < PAIRS;
+    const int pair = first ? nth : nth - PAIRS;
+    const float other = head.load(first ? nth + PAIRS : pair);
+#endif
+    to[i] = rotate(from[i], cosine[pair], first ? -other : other, sine[pair]);
+  }
+  return make_float4(to[0], to[1], to[2], to[3]);
+}
+#endif
+
+// Four numbers of a head's lower half, starting at |at|, and four of the upper half: RoPE of whole heads
+// pairs them. |cosine| and |sine| are those of the token; NULL: no rotation.
 struct Pair4 {
   float4 low, high;
 };
-__device__ __forceinline__ Pair4 load_rotated(const float *head, int at, const HeadNorm &norm,
-                                              const float *cosine, const float *sine) {
+__device__ __forceinline__ Pair4 load_rotated(const Head &head, int at, const float *cosine,
+                                              const float *sine) {
   constexpr int HALF = HEAD_DIM / 2;
-  const float4 low = apply_norm(*(const float4 *)(head + at), norm, at),
-               high = apply_norm(*(const float4 *)(head + HALF + at), norm, HALF + at);
+  const float4 low = head.load4(at), high = head.load4(HALF + at);
   if (!cosine) return {low, high};
+#if ADJACENT || ROTARY != HEAD_DIM
+  return {rotate_any(head, low, at, cosine, sine), rotate_any(head, high, HALF + at, cosine, sine)};
+#else
   const float4 c = *(const float4 *)(cosine + at), s = *(const float4 *)(sine + at);
   return {rotate4(low, c, make_float4(-high.x, -high.y, -high.z, -high.w), s), rotate4(high, c, low, s)};
+#endif
 }
 
 #ifdef HEAD_NORM_EPS
@@ -82,6 +137,9 @@ __device__ __forceinline__ float head_factor(const Pair4 &v) {
 // A thread processes the numbers of one Pair4.
 extern "C" __global__ void __launch_bounds__(128)
     NAME(const float *__restrict__ q, const float *__restrict__ k, const float *__restrict__ v,
+#if BIAS
+         const float *__restrict__ q_bias, const float *__restrict__ k_bias, const float *__restrict__ v_bias,
+#endif
 #ifdef HEAD_NORM_EPS
          const float *__restrict__ q_gain, const float *__restrict__ k_gain,
 #endif
@@ -89,7 +147,12 @@ extern "C" __global__ void __launch_bounds__(128)
          const float *__restrict__ cosine, const float *__restrict__ sine,
 #endif
          const int *__restrict__ batch, pool_t *__restrict__ pool, float *__restrict__ rotated, int layer,
-         int layers, int before, int heads, int kv_heads) {
+         int layers, int before, int heads, int kv_heads
+#if BIAS
+         ,
+         int biased
+#endif
+    ) {
   start_next_kernel();
   wait_for_previous_kernel();
   q = after_wait(q);
@@ -109,19 +172,24 @@ extern "C" __global__ void __launch_bounds__(128)
   const bool is_query = head < heads, value = head >= heads + kv_heads;
   const int nth = is_query ? head : value ? head - heads - kv_heads : head - heads;
   const u64 from = ((u64)token * (is_query ? heads : kv_heads) + nth) * HEAD_DIM;
-  const float *source = (is_query ? q : value ? v : k) + from;
+  Head source = {(is_query ? q : value ? v : k) + from, nullptr, nullptr, 1};
+#if BIAS
+  if (biased & (is_query ? 1 : value ? 4 : 2))
+    source.bias = (is_query ? q_bias : value ? v_bias : k_bias) + nth * HEAD_DIM;
+#endif
 #if TURN
-  const float *c = value ? nullptr : cosine + (u64)token * HALF,
-              *s = value ? nullptr : sine + (u64)token * HALF;
+  const float *c = value ? nullptr : cosine + (u64)token * (ROTARY / 2),
+              *s = value ? nullptr : sine + (u64)token * (ROTARY / 2);
 #else
   const float *c = nullptr, *s = nullptr;
 #endif
-  HeadNorm norm = {nullptr, 1};
 #ifdef HEAD_NORM_EPS
-  if (!value)
-    norm = {is_query ? q_gain : k_gain, head_factor(load_rotated(source, at, norm, nullptr, nullptr))};
+  if (!value) {
+    source.factor = head_factor(load_rotated(source, at, nullptr, nullptr));
+    source.gain = is_query ? q_gain : k_gain;
+  }
 #endif
-  const Pair4 pair = load_rotated(source, at, norm, c, s);
+  const Pair4 pair = load_rotated(source, at, c, s);
   if (is_query) {
     *(float4 *)(rotated + from + at) = pair.low;
     *(float4 *)(rotated + from + HALF + at) = pair.high;
@@ -134,7 +202,7 @@ extern "C" __global__ void __launch_bounds__(128)
   const Row8 row = {to, value};
   float largest = 0;
   for (int i = 0; i < HALF; i += 4) {
-    const Pair4 other = load_rotated(source, i, norm, c, s);
+    const Pair4 other = load_rotated(source, i, c, s);
     largest = fmaxf(largest, fmaxf(largest4(other.low), largest4(other.high)));
   }
   const float inverse = largest > 0 ? 127 / largest : 0;

@@ -28,6 +28,8 @@
 //     is at column 8 * i + 2 * q of the piece.
 //   Launch:    grid (ceil(MP * ceil(RUNS/4) * 64 / 256), 1, 1), block (256, 1, 1), no dynamic shared memory
 //   With NORM_EPS: (x[M,K] f32, gain[K] f32, parts): the parts of x's RMS norm; K % 8 == 0; grid (MP, 1, 1)
+//   With NORM_EPS and LAYERNORM: (x, gain[K] f32, bias[K] f32, parts): the parts of x's layer norm. HAS, with
+//   SIZES the last parameter: 1 if there is a gain, plus 2 if there is a bias; else they are not read
 //   With PARTIALS: (gain, partials[PARTIALS,M,K] f32, x in/out, parts): first adds the partial sums of
 //   EPILOGUE 4 to x. Needs SIZES; the number of partial sums is the last parameter With SIZES, M and K are
 //   the last parameters; grid without NORM_EPS (ceil(ceil(RUNS/4) * 64 / 256), MP, 1)

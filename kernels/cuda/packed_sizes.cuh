@@ -55,6 +55,12 @@ DEFINE_SIZE(size_m, 4)
 DEFINE_SIZE(size_k, 5)
 DEFINE_SIZE(size_partials, 6)
 #define PARTIALS size_partials()
+#elif defined(CUT) && defined(LAYERNORM)
+#define SIZE_PARAMETERS , int, int, int
+DEFINE_SIZE(size_m, 4)
+DEFINE_SIZE(size_k, 5)
+DEFINE_SIZE(size_has, 6)
+#define HAS size_has()
 #elif defined(CUT)
 #define SIZE_PARAMETERS , int, int
 #ifdef NORM_EPS

@@ -1,4 +1,4 @@
-// Quantized linear layers (packed.cu): split x, or its RMS norm, into bf16 parts, once for all matrices that
+// Quantized linear layers (packed.cu): split x, or its norm, into bf16 parts, once for all matrices that
 // multiply it.
 
 #define ROW_THREADS ((RUNS + 3) / 4 * 64)  // threads that store a row
@@ -8,6 +8,18 @@
 #ifdef NORM_EPS
 
 constexpr int KEPT = 2;  // units of 8 columns of a thread that stay in registers
+
+// The sum over the 256 threads of a block, in all of them. |sums|: shared memory of this sum only.
+__device__ __forceinline__ float sum_block(float value, float (&sums)[8]) {
+#pragma unroll
+  for (int i = 16; i; i >>= 1) value += __shfl_xor_sync(~0u, value, i);
+  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
+  __syncthreads();
+  float total = 0;
+#pragma unroll
+  for (int i = 0; i < 8; i++) total += sums[i];
+  return total;
+}
 
 #ifdef PARTIALS
 // Adds the partial sums of a product to 8 columns of x, the residual, and stores them.
@@ -26,6 +38,76 @@ __device__ __forceinline__ void complete(float (&v)[8], const float *partials, i
   *(float4 *)(x + at + 4) = make_float4(v[4], v[5], v[6], v[7]);
 }
 #endif
+
+#ifdef LAYERNORM
+
+// A block normalizes one row: (x - mean) / sqrt(variance + NORM_EPS) * gain + bias. The deviations from the
+// mean are squared, as in the generic path: the mean of the squares would lose accuracy.
+extern "C" __global__ void __launch_bounds__(256)
+    NAME(const float *__restrict__ x, const float *__restrict__ gain, const float *__restrict__ bias,
+         u8 *__restrict__ parts SIZE_PARAMETERS) {
+  start_next_kernel();
+  __shared__ float totals[8], squares[8];
+  const int row = blockIdx.x;
+  float g[KEPT][8], b[KEPT][8], v[KEPT][8] = {}, sum = 0, square = 0;
+  auto load_weights = [&](int nth, float(&h)[8], float(&c)[8]) {
+#pragma unroll
+    for (int i = 0; i < 8; i++) h[i] = 1, c[i] = 0;
+    if (nth * 8 < K && (HAS & 1)) load8(h, gain + nth * 8);
+    if (nth * 8 < K && (HAS & 2)) load8(c, bias + nth * 8);
+  };
+#pragma unroll
+  for (int i = 0; i < KEPT; i++) load_weights(threadIdx.x + i * 256, g[i], b[i]);
+  wait_for_previous_kernel();
+  x = after_wait(x);
+  const float *from = x + (u64)row * K;
+  auto add = [&](const float(&u)[8]) {
+    sum += ((u[0] + u[1]) + (u[2] + u[3])) + ((u[4] + u[5]) + (u[6] + u[7]));
+  };
+#pragma unroll
+  for (int i = 0; i < KEPT; i++) {
+    if (row < M && (threadIdx.x + i * 256) * 8 < K) load8(v[i], from + (threadIdx.x + i * 256) * 8);
+    add(v[i]);
+  }
+#pragma unroll 1
+  for (int nth = threadIdx.x + KEPT * 256; row < M && nth * 8 < K; nth += 256) {
+    float u[8];
+    load8(u, from + nth * 8);
+    add(u);
+  }
+  const float mean = sum_block(sum, totals) / K;
+  auto add_squares = [&](const float(&u)[8]) {
+#pragma unroll
+    for (int i = 0; i < 8; i++) square += (u[i] - mean) * (u[i] - mean);
+  };
+#pragma unroll
+  for (int i = 0; i < KEPT; i++)
+    if (row < M && (threadIdx.x + i * 256) * 8 < K) add_squares(v[i]);
+#pragma unroll 1
+  for (int nth = threadIdx.x + KEPT * 256; row < M && nth * 8 < K; nth += 256) {
+    float u[8];
+    load8(u, from + nth * 8);
+    add_squares(u);
+  }
+  const float scale = 1 / sqrtf(sum_block(square, squares) / K + NORM_EPS);
+  auto store = [&](int nth, float(&u)[8], const float(&h)[8], const float(&c)[8]) {
+#pragma unroll
+    for (int i = 0; i < 8; i++) u[i] = row < M && nth * 8 < K ? (u[i] - mean) * scale * h[i] + c[i] : 0;
+    store_parts(parts, row, nth, u);
+  };
+#pragma unroll
+  for (int i = 0; i < KEPT; i++)
+    if (threadIdx.x + i * 256 < ROW_THREADS) store(threadIdx.x + i * 256, v[i], g[i], b[i]);
+#pragma unroll 1
+  for (int nth = threadIdx.x + KEPT * 256; nth < ROW_THREADS; nth += 256) {
+    float u[8] = {}, h[8], c[8];
+    if (row < M && nth * 8 < K) load8(u, from + nth * 8);
+    load_weights(nth, h, c);
+    store(nth, u, h, c);
+  }
+}
+
+#else
 
 // A block normalizes one row: x / sqrt(mean(x^2) + NORM_EPS) * gain.
 #ifdef PARTIALS
@@ -67,14 +149,7 @@ extern "C" __global__ void __launch_bounds__(256)
     float u[8];
     load(u, nth);
   }
-#pragma unroll
-  for (int i = 16; i; i >>= 1) square += __shfl_xor_sync(~0u, square, i);
-  if (threadIdx.x % 32 == 0) squares[threadIdx.x / 32] = square;
-  __syncthreads();
-  float total = 0;
-#pragma unroll
-  for (int i = 0; i < 8; i++) total += squares[i];
-  const float scale = 1 / sqrtf(total / K + NORM_EPS);
+  const float scale = 1 / sqrtf(sum_block(square, squares) / K + NORM_EPS);
   auto store = [&](int nth, float(&u)[8], const float(&h)[8]) {
 #pragma unroll
     for (int i = 0; i < 8; i++) u[i] = nth * 8 < K ? u[i] * scale * h[i] : 0;
@@ -93,6 +168,8 @@ extern "C" __global__ void __launch_bounds__(256)
     store(nth, u, h);
   }
 }
+
+#endif  // LAYERNORM
 
 #else
 
