@@ -1,7 +1,6 @@
 // append: stores keys and values of new tokens in the KV pool (attention_pages.cuh).
 //
-// Macros:  NAME, HEAD_DIM, TURN (1: applies RoPE to q and k), ROTARY (the numbers of a head that RoPE
-// rotates;
+// Macros:  NAME, HEAD_DIM, TURN (1: applies RoPE to q and k), ROTARY (numbers of a head that RoPE rotates;
 //          undefined: all), ADJACENT (1: RoPE pairs number 2i with 2i + 1; undefined: i with i + ROTARY/2),
 //          HEAD_NORM_EPS (q and k are normalized before RoPE; undefined: not), BIAS (1: biases are added
 //          before all else; undefined: not)

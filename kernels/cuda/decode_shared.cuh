@@ -71,7 +71,7 @@ static __device__ __forceinline__ void rows_of_all_experts(const Model &m, Consu
     multiply_shared<0>(c, m.scratch->shared[parity], count, uses_second(l, SECOND_SHARED_DOWN));
     {
       DownInput hidden;
-      receive_activations(s, m.scratch->hidden[parity], hidden);
+      receive_activations(s, m.scratch->hidden[parity], nullptr, hidden);
       c.multiply_batch<DownFormat, DownFormat2, true, 1>(hidden, ceil_div(count, TILE),
                                                          [=](int) { return second; });
     }
