@@ -19,7 +19,8 @@
 static char root[64];
 
 static packed_subject_t subject_of(int act_order) {
-  return (packed_subject_t){{"gptq", MLX_PACKED_GPTQ, 4, 64, MLX_F16, false, act_order, false}, false, false};
+  return (packed_subject_t){
+      {"gptq", MLX_PACKED_GPTQ, 4, 64, MLX_F16, false, act_order, false, NULL}, false, false};
 }
 
 typedef struct opened {
@@ -195,7 +196,8 @@ TEST(other_networks_match_their_dequantized_models) {
   } cases[] = {
       {"phi3-short", 2, 6, false}, {"arcee", 4, 7, true}, {"phi", 4, 4, false}, {"qwen2_moe", 4, 6, false}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
-    const packed_kind_t kind = {"gptq", MLX_PACKED_GPTQ, 4, 32, MLX_F16, cases[i].all, ACT_ORDER, false};
+    const packed_kind_t kind = {"gptq",       MLX_PACKED_GPTQ, 4,     32,  MLX_F16,
+                                cases[i].all, ACT_ORDER,       false, NULL};
     char path[128];
     mlx_model_t *model;
     folder_t packed, dequantized;

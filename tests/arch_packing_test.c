@@ -9,9 +9,9 @@
 #define FIXTURES MLXCEL_SOURCE_DIR "/tests/fixtures/"
 
 static const packed_kind_t kinds[] = {
-    {"MLX", MLX_PACKED_MLX, 4, 32, MLX_F16, true, false, false},
-    {"GPTQ", MLX_PACKED_GPTQ, 4, 16, MLX_F16, true, true, false},
-    {"AWQ", MLX_PACKED_AWQ, 4, 16, MLX_F16, true, false, false},
+    {"MLX", MLX_PACKED_MLX, 4, 32, MLX_F16, true, ACT_ORDER_NONE, false, NULL},
+    {"GPTQ", MLX_PACKED_GPTQ, 4, 16, MLX_F16, true, ACT_ORDER, false, NULL},
+    {"AWQ", MLX_PACKED_AWQ, 4, 16, MLX_F16, true, ACT_ORDER_NONE, false, NULL},
 };
 #define KINDS (sizeof kinds / sizeof *kinds)
 

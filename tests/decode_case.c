@@ -66,7 +66,7 @@ static void write_weights(const mlx_model_t *model, const mlx_module_options_t *
 
 // Replaces *|model|, the folder |path|, by the same in act order.
 static void quantize_in_act_order(const char *path, mlx_model_t **model) {
-  static const packed_kind_t kind = {"gptq", MLX_PACKED_GPTQ, 4, 32, MLX_F16, false, 1, false};
+  static const packed_kind_t kind = {"gptq", MLX_PACKED_GPTQ, 4, 32, MLX_F16, false, ACT_ORDER, false, NULL};
   folder_t packed;
   CHECK(write_packed_model(&kind, path, *model, &packed, NULL) > 0);
   mlx_model_close(*model);
