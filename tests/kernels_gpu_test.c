@@ -122,11 +122,17 @@ static mlx_engine_t *open_for(const subject_t *subject, int64_t sequences) {
 
 static mlx_engine_t *open_ours(const subject_t *subject) { return open_for(subject, 1); }
 
+// MLXCEL_SUBJECT selects subjects whose name contains it.
+static bool is_selected(const char *name) {
+  const char *only = getenv("MLXCEL_SUBJECT");
+  return !only || strstr(name, only);
+}
+
 // Runs |test| for each subject that this GPU supports; skips the test if there is none.
 static void for_each_subject(void (*test)(const subject_t *subject, mlx_engine_t *ours)) {
   int ran = 0;
   for (size_t i = 0; i < SUBJECTS; ++i) {
-    if (!gpu_runs(subjects[i].name, subjects[i].sm)) continue;
+    if (!is_selected(subjects[i].name) || !gpu_runs(subjects[i].name, subjects[i].sm)) continue;
     mlx_engine_t *ours = open_ours(&subjects[i]);
     test(&subjects[i], ours);
     mlx_engine_close(ours);

@@ -171,6 +171,7 @@ static __device__ __forceinline__ void store_warp_result(Attention *a, OnlineSof
   for (int i = 0; i < 16; ++i) {
     float value = softmax.acc[i % 8][i / 8] + softmax.acc[i % 8][i / 8 + 2];
     value += __shfl_xor_sync(~0u, value, 16);
-    if (row < count && column < HEAD_DIM) a->acc[warp / VALUE_WARPS][query + row][column + i] = value;
+    const bool exists = column + (HEAD_DIM % 16 ? i : 0) < HEAD_DIM;
+    if (row < count && exists) a->acc[warp / VALUE_WARPS][query + row][column + i] = value;
   }
 }
