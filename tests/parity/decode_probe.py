@@ -53,7 +53,7 @@ def without(text, part):
                         ("  *not_finite = s->not_finite;\n  return best.token;", "  *not_finite = false;\n  return 5;"))
     if part == "attention":
         return replaced(text, ("  attend(m, s, l, plan, position);\n", ""), ("  merge_heads(m, s, l, plan.splits);\n", ""),
-                        ("(s, attended_words(m, s), attended);", "(s, m.logits, attended);"))
+                        ("(s, attended_words(m, s), O_ORDER_OF(l), attended);", "(s, m.logits, O_ORDER_OF(l), attended);"))
     sys.exit(f"--without takes ring, waits and attention, not {part}")
 
 
@@ -67,12 +67,12 @@ def with_clocks(text):
          "  long long asked = clock64();\n  receive_qkv(m, s, layer, query, plan.queries, position, end == position + 1);\n  sync_consumers();\n  if (threadIdx.x == 0) s->clocks[8] += clock64() - asked; asked = clock64();\n"),
         ("  publish_split(m, s, layer, query, plan.queries, split, plan.splits);\n", "  if (threadIdx.x == 0) s->clocks[13] += clock64() - asked;\n  publish_split(m, s, layer, query, plan.queries, split, plan.splits);\n"),
         ("  merge_heads(m, s, l, plan.splits);", "  merge_heads(m, s, l, plan.splits); SINCE(4)"),
-        ("attended_words(m, s), attended);", "attended_words(m, s), attended); SINCE(5)"),
-        ("  receive_and_normalize(s, w->x1[parity], AFTER_ATTENTION(l), BEFORE_MLP(l), h);",
-         "  SINCE(6) receive_and_normalize(s, w->x1[parity], AFTER_ATTENTION(l), BEFORE_MLP(l), h); SINCE(7)"),
-        ("  if constexpr (FFN_PARTS > 1) {", "  SINCE(9) if constexpr (FFN_PARTS > 1) {"), ("w->hidden[parity], hidden);", "w->hidden[parity], hidden); SINCE(10)"),
+        ("attended_words(m, s), O_ORDER_OF(l), attended);", "attended_words(m, s), O_ORDER_OF(l), attended); SINCE(5)"),
+        ("  receive_and_normalize(s, w->x1[parity], AFTER_ATTENTION(l), BEFORE_MLP(l), GATE_ORDER_OF(l), h);",
+         "  SINCE(6) receive_and_normalize(s, w->x1[parity], AFTER_ATTENTION(l), BEFORE_MLP(l), GATE_ORDER_OF(l), h); SINCE(7)"),
+        ("  if constexpr (FFN_PARTS > 1) {", "  SINCE(9) if constexpr (FFN_PARTS > 1) {"), ("w->hidden[parity], nullptr, hidden);", "w->hidden[parity], nullptr, hidden); SINCE(10)"),
         ("    receive_and_normalize(s, input_words(w, parity ^ 1), AFTER_MLP(l),", "    SINCE(11) receive_and_normalize(s, input_words(w, parity ^ 1), AFTER_MLP(l),"),
-        (": BEFORE_HEAD, x);\n", ": BEFORE_HEAD, x); SINCE(1)\n"),
+        ("QKV_ORDER_OF(l + 1) : nullptr, x);\n", "QKV_ORDER_OF(l + 1) : nullptr, x); SINCE(1)\n"),
         ("      barrier_wait(&s->full[at.stage], at.parity);\n",
          "      long long asked = clock64(); barrier_wait(&s->full[at.stage], at.parity); if (threadIdx.x == 0) s->clocks[0] += clock64() - asked;\n"),
         ("    token = finish_token(m, c, step, position, x, hidden, &not_finite);",
