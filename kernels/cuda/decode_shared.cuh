@@ -29,7 +29,7 @@ static __device__ __forceinline__ void score_and_compute_shared(const Model &m, 
     SharedGateInput own;
     receive_and_score(m, c.s, l, parity, own);
     compute_shared(m, c, l, parity, own);
-    receive_and_normalize(c.s, m.scratch->x1[parity], nullptr, BEFORE_MLP(l), h);
+    receive_and_normalize(c.s, m.scratch->x1[parity], nullptr, BEFORE_MLP(l), nullptr, h);
   }
 }
 
