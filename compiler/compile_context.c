@@ -27,14 +27,9 @@ int64_t mlx_job_longest_text(const mlx_compile_job_t *job) {
 }
 
 bool mlx_job_kv_bytes(const mlx_compile_job_t *job, int64_t positions, size_t *out_bytes) {
-  const size_t numbers = (size_t)mlx_graph_kv_numbers(job->graph);
-  const size_t head = (size_t)job->model->config.head_dim;
-  // An 8-bit pool has a byte for each number and an f32 scale for each key and value of a head.
-  if (job->module.kv == MLX_Q8_0) {
-    if (!mlx_mul(numbers / head, head + 4, out_bytes)) return false;
-  } else if (!mlx_mul(numbers, mlx_dtype_info(job->module.kv)->block_bytes, out_bytes)) {
-    return false;
-  }
+  const int64_t head_dim = job->model->config.head_dim;
+  const size_t rows = (size_t)(mlx_graph_kv_numbers(job->graph) / head_dim);  // keys and values of heads
+  if (!mlx_mul(rows, (size_t)mlx_module_kv_head_bytes(&job->module, head_dim), out_bytes)) return false;
   return mlx_mul(*out_bytes, (size_t)positions, out_bytes);
 }
 

@@ -34,8 +34,8 @@ static const char *attention_kernel(const description_t *d) {
   return mlx_kernel_kind_name(narrow ? MLX_KERNEL_ATTENTION : MLX_KERNEL_ATTENTION_F32);
 }
 
-// Whether an elementwise kernel computes such a node, unless a kernel of another node does.
-static bool is_element(mlx_node_kind_t kind) {
+// Whether rows.cu computes such a node, unless a kernel of another node does.
+static bool is_of_rows(mlx_node_kind_t kind) {
   return kind != MLX_NODE_EMBED && kind != MLX_NODE_LINEAR && kind != MLX_NODE_EXPERTS &&
          kind != MLX_NODE_ATTENTION;
 }
@@ -55,10 +55,8 @@ static bool is_of_attention(const mlx_graph_t *graph, int id) {
 // The kernel of a node on the kernel path.
 static const char *kernel_of(const description_t *d, const mlx_node_t *node) {
   if (node->kind == MLX_NODE_ATTENTION) return attention_kernel(d);
-  const bool norm = node->kind == MLX_NODE_RMSNORM || node->kind == MLX_NODE_HEAD_RMSNORM ||
-                    node->kind == MLX_NODE_LAYERNORM || node->kind == MLX_NODE_HEAD_LAYERNORM;
   const bool embeds = node->kind == MLX_NODE_EMBED;
-  if (norm || is_element(node->kind) || node->kind == MLX_NODE_PERMUTE ||
+  if (is_of_rows(node->kind) ||
       (embeds && !stored_weight(d, mlx_graph_operand(d->job->graph, node, 0)).tiles.bits))
     return mlx_kernel_kind_name(MLX_KERNEL_ROWS);
   if (node->kind == MLX_NODE_EXPERTS) return mlx_kernel_kind_name(MLX_KERNEL_EXPERTS);
@@ -109,7 +107,7 @@ static int64_t weight_bytes(const description_t *d, const mlx_node_t *node, int 
 static int64_t cost_of(const description_t *d, const mlx_node_t *node) {
   const mlx_attention_t *a = &node->attention;
   if (node->kind == MLX_NODE_ATTENTION)
-    return 2 * a->kv_heads * a->head_dim * (int64_t)mlx_dtype_info(d->job->module.kv)->block_bytes;
+    return 2 * a->kv_heads * mlx_module_kv_head_bytes(&d->job->module, a->head_dim);
   int64_t bytes = 0;
   for (int i = 0; i < MLX_NODE_OPERANDS; ++i) bytes += weight_bytes(d, node, i);
   return bytes;

@@ -84,10 +84,8 @@ static int64_t page_numbers(const mlx_function_t *g, mlx_page_kind_t kind) {
 }
 
 int64_t mlx_function_page_bytes(const mlx_function_t *g, mlx_page_kind_t kind) {
-  // An 8-bit pool has a byte for each number and an f32 scale for each row of a head.
   const int64_t head_dim = g->paths.attention.head_dim;
-  if (g->options->kv == MLX_Q8_0) return page_numbers(g, kind) / head_dim * (head_dim + 4);
-  return page_numbers(g, kind) * (int64_t)mlx_dtype_info(g->options->kv)->block_bytes;
+  return page_numbers(g, kind) / head_dim * mlx_module_kv_head_bytes(g->options, head_dim);
 }
 
 int64_t mlx_function_kv_row(const mlx_function_t *g) {

@@ -28,6 +28,11 @@ bool mlx_module_rounds_attention(const mlx_module_options_t *options) {
   return options->narrow && options->kv == options->dtype;
 }
 
+int64_t mlx_module_kv_head_bytes(const mlx_module_options_t *options, int64_t head_dim) {
+  if (options->kv == MLX_Q8_0) return head_dim + 4;
+  return head_dim * (int64_t)mlx_dtype_info(options->kv)->block_bytes;
+}
+
 int64_t mlx_module_pure_pages(const mlx_module_options_t *options) {
   return (options->context + MLX_KV_PAGE - 1) / MLX_KV_PAGE;
 }

@@ -33,6 +33,10 @@ mlx_storage_t mlx_module_storage(const mlx_module_options_t *options);
 // Whether attention rounds queries and softmax weights to 16 bits (kernels/cuda/attention.cu).
 bool mlx_module_rounds_attention(const mlx_module_options_t *options);
 
+// Bytes of a key or a value of one head in the KV pool. An 8-bit pool has a byte for each number and an f32
+// scale.
+int64_t mlx_module_kv_head_bytes(const mlx_module_options_t *options, int64_t head_dim);
+
 int64_t mlx_module_pure_pages(const mlx_module_options_t *options);  // of the only sequence of the pure form
 
 #endif  // MLXCEL_COMPILER_MODULE_OPTIONS_H_
