@@ -203,6 +203,45 @@ static void show_verifying(void *user, uint64_t done, uint64_t total) {
   show_bytes(&((load_meters_t *)user)->verify, "checking weights (at first use)", done, total);
 }
 
+static mlx_status_t read_source(void *source, int worker, uint64_t offset, size_t length, void *out) {
+  return mlx_source_weights_read(source, worker, offset, length, out);
+}
+
+static uint64_t source_size_of(void *source, const char *name) {
+  return mlx_source_weights_size_of(source, name);
+}
+
+// Opens the engine of a compiled model. A GPU gets the weights from the files of the model; a CPU uses them
+// from the cache in place.
+static mlx_status_t open_compiled(const char *model, const mlx_compiled_t *compiled,
+                                  const mlx_engine_options_t *options, mlx_engine_t **out) {
+  mlx_made_weights_t made = {.workers = MLX_SOURCE_WORKERS,
+                             .read = read_source,
+                             .size_of = source_size_of,
+                             .user = compiled->source};
+  const mlx_model_parts_t parts = {.name = model,
+                                   .manifest_name = model,
+                                   .tokenizer_name = compiled->tokenizer_name,
+                                   .manifest = compiled->manifest,
+                                   .manifest_length = compiled->manifest_length,
+                                   .tokenizer = compiled->tokenizer,
+                                   .tokenizer_length = compiled->tokenizer_length,
+                                   .chat = compiled->chat,
+                                   .chat_length = compiled->chat_length,
+                                   .vmfb_path = compiled->vmfb_path,
+                                   .weights_path = compiled->weights_path,
+                                   .weights = compiled->source ? &made : NULL};
+  if (!compiled->source) return mlx_engine_open(&parts, options, out);
+  made.size = mlx_source_weights_size(compiled->source);
+  mlx_status_t status = mlx_engine_open(&parts, options, out);
+  mlx_status_t changed = mlx_source_weights_check(compiled->source);
+  if (!changed) return status;
+  mlx_status_free(status);  // the change may be its cause
+  mlx_engine_close(*out);
+  *out = NULL;
+  return changed;
+}
+
 static mlx_status_t compile_and_open(opening_t *opening, const mlx_engine_options_t *options,
                                      mlx_engine_t **out) {
   const char *model = opening->options->model;
@@ -216,6 +255,7 @@ static mlx_status_t compile_and_open(opening_t *opening, const mlx_engine_option
                                          .kernels = opening->kernels,
                                          .context = mlx_context_option(opening->options->context),
                                          .report = mlx_terminal_report(),
+                                         .weights_at_load = true,
                                          .gpu_memory = opening->gpu_memory,
                                          .accept = accept_prompt,
                                          .user = opening};
@@ -226,20 +266,7 @@ static mlx_status_t compile_and_open(opening_t *opening, const mlx_engine_option
   mlx_status_t status = mlx_compile(model, &compile, cache, &compiled);
   opening->times->compile_seconds = mlx_seconds() - start;
   opening->times->was_compiled = !status && !compiled.from_cache;
-  if (!status) {
-    const mlx_model_parts_t parts = {.name = model,
-                                     .manifest_name = model,
-                                     .tokenizer_name = compiled.tokenizer_name,
-                                     .manifest = compiled.manifest,
-                                     .manifest_length = compiled.manifest_length,
-                                     .tokenizer = compiled.tokenizer,
-                                     .tokenizer_length = compiled.tokenizer_length,
-                                     .chat = compiled.chat,
-                                     .chat_length = compiled.chat_length,
-                                     .vmfb_path = compiled.vmfb_path,
-                                     .weights_path = compiled.weights_path};
-    status = mlx_engine_open(&parts, options, out);
-  }
+  if (!status) status = open_compiled(model, &compiled, options, out);
   mlx_compiled_release(&compiled);
   mlx_cache_close(cache);
   return status;

@@ -31,6 +31,10 @@ static void note_weight_size(const mlx_compile_job_t *job) {
   mlx_report_note(mlx_job_notes(job), "weights: %s in all", mlx_bytes_show(bytes).text);
 }
 
+static bool writes_archive(const mlx_compile_job_t *job) {
+  return !job->options->module_only && !mlx_job_makes_weights_at_load(job);
+}
+
 static mlx_status_t compile_module(mlx_compile_job_t *job, const char *model_path, const char *level,
                                    mlx_compiled_t *out) {
   mlx_compiled_file_t *module = &out->modules[out->module_count];
@@ -53,7 +57,7 @@ static mlx_status_t compile_module(mlx_compile_job_t *job, const char *model_pat
                                 &job->facts));
   if (state_bytes > job->facts.state_bytes) job->facts.state_bytes = state_bytes;
   // The levels of cpu:portable share one archive, which depends on all of them.
-  if (!level && !job->options->module_only) MLX_TRY(mlx_job_start_weights(job));
+  if (!level && writes_archive(job)) MLX_TRY(mlx_job_start_weights(job));
   if (!job->compiler.path)
     MLX_TRY(
         mlx_iree_compiler_find(job->cache, job->options->iree_compile, job->options->report, &job->compiler));
@@ -114,7 +118,7 @@ static mlx_status_t compile_target(mlx_compile_job_t *job, const char *model_pat
   MLX_TRY(mlx_job_module_options(job->model, job->options, MLX_FORM_IREE, &job->module));
   MLX_TRY(job->target.portable ? compile_levels(job, model_path, out)
                                : compile_module(job, model_path, NULL, out));
-  if (!job->options->module_only) MLX_TRY(mlx_job_get_weights(job, out, &weights));
+  if (writes_archive(job)) MLX_TRY(mlx_job_get_weights(job, out, &weights));
   return mlx_job_describe_target(job, &out->modules[first], out->module_count - first, weights);
 }
 
@@ -169,7 +173,8 @@ static mlx_status_t compile_job(mlx_compile_job_t *job, const char *model_path, 
     MLX_TRY(compile_target(job, model_path, out));
   }
   MLX_TRY(mlx_job_write_manifest(job, out));
-  return mlx_job_check_source(job);
+  MLX_TRY(mlx_job_check_source(job));
+  return mlx_job_makes_weights_at_load(job) ? mlx_job_keep_source(job, out) : NULL;
 }
 
 mlx_status_t mlx_compile(const char *model_path, const mlx_compile_options_t *options, mlx_cache_t *cache,
@@ -202,5 +207,6 @@ void mlx_compiled_release(mlx_compiled_t *compiled) {
   for (size_t i = 0; i < compiled->module_count; ++i) mlx_compiled_file_clear(&compiled->modules[i]);
   for (size_t i = 0; i < compiled->weights_count; ++i) mlx_compiled_file_clear(&compiled->weights[i]);
   for (size_t i = 0; i < compiled->licence_count; ++i) mlx_compiled_file_clear(&compiled->licences[i]);
+  mlx_source_weights_free(compiled->source);
   *compiled = (mlx_compiled_t){0};
 }

@@ -20,6 +20,7 @@ bool mlx_compiler_available(void);
 const char *mlx_compiler_hint(void);
 
 typedef struct mlx_compiled mlx_compiled_t;
+typedef struct mlx_source_weights mlx_source_weights_t;
 
 typedef enum mlx_kernel_choice {
   MLX_KERNELS_AUTO,  // kernel path if our kernels support model and target (and, for a GPU, NVRTC is found)
@@ -59,9 +60,10 @@ typedef struct mlx_compile_options {
   const char *iree_compile;    // NULL: searched as compiler/driver.h describes
   double time_limit_seconds;   // for iree-compile; 0: the driver's default
   const mlx_report_t *report;  // may be NULL
-  bool verbose;      // report how each kind of weight is stored and which path each kind of op takes
-  bool module_only;  // compile the module and skip the weights
-  bool show_size;    // report the size of the weights before anything slow
+  bool verbose;          // report how each kind of weight is stored and which path each kind of op takes
+  bool module_only;      // compile the module and skip the weights
+  bool weights_at_load;  // if the only target is a GPU, write no archive: mlx_source_weights_read makes them
+  bool show_size;        // report the size of the weights before anything slow
   // Memory of this machine's GPU, for a target that is this GPU; 0: unknown. Weights that are larger are
   // refused, before anything slow. For the target "cpu" the limit is |host_memory|; 0: the RAM of this
   // machine.
@@ -93,14 +95,15 @@ struct mlx_compiled {
   // One module per target; for cpu:portable one per CPU level.
   mlx_compiled_file_t modules[MLX_MAX_TARGETS + MLX_MAX_LEVELS];
   size_t module_count;
-  // Archives. Targets that store weights identically share one; none with module_only.
+  // Archives. Targets that store weights identically share one; none with module_only or weights_at_load.
   mlx_compiled_file_t weights[MLX_MAX_TARGETS];
   size_t weights_count;
   mlx_compiled_file_t licences[MLX_MAX_LICENCES];
   size_t licence_count;
-  // Borrowed paths of the first module and archive; weights_path is NULL with module_only.
+  // Borrowed paths of the first module and archive; weights_path is NULL if there is none.
   const char *vmfb_path, *weights_path;
-  bool from_cache;  // every module came from the cache: iree-compile did not run
+  mlx_source_weights_t *source;  // owned; NULL unless the weights are made while loading
+  bool from_cache;               // every module came from the cache: iree-compile did not run
 };
 
 // Compiles |model_path|, or takes the results of an earlier compile from |cache|. Release with
@@ -108,6 +111,19 @@ struct mlx_compiled {
 mlx_status_t mlx_compile(const char *model_path, const mlx_compile_options_t *options, mlx_cache_t *cache,
                          mlx_compiled_t *out_compiled) MLX_MUST_USE;
 void mlx_compiled_release(mlx_compiled_t *compiled);
+
+// ---- weights that are made while loading (weights_at_load) ----
+
+#define MLX_SOURCE_WORKERS 16  // threads that may read at the same time
+uint64_t mlx_source_weights_size(const mlx_source_weights_t *source);  // bytes
+// Bytes of the weight |name|; 0 if the model does not have it.
+uint64_t mlx_source_weights_size_of(const mlx_source_weights_t *source, const char *name);
+// Writes |length| bytes at |offset|, a multiple of 64, to |out|, in the layout that the module reads. No two
+// threads may have the same |worker|, which is below MLX_SOURCE_WORKERS, at a time.
+mlx_status_t mlx_source_weights_read(mlx_source_weights_t *source, int worker, uint64_t offset, size_t length,
+                                     void *out) MLX_MUST_USE;
+// Fails if a file of the model changed since it was compiled: the weights may be a mix of two versions.
+mlx_status_t mlx_source_weights_check(const mlx_source_weights_t *source) MLX_MUST_USE;
 
 typedef struct mlx_write_options {
   bool single_file;            // a single file instead of a folder

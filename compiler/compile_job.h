@@ -41,6 +41,8 @@ typedef struct mlx_compile_job {
 // ---- compile_source.c ----
 
 mlx_status_t mlx_job_open_model(mlx_compile_job_t *job, const char *path) MLX_MUST_USE;
+// Fails if a file of |source| changed since mlx_job_open_model took |stamp|.
+mlx_status_t mlx_source_check_stamp(const mlx_source_t *source, const char *stamp) MLX_MUST_USE;
 // Fails if a source file changed since mlx_job_open_model. The files are mapped, and digests are taken by
 // path, so a change during the compilation would mix two versions.
 mlx_status_t mlx_job_check_source(const mlx_compile_job_t *job) MLX_MUST_USE;
@@ -104,6 +106,14 @@ mlx_status_t mlx_job_start_weights(mlx_compile_job_t *job) MLX_MUST_USE;
 void mlx_job_stop_weights(mlx_compile_job_t *job);
 mlx_status_t mlx_job_get_weights(mlx_compile_job_t *job, mlx_compiled_t *out,
                                  const mlx_compiled_file_t **out_archive) MLX_MUST_USE;
+
+// ---- compile_load.c ----
+
+// Whether the weights of the current target are made while loading.
+bool mlx_job_makes_weights_at_load(const mlx_compile_job_t *job);
+// Sets out->source, which takes over the job's model.
+mlx_status_t mlx_job_keep_source(mlx_compile_job_t *job, mlx_compiled_t *out) MLX_MUST_USE;
+void mlx_source_weights_free(mlx_source_weights_t *source);  // NULL is fine
 
 // ---- compile_manifest.c ----
 

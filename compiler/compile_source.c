@@ -43,13 +43,16 @@ mlx_status_t mlx_job_open_model(mlx_compile_job_t *job, const char *path) {
   return status;
 }
 
-mlx_status_t mlx_job_check_source(const mlx_compile_job_t *job) {
+mlx_status_t mlx_source_check_stamp(const mlx_source_t *source, const char *stamp) {
   char now[MLX_DIGEST_HEX];
-  MLX_TRY(stamp_source(job->model->source, now));
-  if (!strcmp(now, job->source_stamp)) return NULL;
-  return mlx_status_hint(
-      mlx_error(MLX_IO, "'%s' changed while it was being compiled", mlx_source_path(job->model->source)),
-      "run the command again when the file is complete");
+  MLX_TRY(stamp_source(source, now));
+  if (!strcmp(now, stamp)) return NULL;
+  return mlx_status_hint(mlx_error(MLX_IO, "'%s' changed while it was being read", mlx_source_path(source)),
+                         "run the command again when the file is complete");
+}
+
+mlx_status_t mlx_job_check_source(const mlx_compile_job_t *job) {
+  return mlx_source_check_stamp(job->model->source, job->source_stamp);
 }
 
 mlx_status_t mlx_compile_chat(const char *model_path, char **out_json, size_t *out_length) {

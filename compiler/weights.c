@@ -1,17 +1,12 @@
-// Reads weights row by row, converts or repacks them, and writes the archive.
+// Packs weights: converts rows to floats, panels or tiles, for any range of the archive's data.
 #include "compiler/weights.h"
 
 #include <string.h>
 
 #include "artifact/archive.h"
 #include "base/memory.h"
-#include "base/meter.h"
-#include "base/parallel.h"
 #include "compiler/finite.h"
 
-#define CHUNK_BYTES (4u << 20)  // size of the buffer of converted rows
-#define STORED_PIECE ((size_t)16 << 20)
-#define BATCH_BYTES ((size_t)16 << 20)  // panels or tiles that threads fill before they are written
 // Rows dequantized at a time. GPTQ and AWQ store columns, so each column is read once for all these rows.
 #define F32_ROWS 32
 
@@ -62,22 +57,91 @@ static int64_t stored_row(const mlx_weight_t *weight, int64_t row) {
   return head * size + (within % half) * 2 + within / half;
 }
 
-// Conversion of one weight.
-typedef struct conversion {
+// ----------------------------------------------------------------------------------------------------------
+// Units
+
+// A weight in the archive. It consists of units, which are packed as a whole: a CPU panel, a row of GPU tiles
+// or, in a row-major layout, a row.
+typedef struct packed {
   const mlx_weight_t *weight;
   mlx_stored_t stored;
-  mlx_dtype_t dtype;            // of the floats that are stored or quantized
-  size_t elements;              // in a row
-  size_t from_bytes, to_bytes;  // of a row in the source and in the archive
-  int64_t chunk_rows;
-  uint8_t *chunk;   // converted rows
-  uint8_t *panel;   // one panel of floats; NULL in a row-major layout
+  mlx_dtype_t dtype;              // of the floats that are stored or quantized
+  bool is_copied;                 // stored as it is in its file: it has no units
+  bool in_panels;                 // or in tiles
+  size_t elements;                // in a row
+  size_t from_bytes, to_bytes;    // of a row in the file, and as |dtype|
+  int64_t unit_rows, per_matrix;  // rows in a unit; units in a matrix: an expert starts with a new unit
+  size_t unit_bytes;
+  uint64_t offset, size;  // bytes, in the data of the archive
+} packed_t;
+
+// Buffers of one worker, which grow as needed.
+typedef struct scratch {
+  uint8_t *rows;    // converted rows of a unit
   float *f32_rows;  // one row, or F32_ROWS rows of a quantized matrix
-} conversion_t;
+  uint8_t *unit;    // a unit of which only a part is wanted
+  size_t rows_capacity, f32_capacity, unit_capacity;
+} scratch_t;
+
+static const mlx_packing_t *first_packing(const mlx_weight_t *weight) {
+  return weight->part_packings ? weight->part_packings : &weight->packing;
+}
+
+static bool is_in_panels(const mlx_weight_t *weight, mlx_storage_t storage, mlx_stored_t stored) {
+  return storage.layout == MLX_LAYOUT_TILES ? stored.tiles.bits != 0
+                                            : mlx_weight_in_panels(weight, storage.layout);
+}
+
+static packed_t describe(const mlx_weight_t *weight, mlx_storage_t storage) {
+  const mlx_tensor_t *tensor = &weight->tensor;
+  packed_t p = {.weight = weight,
+                .stored = mlx_weight_stored(weight, storage),
+                .elements = row_elements(weight),
+                .unit_rows = 1};
+  p.dtype = p.stored.kind == MLX_STORED_FLOATS ? p.stored.dtype : MLX_F32;
+  const mlx_dtype_info_t *info = mlx_dtype_info(p.dtype);
+  const int64_t columns = (int64_t)p.elements;
+  p.in_panels = is_in_panels(weight, storage, p.stored);
+  p.is_copied = !p.in_panels && tensor->dtype == p.dtype && weight->order == MLX_ROWS_AS_STORED &&
+                !weight->fused_part && weight->value_offset == 0.0 && !weight->parts && !weight->row_order;
+  p.from_bytes = tensor->size / (size_t)row_count(weight);
+  p.to_bytes = p.elements / info->block_elements * info->block_bytes;
+  p.unit_bytes = p.to_bytes;
+  if (p.stored.tiles.bits) {
+    p.unit_rows = MLX_TILE_ROWS;
+    p.unit_bytes = (size_t)mlx_tiles_bytes(p.stored.tiles, 1, columns);
+  } else if (p.in_panels) {
+    p.unit_rows = MLX_PANEL_ROWS;
+    p.unit_bytes = (size_t)mlx_panels_bytes(p.stored.format, 1, columns);
+  }
+  p.per_matrix = (matrix_rows(weight) + p.unit_rows - 1) / p.unit_rows;
+  p.size = (uint64_t)(row_count(weight) / matrix_rows(weight) * p.per_matrix) * p.unit_bytes;
+  return p;
+}
+
+uint64_t mlx_weight_stored_bytes(const mlx_weight_t *weight, mlx_storage_t storage) {
+  return describe(weight, storage).size;
+}
+
+static uint64_t align(uint64_t offset) {
+  return (offset + MLX_ARCHIVE_ALIGNMENT - 1) / MLX_ARCHIVE_ALIGNMENT * MLX_ARCHIVE_ALIGNMENT;
+}
+
+uint64_t mlx_weights_layout(const mlx_model_t *model, mlx_storage_t storage, uint64_t *out_offsets) {
+  uint64_t end = 0;
+  for (size_t i = 0; i < model->weight_count; ++i) {
+    out_offsets[i] = align(end);
+    end = out_offsets[i] + mlx_weight_stored_bytes(&model->weights[i], storage);
+  }
+  return end;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Rows of floats
 
 // Reads row |row| of a matrix that is stored transposed ([in, out]). The tensor may hold one such matrix per
 // expert.
-static void read_transposed_row(const conversion_t *p, int64_t row, float *out) {
+static void read_transposed_row(const packed_t *p, int64_t row, float *out) {
   const mlx_weight_t *weight = p->weight;
   const mlx_dtype_info_t *info = mlx_dtype_info(weight->tensor.dtype);
   const size_t columns = (size_t)weight->tensor.dims[weight->tensor.rank - 2] * (weight->fused_part ? 2 : 1);
@@ -87,38 +151,34 @@ static void read_transposed_row(const conversion_t *p, int64_t row, float *out) 
   for (size_t i = 0; i < p->elements; ++i) info->to_f32(from + i * columns * info->block_bytes, 1, &out[i]);
 }
 
-static const uint8_t *row_data(const conversion_t *p, int64_t row) {
+static const uint8_t *row_data(const packed_t *p, int64_t row) {
   const mlx_weight_t *weight = p->weight;
   if (!weight->parts) return weight->tensor.data + (size_t)stored_row(weight, row) * p->from_bytes;
   const int64_t rows = row_count(weight) / weight->tensor.dims[0];  // in one part
   return weight->parts[row / rows]->data + (size_t)(row % rows) * p->from_bytes;
 }
 
-static void convert_row(const conversion_t *p, int64_t row, uint8_t *out) {
+static void convert_row(const packed_t *p, int64_t row, float *f32_row, uint8_t *out) {
   const mlx_weight_t *weight = p->weight;
   const mlx_dtype_info_t *info = mlx_dtype_info(weight->tensor.dtype);
   if (weight->order == MLX_ROWS_ARE_COLUMNS) {
-    read_transposed_row(p, row, p->f32_rows);
+    read_transposed_row(p, row, f32_row);
   } else {
     const uint8_t *from = row_data(p, row);
     if (weight->tensor.dtype == p->dtype && weight->value_offset == 0.0) {
       memcpy(out, from, p->to_bytes);
       return;
     }
-    info->to_f32(from, p->elements / info->block_elements, p->f32_rows);
+    info->to_f32(from, p->elements / info->block_elements, f32_row);
   }
   for (size_t i = 0; weight->value_offset != 0.0 && i < p->elements; ++i)
-    p->f32_rows[i] += (float)weight->value_offset;
-  mlx_dtype_info(p->dtype)->from_f32(p->f32_rows, p->elements, out);
-}
-
-static const mlx_packing_t *first_packing(const mlx_weight_t *weight) {
-  return weight->part_packings ? weight->part_packings : &weight->packing;
+    f32_row[i] += (float)weight->value_offset;
+  mlx_dtype_info(p->dtype)->from_f32(f32_row, p->elements, out);
 }
 
 static int64_t min_int(int64_t a, int64_t b) { return a < b ? a : b; }
 
-static void convert_packed(const conversion_t *p, int64_t first, int64_t count, uint8_t *out) {
+static void convert_packed(const packed_t *p, int64_t first, int64_t count, float *f32_rows, uint8_t *out) {
   const int64_t max_rows = p->weight->fused_part || p->weight->row_order ? 1 : F32_ROWS;  // contiguous rows
   const int64_t part_rows = row_count(p->weight) / (p->weight->part_packings ? p->weight->tensor.dims[0] : 1);
   for (int64_t done = 0, rows; done < count; done += rows) {
@@ -126,35 +186,58 @@ static void convert_packed(const conversion_t *p, int64_t first, int64_t count, 
                   nth = p->weight->part_packings ? row / part_rows : 0;
     rows = min_int(max_rows, count - done);
     if (p->weight->part_packings) rows = min_int(rows, part_rows - row % part_rows);
-    mlx_packing_dequantize(first_packing(p->weight) + nth, row - nth * part_rows, rows, p->f32_rows);
-    mlx_dtype_info(p->dtype)->from_f32(p->f32_rows, (size_t)rows * p->elements,
+    mlx_packing_dequantize(first_packing(p->weight) + nth, row - nth * part_rows, rows, f32_rows);
+    mlx_dtype_info(p->dtype)->from_f32(f32_rows, (size_t)rows * p->elements,
                                        out + (size_t)done * p->to_bytes);
   }
 }
 
-// Converts rows [first, first + count) to floats in the chunk.
-static void convert_rows(const conversion_t *p, int64_t first, int64_t count) {
-  if (first_packing(p->weight)->kind) {
-    convert_packed(p, first, count, p->chunk);
-    return;
-  }
-  for (int64_t i = 0; i < count; ++i) convert_row(p, first + i, p->chunk + (size_t)i * p->to_bytes);
+// Converts rows [first, first + count) of one matrix to |dtype|.
+static mlx_status_t convert_rows(const packed_t *p, scratch_t *s, int64_t first, int64_t count,
+                                 uint8_t *out) {
+  const bool packing = first_packing(p->weight)->kind != 0;
+  MLX_TRY(mlx_reserve(p->elements * (packing ? F32_ROWS : 1), sizeof *s->f32_rows, &s->f32_capacity,
+                      &s->f32_rows));
+  if (packing) convert_packed(p, first, count, s->f32_rows, out);
+  for (int64_t i = 0; !packing && i < count; ++i)
+    convert_row(p, first + i, s->f32_rows, out + (size_t)i * p->to_bytes);
+  return NULL;
 }
 
-// Codes of block |nth| of row |row|. If the compiler quantizes the weight, reads row |in_chunk| of the chunk.
-static mlx_status_t read_codes(const conversion_t *p, int64_t row, int64_t in_chunk, int64_t nth,
-                               mlx_codes_t *out) {
+static mlx_status_t check_rows(const packed_t *p, int64_t first, int64_t count, const uint8_t *rows) {
+  return mlx_check_finite(p->weight->name, p->dtype, rows, (size_t)count * p->elements,
+                          (uint64_t)first * p->elements);
+}
+
+static mlx_status_t fill_rows(const packed_t *p, scratch_t *s, int64_t first, int64_t count, uint8_t *out) {
+  const int64_t rows = matrix_rows(p->weight);
+  for (int64_t done = 0, part; done < count; done += part) {
+    const int64_t row = first + done;
+    uint8_t *to = out + (size_t)done * p->to_bytes;
+    part = min_int(count - done, rows - row % rows);
+    MLX_TRY(convert_rows(p, s, row, part, to));
+    MLX_TRY(check_rows(p, row, part, to));
+  }
+  return NULL;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Panels and tiles
+
+// Codes of block |nth| of row |row|. If the compiler quantizes the weight, reads row |in_unit| of |rows|.
+static mlx_status_t read_codes(const packed_t *p, const uint8_t *rows, int64_t row, int64_t in_unit,
+                               int64_t nth, mlx_codes_t *out) {
   if (p->stored.kind == MLX_STORED_QUANTIZED) {
     const float *numbers =
-        (const float *)(const void *)(p->chunk + (size_t)in_chunk * p->to_bytes) + nth * MLX_CODES;
+        (const float *)(const void *)(rows + (size_t)in_unit * p->to_bytes) + nth * MLX_CODES;
     if (mlx_quantize_block(p->stored.quantize, numbers, out)) return NULL;
     return mlx_error(MLX_INVALID_INPUT,
                      "cannot quantize tensor '%s': row %lld has a value that is not finite", p->weight->name,
                      (long long)row);
   }
   if (p->weight->part_packings) {
-    const int64_t rows = matrix_rows(p->weight), stored = stored_row(p->weight, row);
-    mlx_packing_codes(&p->weight->part_packings[stored / rows], stored % rows, nth, out);
+    const int64_t count = matrix_rows(p->weight), stored = stored_row(p->weight, row);
+    mlx_packing_codes(&p->weight->part_packings[stored / count], stored % count, nth, out);
   } else if (p->weight->packing.kind) {
     mlx_packing_codes(&p->weight->packing, stored_row(p->weight, row), nth, out);
   } else {
@@ -164,37 +247,13 @@ static mlx_status_t read_codes(const conversion_t *p, int64_t row, int64_t in_ch
   return mlx_check_finite(p->weight->name, MLX_F32, factors, 4, (uint64_t)row * p->elements);
 }
 
-static mlx_status_t alloc_f32_rows(conversion_t *p) {
-  return mlx_alloc(p->elements * (first_packing(p->weight)->kind ? F32_ROWS : 1), sizeof *p->f32_rows,
-                   &p->f32_rows);
-}
-
-// Bytes of one panel or one row of tiles, and the number of matrix rows in it.
-static uint64_t unit_bytes(const conversion_t *p, int64_t *out_rows) {
-  *out_rows = p->stored.tiles.bits ? MLX_TILE_ROWS : MLX_PANEL_ROWS;
-  return p->stored.tiles.bits ? mlx_tiles_bytes(p->stored.tiles, 1, (int64_t)p->elements)
-                              : mlx_panels_bytes(p->stored.format, 1, (int64_t)p->elements);
-}
-
-// Panels (or rows of tiles) that threads fill together.
-typedef struct batch {
-  const conversion_t *workers;    // [threads]: each has its own buffers
-  uint8_t *units;                 // of this batch
-  size_t bytes;                   // of a unit
-  int64_t unit_rows, per_matrix;  // rows in a unit; units in a matrix: an expert starts with a new unit
-  int64_t first;                  // number of the first unit
-  mlx_archive_writer_t *archive;
-  const uint8_t *filled;  // units of the batch before, which a thread writes meanwhile
-  size_t filled_bytes;
-} batch_t;
-
 // A row in its file, if tiles hold its blocks; else |blocks| is NULL.
 typedef struct stored_blocks {
   const uint8_t *blocks;
   const uint8_t *scales;  // of an MXFP4 packing
 } stored_blocks_t;
 
-static stored_blocks_t find_blocks(const conversion_t *p, int64_t row) {
+static stored_blocks_t find_blocks(const packed_t *p, int64_t row) {
   const mlx_weight_t *weight = p->weight;
   const mlx_packing_t *packing = first_packing(weight);
   if (p->stored.kind == MLX_STORED_QUANTIZED || !p->stored.tiles.bits) return (stored_blocks_t){0};
@@ -212,7 +271,7 @@ static stored_blocks_t find_blocks(const conversion_t *p, int64_t row) {
                            .scales = packing->parts[MLX_PART_SCALES]->data + first};
 }
 
-static bool copy_blocks(const conversion_t *p, stored_blocks_t from, int count, int64_t in_unit, int64_t nth,
+static bool copy_blocks(const packed_t *p, stored_blocks_t from, int count, int64_t in_unit, int64_t nth,
                         uint8_t *out) {
   if (!from.blocks) return false;
   return from.scales ? mlx_tiles_copy_mxfp4(from.scales, from.blocks, count, in_unit, nth, out)
@@ -220,240 +279,171 @@ static bool copy_blocks(const conversion_t *p, stored_blocks_t from, int count, 
 }
 
 // Fills row |in_unit| of tile |nth|, or of block |nth| of a panel.
-static mlx_status_t fill_row(const conversion_t *p, int64_t row, int64_t in_unit, int64_t nth,
-                             stored_blocks_t from, uint8_t *out) {
+static mlx_status_t fill_row(const packed_t *p, const uint8_t *rows, int64_t row, int64_t in_unit,
+                             int64_t nth, stored_blocks_t from, uint8_t *out) {
   mlx_codes_t codes[MLX_TILE_BLOCKS];
   if (!p->stored.tiles.bits) {
-    MLX_TRY(read_codes(p, row, in_unit, nth, codes));
+    MLX_TRY(read_codes(p, rows, row, in_unit, nth, codes));
     mlx_panel_put(p->stored.format, codes, in_unit, nth, out);
     return NULL;
   }
   const int64_t first = nth * MLX_TILE_BLOCKS,
                 count = min_int(MLX_TILE_BLOCKS, (int64_t)p->elements / MLX_CODES - first);
   if (copy_blocks(p, from, (int)count, in_unit, nth, out)) return NULL;
-  for (int64_t i = 0; i < count; ++i) MLX_TRY(read_codes(p, row, in_unit, first + i, &codes[i]));
+  for (int64_t i = 0; i < count; ++i) MLX_TRY(read_codes(p, rows, row, in_unit, first + i, &codes[i]));
   mlx_tiles_put(p->stored.tiles, codes, (int)count, in_unit, nth, out);
   return NULL;
 }
 
-// Fills unit |index| of a batch. The loop over columns is outside the loop over rows, because GPTQ and AWQ
-// store the same block of neighbouring rows contiguously.
-static mlx_status_t fill_unit(const batch_t *batch, int worker, uint64_t index) {
-  const conversion_t *p = &batch->workers[worker];
-  const int64_t unit = batch->first + (int64_t)index, rows = matrix_rows(p->weight);
-  const int64_t in_matrix = unit % batch->per_matrix * batch->unit_rows;
-  const int64_t first = unit / batch->per_matrix * rows + in_matrix;
-  const int64_t count = min_int(batch->unit_rows, rows - in_matrix);
+// The loop over columns is outside the loop over rows, because GPTQ and AWQ store the same block of
+// neighbouring rows contiguously.
+static mlx_status_t fill_codes(const packed_t *p, const uint8_t *rows, int64_t first, int64_t count,
+                               uint8_t *out) {
   const bool tiles = p->stored.tiles.bits != 0;
   const int64_t columns = tiles ? MLX_TILE_COLUMNS : MLX_CODES, elements = (int64_t)p->elements;
-  uint8_t *out = batch->units + index * batch->bytes;
   stored_blocks_t from[MLX_PANEL_ROWS];
-  if (p->stored.kind == MLX_STORED_QUANTIZED) convert_rows(p, first, count);
   for (int64_t i = 0; i < count; ++i) from[i] = find_blocks(p, first + i);
-  if (!tiles || count < batch->unit_rows || elements % columns) memset(out, 0, batch->bytes);
+  if (!tiles || count < p->unit_rows || elements % columns) memset(out, 0, p->unit_bytes);
   for (int64_t at = 0; at < elements; at += columns) {
-    for (int64_t i = 0; i < count; ++i) MLX_TRY(fill_row(p, first + i, i, at / columns, from[i], out));
+    for (int64_t i = 0; i < count; ++i) MLX_TRY(fill_row(p, rows, first + i, i, at / columns, from[i], out));
   }
   return NULL;
 }
 
-// Piece 0 of the work is to write the batch before.
-static mlx_status_t write_or_fill(void *user, int worker, uint64_t index) {
-  const batch_t *batch = user;
-  return index ? fill_unit(batch, worker, index - 1)
-               : mlx_archive_write(batch->archive, batch->filled, batch->filled_bytes);
-}
-
-// |units| has space for two batches.
-static mlx_status_t write_batches(batch_t *batch, uint8_t *units, int64_t total, int64_t batch_units,
-                                  int workers) {
-  for (int64_t count, nth = 0; batch->first < total; batch->first += count, ++nth) {
-    count = min_int(batch_units, total - batch->first);
-    batch->units = units + (size_t)(nth % 2 * batch_units) * batch->bytes;
-    MLX_TRY(mlx_parallel((uint64_t)count + 1, workers, write_or_fill, batch));
-    batch->filled = batch->units;
-    batch->filled_bytes = (size_t)count * batch->bytes;
+// Fills a panel or a row of tiles.
+static mlx_status_t fill_panel(const packed_t *p, scratch_t *s, int64_t unit, uint8_t *out) {
+  const int64_t in_matrix = unit % p->per_matrix * p->unit_rows, rows = matrix_rows(p->weight);
+  const int64_t first = unit / p->per_matrix * rows + in_matrix,
+                count = min_int(p->unit_rows, rows - in_matrix);
+  if (p->stored.kind != MLX_STORED_CODES) {
+    MLX_TRY(mlx_reserve((size_t)p->unit_rows * p->to_bytes, 1, &s->rows_capacity, &s->rows));
+    MLX_TRY(convert_rows(p, s, first, count, s->rows));
   }
-  return mlx_archive_write(batch->archive, batch->filled, batch->filled_bytes);
-}
-
-// Memory that all weights use in turn, because clearing it for each takes time.
-typedef struct buffer {
-  uint8_t *bytes;
-  size_t capacity;
-} buffer_t;
-
-// Writes panel by panel (or tile row by tile row).
-static mlx_status_t write_codes(mlx_archive_writer_t *archive, const conversion_t *p, buffer_t *buffer) {
-  conversion_t *workers;
-  batch_t batch = {.archive = archive};
-  batch.bytes = (size_t)unit_bytes(p, &batch.unit_rows);
-  batch.per_matrix = (matrix_rows(p->weight) + batch.unit_rows - 1) / batch.unit_rows;
-  const int64_t units = row_count(p->weight) / matrix_rows(p->weight) * batch.per_matrix;
-  const int64_t batch_units =
-      min_int(units, batch.bytes < BATCH_BYTES ? (int64_t)(BATCH_BYTES / batch.bytes) : 1);
-  const int count = mlx_parallel_workers((uint64_t)batch_units + 1, 0);
-  MLX_TRY(mlx_alloc((size_t)count, sizeof *workers, &workers));
-  batch.workers = workers;
-  size_t needed;
-  mlx_status_t status =
-      mlx_mul(2 * (size_t)batch_units, batch.bytes, &needed)
-          ? mlx_reserve(needed, 1, &buffer->capacity, &buffer->bytes)
-          : mlx_error(MLX_OUT_OF_MEMORY, "out of memory: a row of tensor '%s' is too long", p->weight->name);
-  for (int i = 0; i < count && !status; ++i) {
-    workers[i] = *p;
-    workers[i].chunk = NULL;
-    workers[i].f32_rows = NULL;
-    if (p->stored.kind != MLX_STORED_QUANTIZED) continue;
-    status = mlx_alloc((size_t)batch.unit_rows, p->to_bytes, &workers[i].chunk);
-    if (!status) status = alloc_f32_rows(&workers[i]);
-  }
-  if (!status) status = write_batches(&batch, buffer->bytes, units, batch_units, count);
-  for (int i = 0; i < count; ++i) {
-    mlx_free(workers[i].chunk);
-    mlx_free(workers[i].f32_rows);
-  }
-  mlx_free(workers);
-  return status;
-}
-
-// Writes |count| rows of the chunk as panels. Only the last panel of the matrix may have fewer than 16 rows.
-static mlx_status_t write_panels(mlx_archive_writer_t *archive, const conversion_t *p, int64_t count) {
-  const size_t bytes = (size_t)mlx_panels_bytes(p->stored.format, MLX_PANEL_ROWS, (int64_t)p->elements);
-  for (int64_t row = 0; row < count; row += MLX_PANEL_ROWS) {
-    const uint8_t *rows = p->chunk + (size_t)row * p->to_bytes;
-    mlx_panel_pack(p->stored.format, rows, p->to_bytes, min_int(MLX_PANEL_ROWS, count - row),
-                   (int64_t)p->elements, p->panel);
-    MLX_TRY(mlx_archive_write(archive, p->panel, bytes));
-  }
+  if (p->stored.kind != MLX_STORED_FLOATS) return fill_codes(p, s->rows, first, count, out);
+  MLX_TRY(check_rows(p, first, count, s->rows));
+  mlx_panel_pack(p->stored.format, s->rows, p->to_bytes, count, (int64_t)p->elements, out);
   return NULL;
 }
 
-static mlx_status_t write_rows(mlx_archive_writer_t *archive, const conversion_t *p) {
-  const int64_t rows = row_count(p->weight);
-  for (int64_t row = 0, count; row < rows; row += count) {
-    count = min_int(p->chunk_rows, matrix_rows(p->weight) - row % matrix_rows(p->weight));
-    convert_rows(p, row, count);
-    MLX_TRY(mlx_check_finite(p->weight->name, p->dtype, p->chunk, (size_t)count * p->elements,
-                             (uint64_t)row * p->elements));
-    MLX_TRY(p->panel ? write_panels(archive, p, count)
-                     : mlx_archive_write(archive, p->chunk, (size_t)count * p->to_bytes));
-  }
+static mlx_status_t fill_units(const packed_t *p, scratch_t *s, int64_t first, int64_t count, uint8_t *out) {
+  if (!p->in_panels) return fill_rows(p, s, first, count, out);
+  for (int64_t i = 0; i < count; ++i) MLX_TRY(fill_panel(p, s, first + i, out + (size_t)i * p->unit_bytes));
   return NULL;
 }
 
-static bool in_panels(const mlx_weight_t *weight, mlx_storage_t storage, mlx_stored_t stored) {
-  return storage.layout == MLX_LAYOUT_TILES ? stored.tiles.bits != 0
-                                            : mlx_weight_in_panels(weight, storage.layout);
-}
+// ----------------------------------------------------------------------------------------------------------
+// Packers
 
-// Writes a tensor that is stored as it is in its file.
-static mlx_status_t write_stored(mlx_archive_writer_t *archive, const mlx_weight_t *weight,
-                                 size_t element_bytes) {
-  const mlx_tensor_t *tensor = &weight->tensor;
-  for (size_t at = 0, part; at < tensor->size; at += part) {
-    part = tensor->size - at < STORED_PIECE ? tensor->size - at : STORED_PIECE;
-    MLX_TRY(mlx_check_finite(weight->name, tensor->dtype, tensor->data + at, part / element_bytes,
-                             at / element_bytes));
-    MLX_TRY(mlx_archive_write(archive, tensor->data + at, part));
-  }
-  return NULL;
-}
-
-static mlx_status_t write_weight(mlx_archive_writer_t *archive, const mlx_weight_t *weight,
-                                 mlx_storage_t storage, buffer_t *units) {
-  const mlx_tensor_t *tensor = &weight->tensor;
-  conversion_t p = {
-      .weight = weight, .stored = mlx_weight_stored(weight, storage), .elements = row_elements(weight)};
-  p.dtype = p.stored.kind == MLX_STORED_FLOATS ? p.stored.dtype : MLX_F32;
-  const mlx_dtype_info_t *info = mlx_dtype_info(p.dtype);
-  const bool panels = in_panels(weight, storage, p.stored);
-  MLX_TRY(mlx_archive_next(archive));
-  if (!panels && tensor->dtype == p.dtype && weight->order == MLX_ROWS_AS_STORED && !weight->fused_part &&
-      weight->value_offset == 0.0 && !weight->parts && !weight->row_order) {
-    return write_stored(archive, weight, info->block_bytes);
-  }
-  p.from_bytes = tensor->size / (size_t)row_count(weight);
-  p.to_bytes = p.elements / info->block_elements * info->block_bytes;
-  p.chunk_rows = p.to_bytes < CHUNK_BYTES ? (int64_t)(CHUNK_BYTES / p.to_bytes) : 1;
-  if (panels) p.chunk_rows = (p.chunk_rows + MLX_PANEL_ROWS - 1) / MLX_PANEL_ROWS * MLX_PANEL_ROWS;
-  if (p.stored.kind != MLX_STORED_FLOATS) return write_codes(archive, &p, units);
-  mlx_status_t status = mlx_alloc((size_t)p.chunk_rows, p.to_bytes, &p.chunk);
-  int64_t unit_rows;
-  if (!status && panels) status = mlx_alloc((size_t)unit_bytes(&p, &unit_rows), 1, &p.panel);
-  if (!status) status = alloc_f32_rows(&p);
-  if (!status) status = write_rows(archive, &p);
-  mlx_free(p.chunk);
-  mlx_free(p.panel);
-  mlx_free(p.f32_rows);
-  return status;
-}
-
-static mlx_status_t write_all(const mlx_model_t *model, mlx_storage_t storage, mlx_archive_writer_t *archive,
-                              const mlx_report_t *report) {
-  uint64_t total = 0, done = 0;
-  mlx_meter_t meter;
-  for (size_t i = 0; i < model->weight_count; ++i) total += model->weights[i].tensor.size;
-  mlx_meter_begin(&meter, report, "packing weights (once, then cached)", total);
-  buffer_t units = {0};
-  mlx_status_t status = NULL;
-  for (size_t i = 0; i < model->weight_count && !status; ++i) {
-    status = write_weight(archive, &model->weights[i], storage, &units);
-    done += model->weights[i].tensor.size;
-    mlx_meter_show(&meter, done);
-  }
-  mlx_free(units.bytes);
-  return status;
-}
-
-uint64_t mlx_weight_stored_bytes(const mlx_weight_t *weight, mlx_storage_t storage) {
-  const mlx_stored_t stored = mlx_weight_stored(weight, storage);
-  if (stored.tiles.bits)
-    return (uint64_t)(row_count(weight) / matrix_rows(weight)) *
-           mlx_tiles_bytes(stored.tiles, matrix_rows(weight), (int64_t)row_elements(weight));
-  if (in_panels(weight, storage, stored))
-    return (uint64_t)(row_count(weight) / matrix_rows(weight)) *
-           mlx_panels_bytes(stored.format, matrix_rows(weight), (int64_t)row_elements(weight));
-  return (uint64_t)row_count(weight) * row_elements(weight) * mlx_dtype_info(stored.dtype)->block_bytes;
-}
-
-uint64_t mlx_weights_layout(const mlx_model_t *model, mlx_storage_t storage, uint64_t *out_offsets) {
-  uint64_t end = 0;
-  for (size_t i = 0; i < model->weight_count; ++i) {
-    out_offsets[i] = (end + MLX_ARCHIVE_ALIGNMENT - 1) / MLX_ARCHIVE_ALIGNMENT * MLX_ARCHIVE_ALIGNMENT;
-    end = out_offsets[i] + mlx_weight_stored_bytes(&model->weights[i], storage);
-  }
-  return end;
-}
-
-mlx_status_t mlx_weights_write(const mlx_model_t *model, mlx_storage_t storage, const char *path,
-                               const mlx_report_t *report) {
+struct mlx_packer {
+  packed_t *weights;  // [count], in the order of the archive
+  size_t count;
   uint64_t size;
-  mlx_file_digests_t digests;
-  return mlx_weights_write_hashed(model, storage, path, report, &size, &digests);
+  scratch_t *scratch;  // [workers]
+  int workers;
+};
+
+mlx_status_t mlx_packer_create(const mlx_model_t *model, mlx_storage_t storage, int workers,
+                               mlx_packer_t **out_packer) {
+  mlx_packer_t *packer;
+  *out_packer = NULL;
+  MLX_TRY(mlx_alloc(1, sizeof *packer, &packer));
+  packer->workers = workers;
+  packer->count = model->weight_count;
+  mlx_status_t status = mlx_alloc((size_t)workers, sizeof *packer->scratch, &packer->scratch);
+  if (!status) status = mlx_alloc(packer->count + 1, sizeof *packer->weights, &packer->weights);
+  if (status) {
+    mlx_packer_free(packer);
+    return status;
+  }
+  for (size_t i = 0; i < packer->count; ++i) {
+    packed_t *p = &packer->weights[i];
+    *p = describe(&model->weights[i], storage);
+    p->offset = align(packer->size);
+    packer->size = p->offset + p->size;
+  }
+  *out_packer = packer;
+  return NULL;
 }
 
-mlx_status_t mlx_weights_write_hashed(const mlx_model_t *model, mlx_storage_t storage, const char *path,
-                                      const mlx_report_t *report, uint64_t *out_size,
-                                      mlx_file_digests_t *out_digests) {
-  mlx_archive_item_t *items;
-  MLX_TRY(mlx_alloc(model->weight_count, sizeof *items, &items));
-  for (size_t i = 0; i < model->weight_count; ++i) {
-    items[i].name = model->weights[i].name;
-    items[i].size = mlx_weight_stored_bytes(&model->weights[i], storage);
+void mlx_packer_free(mlx_packer_t *packer) {
+  if (!packer) return;
+  for (int i = 0; packer->scratch && i < packer->workers; ++i) {
+    mlx_free(packer->scratch[i].rows);
+    mlx_free(packer->scratch[i].f32_rows);
+    mlx_free(packer->scratch[i].unit);
   }
-  mlx_archive_writer_t archive;
-  mlx_status_t status = mlx_archive_create(path, items, model->weight_count, &archive);
-  mlx_free(items);
-  if (status) return status;
-  status = write_all(model, storage, &archive, report);
-  if (status) {
-    mlx_archive_abandon(&archive);
-  } else {
-    status = mlx_archive_finish(&archive);
-    *out_size = archive.file.offset;
-    *out_digests = archive.digests;
+  mlx_free(packer->scratch);
+  mlx_free(packer->weights);
+  mlx_free(packer);
+}
+
+uint64_t mlx_packer_size(const mlx_packer_t *packer) { return packer->size; }
+
+uint64_t mlx_packer_size_of(const mlx_packer_t *packer, const char *name) {
+  for (size_t i = 0; i < packer->count; ++i) {
+    if (!strcmp(packer->weights[i].weight->name, name)) return packer->weights[i].size;
   }
-  mlx_report_done(report);
-  return status;
+  return 0;
+}
+
+static mlx_status_t copy_stored(const packed_t *p, size_t at, size_t length, uint8_t *out) {
+  const mlx_tensor_t *tensor = &p->weight->tensor;
+  const size_t element = mlx_dtype_info(p->dtype)->block_bytes;
+  MLX_TRY(
+      mlx_check_finite(p->weight->name, tensor->dtype, tensor->data + at, length / element, at / element));
+  memcpy(out, tensor->data + at, length);
+  return NULL;
+}
+
+// Bytes [at, at + length) of one weight.
+static mlx_status_t read_weight(const packed_t *p, scratch_t *s, size_t at, size_t length, uint8_t *out) {
+  if (p->is_copied) return copy_stored(p, at, length, out);
+  for (size_t part; length; at += part, out += part, length -= part) {
+    const size_t unit = at / p->unit_bytes, skipped = at % p->unit_bytes;
+    if (!skipped && length >= p->unit_bytes) {
+      part = length / p->unit_bytes * p->unit_bytes;
+      MLX_TRY(fill_units(p, s, (int64_t)unit, (int64_t)(part / p->unit_bytes), out));
+      continue;
+    }
+    part = p->unit_bytes - skipped < length ? p->unit_bytes - skipped : length;
+    MLX_TRY(mlx_reserve(p->unit_bytes, 1, &s->unit_capacity, &s->unit));
+    MLX_TRY(fill_units(p, s, (int64_t)unit, 1, s->unit));
+    memcpy(out, s->unit + skipped, part);
+  }
+  return NULL;
+}
+
+// Index of the last weight that begins at or before |offset|.
+static size_t find_weight(const mlx_packer_t *packer, uint64_t offset) {
+  size_t low = 0, high = packer->count;
+  while (high - low > 1) {
+    const size_t middle = low + (high - low) / 2;
+    if (packer->weights[middle].offset <= offset)
+      low = middle;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+mlx_status_t mlx_packer_read(mlx_packer_t *packer, int worker, uint64_t offset, size_t length, void *out) {
+  if (offset % MLX_ARCHIVE_ALIGNMENT || worker < 0 || worker >= packer->workers ||
+      !mlx_range_ok(offset, length, packer->size))
+    return mlx_error(MLX_INTERNAL, "cannot pack %zu bytes of weights at byte %llu", length,
+                     (unsigned long long)offset);
+  uint8_t *to = out;
+  for (size_t i = length ? find_weight(packer, offset) : 0, part; length; ++i) {
+    const packed_t *p = &packer->weights[i];
+    const uint64_t at = offset - p->offset;  // below the offset of the next weight
+    part = at < p->size ? (size_t)(p->size - at) : 0;
+    if (part > length) part = length;
+    MLX_TRY(read_weight(p, &packer->scratch[worker], (size_t)at, part, to));
+    size_t padding = i + 1 < packer->count ? (size_t)(packer->weights[i + 1].offset - offset - part) : 0;
+    if (padding > length - part) padding = length - part;
+    memset(to + part, 0, padding);
+    to += part + padding;
+    offset += part + padding;
+    length -= part + padding;
+  }
+  return NULL;
 }

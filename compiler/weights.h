@@ -1,4 +1,5 @@
-// Weights: writes a model's weights as one archive, in the layout that the compiled module reads.
+// Weights: a model's weights in the layout that the compiled module reads. They are written as one archive,
+// or packed while they are copied to a GPU.
 #ifndef MLXCEL_COMPILER_WEIGHTS_H_
 #define MLXCEL_COMPILER_WEIGHTS_H_
 
@@ -17,8 +18,29 @@ uint64_t mlx_weight_stored_bytes(const mlx_weight_t *weight, mlx_storage_t stora
 // the start of the first to the end of the last: the size of MLX_WHOLE_ARCHIVE.
 uint64_t mlx_weights_layout(const mlx_model_t *model, mlx_storage_t storage, uint64_t *out_offsets);
 
-// Writes every weight to |path| as mlx_weight_stored decides, with rows in Hugging Face's order. Converts a
-// few rows at a time. A tensor that already has the type keeps its exact bits.
+// ---- packing ----
+
+// Produces any range of the archive's data: the bytes from the start of the first weight to the end of the
+// last. Zeros fill the gaps between weights. Rows have Hugging Face's order. A tensor that already has the
+// stored type keeps its exact bits.
+//
+// Threads: the workers may read at the same time, each on one thread at a time.
+typedef struct mlx_packer mlx_packer_t;
+
+// |model| must outlive the packer; |storage| is not used later. Release with mlx_packer_free.
+mlx_status_t mlx_packer_create(const mlx_model_t *model, mlx_storage_t storage, int workers,
+                               mlx_packer_t **out_packer) MLX_MUST_USE;
+void mlx_packer_free(mlx_packer_t *packer);                                 // NULL is fine
+uint64_t mlx_packer_size(const mlx_packer_t *packer);                       // bytes of the data
+uint64_t mlx_packer_size_of(const mlx_packer_t *packer, const char *name);  // of one weight; 0: there is none
+// Writes |length| bytes of the data at |offset|, which is a multiple of MLX_ARCHIVE_ALIGNMENT, to |out|.
+// Fails for a weight that is not finite. |worker| is below the number given to mlx_packer_create.
+mlx_status_t mlx_packer_read(mlx_packer_t *packer, int worker, uint64_t offset, size_t length,
+                             void *out) MLX_MUST_USE;
+
+// ---- the archive (weights_write.c) ----
+
+// Writes every weight to |path| as mlx_weight_stored decides.
 mlx_status_t mlx_weights_write(const mlx_model_t *model, mlx_storage_t storage, const char *path,
                                const mlx_report_t *report) MLX_MUST_USE;
 // The same, and computes the digests of the archive while it is written.

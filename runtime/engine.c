@@ -152,6 +152,7 @@ static mlx_status_t free_memory(const mlx_engine_t *engine, const mlx_model_part
   const mlx_bundle_file_t *file = mlx_manifest_file(&engine->manifest, engine->variant->weights);
   mlx_file_stamp_t stamp = {.size = file ? (uint64_t)file->size : 0};
   if (parts->weights_path) MLX_TRY(mlx_file_stamp(parts->weights_path, &stamp));
+  if (parts->weights) stamp.size = parts->weights->size;
   return free_gpu_memory(engine, parts->name, stamp.size, state, out_free);
 }
 
@@ -184,22 +185,54 @@ static mlx_status_t choose_sizes(mlx_engine_t *engine, const mlx_model_parts_t *
 // ----------------------------------------------------------------------------------------------------------
 // Program
 
-static mlx_status_t bind_weights(mlx_engine_t *engine, const mlx_engine_options_t *options) {
-  mlx_parameter_t *parameters;
-  MLX_TRY(mlx_alloc(engine->archive.count, sizeof *parameters, &parameters));
-  for (size_t i = 0; i < engine->archive.count; ++i) {
-    const mlx_archive_entry_t *entry = &engine->archive.entries[i];
-    parameters[i] = (mlx_parameter_t){.name = entry->name, .data = entry->data, .size = entry->size};
+// Sets the sizes that mlx_engine_info returns. A decode step does not stream all weights: if the model has a
+// separate output head, it reads one row of the embedding table.
+static void set_sizes(mlx_engine_t *engine, uint64_t all, uint64_t (*size_of)(void *user, const char *name),
+                      void *user) {
+  const bool has_head = size_of(user, "lm_head.weight") > 0;
+  engine->weight_bytes = all;
+  engine->token_weight_bytes = all - (has_head ? size_of(user, "model.embed_tokens.weight") : 0);
+}
+
+static uint64_t entry_size(void *user, const char *name) {
+  const mlx_archive_t *archive = user;
+  for (size_t i = 0; i < archive->count; ++i) {
+    if (!strcmp(archive->entries[i].name, name)) return archive->entries[i].size;
   }
-  const mlx_weights_t weights = {.parameters = parameters,
-                                 .count = engine->archive.count,
-                                 .whole = MLX_WHOLE_ARCHIVE,
-                                 .on_load = options->on_load,
-                                 .user = options->user};
-  mlx_status_t status =
-      mlx_program_load(engine->device, engine->vmfb.data, engine->vmfb.size, &weights, &engine->program);
-  mlx_free(parameters);
-  return status;
+  return 0;
+}
+
+// Finds the data of a mapped archive: the range from its first entry to the end of its last.
+static mlx_status_t find_data(mlx_engine_t *engine, const mlx_model_parts_t *parts, mlx_weights_t *out) {
+  mlx_archive_t archive;
+  MLX_TRY(mlx_archive_parse(parts->weights_path ? parts->weights_path : parts->name, engine->weights.data,
+                            engine->weights.size, &archive));
+  const uint8_t *start = NULL, *end = NULL;
+  uint64_t all = 0;
+  for (size_t i = 0; i < archive.count; ++i) {
+    const mlx_archive_entry_t *entry = &archive.entries[i];
+    if (!start || entry->data < start) start = entry->data;
+    if (!end || entry->data + entry->size > end) end = entry->data + entry->size;
+    all += entry->size;
+  }
+  set_sizes(engine, all, entry_size, &archive);
+  out->data = start;
+  out->size = start ? (size_t)(end - start) : 0;
+  mlx_archive_clear(&archive);
+  return NULL;
+}
+
+static mlx_status_t find_weights(mlx_engine_t *engine, const mlx_model_parts_t *parts, mlx_weights_t *out) {
+  const mlx_made_weights_t *made = parts->weights;
+  if (!made) return find_data(engine, parts, out);
+  if (mlx_device_kind(engine->device) == MLX_DEVICE_CPU || made->size > SIZE_MAX)
+    return mlx_error(MLX_INTERNAL, "%s: weights for a CPU must be in a file", parts->name);
+  set_sizes(engine, made->size, made->size_of, made->user);
+  out->size = (size_t)made->size;
+  out->workers = made->workers;
+  out->read = made->read;
+  out->reader = made->user;
+  return NULL;
 }
 
 // Maps the module and the weights: two files of the cache, or two views of the bundle. The bundle owns its
@@ -207,7 +240,7 @@ static mlx_status_t bind_weights(mlx_engine_t *engine, const mlx_engine_options_
 static mlx_status_t map_files(mlx_engine_t *engine, const mlx_model_parts_t *parts) {
   if (!engine->bundle) {
     MLX_TRY(mlx_map_file(parts->vmfb_path, &engine->vmfb));
-    return mlx_map_file(parts->weights_path, &engine->weights);
+    return parts->weights ? NULL : mlx_map_file(parts->weights_path, &engine->weights);
   }
   MLX_TRY(mlx_bundle_map(engine->bundle,
                          engine->level ? mlx_bundle_module(engine->level).text : engine->variant->module,
@@ -222,15 +255,17 @@ static mlx_status_t load_program(mlx_engine_t *engine, const mlx_model_parts_t *
   mlx_status_t mapped = map_files(engine, parts);
   mlx_digest_set_watch(previous);
   MLX_TRY(mapped);
-  MLX_TRY(mlx_archive_parse(parts->weights_path ? parts->weights_path : parts->name, engine->weights.data,
-                            engine->weights.size, &engine->archive));
-  mlx_status_t status = bind_weights(engine, options);
-  bool memory = mlx_status_code(status) == MLX_OUT_OF_MEMORY;
+  mlx_weights_t weights = {.name = MLX_WHOLE_ARCHIVE, .on_load = options->on_load, .user = options->user};
+  MLX_TRY(find_weights(engine, parts, &weights));
+  mlx_status_t status =
+      mlx_program_load(engine->device, engine->vmfb.data, engine->vmfb.size, &weights, &engine->program);
+  const mlx_code_t code = mlx_status_code(status);
   status = mlx_status_annotate(status, "loading %s", parts->vmfb_path ? parts->vmfb_path : parts->name);
-  return memory ? mlx_status_hint(status, "the weights do not fit into memory: use a smaller model")
-                : mlx_status_hint(status,
-                                  "the module does not match this version of mlxcel or the weights: compile "
-                                  "the model again");
+  if (code == MLX_OUT_OF_MEMORY)
+    return mlx_status_hint(status, "the weights do not fit into memory: use a smaller model");
+  return mlx_status_hint(status,
+                         "the module does not match this version of mlxcel or the weights: compile the model "
+                         "again");
 }
 
 static mlx_status_t require_function(const mlx_engine_t *engine, const char *name, const char *function) {
@@ -363,7 +398,6 @@ void mlx_engine_close(mlx_engine_t *engine) {
   for (int i = 0; i < 2; ++i) mlx_vocabulary_free(engine->vocabularies[i]);
   mlx_tokenizer_free(engine->tokenizer);
   mlx_chat_free(engine->chat);
-  mlx_archive_clear(&engine->archive);
   if (!engine->bundle) {
     mlx_unmap(&engine->vmfb);
     mlx_unmap(&engine->weights);
@@ -433,26 +467,6 @@ mlx_status_t mlx_engine_open_bundle(const char *path, const mlx_engine_options_t
 // ----------------------------------------------------------------------------------------------------------
 // Information
 
-static const mlx_archive_entry_t *find_weight(const mlx_archive_t *archive, const char *name) {
-  for (size_t i = 0; i < archive->count; ++i) {
-    if (!strcmp(archive->entries[i].name, name)) return &archive->entries[i];
-  }
-  return NULL;
-}
-
-static uint64_t weight_bytes(const mlx_archive_t *archive) {
-  uint64_t total = 0;
-  for (size_t i = 0; i < archive->count; ++i) total += archive->entries[i].size;
-  return total;
-}
-
-// The weights that a decode step does not stream: if the model has a separate output head, a step reads one
-// row of the embedding table.
-static uint64_t lookup_bytes(const mlx_archive_t *archive) {
-  const mlx_archive_entry_t *embedding = find_weight(archive, "model.embed_tokens.weight");
-  return embedding && find_weight(archive, "lm_head.weight") ? embedding->size : 0;
-}
-
 // Without window pages, a window of the manifest is that of all layers (artifact/manifest.h).
 static uint64_t window_kv_bytes(const mlx_variant_t *v) {
   if (!v->window) return 0;
@@ -464,7 +478,6 @@ static uint64_t window_kv_bytes(const mlx_variant_t *v) {
 mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine) {
   const mlx_manifest_t *m = &engine->manifest;
   const mlx_variant_t *variant = engine->variant;
-  const uint64_t weights = weight_bytes(&engine->archive);
   return (mlx_engine_info_t){
       .device = mlx_device_kind(engine->device) == MLX_DEVICE_CPU ? "cpu" : "cuda",
       .device_reason = engine->device_reason,
@@ -484,8 +497,8 @@ mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine) {
       .vocab = m->vocab,
       .hidden = variant->hidden,
       .sequences = engine->sizing.sequences,
-      .weight_bytes = weights,
-      .token_weight_bytes = weights - lookup_bytes(&engine->archive),
+      .weight_bytes = engine->weight_bytes,
+      .token_weight_bytes = engine->token_weight_bytes,
       .kv_bytes = (uint64_t)variant->kv_bytes,
       .window_kv_bytes = window_kv_bytes(variant),
       .window = (uint64_t)variant->window,

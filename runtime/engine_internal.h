@@ -22,8 +22,10 @@ struct mlx_engine {
   mlx_chat_t *chat;         // NULL if the model has no chat template
   mlx_bundle_t *bundle;     // NULL if the model comes from the cache
   bool is_unsigned;         // an untrusted bundle that was opened because of allow_unsigned
-  mlx_map_t vmfb, weights;  // mapped as long as the program is loaded; views into the bundle if there is one
-  mlx_archive_t archive;
+  mlx_map_t vmfb, weights;  // mapped as long as the program is loaded; views into the bundle if there is one.
+                            // No weights if they were made while loading
+  uint64_t weight_bytes;    // of all weights
+  uint64_t token_weight_bytes;  // that a decode step reads
   mlx_device_t *device;
   mlx_program_t *program;
   char device_reason[256], gpu_name[128];

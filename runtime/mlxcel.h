@@ -117,6 +117,17 @@ mlx_status_t mlx_engine_open_bundle(const char *path, const mlx_engine_options_t
 // Compiling the model again fixes that.
 bool mlx_engine_needs_recompile(const char *path);
 
+// Weights that are not in a file: the caller makes them while they are copied to a GPU.
+typedef struct mlx_made_weights {
+  uint64_t size;  // bytes
+  int workers;    // threads that may call |read| at the same time
+  // Writes |length| bytes of the weights at |offset| to |out|. No two threads have the same |worker|, which
+  // is below |workers|, at a time. |offset| is a multiple of 64.
+  mlx_status_t (*read)(void *user, int worker, uint64_t offset, size_t length, void *out);
+  uint64_t (*size_of)(void *user, const char *name);  // bytes of one weight; 0 if the model does not have it
+  void *user;
+} mlx_made_weights_t;
+
 // The parts of a model that was compiled into the local cache. All pointers are borrowed for the call.
 typedef struct mlx_model_parts {
   const char *name;                            // the model's name, for messages
@@ -125,7 +136,9 @@ typedef struct mlx_model_parts {
   size_t manifest_length, tokenizer_length;
   const char *chat;  // the text of chat.json; NULL: the model has no chat template
   size_t chat_length;
-  const char *vmfb_path, *weights_path;
+  const char *vmfb_path;
+  const char *weights_path;  // the archive; NULL: |weights|, for a GPU only
+  const mlx_made_weights_t *weights;
 } mlx_model_parts_t;
 // Opens an engine from parts. Release with mlx_engine_close.
 mlx_status_t mlx_engine_open(const mlx_model_parts_t *parts, const mlx_engine_options_t *options,

@@ -76,9 +76,8 @@ mlx_status_t mlx_cuda_write(const mlx_cuda_t *cuda, mlx_cuda_pointer_t target, c
 mlx_status_t mlx_cuda_read(const mlx_cuda_t *cuda, void *target, mlx_cuda_pointer_t source,
                            size_t size) MLX_MUST_USE;
 
-// Copies the bytes of a mapped file with several threads (shim/upload.c). |on_load| may be NULL; it is called
-// on this thread.
-mlx_status_t mlx_cuda_upload(const mlx_cuda_t *cuda, mlx_cuda_pointer_t target, const void *source,
-                             size_t size, mlx_load_fn_t on_load, void *user) MLX_MUST_USE;
+// Copies |weights| with several threads (shim/upload.c).
+mlx_status_t mlx_cuda_upload(const mlx_cuda_t *cuda, mlx_cuda_pointer_t target,
+                             const mlx_weights_t *weights) MLX_MUST_USE;
 
 #endif  // MLXCEL_SHIM_CUDA_H_

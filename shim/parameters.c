@@ -1,5 +1,5 @@
 // Parameters: how a program's weights reach its module. On the CPU IREE uses the mapped bytes in place. On a
-// GPU all weights are uploaded into one allocation, and the module gets parts of it.
+// GPU they are uploaded into one allocation, and the module gets parts of it.
 #include "base/memory.h"
 #include "iree/io/parameter_index.h"
 #include "iree/io/parameter_index_provider.h"
@@ -7,34 +7,18 @@
 #include "shim/shim_internal.h"
 
 #define SCOPE IREE_SV("model")
-#define ALIGNMENT 64
-
-// The range from the first byte of the first weight to the end of the last one; empty without weights.
-static mlx_parameter_t whole_archive(const mlx_weights_t *weights) {
-  mlx_parameter_t whole = {.name = weights->whole};
-  uintptr_t start = UINTPTR_MAX, end = 0;
-  for (size_t i = 0; i < weights->count; ++i) {
-    const uintptr_t data = (uintptr_t)weights->parameters[i].data;
-    if (data < start) start = data;
-    if (data + weights->parameters[i].size > end) end = data + weights->parameters[i].size;
-  }
-  if (start >= end) return whole;
-  whole.data = (const void *)start;
-  whole.size = end - start;
-  return whole;
-}
 
 // ----------------------------------------------------------------------------------------------------------
 // CPU
 
-static iree_status_t add_parameter(iree_io_parameter_index_t *index, const mlx_parameter_t *parameter) {
+static iree_status_t add_parameter(iree_io_parameter_index_t *index, const mlx_weights_t *weights) {
   iree_io_file_handle_t *handle = NULL;
   IREE_RETURN_IF_ERROR(iree_io_file_handle_wrap_host_allocation(
-      IREE_IO_FILE_ACCESS_READ, iree_make_byte_span((void *)(uintptr_t)parameter->data, parameter->size),
+      IREE_IO_FILE_ACCESS_READ, iree_make_byte_span((void *)(uintptr_t)weights->data, weights->size),
       iree_io_file_handle_release_callback_null(), iree_allocator_system(), &handle));
   iree_io_parameter_index_entry_t entry = {
-      .key = iree_make_cstring_view(parameter->name),
-      .length = parameter->size,
+      .key = iree_make_cstring_view(weights->name),
+      .length = weights->size,
       .type = IREE_IO_PARAMETER_INDEX_ENTRY_STORAGE_TYPE_FILE,
       .storage.file = {.handle = handle, .offset = 0},
   };
@@ -46,12 +30,9 @@ static iree_status_t add_parameter(iree_io_parameter_index_t *index, const mlx_p
 static iree_status_t create_cpu_provider(const mlx_weights_t *weights,
                                          iree_io_parameter_provider_t **out_provider) {
   iree_allocator_t allocator = iree_allocator_system();
-  const mlx_parameter_t whole = whole_archive(weights);
   iree_io_parameter_index_t *index = NULL;
   IREE_RETURN_IF_ERROR(iree_io_parameter_index_create(allocator, &index));
-  iree_status_t status = whole.name ? add_parameter(index, &whole) : iree_ok_status();
-  for (size_t i = 0; i < weights->count && iree_status_is_ok(status); ++i)
-    status = add_parameter(index, &weights->parameters[i]);
+  iree_status_t status = weights->name ? add_parameter(index, weights) : iree_ok_status();
   if (iree_status_is_ok(status)) {
     status = iree_io_parameter_index_provider_create(
         SCOPE, index, IREE_IO_PARAMETER_INDEX_PROVIDER_DEFAULT_MAX_CONCURRENT_OPERATIONS, allocator,
@@ -68,15 +49,13 @@ typedef struct gpu_weights {
   iree_io_parameter_provider_t base;  // must be first
   iree_hal_buffer_t *storage;         // all weights; NULL if there are none
   mlx_cuda_pointer_t pointer;         // device address of |storage|
-  mlx_parameter_t whole;              // the host range that was uploaded
-  mlx_parameter_t *parameters;        // [count] owned, names borrowed; includes |whole| if it has a name
-  size_t count;
+  const char *name;                   // of the parameter; borrowed for the load
+  size_t size;                        // bytes
 } gpu_weights_t;
 
 static void gpu_destroy(iree_io_parameter_provider_t *base) {
   gpu_weights_t *weights = (gpu_weights_t *)base;
   iree_hal_buffer_release(weights->storage);
-  mlx_free(weights->parameters);
   mlx_free(weights);
 }
 
@@ -91,18 +70,6 @@ static bool gpu_query_support(iree_io_parameter_provider_t *base, iree_string_vi
   return iree_string_view_equal(scope, SCOPE);
 }
 
-static iree_status_t find_parameter(const gpu_weights_t *weights, iree_string_view_t key,
-                                    const mlx_parameter_t **out_parameter) {
-  for (size_t i = 0; i < weights->count; ++i) {
-    *out_parameter = &weights->parameters[i];
-    if (iree_string_view_equal(key, iree_make_cstring_view(weights->parameters[i].name)))
-      return iree_ok_status();
-  }
-  return iree_make_status(IREE_STATUS_NOT_FOUND,
-                          "the module needs weight '%.*s', which the model does not have", (int)key.size,
-                          key.data);
-}
-
 static void release_storage(void *storage, iree_hal_buffer_t *piece) {
   (void)piece;
   iree_hal_buffer_release(storage);
@@ -112,21 +79,24 @@ static void release_storage(void *storage, iree_hal_buffer_t *piece) {
 static iree_status_t import_piece(const gpu_weights_t *weights, iree_hal_device_t *device,
                                   iree_hal_buffer_params_t params, iree_string_view_t key,
                                   iree_io_parameter_span_t span, iree_hal_buffer_t **out_buffer) {
-  const mlx_parameter_t *parameter = NULL;
-  IREE_RETURN_IF_ERROR(find_parameter(weights, key, &parameter));
-  if (!mlx_range_ok(span.parameter_offset, span.length, parameter->size)) {
+  if (!weights->name || !iree_string_view_equal(key, iree_make_cstring_view(weights->name))) {
+    return iree_make_status(IREE_STATUS_NOT_FOUND,
+                            "the module needs weight '%.*s', which the model does not have", (int)key.size,
+                            key.data);
+  }
+  if (!mlx_range_ok(span.parameter_offset, span.length, weights->size)) {
     return iree_make_status(IREE_STATUS_OUT_OF_RANGE,
-                            "the module reads %llu bytes of weight '%s', which has %zu",
-                            (unsigned long long)span.length, parameter->name, parameter->size);
+                            "the module reads %llu bytes of weights, of which the model has %zu",
+                            (unsigned long long)span.length, weights->size);
   }
   if (!iree_all_bits_set(params.usage, IREE_HAL_BUFFER_USAGE_SHARING_IMMUTABLE)) {
-    return iree_make_status(IREE_STATUS_UNIMPLEMENTED, "the module modifies weight '%s', which is read-only",
-                            parameter->name);
+    return iree_make_status(IREE_STATUS_UNIMPLEMENTED,
+                            "the module modifies its weights, which are read-only");
   }
-  const uint64_t offset = (uintptr_t)parameter->data - (uintptr_t)weights->whole.data + span.parameter_offset;
-  iree_hal_external_buffer_t piece = {.type = IREE_HAL_EXTERNAL_BUFFER_TYPE_DEVICE_ALLOCATION,
-                                      .size = span.length,
-                                      .handle.device_allocation.ptr = weights->pointer + offset};
+  iree_hal_external_buffer_t piece = {
+      .type = IREE_HAL_EXTERNAL_BUFFER_TYPE_DEVICE_ALLOCATION,
+      .size = span.length,
+      .handle.device_allocation.ptr = weights->pointer + span.parameter_offset};
   const iree_hal_buffer_release_callback_t release = {.fn = release_storage, .user_data = weights->storage};
   iree_hal_buffer_retain(weights->storage);
   iree_status_t status = iree_hal_allocator_import_buffer(iree_hal_device_allocator(device), params, &piece,
@@ -185,35 +155,20 @@ static const iree_io_parameter_provider_vtable_t gpu_vtable = {.destroy = gpu_de
                                                                .gather = gpu_gather,
                                                                .scatter = gpu_scatter};
 
-static mlx_status_t copy_parameters(gpu_weights_t *out, const mlx_weights_t *weights) {
-  MLX_TRY(mlx_alloc(weights->count + 1, sizeof *out->parameters, &out->parameters));
-  out->whole = whole_archive(weights);
-  if (out->whole.name) out->parameters[out->count++] = out->whole;
-  for (size_t i = 0; i < weights->count; ++i) {
-    const mlx_parameter_t *parameter = &weights->parameters[i];
-    if (((uintptr_t)parameter->data - (uintptr_t)out->whole.data) % ALIGNMENT) {
-      return mlx_error(MLX_INVALID_INPUT, "weight '%s' is not aligned to %d bytes", parameter->name,
-                       ALIGNMENT);
-    }
-    out->parameters[out->count++] = *parameter;
-  }
-  return NULL;
-}
-
 static mlx_status_t upload(mlx_device_t *device, const mlx_weights_t *weights, gpu_weights_t *out) {
-  MLX_TRY(copy_parameters(out, weights));
-  if (!out->whole.size) return NULL;
+  out->name = weights->name;
+  out->size = weights->size;
+  if (!weights->size) return NULL;
   iree_hal_allocator_t *allocator = iree_hal_device_allocator(device->hal);
   const iree_hal_buffer_params_t params = {.type = IREE_HAL_MEMORY_TYPE_DEVICE_LOCAL,
                                            .usage = IREE_HAL_BUFFER_USAGE_DEFAULT};
-  MLX_TRY_IREE(iree_hal_allocator_allocate_buffer(allocator, params, out->whole.size, &out->storage));
+  MLX_TRY_IREE(iree_hal_allocator_allocate_buffer(allocator, params, weights->size, &out->storage));
   iree_hal_external_buffer_t external;
   MLX_TRY_IREE(iree_hal_allocator_export_buffer(allocator, out->storage,
                                                 IREE_HAL_EXTERNAL_BUFFER_TYPE_DEVICE_ALLOCATION,
                                                 IREE_HAL_EXTERNAL_BUFFER_FLAG_NONE, &external));
   out->pointer = external.handle.device_allocation.ptr;
-  return mlx_cuda_upload(&device->cuda, out->pointer, out->whole.data, out->whole.size, weights->on_load,
-                         weights->user);
+  return mlx_cuda_upload(&device->cuda, out->pointer, weights);
 }
 
 static mlx_status_t create_gpu_provider(mlx_device_t *device, const mlx_weights_t *weights,

@@ -41,25 +41,25 @@ typedef struct mlx_gpu_info {
 // The first GPU. MLX_UNAVAILABLE, with the reason, if there is no usable GPU.
 mlx_status_t mlx_gpu_query(mlx_gpu_info_t *out_info) MLX_MUST_USE;
 
-// One weight. Name and bytes are borrowed as long as the program lives.
-typedef struct mlx_parameter {
-  const char *name;
-  const void *data;
-  size_t size;
-} mlx_parameter_t;
-
 // Load progress in bytes, from 0 to |total|; called on the thread that loads.
 typedef void (*mlx_load_fn_t)(void *user, uint64_t done, uint64_t total);
 
-// The weights of a program: parts of one mapped archive. A CPU uses them in place if they are aligned to 64
-// bytes. A GPU gets the range from the first byte of the first weight to the end of the last one in one
-// allocation. There each weight must start at a multiple of 64 bytes from the start of the range.
+// Writes |length| bytes of the weights at |offset|, a multiple of 64, to |out|. Several threads call it; no
+// two have the same |worker| at a time.
+typedef mlx_status_t (*mlx_read_fn_t)(void *user, int worker, uint64_t offset, size_t length, void *out);
+
+// The weights of a program: one range of bytes, which the module binds as one parameter. A CPU uses |data| in
+// place; it must be aligned to 64 bytes and outlive the program. A GPU gets a copy of |data| or, if that is
+// NULL, of the bytes that |read| returns.
 typedef struct mlx_weights {
-  const mlx_parameter_t *parameters;  // borrowed for the call
-  size_t count;
-  const char *whole;      // parameter name of the whole range as bytes; NULL if the module does not use it
+  const char *name;  // of the parameter
+  const void *data;
+  size_t size;  // bytes
+  mlx_read_fn_t read;
+  void *reader;           // first argument of |read|
+  int workers;            // that may call |read| at the same time
   mlx_load_fn_t on_load;  // may be NULL; not called if weights are used in place
-  void *user;
+  void *user;             // first argument of |on_load|
 } mlx_weights_t;
 
 // Loads |vmfb| (borrowed until the program is freed). |weights| may be NULL. Release with mlx_program_free.

@@ -1,27 +1,26 @@
-// Upload: copies a mapped file to the GPU at the speed of the link. One thread cannot copy and fault in pages
-// that fast, and the driver is only fast from page-locked memory. So several threads fill page-locked
-// buffers, and each buffer is transferred while its thread fills the next one.
-#include <pthread.h>
+// Upload: copies weights to the GPU at the speed of the link. One thread cannot copy and fault in pages that
+// fast, and the driver is only fast from page-locked memory. So several threads fill page-locked buffers, and
+// each buffer is transferred while its thread fills the next one.
 #include <stdatomic.h>
 #include <string.h>
 
-#include "base/cpu.h"
+#include "base/parallel.h"
 #include "shim/cuda.h"
 
-// Measured on an H200 (PCIe 5, 16 cores): 2.5 GB take 0.34 s with 1 worker and 0.08 s with 8. More workers or
-// larger pieces are slower, because page-locking the buffers also takes time.
+// Measured on an H200 (PCIe 5, 16 cores): 2.5 GB of a mapped file take 0.34 s with 1 worker and 0.08 s
+// with 8. More workers or larger pieces are slower, because page-locking the buffers also takes time. Packing
+// weights takes more time than copying, so all workers do that.
 #define PIECE ((size_t)2 << 20)
-#define MAX_WORKERS 8
+#define COPYING_WORKERS 8
 #define EVENT_DISABLE_TIMING 2
 
 typedef struct upload {
   const mlx_cuda_t *cuda;
   mlx_cuda_pointer_t target;
-  const uint8_t *source;
-  size_t size;
-  atomic_size_t next;  // offset of the first byte not yet claimed by a worker
-  atomic_size_t done;  // bytes submitted
-  atomic_int error;    // the first error; stops all workers
+  const mlx_weights_t *weights;
+  atomic_size_t next;   // offset of the first byte not yet claimed by a worker
+  atomic_size_t done;   // bytes submitted
+  atomic_bool stopped;  // a worker failed
 } upload_t;
 
 // A page-locked buffer of one worker, and the event that follows the copy from it.
@@ -39,55 +38,60 @@ static void slot_close(const mlx_cuda_calls_t *calls, slot_t *slot) {
   if (slot->bytes) calls->host_free(slot->bytes);
 }
 
-static int send_piece(upload_t *upload, slot_t *slot, size_t offset) {
-  const mlx_cuda_calls_t *calls = &upload->cuda->calls;
-  const size_t size = upload->size - offset < PIECE ? upload->size - offset : PIECE;
-  int code = calls->event_wait(slot->event);  // returns at once for an event that was never recorded
-  if (code) return code;
-  memcpy(slot->bytes, upload->source + offset, size);
-  code = calls->write(upload->target + offset, slot->bytes, size, upload->cuda->stream);
-  if (!code) code = calls->event_record(slot->event, upload->cuda->stream);
-  if (!code) atomic_fetch_add(&upload->done, size);
-  return code;
+static mlx_status_t driver_status(const upload_t *upload, int code) {
+  return mlx_cuda_status(upload->cuda, code, "uploading the weights");
 }
 
-static void work(upload_t *upload, mlx_load_fn_t on_load, void *user) {
+static mlx_status_t read_piece(const mlx_weights_t *weights, int worker, size_t offset, size_t size,
+                               void *out) {
+  if (!weights->data) return weights->read(weights->reader, worker, offset, size, out);
+  memcpy(out, (const uint8_t *)weights->data + offset, size);
+  return NULL;
+}
+
+static mlx_status_t send_piece(upload_t *upload, int worker, slot_t *slot, size_t offset) {
+  const mlx_cuda_calls_t *calls = &upload->cuda->calls;
+  const size_t left = upload->weights->size - offset, size = left < PIECE ? left : PIECE;
+  // The wait returns at once for an event that was never recorded.
+  MLX_TRY(driver_status(upload, calls->event_wait(slot->event)));
+  MLX_TRY(read_piece(upload->weights, worker, offset, size, slot->bytes));
+  int code = calls->write(upload->target + offset, slot->bytes, size, upload->cuda->stream);
+  if (!code) code = calls->event_record(slot->event, upload->cuda->stream);
+  if (!code) atomic_fetch_add(&upload->done, size);
+  return driver_status(upload, code);
+}
+
+// Copies pieces until none is left. Worker 0 is the calling thread, which reports progress.
+static mlx_status_t work(void *user, int worker, uint64_t index) {
+  (void)index;
+  upload_t *upload = user;
+  const mlx_weights_t *weights = upload->weights;
   const mlx_cuda_calls_t *calls = &upload->cuda->calls;
   slot_t slots[2] = {{0}};
   size_t offset;
   mlx_cuda_enter(upload->cuda);
   int code = slot_open(calls, &slots[0]);
   if (!code) code = slot_open(calls, &slots[1]);
-  for (int i = 0; !code && !atomic_load(&upload->error); i ^= 1) {
-    if ((offset = atomic_fetch_add(&upload->next, PIECE)) >= upload->size) break;
-    code = send_piece(upload, &slots[i], offset);
-    if (on_load) on_load(user, atomic_load(&upload->done), upload->size);
+  mlx_status_t status = driver_status(upload, code);
+  for (int i = 0; !status && !atomic_load(&upload->stopped); i ^= 1) {
+    if ((offset = atomic_fetch_add(&upload->next, PIECE)) >= weights->size) break;
+    status = send_piece(upload, worker, &slots[i], offset);
+    if (!worker && weights->on_load)
+      weights->on_load(weights->user, atomic_load(&upload->done), weights->size);
   }
-  for (int i = 0; i < 2 && !code; ++i) code = calls->event_wait(slots[i].event);
+  for (int i = 0; i < 2 && !status; ++i) status = driver_status(upload, calls->event_wait(slots[i].event));
   for (int i = 0; i < 2; ++i) slot_close(calls, &slots[i]);
-  int none = 0;
-  if (code) atomic_compare_exchange_strong(&upload->error, &none, code);
+  if (status) atomic_store(&upload->stopped, true);
+  return status;
 }
 
-static void *work_thread(void *upload) {
-  work(upload, NULL, NULL);
+mlx_status_t mlx_cuda_upload(const mlx_cuda_t *cuda, mlx_cuda_pointer_t target,
+                             const mlx_weights_t *weights) {
+  upload_t upload = {.cuda = cuda, .target = target, .weights = weights};
+  const int most = weights->data ? COPYING_WORKERS : weights->workers;
+  const int cpus = mlx_parallel_workers(weights->size / PIECE, 0), workers = cpus < most ? cpus : most;
+  if (weights->on_load) weights->on_load(weights->user, 0, weights->size);
+  MLX_TRY(mlx_parallel((uint64_t)workers, workers, work, &upload));
+  if (weights->on_load) weights->on_load(weights->user, weights->size, weights->size);
   return NULL;
-}
-
-// The calling thread works too, and reports progress between its pieces. If a thread cannot be started, the
-// remaining threads copy its pieces.
-mlx_status_t mlx_cuda_upload(const mlx_cuda_t *cuda, mlx_cuda_pointer_t target, const void *source,
-                             size_t size, mlx_load_fn_t on_load, void *user) {
-  upload_t upload = {.cuda = cuda, .target = target, .source = source, .size = size};
-  pthread_t threads[MAX_WORKERS];
-  size_t wanted = size / PIECE < (size_t)mlx_cpu_count() ? size / PIECE : (size_t)mlx_cpu_count();
-  size_t started = 0;
-  if (wanted > MAX_WORKERS) wanted = MAX_WORKERS;
-  if (on_load) on_load(user, 0, size);
-  while (started + 1 < wanted && !pthread_create(&threads[started], NULL, work_thread, &upload)) ++started;
-  work(&upload, on_load, user);
-  for (size_t i = 0; i < started; ++i) pthread_join(threads[i], NULL);
-  const int code = atomic_load(&upload.error);
-  if (!code && on_load) on_load(user, size, size);
-  return mlx_cuda_status(cuda, code, "uploading the weights");
 }

@@ -362,7 +362,7 @@ TEST(a_model_that_changes_during_compilation_is_refused) {
   CHECK(!rename(in_folder("other.gguf"), in_folder("m.gguf")));
   CHECK_OK(mlx_write_file(in_folder("replaced"), "", 0));
   command_wait(&run);
-  check_refused(&run, MLX_IO, "changed while it was being compiled");
+  check_refused(&run, MLX_IO, "changed while it was being read");
   CHECK(!mlx_is_dir(in_folder("x.mlxb")));
   compile_with_fake("cache", "x.mlxb");
   compile_with_fake("fresh", "y.mlxb");

@@ -128,9 +128,32 @@ TEST(model_too_large_for_gpu_memory_is_rejected_with_the_sizes) {
   CHECK_OK(mlx_remove_tree(folder));
 }
 
+// The stub GPU runs no kernels, but the weights are read before the module is loaded.
+TEST(a_gpu_gets_weights_from_the_files_of_the_model) {
+  char *bytes, path[64];
+  size_t length;
+  command_t run;
+  strcpy(folder, "/tmp/mlxcel-gpu-XXXXXX");
+  CHECK(mkdtemp(folder));
+  snprintf(path, sizeof path, "%s/m.gguf", folder);
+  CHECK_OK(mlx_read_file(TINY ".gguf", 1 << 26, &bytes, &length));
+  memcpy(bytes + length - 4, "\0\0\xc0\x7f", 4);  // NaN
+  CHECK_OK(mlx_write_file(path, bytes, length));
+  mlx_free(bytes);
+  simulate_gpu("90", "13000");
+  RUN(&run, "run", "--temp", "0", "-m", path, "-p", "the", "-n", "1", "--device", "cuda");
+  CHECK_INT(run.exit_code, MLX_INVALID_INPUT);
+  CHECK_CONTAINS(run.err, "has a value that is not finite: element ");
+  CHECK_CONTAINS(run.err, "hint: the file is damaged");
+  command_free(&run);
+  unsetenv("LD_LIBRARY_PATH");
+  CHECK_OK(mlx_remove_tree(folder));
+}
+
 TEST_MAIN(CASE(every_gpu_in_the_table_is_found_by_name_and_runs_its_target),
           CASE(code_is_compiled_for_the_requested_gpu), CASE(bundle_for_a_gpu_does_not_run_on_a_cpu),
           CASE(unusable_gpu_is_reported_with_the_reason_and_auto_uses_the_cpu),
           CASE(driver_is_found_under_its_versioned_name),
           CASE(bundle_for_a_newer_gpu_is_rejected_before_loading),
+          CASE(a_gpu_gets_weights_from_the_files_of_the_model),
           CASE(model_too_large_for_gpu_memory_is_rejected_with_the_sizes))

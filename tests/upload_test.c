@@ -1,6 +1,7 @@
 // Copies of weights and tensors to a GPU and back: copied ranges, reused memory and error messages. The GPU
 // is tests/stub_cuda.c, which uses host memory.
 #include <dlfcn.h>
+#include <stdatomic.h>
 #include <sys/mman.h>
 
 #include "artifact/archive.h"
@@ -8,22 +9,15 @@
 #include "tests/check.h"
 #include "tests/command.h"
 
-#define A_SIZE 100
-#define B_SIZE 9000000  // several pieces of an upload, so that several threads work
-#define B_OFFSET 128
-#define WHOLE_SIZE (B_OFFSET + B_SIZE)
+#define A_SIZE 100                 // bytes of a weight at the start
+#define WHOLE_SIZE 9000128         // several pieces of an upload, so that several threads work
 static const char module_text[] =  // only copies: the stub runs no kernels
     "module @mlxcel {\n"
-    "  util.global private @a = #flow.parameter.named<\"model\"::\"a\"> : tensor<25xi32>\n"
-    "  util.global private @b = #flow.parameter.named<\"model\"::\"b\"> : tensor<2250000xi32>\n"
     "  util.global private @all = #flow.parameter.named<\"model\"::\"*\"> : tensor<2250032xi32>\n"
     "  func.func @get_a(%out: tensor<25xi32> {iree.abi.output = 0 : index}) -> tensor<25xi32> {\n"
-    "    %0 = util.global.load @a : tensor<25xi32>\n"
-    "    return %0 : tensor<25xi32>\n"
-    "  }\n"
-    "  func.func @get_b(%out: tensor<2250000xi32> {iree.abi.output = 0 : index}) -> tensor<2250000xi32> {\n"
-    "    %0 = util.global.load @b : tensor<2250000xi32>\n"
-    "    return %0 : tensor<2250000xi32>\n"
+    "    %0 = util.global.load @all : tensor<2250032xi32>\n"
+    "    %1 = tensor.extract_slice %0[0] [25] [1] : tensor<2250032xi32> to tensor<25xi32>\n"
+    "    return %1 : tensor<25xi32>\n"
     "  }\n"
     "  func.func @get_all(%out: tensor<2250032xi32> {iree.abi.output = 0 : index}) -> tensor<2250032xi32> {\n"
     "    %0 = util.global.load @all : tensor<2250032xi32>\n"
@@ -39,7 +33,7 @@ static const char module_text[] =  // only copies: the stub runs no kernels
     "}\n";
 static const char changing_text[] =
     "module @mlxcel {\n"
-    "  util.global private mutable @a = #flow.parameter.named<\"model\"::\"a\"> : tensor<100xi8>\n"
+    "  util.global private mutable @a = #flow.parameter.named<\"model\"::\"*\"> : tensor<100xi8>\n"
     "  func.func @swap(%x: tensor<100xi8>) -> tensor<100xi8> {\n"
     "    %0 = util.global.load @a : tensor<100xi8>\n"
     "    util.global.store %x, @a : tensor<100xi8>\n"
@@ -84,10 +78,7 @@ static const char *const for_cpu[] = {"--iree-hal-target-device=local",
 static uint8_t *archive;  // WHOLE_SIZE bytes, each different from its neighbours
 
 static mlx_weights_t weights(void) {
-  static mlx_parameter_t parameters[] = {{.name = "b", .size = B_SIZE}, {.name = "a", .size = A_SIZE}};
-  parameters[0].data = archive + B_OFFSET;
-  parameters[1].data = archive;
-  return (mlx_weights_t){.parameters = parameters, .count = 2, .whole = MLX_WHOLE_ARCHIVE};
+  return (mlx_weights_t){.name = MLX_WHOLE_ARCHIVE, .data = archive, .size = WHOLE_SIZE};
 }
 
 static void remove_folder(void) { mlx_status_free(mlx_remove_tree(folder)); }
@@ -133,7 +124,6 @@ static void check_weights(mlx_device_kind_t kind, mlx_map_t vmfb, const mlx_weig
   CHECK_OK(mlx_device_open(kind, 1, &device));
   CHECK_OK(mlx_program_load(device, vmfb.data, vmfb.size, given, &program));
   check_result(device, program, "get_a", archive, A_SIZE);
-  check_result(device, program, "get_b", archive + B_OFFSET, B_SIZE);
   check_result(device, program, "get_all", archive, WHOLE_SIZE);
   mlx_program_free(program);
   mlx_device_close(device);
@@ -166,7 +156,7 @@ TEST(weights_reach_a_gpu_and_progress_goes_from_zero_to_all) {
   CHECK_INT(progress.total, WHOLE_SIZE);
 }
 
-TEST(cpu_uses_weights_and_the_whole_archive_in_place) {
+TEST(cpu_uses_weights_in_place) {
   set_up();
   mlx_weights_t given = weights();
   given.on_load = record_progress;  // must not be called: its user pointer is NULL
@@ -182,26 +172,52 @@ static void check_load_fails(mlx_map_t vmfb, const mlx_weights_t *given, mlx_cod
   mlx_device_close(device);
 }
 
+#define WORKERS 3
+typedef struct maker {
+  atomic_int calls, busy[WORKERS];
+  uint64_t fails_at;  // offset of the piece that cannot be made
+} maker_t;
+
+static mlx_status_t make(void *user, int worker, uint64_t offset, size_t length, void *out) {
+  maker_t *maker = user;
+  CHECK(worker >= 0 && worker < WORKERS && offset % 64 == 0 && offset + length <= WHOLE_SIZE);
+  CHECK(!atomic_fetch_add(&maker->busy[worker], 1));
+  ++maker->calls;
+  mlx_status_t status = offset == maker->fails_at ? mlx_error(MLX_INVALID_INPUT, "weight x is bad") : NULL;
+  if (!status) memcpy(out, archive + offset, length);
+  CHECK(atomic_fetch_sub(&maker->busy[worker], 1) == 1);
+  return status;
+}
+
+TEST(weights_that_are_made_while_loading_reach_a_gpu) {
+  set_up();
+  maker_t maker = {.fails_at = UINT64_MAX};
+  const mlx_weights_t given = {
+      .name = MLX_WHOLE_ARCHIVE, .size = WHOLE_SIZE, .read = make, .reader = &maker, .workers = WORKERS};
+  check_weights(MLX_DEVICE_CUDA, compile("cuda", module_text, for_cuda), &given);
+  CHECK_INT(maker.calls, 5);
+  maker.fails_at = 4 << 20;
+  mlx_map_t vmfb = compile("cuda", module_text, for_cuda);
+  check_load_fails(vmfb, &given, MLX_INVALID_INPUT, "weight x is bad");
+  mlx_unmap(&vmfb);
+}
+
 TEST(error_names_the_weight_that_does_not_match_the_module) {
   set_up();
   mlx_map_t vmfb = compile("cuda", module_text, for_cuda);
   mlx_weights_t given = weights();
-  mlx_parameter_t *first = (mlx_parameter_t *)(uintptr_t)given.parameters;
-  first->size = B_SIZE - 1;
+  given.size = WHOLE_SIZE - 1;
   check_load_fails(vmfb, &given, MLX_INVALID_INPUT,
-                   "the module reads 9000000 bytes of weight 'b', which has 8999999");
-  first->name = "c";
-  check_load_fails(vmfb, &given, MLX_NOT_FOUND, "the module needs weight 'b'");
-  first->data = archive + B_OFFSET + 4;
-  check_load_fails(vmfb, &given, MLX_INVALID_INPUT, "weight 'c' is not aligned to 64 bytes");
-  *first = (mlx_parameter_t){.name = "b", .size = B_SIZE};
+                   "the module reads 9000128 bytes of weights, of which the model has 9000127");
   given = weights();
-  given.whole = NULL;
+  given.name = "c";
+  check_load_fails(vmfb, &given, MLX_NOT_FOUND, "the module needs weight '*'");
+  given.name = NULL;
   check_load_fails(vmfb, &given, MLX_NOT_FOUND, "the module needs weight '*'");
   mlx_unmap(&vmfb);
   vmfb = compile("changing", changing_text, for_cuda);
   given = weights();
-  check_load_fails(vmfb, &given, MLX_UNSUPPORTED, "the module modifies weight 'a'");
+  check_load_fails(vmfb, &given, MLX_UNSUPPORTED, "the module modifies its weights");
   mlx_unmap(&vmfb);
 }
 
@@ -297,8 +313,8 @@ static void check_buffer(mlx_device_kind_t kind, mlx_map_t vmfb) {
   CHECK_ERROR(mlx_buffer_commit(buffer, 1025 * MIB), MLX_INTERNAL, "cannot commit");
   CHECK_ERROR(mlx_buffer_read(buffer, 1024 * MIB - 4, read, 8), MLX_INTERNAL, "cannot read 8 bytes");
   // A call that is refused does not stop later ones.
-  CHECK_ERROR(mlx_program_submit(program, "get_b", &out, NULL, 1, NULL, 0, &pending), MLX_INVALID_INPUT,
-              "calling 'get_b'");
+  CHECK_ERROR(mlx_program_submit(program, "get_all", &out, NULL, 1, NULL, 0, &pending), MLX_INVALID_INPUT,
+              "calling 'get_all'");
   memset(mlx_buffer_host(out), 0, A_SIZE);
   call(program, "get_a", &out, 1);
   CHECK(!memcmp(mlx_buffer_host(out), archive, A_SIZE));
@@ -343,8 +359,8 @@ TEST(a_gpu_without_free_memory_refuses_a_commit) {
   mlx_device_close(device);
 }
 
-TEST_MAIN(CASE(weights_reach_a_gpu_and_progress_goes_from_zero_to_all),
-          CASE(cpu_uses_weights_and_the_whole_archive_in_place),
+TEST_MAIN(CASE(weights_reach_a_gpu_and_progress_goes_from_zero_to_all), CASE(cpu_uses_weights_in_place),
+          CASE(weights_that_are_made_while_loading_reach_a_gpu),
           CASE(error_names_the_weight_that_does_not_match_the_module), CASE(upload_error_quotes_the_driver),
           CASE(input_memory_is_reused_only_when_it_is_free),
           CASE(reserved_memory_is_taken_as_it_is_committed), CASE(a_gpu_without_free_memory_refuses_a_commit))

@@ -77,6 +77,27 @@ mlx_status_t mlx_compile(const char *model, const mlx_compile_options_t *options
 
 void mlx_compiled_release(mlx_compiled_t *compiled) { *compiled = (mlx_compiled_t){0}; }
 
+uint64_t mlx_source_weights_size(const mlx_source_weights_t *source) {
+  (void)source;
+  return 0;
+}
+
+uint64_t mlx_source_weights_size_of(const mlx_source_weights_t *source, const char *name) {
+  (void)source, (void)name;
+  return 0;
+}
+
+mlx_status_t mlx_source_weights_read(mlx_source_weights_t *source, int worker, uint64_t offset, size_t length,
+                                     void *out) {
+  (void)source, (void)worker, (void)offset, (void)length, (void)out;
+  return no_compiler();
+}
+
+mlx_status_t mlx_source_weights_check(const mlx_source_weights_t *source) {
+  (void)source;
+  return no_compiler();
+}
+
 mlx_status_t mlx_compiled_check_path(const char *path) {
   (void)path;
   return NULL;

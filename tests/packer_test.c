@@ -1,0 +1,127 @@
+// A packer returns the same bytes for any split of the weights into ranges, in every layout. weights_test.c,
+// panels_test.c and quantize_test.c check the bytes themselves.
+#include <stdlib.h>
+
+#include "artifact/archive.h"
+#include "base/parallel.h"
+#include "compiler/weights.h"
+#include "tests/check.h"
+#include "tests/command.h"
+#include "tests/packed_subjects.h"
+
+#define WORKERS 4
+
+static const struct {
+  const char *name;
+  mlx_storage_t storage;
+} layouts[] = {
+    {"f32 rows", {.dtype = MLX_F32, .layout = MLX_LAYOUT_ROWS}},
+    {"bf16 panels", {.dtype = MLX_BF16, .layout = MLX_LAYOUT_PANELS}},
+    {"quantized panels", {.dtype = MLX_F32, .as_stored = true, .layout = MLX_LAYOUT_QUANTIZED_PANELS}},
+    {"tiles", {.dtype = MLX_F32, .as_stored = true, .layout = MLX_LAYOUT_TILES}},
+    {"tiles of 4 bits",
+     {.dtype = MLX_F32, .as_stored = true, .layout = MLX_LAYOUT_TILES, .quantize = MLX_QUANTIZE_Q4_1}}};
+
+typedef struct ranges {
+  mlx_packer_t *packer;
+  uint64_t *ends;  // of the ranges
+  uint8_t *out;
+} ranges_t;
+
+static mlx_status_t read_range(void *user, int worker, uint64_t index) {
+  const ranges_t *ranges = user;
+  const uint64_t start = index ? ranges->ends[index - 1] : 0;
+  return mlx_packer_read(ranges->packer, worker, start, (size_t)(ranges->ends[index] - start),
+                         ranges->out + start);
+}
+
+// Reads ranges of at most |most| bytes on several threads.
+static void read_split(mlx_packer_t *packer, size_t most, uint8_t *out) {
+  const uint64_t size = mlx_packer_size(packer);
+  ranges_t ranges = {.packer = packer, .out = out};
+  size_t count = 0;
+  CHECK_OK(mlx_alloc((size_t)(size / MLX_ARCHIVE_ALIGNMENT) + 1, sizeof *ranges.ends, &ranges.ends));
+  for (uint64_t end = 0; end < size; ranges.ends[count++] = end) {
+    const size_t blocks = most / MLX_ARCHIVE_ALIGNMENT;
+    end += (uint64_t)(1 + (size_t)rand() % blocks) * MLX_ARCHIVE_ALIGNMENT;
+    if (end > size) end = size;
+  }
+  CHECK_OK(mlx_parallel(count, WORKERS, read_range, &ranges));
+  mlx_free(ranges.ends);
+}
+
+static void check_packer(const mlx_model_t *model, const char *path, size_t layout) {
+  static const size_t sizes[] = {256, 40000};
+  mlx_packer_t *packer;
+  uint8_t *whole, *split;
+  CHECK_OK(mlx_packer_create(model, layouts[layout].storage, WORKERS, &packer));
+  const uint64_t size = mlx_packer_size(packer);
+  CHECK_OK(mlx_alloc((size_t)size, 1, &whole));
+  CHECK_OK(mlx_alloc((size_t)size, 1, &split));
+  CHECK_OK(mlx_packer_read(packer, 0, 0, (size_t)size, whole));
+  for (size_t i = 0; i < 2; ++i) {
+    memset(split, 0xa5, (size_t)size);
+    read_split(packer, sizes[i], split);
+    if (memcmp(whole, split, (size_t)size))
+      CHECK_FAIL("%s as %s: ranges of %zu bytes differ", path, layouts[layout].name, sizes[i]);
+  }
+  uint64_t sum = 0;
+  for (size_t i = 0; i < model->weight_count; ++i) sum += mlx_packer_size_of(packer, model->weights[i].name);
+  CHECK(sum <= size && sum + model->weight_count * MLX_ARCHIVE_ALIGNMENT > size);
+  CHECK_INT(mlx_packer_size_of(packer, "no such weight"), 0);
+  CHECK_ERROR(mlx_packer_read(packer, 0, 0, (size_t)size + 1, whole), MLX_INTERNAL, "cannot pack");
+  CHECK_ERROR(mlx_packer_read(packer, 0, 32, 64, whole), MLX_INTERNAL, "cannot pack");
+  CHECK_ERROR(mlx_packer_read(packer, WORKERS, 0, 64, whole), MLX_INTERNAL, "cannot pack");
+  mlx_packer_free(packer);
+  mlx_free(whole);
+  mlx_free(split);
+}
+
+static void check_model(const char *path) {
+  mlx_model_t *model;
+  CHECK_OK(mlx_model_open(path, &model));
+  for (size_t i = 0; i < sizeof layouts / sizeof *layouts; ++i) check_packer(model, path, i);
+  mlx_model_close(model);
+}
+
+typedef struct visited {
+  const char *folder;
+  int models;
+} visited_t;
+
+static mlx_status_t visit(void *user, const char *name) {
+  visited_t *visited = user;
+  char path[256], config[300];
+  snprintf(path, sizeof path, "%s/%s", visited->folder, name);
+  snprintf(config, sizeof config, "%s/model.safetensors", path);
+  if (!mlx_ends_with(name, ".gguf") && !mlx_is_file(config)) return NULL;
+  check_model(path);
+  ++visited->models;
+  return NULL;
+}
+
+TEST(ranges_of_every_architecture_are_parts_of_the_whole) {
+  static const char *const folders[] = {FIXTURES, FIXTURES "gguf"};
+  int models = 0;
+  for (size_t i = 0; i < 2; ++i) {
+    visited_t visited = {.folder = folders[i]};
+    CHECK_OK(mlx_list_dir(folders[i], visit, &visited));
+    models += visited.models;
+  }
+  CHECK(models > 60);
+}
+
+TEST(ranges_of_quantized_directories_are_parts_of_the_whole) {
+  char root[] = "/tmp/mlxcel-packer-XXXXXX";
+  CHECK(mkdtemp(root));
+  for (size_t i = 0; i < PACKED_SUBJECTS; ++i) {
+    folder_t folder;
+    write_packed_subject(&packed_subjects[i], root, &folder, NULL);
+    check_model(folder.path);
+    end(&folder);
+  }
+  CHECK_OK(mlx_remove_tree(root));
+}
+
+TEST_MAIN(CASE(ranges_of_every_architecture_are_parts_of_the_whole),
+          CASE(ranges_of_quantized_directories_are_parts_of_the_whole))
