@@ -204,6 +204,23 @@ static mlx_global_t *find_global(mlx_builder_t *b, const char *name) {
   return NULL;
 }
 
+// 16-bit weights of an odd number: |words| has one more.
+static mlx_value_t drop_last(mlx_builder_t *b, const mlx_global_t *global, mlx_value_t words) {
+  const int64_t count = 2 * mlx_type_of(words).dims[0];
+  const mlx_type_text_t all = mlx_type_text(MLX_TYPE(global->type.dtype, count)),
+                        used = mlx_type_text(MLX_TYPE(global->type.dtype, count - 1));
+  const char *name = mlx_builder_name(b, words);
+  mlx_text_printf(&b->body, "    %%%s_all = flow.tensor.bitcast %%%s : %s -> %s\n", name, name,
+                  mlx_type_text(mlx_type_of(words)).chars, all.chars);
+  mlx_text_printf(&b->body, "    %%%s_first = arith.constant 0 : index\n", name);
+  mlx_text_printf(&b->body, "    %%%s_used = arith.constant %lld : index\n", name, (long long)(count - 1));
+  mlx_text_printf(&b->body,
+                  "    %%%s_row = flow.tensor.slice %%%s_all[%%%s_first for %%%s_used] : %s -> %s\n", name,
+                  name, name, name, all.chars, used.chars);
+  return mlx_builder_emit(b, global->name, global->type, "flow.tensor.reshape %%%s_row : %s -> %s", name,
+                          used.chars, mlx_type_text(global->type).chars);
+}
+
 // The part of an archive that is a weight.
 static mlx_value_t load_part(mlx_builder_t *b, const mlx_global_t *global) {
   const mlx_value_t archive = mlx_builder_load(b, global->archive);
@@ -211,7 +228,7 @@ static mlx_value_t load_part(mlx_builder_t *b, const mlx_global_t *global) {
   if (!type_bytes(&global->type, &bytes))
     mlx_builder_fail(b, mlx_error(MLX_INTERNAL, "weight '%s' is too large", global->name));
   if (!archive.id || b->status) return MLX_NONE;
-  const mlx_type_t words = MLX_TYPE(MLX_I32, (int64_t)(bytes / 4));
+  const mlx_type_t words = MLX_TYPE(MLX_I32, (int64_t)((bytes + 3) / 4));
   const mlx_type_text_t from = mlx_type_text(mlx_type_of(archive)), part = mlx_type_text(words);
   const bool is_words = mlx_type_equal(words, global->type);
   const mlx_value_t value = mlx_builder_new_value(b, is_words ? global->name : "words", words);
@@ -222,6 +239,7 @@ static mlx_value_t load_part(mlx_builder_t *b, const mlx_global_t *global) {
   mlx_text_printf(&b->body, "    %%%s = flow.tensor.slice %%%s[%%%s_at for %%%s_count] : %s -> %s\n", name,
                   mlx_builder_name(b, archive), name, name, from.chars, part.chars);
   if (is_words) return value;
+  if (bytes % 4) return drop_last(b, global, value);
   return mlx_builder_emit(b, global->name, global->type, "flow.tensor.bitcast %%%s : %s -> %s", name,
                           part.chars, mlx_type_text(global->type).chars);
 }

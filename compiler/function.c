@@ -37,10 +37,7 @@ static void declare_weight(mlx_function_t *g, const mlx_weight_t *weight, uint64
   const mlx_type_t type = stored.tiles.bits
                               ? MLX_TYPE(MLX_I32, (int64_t)(bytes / 4))
                               : mlx_type(stored.dtype, weight->tensor.rank, weight->tensor.dims);
-  if (bytes % 4 == 0)
-    mlx_builder_weight(g->b, weight->name, type, MLX_WHOLE_ARCHIVE, (int64_t)(offset / 4));
-  else
-    mlx_builder_parameter(g->b, weight->name, type);  // 16-bit weights of an odd number
+  mlx_builder_weight(g->b, weight->name, type, MLX_WHOLE_ARCHIVE, (int64_t)(offset / 4));
 }
 
 mlx_status_t mlx_function_declare(mlx_function_t *g) {

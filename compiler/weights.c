@@ -9,6 +9,7 @@
 
 // Rows dequantized at a time. GPTQ and AWQ store columns, so each column is read once for all these rows.
 #define F32_ROWS 32
+#define WORD 4  // bytes; a module reads the archive as words
 
 // Number of leading dimensions that count rows. The remaining dimensions are the elements of a row. A vector
 // is one row, except if its elements are reordered: then each element is a row. Fused biases of experts
@@ -72,7 +73,8 @@ typedef struct packed {
   size_t from_bytes, to_bytes;    // of a row in the file, and as |dtype|
   int64_t unit_rows, per_matrix;  // rows in a unit; units in a matrix: an expert starts with a new unit
   size_t unit_bytes;
-  uint64_t offset, size;  // bytes, in the data of the archive
+  uint64_t used;          // bytes
+  uint64_t offset, size;  // bytes, in the data of the archive; |size| is |used| in whole words
 } packed_t;
 
 // Buffers of one worker, which grow as needed.
@@ -115,7 +117,8 @@ static packed_t describe(const mlx_weight_t *weight, mlx_storage_t storage) {
     p.unit_bytes = (size_t)mlx_panels_bytes(p.stored.format, 1, columns);
   }
   p.per_matrix = (matrix_rows(weight) + p.unit_rows - 1) / p.unit_rows;
-  p.size = (uint64_t)(row_count(weight) / matrix_rows(weight) * p.per_matrix) * p.unit_bytes;
+  p.used = (uint64_t)(row_count(weight) / matrix_rows(weight) * p.per_matrix) * p.unit_bytes;
+  p.size = (p.used + WORD - 1) / WORD * WORD;
   return p;
 }
 
@@ -397,6 +400,8 @@ static mlx_status_t copy_stored(const packed_t *p, size_t at, size_t length, uin
 
 // Bytes [at, at + length) of one weight.
 static mlx_status_t read_weight(const packed_t *p, scratch_t *s, size_t at, size_t length, uint8_t *out) {
+  for (; length && at + length > p->used; --length)
+    out[length - 1] = 0;  // after 16-bit weights of an odd number
   if (p->is_copied) return copy_stored(p, at, length, out);
   for (size_t part; length; at += part, out += part, length -= part) {
     const size_t unit = at / p->unit_bytes, skipped = at % p->unit_bytes;

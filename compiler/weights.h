@@ -11,7 +11,7 @@
 #define MLX_PANELS_LAYOUT "panels of 16 rows, codes of 4 to 8 bits, bf16 in pairs, vectors f32, irpa 5"
 #define MLX_TILES_LAYOUT "tiles of 8 rows, vectors f32, irpa 3"
 
-// Bytes of one weight in the archive, without alignment.
+// Bytes of one weight in the archive: a multiple of 4, without alignment.
 uint64_t mlx_weight_stored_bytes(const mlx_weight_t *weight, mlx_storage_t storage);
 
 // Byte offset of each weight, relative to the first; |out_offsets| has room for all. Returns the bytes from
