@@ -74,6 +74,13 @@ static void configure_code_tiles(int32_t format, int rows) {
   __asm__ volatile("ldtilecfg %0" ::"m"(config) : "memory");
 }
 
+// The digits of the job after group |nth| of block |k|.
+INLINE const uint16_t *next_digits(const vectors_t *x, int k, int nth) {
+  const bool ends = nth + 1 == group_count(x->count);
+  const int block = !ends ? k : k + 1 < x->blocks ? k + 1 : 0;  // of the next panels
+  return x->tiles + entry_of(x, block, ends ? 0 : nth + 1) * DIGITS * MLX_PANEL_BLOCK;
+}
+
 INLINE __m256i bf16_of(v16 x) {  // of numbers that bf16 holds
   return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(x), 16));
 }
@@ -193,6 +200,12 @@ INLINE void scale_sums(int32_t format, int VECTORS, const sums_job_t *job, int p
   do {                                            \
     if ((p) < panels) TILE_STORE(p, tile[p], 64); \
   } while (0)
+// Fetches a quarter of the next job's digits, which are in the L2 cache.
+#define FETCH_DIGITS(p)                                                                        \
+  do {                                                                                         \
+    for (int line = (p) * 3 * VECTORS / 4; next && line < ((p) + 1) * 3 * VECTORS / 4; ++line) \
+      __builtin_prefetch(next + line * MLX_PANEL_BLOCK, 0, 3);                                 \
+  } while (0)
 // Finishes panel |p| of the last job, and unpacks the next block of it.
 #define FINISH(p)                                                                      \
   do {                                                                                 \
@@ -224,21 +237,26 @@ INLINE void multiply_groups(int32_t format, int VECTORS, const uint8_t *panel, i
       const int64_t at = entry_of(x, k, nth);
       const uint16_t *digits = x->tiles + at * DIGITS * MLX_PANEL_BLOCK + half * 16;
       const bool unpacks = i == 0 && k + 1 < x->blocks;
+      const uint16_t *next = half + 1 < halves ? NULL : next_digits(x, k, nth);
       const sums_job_t job = {unpacked[k % 2], half, x->sums + at, out->total + nth * GROUP_VECTORS};
       TILE_LOAD(4, digits, 64);
       TILE_LOAD(5, digits + digit, 64);
       TILE_LOAD(6, digits + 2 * digit, 64);
       MULTIPLY_CODES(0);
       if (last.u) STORE_SUMS(1);
+      FETCH_DIGITS(0);
       FINISH(0);
       MULTIPLY_CODES(1);
       if (last.u) STORE_SUMS(2);
+      FETCH_DIGITS(1);
       FINISH(1);
       MULTIPLY_CODES(2);
       if (last.u) STORE_SUMS(3);
+      FETCH_DIGITS(2);
       FINISH(2);
       STORE_SUMS(0);
       MULTIPLY_CODES(3);
+      FETCH_DIGITS(3);
       FINISH(3);
       last = job;
     }
@@ -249,6 +267,7 @@ INLINE void multiply_groups(int32_t format, int VECTORS, const uint8_t *panel, i
   for (int p = 0; p < panels && last.u; ++p) scale_sums(format, VECTORS, &last, p, tile[p]);
 }
 #undef FINISH
+#undef FETCH_DIGITS
 #undef STORE_SUMS
 #undef MULTIPLY_CODES
 
