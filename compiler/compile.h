@@ -62,7 +62,8 @@ typedef struct mlx_compile_options {
   const mlx_report_t *report;  // may be NULL
   bool verbose;          // report how each kind of weight is stored and which path each kind of op takes
   bool module_only;      // compile the module and skip the weights
-  bool weights_at_load;  // if the only target is a GPU, write no archive: mlx_source_weights_read makes them
+  bool weights_at_load;  // if the only target is a GPU and packing is fast (mlx_weights_pack_fast), write no
+                         // archive: mlx_source_weights_read makes the weights
   bool show_size;        // report the size of the weights before anything slow
   // Memory of this machine's GPU, for a target that is this GPU; 0: unknown. Weights that are larger are
   // refused, before anything slow. For the target "cpu" the limit is |host_memory|; 0: the RAM of this

@@ -13,7 +13,8 @@ struct mlx_source_weights {
 };
 
 bool mlx_job_makes_weights_at_load(const mlx_compile_job_t *job) {
-  return job->options->weights_at_load && job->only_target && job->target.gpu;
+  return job->options->weights_at_load && job->only_target && job->target.gpu &&
+         mlx_weights_pack_fast(job->model, mlx_module_storage(&job->module));
 }
 
 mlx_status_t mlx_job_keep_source(mlx_compile_job_t *job, mlx_compiled_t *out) {

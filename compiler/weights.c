@@ -274,6 +274,23 @@ static stored_blocks_t find_blocks(const packed_t *p, int64_t row) {
                            .scales = packing->parts[MLX_PART_SCALES]->data + first};
 }
 
+// Whether units are filled by copying blocks of the file, or by converting floats.
+static bool is_fast(const packed_t *p) {
+  if (p->is_copied) return true;
+  if (p->stored.kind == MLX_STORED_FLOATS)
+    return !first_packing(p->weight)->kind && mlx_dtype_info(p->weight->tensor.dtype)->block_elements == 1;
+  return find_blocks(p, 0).blocks != NULL;
+}
+
+bool mlx_weights_pack_fast(const mlx_model_t *model, mlx_storage_t storage) {
+  uint64_t fast = 0, slow = 0;  // bytes
+  for (size_t i = 0; i < model->weight_count; ++i) {
+    const packed_t p = describe(&model->weights[i], storage);
+    *(is_fast(&p) ? &fast : &slow) += p.size;
+  }
+  return slow <= fast / 8;
+}
+
 static bool copy_blocks(const packed_t *p, stored_blocks_t from, int count, int64_t in_unit, int64_t nth,
                         uint8_t *out) {
   if (!from.blocks) return false;

@@ -123,5 +123,37 @@ TEST(ranges_of_quantized_directories_are_parts_of_the_whole) {
   CHECK_OK(mlx_remove_tree(root));
 }
 
+// A GPU gets weights from the files of the model at every start only if that is fast.
+TEST(packing_is_fast_unless_codes_are_converted) {
+  static const char *const fast[] = {FIXTURES "gguf/qwen3.gguf", FIXTURES "gpt_oss-mxfp4.gguf",
+                                     FIXTURES "gpt_oss-mxfp4"};
+  mlx_storage_t tiles = {.dtype = MLX_F32, .as_stored = true, .layout = MLX_LAYOUT_TILES};
+  char root[] = "/tmp/mlxcel-packer-XXXXXX";
+  mlx_model_t *model;
+  folder_t folder;
+  for (size_t i = 0; i < sizeof fast / sizeof *fast; ++i) {
+    CHECK_OK(mlx_model_open(fast[i], &model));
+    if (!mlx_weights_pack_fast(model, tiles)) CHECK_FAIL("packing %s is slow", fast[i]);
+    mlx_model_close(model);
+  }
+  CHECK(mkdtemp(root));
+  for (size_t i = 0; i < PACKED_SUBJECTS; ++i) {
+    write_packed_subject(&packed_subjects[i], root, &folder, NULL);
+    CHECK_OK(mlx_model_open(folder.path, &model));
+    if (mlx_weights_pack_fast(model, tiles)) CHECK_FAIL("packing %s is fast", packed_subjects[i].kind.name);
+    mlx_model_close(model);
+    end(&folder);
+  }
+  char path[128];
+  write_unquantized(false, root, path);
+  CHECK_OK(mlx_model_open(path, &model));
+  CHECK(mlx_weights_pack_fast(model, tiles));
+  tiles.quantize = MLX_QUANTIZE_Q4_1;
+  CHECK(!mlx_weights_pack_fast(model, tiles));
+  mlx_model_close(model);
+  CHECK_OK(mlx_remove_tree(root));
+}
+
 TEST_MAIN(CASE(ranges_of_every_architecture_are_parts_of_the_whole),
-          CASE(ranges_of_quantized_directories_are_parts_of_the_whole))
+          CASE(ranges_of_quantized_directories_are_parts_of_the_whole),
+          CASE(packing_is_fast_unless_codes_are_converted))
