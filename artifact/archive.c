@@ -161,21 +161,16 @@ mlx_status_t mlx_archive_create(const char *path, const mlx_archive_item_t *item
   return status;
 }
 
-static mlx_status_t pad_to(mlx_archive_writer_t *writer, uint64_t alignment) {
-  return put_bytes(writer, zeros, (size_t)(round_up(written(writer), alignment) - written(writer)));
-}
-
-mlx_status_t mlx_archive_next(mlx_archive_writer_t *writer) { return pad_to(writer, MLX_ARCHIVE_ALIGNMENT); }
-
 mlx_status_t mlx_archive_write(mlx_archive_writer_t *writer, const void *bytes, size_t length) {
   return put_bytes(writer, bytes, length);
 }
 
 mlx_status_t mlx_archive_finish(mlx_archive_writer_t *writer) {
-  mlx_status_t status = written(writer) == writer->end
-                            ? pad_to(writer, FILE_ALIGNMENT)
-                            : mlx_error(MLX_INTERNAL, "wrote %llu bytes to a weights archive that needs %llu",
-                                        (unsigned long long)written(writer), (unsigned long long)writer->end);
+  mlx_status_t status =
+      written(writer) == writer->end
+          ? put_bytes(writer, zeros, (size_t)(round_up(writer->end, FILE_ALIGNMENT) - writer->end))
+          : mlx_error(MLX_INTERNAL, "wrote %llu bytes to a weights archive that needs %llu",
+                      (unsigned long long)written(writer), (unsigned long long)writer->end);
   if (!status) status = mlx_writer_write(&writer->file, writer->piece, writer->held);
   mlx_file_hasher_end(&writer->hasher, &writer->digests);
   if (!status) status = mlx_writer_close(&writer->file);

@@ -17,7 +17,7 @@
 // pages, and a mapping of it uses them: decoding reads all weights per token, and misses the TLB less.
 #define MLX_ARCHIVE_PIECE ((size_t)2 << 20)
 
-// ---- writing: declare all entries with their sizes, then write them in that order ----
+// ---- writing: declare all entries with their sizes, then write their data ----
 
 typedef struct mlx_archive_item {
   const char *name;  // borrowed
@@ -37,8 +37,8 @@ typedef struct mlx_archive_writer {
 // Creates |path| and writes the header for |items|. End with mlx_archive_finish or mlx_archive_abandon.
 mlx_status_t mlx_archive_create(const char *path, const mlx_archive_item_t *items, size_t count,
                                 mlx_archive_writer_t *out_writer) MLX_MUST_USE;
-// Starts the next entry: pads the file to the entry's alignment.
-mlx_status_t mlx_archive_next(mlx_archive_writer_t *writer) MLX_MUST_USE;
+// Writes the next bytes of the data: the entries in the order of |items|, with zeros between them up to
+// MLX_ARCHIVE_ALIGNMENT.
 mlx_status_t mlx_archive_write(mlx_archive_writer_t *writer, const void *bytes, size_t length) MLX_MUST_USE;
 // Pads, syncs and closes the file. Fails, and removes the file, unless every declared byte was written.
 mlx_status_t mlx_archive_finish(mlx_archive_writer_t *writer) MLX_MUST_USE;

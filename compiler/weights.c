@@ -126,16 +126,18 @@ uint64_t mlx_weight_stored_bytes(const mlx_weight_t *weight, mlx_storage_t stora
   return describe(weight, storage).size;
 }
 
-static uint64_t align(uint64_t offset) {
-  return (offset + MLX_ARCHIVE_ALIGNMENT - 1) / MLX_ARCHIVE_ALIGNMENT * MLX_ARCHIVE_ALIGNMENT;
+// Places a weight after those that end at |inout_end|. Returns its offset.
+static uint64_t place(uint64_t size, uint64_t *inout_end) {
+  const uint64_t offset =
+      (*inout_end + MLX_ARCHIVE_ALIGNMENT - 1) / MLX_ARCHIVE_ALIGNMENT * MLX_ARCHIVE_ALIGNMENT;
+  *inout_end = offset + size;
+  return offset;
 }
 
 uint64_t mlx_weights_layout(const mlx_model_t *model, mlx_storage_t storage, uint64_t *out_offsets) {
   uint64_t end = 0;
-  for (size_t i = 0; i < model->weight_count; ++i) {
-    out_offsets[i] = align(end);
-    end = out_offsets[i] + mlx_weight_stored_bytes(&model->weights[i], storage);
-  }
+  for (size_t i = 0; i < model->weight_count; ++i)
+    out_offsets[i] = place(mlx_weight_stored_bytes(&model->weights[i], storage), &end);
   return end;
 }
 
@@ -378,8 +380,7 @@ mlx_status_t mlx_packer_create(const mlx_model_t *model, mlx_storage_t storage, 
   for (size_t i = 0; i < packer->count; ++i) {
     packed_t *p = &packer->weights[i];
     *p = describe(&model->weights[i], storage);
-    p->offset = align(packer->size);
-    packer->size = p->offset + p->size;
+    p->offset = place(p->size, &packer->size);
   }
   *out_packer = packer;
   return NULL;
